@@ -1,0 +1,23 @@
+// Package api is all that the host and the guest's agent share: the Guest
+// service (guest.proto), the vsock ports, the paths in the guest that both
+// sides name, and the framing of stdio connections.
+//
+// A conversation, on one VM:
+//
+//	host                                         guest (agent)
+//	 | -- connect PortRPC ------------------------> |
+//	 | -- Guest.Hello ----------------------------> |  versions, features
+//	 | -- Guest.Events (stream) ------------------> |  exits, OOM kills
+//	 | -- connect PortLog ------------------------> |  JSON log lines
+//	 | -- Guest.SetupSandbox ---------------------> |  clock, hostname, storages
+//	 | -- Task.Create (ContainerConfig) ----------> |  init forked, not yet exec'd
+//	 | -- connect PortStream, StreamOpen ---------> |  once for each stdio end
+//	 | -- Task.Start -----------------------------> |
+//	 | <= Events: Exit ============================ |
+//	 | -- Task.Delete ----------------------------> |
+//
+// The host may trust nothing that comes from the guest: every length is
+// bounded here, where it is read.
+package api
+
+//go:generate protoc -I . --go_out=. --go_opt=paths=source_relative --go-ttrpc_out=. --go-ttrpc_opt=paths=source_relative guest.proto

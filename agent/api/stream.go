@@ -1,0 +1,58 @@
+package api
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// A stdio connection (PortStream) starts with one frame each way, StreamOpen
+// from the host and StreamOpened from the agent; everything after is the
+// stream's own bytes. stdin flows to the guest, and a half-close of the
+// connection is the end of file; stdout and stderr flow to the host, and the
+// guest closes when the last writer is gone. Backpressure is the transport's.
+//
+// A frame is a big-endian uint32 length and that many bytes of protobuf.
+
+// MaxFrame is the length of the longest frame either side accepts, in bytes.
+const MaxFrame = 4 << 10
+
+// WriteFrame writes m as one frame in a single Write.
+func WriteFrame(w io.Writer, m proto.Message) error {
+	body, err := proto.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("marshal frame: %w", err)
+	}
+	if len(body) > MaxFrame {
+		return fmt.Errorf("write frame: %d bytes, at most %d allowed", len(body), MaxFrame)
+	}
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body)))
+	if _, err := w.Write(append(frame, body...)); err != nil {
+		return fmt.Errorf("write frame: %w", err)
+	}
+	return nil
+}
+
+// ReadFrame reads one frame into m. It reads no byte beyond the frame, so the
+// stream's own bytes stay in r. It blocks until the frame is there: callers
+// set a deadline on the connection.
+func ReadFrame(r io.Reader, m proto.Message) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return fmt.Errorf("read frame length: %w", err)
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > MaxFrame {
+		return fmt.Errorf("read frame: %d bytes announced, at most %d allowed", n, MaxFrame)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return fmt.Errorf("read frame of %d bytes: %w", n, err)
+	}
+	if err := proto.Unmarshal(body, m); err != nil {
+		return fmt.Errorf("decode frame: %w", err)
+	}
+	return nil
+}

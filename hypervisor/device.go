@@ -1,0 +1,54 @@
+package hypervisor
+
+import "os"
+
+// Device is something that can be attached to a VM. Each kind is one struct
+// of this package; a VM that cannot attach a kind answers with
+// errdefs.ErrNotImplemented.
+type Device interface {
+	// DeviceID names the device within its VM: letters, digits, '-' and '_'.
+	DeviceID() string
+}
+
+// VhostVsock is a vsock device whose data path is the host kernel's
+// vhost-vsock.
+type VhostVsock struct {
+	ID string
+	// CID is the guest's context id, already claimed on File.
+	CID uint32
+	// File is the open /dev/vhost-vsock. It stays the caller's: Attach
+	// passes a duplicate on.
+	File *os.File
+}
+
+// VhostUserVsock is a vsock device whose data path is a vhost-user back end.
+type VhostUserVsock struct {
+	ID string
+	// Socket is the connected front-end side of the vhost-user connection.
+	// It stays the caller's: Attach passes a duplicate on. The back end must
+	// be serving the other side already, for attaching waits for it.
+	Socket *os.File
+}
+
+// FSShare is a directory tree of the host that a vhost-user virtio-fs back
+// end serves.
+type FSShare struct {
+	ID string
+	// Tag is the name under which the guest mounts the share, at most 36
+	// bytes (virtio 1.2, section 5.11.4).
+	Tag string
+	// Socket is as in VhostUserVsock.
+	Socket *os.File
+	// QueueSize is the request queue's length, a power of two; 0 is the
+	// monitor's default.
+	QueueSize uint16
+}
+
+// DeviceID implements Device.
+func (d VhostVsock) DeviceID() string { return d.ID }
+
+// DeviceID implements Device.
+func (d VhostUserVsock) DeviceID() string { return d.ID }
+
+// DeviceID implements Device.
+func (d FSShare) DeviceID() string { return d.ID }

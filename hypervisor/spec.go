@@ -1,0 +1,42 @@
+package hypervisor
+
+// Accel is what executes the guest's instructions.
+type Accel string
+
+// The accelerators.
+const (
+	// AccelKVM runs the guest on the CPU's virtualisation extensions.
+	AccelKVM Accel = "kvm"
+	// AccelTCG translates the guest's code; it works on every host.
+	AccelTCG Accel = "tcg"
+)
+
+// Spec is the bare machine: everything that must be known before it exists.
+// Devices that belong to a pod are not here; they are attached (VM.Attach).
+type Spec struct {
+	// ID names the machine in logs and in the monitor's process name.
+	ID string
+	// Path is the monitor's executable.
+	Path string
+	// MachineType is the board, "q35" by default; Accelerators is appended
+	// to it verbatim when not empty ("kernel_irqchip=on").
+	MachineType  string
+	Accelerators string
+	// Accel is chosen by the caller from what the host has.
+	Accel Accel
+	// CPUFeatures is appended to the CPU model verbatim ("pmu=off").
+	CPUFeatures string
+	// VCPUs run from boot; MaxVCPUs can be there after hot-plug.
+	VCPUs, MaxVCPUs uint32
+	// MemoryMiB is the memory at boot. It is shared with the device back
+	// ends outside the monitor process.
+	MemoryMiB uint64
+	// Kernel, Initrd are host paths: an ELF or bzImage kernel, and a cpio
+	// archive.
+	Kernel, Initrd string
+	// KernelParams is the kernel's whole command line.
+	KernelParams string
+	// Seccomp is the monitor's own sandbox setting, verbatim ("on,spawn=deny");
+	// empty leaves it off.
+	Seccomp string
+}

@@ -1,0 +1,38 @@
+package hypervisor
+
+import "context"
+
+// Monitor makes virtual machines.
+type Monitor interface {
+	// Launch starts the monitor process with the bare machine, paused before
+	// its first instruction. The process ends with the caller's process,
+	// however that ends. ctx bounds the launch, not the machine's life. On
+	// an error nothing is left behind.
+	Launch(ctx context.Context, spec Spec) (VM, error)
+}
+
+// VM is one machine and the process that runs it. All methods may be called
+// from several goroutines; none blocks longer than its ctx.
+type VM interface {
+	// Attach adds a device. It may be called before and after Resume.
+	Attach(ctx context.Context, d Device) error
+	// Resume lets a paused machine run.
+	Resume(ctx context.Context) error
+	// Stop ends the machine at once, without the guest's consent, and waits
+	// until its process is gone. It may be called any number of times and
+	// after Done; only a process that cannot be killed makes it fail.
+	Stop(ctx context.Context) error
+	// Done is closed when the machine's process has ended and was reaped,
+	// for whatever reason.
+	Done() <-chan struct{}
+	// Err says why the machine ended: nil while it runs, ErrStopped after
+	// Stop, ErrPowerOff after the guest powered itself off, and an error
+	// with the cause and the last lines of the monitor's stderr otherwise.
+	Err() error
+	// PID is the host process id of the machine.
+	PID() int
+	// ConsoleTail is the end of what the guest wrote to its console: at most
+	// 16 KiB, with control characters replaced. It stays available after
+	// Done.
+	ConsoleTail() string
+}
