@@ -1,0 +1,191 @@
+package child
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// StderrTailBytes is how much of the end of a child's stderr is kept.
+const StderrTailBytes = 16 << 10
+
+// Options say what to start. The files in it stay the caller's: the child
+// gets duplicates, and the caller may close its own once Start has returned.
+type Options struct {
+	// Path is the executable; it is not looked up in $PATH.
+	Path string
+	// Args follow argv[0], which is Path.
+	Args []string
+	// Env is the whole environment; nil is an empty one.
+	Env []string
+	// ExtraFiles[i] becomes file descriptor FirstExtraFD+i of the child.
+	ExtraFiles []*os.File
+	// Stdout receives the child's standard output; nil discards it. An
+	// *os.File is handed to the child as it is. Anything else is written to
+	// by one goroutine until Done, and must not block.
+	Stdout io.Writer
+	// StderrLine, when not nil, is called for each line of stderr, in order,
+	// by one goroutine, with control characters replaced. It must not block.
+	StderrLine func(line string)
+	// Cloneflags are namespaces to make for the child
+	// (unix.CLONE_NEWNET, NEWIPC, NEWUTS, NEWPID).
+	Cloneflags uintptr
+}
+
+// FirstExtraFD is the child's number of ExtraFiles[0].
+const FirstExtraFD = 3
+
+// Process is a started child. Its methods may be called from several
+// goroutines.
+type Process struct {
+	cmd    *exec.Cmd
+	stderr *Tail
+	done   chan struct{}
+	err    error // written before done is closed
+}
+
+// Start starts the child. It returns once the program runs (execve has
+// succeeded) or with the reason why it cannot.
+func Start(opts Options) (*Process, error) {
+	p := &Process{
+		cmd:    command(opts),
+		stderr: NewTail(StderrTailBytes),
+		done:   make(chan struct{}),
+	}
+	pumps, err := p.connect(opts)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
+	}
+	started := make(chan error, 1)
+	go p.run(pumps, started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
+	}
+	return p, nil
+}
+
+func command(opts Options) *exec.Cmd {
+	env := opts.Env
+	if env == nil {
+		env = []string{}
+	}
+	return &exec.Cmd{
+		Path:       opts.Path,
+		Args:       append([]string{opts.Path}, opts.Args...),
+		Env:        env,
+		ExtraFiles: opts.ExtraFiles,
+		SysProcAttr: &syscall.SysProcAttr{
+			// A session of its own: a terminal's ^C is for the caller, who
+			// then decides.
+			Setsid:     true,
+			Pdeathsig:  unix.SIGKILL,
+			Cloneflags: opts.Cloneflags,
+		},
+	}
+}
+
+// connect wires stdout and stderr. What it returns copies them.
+func (p *Process) connect(opts Options) (pumps, error) {
+	var ps pumps
+	sinks := []io.Writer{p.stderr}
+	if opts.StderrLine != nil {
+		sinks = append(sinks, &lineWriter{emit: opts.StderrLine})
+	}
+	w, err := ps.add(sinks...)
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Stderr = w
+	if opts.Stdout == nil {
+		return ps, nil
+	}
+	if f, ok := opts.Stdout.(*os.File); ok {
+		p.cmd.Stdout = f
+		return ps, nil
+	}
+	if w, err = ps.add(opts.Stdout); err != nil {
+		ps.abandon()
+		return nil, err
+	}
+	p.cmd.Stdout = w
+	return ps, nil
+}
+
+// run owns the child from fork to reap. PDEATHSIG fires when the thread that
+// forked ends, not when its process does (prctl(2), PR_SET_PDEATHSIG), so one
+// goroutine forks and waits, locked to its thread.
+func (p *Process) run(ps pumps, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := p.cmd.Start(); err != nil {
+		ps.abandon()
+		started <- err
+		return
+	}
+	ps.start()
+	started <- nil
+	p.err = p.cmd.Wait()
+	ps.finish()
+	close(p.done)
+}
+
+// Pid is the child's process id. After Done it may be another process's.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done is closed when the child has ended, was reaped and its output was
+// read.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err says how the child ended: nil while it runs and after exit status 0,
+// an *exec.ExitError otherwise.
+func (p *Process) Err() error {
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return nil
+	}
+}
+
+// ExitState is how the child ended; nil while it runs.
+func (p *Process) ExitState() *os.ProcessState {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState
+	default:
+		return nil
+	}
+}
+
+// Stderr is the end of what the child wrote to stderr, also after Done.
+func (p *Process) Stderr() *Tail { return p.stderr }
+
+// Signal sends a signal. A child that has ended is not an error.
+func (p *Process) Signal(sig os.Signal) error {
+	err := p.cmd.Process.Signal(sig)
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal process %d: %w", p.Pid(), err)
+	}
+	return nil
+}
+
+// Kill sends SIGKILL, also when ctx has ended already, and waits for Done as
+// long as ctx allows. A child that has ended is not an error.
+func (p *Process) Kill(ctx context.Context) error {
+	if err := p.Signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for killed process %d: %w", p.Pid(), context.Cause(ctx))
+	}
+}

@@ -1,0 +1,13 @@
+// Package child starts a helper process (QEMU, virtiofsd) whose life is tied
+// to this process's life: however this process ends, kill -9 included, the
+// kernel kills the helper. It also keeps the end of what the helper prints
+// (Tail), so that an early death can explain itself.
+//
+// What the helper is for, and how to talk to it, is not known here.
+//
+//	Start            exit, Kill
+//	-----> [running] ----------> [gone]
+//
+// [gone] is final: the process is reaped, its output is drained as far as it
+// could be, and Done is closed.
+package child

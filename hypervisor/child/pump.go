@@ -1,0 +1,81 @@
+package child
+
+import (
+	"io"
+	"os"
+	"time"
+)
+
+// drainGrace bounds the reading of a pipe after the child's end. The pipe is
+// at its end at once then, unless the child left a process of its own that
+// holds it.
+const drainGrace = 100 * time.Millisecond
+
+// pump copies one of the child's output pipes to its sinks.
+type pump struct {
+	r, w  *os.File
+	sinks []io.Writer
+	done  chan struct{}
+}
+
+type pumps []*pump
+
+// add makes a pipe whose reading end is copied to sinks, and returns its
+// writing end.
+func (ps *pumps) add(sinks ...io.Writer) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	*ps = append(*ps, &pump{r: r, w: w, sinks: sinks, done: make(chan struct{})})
+	return w, nil
+}
+
+// start begins copying; the child holds the writing ends now.
+func (ps pumps) start() {
+	for _, p := range ps {
+		_ = p.w.Close()
+		go p.copy()
+	}
+}
+
+// abandon releases the pipes of a child that did not start.
+func (ps pumps) abandon() {
+	for _, p := range ps {
+		_ = p.w.Close()
+		_ = p.r.Close()
+	}
+}
+
+// finish waits until what the ended child wrote has been read.
+func (ps pumps) finish() {
+	limit := time.Now().Add(drainGrace)
+	for _, p := range ps {
+		_ = p.r.SetReadDeadline(limit)
+	}
+	for _, p := range ps {
+		<-p.done
+		_ = p.r.Close()
+	}
+}
+
+func (p *pump) copy() {
+	defer close(p.done)
+	buf := make([]byte, 8<<10)
+	for {
+		n, err := p.r.Read(buf)
+		for _, s := range p.sinks {
+			// A sink's error is its own: the pipe must be drained, or the
+			// child blocks on it.
+			_, _ = s.Write(buf[:n])
+		}
+		if err != nil {
+			break
+		}
+	}
+	for _, s := range p.sinks {
+		if f, ok := s.(interface{ Flush() }); ok {
+			f.Flush()
+		}
+	}
+}
