@@ -1,0 +1,9 @@
+// Package guestspec turns the OCI spec that an engine wrote for its host into
+// the one that the guest may see. It holds pure functions over specs.
+//
+// The host's spec is filtered, not trusted: hooks, host namespaces, host
+// device nodes, host cgroup paths and security labels of the host's kernel
+// never reach the guest. Limits (pids, memory, CPU shares and quota, rlimits),
+// capabilities, seccomp, sysctls, masked and read-only paths do: the guest's
+// kernel enforces them.
+package guestspec

@@ -1,0 +1,118 @@
+package guestspec
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// hostSpec has one of everything that must not reach a guest.
+func hostSpec() *specs.Spec {
+	return &specs.Spec{
+		Hostname: "web",
+		Root:     &specs.Root{Path: "rootfs", Readonly: true},
+		Process: &specs.Process{Args: []string{"true"}, ApparmorProfile: "p", SelinuxLabel: "l", NoNewPrivileges: true,
+			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1024, Soft: 1024}}},
+		Hooks: &specs.Hooks{Prestart: []specs.Hook{{Path: "/host/hook"}}}, //nolint:staticcheck // engines still send it
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/etc/hosts", Type: "bind", Source: "/var/lib/pod/hosts", Options: []string{"rbind", "ro"}},
+			{Destination: "/data", Source: "/srv", Options: []string{"bind", "ro", "rw"}},
+			{Destination: "/dev/shm", Type: "bind", Source: "/run/sandboxes/s1/shm"},
+			{Destination: "/dev/kmsg", Type: "bind", Source: "/dev/kmsg"},
+		},
+		Linux: &specs.Linux{
+			CgroupsPath: "/kubepods/pod1/c1", MountLabel: "l",
+			Devices: []specs.LinuxDevice{{Path: "/dev/sda", Type: "b", Major: 8}},
+			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/7/ns/pid"},
+				{Type: specs.NetworkNamespace, Path: "/var/run/netns/x"}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+				{Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}, {Type: specs.TimeNamespace}},
+			MaskedPaths: []string{"/proc/kcore"},
+			Resources: &specs.LinuxResources{
+				CPU:     &specs.LinuxCPU{Quota: ptr(int64(50000)), Period: ptr(uint64(100000)), Cpus: "0-3", Mems: "0"},
+				Memory:  &specs.LinuxMemory{Limit: ptr(int64(1 << 28)), Swappiness: ptr(uint64(math.MaxUint64))},
+				Pids:    &specs.LinuxPids{Limit: ptr(int64(100))},
+				BlockIO: &specs.LinuxBlockIO{Weight: ptr(uint16(100)), ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{Rate: 1}}},
+				Network: &specs.LinuxNetwork{},
+			},
+		},
+	}
+}
+
+func TestHostBinds(t *testing.T) {
+	want := []Bind{
+		{Index: 1, Source: "/var/lib/pod/hosts", ReadOnly: true, Recursive: true},
+		{Index: 2, Source: "/srv"},
+	}
+	if diff := cmp.Diff(want, HostBinds(hostSpec())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	host := hostSpec()
+	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Binds: map[int]string{1: "/guest/hosts", 2: "/guest/srv"}, Shm: "/guest/shm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(hostSpec(), host); diff != "" {
+		t.Errorf("the host's spec was changed: %s", diff)
+	}
+	want := hostSpec()
+	want.Root.Path = "/guest/rootfs"
+	want.Process.ApparmorProfile, want.Process.SelinuxLabel = "", ""
+	want.Hooks = nil
+	want.Mounts[1].Source, want.Mounts[2].Source, want.Mounts[3].Source = "/guest/hosts", "/guest/srv", "/guest/shm"
+	want.Linux = &specs.Linux{
+		Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}},
+		MaskedPaths: []string{"/proc/kcore"},
+		Resources: &specs.LinuxResources{
+			CPU:     &specs.LinuxCPU{Quota: ptr(int64(50000)), Period: ptr(uint64(100000))},
+			Memory:  &specs.LinuxMemory{Limit: ptr(int64(1 << 28))},
+			Pids:    &specs.LinuxPids{Limit: ptr(int64(100))},
+			BlockIO: &specs.LinuxBlockIO{Weight: ptr(uint16(100))},
+		},
+	}
+	var got specs.Spec
+	if err := json.Unmarshal(g.JSON, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, &got); diff != "" {
+		t.Error(diff)
+	}
+	if !g.SharePID || g.Hostname != "web" || len(g.Dropped) != 1 {
+		t.Errorf("got %+v", g)
+	}
+}
+
+func FuzzFilter(f *testing.F) {
+	data, _ := json.Marshal(hostSpec())
+	f.Add(data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var spec specs.Spec
+		if json.Unmarshal(data, &spec) != nil || spec.Root == nil || spec.Process == nil || spec.Linux == nil {
+			return
+		}
+		g, err := Filter(&spec, Paths{Rootfs: "/r"})
+		if err != nil {
+			return
+		}
+		var out specs.Spec
+		if err := json.Unmarshal(g.JSON, &out); err != nil {
+			t.Fatal(err)
+		}
+		if out.Hooks != nil || out.Linux.CgroupsPath != "" || len(out.Linux.Devices) != 0 || out.Root.Path != "/r" {
+			t.Error("something of the host's reached the guest's spec")
+		}
+		for _, ns := range out.Linux.Namespaces {
+			if ns.Path != "" {
+				t.Errorf("namespace %s has the host's path %s", ns.Type, ns.Path)
+			}
+		}
+	})
+}
