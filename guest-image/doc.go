@@ -1,0 +1,39 @@
+// Command guest-image builds what a pod's virtual machine boots: the kernel
+// as an uncompressed ELF and an initial RAM file system with the agent.
+//
+//	make agent                      # bin/kata-agent, the guest's init
+//	go run ./guest-image            # build/guest/vmlinux, build/guest/initrd.img
+//
+// The kernel is Debian's cloud kernel: apt names the package and its SHA-256,
+// apt-get downloads it to the cache, and nothing is installed. The same agent
+// and the same package give the same bytes; when the outputs are what they
+// should be already, nothing is done.
+//
+// Flags:
+//
+//	-agent PATH           the static agent binary (bin/kata-agent)
+//	-out DIR              where vmlinux and initrd.img go (build/guest)
+//	-cache DIR            where downloaded packages stay (build/cache)
+//	-kernel-package NAME  a kernel image package, or a meta package that
+//	                      depends on one (linux-image-cloud-amd64)
+//	-deb PATH             use this package file: no apt, no network
+//	-force                build even if the outputs are up to date
+//
+// # The archive
+//
+//	/init                   the agent
+//	/dev/console, /dev/null
+//	/etc/katabox/modules    the list of modules, for the agent
+//	/lib/modules/RELEASE/   the modules
+//	/dev /etc /proc /run /sys /tmp   directories to mount on
+//
+// The list has one module a line, "WHEN NAME PATH", and is in load order: each
+// module comes after those it needs. WHEN is "boot" for what every pod needs,
+// loaded at start, and "demand" for what waits until it is asked for by name;
+// a demanded module needs "boot" modules and "demand" modules above it only.
+//
+//	boot virtio /lib/modules/6.1.0-56-cloud-amd64/kernel/drivers/virtio/virtio.ko
+//
+// The program reads kernels that are packed with gzip, bzip2 or LZ4, and with
+// xz or zstd if the host has these tools; it cannot read LZMA and LZO.
+package main

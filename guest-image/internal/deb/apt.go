@@ -1,0 +1,136 @@
+package deb
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Runner runs a command in dir (empty: the current one) and returns its
+// standard output. Its errors carry what the command said on standard error.
+type Runner func(ctx context.Context, dir, name string, args ...string) ([]byte, error)
+
+// Apt asks the host's apt. The zero value runs the real tools.
+type Apt struct {
+	// Run replaces how commands are run; nil runs them on this host.
+	Run Runner
+}
+
+// Package is one version of a package, as apt describes it.
+type Package struct {
+	Name    string
+	Version string
+	// SHA256 is the lower-case hexadecimal digest of the .deb, Size its
+	// length in bytes.
+	SHA256 string
+	Size   int64
+}
+
+// ErrUnknownPackage says that apt has no record of a package.
+var ErrUnknownPackage = errors.New("apt knows no such package; its lists may be missing or old: run `apt-get update`, or give a package file with -deb")
+
+// imageDependency finds the image that a kernel meta package stands for:
+// "linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)".
+var imageDependency = regexp.MustCompile(`^(linux-image-[0-9][^ :]*)(?::\S+)?(?: \(= ([^)]+)\))?`)
+
+// maxMeta bounds how many meta packages Resolve follows.
+const maxMeta = 3
+
+// Resolve returns the kernel image package that name stands for: name itself,
+// or what a meta package such as linux-image-cloud-amd64 depends on.
+func (a Apt) Resolve(ctx context.Context, name string) (Package, error) {
+	query := name
+	for range maxMeta {
+		record, err := a.show(ctx, query)
+		if err != nil {
+			return Package{}, err
+		}
+		next := dependsOnImage(record["Depends"])
+		if next == "" {
+			return packageOf(record)
+		}
+		query = next
+	}
+	return Package{}, fmt.Errorf("resolve package %s: more than %d meta packages", name, maxMeta)
+}
+
+func dependsOnImage(depends string) string {
+	for dep := range strings.SplitSeq(depends, ",") {
+		m := imageDependency.FindStringSubmatch(strings.TrimSpace(dep))
+		switch {
+		case m == nil:
+		case m[2] != "":
+			return m[1] + "=" + m[2]
+		default:
+			return m[1]
+		}
+	}
+	return ""
+}
+
+// show returns the first record of `apt-cache show`, which is the candidate.
+func (a Apt) show(ctx context.Context, query string) (map[string]string, error) {
+	out, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", query)
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("run apt-cache: not a Debian host? give a package file with -deb: %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("show package %s: %w: %w", query, err, ErrUnknownPackage)
+	}
+	record := parseRecord(out)
+	if record["Package"] == "" {
+		return nil, fmt.Errorf("show package %s: %w", query, ErrUnknownPackage)
+	}
+	return record, nil
+}
+
+func packageOf(record map[string]string) (Package, error) {
+	p := Package{Name: record["Package"], Version: record["Version"], SHA256: record["SHA256"]}
+	var err error
+	if p.Size, err = strconv.ParseInt(record["Size"], 10, 64); err != nil {
+		return Package{}, fmt.Errorf("read size of package %s: %w", p.Name, err)
+	}
+	if len(p.SHA256) != 64 {
+		return Package{}, fmt.Errorf("read package %s: apt gives no SHA-256", p.Name)
+	}
+	return p, nil
+}
+
+// parseRecord reads the first stanza of a control file; continuation lines
+// are dropped.
+func parseRecord(text []byte) map[string]string {
+	record := map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		line := lines.Text()
+		if line == "" {
+			break
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if ok && line[0] != ' ' && line[0] != '\t' {
+			record[key] = strings.TrimSpace(value)
+		}
+	}
+	return record
+}
+
+func (a Apt) run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	if a.Run != nil {
+		return a.Run(ctx, dir, name, args...)
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil && stderr.Len() > 0 {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return out, err
+}

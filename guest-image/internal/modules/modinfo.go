@@ -1,0 +1,95 @@
+package modules
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"strings"
+)
+
+// maxModinfo bounds a module's .modinfo section, in bytes. The largest of a
+// distribution's are some tens of KiB, most of it aliases.
+const maxModinfo = 4 << 20
+
+// Info is what a module says of itself.
+type Info struct {
+	// Name is the module's name as /proc/modules has it.
+	Name string
+	// Depends are the names of the modules whose symbols it uses.
+	Depends []string
+	// SoftPre are names or aliases that should be loaded first if they exist.
+	SoftPre []string
+	// Aliases are the further names that stand for the module. They may
+	// have wildcards.
+	Aliases []string
+	// Vermagic names the kernel that the module was built for.
+	Vermagic string
+}
+
+// ReadInfo reads the .modinfo section of a module (not compressed).
+func ReadInfo(ko []byte) (Info, error) {
+	f, err := elf.NewFile(bytes.NewReader(ko))
+	if err != nil {
+		return Info{}, fmt.Errorf("read module ELF: %w", err)
+	}
+	defer f.Close()
+	section := f.Section(".modinfo")
+	if section == nil || section.Type == elf.SHT_NOBITS {
+		return Info{}, fmt.Errorf("read module ELF: no .modinfo section")
+	}
+	if section.Size > maxModinfo {
+		return Info{}, fmt.Errorf("read .modinfo: %d bytes are too many", section.Size)
+	}
+	data, err := section.Data()
+	if err != nil {
+		return Info{}, fmt.Errorf("read .modinfo: %w", err)
+	}
+	return parseInfo(data), nil
+}
+
+// parseInfo reads "key=value" strings, each ended by a NUL byte
+// (include/linux/moduleparam.h).
+func parseInfo(data []byte) Info {
+	var info Info
+	for entry := range bytes.SplitSeq(data, []byte{0}) {
+		key, value, _ := strings.Cut(string(entry), "=")
+		switch key {
+		case "name":
+			info.Name = normal(value)
+		case "depends":
+			for dep := range strings.SplitSeq(value, ",") {
+				if dep != "" {
+					info.Depends = append(info.Depends, normal(dep))
+				}
+			}
+		case "softdep":
+			info.SoftPre = append(info.SoftPre, softPre(value)...)
+		case "alias":
+			info.Aliases = append(info.Aliases, value)
+		case "vermagic":
+			info.Vermagic = value
+		}
+	}
+	return info
+}
+
+// softPre returns the names after "pre:" in a softdep (modprobe.d(5)).
+func softPre(value string) []string {
+	var names []string
+	pre := false
+	for word := range strings.FieldsSeq(value) {
+		switch {
+		case word == "pre:":
+			pre = true
+		case word == "post:":
+			pre = false
+		case pre:
+			names = append(names, word)
+		}
+	}
+	return names
+}
+
+// normal is a module name as the kernel writes it: file names may have
+// dashes, names never do.
+func normal(name string) string { return strings.ReplaceAll(name, "-", "_") }

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// buildTimeout bounds a whole run, the download included.
+const buildTimeout = 15 * time.Minute
+
+// options are the flags.
+type options struct {
+	agent         string
+	out           string
+	cache         string
+	kernelPackage string
+	deb           string
+	force         bool
+}
+
+func main() {
+	os.Exit(run())
+}
+
+func run() int {
+	var opts options
+	flag.StringVar(&opts.agent, "agent", "bin/kata-agent", "static agent binary `path`")
+	flag.StringVar(&opts.out, "out", "build/guest", "output `directory`")
+	flag.StringVar(&opts.cache, "cache", "build/cache", "`directory` for downloaded packages")
+	flag.StringVar(&opts.kernelPackage, "kernel-package", "linux-image-cloud-amd64", "Debian kernel package `name`")
+	flag.StringVar(&opts.deb, "deb", "", "use this package `file`, without apt")
+	flag.BoolVar(&opts.force, "force", false, "build even if the outputs are up to date")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "guest-image: unexpected argument %q\n", flag.Arg(0))
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
+	if err := build(ctx, opts, newReport(os.Stdout)); err != nil {
+		fmt.Fprintln(os.Stderr, "guest-image:", err)
+		return 1
+	}
+	return 0
+}
