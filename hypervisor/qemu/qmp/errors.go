@@ -1,0 +1,42 @@
+package qmp
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrClosed means that the connection to QEMU is gone: QEMU ended, said
+// something that is not QMP, or Disconnect was called. The cause is in the
+// error's text and chain.
+var ErrClosed = errors.New("monitor connection is closed")
+
+// Error classes (QEMU's qapi/error.json). All but ClassGenericError say
+// something that a caller can act on.
+const (
+	ClassGenericError    = "GenericError"
+	ClassCommandNotFound = "CommandNotFound"
+	ClassDeviceNotActive = "DeviceNotActive"
+	ClassDeviceNotFound  = "DeviceNotFound"
+	ClassKVMMissingCap   = "KVMMissingCap"
+)
+
+// Error is QEMU's refusal of a command. The command had no effect.
+type Error struct {
+	Class string `json:"class"`
+	Desc  string `json:"desc"`
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Class, e.Desc) }
+
+// IsClass tells whether err is a refusal of that class.
+func IsClass(err error, class string) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Class == class
+}
+
+// closedError is ErrClosed with its cause.
+type closedError struct{ cause error }
+
+func (e *closedError) Error() string   { return fmt.Sprintf("%v: %v", ErrClosed, e.cause) }
+func (e *closedError) Unwrap() []error { return []error{ErrClosed, e.cause} }

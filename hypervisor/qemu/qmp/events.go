@@ -1,0 +1,125 @@
+package qmp
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+const (
+	// MaxQueuedEvents is how many events wait for one slow subscriber.
+	MaxQueuedEvents = 8192
+	// maxQueuedBytes bounds the same queue by what its events took on the
+	// wire.
+	maxQueuedBytes = 16 << 20
+)
+
+// ErrSlowSubscriber is why a subscription ended whose subscriber left more
+// than MaxQueuedEvents events waiting.
+var ErrSlowSubscriber = errors.New("event subscriber is too slow")
+
+// Subscription is a stream of events, in order and without gaps.
+type Subscription struct {
+	c    chan Event
+	wake chan struct{} // capacity 1: the queue or closed has changed
+
+	mu     sync.Mutex
+	queue  []queuedEvent
+	bytes  int
+	closed bool // no more events are queued
+	err    error
+}
+
+type queuedEvent struct {
+	event Event
+	size  int
+}
+
+func newSubscription() *Subscription {
+	return &Subscription{c: make(chan Event), wake: make(chan struct{}, 1)}
+}
+
+// C delivers the events. It is closed when the monitor is closed and all
+// events were delivered, when the subscription's context ends, or when the
+// subscriber was too slow (Err).
+func (s *Subscription) C() <-chan Event { return s.c }
+
+// Err is ErrSlowSubscriber when events are missing after C's last one.
+func (s *Subscription) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// push queues an event and never waits. It is false once the subscription
+// takes no more.
+func (s *Subscription) push(q queuedEvent) bool {
+	s.mu.Lock()
+	switch {
+	case s.closed:
+	case len(s.queue) >= MaxQueuedEvents || s.bytes+q.size > maxQueuedBytes:
+		s.closed, s.err = true, ErrSlowSubscriber
+	default:
+		s.queue = append(s.queue, q)
+		s.bytes += q.size
+	}
+	open := !s.closed
+	s.mu.Unlock()
+	s.signal()
+	return open
+}
+
+// close lets the queue run empty and then ends the subscription.
+func (s *Subscription) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *Subscription) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// pop takes the oldest event. more is false when there will be none.
+func (s *Subscription) pop() (ev Event, ok, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) == 0 {
+		s.queue = nil // gives the memory of a burst back
+		return Event{}, false, !s.closed
+	}
+	q := s.queue[0]
+	s.queue[0] = queuedEvent{}
+	s.queue = s.queue[1:]
+	s.bytes -= q.size
+	return q.event, true, true
+}
+
+// run delivers until ctx ends or the last event was taken.
+func (s *Subscription) run(ctx context.Context) {
+	defer close(s.c)
+	defer s.close() // after a cancellation, nothing more is queued
+	for {
+		ev, ok, more := s.pop()
+		if !more {
+			return
+		}
+		if !ok {
+			select {
+			case <-s.wake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case s.c <- ev:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

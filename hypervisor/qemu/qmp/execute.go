@@ -1,0 +1,182 @@
+package qmp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// DefaultTimeout bounds a command that has no longer deadline of its own.
+const DefaultTimeout = 5 * time.Second
+
+// slowTimeout bounds commands that wait for a device back end, a disk or the
+// guest's CPUs.
+const slowTimeout = 30 * time.Second
+
+// Timeout is how long a command may take at most.
+func Timeout(command string) time.Duration {
+	switch command {
+	case "device_add", "device_del", "chardev-add", "blockdev-add", "netdev_add", "cont", "stop",
+		"migrate", "migrate-incoming":
+		return slowTimeout
+	}
+	return DefaultTimeout
+}
+
+// TimeoutError means that QEMU did not answer within the command's own
+// deadline. Whether the command had an effect, or will have one, is unknown.
+type TimeoutError struct {
+	Command string
+	After   time.Duration
+}
+
+// Error implements error.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("no reply to %s within %v", e.Command, e.After)
+}
+
+// Is makes a TimeoutError a context.DeadlineExceeded.
+func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// Execute runs a command and decodes its return value into out, if not nil.
+// args is marshalled to JSON; nil is no arguments. It waits for the reply as
+// long as ctx and Timeout(command) allow. QEMU's refusal is an *Error; after
+// any other error it is unknown whether the command had an effect.
+func (m *Monitor) Execute(ctx context.Context, command string, args, out any) error {
+	return m.execute(ctx, Command{Execute: command, Args: args}, nil, out)
+}
+
+// ExecuteWithFile is Execute for a command that takes a file descriptor
+// (getfd, add-fd). QEMU gets a duplicate; f stays the caller's.
+func (m *Monitor) ExecuteWithFile(ctx context.Context, command string, args, out any, f *os.File) error {
+	return m.execute(ctx, Command{Execute: command, Args: args}, f, out)
+}
+
+// GetFD passes f to QEMU, which keeps the duplicate under that name until a
+// command that refers to the name takes it, or CloseFD. A second descriptor
+// of one name replaces the first.
+func (m *Monitor) GetFD(ctx context.Context, name string, f *os.File) error {
+	return m.ExecuteWithFile(ctx, "getfd", map[string]string{"fdname": name}, nil, f)
+}
+
+// CloseFD closes the descriptor that QEMU keeps under that name.
+func (m *Monitor) CloseFD(ctx context.Context, name string) error {
+	return m.Execute(ctx, "closefd", map[string]string{"fdname": name}, nil)
+}
+
+// Run runs a marshalled Command and returns the reply as QEMU wrote it, but
+// for its id, as go-qemu's Monitor wants it. Prefer Execute.
+func (m *Monitor) Run(command []byte) ([]byte, error) {
+	var cmd struct {
+		Execute string          `json:"execute"`
+		Args    json.RawMessage `json:"arguments"`
+	}
+	if err := json.Unmarshal(command, &cmd); err != nil {
+		return nil, fmt.Errorf("decode command: %w", err)
+	}
+	if cmd.Execute == "" {
+		return nil, errors.New("decode command: it has no name")
+	}
+	var args any
+	if cmd.Args != nil {
+		args = cmd.Args
+	}
+	var value json.RawMessage
+	if err := m.Execute(context.Background(), cmd.Execute, args, &value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]json.RawMessage{"return": value})
+}
+
+func (m *Monitor) execute(ctx context.Context, cmd Command, f *os.File, out any) error {
+	limit := Timeout(cmd.Execute)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, &TimeoutError{Command: cmd.Execute, After: limit})
+	defer cancel()
+	value, err := m.roundTrip(ctx, cmd, f)
+	if err != nil {
+		return fmt.Errorf("execute %s: %w", cmd.Execute, err)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(value, out); err != nil {
+		return fmt.Errorf("decode the reply to %s: %w", cmd.Execute, err)
+	}
+	return nil
+}
+
+// roundTrip writes the command and waits for its reply.
+func (m *Monitor) roundTrip(ctx context.Context, cmd Command, f *os.File) (json.RawMessage, error) {
+	id, ch, err := m.enlist()
+	if err != nil {
+		return nil, err
+	}
+	defer m.delist(id)
+	line, err := json.Marshal(struct {
+		Command
+		ID uint64 `json:"id"`
+	}{cmd, id})
+	if err != nil {
+		return nil, fmt.Errorf("marshal: %w", err)
+	}
+	if err := m.acquire(ctx); err != nil {
+		return nil, err
+	}
+	err = m.write(ctx, append(line, '\n'), f)
+	if f == nil {
+		m.release()
+	} else {
+		// QEMU keeps only the newest descriptor that it has read
+		// (chardev/char-socket.c, tcp_chr_recv): let it take this one
+		// before anyone sends another.
+		defer m.release()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.await(ctx, ch)
+}
+
+func (m *Monitor) await(ctx context.Context, ch <-chan *reply) (json.RawMessage, error) {
+	var r *reply
+	select {
+	case r = <-ch:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-m.done:
+		select { // the reply may have come before the end
+		case r = <-ch:
+		default:
+			return nil, m.Err()
+		}
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	return r.value, nil
+}
+
+// enlist gives a command its id and the channel of its reply.
+func (m *Monitor) enlist() (uint64, <-chan *reply, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.err != nil:
+		return 0, nil, m.err
+	case !m.reading:
+		return 0, nil, errors.New("the monitor is not connected")
+	}
+	m.nextID++
+	ch := make(chan *reply, 1)
+	m.waiting[m.nextID] = ch
+	return m.nextID, ch, nil
+}
+
+func (m *Monitor) delist(id uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.waiting, id)
+}

@@ -1,0 +1,15 @@
+package qmp
+
+import goqmp "github.com/digitalocean/go-qemu/qmp"
+
+// go-qemu's words, so that users of this package need not import it.
+type (
+	// Command is a command and its arguments.
+	Command = goqmp.Command
+	// Event is what QEMU says unasked.
+	Event = goqmp.Event
+	// Version is QEMU's version, from its greeting.
+	Version = goqmp.Version
+)
+
+var _ goqmp.Monitor = (*Monitor)(nil)
