@@ -1,0 +1,147 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// keysByName is keys by full dotted name.
+var keysByName = func() map[string]key {
+	m := make(map[string]key, len(keys))
+	for _, k := range keys {
+		m[k.name] = k
+	}
+	return m
+}()
+
+// tables is every table that holds a known key, and the tables around it.
+var tables = func() map[string]bool {
+	m := make(map[string]bool)
+	for _, k := range keys {
+		for name := k.name; strings.Contains(name, "."); {
+			name = name[:strings.LastIndexByte(name, '.')]
+			m[name] = true
+		}
+	}
+	for name := range planned {
+		m[name] = true
+	}
+	return m
+}()
+
+// builder collects what one build finds.
+type builder struct {
+	draft   draft
+	errs    []error
+	unknown []setting
+	planned []setting
+}
+
+// build makes a Config for a host with cpus CPUs out of the settings of all
+// files, in the order of merging. Its error joins one for each wrong value.
+func build(settings []setting, cpus int) (*Config, error) {
+	var b builder
+	b.setDefaults()
+	for _, s := range merge(settings) {
+		b.apply(s)
+	}
+	if len(b.errs) > 0 {
+		return nil, errors.Join(b.errs...)
+	}
+	b.warn()
+	b.draft.resolve(cpus)
+	return &b.draft.Config, nil
+}
+
+// merge keeps the last setting of each key, in the order of files and lines.
+func merge(settings []setting) []setting {
+	last := make(map[string]setting, len(settings))
+	for _, s := range settings {
+		last[s.name] = s
+	}
+	merged := make([]setting, 0, len(last))
+	for _, s := range last {
+		merged = append(merged, s)
+	}
+	slices.SortFunc(merged, func(a, b setting) int {
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.line, b.line), cmp.Compare(a.name, b.name))
+	})
+	return merged
+}
+
+// setDefaults gives every key its default. That each is an allowed value is
+// what a test of the table shows.
+func (b *builder) setDefaults() {
+	for _, k := range keys {
+		k.set(&b.draft, k.def)
+	}
+}
+
+// apply takes one setting, or notes why it cannot be taken.
+func (b *builder) apply(s setting) {
+	k, used := keysByName[s.name]
+	_, isTable := s.value.(map[string]any)
+	switch {
+	case used:
+		if !k.isUnset(s.value) && !k.set(&b.draft, s.value) {
+			b.fail(s, k.want)
+		}
+	case plannedKeys[s.name]:
+		b.planned = append(b.planned, s)
+	case tables[s.name] && !isTable:
+		b.fail(s, "a table")
+	case tables[s.name]:
+		// An empty table says nothing.
+	default:
+		b.unknown = append(b.unknown, s)
+	}
+}
+
+func (b *builder) fail(s setting, want string) {
+	b.errs = append(b.errs, fmt.Errorf("%s: %s = %s: want %s", s.origin, s.name, show(s.value), want))
+}
+
+// maxShown is the length, in bytes, after which a value in an error text is
+// cut.
+const maxShown = 80
+
+// show writes a decoded TOML value in a way that fits into an error text.
+func show(v any) string {
+	var shown string
+	switch v := v.(type) {
+	case string:
+		shown = strconv.Quote(v)
+	case map[string]any:
+		return "{...}"
+	case []any:
+		shown = showList(v)
+	default:
+		shown = fmt.Sprint(v)
+	}
+	if len(shown) <= maxShown {
+		return shown
+	}
+	end := maxShown
+	for !utf8.RuneStart(shown[end]) {
+		end--
+	}
+	return shown[:end] + "..."
+}
+
+func showList(list []any) string {
+	var items []string
+	for length := 0; len(list) > 0 && length <= maxShown; list = list[1:] {
+		item := "[...]"
+		if _, nested := list[0].([]any); !nested {
+			item = show(list[0])
+		}
+		items = append(items, item)
+		length += len(item)
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}

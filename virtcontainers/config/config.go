@@ -1,0 +1,104 @@
+package config
+
+import "time"
+
+// Config is the whole configuration, every value valid. It is plain data that
+// belongs to the caller.
+type Config struct {
+	// Hypervisor is [hypervisor.qemu].
+	Hypervisor Hypervisor
+	// Agent is [agent.kata].
+	Agent Agent
+	// Runtime is [runtime].
+	Runtime Runtime
+	// Warnings are things the operator should know and that stop nothing:
+	// keys without effect, values that the host cannot give. One line each.
+	Warnings []string
+	// Source is the files read, in the order they were merged; empty when
+	// there was none and all values are the built-in defaults.
+	Source []string
+}
+
+// Hypervisor is the machine that a sandbox gets when neither annotations nor
+// containers ask for more, and the programs that run it.
+type Hypervisor struct {
+	// Path is the monitor's executable; Kernel and Initrd are what the guest
+	// boots. Absolute host paths, never empty, not checked for existence.
+	Path, Kernel, Initrd string
+	// MachineType is QEMU's q35 or a versioned pc-q35-*.
+	MachineType string
+	// MachineAccelerators and CPUFeatures are comma separated additions to
+	// the machine and the CPU model, without blanks and without empty items;
+	// empty adds nothing.
+	MachineAccelerators, CPUFeatures string
+	// KernelParams is appended to the guest kernel's command line.
+	KernelParams string
+	// VCPUs run from boot, MaxVCPUs can be there after hot-plug:
+	// 1 <= VCPUs <= MaxVCPUs <= the host's CPUs.
+	VCPUs, MaxVCPUs uint32
+	// MemoryMiB is the memory at boot, at least 256 MiB.
+	MemoryMiB uint64
+	// SharedFS is how the guest sees host directories: SharedFSVirtioFS.
+	SharedFS string
+	// VirtioFS is about that share.
+	VirtioFS VirtioFS
+	// Seccomp is the monitor's own sandbox setting, verbatim
+	// ("on,spawn=deny"); empty leaves it off.
+	Seccomp string
+	// Debug asks for the monitor's and the guest kernel's messages.
+	Debug bool
+}
+
+// SharedFSVirtioFS is the value of Hypervisor.SharedFS for virtio-fs with an
+// external daemon.
+const SharedFSVirtioFS = "virtio-fs"
+
+// VirtioFS is the daemon that serves the host share and its queue.
+type VirtioFS struct {
+	// Daemon is the absolute host path of the executable.
+	Daemon string
+	// Cache is how much the guest may cache.
+	Cache CacheMode
+	// ExtraArgs is appended to the daemon's arguments. No item is empty.
+	ExtraArgs []string
+	// QueueSize is the request queue's length in descriptors, a power of two
+	// of at most 1024.
+	QueueSize uint16
+}
+
+// CacheMode is how much of the host share the guest may cache. The words are
+// Kata's; the caller translates them for the daemon it runs.
+type CacheMode string
+
+// The cache modes.
+const (
+	// CacheNever caches nothing: every read goes to the host.
+	CacheNever CacheMode = "never"
+	// CacheMetadata caches names and attributes, but no file contents.
+	CacheMetadata CacheMode = "metadata"
+	// CacheAuto caches until a file is closed or a short timeout ends.
+	CacheAuto CacheMode = "auto"
+	// CacheAlways caches without end: for trees that only this guest changes.
+	CacheAlways CacheMode = "always"
+)
+
+// Agent is about the process that is the guest's init.
+type Agent struct {
+	// Debug raises the agent's log level to debug.
+	Debug bool
+	// KernelModules are loaded in the guest before the first container: a
+	// module's name, then its parameters, separated by blanks.
+	KernelModules []string
+	// DialTimeout bounds the wait for the agent's first answer after the
+	// guest was started; at least one second.
+	DialTimeout time.Duration
+}
+
+// Runtime is about the shim itself.
+type Runtime struct {
+	// Debug raises the shim's log level to debug.
+	Debug bool
+	// CreateContainerTimeout bounds the creation of one container in the
+	// guest, its storages included; at least one second.
+	CreateContainerTimeout time.Duration
+}

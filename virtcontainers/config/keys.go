@@ -1,0 +1,104 @@
+package config
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// minMemoryMiB is Kata's least memory for a guest.
+	minMemoryMiB = 256
+	// maxMemoryMiB is 16 TiB: beyond any host, and far from overflowing when
+	// it is counted in bytes.
+	maxMemoryMiB = 16 << 20
+	// maxQueueSize is QEMU's VIRTQUEUE_MAX_SIZE.
+	maxQueueSize = 1024
+)
+
+// keys is every key that has an effect, in the order of configuration.toml.
+var keys = slices.Concat(qemuKeys, virtioFSKeys, agentKeys, runtimeKeys)
+
+var qemuKeys = []key{
+	define("hypervisor.qemu.path", "/usr/bin/qemu-system-x86_64", absolutePath,
+		func(d *draft) *string { return &d.Hypervisor.Path },
+		"The QEMU executable.").orDefault(),
+	define("hypervisor.qemu.kernel", "/usr/share/kata-containers/vmlinux", absolutePath,
+		func(d *draft) *string { return &d.Hypervisor.Kernel },
+		"The guest's kernel. An uncompressed ELF boots faster than a bzImage.").orDefault(),
+	define("hypervisor.qemu.initrd", "/usr/share/kata-containers/initrd.img", absolutePath,
+		func(d *draft) *string { return &d.Hypervisor.Initrd },
+		"The guest's initramfs; the agent in it is the guest's init.").orDefault(),
+	define("hypervisor.qemu.machine_type", "q35", machineType,
+		func(d *draft) *string { return &d.Hypervisor.MachineType },
+		"The board: q35, or one of its versions to keep the guest's hardware as it is when QEMU is upgraded.").orDefault(),
+	define("hypervisor.qemu.machine_accelerators", "", commaList,
+		func(d *draft) *string { return &d.Hypervisor.MachineAccelerators },
+		"Additions to the machine's options, separated by commas, such as kernel_irqchip=split."),
+	define("hypervisor.qemu.cpu_features", "", commaList,
+		func(d *draft) *string { return &d.Hypervisor.CPUFeatures },
+		"Additions to the CPU model, separated by commas, such as pmu=off."),
+	define("hypervisor.qemu.kernel_params", "", text,
+		func(d *draft) *string { return &d.Hypervisor.KernelParams },
+		"Appended to the guest kernel's command line."),
+	define("hypervisor.qemu.default_vcpus", int64(1), cpuCount,
+		func(d *draft) *float64 { return &d.vcpus },
+		"The vCPUs of a new sandbox. A fraction is rounded up; a negative number means all CPUs of the host, "+
+			"and so does one that the host does not have.").orDefault(),
+	define("hypervisor.qemu.default_maxvcpus", int64(0),
+		integer[uint32]("an integer number of vCPUs, 0 for all host CPUs", 0, maxUint32),
+		func(d *draft) *uint32 { return &d.maxVCPUs },
+		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, the most it can be. "+
+			"Each possible vCPU costs the guest a little memory and time at boot."),
+	define("hypervisor.qemu.default_memory", int64(2048),
+		integer[uint64]("an integer number of MiB, at least 256 and at most 16777216", minMemoryMiB, maxMemoryMiB),
+		func(d *draft) *uint64 { return &d.Hypervisor.MemoryMiB },
+		"The memory of a new sandbox in MiB, at least 256."),
+	define("hypervisor.qemu.seccompsandbox", "", text,
+		func(d *draft) *string { return &d.Hypervisor.Seccomp },
+		"QEMU's own seccomp filter, such as on,obsolete=deny,spawn=deny,resourcecontrol=deny; empty leaves it off."),
+	define("hypervisor.qemu.enable_debug", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.Debug },
+		"Log what QEMU and the guest's kernel say. The guest boots more slowly."),
+}
+
+var virtioFSKeys = []key{
+	define("hypervisor.qemu.shared_fs", SharedFSVirtioFS,
+		oneOf(`"virtio-fs", the only shared file system supported so far`, SharedFSVirtioFS),
+		func(d *draft) *string { return &d.Hypervisor.SharedFS },
+		"How the guest sees directories of the host. Only virtio-fs is supported so far.").orDefault(),
+	define("hypervisor.qemu.virtio_fs_daemon", "/usr/lib/qemu/virtiofsd", absolutePath,
+		func(d *draft) *string { return &d.Hypervisor.VirtioFS.Daemon },
+		"The virtio-fs daemon.").orDefault(),
+	define("hypervisor.qemu.virtio_fs_cache", string(CacheAuto),
+		oneOf("", CacheNever, CacheMetadata, CacheAuto, CacheAlways),
+		func(d *draft) *CacheMode { return &d.Hypervisor.VirtioFS.Cache },
+		"How much the guest caches of the host's files: never, metadata (names and attributes only), "+
+			"auto (until a file is closed), or always (only for files that nobody else changes).").orDefault(),
+	define("hypervisor.qemu.virtio_fs_extra_args", []any{}, arguments,
+		func(d *draft) *[]string { return &d.Hypervisor.VirtioFS.ExtraArgs },
+		"Further arguments for the virtio-fs daemon."),
+	define("hypervisor.qemu.virtio_fs_queue_size", int64(maxQueueSize), queueSize,
+		func(d *draft) *uint16 { return &d.Hypervisor.VirtioFS.QueueSize },
+		"The length of the virtio-fs request queue: a power of two, at most 1024.").orDefault(),
+}
+
+var agentKeys = []key{
+	define("agent.kata.enable_debug", false, boolean,
+		func(d *draft) *bool { return &d.Agent.Debug },
+		"Log the agent's debug messages."),
+	define("agent.kata.kernel_modules", []any{}, modules,
+		func(d *draft) *[]string { return &d.Agent.KernelModules },
+		`Modules to load in the guest, each with its parameters: "e1000e EEE=1".`),
+	define("agent.kata.dial_timeout", int64(45), seconds,
+		func(d *draft) *time.Duration { return &d.Agent.DialTimeout },
+		"How many seconds a started guest has until its agent answers. A guest that dies earlier is noticed at once.").orDefault(),
+}
+
+var runtimeKeys = []key{
+	define("runtime.enable_debug", false, boolean,
+		func(d *draft) *bool { return &d.Runtime.Debug },
+		"Log the shim's debug messages."),
+	define("runtime.create_container_timeout", int64(60), seconds,
+		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
+		"How many seconds the creation of one container may take.").orDefault(),
+}

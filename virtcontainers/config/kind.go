@@ -1,0 +1,144 @@
+package config
+
+import (
+	"math"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// kind is a type of value: how it comes out of TOML and which values are
+// allowed.
+type kind[T any] struct {
+	// want ends the sentence "want ..." in error texts.
+	want string
+	// parse takes a decoded TOML value: string, int64, float64, bool, []any,
+	// map[string]any, or a time. It says false when the value is not allowed.
+	parse func(any) (T, bool)
+}
+
+var boolean = kind[bool]{"true or false", as[bool]}
+
+// text is any string without control characters: a NUL would cut an argument
+// short, a newline would forge a second line in a log.
+var text = kind[string]{"a string without control characters", func(v any) (string, bool) {
+	s, ok := v.(string)
+	return s, ok && printable(s)
+}}
+
+var absolutePath = kind[string]{"an absolute path", func(v any) (string, bool) {
+	s, ok := text.parse(v)
+	return s, ok && filepath.IsAbs(s)
+}}
+
+// commaList is a comma separated list; it comes out without blanks and empty
+// items, which users leave behind and QEMU does not take.
+var commaList = kind[string]{"a comma separated list", func(v any) (string, bool) {
+	s, ok := text.parse(v)
+	items := strings.Split(s, ",")
+	for i, item := range items {
+		items[i] = strings.TrimSpace(item)
+	}
+	items = slices.DeleteFunc(items, func(item string) bool { return item == "" })
+	return strings.Join(items, ","), ok
+}}
+
+var q35Version = regexp.MustCompile(`^pc-q35-[0-9]+\.[0-9]+$`)
+
+var machineType = kind[string]{`"q35", or a versioned "pc-q35-X.Y"; no other board is supported`,
+	func(v any) (string, bool) {
+		s, ok := v.(string)
+		return s, ok && (s == "q35" || q35Version.MatchString(s))
+	}}
+
+var cpuCount = kind[float64]{"a number of vCPUs (a fraction is rounded up), or a negative one for all host CPUs",
+	func(v any) (float64, bool) {
+		if n, ok := v.(int64); ok {
+			return float64(n), true
+		}
+		f, ok := v.(float64)
+		return f, ok && !math.IsNaN(f) && !math.IsInf(f, 0)
+	}}
+
+var queueSize = kind[uint16]{"a power of two, at most 1024", func(v any) (uint16, bool) {
+	n, ok := v.(int64)
+	ok = ok && n > 0 && n <= maxQueueSize && n&(n-1) == 0
+	if !ok {
+		return 0, false
+	}
+	return uint16(n), true
+}}
+
+// seconds stops at what 32 bits hold, as Kata's do; a time.Duration holds
+// more.
+var seconds = kind[time.Duration]{"an integer number of seconds, 0 for the default", func(v any) (time.Duration, bool) {
+	n, ok := v.(int64)
+	return time.Duration(n) * time.Second, ok && n > 0 && n <= math.MaxUint32
+}}
+
+var arguments = listOf("a list of arguments, none empty", func(s string) bool { return s != "" })
+
+var moduleName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+var modules = listOf(`a list of "module parameter=value ..." strings`, func(s string) bool {
+	fields := strings.Fields(s)
+	return len(fields) > 0 && moduleName.MatchString(fields[0])
+})
+
+// integer allows the integers from low to high.
+func integer[T uint32 | uint64](want string, low, high int64) kind[T] {
+	return kind[T]{want, func(v any) (T, bool) {
+		n, ok := v.(int64)
+		if !ok || n < low || n > high {
+			return 0, false
+		}
+		return T(n), true
+	}}
+}
+
+// oneOf allows some words; want replaces their list in error texts when it is
+// not empty.
+func oneOf[T ~string](want string, words ...T) kind[T] {
+	if want == "" {
+		quoted := make([]string, len(words))
+		for i, w := range words {
+			quoted[i] = `"` + string(w) + `"`
+		}
+		want = "one of " + strings.Join(quoted, ", ")
+	}
+	return kind[T]{want, func(v any) (T, bool) {
+		s, ok := v.(string)
+		return T(s), ok && slices.Contains(words, T(s))
+	}}
+}
+
+// listOf allows lists of printable strings for which allowed holds.
+func listOf(want string, allowed func(string) bool) kind[[]string] {
+	return kind[[]string]{want, func(v any) ([]string, bool) {
+		items, ok := v.([]any)
+		if !ok {
+			return nil, false
+		}
+		var list []string
+		for _, item := range items {
+			s, ok := text.parse(item)
+			if !ok || !allowed(s) {
+				return nil, false
+			}
+			list = append(list, s)
+		}
+		return list, true
+	}}
+}
+
+func as[T any](v any) (T, bool) {
+	t, ok := v.(T)
+	return t, ok
+}
+
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, unicode.IsControl)
+}

@@ -1,0 +1,169 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// EnvFile is the environment variable that names the configuration file when
+// the caller names none.
+const EnvFile = "KATA_CONF_FILE"
+
+// defaultFiles are where the configuration is looked for when nobody names a
+// file; the first that exists is taken.
+var defaultFiles = []string{
+	"/etc/kata-containers/configuration.toml",
+	"/usr/share/defaults/kata-containers/configuration.toml",
+}
+
+// dropInDir is the directory, beside the configuration file, whose *.toml
+// files are merged over it.
+const dropInDir = "config.d"
+
+// maxFileSize bounds one file, in bytes.
+const maxFileSize = 1 << 20
+
+// Load reads the configuration: the file explicit (containerd's ConfigPath
+// option) when it is not empty, else the one that EnvFile names, else
+// /etc/kata-containers/configuration.toml, else
+// /usr/share/defaults/kata-containers/configuration.toml. Without any, the
+// result is the built-in defaults and a warning that says so.
+//
+// The *.toml files of the directory config.d beside the file (beside the
+// target, if the file is a symbolic link) are merged over it key by key, in
+// the order of their names.
+//
+// An error joins everything that is wrong, one line each, with the file, the
+// line, the key, the value and what is wanted. Load blocks only on reading
+// these files.
+func Load(explicit string) (*Config, error) {
+	return thisHost().load(explicit)
+}
+
+// host is what Load asks of the machine; tests have their own.
+type host struct {
+	getenv func(string) string
+	files  []string
+	cpus   int
+}
+
+func thisHost() host {
+	return host{getenv: os.Getenv, files: defaultFiles, cpus: runtime.NumCPU()}
+}
+
+func (h host) load(explicit string) (*Config, error) {
+	file, err := h.find(explicit)
+	if err != nil {
+		return nil, err
+	}
+	var sources []string
+	if file != "" {
+		if sources, err = withDropIns(file); err != nil {
+			return nil, err
+		}
+	}
+	settings, readErr := readAll(sources)
+	config, buildErr := build(settings, h.cpus)
+	if err := errors.Join(readErr, buildErr); err != nil {
+		return nil, err
+	}
+	config.Source = sources
+	if file == "" {
+		config.warnf("no configuration file (%s): using built-in defaults", strings.Join(h.files, ", "))
+	}
+	return config, nil
+}
+
+// find gives the configuration file with symbolic links resolved, or "" when
+// there is none and none was asked for.
+func (h host) find(explicit string) (string, error) {
+	if explicit == "" {
+		explicit = h.getenv(EnvFile)
+	}
+	if explicit != "" {
+		return resolveLinks(explicit)
+	}
+	for _, candidate := range h.files {
+		file, err := resolveLinks(candidate)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
+	}
+	return "", nil
+}
+
+func resolveLinks(path string) (string, error) {
+	file, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("find configuration %s: %w", path, err)
+	}
+	return file, nil
+}
+
+// withDropIns gives a file and the drop-ins beside it, in the order of
+// merging.
+func withDropIns(file string) ([]string, error) {
+	dir := filepath.Join(filepath.Dir(file), dropInDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list configuration drop-ins: %w", err)
+	}
+	files := []string{file}
+	for _, entry := range entries {
+		if !entry.IsDir() && filepath.Ext(entry.Name()) == ".toml" {
+			files = append(files, filepath.Join(dir, entry.Name()))
+		}
+	}
+	return files, nil
+}
+
+// readAll gives the settings of all files that can be read, and what is wrong
+// with the others.
+func readAll(files []string) ([]setting, error) {
+	var (
+		all  []setting
+		errs []error
+	)
+	for order, file := range files {
+		doc, err := readFile(file)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read configuration: %w", err))
+			continue
+		}
+		settings, err := parse(file, order, doc)
+		errs = append(errs, err)
+		all = append(all, settings...)
+	}
+	return all, errors.Join(errs...)
+}
+
+// readFile reads a regular file of at most maxFileSize bytes. Anything else
+// is refused before it is opened: opening a FIFO could block for ever.
+func readFile(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	doc, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(doc) > maxFileSize {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFileSize)
+	}
+	return doc, nil
+}

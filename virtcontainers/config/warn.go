@@ -1,0 +1,55 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// warn writes the warnings about settings without effect.
+func (b *builder) warn() {
+	var ignored []string
+	for _, s := range b.unknown {
+		if table, ok := otherHypervisor(s.name); ok {
+			if !slices.Contains(ignored, table) {
+				ignored = append(ignored, table)
+				b.draft.warnf("%s: table %s is ignored: hypervisor.qemu is the only hypervisor supported", s.origin, table)
+			}
+			continue
+		}
+		b.draft.warnf("%s: unknown key %s is ignored", s.origin, s.name)
+	}
+	b.warnPlanned()
+}
+
+// warnPlanned lists the keys that are not implemented, in one warning. The
+// guest's image has one of its own: it is what the operator wants to boot.
+func (b *builder) warnPlanned() {
+	var names []string
+	for _, s := range b.planned {
+		if s.name == "hypervisor.qemu.image" && s.value != "" {
+			b.draft.warnf("%s: hypervisor.qemu.image is not implemented yet and is ignored: the guest boots from the initrd %s",
+				s.origin, b.draft.Hypervisor.Initrd)
+			continue
+		}
+		names = append(names, s.name)
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		b.draft.warnf("keys not implemented yet are ignored: %s", strings.Join(names, ", "))
+	}
+}
+
+// otherHypervisor gives the table of a hypervisor that is not supported.
+func otherHypervisor(name string) (table string, ok bool) {
+	rest, ok := strings.CutPrefix(name, "hypervisor.")
+	if !ok {
+		return "", false
+	}
+	which, _, _ := strings.Cut(rest, ".")
+	return "hypervisor." + which, which != "qemu"
+}
+
+func (c *Config) warnf(format string, args ...any) {
+	c.Warnings = append(c.Warnings, fmt.Sprintf(format, args...))
+}

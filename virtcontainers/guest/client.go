@@ -1,0 +1,132 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// Conn is a connection to the guest: a net.Conn that can be half-closed.
+type Conn interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// DialFunc connects to a vsock port of the guest. It waits while the guest's
+// driver is not there yet, and fails with syscall.ECONNREFUSED or ECONNRESET
+// when nothing listens on the port.
+type DialFunc func(ctx context.Context, port uint32) (Conn, error)
+
+// Client calls one guest's agent. Its methods may be called from several
+// goroutines.
+type Client struct {
+	// Task calls the guest's containers. Errors pass through Err.
+	Task task.TTRPCTaskService
+	// Info is what the agent said of itself.
+	Info *api.HelloResponse
+
+	guest api.GuestClient
+	rpc   *ttrpc.Client
+	dial  DialFunc
+}
+
+// dialPause is the time between two tries while the agent does not listen
+// yet: short beside a boot, long beside the guest's cost of refusing.
+const dialPause = 5 * time.Millisecond
+
+// Connect waits until the agent listens, and greets it. ctx bounds the wait;
+// the caller ends it early when the VM dies.
+func Connect(ctx context.Context, dial DialFunc) (*Client, error) {
+	conn, err := dialUntilUp(ctx, dial)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{dial: dial, rpc: ttrpc.NewClient(conn)}
+	c.Task, c.guest = task.NewTTRPCTaskClient(c.rpc), api.NewGuestClient(c.rpc)
+	if err := c.hello(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func dialUntilUp(ctx context.Context, dial DialFunc) (Conn, error) {
+	for {
+		conn, err := dial(ctx, api.PortRPC)
+		if err == nil {
+			return conn, nil
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
+			return nil, fmt.Errorf("dial agent: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("dial agent: %w", context.Cause(ctx))
+		case <-time.After(dialPause):
+		}
+	}
+}
+
+func (c *Client) hello(ctx context.Context) error {
+	info, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion})
+	if err != nil {
+		return fmt.Errorf("greet agent: %w", Err(err))
+	}
+	if info.ProtocolVersion != api.ProtocolVersion {
+		return fmt.Errorf("greet agent: it speaks version %d of the protocol, want %d: the guest image and the shim are of different releases",
+			info.ProtocolVersion, api.ProtocolVersion)
+	}
+	c.Info = info
+	return nil
+}
+
+// SetupSandbox makes the guest the pod's. The host's time is read here, as
+// late as possible.
+func (c *Client) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) error {
+	req.HostTime = timestamppb.Now()
+	if _, err := c.guest.SetupSandbox(ctx, req); err != nil {
+		return fmt.Errorf("set up guest: %w", Err(err))
+	}
+	return nil
+}
+
+// Events calls handle for each event, in order, until the stream ends; it
+// always returns an error, which says why. handle must not block.
+func (c *Client) Events(ctx context.Context, handle func(*api.Event)) error {
+	stream, err := c.guest.Events(ctx, &api.EventsRequest{})
+	if err != nil {
+		return fmt.Errorf("subscribe to guest events: %w", Err(err))
+	}
+	for {
+		ev, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("read guest events: %w", Err(err))
+		}
+		handle(ev)
+	}
+}
+
+// Close ends the connection. Calls under way fail.
+func (c *Client) Close() error {
+	if err := c.rpc.Close(); err != nil {
+		return fmt.Errorf("close agent connection: %w", err)
+	}
+	return nil
+}
+
+// Err gives an error of an agent's call its errdefs kind.
+func Err(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errgrpc.ToNative(err)
+}

@@ -1,0 +1,7 @@
+// Package guest is the host's end of the conversation with the agent
+// (agent/api): it dials, opens streams, and turns what the guest sends into
+// Go values and errdefs errors.
+//
+// Nothing here waits without an end: every call is bounded by its context,
+// and every connection ends when the VM does.
+package guest

@@ -1,0 +1,93 @@
+package persist
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process names one process beyond its life: a pid is used again, a pid and
+// the time it started is not. The zero Process is none.
+type Process struct {
+	PID int `json:"pid"`
+	// Start is the process's start time in clock ticks since boot, field 22
+	// of /proc/<pid>/stat (proc(5)).
+	Start uint64 `json:"start"`
+}
+
+// Identify names the running process pid.
+func Identify(pid int) (Process, error) {
+	start, err := startTime(pid)
+	if err != nil {
+		return Process{}, fmt.Errorf("identify process %d: %w", pid, err)
+	}
+	return Process{PID: pid, Start: start}, nil
+}
+
+func startTime(pid int) (uint64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the command in parentheses and may hold anything.
+	end := bytes.LastIndexByte(stat, ')')
+	fields := bytes.Fields(stat[end+1:])
+	const startField = 22 - 3 // fields begins with the third
+	if len(fields) <= startField {
+		return 0, errors.New("short stat")
+	}
+	return strconv.ParseUint(string(fields[startField]), 10, 64)
+}
+
+// Alive tells whether that very process runs.
+func (p Process) Alive() bool {
+	if p.PID <= 0 {
+		return false
+	}
+	start, err := startTime(p.PID)
+	return err == nil && start == p.Start
+}
+
+// Kill ends that very process and waits, at most timeout, until it is gone.
+// One that is not there is not an error.
+func (p Process) Kill(timeout time.Duration) error {
+	if p.PID <= 0 {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return nil //nolint:nilerr // no such process
+	}
+	defer unix.Close(fd)
+	if !p.Alive() {
+		return nil // the pid is another's now; fd would not have been ours
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	}
+	return waitGone(fd, p.PID, timeout)
+}
+
+// waitGone waits until the pidfd is readable: the process has ended
+// (pidfd_open(2)).
+func waitGone(fd, pid int, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return fmt.Errorf("process %d is still there %v after SIGKILL", pid, timeout)
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if n > 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for process %d: %w", pid, err)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package persist
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Version is the record's format. A reader refuses another one: the pod was
+// made by a shim of another release.
+const Version = 1
+
+// Record is all that a pod has made on its host.
+type Record struct {
+	Version   int    `json:"version"`
+	SandboxID string `json:"sandbox_id"`
+	// Shim, VM and FSDaemon are the pod's processes.
+	Shim     Process `json:"shim"`
+	VM       Process `json:"vm"`
+	FSDaemon Process `json:"fs_daemon"`
+	// ShareDir is the pod's share (storage.RemoveShare).
+	ShareDir string `json:"share_dir"`
+	// Rootfs maps each container to the root file system that was mounted
+	// for it, or to "" when there was nothing to mount.
+	Rootfs map[string]string `json:"rootfs"`
+}
+
+// Store keeps one pod's record. Its methods may be called from several
+// goroutines.
+type Store struct {
+	dir string
+
+	mu  sync.Mutex // guards rec and the file
+	rec Record
+}
+
+// Create makes the record of a new pod below root. An older one of the same
+// id is replaced: its owner must have been cleaned up before.
+func Create(root, sandboxID string) (*Store, error) {
+	s := &Store{
+		dir: filepath.Join(root, sandboxID),
+		rec: Record{Version: Version, SandboxID: sandboxID, Rootfs: map[string]string{}},
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make sandbox state: %w", err)
+	}
+	return s, s.Update(func(*Record) {})
+}
+
+// Update changes the record and writes it; change must not block.
+func (s *Store) Update(change func(*Record)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.rec)
+	data, err := json.MarshalIndent(&s.rec, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode sandbox state: %w", err)
+	}
+	if err := writeAtomic(filepath.Join(s.dir, fileName), data); err != nil {
+		return fmt.Errorf("write sandbox state: %w", err)
+	}
+	return nil
+}
+
+// Remove forgets the pod.
+func (s *Store) Remove() error { return removeDir(s.dir) }
+
+const fileName = "state.json"
+
+// Load reads a pod's record. It fails with fs.ErrNotExist when there is none.
+func Load(root, sandboxID string) (*Record, error) {
+	data, err := os.ReadFile(filepath.Join(root, sandboxID, fileName))
+	if err != nil {
+		return nil, fmt.Errorf("read sandbox state: %w", err)
+	}
+	var rec Record
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return nil, fmt.Errorf("read sandbox state of %s: %w", sandboxID, err)
+	}
+	if rec.Version != Version {
+		return nil, fmt.Errorf("read sandbox state of %s: format version %d, want %d", sandboxID, rec.Version, Version)
+	}
+	return &rec, nil
+}
+
+// Remove forgets the pod of that id. One that is not there is not an error.
+func Remove(root, sandboxID string) error {
+	return removeDir(filepath.Join(root, sandboxID))
+}
+
+// FindContainer names the pod that has the container, or "".
+func FindContainer(root, containerID string) (string, error) {
+	pods, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("find pod of container: %w", err)
+	}
+	for _, pod := range pods {
+		rec, err := Load(root, pod.Name())
+		if err != nil {
+			continue // being made or removed by its shim
+		}
+		if _, ok := rec.Rootfs[containerID]; ok {
+			return rec.SandboxID, nil
+		}
+	}
+	return "", nil
+}
+
+func removeDir(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove sandbox state: %w", err)
+	}
+	return nil
+}
+
+func writeAtomic(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".state-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails after the rename, as it should
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,60 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// MountRootfs mounts what the engine handed over, in order, at target, and
+// makes target when it is missing. Without mounts target must be a directory
+// already: the engine has mounted it (iSulad, CRI-O). It reports whether there
+// is now something to unmount.
+func MountRootfs(mounts []*types.Mount, target string) (bool, error) {
+	if len(mounts) == 0 {
+		return false, checkDirectory(target)
+	}
+	if err := os.MkdirAll(target, 0o711); err != nil {
+		return false, fmt.Errorf("mount rootfs: %w", err)
+	}
+	if err := mount.All(fromProto(mounts), target); err != nil {
+		return false, errors.Join(fmt.Errorf("mount rootfs at %s: %w", target, err), UnmountRootfs(target))
+	}
+	return true, nil
+}
+
+func fromProto(mounts []*types.Mount) []mount.Mount {
+	out := make([]mount.Mount, 0, len(mounts))
+	for _, m := range mounts {
+		out = append(out, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return out
+}
+
+func checkDirectory(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("rootfs %s is not there and the engine handed over no mount for it: %w", path, errdefs.ErrNotFound)
+	case err != nil:
+		return fmt.Errorf("look at rootfs: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("rootfs %s is not a directory: %w", path, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// UnmountRootfs takes away every mount at target. A target that is not there
+// or has none is not an error.
+func UnmountRootfs(target string) error {
+	if err := mount.UnmountAll(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("unmount rootfs %s: %w", target, err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/child"
+)
+
+// ShareOptions say how a pod's share is served.
+type ShareOptions struct {
+	// Dir is the share's directory on the host; Open makes it and Close
+	// removes it.
+	Dir string
+	// Daemon is virtiofsd's executable.
+	Daemon string
+	// Cache is Kata's virtio_fs_cache: never, metadata, auto or always.
+	Cache string
+	// QueueSize is the request queue's length; 0 is the monitor's default.
+	QueueSize uint16
+	// ExtraArgs are given to the daemon verbatim, last.
+	ExtraArgs []string
+	// Tag is the share's name in the guest.
+	Tag string
+	// LogLine, when not nil, gets each line of the daemon's stderr.
+	LogLine func(string)
+}
+
+// Share is a directory tree that a guest sees. Its methods may be called from
+// several goroutines, but not two for one container at a time.
+type Share struct {
+	opts   ShareOptions
+	daemon *child.Process
+	conn   *os.File // the connection for the VM, until Attach
+}
+
+// OpenShare makes the share's directory and starts the daemon. The daemon
+// ends with this process, however that ends. On an error nothing is left.
+func OpenShare(opts ShareOptions) (_ *Share, err error) {
+	s := &Share{opts: opts}
+	if err := makeTree(opts.Dir); err != nil {
+		return nil, fmt.Errorf("make share: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, RemoveShare(opts.Dir))
+		}
+	}()
+	if s.daemon, s.conn, err = startDaemon(opts); err != nil {
+		return nil, fmt.Errorf("start share: %w", err)
+	}
+	return s, nil
+}
+
+// makeTree makes dir a private mount of itself.
+func makeTree(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		return errors.Join(fmt.Errorf("bind %s: %w", dir, err), os.Remove(dir))
+	}
+	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
+		return errors.Join(fmt.Errorf("make %s private: %w", dir, err), RemoveShare(dir))
+	}
+	return nil
+}
+
+// Attacher is the VM as a share sees it.
+type Attacher interface {
+	Attach(ctx context.Context, d hypervisor.Device) error
+}
+
+// Attach gives the VM the share's device. It may be called once.
+func (s *Share) Attach(ctx context.Context, vm Attacher) error {
+	err := vm.Attach(ctx, hypervisor.FSShare{ID: "share", Tag: s.opts.Tag, Socket: s.conn, QueueSize: s.opts.QueueSize})
+	if err != nil {
+		return fmt.Errorf("attach share: %w%s", err, tailOf(s.daemon))
+	}
+	err = s.conn.Close()
+	s.conn = nil
+	return err
+}
+
+// PID is the daemon's process id.
+func (s *Share) PID() int { return s.daemon.Pid() }
+
+// Done is closed when the daemon has ended: the guest has lost its files.
+func (s *Share) Done() <-chan struct{} { return s.daemon.Done() }
+
+// Err says why the daemon ended, with the end of its stderr.
+func (s *Share) Err() error {
+	return fmt.Errorf("virtiofsd ended: %v%s", s.daemon.ExitState(), tailOf(s.daemon))
+}
+
+// Close ends the daemon and takes the tree away. It may be called again.
+func (s *Share) Close(ctx context.Context) error {
+	var errs []error
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+		s.conn = nil
+	}
+	errs = append(errs, s.daemon.Kill(ctx), RemoveShare(s.opts.Dir))
+	return errors.Join(errs...)
+}
+
+// RemoveShare takes a share's tree away, also one that another process left.
+// It never follows a mount: what lies below one is the host's.
+func RemoveShare(dir string) error {
+	for {
+		err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			break // not a mount (any more)
+		}
+		if err != nil {
+			return fmt.Errorf("unmount share %s: %w", dir, err)
+		}
+	}
+	if err := removeEmptyTree(dir); err != nil {
+		return fmt.Errorf("remove share: %w", err)
+	}
+	return nil
+}
+
+// removeEmptyTree removes directories and the empty files that were mount
+// points, and nothing else: should a mount still be there, its files stay.
+func removeEmptyTree(dir string) error {
+	var paths []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+			return fmt.Errorf("%s holds data: a mount is still there", path)
+		}
+		paths = append(paths, path)
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := len(paths) - 1; i >= 0; i-- {
+		if err := os.Remove(paths[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

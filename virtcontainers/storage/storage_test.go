@@ -1,0 +1,185 @@
+package storage
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/api/types"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+const daemon = "/usr/lib/qemu/virtiofsd"
+
+// newShare opens a share with the real daemon.
+func newShare(t *testing.T) *Share {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	if _, err := os.Stat(daemon); err != nil {
+		t.Skipf("virtiofsd is not installed (Debian: qemu-system-common): %v", err)
+	}
+	s, err := OpenShare(ShareOptions{Dir: filepath.Join(t.TempDir(), "share"), Daemon: daemon, Tag: "t", Cache: "auto"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		checkNoMounts(t, s.opts.Dir)
+		if _, err := os.Stat(s.opts.Dir); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", s.opts.Dir, err)
+		}
+		if _, err := os.Stat(s.opts.Dir + ".sock"); !os.IsNotExist(err) {
+			t.Errorf("the socket is left: %v", err)
+		}
+	})
+	return s
+}
+
+func checkNoMounts(t *testing.T, below string) {
+	t.Helper()
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(info)) {
+		if strings.Contains(line, " "+below) {
+			t.Errorf("mount left: %s", line)
+		}
+	}
+}
+
+// tree makes a directory with one file in it.
+func tree(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("data"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestShareContainer(t *testing.T) {
+	s := newShare(t)
+	rootfs, volume := tree(t), tree(t)
+	paths, err := s.AddContainer("c1", rootfs, []guestspec.Bind{
+		{Index: 3, Source: volume, ReadOnly: true},
+		{Index: 5, Source: filepath.Join(volume, "file")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "/run/kata-containers/shared/containers/c1/mounts/5"; paths.Binds[5] != want {
+		t.Errorf("mount 5 is at %s, want %s", paths.Binds[5], want)
+	}
+	for _, name := range []string{"rootfs/file", "mounts/3/file", "mounts/5"} {
+		if data, err := os.ReadFile(filepath.Join(s.opts.Dir, "c1", name)); string(data) != "data" {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(s.opts.Dir, "c1/mounts/3/new"), nil, 0o644); err == nil {
+		t.Error("a read-only mount can be written")
+	}
+	if err := s.RemoveContainer("c1"); err != nil {
+		t.Fatal(err)
+	}
+	checkNoMounts(t, filepath.Join(s.opts.Dir, "c1"))
+	if _, err := os.Stat(filepath.Join(volume, "file")); err != nil {
+		t.Errorf("the host's file is gone: %v", err)
+	}
+}
+
+func TestShareFailureLeavesNothing(t *testing.T) {
+	s := newShare(t)
+	_, err := s.AddContainer("c1", tree(t), []guestspec.Bind{{Index: 0, Source: "/no/such/source"}})
+	if err == nil || !strings.Contains(err.Error(), "/no/such/source") {
+		t.Fatalf("got %v, want an error that names the source", err)
+	}
+	checkNoMounts(t, filepath.Join(s.opts.Dir, "c1"))
+	if _, err := os.Stat(filepath.Join(s.opts.Dir, "c1")); !os.IsNotExist(err) {
+		t.Errorf("the container's directory is left: %v", err)
+	}
+}
+
+// Close has to clean up after containers that were never removed.
+func TestCloseTakesContainersAlong(t *testing.T) {
+	s := newShare(t)
+	rootfs := tree(t)
+	if _, err := s.AddContainer("c1", rootfs, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(rootfs, "file")); string(data) != "data" {
+		t.Errorf("the rootfs was touched: %q, %v", data, err)
+	}
+}
+
+func TestOpenShareWithoutDaemon(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := filepath.Join(t.TempDir(), "share")
+	_, err := OpenShare(ShareOptions{Dir: dir, Daemon: "/no/such/virtiofsd", Tag: "t"})
+	if err == nil || !strings.Contains(err.Error(), "/no/such/virtiofsd") {
+		t.Fatalf("got %v, want an error that names the daemon", err)
+	}
+	checkNoMounts(t, dir)
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", dir, err)
+	}
+}
+
+// attacher records what it is given.
+type attacher struct{ got hypervisor.Device }
+
+func (a *attacher) Attach(_ context.Context, d hypervisor.Device) error {
+	a.got = d
+	return nil
+}
+
+func TestAttachThenDaemonDeath(t *testing.T) {
+	s := newShare(t)
+	vm := new(attacher)
+	if err := s.Attach(context.Background(), vm); err != nil {
+		t.Fatal(err)
+	}
+	if d, ok := vm.got.(hypervisor.FSShare); !ok || d.Tag != "t" {
+		t.Errorf("attached %#v", vm.got)
+	}
+	// The VM's end of the connection was the only one: without it the daemon
+	// ends.
+	<-s.Done()
+}
+
+func TestMountRootfs(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	target := filepath.Join(t.TempDir(), "rootfs")
+	source := tree(t)
+	mounted, err := MountRootfs([]*types.Mount{{Type: "bind", Source: source, Options: []string{"rbind"}}}, target)
+	if err != nil || !mounted {
+		t.Fatal(mounted, err)
+	}
+	if _, err := os.Stat(filepath.Join(target, "file")); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := UnmountRootfs(target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkNoMounts(t, target)
+	if _, err := MountRootfs(nil, filepath.Join(target, "none")); err == nil || !strings.Contains(err.Error(), "handed over no mount") {
+		t.Errorf("got %v", err)
+	}
+}

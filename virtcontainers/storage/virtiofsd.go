@@ -1,0 +1,110 @@
+package storage
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/child"
+)
+
+// startDaemon starts virtiofsd on a socket, connects to it, and unlinks the
+// socket: the connection is the VM's, and nobody else gets one.
+func startDaemon(opts ShareOptions) (*child.Process, *os.File, error) {
+	path := opts.Dir + ".sock"
+	listener, err := listen(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer listener.Close()
+	defer os.Remove(path)
+	daemon, err := child.Start(child.Options{
+		Path:       opts.Daemon,
+		Args:       daemonArgs(opts),
+		ExtraFiles: []*os.File{listener},
+		StderrLine: opts.LogLine,
+		// The daemon sees the host's mounts, for it serves them as they come,
+		// and is confined to the share by chroot; all else it does not need.
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := connect(path)
+	if err != nil {
+		_ = daemon.Signal(unix.SIGKILL)
+		<-daemon.Done()
+		return nil, nil, err
+	}
+	return daemon, conn, nil
+}
+
+// daemonArgs is virtiofsd's command line, in the option language of QEMU's
+// own daemon, which the Rust one takes too.
+func daemonArgs(opts ShareOptions) []string {
+	args := []string{
+		fmt.Sprintf("--fd=%d", child.FirstExtraFD),
+		"-o", "source=" + opts.Dir,
+		"-o", "sandbox=chroot",
+		"-o", "cache=" + daemonCache(opts.Cache),
+		// Each mount of the share is a file system of its own in the guest,
+		// with its own inode numbers.
+		"-o", "announce_submounts",
+		// File capabilities are extended attributes.
+		"-o", "xattr",
+		"-o", "log_level=warn",
+	}
+	return append(args, opts.ExtraArgs...)
+}
+
+// daemonCache translates Kata's names to QEMU's.
+func daemonCache(mode string) string {
+	switch mode {
+	case "never":
+		return "none"
+	case "metadata", "":
+		return "auto"
+	}
+	return mode
+}
+
+func listen(path string) (*os.File, error) {
+	_ = os.Remove(path) // left by a shim that was killed
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for virtiofsd: %w", err)
+	}
+	l.SetUnlinkOnClose(false)
+	defer l.Close()
+	f, err := l.File()
+	if err != nil {
+		return nil, fmt.Errorf("listen for virtiofsd: %w", err)
+	}
+	return f, nil
+}
+
+// connect succeeds as soon as the socket listens, before the daemon accepts.
+func connect(path string) (*os.File, error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("connect to virtiofsd: %w", err)
+	}
+	defer c.Close()
+	f, err := c.File()
+	if err != nil {
+		return nil, fmt.Errorf("connect to virtiofsd: %w", err)
+	}
+	return f, nil
+}
+
+// tailOf is the end of the daemon's stderr, as the end of an error message.
+func tailOf(p *child.Process) string {
+	tail := strings.TrimSpace(p.Stderr().String())
+	if tail == "" {
+		return ""
+	}
+	return "; virtiofsd said: " + tail
+}
