@@ -1,0 +1,247 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// buildDoc builds from one document on a host with four CPUs.
+func buildDoc(doc string) (*Config, error) {
+	settings, err := parse("c.toml", 0, []byte(doc))
+	if err != nil {
+		return nil, err
+	}
+	return build(settings, 4)
+}
+
+// defaults is the built-in configuration on a host with four CPUs, written
+// out: a changed default must be changed here as well.
+func defaults() Config {
+	return Config{
+		Hypervisor: Hypervisor{
+			Path:        "/usr/bin/qemu-system-x86_64",
+			Kernel:      "/usr/share/kata-containers/vmlinux",
+			Initrd:      "/usr/share/kata-containers/initrd.img",
+			MachineType: "q35",
+			VCPUs:       1,
+			MaxVCPUs:    4,
+			MemoryMiB:   2048,
+			SharedFS:    "virtio-fs",
+			VirtioFS:    VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
+		},
+		Agent:   Agent{DialTimeout: 45 * time.Second},
+		Runtime: Runtime{CreateContainerTimeout: time.Minute},
+	}
+}
+
+func TestBuild(t *testing.T) {
+	const qemu = "[hypervisor.qemu]\n"
+	tests := []struct {
+		name, doc string
+		want      func(*Config)
+	}{
+		{"nothing", "", func(*Config) {}},
+		{"empty tables", "[hypervisor.qemu]\n[agent.kata]\n[runtime]\n[factory]", func(*Config) {}},
+		{"empty means default", qemu + "path=''\nkernel=''\ninitrd=''\nmachine_type=''\nshared_fs=''\nvirtio_fs_daemon=''\n" +
+			"virtio_fs_cache=''\nvirtio_fs_queue_size=0\ndefault_vcpus=0\n[agent.kata]\ndial_timeout=0\n[runtime]\ncreate_container_timeout=0",
+			func(*Config) {}},
+		{"paths", qemu + "path='/q'\nkernel='/k'\ninitrd='/i'\nvirtio_fs_daemon='/v'", func(c *Config) {
+			c.Hypervisor.Path, c.Hypervisor.Kernel, c.Hypervisor.Initrd, c.Hypervisor.VirtioFS.Daemon = "/q", "/k", "/i", "/v"
+		}},
+		{"versioned board", qemu + "machine_type='pc-q35-7.2'", func(c *Config) { c.Hypervisor.MachineType = "pc-q35-7.2" }},
+		{"comma lists are tidied", qemu + "cpu_features=' pmu=off, ,avx512f=off,'\nmachine_accelerators=','", func(c *Config) {
+			c.Hypervisor.CPUFeatures = "pmu=off,avx512f=off"
+		}},
+		{"strings", qemu + "kernel_params='a=b c'\nseccompsandbox='on,spawn=deny'", func(c *Config) {
+			c.Hypervisor.KernelParams, c.Hypervisor.Seccomp = "a=b c", "on,spawn=deny"
+		}},
+		{"fraction of a CPU", qemu + "default_vcpus=2.01", func(c *Config) { c.Hypervisor.VCPUs = 3 }},
+		{"small fraction of a CPU", qemu + "default_vcpus=1e-300", func(*Config) {}},
+		{"zero as a float", qemu + "default_vcpus=0.0", func(*Config) {}},
+		{"all CPUs", qemu + "default_vcpus=-1", func(c *Config) { c.Hypervisor.VCPUs = 4 }},
+		{"all CPUs, fraction", qemu + "default_vcpus=-0.5", func(c *Config) { c.Hypervisor.VCPUs = 4 }},
+		{"all CPUs, but at most two", qemu + "default_vcpus=-1\ndefault_maxvcpus=2", func(c *Config) {
+			c.Hypervisor.VCPUs, c.Hypervisor.MaxVCPUs = 2, 2
+		}},
+		{"more CPUs than the host", qemu + "default_vcpus=1e300\ndefault_maxvcpus=4294967295", func(c *Config) {
+			c.Hypervisor.VCPUs = 4
+			c.Warnings = []string{
+				"hypervisor.qemu.default_maxvcpus = 4294967295 is more than this host can give: using 4",
+				"hypervisor.qemu.default_vcpus = 1e+300 is more than default_maxvcpus or the host allow: using 4",
+			}
+		}},
+		{"least memory", qemu + "default_memory=256", func(c *Config) { c.Hypervisor.MemoryMiB = 256 }},
+		{"virtio-fs", qemu + "virtio_fs_cache='never'\nvirtio_fs_extra_args=['-o','x']\nvirtio_fs_queue_size=1", func(c *Config) {
+			c.Hypervisor.VirtioFS.Cache, c.Hypervisor.VirtioFS.QueueSize = CacheNever, 1
+			c.Hypervisor.VirtioFS.ExtraArgs = []string{"-o", "x"}
+		}},
+		{"inline tables and dotted keys", "agent = {kata = {kernel_modules = ['a b=c']}}\nruntime.create_container_timeout = 5",
+			func(c *Config) {
+				c.Agent.KernelModules, c.Runtime.CreateContainerTimeout = []string{"a b=c"}, 5*time.Second
+			}},
+		{"debug", qemu + "enable_debug=true\n[agent.kata]\nenable_debug=true\n[runtime]\nenable_debug=true", func(c *Config) {
+			c.Hypervisor.Debug, c.Agent.Debug, c.Runtime.Debug = true, true, true
+		}},
+		{"longest timeout", "agent.kata.dial_timeout = 4294967295", func(c *Config) {
+			c.Agent.DialTimeout = 4294967295 * time.Second
+		}},
+		{"a known key that does nothing yet", "runtime.sandbox_cgroup_only = true\nfactory.enable_template = true", func(c *Config) {
+			c.Warnings = []string{"keys not implemented yet are ignored: factory.enable_template, runtime.sandbox_cgroup_only"}
+		}},
+		{"an image", qemu + "image='/i'\ninitrd='/rd'", func(c *Config) {
+			c.Hypervisor.Initrd = "/rd"
+			c.Warnings = []string{"c.toml:2: hypervisor.qemu.image is not implemented yet and is ignored: the guest boots from the initrd /rd"}
+		}},
+		{"unknown keys", "a=1\n[runtime]\n\nenable_Debug=true\n[x.y.z.'q r']\nv=1\n[\"n\\u0000\"]\n", func(c *Config) {
+			c.Warnings = []string{
+				"c.toml:1: unknown key a is ignored",
+				"c.toml:4: unknown key runtime.enable_Debug is ignored",
+				"c.toml:5: unknown key x.y.z is ignored",
+				`c.toml:7: unknown key "n\x00" is ignored`,
+			}
+		}},
+		{"other hypervisors", "[hypervisor.clh]\npath='x'\nkernel=3\n[hypervisor.acrn]", func(c *Config) {
+			c.Warnings = []string{
+				"c.toml:2: table hypervisor.clh is ignored: hypervisor.qemu is the only hypervisor supported",
+				"c.toml:4: table hypervisor.acrn is ignored: hypervisor.qemu is the only hypervisor supported",
+			}
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			want := defaults()
+			test.want(&want)
+			got, err := buildDoc(test.doc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&want, got); diff != "" {
+				t.Errorf("build (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	const (
+		qemu      = "[hypervisor.qemu]\n"
+		at        = "c.toml:2: hypervisor.qemu."
+		memory    = ": want an integer number of MiB, at least 256 and at most 16777216"
+		vcpus     = ": want a number of vCPUs (a fraction is rounded up), or a negative one for all host CPUs"
+		path      = ": want an absolute path"
+		list      = ": want a comma separated list"
+		text      = ": want a string without control characters"
+		sharedFS  = `: want "virtio-fs", the only shared file system supported so far`
+		cache     = `: want one of "never", "metadata", "auto", "always"`
+		power     = ": want a power of two, at most 1024"
+		timeout   = ": want an integer number of seconds, 0 for the default"
+		arguments = ": want a list of arguments, none empty"
+		module    = `: want a list of "module parameter=value ..." strings`
+		board     = `: want "q35", or a versioned "pc-q35-X.Y"; no other board is supported`
+		maximum   = ": want an integer number of vCPUs, 0 for all host CPUs"
+	)
+	tests := []struct{ doc, want string }{
+		{qemu + `default_memory = "lots"`, at + `default_memory = "lots"` + memory},
+		{qemu + `default_memory = 255`, at + `default_memory = 255` + memory},
+		{qemu + `default_memory = 0`, at + `default_memory = 0` + memory},
+		{qemu + `default_memory = -1`, at + `default_memory = -1` + memory},
+		{qemu + `default_memory = 2048.0`, at + `default_memory = 2048` + memory},
+		{qemu + `default_memory = 9223372036854775807`, at + `default_memory = 9223372036854775807` + memory},
+		{qemu + `default_vcpus = nan`, at + `default_vcpus = NaN` + vcpus},
+		{qemu + `default_vcpus = inf`, at + `default_vcpus = +Inf` + vcpus},
+		{qemu + `default_vcpus = "1"`, at + `default_vcpus = "1"` + vcpus},
+		{qemu + `default_maxvcpus = -1`, at + `default_maxvcpus = -1` + maximum},
+		{qemu + `default_maxvcpus = 4294967296`, at + `default_maxvcpus = 4294967296` + maximum},
+		{qemu + `path = "qemu"`, at + `path = "qemu"` + path},
+		{qemu + `kernel = "/a\u0000b"`, at + `kernel = "/a\x00b"` + path},
+		{qemu + `initrd = true`, at + `initrd = true` + path},
+		{qemu + `machine_type = "pc"`, at + `machine_type = "pc"` + board},
+		{qemu + `machine_type = "q35,usb=on"`, at + `machine_type = "q35,usb=on"` + board},
+		{qemu + `cpu_features = ["pmu=off"]`, at + `cpu_features = ["pmu=off"]` + list},
+		{qemu + `kernel_params = "a\nb"`, at + `kernel_params = "a\nb"` + text},
+		{qemu + `seccompsandbox = false`, at + `seccompsandbox = false` + text},
+		{qemu + `shared_fs = "virtio-9p"`, at + `shared_fs = "virtio-9p"` + sharedFS},
+		{qemu + `shared_fs = "none"`, at + `shared_fs = "none"` + sharedFS},
+		{qemu + `virtio_fs_cache = "none"`, at + `virtio_fs_cache = "none"` + cache},
+		{qemu + `virtio_fs_queue_size = 100`, at + `virtio_fs_queue_size = 100` + power},
+		{qemu + `virtio_fs_queue_size = 2048`, at + `virtio_fs_queue_size = 2048` + power},
+		{qemu + `virtio_fs_queue_size = -9223372036854775808`, at + `virtio_fs_queue_size = -9223372036854775808` + power},
+		{qemu + `virtio_fs_extra_args = "-d"`, at + `virtio_fs_extra_args = "-d"` + arguments},
+		{qemu + `virtio_fs_extra_args = ["-d", ""]`, at + `virtio_fs_extra_args = ["-d", ""]` + arguments},
+		{qemu + `virtio_fs_extra_args = [[[]], 1979-05-27]`, at + `virtio_fs_extra_args = [[...], 1979-05-27]` + arguments},
+		{qemu + `enable_debug = "yes"`, at + `enable_debug = "yes"` + ": want true or false"},
+		{"agent.kata.kernel_modules = ['../x']", `c.toml:1: agent.kata.kernel_modules = ["../x"]` + module},
+		{"agent.kata.kernel_modules = [' ']", `c.toml:1: agent.kata.kernel_modules = [" "]` + module},
+		{"agent.kata.dial_timeout = -1", "c.toml:1: agent.kata.dial_timeout = -1" + timeout},
+		{"agent.kata.dial_timeout = 1.5", "c.toml:1: agent.kata.dial_timeout = 1.5" + timeout},
+		{"agent.kata.dial_timeout = 4294967296", "c.toml:1: agent.kata.dial_timeout = 4294967296" + timeout},
+		{"\nruntime = 3", "c.toml:2: runtime = 3: want a table"},
+		{"[[runtime]]\nenable_debug=true", "c.toml:1: runtime = [{...}]: want a table"},
+		{"[runtime.enable_debug.x]", "c.toml:1: runtime.enable_debug = {...}: want true or false"},
+		{"hypervisor.qemu = 'x'", `c.toml:1: hypervisor.qemu = "x": want a table`},
+		{qemu + "path = '" + strings.Repeat("ä", 100) + "'", at + `path = "` + strings.Repeat("ä", 39) + "..." + path},
+		{
+			"agent = {kata = {dial_timeout = 'x'}}\n[hypervisor.qemu]\n\npath = 'x'\n\n[runtime]\nenable_debug = 0",
+			`c.toml:1: agent.kata.dial_timeout = "x"` + timeout + "\n" +
+				`c.toml:4: hypervisor.qemu.path = "x"` + path + "\n" +
+				"c.toml:7: runtime.enable_debug = 0: want true or false",
+		},
+		{"[runtime\n", "c.toml:1:9: toml: expected ']' to close table name"},
+		{"\n  a = 1\n  a = 2\n", "c.toml:3:3: toml: "},
+		{"a = \"\xff\"", "c.toml:1:6: toml: "},
+		{"a = 9223372036854775808", "c.toml:1:5: toml: "},
+	}
+	for _, test := range tests {
+		config, err := buildDoc(test.doc)
+		if err == nil {
+			t.Errorf("%q gives a Config: %+v", test.doc, config)
+			continue
+		}
+		if got := err.Error(); got != test.want && !(strings.HasSuffix(test.want, "toml: ") && strings.HasPrefix(got, test.want)) {
+			t.Errorf("%q\n got  %s\n want %s", test.doc, got, test.want)
+		}
+	}
+}
+
+func TestMergeLastWins(t *testing.T) {
+	docs := []string{
+		"[hypervisor.qemu]\ndefault_memory = 'overridden, so never judged'\ndefault_vcpus = 2\nvirtio_fs_extra_args=['a']",
+		"hypervisor.qemu.default_memory = 512\n[agent.kata]\ndial_timeout = 7",
+		"[hypervisor.qemu]\nvirtio_fs_extra_args=['b', 'c']",
+	}
+	var settings []setting
+	for order, doc := range docs {
+		more, err := parse("f", order, []byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings = append(settings, more...)
+	}
+	want := defaults()
+	want.Hypervisor.MemoryMiB, want.Hypervisor.VCPUs = 512, 2
+	want.Hypervisor.VirtioFS.ExtraArgs = []string{"b", "c"}
+	want.Agent.DialTimeout = 7 * time.Second
+	got, err := build(settings, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&want, got); diff != "" {
+		t.Errorf("build (-want +got):\n%s", diff)
+	}
+}
+
+func TestHostsOfAnySize(t *testing.T) {
+	for _, test := range []struct {
+		cpus int
+		want uint32
+	}{{0, 1}, {1, 1}, {240, 240}, {512, 240}} {
+		config, err := build(nil, test.cpus)
+		if err != nil || config.Hypervisor.MaxVCPUs != test.want || config.Hypervisor.VCPUs != 1 {
+			t.Errorf("%d CPUs: %d of %d vCPUs, %v; want 1 of %d",
+				test.cpus, config.Hypervisor.VCPUs, config.Hypervisor.MaxVCPUs, err, test.want)
+		}
+	}
+}
