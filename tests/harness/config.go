@@ -1,0 +1,70 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// offPlugins are plugins that would touch the host or that no suite here
+// needs. opt makes /opt/containerd; the CRI plugins want CNI.
+var offPlugins = map[int][]string{
+	2: {
+		"io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing",
+		"io.containerd.tracing.processor.v1.otlp", "io.containerd.snapshotter.v1.aufs",
+		"io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper",
+	},
+	3: {
+		"io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri",
+		"io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing",
+		"io.containerd.tracing.processor.v1.otlp", "io.containerd.snapshotter.v1.erofs",
+		"io.containerd.snapshotter.v1.blockfile",
+	},
+}
+
+// containerdConfig returns the daemon's configuration file.
+func (d *Daemon) containerdConfig() string {
+	var b strings.Builder
+	version := d.release.ConfigVersion
+	fmt.Fprintf(&b, "version = %d\nroot = %q\nstate = %q\n", version, d.rootDir(), d.stateDir())
+	fmt.Fprintf(&b, "imports = []\ndisabled_plugins = [%s]\n", quoteAll(offPlugins[version]))
+	fmt.Fprintf(&b, "[debug]\n  level = %q\n", d.logLevel())
+	fmt.Fprintf(&b, "[grpc]\n  address = %q\n", d.Socket())
+	fmt.Fprintf(&b, "[ttrpc]\n  address = %q\n", d.Socket()+".ttrpc")
+	if version >= 3 {
+		// Only since 2.x; 1.6 always uses /run/containerd/s.
+		fmt.Fprintf(&b, "[plugins.'io.containerd.shim.v1.manager']\n  socket_dir = %q\n", filepath.Join(d.Dir, "s"))
+	}
+	return b.String()
+}
+
+func quoteAll(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = fmt.Sprintf("%q", w)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+func (d *Daemon) logLevel() string {
+	if d.options.Debug {
+		return "debug"
+	}
+	return "info"
+}
+
+// writeConfigs writes the daemon's and the runtime's configuration.
+func (d *Daemon) writeConfigs() error {
+	if err := os.WriteFile(d.configPath(), []byte(d.containerdConfig()), 0o600); err != nil {
+		return fmt.Errorf("write containerd configuration: %w", err)
+	}
+	if !d.options.Runtime.VM {
+		return nil
+	}
+	text := d.options.Kata.withDefaults(d.options.Layout).text()
+	if err := os.WriteFile(d.KataConfigPath(), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write runtime configuration: %w", err)
+	}
+	return nil
+}

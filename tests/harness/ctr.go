@@ -1,0 +1,35 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// Ctr runs the release's own ctr against the daemon and returns what it
+// printed, both streams together.
+func (d *Daemon) Ctr(ctx context.Context, args ...string) (string, error) {
+	out, err := d.CtrCmd(ctx, args...).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), err
+}
+
+// CtrCmd returns ctr with args, ready to run.
+func (d *Daemon) CtrCmd(ctx context.Context, args ...string) *exec.Cmd {
+	common := []string{"--address", d.Socket(), "--namespace", d.Namespace()}
+	cmd := exec.CommandContext(ctx, d.release.Path("ctr"), append(common, args...)...)
+	cmd.Env = d.Env()
+	return cmd
+}
+
+// CtrRun returns "ctr run" of image with the daemon's runtime and snapshotter.
+func (d *Daemon) CtrRun(ctx context.Context, id, image string, args ...string) *exec.Cmd {
+	run := []string{
+		"run", "--rm", "--runtime", d.options.Runtime.Type, "--snapshotter", d.Snapshotter,
+		"--fifo-dir", d.fifoDir(), image, id,
+	}
+	return d.CtrCmd(ctx, append(run, args...)...)
+}

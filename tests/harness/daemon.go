@@ -1,0 +1,151 @@
+package harness
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+)
+
+// Options choose what a Daemon runs.
+type Options struct {
+	Layout  Layout
+	Release Release
+	Runtime Runtime
+	// Kata varies the runtime's configuration; unused with runc.
+	Kata KataConfig
+	// Env is added to containerd's environment, and so to its shims'.
+	Env []string
+	// Debug makes containerd and its shims log at debug level.
+	Debug bool
+}
+
+// Daemon is one private containerd. Its methods may be called from several
+// goroutines, except Stop.
+type Daemon struct {
+	// Dir holds all that the daemon has: root, state, sockets, FIFOs.
+	Dir string
+	// LogPath is the file with the daemon's and its shims' log; it stays
+	// after Stop.
+	LogPath string
+	// Snapshotter is the one that works on this host's file system.
+	Snapshotter string
+	// Client is connected to the daemon. Contexts for it come from Context.
+	Client *client.Client
+
+	options Options
+	release Release
+	tag     string
+	before  HostState
+	child   *child
+	nextID  atomic.Int64
+}
+
+// Start starts a daemon, waits until it answers, and imports the test images.
+// The caller must Stop it. An error says what to build or install.
+func Start(ctx context.Context, o Options) (*Daemon, error) {
+	if err := errors.Join(o.Release.missing(), o.Runtime.missing(o.Layout)); err != nil {
+		return nil, fmt.Errorf("start containerd: %w", err)
+	}
+	d, err := newDaemon(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.boot(ctx); err != nil {
+		err = fmt.Errorf("start containerd %s: %w\n%s", o.Release.Name, err, d.LogTail(20))
+		return nil, errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
+	}
+	return d, nil
+}
+
+// newDaemon prepares the directory and remembers how the host was.
+func newDaemon(o Options) (*Daemon, error) {
+	if err := adoptOrphans(); err != nil {
+		return nil, err
+	}
+	before, err := ReadHostState()
+	if err != nil {
+		return nil, err
+	}
+	// Short: a unix socket's path has at most 107 bytes (unix(7)).
+	dir, err := os.MkdirTemp("/tmp", "kb")
+	if err != nil {
+		return nil, fmt.Errorf("make daemon directory: %w", err)
+	}
+	word := make([]byte, 4)
+	_, _ = rand.Read(word) // never fails (crypto/rand)
+	d := &Daemon{Dir: dir, options: o, release: o.Release, tag: "kb" + hex.EncodeToString(word), before: before}
+	d.LogPath = filepath.Join(o.Layout.Logs(), "containerd-"+o.Release.Name+"-"+d.tag+".log")
+	return d, nil
+}
+
+func (d *Daemon) boot(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	for _, dir := range []string{d.fifoDir(), d.options.Layout.Logs()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make directory: %w", err)
+		}
+	}
+	d.Snapshotter = chooseSnapshotter(d.Dir)
+	if err := d.writeConfigs(); err != nil {
+		return err
+	}
+	if err := d.launch(); err != nil {
+		return err
+	}
+	if err := d.connect(ctx); err != nil {
+		return err
+	}
+	return d.importImages(d.Context(ctx))
+}
+
+// Context returns ctx in the daemon's containerd namespace.
+func (d *Daemon) Context(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, d.Namespace())
+}
+
+// Namespace is the containerd namespace of everything the harness makes.
+func (d *Daemon) Namespace() string { return "katabox" }
+
+// Release tells which containerd this is.
+func (d *Daemon) Release() Release { return d.release }
+
+// Runtime tells what runs the containers.
+func (d *Daemon) Runtime() Runtime { return d.options.Runtime }
+
+// Layout is the checkout the daemon was started from.
+func (d *Daemon) Layout() Layout { return d.options.Layout }
+
+// Socket is the daemon's gRPC address.
+func (d *Daemon) Socket() string { return filepath.Join(d.Dir, "c.sock") }
+
+// KataConfigPath is the runtime's configuration file.
+func (d *Daemon) KataConfigPath() string { return filepath.Join(d.Dir, "kata.toml") }
+
+// NewID returns an id that no other container has: the daemon's tag, name and
+// a number.
+func (d *Daemon) NewID(name string) string {
+	return fmt.Sprintf("%s-%s-%d", d.tag, name, d.nextID.Add(1))
+}
+
+func (d *Daemon) configPath() string { return filepath.Join(d.Dir, "containerd.toml") }
+func (d *Daemon) rootDir() string    { return filepath.Join(d.Dir, "root") }
+func (d *Daemon) stateDir() string   { return filepath.Join(d.Dir, "state") }
+func (d *Daemon) fifoDir() string    { return filepath.Join(d.Dir, "fifo") }
+
+// bundleDir holds one directory per task: containerd's runtime v2 state.
+func (d *Daemon) bundleDir() string {
+	return filepath.Join(d.stateDir(), "io.containerd.runtime.v2.task", d.Namespace())
+}
+
+// BundleDir is where containerd put the bundle of the container called id.
+func (d *Daemon) BundleDir(id string) string { return filepath.Join(d.bundleDir(), id) }

@@ -1,0 +1,146 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+)
+
+// EnvStrict, when not empty, makes the leak checks count every change of the
+// host, not only what carries a daemon's tag. Set it where nothing else runs.
+const EnvStrict = "KATABOX_TEST_STRICT"
+
+// HostState is the set of things on the host that a pod may leave behind; each
+// is a line for a person.
+type HostState map[string]struct{}
+
+// runtimeDirs are where this runtime, and those it stands in for, keep state.
+var runtimeDirs = []string{"/run/kata-containers", "/run/vc", "/run/kata", "/var/run/kata-containers"}
+
+// ReadHostState reads the host's mounts, links, network namespaces, loop
+// devices, shim sockets and runtime directories.
+func ReadHostState() (HostState, error) {
+	state := HostState{}
+	readers := []func(HostState) error{
+		readMounts, readLinks, readNetns, readLoops, readShimSockets, readRuntimeDirs,
+	}
+	for _, read := range readers {
+		if err := read(state); err != nil {
+			return nil, fmt.Errorf("read host state: %w", err)
+		}
+	}
+	return state, nil
+}
+
+func (s HostState) add(kind, name string) { s[kind+" "+name] = struct{}{} }
+
+// Since returns what is in s and was not in before, sorted.
+func (s HostState) Since(before HostState) []string {
+	var fresh []string
+	for line := range s {
+		if _, ok := before[line]; !ok {
+			fresh = append(fresh, line)
+		}
+	}
+	sort.Strings(fresh)
+	return fresh
+}
+
+func readMounts(s HostState) error {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		// 36 35 98:0 /root /mount/point options... - type source options
+		fields := strings.Fields(line)
+		_, tail, ok := strings.Cut(line, " - ")
+		if ok && len(fields) > 4 {
+			s.add("mount", fields[4]+" ("+strings.Join(strings.Fields(tail)[:2], " ")+")")
+		}
+	}
+	return nil
+}
+
+func readLinks(s HostState) error {
+	links, err := net.Interfaces()
+	for _, l := range links {
+		s.add("link", l.Name)
+	}
+	return err
+}
+
+func readNetns(s HostState) error { return s.addEntries("netns", "/run/netns") }
+
+func readShimSockets(s HostState) error { return s.addEntries("socket", "/run/containerd/s") }
+
+func readLoops(s HostState) error {
+	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, b := range backing {
+		s.add("loop", b)
+	}
+	return err
+}
+
+// readRuntimeDirs adds all that is in the runtime directories; that they
+// themselves exist is no leak.
+func readRuntimeDirs(s HostState) error {
+	for _, dir := range runtimeDirs {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil {
+				return ignoreGone(err)
+			}
+			if path != dir {
+				s.add("file", path)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s HostState) addEntries(kind, dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		s.add(kind, filepath.Join(dir, e.Name()))
+	}
+	return ignoreGone(err)
+}
+
+// ignoreGone drops the error of something that is not there, or no longer.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// concerns tells whether a line of a HostState is to be held against the
+// daemon with this tag and directory.
+func concerns(line, tag, dir string) bool {
+	if os.Getenv(EnvStrict) != "" || strings.Contains(line, tag) || strings.Contains(line, dir) {
+		return true
+	}
+	// The names of shim sockets are hashes: one that nobody serves any more
+	// cannot be another daemon's live shim.
+	socket, ok := strings.CutPrefix(line, "socket ")
+	return ok && !served(socket)
+}
+
+// served tells whether a process listens on the unix socket at path.
+func served(path string) bool {
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}

@@ -1,0 +1,54 @@
+package harness
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Where Debian 12 installs what a VM needs.
+const (
+	DefaultQEMU      = "/usr/bin/qemu-system-x86_64"
+	DefaultVirtiofsd = "/usr/lib/qemu/virtiofsd"
+)
+
+// KataConfig is what the suites vary of the runtime's configuration. The zero
+// value is a small VM with what the checkout built.
+type KataConfig struct {
+	// QEMU, Virtiofsd, Kernel and Initrd are paths; empty for the default.
+	QEMU, Virtiofsd, Kernel, Initrd string
+	// MemoryMiB is the VM's memory; 0 for the default.
+	MemoryMiB int
+	// Extra is appended to the file: whole TOML tables.
+	Extra string
+}
+
+// defaultMemoryMiB is small, so that ten VMs at once fit on a small machine.
+const defaultMemoryMiB = 256
+
+func (k KataConfig) withDefaults(l Layout) KataConfig {
+	setDefault(&k.QEMU, DefaultQEMU)
+	setDefault(&k.Virtiofsd, DefaultVirtiofsd)
+	setDefault(&k.Kernel, l.Kernel())
+	setDefault(&k.Initrd, l.Initrd())
+	if k.MemoryMiB == 0 {
+		k.MemoryMiB = defaultMemoryMiB
+	}
+	return k
+}
+
+func setDefault(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}
+
+// text returns the configuration file.
+func (k KataConfig) text() string {
+	var b strings.Builder
+	fmt.Fprintln(&b, "[hypervisor.qemu]")
+	fmt.Fprintf(&b, "path = %q\nkernel = %q\ninitrd = %q\n", k.QEMU, k.Kernel, k.Initrd)
+	fmt.Fprintf(&b, "virtio_fs_daemon = %q\nshared_fs = \"virtio-fs\"\n", k.Virtiofsd)
+	fmt.Fprintf(&b, "default_vcpus = 1\ndefault_memory = %d\n", k.MemoryMiB)
+	b.WriteString(k.Extra)
+	return b.String()
+}

@@ -1,0 +1,136 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+)
+
+// Stdio is where a process's streams go. The zero value gives it no stdin and
+// collects stdout and stderr.
+type Stdio struct {
+	// TTY gives the process a terminal; its stderr then comes as stdout.
+	TTY bool
+	// Stdin is copied to the process; at its end the process's stdin is
+	// closed.
+	Stdin io.Reader
+	// Stdout and Stderr take the output instead of the process's buffers.
+	Stdout, Stderr io.Writer
+}
+
+// Process is one process of a container: its init, or one added by Exec.
+type Process struct {
+	client.Process
+	// Out and Err hold what the process wrote, unless Stdio said otherwise.
+	Out, Err *Buffer
+	exit     <-chan client.ExitStatus
+	stdinEnd chan struct{} // closed when Stdin is at its end; nil without one
+}
+
+// creator returns what makes the FIFOs of p's streams.
+func (p *Process) creator(d *Daemon, s Stdio) cio.Creator {
+	p.Out, p.Err = &Buffer{}, &Buffer{}
+	stdout, stderr, stdin := s.Stdout, s.Stderr, s.Stdin
+	if stdout == nil {
+		stdout = p.Out
+	}
+	if stderr == nil {
+		stderr = p.Err
+	}
+	if stdin != nil {
+		p.stdinEnd = make(chan struct{})
+		stdin = &endReader{Reader: stdin, end: p.stdinEnd}
+	}
+	opts := []cio.Opt{cio.WithStreams(stdin, stdout, stderr), cio.WithFIFODir(d.fifoDir())}
+	if s.TTY {
+		opts = append(opts, cio.WithTerminal)
+	}
+	return cio.NewCreator(opts...)
+}
+
+// endReader closes end when its reader has no more.
+type endReader struct {
+	io.Reader
+	end  chan struct{}
+	done bool
+}
+
+func (r *endReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && !r.done {
+		r.done = true
+		close(r.end)
+	}
+	return n, err
+}
+
+// Start starts the process; its exit is watched from before.
+func (p *Process) Start(ctx context.Context) error {
+	exit, err := p.Process.Wait(context.WithoutCancel(ctx))
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", p.ID(), err)
+	}
+	p.exit = exit
+	if err := p.Process.Start(ctx); err != nil {
+		return fmt.Errorf("start %s: %w", p.ID(), err)
+	}
+	if p.stdinEnd != nil {
+		go p.closeStdin(context.WithoutCancel(ctx))
+	}
+	return nil
+}
+
+// closeStdin tells the runtime that no more stdin comes. It ends with the
+// reader, which the test owns. The process may be gone by then.
+func (p *Process) closeStdin(ctx context.Context) {
+	<-p.stdinEnd
+	_ = p.CloseIO(ctx, client.WithStdinCloser)
+}
+
+// Wait returns the exit code once the process ended and all its output came.
+func (p *Process) Wait(ctx context.Context) (uint32, error) {
+	if p.exit == nil {
+		return 0, errors.New("wait for a process that was not started")
+	}
+	select {
+	case status := <-p.exit:
+		if err := status.Error(); err != nil {
+			return 0, fmt.Errorf("wait for %s: %w", p.ID(), err)
+		}
+		p.IO().Wait()
+		return status.ExitCode(), nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("wait for %s: %w", p.ID(), ctx.Err())
+	}
+}
+
+// Run starts the process, waits for it and returns its exit code.
+func (p *Process) Run(ctx context.Context) (uint32, error) {
+	if err := p.Start(ctx); err != nil {
+		return 0, err
+	}
+	return p.Wait(ctx)
+}
+
+// Remove kills the process if it still runs, and deletes it.
+func (p *Process) Remove(ctx context.Context) error {
+	_, err := p.Delete(ctx, client.WithProcessKill)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return fmt.Errorf("delete %s: %w", p.ID(), err)
+	}
+	return nil
+}
+
+// KillAndWait sends SIGKILL and waits for the end.
+func (p *Process) KillAndWait(ctx context.Context) (uint32, error) {
+	if err := p.Kill(ctx, syscall.SIGKILL); err != nil && !errdefs.IsNotFound(err) {
+		return 0, fmt.Errorf("kill %s: %w", p.ID(), err)
+	}
+	return p.Wait(ctx)
+}

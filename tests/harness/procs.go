@@ -1,0 +1,130 @@
+package harness
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Proc is one process of the host, as it was when it was read.
+type Proc struct {
+	PID, PPID int
+	// State is the letter of proc(5): 'Z' is a zombie.
+	State byte
+	// Comm is the kernel's name for it, 15 bytes at most.
+	Comm string
+	// Args is its command line, with spaces between the words.
+	Args   string
+	tagged bool
+}
+
+// String describes the process for a person.
+func (p Proc) String() string {
+	return fmt.Sprintf("process %d (%s, parent %d): %.160s", p.PID, p.Comm, p.PPID, p.Args)
+}
+
+// The kinds of host processes that a pod costs.
+const (
+	KindShim      = "shim"
+	KindVMM       = "QEMU"
+	KindVirtiofsd = "virtiofsd"
+	KindOther     = "other"
+)
+
+// Kind tells what the process is to a pod.
+func (p Proc) Kind() string {
+	switch {
+	case strings.HasPrefix(p.Comm, "containerd-shim"):
+		return KindShim
+	case strings.HasPrefix(p.Comm, "qemu-system"):
+		return KindVMM
+	case strings.HasPrefix(p.Comm, "virtiofsd"):
+		return KindVirtiofsd
+	}
+	return KindOther
+}
+
+// tree returns all living processes, those whose environment has tag marked.
+// Processes that end while they are read are left out.
+func tree(tag string) (map[int]Proc, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	procs := map[int]Proc{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if p, ok := readProc(pid, tag); ok {
+			procs[pid] = p
+		}
+	}
+	return procs, nil
+}
+
+// readProc reads one process from proc(5); ok is false when it is gone.
+func readProc(pid int, tag string) (Proc, bool) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return Proc{}, false
+	}
+	// pid (comm) state ppid ...: comm may hold spaces and parentheses.
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	fields := strings.Fields(string(stat[end+1:]))
+	if open < 0 || end < open || len(fields) < 2 {
+		return Proc{}, false
+	}
+	ppid, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return Proc{}, false
+	}
+	args, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // empty for a zombie
+	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
+	return Proc{
+		PID: pid, PPID: ppid, State: fields[0][0],
+		Comm:   string(stat[open+1 : end]),
+		Args:   strings.TrimSpace(string(bytes.ReplaceAll(args, []byte{0}, []byte{' '}))),
+		tagged: bytes.Contains(environ, []byte(tag)),
+	}, true
+}
+
+// owned returns the processes that carry tag or descend from one that does,
+// and orphans that were left to this process; not root itself, and not
+// zombies that wait for this process (they hold nothing).
+func owned(tag string, root int) ([]Proc, error) {
+	procs, err := tree(tag)
+	if err != nil {
+		return nil, err
+	}
+	self := os.Getpid()
+	var found []Proc
+	for _, p := range procs {
+		if p.PID == root || p.PID == self || (p.State == 'Z' && p.PPID == self) {
+			continue
+		}
+		if descends(procs, p) || (p.PPID == self && p.Kind() != KindOther) {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+func descends(procs map[int]Proc, p Proc) bool {
+	for range 64 { // no chain of ours is deeper; the table may hold a cycle
+		if p.tagged {
+			return true
+		}
+		parent, ok := procs[p.PPID]
+		if !ok {
+			return false
+		}
+		p = parent
+	}
+	return false
+}

@@ -1,0 +1,80 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ContainerdVersion is the 2.x release that is built from the Go module proxy.
+const ContainerdVersion = "2.4.2"
+
+// Release is one containerd to test with.
+type Release struct {
+	// Name is "1.6" or "2.4".
+	Name string
+	// Dir holds containerd, ctr and the runc shim of that release.
+	Dir string
+	// ConfigVersion is the version of the configuration file it is given.
+	ConfigVersion int
+	// hint says how to get it.
+	hint string
+}
+
+// EnvReleases chooses the releases of the suites: names with commas between
+// them; all when unset.
+const EnvReleases = "KATABOX_TEST_CONTAINERD"
+
+// Releases returns every release that the harness knows: Debian 12's and the
+// one built from its module.
+func Releases(l Layout) []Release {
+	return []Release{
+		{Name: "1.6", Dir: "/usr/bin", ConfigVersion: 2, hint: "make deps"},
+		{
+			Name:          ContainerdVersion[:strings.LastIndex(ContainerdVersion, ".")],
+			Dir:           filepath.Join(l.Build(), "containerd-"+ContainerdVersion),
+			ConfigVersion: 3,
+			hint:          "make containerd",
+		},
+	}
+}
+
+// ReleasesFromEnv returns the releases that EnvReleases names.
+func ReleasesFromEnv(l Layout) ([]Release, error) {
+	names := os.Getenv(EnvReleases)
+	if names == "" {
+		return Releases(l), nil
+	}
+	var chosen []Release
+	for name := range strings.SplitSeq(names, ",") {
+		r, err := FindRelease(l, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", EnvReleases, err)
+		}
+		chosen = append(chosen, r)
+	}
+	return chosen, nil
+}
+
+// FindRelease returns the release called name.
+func FindRelease(l Layout, name string) (Release, error) {
+	var known []string
+	for _, r := range Releases(l) {
+		if r.Name == name {
+			return r, nil
+		}
+		known = append(known, r.Name)
+	}
+	return Release{}, fmt.Errorf("unknown containerd release %q: want %s", name, strings.Join(known, " or "))
+}
+
+// Path returns the release's program called name.
+func (r Release) Path(name string) string { return filepath.Join(r.Dir, name) }
+
+func (r Release) missing() error {
+	if _, err := os.Stat(r.Path("containerd")); err != nil {
+		return fmt.Errorf("%w: run %q", err, r.hint)
+	}
+	return nil
+}

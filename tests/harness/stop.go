@@ -1,0 +1,128 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// stopTimeout bounds how long containerd may take to end.
+const stopTimeout = 20 * time.Second
+
+// Stop ends the daemon, removes its directory and checks that the host is as
+// it was before Start. What is left is named in the error and then removed by
+// force, so that one failure does not spoil the next run.
+func (d *Daemon) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	var errs []error
+	if d.Client != nil {
+		errs = append(errs, d.removeContainers(d.Context(ctx)), d.Client.Close())
+	}
+	if d.child != nil {
+		errs = append(errs, d.child.stop(ctx))
+	}
+	errs = append(errs, d.awaitClean(ctx, d.hostLeaks))
+	d.force()
+	if err := os.RemoveAll(d.Dir); err != nil {
+		errs = append(errs, fmt.Errorf("remove daemon directory: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// Settled waits until nothing of any pod is left while the daemon runs on: no
+// process but containerd, no mount, bundle, FIFO, socket or runtime file. The
+// error lists what is left after 15 s, or earlier when ctx ends.
+func (d *Daemon) Settled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	return d.awaitClean(ctx, d.podLeaks)
+}
+
+// awaitClean calls leaks until it finds none or ctx ends: a shim ends a moment
+// after its last answer.
+func (d *Daemon) awaitClean(ctx context.Context, leaks func() ([]string, error)) error {
+	for {
+		found, err := leaks()
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("left behind:\n  %s", strings.Join(found, "\n  "))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// hostLeaks is what the whole daemon left: processes and changes of the host.
+func (d *Daemon) hostLeaks() ([]string, error) {
+	procs, err := d.Processes()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, p := range procs {
+		found = append(found, p.String())
+	}
+	now, err := ReadHostState()
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range now.Since(d.before) {
+		if concerns(line, d.tag, d.Dir) {
+			found = append(found, line)
+		}
+	}
+	return found, nil
+}
+
+// podLeaks adds what lives in the daemon's own directory while it runs.
+func (d *Daemon) podLeaks() ([]string, error) {
+	found, err := d.hostLeaks()
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{d.bundleDir(), d.fifoDir(), filepath.Join(d.Dir, "s")} {
+		entries, err := os.ReadDir(dir)
+		if ignoreGone(err) != nil {
+			return nil, fmt.Errorf("list %s: %w", dir, err)
+		}
+		for _, e := range entries {
+			found = append(found, "file "+filepath.Join(dir, e.Name()))
+		}
+	}
+	return found, nil
+}
+
+// Processes returns the host processes that serve the daemon's pods; the
+// daemon itself is not among them.
+func (d *Daemon) Processes() ([]Proc, error) {
+	root := 0
+	if d.child != nil {
+		root = d.child.cmd.Process.Pid
+	}
+	return owned(envTag+"="+d.tag, root)
+}
+
+// force kills what is still there and unmounts what is still mounted below
+// the daemon's directory.
+func (d *Daemon) force() {
+	if procs, err := d.Processes(); err == nil {
+		killTree(procs)
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(d.Dir))
+	if err != nil {
+		return
+	}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		_ = unix.Unmount(mounts[i].Mountpoint, unix.MNT_DETACH)
+	}
+}

@@ -1,0 +1,97 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+func testImages() []image {
+	return []image{
+		busyboxImage([]byte("program"), []string{"bin/busybox", "bin/sh", "usr/bin/env"}),
+		pauseImage([]byte("pause")),
+	}
+}
+
+func TestLayoutIsReproducible(t *testing.T) {
+	dir := t.TempDir()
+	var got [2][]byte
+	for i := range got {
+		path := filepath.Join(dir, "a.tar")
+		if err := writeLayout(path, testImages()); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if got[i], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(got[0], got[1]) {
+		t.Error("two builds of the same inputs differ")
+	}
+}
+
+func TestLayoutNamesItsImages(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.tar")
+	if err := writeLayout(path, testImages()); err != nil {
+		t.Fatal(err)
+	}
+	entries := readTar(t, path)
+	var index v1.Index
+	if err := json.Unmarshal(entries["index.json"], &index); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range index.Manifests {
+		names = append(names, m.Annotations[imageNameAnnotation])
+		if _, ok := entries["blobs/sha256/"+m.Digest.Encoded()]; !ok {
+			t.Errorf("manifest %s is not in the archive", m.Digest)
+		}
+	}
+	if diff := cmp.Diff([]string{Busybox, Pause}, names); diff != "" {
+		t.Errorf("image names (-want +got):\n%s", diff)
+	}
+}
+
+func TestLayerDirectoriesComeFirst(t *testing.T) {
+	seen := map[string]bool{".": true}
+	for _, f := range testImages()[0].files {
+		if parent := filepath.Dir(f.path); !seen[parent] {
+			t.Errorf("%s comes before its directory", f.path)
+		}
+		seen[f.path] = seen[f.path] || f.dir
+		if f.link != "" && f.link != "bin/busybox" {
+			t.Errorf("%s links to %s", f.path, f.link)
+		}
+	}
+}
+
+func readTar(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	entries := map[string][]byte{}
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return entries
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if entries[h.Name], err = io.ReadAll(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
