@@ -1,0 +1,136 @@
+package qemu
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+const (
+	// defaultMachine is the board when the spec names none.
+	defaultMachine = "q35"
+	// podBus is the bridge that all devices of the pod are put on: q35's root
+	// bus takes no hot-plug, and every device that is added over QMP is
+	// hot-plugged to QEMU, even while the machine is paused.
+	podBus = "pod"
+	// maxMemoryMiB keeps a typing error from becoming an allocation: 16 TiB.
+	maxMemoryMiB = 16 << 20
+	// maxCPUs is q35's limit without an IOMMU (QEMU's hw/i386/pc_q35.c).
+	maxCPUs = 288
+)
+
+// word is what may stand between two commas of QEMU's option syntax.
+var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// BuildArgs turns a machine into QEMU's arguments (without argv[0]). qmpFD is
+// the number that the monitor socket has in QEMU's process; the console goes
+// to standard output.
+func BuildArgs(spec hypervisor.Spec, qmpFD int) ([]string, error) {
+	if err := checkSpec(spec); err != nil {
+		return nil, fmt.Errorf("build QEMU arguments: %w", err)
+	}
+	args := []string{
+		"-name", "sandbox-" + spec.ID + ",debug-threads=on",
+		"-no-user-config", "-nodefaults", "-display", "none",
+		"-S", "-no-reboot",
+		"-machine", machine(spec),
+		"-accel", accel(spec),
+		"-cpu", cpu(spec),
+		"-smp", smp(spec),
+		"-m", fmt.Sprintf("%dM", spec.MemoryMiB),
+		// Shared, because device back ends in other processes read and
+		// write it.
+		"-object", fmt.Sprintf("memory-backend-memfd,id=mem,size=%dM,share=on", spec.MemoryMiB),
+		"-rtc", "base=utc",
+		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", qmpFD),
+		"-mon", "chardev=qmp,mode=control",
+		"-chardev", "stdio,id=console,signal=off",
+		"-device", "isa-serial,chardev=console",
+		"-device", "pci-bridge,id=" + podBus + ",bus=pcie.0,chassis_nr=1,shpc=on",
+	}
+	if spec.Seccomp != "" {
+		args = append(args, "-sandbox", spec.Seccomp)
+	}
+	return append(args, kernel(spec)...), nil
+}
+
+func checkSpec(spec hypervisor.Spec) error {
+	switch {
+	case !word.MatchString(spec.ID):
+		return fmt.Errorf("machine ID %q: not a word of letters, digits, '.', '_' and '-'", spec.ID)
+	case spec.MachineType != "" && !word.MatchString(spec.MachineType):
+		return fmt.Errorf("machine type %q: not a word of letters, digits, '.', '_' and '-'", spec.MachineType)
+	case spec.Accel != hypervisor.AccelKVM && spec.Accel != hypervisor.AccelTCG:
+		return fmt.Errorf("accelerator %q: neither %q nor %q", spec.Accel, hypervisor.AccelKVM, hypervisor.AccelTCG)
+	case spec.MemoryMiB == 0 || spec.MemoryMiB > maxMemoryMiB:
+		return fmt.Errorf("memory of %d MiB: not within 1 and %d", spec.MemoryMiB, maxMemoryMiB)
+	case spec.VCPUs == 0 || spec.VCPUs > maxCPUs || spec.MaxVCPUs > maxCPUs:
+		return fmt.Errorf("%d CPUs of at most %d: not within 1 and %d", spec.VCPUs, spec.MaxVCPUs, maxCPUs)
+	case spec.Kernel == "":
+		return errors.New("no kernel is given")
+	}
+	return nil
+}
+
+func machine(spec hypervisor.Spec) string {
+	board := spec.MachineType
+	if board == "" {
+		board = defaultMachine
+	}
+	parts := []string{board, "memory-backend=mem"}
+	parts = append(parts, boardOptions(board)...)
+	if spec.Accelerators != "" {
+		parts = append(parts, spec.Accelerators)
+	}
+	return strings.Join(parts, ",")
+}
+
+// boardOptions leaves out what a pod does not use: less to probe at boot, and
+// less for a hostile guest to talk to. dump-guest-core=off keeps the pod's
+// memory out of a core file.
+func boardOptions(board string) []string {
+	common := []string{"dump-guest-core=off"}
+	if board == "q35" || board == "pc" || strings.HasPrefix(board, "pc-") {
+		return append(common, "graphics=off", "usb=off", "vmport=off", "smm=off", "hpet=off")
+	}
+	return common
+}
+
+func accel(spec hypervisor.Spec) string { return string(spec.Accel) }
+
+func cpu(spec hypervisor.Spec) string {
+	model := "max" // all that TCG can emulate
+	if spec.Accel == hypervisor.AccelKVM {
+		model = "host"
+	}
+	if spec.CPUFeatures != "" {
+		model += "," + spec.CPUFeatures
+	}
+	return model
+}
+
+// smp puts each CPU into a socket of its own, the unit of hot-plug.
+func smp(spec hypervisor.Spec) string {
+	most := max(spec.MaxVCPUs, spec.VCPUs)
+	if spec.Accel == hypervisor.AccelTCG {
+		// Before QEMU 8.1, TCG emits no memory barriers when there can be
+		// only one CPU (tcg_gen_mb, CF_PARALLEL), though device back ends run
+		// on other host threads: a virtqueue then stalls sooner or later.
+		most = max(most, 2)
+	}
+	return fmt.Sprintf("%d,maxcpus=%d,sockets=%d,cores=1,threads=1", spec.VCPUs, most, most)
+}
+
+func kernel(spec hypervisor.Spec) []string {
+	args := []string{"-kernel", spec.Kernel}
+	if spec.Initrd != "" {
+		args = append(args, "-initrd", spec.Initrd)
+	}
+	if spec.KernelParams != "" {
+		args = append(args, "-append", spec.KernelParams)
+	}
+	return args
+}

@@ -1,0 +1,20 @@
+// Package qemu runs virtual machines with QEMU: it turns a hypervisor.Spec
+// into an argument vector (BuildArgs, a pure function), starts QEMU paused
+// with the bare machine, and attaches every device of the pod over QMP.
+//
+//	        Launch: check, socketpair, start, QMP handshake
+//	(nothing) -----------------------------------------> [paused]
+//	                                                        | Resume
+//	  guest ends by itself: SHUTDOWN event, then exit       v
+//	[gone] <-------------------------------------------- [running]
+//	  ^  Stop: quit, SIGKILL                                |
+//	  |  death: the process is reaped, whatever QMP said    |
+//	  +-----------------------------------------------------+
+//
+// The process's end is the truth about the machine's end; events only say why.
+// A QEMU that announced its end, or whose monitor connection is gone, and that
+// does not exit by itself is killed.
+//
+// The lower layers are hypervisor/child (process) and hypervisor/qemu/qmp
+// (protocol). Which devices a pod gets is virtcontainers' matter.
+package qemu

@@ -1,0 +1,174 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+)
+
+const (
+	// DefaultLaunchTimeout bounds Launch when Options give no bound.
+	DefaultLaunchTimeout = 10 * time.Second
+	// cleanupTimeout bounds what must be done after a context has ended.
+	cleanupTimeout = 5 * time.Second
+	// stderrLines is how much of QEMU's stderr goes into an error.
+	stderrLines = 8
+)
+
+// Options are the properties of all machines of a Monitor.
+type Options struct {
+	// LaunchTimeout bounds Launch; 0 is DefaultLaunchTimeout.
+	LaunchTimeout time.Duration
+	// Cloneflags are namespaces to make for each QEMU process (see
+	// child.Options); 0 is none.
+	Cloneflags uintptr
+	// StderrLine, when not nil, gets each line of QEMU's stderr. It must not
+	// block.
+	StderrLine func(id, line string)
+}
+
+// Monitor launches machines with QEMU. It has no state.
+type Monitor struct{ opts Options }
+
+var _ hypervisor.Monitor = (*Monitor)(nil)
+
+// New makes a Monitor.
+func New(opts Options) *Monitor {
+	if opts.LaunchTimeout == 0 {
+		opts.LaunchTimeout = DefaultLaunchTimeout
+	}
+	return &Monitor{opts: opts}
+}
+
+// Launch implements hypervisor.Monitor.
+func (m *Monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.VM, error) {
+	vm, err := m.launch(ctx, spec)
+	if err != nil {
+		return nil, fmt.Errorf("launch virtual machine %s: %w", spec.ID, err)
+	}
+	return vm, nil
+}
+
+func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.opts.LaunchTimeout)
+	defer cancel()
+	if err := checkFiles(spec); err != nil {
+		return nil, err
+	}
+	args, err := BuildArgs(spec, child.FirstExtraFD)
+	if err != nil {
+		return nil, err
+	}
+	conn, remote, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	console := child.NewTail(consoleBytes)
+	proc, err := child.Start(m.childOptions(spec, args, remote, console))
+	// The child has its duplicate; ours would keep the connection from
+	// ending with QEMU.
+	_ = remote.Close()
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	mon := qmp.New(conn)
+	if err := mon.Handshake(ctx); err != nil {
+		return nil, m.abandon(ctx, proc, mon, err)
+	}
+	return newVM(ctx, spec.ID, proc, mon, console), nil
+}
+
+func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, remote *os.File, console *child.Tail) child.Options {
+	opts := child.Options{
+		Path:       spec.Path,
+		Args:       args,
+		ExtraFiles: []*os.File{remote},
+		Stdout:     console,
+		Cloneflags: m.opts.Cloneflags,
+	}
+	if m.opts.StderrLine != nil {
+		opts.StderrLine = func(line string) { m.opts.StderrLine(spec.ID, line) }
+	}
+	return opts
+}
+
+// abandon ends a QEMU that did not come up, and says why with its own words.
+func (m *Monitor) abandon(ctx context.Context, proc *child.Process, mon *qmp.Monitor, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if errors.Is(cause, qmp.ErrClosed) {
+		// QEMU is about to exit: let it, for its status and last words.
+		select {
+		case <-proc.Done():
+		case <-time.After(quitGrace):
+		}
+	}
+	killErr := proc.Kill(ctx)
+	_ = mon.Disconnect()
+	if killErr != nil {
+		return errors.Join(cause, killErr)
+	}
+	return exitError(proc, cause)
+}
+
+// exitError adds to cause how the process ended and what it printed last.
+func exitError(proc *child.Process, cause error) error {
+	words := proc.Stderr().LastLines(stderrLines)
+	if words == "" {
+		words = "nothing"
+	}
+	return fmt.Errorf("%w (QEMU: %v; it printed: %s)", cause, proc.ExitState(), words)
+}
+
+// checkFiles names a missing file before QEMU says it in its own way.
+func checkFiles(spec hypervisor.Spec) error {
+	for _, f := range []struct{ what, path string }{
+		{"monitor executable", spec.Path},
+		{"kernel", spec.Kernel},
+		{"initrd", spec.Initrd},
+	} {
+		if f.path == "" && f.what == "initrd" {
+			continue
+		}
+		if !filepath.IsAbs(f.path) {
+			return fmt.Errorf("%s %q: not an absolute path: %w", f.what, f.path, errdefs.ErrInvalidArgument)
+		}
+		info, err := os.Stat(f.path)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", f.what, err)
+		}
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s %s: not a regular file: %w", f.what, f.path, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// socketpair makes the QMP connection: our end, and the one QEMU inherits. No
+// path, so there is nothing to clean up and nobody else can connect.
+func socketpair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make QMP socketpair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "qmp"), os.NewFile(uintptr(fds[1]), "qmp-qemu")
+	conn, err := net.FileConn(ours)
+	_ = ours.Close()
+	if err != nil {
+		_ = theirs.Close()
+		return nil, nil, fmt.Errorf("open QMP socketpair: %w", err)
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}

@@ -1,0 +1,137 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+)
+
+const (
+	// consoleBytes is how much of the end of the console is kept.
+	consoleBytes = 16 << 10
+	// quitGrace is how long QEMU may take to end by itself.
+	quitGrace = 200 * time.Millisecond
+	// exitGrace is the same for a guest that powered off: QEMU then has
+	// devices to shut down.
+	exitGrace = 2 * time.Second
+)
+
+// VM is a running QEMU.
+type VM struct {
+	id      string
+	proc    *child.Process
+	mon     *qmp.Monitor
+	console *child.Tail
+	done    chan struct{} // closed after err is set
+
+	mu       sync.Mutex
+	stopping bool
+	shutdown *shutdown           // the guest's end, as QEMU announced it
+	devices  map[string]struct{} // IDs that are attached or being attached
+	err      error
+}
+
+// errDied is an end that nobody asked for.
+var errDied = errors.New("virtual machine process died")
+
+// shutdown is the data of QEMU's SHUTDOWN event (qapi/run-state.json).
+type shutdown struct {
+	guest  bool
+	reason string
+}
+
+var _ hypervisor.VM = (*VM)(nil)
+
+// newVM takes over a QEMU whose handshake is done.
+func newVM(ctx context.Context, id string, proc *child.Process, mon *qmp.Monitor, console *child.Tail) *VM {
+	vm := &VM{
+		id:      id,
+		proc:    proc,
+		mon:     mon,
+		console: console,
+		done:    make(chan struct{}),
+		devices: make(map[string]struct{}),
+	}
+	// The watch lasts as long as the machine, not as long as the launch.
+	ctx = context.WithoutCancel(ctx)
+	go vm.watch(ctx, mon.Subscribe(ctx).C())
+	return vm
+}
+
+// Done implements hypervisor.VM.
+func (vm *VM) Done() <-chan struct{} { return vm.done }
+
+// Err implements hypervisor.VM.
+func (vm *VM) Err() error {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	return vm.err
+}
+
+// PID implements hypervisor.VM.
+func (vm *VM) PID() int { return vm.proc.Pid() }
+
+// ConsoleTail implements hypervisor.VM.
+func (vm *VM) ConsoleTail() string { return vm.console.String() }
+
+// Version is QEMU's version, such as "7.2.22".
+func (vm *VM) Version() string { return vm.mon.Version().String() }
+
+// Resume implements hypervisor.VM.
+func (vm *VM) Resume(ctx context.Context) error {
+	if err := vm.mon.Execute(ctx, "cont", nil, nil); err != nil {
+		return vm.explain("resume virtual machine", err)
+	}
+	return nil
+}
+
+// Stop implements hypervisor.VM.
+func (vm *VM) Stop(ctx context.Context) error {
+	vm.mu.Lock()
+	vm.stopping = true
+	vm.mu.Unlock()
+	vm.quit(ctx)
+	if err := vm.proc.Kill(ctx); err != nil {
+		return fmt.Errorf("stop virtual machine %s: %w", vm.id, err)
+	}
+	select {
+	case <-vm.done: // follows the process's end without waiting for anyone
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop virtual machine %s: %w", vm.id, context.Cause(ctx))
+	}
+}
+
+// quit asks QEMU to end and gives it a moment for it.
+func (vm *VM) quit(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, quitGrace)
+	defer cancel()
+	if err := vm.mon.Execute(ctx, "quit", nil, nil); err != nil && !errors.Is(err, qmp.ErrClosed) {
+		log.G(ctx).WithField("sandbox", vm.id).WithError(err).Debug("QEMU did not take the quit command")
+	}
+	select {
+	case <-vm.proc.Done():
+	case <-ctx.Done():
+	}
+}
+
+// explain makes a failed command of a machine that has ended say so.
+func (vm *VM) explain(what string, err error) error {
+	if !errors.Is(err, qmp.ErrClosed) {
+		return fmt.Errorf("%s %s: %w", what, vm.id, err)
+	}
+	select {
+	case <-vm.done:
+		return fmt.Errorf("%s %s: %w", what, vm.id, vm.Err())
+	case <-time.After(quitGrace):
+		return fmt.Errorf("%s %s: %w", what, vm.id, err)
+	}
+}

@@ -1,0 +1,88 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+)
+
+// watch follows the machine to its end and then says why it ended. It is the
+// owner of the monitor connection.
+func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
+	logger := log.G(ctx).WithField("sandbox", vm.id)
+	var overdue <-chan time.Time
+	for {
+		select {
+		case ev, ok := <-events:
+			if !ok {
+				// Without its monitor QEMU cannot be ruled any more.
+				events, overdue = nil, time.After(exitGrace)
+				continue
+			}
+			logger.WithField("event", ev.Event).Debug("QEMU event")
+			if vm.note(ev) {
+				overdue = time.After(exitGrace)
+			}
+		case <-overdue:
+			logger.Warn("QEMU does not exit by itself, killing it")
+			if err := vm.proc.Signal(unix.SIGKILL); err != nil {
+				logger.WithError(err).Error("cannot kill QEMU")
+			}
+			overdue = nil
+		case <-vm.proc.Done():
+			vm.finish(events)
+			return
+		}
+	}
+}
+
+// note records a SHUTDOWN event: QEMU exits after it.
+func (vm *VM) note(ev qmp.Event) bool {
+	if ev.Event != "SHUTDOWN" {
+		return false
+	}
+	guest, _ := ev.Data["guest"].(bool)
+	reason, _ := ev.Data["reason"].(string)
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	vm.shutdown = &shutdown{guest: guest, reason: reason}
+	return true
+}
+
+// finish takes the events that QEMU sent before its process ended, decides
+// and closes Done.
+func (vm *VM) finish(events <-chan qmp.Event) {
+	select {
+	case <-vm.mon.Done(): // end of file: QEMU's end is closed
+	case <-time.After(quitGrace):
+	}
+	_ = vm.mon.Disconnect()
+	if events != nil {
+		for ev := range events {
+			vm.note(ev)
+		}
+	}
+	vm.mu.Lock()
+	vm.err = vm.verdict()
+	vm.mu.Unlock()
+	close(vm.done)
+}
+
+// verdict says why the machine ended. It needs mu.
+func (vm *VM) verdict() error {
+	switch {
+	case vm.shutdown != nil && vm.shutdown.guest:
+		return fmt.Errorf("%w (%s)", hypervisor.ErrPowerOff, vm.shutdown.reason)
+	case vm.stopping:
+		return hypervisor.ErrStopped
+	case vm.shutdown != nil:
+		return exitError(vm.proc, fmt.Errorf("virtual machine was shut down from outside (%s)", vm.shutdown.reason))
+	}
+	return exitError(vm.proc, errDied)
+}
