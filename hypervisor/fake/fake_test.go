@@ -1,0 +1,115 @@
+package fake_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/fake"
+)
+
+var errInjected = errors.New("injected")
+
+func launch(t *testing.T, m *fake.Monitor) *fake.VM {
+	t.Helper()
+	vm, err := m.Launch(t.Context(), hypervisor.Spec{ID: "s1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vm.(*fake.VM)
+}
+
+func TestLife(t *testing.T) {
+	var m fake.Monitor
+	vm := launch(t, &m)
+	want := []hypervisor.Device{hypervisor.FSShare{ID: "share"}, hypervisor.VhostVsock{ID: "vsock"}}
+	for _, d := range want {
+		if err := vm.Attach(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, vm.Devices()); diff != "" {
+		t.Error(diff)
+	}
+	if err := vm.Attach(t.Context(), want[0]); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("the same device again: %v", err)
+	}
+	if err := vm.Resume(t.Context()); err != nil || !vm.Resumed() {
+		t.Errorf("Resume: %v, resumed %v", err, vm.Resumed())
+	}
+	if vm.Err() != nil {
+		t.Errorf("Err while it runs: %v", vm.Err())
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := vm.Stop(ended); err != nil {
+		t.Errorf("Stop with an ended context: %v", err)
+	}
+	<-vm.Done()
+	vm.Die(errInjected)
+	if !errors.Is(vm.Err(), hypervisor.ErrStopped) {
+		t.Errorf("Err: %v", vm.Err())
+	}
+	if err := vm.Resume(t.Context()); !errors.Is(err, hypervisor.ErrStopped) {
+		t.Errorf("Resume after the end: %v", err)
+	}
+	if len(m.VMs()) != 1 || vm.Stops() != 1 {
+		t.Errorf("%d machines, %d stops", len(m.VMs()), vm.Stops())
+	}
+}
+
+func TestFailures(t *testing.T) {
+	share, vsock := hypervisor.FSShare{ID: "a"}, hypervisor.VhostUserVsock{ID: "b"}
+	for _, tt := range []struct {
+		step fake.Step
+		call func(*fake.VM) error
+	}{
+		{fake.StepAttach, func(vm *fake.VM) error { return vm.Attach(t.Context(), share) }},
+		{fake.AttachStep(vsock), func(vm *fake.VM) error { return vm.Attach(t.Context(), vsock) }},
+		{fake.StepResume, func(vm *fake.VM) error { return vm.Resume(t.Context()) }},
+		{fake.StepStop, func(vm *fake.VM) error { return vm.Stop(t.Context()) }},
+	} {
+		var m fake.Monitor
+		vm := launch(t, &m)
+		m.Fail(tt.step, errInjected)
+		if err := tt.call(vm); !errors.Is(err, errInjected) {
+			t.Errorf("%s: %v", tt.step, err)
+		}
+		if len(vm.Devices()) != 0 || vm.Resumed() || vm.Err() != nil {
+			t.Errorf("%s had an effect although it failed", tt.step)
+		}
+		m.Fail(tt.step, nil)
+		if err := tt.call(vm); err != nil {
+			t.Errorf("%s afterwards: %v", tt.step, err)
+		}
+	}
+	var m fake.Monitor
+	m.Fail(fake.AttachStep(vsock), errInjected)
+	if err := launch(t, &m).Attach(t.Context(), share); err != nil {
+		t.Errorf("another kind fails too: %v", err)
+	}
+	m.Fail(fake.StepLaunch, errInjected)
+	if _, err := m.Launch(t.Context(), hypervisor.Spec{}); !errors.Is(err, errInjected) || len(m.VMs()) != 1 {
+		t.Errorf("launch: %v", err)
+	}
+}
+
+func TestHook(t *testing.T) {
+	var m fake.Monitor
+	m.Hook(fake.StepResume, func(_ context.Context, vm *fake.VM) error {
+		vm.SetConsole("Kernel panic")
+		vm.Die(hypervisor.ErrPowerOff)
+		return nil
+	})
+	vm := launch(t, &m)
+	if err := vm.Resume(t.Context()); !errors.Is(err, hypervisor.ErrPowerOff) {
+		t.Errorf("Resume of a machine that dies meanwhile: %v", err)
+	}
+	if vm.ConsoleTail() != "Kernel panic" {
+		t.Errorf("console: %q", vm.ConsoleTail())
+	}
+}
