@@ -1,0 +1,49 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/network"
+)
+
+// maxFiles is the agent's own RLIMIT_NOFILE: three streams and a few pipes a
+// process, with room for thousands of processes.
+const maxFiles = 1 << 20
+
+// Boot makes the machine ready to run containers. It must be called once, by
+// PID 1, before any other thread relies on the root directory. It returns the
+// modules that the image offers.
+func Boot(ctx context.Context) (*Modules, error) {
+	if err := mountAll(); err != nil {
+		return nil, err
+	}
+	limits := unix.Rlimit{Cur: maxFiles, Max: maxFiles}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limits); err != nil {
+		return nil, fmt.Errorf("raise open file limit: %w", err)
+	}
+	modules, err := ReadModules(modulesFile)
+	if err != nil {
+		return nil, err
+	}
+	if err := modules.LoadBoot(); err != nil {
+		return nil, err
+	}
+	if err := network.LoopbackUp(); err != nil {
+		return nil, err
+	}
+	enableHotplugMemory(ctx)
+	return modules, nil
+}
+
+// enableHotplugMemory lets the kernel bring added memory online by itself. A
+// kernel without memory hotplug has no such file.
+func enableHotplugMemory(ctx context.Context) {
+	const file = "/sys/devices/system/memory/auto_online_blocks"
+	if err := writeFile(file, "online"); err != nil {
+		log.G(ctx).WithError(err).Debug("added memory will not come online by itself")
+	}
+}

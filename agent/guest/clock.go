@@ -1,0 +1,36 @@
+package guest
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// clockSlack is how far the guest's clock may be off before it is set: about
+// what a request's way through the transport costs.
+const clockSlack = 5 * time.Millisecond
+
+// SetClock sets the wall clock to now when it differs by more than clockSlack.
+func SetClock(now time.Time) error {
+	if off := time.Since(now.Round(0)).Abs(); off <= clockSlack {
+		return nil
+	}
+	ts, err := unix.TimeToTimespec(now)
+	if err != nil {
+		return fmt.Errorf("set clock: %w", err)
+	}
+	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &ts); err != nil {
+		return fmt.Errorf("set clock: %w", err)
+	}
+	return nil
+}
+
+// SinceBoot is the time since the kernel started, suspend included.
+func SinceBoot() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,41 @@
+package guest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Options are what the kernel command line tells the agent.
+type Options struct {
+	// LogLevel is the least severe level that is logged (agent.log=LEVEL).
+	LogLevel logrus.Level
+}
+
+// ReadOptions reads the kernel command line. /proc must be mounted.
+func ReadOptions() (Options, error) {
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return ParseOptions(""), fmt.Errorf("read kernel command line: %w", err)
+	}
+	return ParseOptions(string(line)), nil
+}
+
+// ParseOptions picks the "agent." words out of a kernel command line. Unknown
+// words and values are ignored: an older agent must boot with a newer host's
+// line.
+func ParseOptions(line string) Options {
+	opts := Options{LogLevel: logrus.InfoLevel}
+	for _, word := range strings.Fields(line) {
+		key, value, _ := strings.Cut(word, "=")
+		if key != "agent.log" {
+			continue
+		}
+		if level, err := logrus.ParseLevel(value); err == nil {
+			opts.LogLevel = level
+		}
+	}
+	return opts
+}

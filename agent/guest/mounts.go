@@ -1,0 +1,59 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// CgroupRoot is where the unified cgroup hierarchy is mounted.
+const CgroupRoot = "/sys/fs/cgroup"
+
+type mount struct {
+	source, target, fstype string
+	flags                  uintptr
+	data                   string
+}
+
+const (
+	noSuidExec    = unix.MS_NOSUID | unix.MS_NOEXEC
+	noSuidExecDev = noSuidExec | unix.MS_NODEV
+)
+
+// kernelMounts are made in order; each target is made when missing.
+var kernelMounts = []mount{
+	{"proc", "/proc", "proc", noSuidExecDev, ""},
+	{"sysfs", "/sys", "sysfs", noSuidExecDev, ""},
+	{"devtmpfs", "/dev", "devtmpfs", noSuidExec, "mode=0755"},
+	{"devpts", "/dev/pts", "devpts", noSuidExec, "ptmxmode=0666,mode=0620,gid=5"},
+	{"shm", "/dev/shm", "tmpfs", noSuidExecDev, "mode=1777"},
+	{"run", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
+	{"tmp", "/tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+	{"cgroup2", CgroupRoot, "cgroup2", noSuidExecDev, "nsdelegate"},
+}
+
+func mountAll() error {
+	for _, m := range kernelMounts {
+		if err := os.MkdirAll(m.target, 0o755); err != nil {
+			return fmt.Errorf("make mount point: %w", err)
+		}
+		err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data)
+		// EBUSY: the very same file system is mounted there already.
+		if err != nil && !errors.Is(err, unix.EBUSY) {
+			return fmt.Errorf("mount %s on %s: %w", m.fstype, m.target, err)
+		}
+	}
+	return nil
+}
+
+// writeFile writes to an existing file of a kernel file system.
+func writeFile(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,71 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// PinNamespaces makes one IPC and one UTS namespace and pins them as the
+// files "ipc" and "uts" below dir, so that they live without a process. The
+// UTS namespace gets hostname unless that is empty.
+func PinNamespaces(dir, hostname string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make namespace directory: %w", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		// The thread is left in the new namespaces, so it must not run any
+		// other goroutine: without UnlockOSThread it ends with this one.
+		runtime.LockOSThread()
+		done <- unshareAndPin(dir, hostname)
+	}()
+	return <-done
+}
+
+func unshareAndPin(dir, hostname string) error {
+	if err := unix.Unshare(unix.CLONE_NEWIPC | unix.CLONE_NEWUTS); err != nil {
+		return fmt.Errorf("unshare ipc and uts: %w", err)
+	}
+	if hostname != "" {
+		if err := unix.Sethostname([]byte(hostname)); err != nil {
+			return fmt.Errorf("set hostname %q: %w", hostname, err)
+		}
+	}
+	for _, kind := range []string{"ipc", "uts"} {
+		if err := PinNamespace("/proc/thread-self/ns/"+kind, filepath.Join(dir, kind)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// PinNamespace bind-mounts the namespace file ns on path, which is made.
+func PinNamespace(ns, path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("make namespace file: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("make namespace file: %w", err)
+	}
+	if err := unix.Mount(ns, path, "", unix.MS_BIND, ""); err != nil {
+		return errors.Join(fmt.Errorf("pin namespace %s: %w", ns, err), os.Remove(path))
+	}
+	return nil
+}
+
+// UnpinNamespace undoes PinNamespace.
+func UnpinNamespace(path string) error {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unpin namespace %s: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unpin namespace: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reaper waits for the orphans that PID 1 inherits and leaves alone the
+// children that somebody else in the agent waits for.
+//
+// Whose child a zombie is cannot be read off it: whoever starts a process
+// learns its PID late (libcontainer's init is a grandchild made a sibling by
+// CLONE_PARENT). So the start is bracketed by Begin and its end function:
+//
+//	Begin ── start ── end(pid) ── Wait ── Done(pid)
+//	   └ young zombies are spared ┘└ pid is spared ┘
+//
+// A zombie older than every start in progress is nobody's but ours, so a start
+// that hangs does not stop the reaping of older orphans.
+type Reaper struct {
+	wake chan struct{}
+
+	mu      sync.Mutex
+	starts  map[*start]struct{}
+	tracked map[int]struct{}
+}
+
+// start is one start in progress and when it began, in clock ticks.
+type start struct{ began uint64 }
+
+// NewReaper makes a Reaper that tracks nothing. Run makes it work.
+func NewReaper() *Reaper {
+	// The os package finds out once whether pidfds work, by waiting for a
+	// child of its own, which must not be taken for an orphan.
+	if p, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = p.Release()
+	}
+	return &Reaper{
+		wake:    make(chan struct{}, 1),
+		starts:  map[*start]struct{}{},
+		tracked: map[int]struct{}{},
+	}
+}
+
+// Begin says that a child is about to be started. end must be called once,
+// with the child's PID, or 0 if there is none to wait for.
+func (r *Reaper) Begin() (end func(pid int)) {
+	s := &start{began: bootTicks()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.starts[s] = struct{}{}
+	return func(pid int) {
+		r.mu.Lock()
+		delete(r.starts, s)
+		if pid > 0 {
+			r.tracked[pid] = struct{}{}
+		}
+		r.mu.Unlock()
+		r.kick()
+	}
+}
+
+// Done says that the child has been waited for: its PID may come again.
+func (r *Reaper) Done(pid int) {
+	r.mu.Lock()
+	delete(r.tracked, pid)
+	r.mu.Unlock()
+	r.kick()
+}
+
+// kick makes Run look again: what was spared may be an orphan now.
+func (r *Reaper) kick() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run reaps until ctx is done.
+func (r *Reaper) Run(ctx context.Context) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGCHLD)
+	defer signal.Stop(signals)
+	for {
+		if err := r.reap(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-signals:
+		case <-r.wake:
+		}
+	}
+}
+
+// reap waits for every orphan there is. A zombie that is not ours hides those
+// behind it from waitid(P_ALL), so then all processes are gone through.
+func (r *Reaper) reap() error {
+	for {
+		pid, err := peek(unix.P_ALL, 0)
+		if errors.Is(err, unix.ECHILD) || (err == nil && pid == 0) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look for zombies: %w", err)
+		}
+		if !r.reapOne(pid) {
+			return r.reapAll()
+		}
+	}
+}
+
+func (r *Reaper) reapAll() error {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("list processes: %w", err)
+	}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if zombie, err := peek(unix.P_PID, pid); err == nil && zombie == pid {
+			r.reapOne(pid)
+		}
+	}
+	return nil
+}
+
+// reapOne waits for the zombie pid if it is an orphan, and tells whether.
+func (r *Reaper) reapOne(pid int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.tracked[pid]; ok || !r.isOld(pid) {
+		return false
+	}
+	var status unix.WaitStatus
+	_, err := unix.Wait4(pid, &status, unix.WNOHANG, nil)
+	return err == nil
+}
+
+// isOld tells whether pid was forked before every start in progress.
+func (r *Reaper) isOld(pid int) bool {
+	if len(r.starts) == 0 {
+		return true
+	}
+	forked, ok := startTicks(pid)
+	if !ok {
+		return false
+	}
+	for s := range r.starts {
+		if forked >= s.began {
+			return false
+		}
+	}
+	return true
+}
+
+// peek looks for a zombie child without reaping it; 0 is none.
+func peek(idType, id int) (int, error) {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(idType, id, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return siginfoPid(&info), err
+		}
+	}
+}
+
+// userHZ is the unit of times in /proc/PID/stat: USER_HZ, 100 everywhere.
+const userHZ = 100
+
+func bootTicks() uint64 { return uint64(SinceBoot().Seconds() * userHZ) }
+
+// startTicks reads field 22 of /proc/PID/stat (proc(5)): when the process was
+// forked, in ticks since boot.
+func startTicks(pid int) (uint64, bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false
+	}
+	return parseStartTicks(stat)
+}
+
+// parseStartTicks skips the command name, which may hold spaces and brackets.
+func parseStartTicks(stat []byte) (uint64, bool) {
+	i := bytes.LastIndexByte(stat, ')')
+	if i < 0 {
+		return 0, false
+	}
+	fields := bytes.Fields(stat[i+1:])
+	const startTime = 22 - 3 // the first field after the name is the third
+	if len(fields) <= startTime {
+		return 0, false
+	}
+	ticks, err := strconv.ParseUint(string(fields[startTime]), 10, 64)
+	return ticks, err == nil
+}

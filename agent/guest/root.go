@@ -1,0 +1,42 @@
+package guest
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// newRoot is an empty directory on which the root is mounted once more.
+const newRoot = "/mnt"
+
+// EnterRoot makes the root directory a mount that has a parent.
+//
+// The initramfs is the bottom of the mount tree, and pivot_root(2) refuses to
+// move it (fs/namespace.c: "if (!mnt_has_parent(root_mnt))"), so that no
+// container could be given its own root. A bind mount of the same tree, moved
+// over "/", has a parent and costs no copy.
+//
+// Preconditions: nothing is mounted yet, and the process has one thread that
+// matters: fs_struct is shared by all threads, so chroot holds for them all.
+func EnterRoot() error {
+	if err := os.MkdirAll(newRoot, 0o755); err != nil {
+		return fmt.Errorf("make new root: %w", err)
+	}
+	if err := unix.Mount("/", newRoot, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind root: %w", err)
+	}
+	if err := unix.Chdir(newRoot); err != nil {
+		return fmt.Errorf("enter new root: %w", err)
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move new root: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("chroot to new root: %w", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return fmt.Errorf("chdir to new root: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package logs
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Console is a logrus hook that shows warnings and worse on the machine's
+// console until a reader of the ring has come: what goes wrong before is seen
+// nowhere else.
+type Console struct {
+	W    io.Writer
+	Ring *Ring
+}
+
+var _ logrus.Hook = (*Console)(nil)
+
+// Levels says which levels the hook is called for.
+func (*Console) Levels() []logrus.Level {
+	return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel, logrus.FatalLevel, logrus.PanicLevel}
+}
+
+// Fire writes one line. An error of the console is of no use to anyone.
+func (c *Console) Fire(e *logrus.Entry) error {
+	if c.Ring.taken() {
+		return nil
+	}
+	text := e.Message
+	if err, ok := e.Data[logrus.ErrorKey].(error); ok {
+		text += ": " + err.Error()
+	}
+	_, _ = fmt.Fprintf(c.W, "kata-agent: %s: %s\n", e.Level, text)
+	return nil
+}

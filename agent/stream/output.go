@@ -1,0 +1,201 @@
+package stream
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// output carries what a process writes to the host, and counts it.
+type output struct {
+	terminal bool
+
+	mu    sync.Mutex
+	file  *os.File // the agent's end; nil until there is one
+	conn  net.Conn
+	ready chan struct{} // closed when file is set
+	gone  chan struct{} // closed by close
+	// read is the number of bytes taken from file, those in ahead included.
+	read  uint64
+	ahead []byte // taken by total, not yet carried
+	ended bool
+}
+
+func newOutput(file *os.File, terminal bool) *output {
+	o := &output{terminal: terminal, ready: make(chan struct{}), gone: make(chan struct{})}
+	if file != nil {
+		o.setFile(file)
+	}
+	return o
+}
+
+func (o *output) setFile(file *os.File) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.file = file
+	close(o.ready)
+}
+
+func (o *output) attach(conn net.Conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.conn = conn
+}
+
+// pump carries until the last writer is gone, then closes the connection: the
+// host's end of file. Without a connection, or when it is lost, bytes are
+// dropped.
+func (o *output) pump(conn net.Conn) {
+	if conn != nil {
+		defer conn.Close()
+	}
+	select {
+	case <-o.ready:
+	case <-o.gone:
+		return
+	}
+	block := make([]byte, blockSize)
+	for {
+		n, err := o.next(block)
+		if n > 0 && conn != nil {
+			if _, werr := conn.Write(block[:n]); werr != nil {
+				_ = conn.Close()
+				conn = nil
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// next gets the next bytes, waiting for them. io.EOF is the end; a terminal
+// says EIO when no process has it open any more (tty_ldisc.c, n_tty_read).
+func (o *output) next(block []byte) (n int, err error) {
+	raw, err := o.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	for {
+		var rerr error
+		err = raw.Read(func(fd uintptr) bool {
+			n, rerr = o.take(int(fd), block)
+			return !errors.Is(rerr, unix.EAGAIN)
+		})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			_ = o.file.SetReadDeadline(time.Time{}) // total woke us up.
+			continue
+		}
+		return n, errors.Join(err, rerr)
+	}
+}
+
+// take reads without waiting; what total took ahead comes first.
+func (o *output) take(fd int, block []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.ahead) > 0 {
+		n := copy(block, o.ahead)
+		o.ahead = o.ahead[n:]
+		return n, nil
+	}
+	if o.ended {
+		return 0, io.EOF
+	}
+	n, err := readOnce(fd, block)
+	o.count(n, err)
+	return n, err
+}
+
+func (o *output) count(n int, err error) {
+	o.read += uint64(n)
+	o.ended = err != nil && !errors.Is(err, unix.EAGAIN)
+}
+
+func readOnce(fd int, block []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, block)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+// total returns the number of bytes written so far.
+func (o *output) total() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.file == nil || o.ended {
+		return o.read
+	}
+	raw, err := o.file.SyscallConn()
+	if err != nil {
+		return o.read
+	}
+	total := o.read
+	_ = raw.Control(func(fd uintptr) {
+		if !o.terminal {
+			total += readable(int(fd))
+			return
+		}
+		o.readAhead(int(fd))
+		total = o.read
+	})
+	return total
+}
+
+// readable is FIONREAD, which has a second name in package unix.
+func readable(fd int) uint64 {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return uint64(n)
+}
+
+// maxAhead bounds readAhead: more than a terminal can hold, 8 KiB of flip
+// buffer and 4 KiB of line discipline (drivers/tty/pty.c, n_tty.c).
+const maxAhead = 64 << 10
+
+// readAhead empties a terminal: FIONREAD does not count what still waits in
+// the flip buffer, only reading does.
+func (o *output) readAhead(fd int) {
+	block := make([]byte, 4<<10)
+	for len(o.ahead) < maxAhead && !o.ended {
+		n, err := readOnce(fd, block)
+		o.count(n, err)
+		o.ahead = append(o.ahead, block[:n]...)
+		if err != nil {
+			break
+		}
+	}
+	_ = o.file.SetReadDeadline(time.Now()) // Wake the pump up.
+}
+
+func (o *output) close() {
+	o.mu.Lock()
+	file, conn := o.file, o.conn
+	select {
+	case <-o.gone:
+	default:
+		close(o.gone)
+	}
+	o.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close()
+	}
+	if file != nil {
+		_ = file.Close()
+	}
+}

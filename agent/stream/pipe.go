@@ -1,0 +1,53 @@
+package stream
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// blockSize is the largest piece carried at once: a pipe's capacity.
+const blockSize = 64 << 10
+
+// pipeIn makes the process's and the agent's end of an input stream.
+func pipeIn(asked bool) (child, parent *os.File, err error) {
+	if !asked {
+		child, err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+		return child, nil, err
+	}
+	r, w, err := makePipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(r), "stdin"), pollable(w), nil
+}
+
+// pipeOut makes the agent's and the process's end of an output stream.
+func pipeOut(asked bool) (parent, child *os.File, err error) {
+	if !asked {
+		child, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		return nil, child, err
+	}
+	r, w, err := makePipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	return pollable(r), os.NewFile(uintptr(w), "output"), nil
+}
+
+func makePipe() (r, w int, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return 0, 0, fmt.Errorf("make pipe: %w", err)
+	}
+	return fds[0], fds[1], nil
+}
+
+// pollable makes a file whose reads and writes park the goroutine, not a
+// thread. The flag belongs to the open file, so it must never be set on an end
+// that a process gets: programs do not expect EAGAIN on their stdio.
+func pollable(fd int) *os.File {
+	_ = unix.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), "stream")
+}

@@ -1,0 +1,243 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// Request says which streams of a process the host will bind. A stream that
+// is not asked for is /dev/null; the output of a terminal that is not asked
+// for is discarded.
+type Request struct {
+	Terminal              bool
+	Stdin, Stdout, Stderr bool
+}
+
+// Files are the process's ends: nil for all of a terminal's.
+type Files struct {
+	Stdin, Stdout, Stderr *os.File
+}
+
+// Close closes the files that are there.
+func (f Files) Close() {
+	for _, file := range []*os.File{f.Stdin, f.Stdout, f.Stderr} {
+		if file != nil {
+			_ = file.Close()
+		}
+	}
+}
+
+// Stdio is the stdio of one process. Its methods may be called from any
+// goroutine.
+type Stdio struct {
+	request Request
+	child   Files
+	pumps   sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	console *os.File // a terminal's master end, once there is one
+	stdin   *input          // nil when not asked for
+	stdout  *output
+	stderr  *output
+	bound   map[api.Stream]bool
+}
+
+// New makes the pipes that req needs. The caller must Close it.
+func New(req Request) (*Stdio, error) {
+	s := &Stdio{request: req, bound: map[api.Stream]bool{}}
+	if req.Terminal {
+		s.request.Stderr = false // A terminal's output is all stdout.
+		s.stdin, s.stdout = newInput(nil), newOutput(nil, true)
+		return s, nil
+	}
+	if err := s.makePipes(); err != nil {
+		s.child.Close()
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stdio) makePipes() (err error) {
+	var in, out, errs *os.File
+	if s.child.Stdin, in, err = pipeIn(s.request.Stdin); err != nil {
+		return err
+	}
+	if in != nil {
+		s.stdin = newInput(in)
+	}
+	if out, s.child.Stdout, err = pipeOut(s.request.Stdout); err != nil {
+		return err
+	}
+	if out != nil {
+		s.stdout = newOutput(out, false)
+	}
+	if errs, s.child.Stderr, err = pipeOut(s.request.Stderr); err != nil {
+		return err
+	}
+	if errs != nil {
+		s.stderr = newOutput(errs, false)
+	}
+	return nil
+}
+
+// Child returns the process's ends. The caller closes them once the process
+// has them: until then no stream can end.
+func (s *Stdio) Child() Files { return s.child }
+
+// Terminal tells whether the process gets a terminal.
+func (s *Stdio) Terminal() bool { return s.request.Terminal }
+
+// SetConsole gives the terminal's master end, a non-blocking file which Stdio
+// then owns.
+func (s *Stdio) SetConsole(master *os.File) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.Join(errClosed, master.Close())
+	}
+	s.console = master
+	s.stdin.setFile(master)
+	s.stdout.setFile(master)
+	if !s.request.Stdout {
+		s.pumps.Go(func() { s.stdout.pump(nil) })
+	}
+	return nil
+}
+
+var errClosed = fmt.Errorf("process is deleted: %w", errdefs.ErrNotFound)
+
+// Reserve claims a stream for one connection. It fails when the stream was
+// not asked for or is claimed already.
+func (s *Stdio) Reserve(stream api.Stream) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	if !s.asked(stream) {
+		return fmt.Errorf("%v was not asked for: %w", stream, errdefs.ErrFailedPrecondition)
+	}
+	if s.bound[stream] {
+		return fmt.Errorf("%v is bound: %w", stream, errdefs.ErrAlreadyExists)
+	}
+	s.bound[stream] = true
+	return nil
+}
+
+func (s *Stdio) asked(stream api.Stream) bool {
+	switch stream {
+	case api.Stream_STREAM_STDIN:
+		return s.request.Stdin
+	case api.Stream_STREAM_STDOUT:
+		return s.request.Stdout
+	case api.Stream_STREAM_STDERR:
+		return s.request.Stderr
+	default:
+		return false
+	}
+}
+
+// Attach starts to carry a reserved stream over conn, which Stdio then owns.
+func (s *Stdio) Attach(stream api.Stream, conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = conn.Close()
+		return
+	}
+	switch stream {
+	case api.Stream_STREAM_STDIN:
+		s.stdin.attach(conn)
+		s.pumps.Go(s.stdin.pump)
+	case api.Stream_STREAM_STDOUT:
+		s.stdout.attach(conn)
+		s.pumps.Go(func() { s.stdout.pump(conn) })
+	case api.Stream_STREAM_STDERR:
+		s.stderr.attach(conn)
+		s.pumps.Go(func() { s.stderr.pump(conn) })
+	}
+}
+
+// Unbound names the streams that were asked for and have no connection.
+func (s *Stdio) Unbound() []api.Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var missing []api.Stream
+	for _, stream := range []api.Stream{api.Stream_STREAM_STDIN, api.Stream_STREAM_STDOUT, api.Stream_STREAM_STDERR} {
+		if s.asked(stream) && !s.bound[stream] {
+			missing = append(missing, stream)
+		}
+	}
+	return missing
+}
+
+// CloseStdin ends the process's input after what has arrived so far. It does
+// nothing to a terminal, whose input has no end.
+func (s *Stdio) CloseStdin() {
+	if !s.request.Terminal && s.stdin != nil {
+		s.stdin.end()
+	}
+}
+
+// Resize sets the size of the terminal in characters.
+func (s *Stdio) Resize(width, height uint16) error {
+	s.mu.Lock()
+	master := s.console
+	s.mu.Unlock()
+	if master == nil {
+		return fmt.Errorf("resize: process has no terminal: %w", errdefs.ErrFailedPrecondition)
+	}
+	// Not master.Fd(), which would make the file blocking.
+	raw, err := master.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("resize terminal: %w", err)
+	}
+	var rerr error
+	err = raw.Control(func(fd uintptr) {
+		rerr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width})
+	})
+	if err = errors.Join(err, rerr); err != nil {
+		return fmt.Errorf("resize terminal: %w", err)
+	}
+	return nil
+}
+
+// Totals returns the number of bytes that were written to stdout and stderr
+// so far, whether or not they are on their way to the host already.
+func (s *Stdio) Totals() (stdout, stderr uint64) {
+	if s.stdout != nil {
+		stdout = s.stdout.total()
+	}
+	if s.stderr != nil {
+		stderr = s.stderr.total()
+	}
+	return stdout, stderr
+}
+
+// Close ends every stream at once and waits until nothing is carried any
+// more. The process's ends are not touched.
+func (s *Stdio) Close() {
+	s.mu.Lock()
+	s.closed = true
+	in, out, errs := s.stdin, s.stdout, s.stderr
+	s.mu.Unlock()
+	if in != nil {
+		in.close()
+	}
+	for _, o := range []*output{out, errs} {
+		if o != nil {
+			o.close()
+		}
+	}
+	s.pumps.Wait()
+}
