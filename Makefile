@@ -1,0 +1,77 @@
+# Katabox. "make" alone lists the targets; README.md says where to begin.
+
+GO      ?= go
+PREFIX  ?= /usr/local
+DATADIR ?= /usr/share
+DESTDIR ?=
+FUZZTIME ?= 5s
+
+GUEST = build/guest/vmlinux build/guest/initrd.img
+RUNTIME_DEFAULTS = $(DATADIR)/defaults/kata-containers
+GUEST_DIR = $(DATADIR)/kata-containers
+
+# The integration suites; every other package is a unit test's.
+SUITES = ./tests/containerd/...
+UNITS  = $(filter-out %/tests/containerd,$(shell $(GO) list ./... 2>/dev/null))
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build shim agent guest-image containerd demo test unit fuzz integration vet fmt lint bench generate install clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: ## install what building and testing need (Debian packages that are missing)
+	@tests/tools/deps.sh
+
+build: shim agent ## build bin/containerd-shim-kata-v2 and bin/kata-agent
+
+shim:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/ ./shim/cmd/containerd-shim-kata-v2
+
+# The guest has no shared libraries; same source, same bytes.
+agent:
+	CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -tags "netgo osusergo seccomp" \
+		-ldflags "-s -w -buildid= -extldflags -static" -o bin/ ./agent/cmd/kata-agent
+
+guest-image: agent ## build the guest's kernel and initramfs into build/guest
+	$(GO) run ./guest-image
+
+containerd: ## build the containerd 2.x that the suites run with
+	@tests/tools/containerd.sh
+
+demo: deps build guest-image ## run a pod under a private containerd and show all of it
+	$(GO) run ./tests/demo
+
+test: deps fmt vet unit fuzz integration ## everything: unit tests, fuzzing, integration suites
+
+fmt:
+	@tests/tools/gofmt.sh
+
+vet:
+	$(GO) vet ./...
+
+unit: build guest-image containerd ## unit tests, with the race detector
+	$(GO) test -race $(UNITS)
+
+fuzz: ## every fuzz target for FUZZTIME
+	$(GO) run ./tests/tools/fuzz -time $(FUZZTIME)
+
+integration: build guest-image containerd ## the suites against real containerd, 1.6 and 2.x
+	$(GO) test -count=1 -timeout 25m $(SUITES)
+
+lint: ## golangci-lint, with the import rules
+	@tests/tools/lint.sh
+
+bench: build guest-image ## cold start beside runc, memory, and the steps of a boot
+	$(GO) run ./tests/bench
+
+generate: ## the protobuf code of agent/api
+	@tests/tools/generate.sh
+
+install: build guest-image ## install below DESTDIR
+	install -D -t $(DESTDIR)$(PREFIX)/bin bin/containerd-shim-kata-v2
+	install -D -m 644 -t $(DESTDIR)$(GUEST_DIR) $(GUEST)
+	install -D -m 644 configuration.toml $(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml
+
+clean: ## remove what was built
+	rm -rf bin build

@@ -1,0 +1,53 @@
+#!/bin/bash
+# Installs the Debian packages that building and testing need, only those that
+# are missing. Needs root only when some are.
+set -euo pipefail
+
+packages=(
+	ca-certificates git make          # the checkout and its Makefile
+	gcc libc6-dev pkg-config          # cgo: the agent, the race detector
+	libseccomp-dev                    # the agent's seccomp filters
+	qemu-system-x86                   # the VM; its common part has virtiofsd
+	containerd runc                   # the 1.6 that the suites run with
+	busybox-static                    # the test image
+	iproute2 kmod cpio xz-utils       # guest image and tests
+)
+
+say() { printf 'deps: %s\n' "$*"; }
+fail() { printf 'deps: error: %s\n' "$*" >&2; exit 1; }
+
+command -v go >/dev/null || [ -x /usr/local/go/bin/go ] ||
+	fail "Go is not there: install it from go.dev/dl (this module needs $(sed -n 's/^go //p' go.mod) or later)"
+
+command -v dpkg-query >/dev/null ||
+	fail "this is not Debian: install what these packages stand for: ${packages[*]}"
+
+missing=()
+for p in "${packages[@]}"; do
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null || true)" = installed ] || missing+=("$p")
+done
+
+if [ ${#missing[@]} -eq 0 ]; then
+	say "all ${#packages[@]} packages are there"
+	exit 0
+fi
+if [ "$(id -u)" -ne 0 ]; then
+	fail "not root; run: sudo apt-get install --no-install-recommends ${missing[*]}"
+fi
+
+say "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+run() { "$@" >"$log" 2>&1 || { cat "$log" >&2; fail "$* failed"; }; }
+
+# The packages' services must not start: the suites run their own daemons.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod +x "$policy"
+	trap 'rm -f "$log" "$policy"' EXIT
+fi
+run apt-get update
+run apt-get install -y --no-install-recommends "${missing[@]}"
+say "installed"
