@@ -38,7 +38,8 @@ type Daemon struct {
 	LogPath string
 	// Snapshotter is the one that works on this host's file system.
 	Snapshotter string
-	// Client is connected to the daemon. Contexts for it come from Context.
+	// Client is connected to the daemon. What it does by more than one call
+	// wants a context made by Context.
 	Client *client.Client
 
 	options Options

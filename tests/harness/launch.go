@@ -67,7 +67,7 @@ func (d *Daemon) tryConnect(ctx context.Context) error {
 	if _, err := os.Stat(d.Socket()); err != nil {
 		return err
 	}
-	c, err := client.New(d.Socket(), client.WithTimeout(2*time.Second))
+	c, err := client.New(d.Socket(), client.WithTimeout(2*time.Second), client.WithDefaultNamespace(d.Namespace()))
 	if err != nil {
 		return err
 	}
