@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"debug/elf"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -20,93 +16,102 @@ const (
 	initrdName = "initrd.img"
 )
 
-// build does what the flags ask for.
+// build does what the flags ask for, and nothing if it has been done.
 func build(ctx context.Context, opts options, r *report) error {
 	agent, err := readAgent(opts.agent)
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{opts.out, opts.cache} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
+	now := stamp{Request: currentRequest(opts)}
+	if now.Content, err = currentContent(agent, opts.compress); err != nil {
+		return err
+	}
+	old := readStamp(opts.out)
+	usable := !opts.force && old.intact(opts.out)
+	if known := now.Content.with(old.Content.Deb); usable && old.Request == now.Request && old.Content == known {
+		r.upToDate(opts.out)
+		return nil
 	}
 	r.line("agent %s: %s, static", opts.agent, mib(len(agent)))
-	file, err := fetch(ctx, opts, r)
+	pkg, err := fetch(ctx, opts, r)
 	if err != nil {
 		return err
 	}
-	pkg, err := readPackage(ctx, file)
+	now.Content.Deb = pkg.sum
+	if usable && old.Content == now.Content {
+		old.Request = now.Request
+		r.upToDate(opts.out)
+		return old.write(opts.out)
+	}
+	kernelELF, initrd, err := assemble(ctx, opts, agent, pkg.path, r)
 	if err != nil {
 		return err
 	}
-	img, err := unpackKernel(ctx, pkg, r)
-	if err != nil {
-		return err
-	}
-	mods, err := choose(pkg)
-	if err != nil {
-		return err
-	}
-	r.line("modules: %d at boot (%s), %d on demand (%s), of %d", len(mods.boot), mib(size(mods.boot)),
-		len(mods.demand), mib(size(mods.demand)), len(pkg.modules))
-	initrd, err := archive(agent, mods)
-	if err != nil {
-		return err
-	}
-	r.line("initrd: %s", mib(len(initrd)))
-	return errors.Join(
-		writeFile(filepath.Join(opts.out, kernelName), img.ELF),
-		writeFile(filepath.Join(opts.out, initrdName), initrd))
+	return now.save(opts.out, map[string][]byte{kernelName: kernelELF, initrdName: initrd}, r)
 }
 
-// readAgent reads the agent and checks that a guest without libraries can
-// run it.
-func readAgent(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("find the agent: %w: build it with `make agent`, or name one with -agent", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	f, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		return nil, fmt.Errorf("read agent %s: %w", path, err)
-	}
-	defer f.Close()
-	if f.Machine != elf.EM_X86_64 {
-		return nil, fmt.Errorf("read agent %s: built for %v, the guest is x86-64", path, f.Machine)
-	}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			return nil, fmt.Errorf("read agent %s: it is linked dynamically, the guest has no libraries: link it with -extldflags -static", path)
-		}
-	}
-	return data, nil
+// packageFile is a .deb on this host.
+type packageFile struct {
+	path string
+	// sum is its SHA-256.
+	sum string
 }
 
-// fetch returns the path of the kernel package.
-func fetch(ctx context.Context, opts options, r *report) (string, error) {
+// fetch gets the kernel package.
+func fetch(ctx context.Context, opts options, r *report) (packageFile, error) {
 	if opts.deb != "" {
-		r.line("package %s", opts.deb)
-		return opts.deb, nil
+		sum, err := deb.HashFile(opts.deb)
+		if err != nil {
+			return packageFile{}, fmt.Errorf("read package: %w", err)
+		}
+		r.line("package %s: SHA-256 %s", opts.deb, sum)
+		return packageFile{opts.deb, sum}, nil
+	}
+	if err := os.MkdirAll(opts.cache, 0o755); err != nil {
+		return packageFile{}, err
 	}
 	var apt deb.Apt
 	pkg, err := apt.Resolve(ctx, opts.kernelPackage)
 	if err != nil {
-		return "", err
+		return packageFile{}, err
 	}
 	file, cached, err := apt.Fetch(ctx, pkg, opts.cache)
 	if err != nil {
-		return "", err
+		return packageFile{}, err
 	}
 	how := "downloaded"
 	if cached {
 		how = "from the cache"
 	}
-	r.line("package %s %s: %s, %s, SHA-256 verified", pkg.Name, pkg.Version, mib(int(pkg.Size)), how)
-	return file, nil
+	r.line("package %s %s: %s %s, SHA-256 verified", pkg.Name, pkg.Version, mib(int(pkg.Size)), how)
+	return packageFile{file, pkg.SHA256}, nil
+}
+
+// assemble makes the contents of both outputs.
+func assemble(ctx context.Context, opts options, agent []byte, file string, r *report) (kernelELF, initrd []byte, err error) {
+	pkg, err := readPackage(ctx, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	img, err := unpackKernel(ctx, pkg, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	mods, err := choose(pkg)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.line("modules: %d at boot (%s), %d on demand (%s), of %d", len(mods.boot), mib(size(mods.boot)),
+		len(mods.demand), mib(size(mods.demand)), len(pkg.modules))
+	plain, err := archive(agent, mods)
+	if err != nil {
+		return nil, nil, err
+	}
+	if initrd, err = compress(plain, opts.compress); err != nil {
+		return nil, nil, err
+	}
+	r.line("initrd: %s archive -> %s (%s)", mib(len(plain)), mib(len(initrd)), opts.compress)
+	return img.ELF, initrd, nil
 }
 
 func unpackKernel(ctx context.Context, pkg *kernelPackage, r *report) (*kernel.Image, error) {
@@ -117,24 +122,30 @@ func unpackKernel(ctx context.Context, pkg *kernelPackage, r *report) (*kernel.I
 	if img.PVHEntry == 0 {
 		return nil, fmt.Errorf("unpack kernel %s: it has no Xen PVH note (CONFIG_PVH): QEMU cannot start its ELF", pkg.release)
 	}
-	r.line("kernel %s: %s bzImage (%s) -> %s ELF (PVH entry %#x)", pkg.release,
-		mib(len(pkg.bzImage)), img.Compression, mib(len(img.ELF)), img.PVHEntry)
+	r.line("kernel %s: %s bzImage (%s) -> %s -> %s ELF (PVH entry %#x)", pkg.release,
+		mib(len(pkg.bzImage)), img.Compression, mib(img.Unpacked), mib(len(img.ELF)), img.PVHEntry)
 	return img, nil
 }
 
-// writeFile replaces a file in one step: a reader sees the old or the new.
-func writeFile(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
+// save writes the outputs, then the stamp that vouches for them.
+func (s stamp) save(dir string, files map[string][]byte, r *report) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(0o644), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
+	s.Outputs = map[string]output{}
+	var rows []row
+	for _, name := range []string{kernelName, initrdName} {
+		path := filepath.Join(dir, name)
+		out, err := writeFile(path, files[name])
+		if err != nil {
+			return err
+		}
+		s.Outputs[name] = out
+		rows = append(rows, row{path, len(files[name])})
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(tmp.Name()))
+	if err := s.write(dir); err != nil {
+		return err
 	}
+	r.table(rows)
 	return nil
 }

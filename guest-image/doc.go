@@ -17,6 +17,7 @@
 //	-kernel-package NAME  a kernel image package, or a meta package that
 //	                      depends on one (linux-image-cloud-amd64)
 //	-deb PATH             use this package file: no apt, no network
+//	-compress FORMAT      of the initrd: lz4 or none (lz4)
 //	-force                build even if the outputs are up to date
 //
 // # The archive

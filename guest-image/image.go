@@ -57,6 +57,20 @@ func size(mods []*modules.Module) int {
 	return sum
 }
 
+// Values of -compress.
+const (
+	compressNone = "none"
+	compressLZ4  = "lz4"
+)
+
+// compress packs an archive.
+func compress(archive []byte, how string) ([]byte, error) {
+	if how == compressNone {
+		return archive, nil
+	}
+	return initramfs.CompressLZ4(archive)
+}
+
 // archive makes the initial RAM file system.
 func archive(agent []byte, c chosen) ([]byte, error) {
 	var tree initramfs.Tree

@@ -82,7 +82,7 @@ func (p *kernelPackage) addModule(ctx context.Context, name string, data []byte)
 	p.modules = append(p.modules, &modules.Module{
 		Info: info,
 		Path: path.Join(path.Dir(name), stem+".ko"),
-		Data: ko,
+		Data: modules.Unsigned(ko),
 	})
 	return nil
 }

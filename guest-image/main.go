@@ -20,6 +20,7 @@ type options struct {
 	cache         string
 	kernelPackage string
 	deb           string
+	compress      string
 	force         bool
 }
 
@@ -34,10 +35,15 @@ func run() int {
 	flag.StringVar(&opts.cache, "cache", "build/cache", "`directory` for downloaded packages")
 	flag.StringVar(&opts.kernelPackage, "kernel-package", "linux-image-cloud-amd64", "Debian kernel package `name`")
 	flag.StringVar(&opts.deb, "deb", "", "use this package `file`, without apt")
+	flag.StringVar(&opts.compress, "compress", compressLZ4, "`format` of the initrd: lz4 or none")
 	flag.BoolVar(&opts.force, "force", false, "build even if the outputs are up to date")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "guest-image: unexpected argument %q\n", flag.Arg(0))
+		return 2
+	}
+	if opts.compress != compressLZ4 && opts.compress != compressNone {
+		fmt.Fprintf(os.Stderr, "guest-image: -compress is %q, not %s or %s\n", opts.compress, compressLZ4, compressNone)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -35,7 +35,7 @@ func (r *report) upToDate(dir string) {
 func (r *report) table(rows []row) {
 	fmt.Fprintln(r.out)
 	for _, row := range rows {
-		fmt.Fprintf(r.out, "  %-44s %10s\n", row.what, mib(row.bytes))
+		fmt.Fprintf(r.out, "  %-40s %10s\n", row.what, mib(row.bytes))
 	}
 	fmt.Fprintf(r.out, "  done in %.1f s\n", time.Since(r.start).Seconds())
 }

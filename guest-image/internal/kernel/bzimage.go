@@ -40,7 +40,9 @@ type Image struct {
 	Version string
 	// Compression is how the payload was packed.
 	Compression decompress.Format
-	// ELF is the kernel; nothing follows its last segment and section.
+	// Unpacked is the size of what the payload held, in bytes.
+	Unpacked int
+	// ELF is the kernel, reduced to what a loader copies.
 	ELF []byte
 	// PVHEntry is the physical address of the PVH entry, 0 if there is none:
 	// QEMU cannot start such a kernel without its bzImage.
@@ -59,7 +61,8 @@ func Unpack(ctx context.Context, bz []byte) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if img.ELF, err = trim(unpacked); err != nil {
+	img.Unpacked = len(unpacked)
+	if img.ELF, err = compact(unpacked); err != nil {
 		return nil, fmt.Errorf("read kernel ELF: %w", err)
 	}
 	if img.PVHEntry, err = pvhEntry(img.ELF); err != nil {

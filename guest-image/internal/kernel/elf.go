@@ -9,53 +9,97 @@ import (
 	"io"
 )
 
-// noteXenPhys32Entry is XEN_ELFNOTE_PHYS32_ENTRY: the note whose content is
-// the physical address of the PVH entry (Xen public/elfnote.h).
-const noteXenPhys32Entry = 18
+// Sizes of ELF64 headers (gABI).
+const (
+	elfHeaderSize  = 64
+	progHeaderSize = 56
+)
 
-// trim cuts off what follows the ELF in a payload: the relocation table of a
-// kernel built for address space randomisation, which only the decompressor
-// in the bzImage reads (arch/x86/boot/compressed/misc.c).
-func trim(data []byte) ([]byte, error) {
+// pageSize is what segments are aligned to in a compact kernel.
+const pageSize = 4096
+
+// compact rewrites a kernel so that it holds what a loader copies and no
+// more: the segments without the zeros at their ends, which become memory
+// that the loader clears (a segment whose memory is larger than its content).
+//
+// What goes away is the zeroed data that the kernel's linker script puts into
+// the file (.bss, .brk, .init.scratch), the section table, which names no
+// symbols, and the relocation table behind the ELF, which only the
+// decompressor in a bzImage reads (arch/x86/boot/compressed/misc.c).
+func compact(data []byte) ([]byte, error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if f.Class != elf.ELFCLASS64 || f.Machine != elf.EM_X86_64 || f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN {
-		return nil, fmt.Errorf("not an x86-64 kernel: %v %v %v", f.Class, f.Machine, f.Type)
+	if f.Class != elf.ELFCLASS64 || f.Data != elf.ELFDATA2LSB || f.Machine != elf.EM_X86_64 {
+		return nil, fmt.Errorf("not an x86-64 kernel: %v %v %v", f.Class, f.Data, f.Machine)
 	}
-	end, err := extent(f, data)
-	if err != nil {
-		return nil, err
+	out := make([]byte, pageAlign(elfHeaderSize+progHeaderSize*len(f.Progs)))
+	headers := make([]elf.Prog64, len(f.Progs))
+	for i, p := range f.Progs {
+		content, err := segment(data, p.ProgHeader)
+		if err != nil {
+			return nil, fmt.Errorf("read segment %d: %w", i, err)
+		}
+		headers[i] = header64(p.ProgHeader)
+		if p.Type == elf.PT_LOAD {
+			content = bytes.TrimRight(content, "\x00")
+		}
+		headers[i].Off, headers[i].Filesz = uint64(len(out)), uint64(len(content))
+		out = append(out, content...)
+		out = append(out, make([]byte, pageAlign(len(out))-len(out))...)
+		if len(out) > maxKernel {
+			return nil, fmt.Errorf("segments are longer than %d bytes", maxKernel)
+		}
 	}
-	return data[:end], nil
+	return out, putHeaders(out, f, headers)
 }
 
-// extent returns where the last byte that an ELF refers to ends.
-func extent(f *elf.File, data []byte) (uint64, error) {
-	var hdr elf.Header64
-	if err := binary.Read(bytes.NewReader(data), f.ByteOrder, &hdr); err != nil {
-		return 0, err
+func pageAlign(size int) int { return (size + pageSize - 1) &^ (pageSize - 1) }
+
+// segment returns a segment's content in the file.
+func segment(data []byte, p elf.ProgHeader) ([]byte, error) {
+	size := uint64(len(data))
+	if p.Off > size || p.Filesz > size-p.Off {
+		return nil, errors.New("it lies outside of the file")
 	}
-	end := max(
-		hdr.Phoff+uint64(hdr.Phnum)*uint64(hdr.Phentsize),
-		hdr.Shoff+uint64(hdr.Shnum)*uint64(hdr.Shentsize))
-	for _, p := range f.Progs {
-		end = max(end, p.Off+p.Filesz)
-		if p.Off > uint64(len(data)) || p.Filesz > uint64(len(data)) {
-			return 0, errors.New("a segment lies outside of the file")
-		}
+	if p.Type == elf.PT_LOAD && p.Memsz < p.Filesz {
+		return nil, errors.New("its memory is smaller than its content")
 	}
-	for _, s := range f.Sections {
-		if s.Type != elf.SHT_NOBITS {
-			end = max(end, s.Offset+s.FileSize)
-		}
+	return data[p.Off : p.Off+p.Filesz], nil
+}
+
+func header64(p elf.ProgHeader) elf.Prog64 {
+	return elf.Prog64{
+		Type: uint32(p.Type), Flags: uint32(p.Flags),
+		Vaddr: p.Vaddr, Paddr: p.Paddr, Memsz: p.Memsz,
+		// A loader that maps files wants offset and address to agree modulo
+		// the alignment; those here agree modulo the page size.
+		Align: min(p.Align, pageSize),
 	}
-	if end > uint64(len(data)) {
-		return 0, fmt.Errorf("file ends at %d, its contents at %d", len(data), end)
+}
+
+// putHeaders writes the ELF header and the program headers to out's start.
+func putHeaders(out []byte, f *elf.File, headers []elf.Prog64) error {
+	hdr := elf.Header64{
+		Type: uint16(f.Type), Machine: uint16(f.Machine), Version: uint32(f.Version),
+		Entry: f.Entry,
+		Phoff: elfHeaderSize, Phentsize: progHeaderSize, Phnum: uint16(len(headers)),
+		Ehsize: elfHeaderSize,
 	}
-	return end, nil
+	copy(hdr.Ident[:], elf.ELFMAG)
+	hdr.Ident[elf.EI_CLASS] = byte(f.Class)
+	hdr.Ident[elf.EI_DATA] = byte(f.Data)
+	hdr.Ident[elf.EI_VERSION] = byte(f.Version)
+	n, err := binary.Encode(out, binary.LittleEndian, &hdr)
+	if err != nil {
+		return fmt.Errorf("write ELF header: %w", err)
+	}
+	if _, err := binary.Encode(out[n:], binary.LittleEndian, headers); err != nil {
+		return fmt.Errorf("write program headers: %w", err)
+	}
+	return nil
 }
 
 // pvhEntry returns the PVH entry of a kernel, 0 if it has none.
@@ -78,31 +122,4 @@ func pvhEntry(data []byte) (uint64, error) {
 		}
 	}
 	return 0, nil
-}
-
-// xenEntry walks the notes of a segment: name size, content size and type,
-// 4 bytes each, then name and content, each padded to 4 bytes (gABI, "Note
-// Section").
-func xenEntry(notes []byte) uint64 {
-	le := binary.LittleEndian
-	for len(notes) >= 12 {
-		nameSize, descSize, kind := uint64(le.Uint32(notes)), uint64(le.Uint32(notes[4:])), le.Uint32(notes[8:])
-		notes = notes[12:]
-		namePad, descPad := (nameSize+3)&^3, (descSize+3)&^3
-		if namePad+descPad > uint64(len(notes)) {
-			return 0
-		}
-		name, desc := notes[:nameSize], notes[namePad:namePad+descSize]
-		notes = notes[namePad+descPad:]
-		if kind != noteXenPhys32Entry || string(name) != "Xen\x00" {
-			continue
-		}
-		switch len(desc) {
-		case 4:
-			return uint64(le.Uint32(desc))
-		case 8:
-			return le.Uint64(desc)
-		}
-	}
-	return 0
 }

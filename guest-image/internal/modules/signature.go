@@ -1,0 +1,32 @@
+package modules
+
+import (
+	"encoding/binary"
+	"strings"
+)
+
+// signatureMagic ends a signed module (include/linux/module_signature.h).
+const signatureMagic = "~Module signature appended~\n"
+
+// signatureInfo is the size of struct module_signature, which lies before the
+// magic; its last 4 bytes are the signature's length, big endian.
+const signatureInfo = 12
+
+// Unsigned returns a module without its appended signature.
+//
+// The kernel checks a signature for each module it loads: 4 ms a module under
+// TCG, 40 ms of a pod's start. Here it proves nothing: whoever can change a
+// module in the archive can change the /init beside it. The kernel notes the
+// missing signature as taint flag E (Documentation/admin-guide/
+// tainted-kernels.rst).
+func Unsigned(ko []byte) []byte {
+	body := len(ko) - len(signatureMagic) - signatureInfo
+	if body < 0 || !strings.HasSuffix(string(ko[body:]), signatureMagic) {
+		return ko
+	}
+	length := binary.BigEndian.Uint32(ko[body+signatureInfo-4:])
+	if uint64(length) > uint64(body) {
+		return ko
+	}
+	return ko[:body-int(length)]
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// writeFile replaces a file in one step: a reader sees the old or the new.
+// It returns what identifies the new one.
+func writeFile(path string, data []byte) (output, error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return output{}, err
+	}
+	_, err = tmp.Write(data)
+	info, statErr := tmp.Stat()
+	err = errors.Join(err, statErr, tmp.Chmod(0o644), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return output{}, errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(tmp.Name()))
+	}
+	return outputOf(info), nil
+}
