@@ -200,7 +200,12 @@ func TestBuildRefuses(t *testing.T) {
 			t.Errorf("%q gives a Config: %+v", test.doc, config)
 			continue
 		}
-		if got := err.Error(); got != test.want && !(strings.HasSuffix(test.want, "toml: ") && strings.HasPrefix(got, test.want)) {
+		got := err.Error()
+		if strings.HasSuffix(test.want, "toml: ") {
+			// What follows is the parser's wording.
+			got = got[:min(len(got), len(test.want))]
+		}
+		if got != test.want {
 			t.Errorf("%q\n got  %s\n want %s", test.doc, got, test.want)
 		}
 	}

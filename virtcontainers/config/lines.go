@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +34,7 @@ func linesOf(doc []byte) lines {
 		line += bytes.Count(doc[offset:at], []byte{'\n'})
 		offset = at
 		if expression.Kind == unstable.KeyValue {
-			path = append(table[:len(table):len(table)], path...)
+			path = slices.Concat(table, path)
 		} else {
 			table = path
 		}

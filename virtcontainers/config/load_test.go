@@ -51,7 +51,7 @@ func TestLoadOrder(t *testing.T) {
 		explicit, env string
 		remove        []string
 		source        string
-		timeout       time.Duration
+		timeout       int
 	}{
 		{"explicit.toml", "env.toml", nil, "explicit.toml", 1},
 		{"", "env.toml", nil, "env.toml", 2},
@@ -74,7 +74,7 @@ func TestLoadOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := config.Agent.DialTimeout; got != test.timeout*time.Second {
+		if got := config.Agent.DialTimeout; got != time.Duration(test.timeout)*time.Second {
 			t.Errorf("%+v: dial timeout %v", test, got)
 		}
 		var source []string

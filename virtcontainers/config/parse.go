@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pelletier/go-toml/v2"
 )
@@ -53,7 +54,7 @@ func parse(file string, order int, doc []byte) ([]setting, error) {
 // is a setting of its own, so that none is overlooked.
 func flatten(settings []setting, path []string, table map[string]any) []setting {
 	for part, value := range table {
-		full := append(path[:len(path):len(path)], part)
+		full := slices.Concat(path, []string{part})
 		name := dotted(full)
 		sub, isTable := value.(map[string]any)
 		if isTable && len(sub) > 0 && len(full) < maxParts && !isKey(name) {

@@ -1,0 +1,103 @@
+package arch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"testing"
+)
+
+// listed is a package as go list tells it.
+type listed struct {
+	ImportPath string
+	// Deps is all that is linked with it, directly or not.
+	Deps []string
+}
+
+// list asks go list about every package. A package that does not build is
+// listed with the dependencies found so far: compiling is another test's duty.
+func list(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Deps", "./...")
+	cmd.Dir = root
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.Bytes())
+	}
+	var all []listed
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var one listed
+		err := decoder.Decode(&one)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("read go list's answer: %v", err)
+		}
+		all = append(all, one)
+	}
+}
+
+// TestNothingForeignIsLinked looks at whole programs: what a package must not
+// import must not come with one of its imports either.
+func TestNothingForeignIsLinked(t *testing.T) {
+	packages := list(t)
+	if len(packages) == 0 {
+		t.Fatal("go list names no package")
+	}
+	for _, one := range packages {
+		folder, ok := inModule(one.ImportPath)
+		if !ok {
+			t.Errorf("%s is not of this module", one.ImportPath)
+			continue
+		}
+		for _, dep := range one.Deps {
+			if why := linkViolation(folder, dep); why != "" {
+				t.Errorf("%s links %s: %s", folder, dep, why)
+				break // one of a module's packages brings many others
+			}
+		}
+	}
+}
+
+// linkViolation says why a folder's packages may not be linked with a
+// package; "" means that they may.
+func linkViolation(folder, dep string) string {
+	for from, modules := range foreign {
+		if within(folder, from) && withinAny(dep, modules) {
+			return from + " must do without it"
+		}
+	}
+	to, ours := inModule(dep)
+	if !ours || !within(folder, "agent") && !within(folder, "hypervisor") {
+		return ""
+	}
+	return layerViolation(folder, to)
+}
+
+func TestLinkRules(t *testing.T) {
+	tests := []struct {
+		folder, dep string
+		allowed     bool
+	}{
+		{"shim/task", "github.com/opencontainers/runc/libcontainer/utils", false},
+		{"agent/container", "github.com/opencontainers/runc/libcontainer", true},
+		{"agent/service", module + "/virtcontainers", false},
+		{"agent/service", module + "/agent/container", true},
+		{"agent/cmd/kata-agent", "github.com/digitalocean/go-qemu/qmp", false},
+		{"hypervisor/qemu", module + "/agent/api", false},
+		{"hypervisor/qemu", "github.com/digitalocean/go-qemu/qmp", true},
+		{"hypervisor/vsock", "github.com/vishvananda/netlink", false},
+		{"shim/task", module + "/agent/api", true},
+		{"tests/harness", "github.com/opencontainers/runc/libcontainer", true},
+	}
+	for _, test := range tests {
+		if why := linkViolation(test.folder, test.dep); (why == "") != test.allowed {
+			t.Errorf("%s links %s: %q, want allowed %v", test.folder, test.dep, why, test.allowed)
+		}
+	}
+}

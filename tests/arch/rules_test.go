@@ -1,0 +1,138 @@
+package arch
+
+import (
+	"strings"
+	"testing"
+)
+
+const module = "github.com/katabox/katabox"
+
+// layers says for each folder which folders of this module its packages may
+// import. The first that matches a package is the one that counts; a folder
+// that is not here has no rules yet, which is an error.
+var layers = []struct {
+	folder string
+	may    []string
+}{
+	{"agent/api", []string{"agent/api"}},
+	{"agent", []string{"agent"}},
+	{"hypervisor", []string{"hypervisor"}},
+	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api"}},
+	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor"}},
+	{"shim", []string{"shim", "virtcontainers"}},
+	{"guest-image", []string{"guest-image", "agent/api"}},
+	{"tests", []string{""}},
+}
+
+// owners says which folders alone may import a module of others.
+var owners = map[string][]string{
+	"github.com/opencontainers/runc":  {"agent/container", "agent/cmd/kata-agent"},
+	"github.com/digitalocean/go-qemu": {"hypervisor/qemu/qmp"},
+	"github.com/vishvananda/netlink":  {"virtcontainers/network", "agent/network", "tests"},
+}
+
+// foreign says what must not even come indirectly, through modules of others:
+// it would be linked into the binary.
+var foreign = map[string][]string{
+	"shim":           {"github.com/opencontainers/runc"},
+	"virtcontainers": {"github.com/opencontainers/runc"},
+	"hypervisor":     {"github.com/opencontainers/runc", "github.com/vishvananda/netlink"},
+	"agent":          {"github.com/digitalocean/go-qemu"},
+}
+
+// violation says why the package in the folder from may not import a path; ""
+// means that it may.
+func violation(from, path string) string {
+	if folder, ours := inModule(path); ours {
+		return layerViolation(from, folder)
+	}
+	for prefix, folders := range owners {
+		if within(path, prefix) && !withinAny(from, folders) {
+			return "only " + strings.Join(folders, ", ") + " may"
+		}
+	}
+	return ""
+}
+
+func layerViolation(from, to string) string {
+	for _, layer := range layers {
+		if !within(from, layer.folder) {
+			continue
+		}
+		if withinAny(to, layer.may) {
+			return ""
+		}
+		return layer.folder + " may import of this module only " + strings.Join(layer.may, ", ")
+	}
+	return "the folder is in no layer: add it to tests/arch and .golangci.yml"
+}
+
+// inModule gives the folder of a package of this module.
+func inModule(path string) (folder string, ok bool) {
+	if path == module {
+		return ".", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+// within tells whether path is the tree prefix or in it; every path is within
+// the tree "".
+func within(path, prefix string) bool {
+	return prefix == "" || path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+func withinAny(path string, prefixes []string) bool {
+	for _, prefix := range prefixes {
+		if within(path, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestRules(t *testing.T) {
+	tests := []struct {
+		from, path string
+		allowed    bool
+	}{
+		{"shim/task", module + "/virtcontainers", true},
+		{"shim/task", module + "/hypervisor", false},
+		{"shim/task", module + "/agent/api", false},
+		{"shim/cmd/containerd-shim-kata-v2", module + "/hypervisor/qemu", true},
+		{"shim/cmd/containerd-shim-kata-v2", module + "/agent/service", false},
+		{"virtcontainers", module + "/hypervisor/vsock", true},
+		{"virtcontainers/guest", module + "/agent/api", true},
+		{"virtcontainers/guest", module + "/agent/apiary", false},
+		{"virtcontainers", module + "/agent/service", false},
+		{"virtcontainers", module + "/shim/task", false},
+		{"agent/service", module + "/agent/container", true},
+		{"agent/service", module + "/virtcontainers", false},
+		{"agent/service", module + "/hypervisor", false},
+		{"agent/api", module + "/agent/guest", false},
+		{"hypervisor/qemu", module + "/hypervisor", true},
+		{"hypervisor/vsock", module + "/agent/api", false},
+		{"hypervisor", module + "/virtcontainers/config", false},
+		{"guest-image", module + "/guest-image/internal/deb", true},
+		{"guest-image", module + "/virtcontainers", false},
+		{"tests/harness", module + "/virtcontainers", true},
+		{"tests/harness", module + "/shim/task", true},
+		{"attic", module + "/hypervisor", false},
+		{"virtcontainers", module, false},
+		{"agent/container", "github.com/opencontainers/runc/libcontainer", true},
+		{"agent/cmd/kata-agent", "github.com/opencontainers/runc/libcontainer/nsenter", true},
+		{"agent/service", "github.com/opencontainers/runc/libcontainer", false},
+		{"virtcontainers", "github.com/opencontainers/runc", false},
+		{"virtcontainers", "github.com/opencontainers/runtime-spec/specs-go", true},
+		{"hypervisor/qemu/qmp", "github.com/digitalocean/go-qemu/qmp", true},
+		{"hypervisor/qemu", "github.com/digitalocean/go-qemu/qmp", false},
+		{"agent/network", "github.com/vishvananda/netlink", true},
+		{"agent/guest", "github.com/vishvananda/netlink", false},
+		{"shim/task", "github.com/vishvananda/netlink/nl", false},
+		{"shim/task", "os", true},
+	}
+	for _, test := range tests {
+		if why := violation(test.from, test.path); (why == "") != test.allowed {
+			t.Errorf("%s imports %s: %q, want allowed %v", test.from, test.path, why, test.allowed)
+		}
+	}
+}
