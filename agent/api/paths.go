@@ -7,6 +7,9 @@ const (
 	// GuestSharedDir is where the pod's host share is mounted: the root file
 	// systems and bind mounts of its containers.
 	GuestSharedDir = GuestRunDir + "/shared/containers"
+	// GuestShmDir is the pod's shared memory file system: /dev/shm of every
+	// container whose engine gives it the pod's.
+	GuestShmDir = GuestRunDir + "/sandbox/shm"
 	// ShareTag is the virtio-fs tag of that share.
 	ShareTag = "kataShared"
 )

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,9 +23,6 @@ type Record struct {
 	FSDaemon Process `json:"fs_daemon"`
 	// ShareDir is the pod's share (storage.RemoveShare).
 	ShareDir string `json:"share_dir"`
-	// Rootfs maps each container to the root file system that was mounted
-	// for it, or to "" when there was nothing to mount.
-	Rootfs map[string]string `json:"rootfs"`
 }
 
 // Store keeps one pod's record. Its methods may be called from several
@@ -43,7 +39,7 @@ type Store struct {
 func Create(root, sandboxID string) (*Store, error) {
 	s := &Store{
 		dir: filepath.Join(root, sandboxID),
-		rec: Record{Version: Version, SandboxID: sandboxID, Rootfs: map[string]string{}},
+		rec: Record{Version: Version, SandboxID: sandboxID},
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make sandbox state: %w", err)
@@ -90,24 +86,6 @@ func Load(root, sandboxID string) (*Record, error) {
 // Remove forgets the pod of that id. One that is not there is not an error.
 func Remove(root, sandboxID string) error {
 	return removeDir(filepath.Join(root, sandboxID))
-}
-
-// FindContainer names the pod that has the container, or "".
-func FindContainer(root, containerID string) (string, error) {
-	pods, err := os.ReadDir(root)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("find pod of container: %w", err)
-	}
-	for _, pod := range pods {
-		rec, err := Load(root, pod.Name())
-		if err != nil {
-			continue // being made or removed by its shim
-		}
-		if _, ok := rec.Rootfs[containerID]; ok {
-			return rec.SandboxID, nil
-		}
-	}
-	return "", nil
 }
 
 func removeDir(dir string) error {

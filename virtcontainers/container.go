@@ -1,0 +1,214 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/storage"
+)
+
+// ContainerOptions say what container to create.
+type ContainerOptions struct {
+	ID     string
+	Bundle *bundle.Bundle
+	// Rootfs is mounted at the bundle's rootfs; empty when the engine has
+	// mounted it.
+	Rootfs   []*types.Mount
+	Terminal bool
+	IO       IO
+}
+
+// Container is one container of a sandbox. Its methods may be called from
+// several goroutines.
+type Container struct {
+	ID      string
+	Bundle  *bundle.Bundle
+	sandbox *Sandbox
+	init    *Process
+	// created is closed when the container is known to the engine: nothing of
+	// it is reported before.
+	created chan struct{}
+	// mountedRootfs is what Delete unmounts, or "".
+	mountedRootfs string
+
+	mu    sync.Mutex // guards execs
+	execs map[string]*Process
+}
+
+func (c *Container) isCreated() bool {
+	select {
+	case <-c.created:
+		return true
+	default:
+		return false
+	}
+}
+
+// ExecOptions say what further process to run in a container.
+type ExecOptions struct {
+	ID       string
+	Terminal bool
+	// Spec is the process as the engine encoded it: the JSON of an OCI
+	// Process.
+	Spec *anypb.Any
+	IO   IO
+}
+
+// Exec registers a process; Process.Start runs it.
+func (c *Container) Exec(ctx context.Context, opts ExecOptions) (*Process, error) {
+	if err := bundle.CheckID(opts.ID); err != nil {
+		return nil, fmt.Errorf("exec in container %s: %w", c.ID, err)
+	}
+	if state := c.init.Info().State; state != Running {
+		return nil, fmt.Errorf("exec in container %s: it is %s, want running: %w", c.ID, state, errdefs.ErrFailedPrecondition)
+	}
+	p := newProcess(c, opts.ID, opts.Terminal, opts.IO)
+	if err := c.remember(p); err != nil {
+		return nil, err
+	}
+	if err := p.register(ctx, opts.Spec); err != nil {
+		c.forget(p.execID)
+		return nil, fmt.Errorf("exec in container %s: %w", c.ID, err)
+	}
+	return p, nil
+}
+
+func (c *Container) remember(p *Process) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, taken := c.execs[p.execID]; taken {
+		return fmt.Errorf("exec %s in container %s: %w", p.execID, c.ID, errdefs.ErrAlreadyExists)
+	}
+	c.execs[p.execID] = p
+	return nil
+}
+
+func (c *Container) forget(execID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.execs, execID)
+}
+
+// Process finds the init (execID "") or an exec.
+func (c *Container) Process(execID string) (*Process, error) {
+	if execID == "" {
+		return c.init, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.execs[execID]
+	if !ok {
+		return nil, fmt.Errorf("exec %s in container %s: %w", execID, c.ID, errdefs.ErrNotFound)
+	}
+	return p, nil
+}
+
+// processes lists the execs and then the init: the order in which they exit.
+func (c *Container) processes() []*Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append(slices.Collect(maps.Values(c.execs)), c.init)
+}
+
+// awaitExecs waits until the container's running execs have exited.
+func (c *Container) awaitExecs(ctx context.Context) {
+	deadline := time.After(execExitWait)
+	for _, p := range c.processes() {
+		if p == c.init || p.Info().State != Running {
+			continue
+		}
+		select {
+		case <-p.done:
+		case <-deadline:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Pids lists the guest's processes of the container.
+func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
+	client, err := c.sandbox.agent()
+	if err != nil {
+		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, err)
+	}
+	resp, err := client.Task.Pids(ctx, &task.PidsRequest{ID: c.ID})
+	if err != nil {
+		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, guest.Err(err))
+	}
+	return resp.Processes, nil
+}
+
+// Delete takes a container that has ended, or was never started, out of the
+// guest and out of the sandbox. It may be called after the sandbox ended;
+// while that ends, Delete waits for it, so that nothing is left afterwards.
+func (c *Container) Delete(ctx context.Context) (Exit, error) {
+	if err := c.endUnstarted(ctx); err != nil {
+		return Exit{}, err
+	}
+	if err := c.sandbox.awaitStop(ctx); err != nil {
+		return Exit{}, err
+	}
+	exit, err := c.init.markDeleted()
+	if err != nil {
+		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
+	}
+	errs := []error{c.deleteInGuest(ctx), c.releaseFiles()}
+	for _, p := range c.processes() {
+		p.io.Close()
+	}
+	c.sandbox.remove(c.ID)
+	if err := errors.Join(errs...); err != nil {
+		return exit, fmt.Errorf("delete container %s: %w", c.ID, err)
+	}
+	return exit, nil
+}
+
+// endUnstarted kills an init that waits for a start that will not come.
+func (c *Container) endUnstarted(ctx context.Context) error {
+	if c.init.Info().State != Created {
+		return nil
+	}
+	const sigkill = 9
+	if err := c.init.Kill(ctx, sigkill, true); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	_, err := c.init.Wait(ctx)
+	return err
+}
+
+func (c *Container) deleteInGuest(ctx context.Context) error {
+	client, err := c.sandbox.agent()
+	if err != nil {
+		return nil //nolint:nilerr // the guest and all in it is gone
+	}
+	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: c.ID})
+	if err = guest.Err(err); err != nil && !errdefs.IsNotFound(err) && !c.sandbox.gone() {
+		return err
+	}
+	return nil
+}
+
+// releaseFiles takes the container's files out of the share and unmounts what
+// was mounted for it.
+func (c *Container) releaseFiles() error {
+	err := c.sandbox.unshare(c.ID)
+	if c.mountedRootfs != "" {
+		err = errors.Join(err, storage.UnmountRootfs(c.mountedRootfs))
+	}
+	return err
+}

@@ -1,0 +1,144 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+	"github.com/katabox/katabox/virtcontainers/storage"
+)
+
+// Create makes a container in the sandbox: its process waits for Start. It
+// calls announce before anything else of the container is reported. ctx
+// bounds it. On an error nothing of the container is left.
+func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce func(*Container)) (*Container, error) {
+	if err := bundle.CheckID(opts.ID); err != nil {
+		return nil, fmt.Errorf("create container: %w", err)
+	}
+	c := &Container{
+		ID: opts.ID, Bundle: opts.Bundle, sandbox: s,
+		created: make(chan struct{}), execs: make(map[string]*Process),
+	}
+	c.init = newProcess(c, "", opts.Terminal, opts.IO)
+	if err := s.add(c); err != nil {
+		return nil, fmt.Errorf("create container: %w", err)
+	}
+	if err := s.create(ctx, c, opts, announce); err != nil {
+		c.init.claimExit() // nobody knows it: no exit is reported
+		s.remove(opts.ID)
+		close(c.created)
+		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
+	}
+	return c, nil
+}
+
+// create runs the container's own list of steps; it is unwound like a boot.
+func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOptions, announce func(*Container)) error {
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	var (
+		b     = boot{failAt: s.platform.Failpoint}
+		paths guestspec.Paths
+	)
+	err := b.run(ctx, []step{
+		{"rootfs", func(context.Context) (err error) {
+			paths, err = s.addFiles(c, opts)
+			return err
+		}, func(context.Context) error { return c.releaseFiles() }},
+		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts, paths) }, c.discard},
+		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
+			c.init.io.Close()
+			return nil
+		}},
+	})
+	if err == nil {
+		if err = s.publish(c, announce); err != nil {
+			err = errors.Join(err, b.unwind(ctx))
+		}
+	}
+	if err != nil {
+		return s.explainIfGone(ctx, err)
+	}
+	log.G(ctx).WithFields(b.fields()).WithField("container", c.ID).Info("container created")
+	return nil
+}
+
+// explainIfGone adds the guest's last words where it was the guest's death
+// that made a call fail.
+func (s *Sandbox) explainIfGone(ctx context.Context, err error) error {
+	select {
+	case <-s.vm.Done():
+		return s.explain(ctx, err)
+	default:
+		return err
+	}
+}
+
+// addFiles mounts the container's root file system and shares its files.
+func (s *Sandbox) addFiles(c *Container, opts ContainerOptions) (guestspec.Paths, error) {
+	target := opts.Bundle.RootfsPath()
+	mounted, err := storage.MountRootfs(opts.Rootfs, target)
+	if err != nil {
+		return guestspec.Paths{}, err
+	}
+	if mounted {
+		c.mountedRootfs = target
+	}
+	paths, err := s.share.AddContainer(c.ID, target, guestspec.HostBinds(opts.Bundle.Spec))
+	if err != nil && mounted {
+		err = errors.Join(err, storage.UnmountRootfs(target))
+	}
+	paths.Shm = api.GuestShmDir
+	return paths, err
+}
+
+func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts ContainerOptions, paths guestspec.Paths) error {
+	spec, err := guestspec.Filter(opts.Bundle.Spec, paths)
+	if err != nil {
+		return err
+	}
+	if len(spec.Dropped) > 0 {
+		log.G(ctx).WithField("container", c.ID).Warnf("not given to the guest: %v", spec.Dropped)
+	}
+	config, err := proto.Marshal(&api.ContainerConfig{Spec: spec.JSON, SharePidNamespace: spec.SharePID && c.ID != s.ID})
+	if err != nil {
+		return fmt.Errorf("encode container: %w", err)
+	}
+	req := &task.CreateTaskRequest{
+		ID: c.ID, Terminal: opts.Terminal,
+		Options: &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: config},
+	}
+	req.Stdin, req.Stdout, req.Stderr = streamNames(opts.IO.Streams())
+	if _, err := s.client.Task.Create(ctx, req); err != nil {
+		return guest.Err(err)
+	}
+	return nil
+}
+
+// discard takes a container out of the guest that was created and will not
+// be used.
+func (c *Container) discard(ctx context.Context) error {
+	if c.sandbox.gone() {
+		return nil
+	}
+	client := c.sandbox.client
+	const sigkill = 9
+	if _, err := client.Task.Kill(ctx, &task.KillRequest{ID: c.ID, Signal: sigkill, All: true}); err != nil && !errdefs.IsNotFound(guest.Err(err)) {
+		return guest.Err(err)
+	}
+	if _, err := client.Task.Wait(ctx, &task.WaitRequest{ID: c.ID}); err != nil {
+		return guest.Err(err)
+	}
+	_, err := client.Task.Delete(ctx, &task.DeleteRequest{ID: c.ID})
+	return guest.Err(err)
+}

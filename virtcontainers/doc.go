@@ -1,0 +1,28 @@
+// Package virtcontainers is the domain: a Sandbox is a pod and its virtual
+// machine, a Container is one of the pod's, a Process is a container's init
+// or an exec. It knows neither containerd nor QEMU: the shim calls it, and it
+// calls a hypervisor.Monitor and the guest's agent.
+//
+// A sandbox boots by a list of named steps, each with its undo (boot.go); the
+// same undos, in reverse order, end it.
+//
+//	          New                     exit of the first container,
+//	(nothing) ----> [ready] --------> Stop, or death of VM, agent   ----> [stopped]
+//	                        [stopping]  or virtiofsd
+//
+// A process:
+//
+//	           Start                exit event, or
+//	[created] --------> [running] -----------------> [stopped] --------> [deleted]
+//	    |                           loss of the VM       ^       Delete
+//	    +------------------------------------------------+
+//	           Kill before Start, or loss of the VM
+//
+// The order at an exit is fixed (exit.go): output drained, exit recorded,
+// waiters woken, the Observer told, and only then, when it was the first
+// container's, the sandbox torn down. Each process that was created exits
+// exactly once: with its real status; with 137 when the sandbox's end killed
+// it; with 255 when contact with the guest was lost.
+//
+// No lock is held across a call to the guest, the monitor or an IO.
+package virtcontainers

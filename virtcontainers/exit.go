@@ -1,0 +1,35 @@
+package virtcontainers
+
+import "time"
+
+// Exit statuses that are not a process's own.
+const (
+	// ExitKilled is a process that the sandbox's end killed: 128 + SIGKILL.
+	ExitKilled = 137
+	// ExitLost is a process of which nothing more can be known: the guest is
+	// gone or does not answer.
+	ExitLost = 255
+)
+
+// Exit is the end of one process.
+type Exit struct {
+	ContainerID string
+	// ExecID is empty for the container's init.
+	ExecID string
+	// PID is the host's process id, the same in every report of the pod.
+	PID int
+	// Status is the process's own exit status or 128 + signal, or one of the
+	// constants above.
+	Status uint32
+	At     time.Time
+}
+
+// Observer learns what happens in a sandbox. Its methods must not block.
+type Observer interface {
+	// Exited is called once for each process that was created in the guest,
+	// after its waiters were woken.
+	Exited(Exit)
+	// OutOfMemory is called when the guest's kernel killed for memory in a
+	// container.
+	OutOfMemory(containerID string)
+}

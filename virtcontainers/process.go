@@ -1,0 +1,251 @@
+package virtcontainers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+// Process is a container's init or an exec. Its methods may be called from
+// several goroutines.
+type Process struct {
+	container *Container
+	execID    string
+	terminal  bool
+	io        IO
+
+	// announced is closed when Start has returned and its caller has told
+	// the engine: no exit is reported before the start is.
+	announced chan struct{}
+	// done is closed when the exit is recorded.
+	done chan struct{}
+
+	mu sync.Mutex // guards what follows
+	// state is what the engine sees.
+	state State
+	// starting is set while Start is under way, exiting once some goroutine
+	// has taken on to report the exit.
+	starting, exiting bool
+	exit              Exit
+}
+
+func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
+	return &Process{
+		container: c, execID: execID, terminal: terminal, io: io,
+		announced: make(chan struct{}), done: make(chan struct{}),
+	}
+}
+
+// ProcessInfo is a snapshot of a process.
+type ProcessInfo struct {
+	State    State
+	Terminal bool
+	PID      int
+	// Exit is set when State is Stopped or Deleted.
+	Exit Exit
+}
+
+// Info tells how the process is.
+func (p *Process) Info() ProcessInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return ProcessInfo{State: p.state, Terminal: p.terminal, PID: p.container.sandbox.PID(), Exit: p.exit}
+}
+
+// name is the process in errors and logs.
+func (p *Process) name() string {
+	if p.execID == "" {
+		return "container " + p.container.ID
+	}
+	return fmt.Sprintf("exec %s of container %s", p.execID, p.container.ID)
+}
+
+// Start runs the process and calls announce before its exit can be reported.
+// An exec that cannot be started has ended; an init has not.
+func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
+	if err := p.beginStart(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name(), err)
+	}
+	defer p.openGate()
+	err := p.start(ctx)
+	if p.endStart(err) {
+		announce(p.Info())
+	}
+	if err == nil {
+		return nil
+	}
+	if p.execID != "" {
+		p.settle(Exit{Status: ExitLost, At: time.Now()}, false)
+	}
+	return fmt.Errorf("start %s: %w", p.name(), err)
+}
+
+func (p *Process) beginStart() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := p.state.next(Running); err != nil {
+		return err
+	}
+	if p.starting || p.exiting {
+		return fmt.Errorf("it is being started or has ended: %w", errdefs.ErrFailedPrecondition)
+	}
+	p.starting = true
+	return nil
+}
+
+// endStart reports whether the process was running: it may have lost its VM
+// meanwhile, and then its exit waits for the gate.
+func (p *Process) endStart(err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting = false
+	if err != nil || p.state != Created {
+		return false
+	}
+	p.state = Running
+	return true
+}
+
+func (p *Process) start(ctx context.Context) error {
+	client, err := p.container.sandbox.agent()
+	if err != nil {
+		return err
+	}
+	if p.execID != "" {
+		if err := p.connect(ctx, client); err != nil {
+			return err
+		}
+	}
+	_, err = client.Task.Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
+	return guest.Err(err)
+}
+
+// connect opens the process's stdio at both ends.
+func (p *Process) connect(ctx context.Context, client *guest.Client) error {
+	conns, err := openConns(ctx, client, p.container.ID, p.execID, p.io.Streams())
+	if err != nil {
+		return err
+	}
+	return p.io.Connect(conns)
+}
+
+// openGate lets the exit be reported.
+func (p *Process) openGate() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.announced:
+	default:
+		close(p.announced)
+	}
+}
+
+// Wait blocks until the process has ended and its output was passed on, or
+// until ctx ends.
+func (p *Process) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-p.done:
+		return p.Info().Exit, nil
+	case <-ctx.Done():
+		return Exit{}, fmt.Errorf("wait for %s: %w", p.name(), context.Cause(ctx))
+	}
+}
+
+// Done is closed when the process has ended and its output was passed on.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Kill sends a signal. all, and SIGKILL to an init, reach every process of
+// the container. A process that has ended, or an exec that was not started,
+// is an errdefs.ErrNotFound, as from runc's shim.
+func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
+	switch state := p.Info().State; {
+	case state == Stopped || state == Deleted:
+		return fmt.Errorf("kill %s: process already finished: %w", p.name(), errdefs.ErrNotFound)
+	case state == Created && p.execID != "":
+		return fmt.Errorf("kill %s: process not created: %w", p.name(), errdefs.ErrNotFound)
+	case signal == 0:
+		return nil // a probe; a guest that is gone is noticed elsewhere
+	}
+	client, err := p.container.sandbox.agent()
+	if err != nil {
+		return fmt.Errorf("kill %s: %w", p.name(), err)
+	}
+	req := &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: signal, All: all}
+	if _, err := client.Task.Kill(ctx, req); err != nil {
+		return fmt.Errorf("kill %s: %w", p.name(), guest.Err(err))
+	}
+	return nil
+}
+
+// Resize sets the terminal's size, in characters. For an exec that was not
+// started yet it is the size it starts with.
+func (p *Process) Resize(ctx context.Context, width, height uint32) error {
+	client, err := p.container.sandbox.agent()
+	if err == nil {
+		req := &task.ResizePtyRequest{ID: p.container.ID, ExecID: p.execID, Width: width, Height: height}
+		_, err = client.Task.ResizePty(ctx, req)
+	}
+	if err != nil {
+		return fmt.Errorf("resize terminal of %s: %w", p.name(), guest.Err(err))
+	}
+	return nil
+}
+
+// CloseStdin ends the process's standard input after what was written so far.
+func (p *Process) CloseStdin() { p.io.CloseStdin() }
+
+// register announces an exec to the agent.
+func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
+	client, err := p.container.sandbox.agent()
+	if err != nil {
+		return err
+	}
+	req := &task.ExecProcessRequest{ID: p.container.ID, ExecID: p.execID, Terminal: p.terminal, Spec: spec}
+	req.Stdin, req.Stdout, req.Stderr = streamNames(p.io.Streams())
+	_, err = client.Task.Exec(ctx, req)
+	return guest.Err(err)
+}
+
+// Delete forgets an exec. A running one is refused.
+func (p *Process) Delete(ctx context.Context) (Exit, error) {
+	exit, err := p.markDeleted()
+	if err != nil {
+		return Exit{}, fmt.Errorf("delete %s: %w", p.name(), err)
+	}
+	p.io.Close()
+	p.container.forget(p.execID)
+	client, err := p.container.sandbox.agent()
+	if err != nil {
+		return exit, nil //nolint:nilerr // the guest and all in it is gone
+	}
+	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
+	if err = guest.Err(err); err != nil && !errdefs.IsNotFound(err) && !p.container.sandbox.gone() {
+		return exit, fmt.Errorf("delete %s: %w", p.name(), err)
+	}
+	return exit, nil
+}
+
+// markDeleted moves a process to its last state. What was created and never
+// started is stopped first: it cannot be started any more.
+func (p *Process) markDeleted() (Exit, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == Created && p.execID != "" && !p.starting && !p.exiting {
+		p.exiting, p.state = true, Stopped
+		p.exit = Exit{ContainerID: p.container.ID, ExecID: p.execID, PID: p.container.sandbox.PID(), At: time.Now()}
+		close(p.done)
+	}
+	state, err := p.state.next(Deleted)
+	if err != nil {
+		return Exit{}, err
+	}
+	p.state = state
+	return p.exit, nil
+}

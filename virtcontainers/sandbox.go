@@ -1,0 +1,227 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/storage"
+)
+
+// Transport is the host's side of a VM's vsock.
+type Transport interface {
+	// Kind names the transport in logs.
+	Kind() string
+	// Attach gives the VM its device. It may be called once.
+	Attach(ctx context.Context, vm storage.Attacher) error
+	// Dial is a guest.DialFunc.
+	Dial(ctx context.Context, port uint32) (guest.Conn, error)
+	// Close ends every connection. It may be called again.
+	Close() error
+}
+
+// Platform is what the host gives to every sandbox.
+type Platform struct {
+	Monitor hypervisor.Monitor
+	Accel   hypervisor.Accel
+	// KernelParams come before the configuration's.
+	KernelParams  string
+	OpenTransport func(context.Context) (Transport, error)
+	// RunDir holds what sandboxes make on the host while they live.
+	RunDir string
+	// Failpoint names a boot step that fails after it was done, or is empty.
+	// Tests use it to see that a failed create leaves nothing.
+	Failpoint string
+}
+
+// Options say what sandbox to make.
+type Options struct {
+	ID       string
+	Hostname string
+	Config   *config.Config
+	Observer Observer
+}
+
+// Sandbox is a pod: a virtual machine and its containers. Its methods may be
+// called from several goroutines.
+type Sandbox struct {
+	ID       string
+	opts     Options
+	platform Platform
+	observer Observer
+
+	// What the boot made; not changed afterwards.
+	boot      boot
+	state     *persist.Store
+	share     *storage.Share
+	vm        hypervisor.VM
+	transport Transport
+	client    *guest.Client
+
+	// lifeCtx serves the goroutines that watch the guest and the exits;
+	// end ends it.
+	lifeCtx context.Context //nolint:containedctx // the sandbox's own life, not a request's
+	end     context.CancelFunc
+	// stopped is closed when the teardown has ended.
+	stopped chan struct{}
+
+	mu sync.Mutex // guards what follows
+	// containers holds those being created too; see Container.created.
+	containers map[string]*Container
+	// stopping is set when the teardown begins: nothing new is let in.
+	stopping bool
+	// lost is why contact with the guest is gone, or nil.
+	lost error
+	// stopErr is the teardown's error, written before stopped is closed.
+	stopErr error
+}
+
+// New boots a sandbox. ctx bounds the boot. On an error nothing is left, and
+// the error says which step failed and what the machine said.
+func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error) {
+	lifeCtx, end := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Sandbox{
+		ID: opts.ID, opts: opts, platform: platform, observer: opts.Observer,
+		boot:    boot{failAt: platform.Failpoint},
+		lifeCtx: lifeCtx, end: end,
+		stopped:    make(chan struct{}),
+		containers: make(map[string]*Container),
+	}
+	if err := s.boot.run(ctx, s.bootSteps()); err != nil {
+		end()
+		return nil, fmt.Errorf("boot sandbox %s: %w", s.ID, err)
+	}
+	s.logBoot(ctx)
+	s.watch()
+	return s, nil
+}
+
+func (s *Sandbox) logBoot(ctx context.Context) {
+	info := s.client.Info
+	log.G(ctx).WithFields(s.boot.fields()).WithFields(log.Fields{
+		"accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(),
+		"guest_kernel": info.KernelRelease, "agent_version": info.AgentVersion, "agent_rss": info.AgentRss,
+		"guest_boot_to_agent_us": info.BootToAgentUs, "guest_boot_to_serving_us": info.BootToServingUs,
+	}).Info("sandbox booted")
+}
+
+// PID is the process id by which the host knows the sandbox and everything in
+// it: the VM's.
+func (s *Sandbox) PID() int { return s.vm.PID() }
+
+// agent is the way to the guest, while there is one.
+func (s *Sandbox) agent() (*guest.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost != nil {
+		return nil, fmt.Errorf("sandbox %s is gone: %w: %w", s.ID, s.lost, errdefs.ErrUnavailable)
+	}
+	return s.client, nil
+}
+
+// gone tells whether the guest, and all in it, is no more.
+func (s *Sandbox) gone() bool {
+	_, err := s.agent()
+	return err != nil
+}
+
+// Container finds a container by its id.
+func (s *Sandbox) Container(id string) (*Container, error) {
+	if c := s.find(id); c != nil && c.isCreated() {
+		return c, nil
+	}
+	return nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+}
+
+// find returns the container of that id, also one that is being created, or
+// nil.
+func (s *Sandbox) find(id string) *Container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.containers[id]
+}
+
+// Containers lists the containers that were created and not deleted.
+func (s *Sandbox) Containers() []*Container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Collect(maps.Values(s.containers)), func(c *Container) bool { return !c.isCreated() })
+}
+
+// Empty tells whether no container is left, nor one being created.
+func (s *Sandbox) Empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.containers) == 0
+}
+
+// add takes in a container that is going to be created.
+func (s *Sandbox) add(c *Container) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return fmt.Errorf("sandbox %s is stopping: %w", s.ID, errors.Join(s.lost, errdefs.ErrFailedPrecondition))
+	}
+	if _, taken := s.containers[c.ID]; taken {
+		return fmt.Errorf("container %s: %w", c.ID, errdefs.ErrAlreadyExists)
+	}
+	s.containers[c.ID] = c
+	return nil
+}
+
+func (s *Sandbox) remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, id)
+}
+
+// publish makes a created container known, unless the sandbox ended
+// meanwhile: its exit would be told by nobody. announce must not block.
+func (s *Sandbox) publish(c *Container, announce func(*Container)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping || s.lost != nil {
+		return fmt.Errorf("sandbox %s ended: %w", s.ID, errors.Join(s.lost, errdefs.ErrUnavailable))
+	}
+	announce(c)
+	close(c.created)
+	return nil
+}
+
+// awaitStop waits for the end of a teardown that has begun; otherwise it
+// returns at once.
+func (s *Sandbox) awaitStop(ctx context.Context) error {
+	s.mu.Lock()
+	stopping := s.stopping
+	s.mu.Unlock()
+	if !stopping {
+		return nil
+	}
+	select {
+	case <-s.stopped:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of sandbox %s: %w", s.ID, context.Cause(ctx))
+	}
+}
+
+// unshare takes a container's files out of the share; a sandbox that ended
+// has taken the whole share away.
+func (s *Sandbox) unshare(id string) error {
+	select {
+	case <-s.stopped:
+		return nil
+	default:
+		return s.share.RemoveContainer(id)
+	}
+}

@@ -1,0 +1,80 @@
+package virtcontainers
+
+import (
+	"context"
+	"time"
+)
+
+// execExitWait bounds how long a container's exit waits for its execs': the
+// guest's kernel kills them with the init, and their exits follow at once.
+const execExitWait = 5 * time.Second
+
+// drained is how much output a process had written when it ended.
+type drained struct{ stdout, stderr uint64 }
+
+// finish reports the exit that the guest told of, in the order that doc.go
+// states. It runs in a goroutine of its own; a second exit is ignored.
+func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
+	select {
+	case <-p.container.created:
+	case <-ctx.Done():
+	}
+	if !p.claimExit() {
+		return
+	}
+	p.awaitGate(ctx)
+	if p.execID == "" {
+		p.container.awaitExecs(ctx)
+	}
+	p.io.Drain(ctx, written.stdout, written.stderr)
+	p.record(exit, true)
+}
+
+// settle reports an exit of which the guest cannot tell: nothing more will
+// come. observed says whether the engine learns of it by an event.
+func (p *Process) settle(exit Exit, observed bool) {
+	if !p.claimExit() {
+		return
+	}
+	p.record(exit, observed)
+}
+
+// claimExit makes the caller the one that reports the exit.
+func (p *Process) claimExit() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exiting {
+		return false
+	}
+	p.exiting = true
+	return true
+}
+
+// awaitGate waits until the start was announced. An init that was never
+// started has nothing to announce.
+func (p *Process) awaitGate(ctx context.Context) {
+	p.mu.Lock()
+	pending := p.starting || p.state == Running
+	p.mu.Unlock()
+	if !pending {
+		return
+	}
+	select {
+	case <-p.announced:
+	case <-ctx.Done():
+	}
+}
+
+// record stores the exit, wakes the waiters, and tells the observer.
+func (p *Process) record(exit Exit, observed bool) {
+	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, p.container.sandbox.PID()
+	p.mu.Lock()
+	observed = observed && (p.execID == "" || p.state == Running)
+	p.state, p.exit = Stopped, exit
+	p.mu.Unlock()
+	close(p.done)
+	if observed {
+		p.container.sandbox.observer.Exited(exit)
+	}
+	p.container.sandbox.exited(p)
+}

@@ -1,0 +1,193 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/storage"
+)
+
+// BootSteps names the steps of a boot, in order.
+func BootSteps() []string {
+	var names []string
+	for _, s := range new(Sandbox).bootSteps() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// bootSteps is the boot: what is done, in which order, and how each is undone.
+func (s *Sandbox) bootSteps() []step {
+	return []step{
+		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
+		{"share", s.openShare, func(ctx context.Context) error { return s.share.Close(ctx) }},
+		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
+		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
+		{"storage", func(ctx context.Context) error { return s.share.Attach(ctx, s.vm) }, nil},
+		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, nil},
+		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
+		{"guest", s.setupGuest, nil},
+	}
+}
+
+// StateDir is where sandboxes keep their records.
+func (p Platform) StateDir() string { return filepath.Join(p.RunDir, "sandboxes") }
+
+// shareDir is the pod's share on the host.
+func (p Platform) shareDir(id string) string {
+	return filepath.Join(p.RunDir, "shared", "sandboxes", id)
+}
+
+func (s *Sandbox) openState(context.Context) error {
+	state, err := persist.Create(s.platform.StateDir(), s.ID)
+	if err != nil {
+		return err
+	}
+	s.state = state
+	self, err := persist.Identify(os.Getpid())
+	if err == nil {
+		err = state.Update(func(r *persist.Record) { r.Shim, r.ShareDir = self, s.platform.shareDir(s.ID) })
+	}
+	if err != nil {
+		return errors.Join(err, state.Remove())
+	}
+	return nil
+}
+
+func (s *Sandbox) openShare(ctx context.Context) error {
+	fs := s.opts.Config.Hypervisor.VirtioFS
+	share, err := storage.OpenShare(storage.ShareOptions{
+		Dir: s.platform.shareDir(s.ID), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
+		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
+		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Warn(line) },
+	})
+	if err != nil {
+		return err
+	}
+	s.share = share
+	if err := s.recordProcess(share.PID(), func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
+		return errors.Join(err, share.Close(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+func (s *Sandbox) recordProcess(pid int, set func(*persist.Record, persist.Process)) error {
+	p, err := persist.Identify(pid)
+	if err != nil {
+		return err
+	}
+	return s.state.Update(func(r *persist.Record) { set(r, p) })
+}
+
+func (s *Sandbox) launchVM(ctx context.Context) error {
+	vm, err := s.platform.Monitor.Launch(ctx, s.spec())
+	if err != nil {
+		return err
+	}
+	s.vm = vm
+	if err := s.recordProcess(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {
+		return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// spec is the bare machine that the configuration asks for.
+func (s *Sandbox) spec() hypervisor.Spec {
+	h := s.opts.Config.Hypervisor
+	return hypervisor.Spec{
+		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
+		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures, VCPUs: h.VCPUs, MaxVCPUs: h.MaxVCPUs,
+		MemoryMiB: h.MemoryMiB, Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
+		KernelParams: s.kernelParams(),
+	}
+}
+
+func (s *Sandbox) kernelParams() string {
+	params := []string{s.platform.KernelParams}
+	if s.opts.Config.Agent.Debug {
+		params = append(params, "agent.log=debug")
+	}
+	return strings.TrimSpace(strings.Join(append(params, s.opts.Config.Hypervisor.KernelParams), " "))
+}
+
+func (s *Sandbox) attachVsock(ctx context.Context) error {
+	t, err := s.platform.OpenTransport(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.Attach(ctx, s.vm); err != nil {
+		return errors.Join(err, t.Close())
+	}
+	s.transport = t
+	return nil
+}
+
+// dialAgent waits for the agent, no longer than the VM lives.
+func (s *Sandbox) dialAgent(ctx context.Context) error {
+	timeout := s.opts.Config.Agent.DialTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the agent did not answer within %v", timeout))
+	defer cancel()
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	client, err := guest.Connect(ctx, s.transport.Dial)
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	s.client = client
+	return nil
+}
+
+func (s *Sandbox) setupGuest(ctx context.Context) error {
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	err := s.client.SetupSandbox(ctx, &api.SetupSandboxRequest{
+		SandboxId:     s.ID,
+		Hostname:      s.opts.Hostname,
+		KernelModules: s.opts.Config.Agent.KernelModules,
+		Storages: []*api.Storage{
+			{Driver: "virtio-fs", Source: api.ShareTag, Target: api.GuestSharedDir},
+			{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", "size=64m"}},
+		},
+	})
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	return nil
+}
+
+// whileAlive is a context that also ends when the VM or virtiofsd does.
+func (s *Sandbox) whileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-s.vm.Done():
+			cancel(fmt.Errorf("the virtual machine ended: %w", s.vm.Err()))
+		case <-s.share.Done():
+			cancel(s.share.Err())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// explain adds to an error of the guest's why it really happened, and what
+// the guest said last.
+func (s *Sandbox) explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	if tail := strings.TrimSpace(s.vm.ConsoleTail()); tail != "" {
+		err = fmt.Errorf("%w; end of the guest's console: %s", err, tail)
+	}
+	return err
+}

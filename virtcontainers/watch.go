@@ -1,0 +1,174 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// watch starts the goroutines that follow the guest until the sandbox ends.
+func (s *Sandbox) watch() {
+	go func() {
+		err := s.client.Events(s.lifeCtx, s.handleEvent)
+		s.lose(fmt.Errorf("the agent's event stream ended: %w", err))
+	}()
+	go func() {
+		if err := s.client.ForwardLog(s.lifeCtx); err != nil {
+			log.G(s.lifeCtx).WithError(err).Debug("agent log ended")
+		}
+	}()
+	go func() {
+		select {
+		case <-s.vm.Done():
+			s.lose(s.explain(s.lifeCtx, fmt.Errorf("the virtual machine ended: %w", s.vm.Err())))
+		case <-s.share.Done():
+			s.lose(s.share.Err())
+		case <-s.lifeCtx.Done():
+		}
+	}()
+}
+
+// handleEvent takes one event from the guest. Ids that the host does not know
+// are the guest's fault and are ignored.
+func (s *Sandbox) handleEvent(ev *api.Event) {
+	switch e := ev.Event.(type) {
+	case *api.Event_Exit:
+		s.handleExit(e.Exit)
+	case *api.Event_Oom:
+		if _, err := s.Container(e.Oom.ContainerId); err == nil {
+			s.observer.OutOfMemory(e.Oom.ContainerId)
+		}
+	}
+}
+
+func (s *Sandbox) handleExit(e *api.Exit) {
+	entry := log.G(s.lifeCtx).WithFields(log.Fields{"container": e.ContainerId, "exec": e.ExecId, "status": e.Status})
+	c := s.find(e.ContainerId)
+	if c == nil {
+		entry.Debug("exit of a container that is not there")
+		return
+	}
+	p, err := c.Process(e.ExecId)
+	if err != nil {
+		entry.WithError(err).Debug("exit of a process that is not there")
+		return
+	}
+	entry.Info("process exited")
+	exit := Exit{Status: e.Status & 0xff, At: exitTime(e, time.Now())}
+	go p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes})
+}
+
+// exitTime is the guest's time of an exit, which SetupSandbox set to the
+// host's. A guest that claims the future, or nothing, is not believed.
+func exitTime(e *api.Exit, now time.Time) time.Time {
+	if at := e.ExitedAt; at.IsValid() && !at.AsTime().After(now) {
+		return at.AsTime()
+	}
+	return now
+}
+
+// lose is called when contact with the guest is gone: nothing that runs in it
+// can be asked any more. The first cause counts; after Stop it is expected.
+func (s *Sandbox) lose(cause error) {
+	s.mu.Lock()
+	first := s.lost == nil && !s.stopping
+	if s.lost == nil {
+		s.lost = cause
+	}
+	s.mu.Unlock()
+	if first {
+		log.G(s.lifeCtx).WithError(cause).Error("sandbox lost")
+		s.settleAll(ExitLost)
+		s.beginStop()
+	}
+}
+
+// settleAll gives every process that has not ended yet that exit.
+func (s *Sandbox) settleAll(status uint32) {
+	for _, c := range s.Containers() {
+		for _, p := range c.processes() {
+			p.settle(Exit{Status: status, At: time.Now()}, true)
+		}
+	}
+}
+
+// exited is told of every exit. The first container's is the sandbox's end.
+func (s *Sandbox) exited(p *Process) {
+	if p.execID == "" && p.container.ID == s.ID {
+		s.beginStop()
+	}
+}
+
+// killWait bounds how long a sandbox that ends waits for the exits of the
+// containers it kills.
+const killWait = 5 * time.Second
+
+// beginStop starts the teardown, once.
+func (s *Sandbox) beginStop() {
+	s.mu.Lock()
+	first := !s.stopping
+	s.stopping = true
+	s.mu.Unlock()
+	if first {
+		go s.teardown()
+	}
+}
+
+// teardown ends the guest's processes, then everything the boot made. It does
+// not depend on a later Delete.
+func (s *Sandbox) teardown() {
+	defer close(s.stopped)
+	defer s.end()
+	if !s.gone() {
+		s.killAll()
+	}
+	err := s.boot.unwind(s.lifeCtx)
+	s.lose(errors.New("the sandbox was stopped"))
+	s.settleAll(ExitKilled)
+	if err != nil {
+		log.G(s.lifeCtx).WithError(err).Error("sandbox left something behind")
+	}
+	s.stopErr = err
+	log.G(s.lifeCtx).Info("sandbox stopped")
+}
+
+// killAll kills what still runs in the guest, so that its exits are real.
+func (s *Sandbox) killAll() {
+	ctx, cancel := context.WithTimeout(s.lifeCtx, killWait)
+	defer cancel()
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	const sigkill = 9
+	for _, c := range s.Containers() {
+		if err := c.init.Kill(ctx, sigkill, true); err != nil {
+			log.G(ctx).WithError(err).Debug("sandbox stops")
+		}
+	}
+	for _, c := range s.Containers() {
+		select {
+		case <-c.init.Done():
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Stop ends the sandbox and waits until it is gone. Its containers remain to
+// be asked for their exits and deleted. It may be called more than once.
+func (s *Sandbox) Stop(ctx context.Context) error {
+	s.beginStop()
+	select {
+	case <-s.stopped:
+		return s.stopErr
+	case <-ctx.Done():
+		return fmt.Errorf("stop sandbox %s: %w", s.ID, context.Cause(ctx))
+	}
+}
+
+// Stopped is closed when the sandbox has ended.
+func (s *Sandbox) Stopped() <-chan struct{} { return s.stopped }
