@@ -1,0 +1,127 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// bed is what all tests share: one daemon per release, started at first use.
+var bed struct {
+	layout   harness.Layout
+	runtime  harness.Runtime
+	releases []harness.Release
+	daemons  map[string]*harness.Daemon
+}
+
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 {
+		fmt.Println("SKIP: containerd needs root")
+		os.Exit(0)
+	}
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	for release, d := range bed.daemons {
+		if err := d.Stop(context.Background()); err != nil {
+			fmt.Fprintf(os.Stderr, "FAIL: after the tests with containerd %s: %v\n", release, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func prepare() (err error) {
+	bed.daemons = map[string]*harness.Daemon{}
+	if bed.layout, err = harness.FindLayout(); err != nil {
+		return err
+	}
+	if bed.runtime, err = harness.RuntimeFromEnv(); err != nil {
+		return err
+	}
+	bed.releases, err = harness.ReleasesFromEnv(bed.layout)
+	return err
+}
+
+// testTimeout bounds one test with one release. It is generous: a machine
+// without KVM, shared with others, boots a VM in seconds.
+const testTimeout = 3 * time.Minute
+
+// each runs a test with every release, on the shared daemons. Nothing may be
+// left when it returns.
+func each(t *testing.T, run func(context.Context, *testing.T, *harness.Daemon)) {
+	t.Helper()
+	for _, release := range bed.releases {
+		t.Run(release.Name, func(t *testing.T) {
+			d := bed.daemons[release.Name]
+			if d == nil {
+				d = startDaemon(t, options(release))
+				bed.daemons[release.Name] = d
+			}
+			within(t, d, run)
+		})
+	}
+}
+
+// eachOwn is each with a daemon of the test's own, whose options it may change.
+func eachOwn(t *testing.T, change func(*harness.Options), run func(context.Context, *testing.T, *harness.Daemon)) {
+	t.Helper()
+	for _, release := range bed.releases {
+		t.Run(release.Name, func(t *testing.T) {
+			o := options(release)
+			change(&o)
+			d := startDaemon(t, o)
+			t.Cleanup(func() {
+				if err := d.Stop(context.Background()); err != nil {
+					t.Errorf("stop containerd: %v", err)
+				}
+			})
+			within(t, d, run)
+		})
+	}
+}
+
+// within runs the test with its time and its leak check, and shows the
+// daemon's log when it failed.
+func within(t *testing.T, d *harness.Daemon, run func(context.Context, *testing.T, *harness.Daemon)) {
+	ctx, cancel := context.WithTimeout(d.Context(t.Context()), testTimeout)
+	mark := d.LogSize()
+	t.Cleanup(func() {
+		// The test's own clean-ups, which remove its pods, ran before this.
+		cancel()
+		if err := d.Settled(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(d.LogSince(mark, 60))
+		}
+	})
+	run(ctx, t, d)
+}
+
+func options(release harness.Release) harness.Options {
+	return harness.Options{Layout: bed.layout, Release: release, Runtime: bed.runtime}
+}
+
+func startDaemon(t *testing.T, o harness.Options) *harness.Daemon {
+	t.Helper()
+	d, err := harness.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// needVM skips a test that means nothing without a virtual machine.
+func needVM(t *testing.T) {
+	t.Helper()
+	if !bed.runtime.VM {
+		t.Skipf("%s runs no virtual machine", bed.runtime.Name)
+	}
+}
