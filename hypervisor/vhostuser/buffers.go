@@ -1,0 +1,63 @@
+package vhostuser
+
+// Buffers is a run of guest memory in pieces. Its bytes are the guest's: they
+// may change at any time, so what must hold still is copied first. It is valid
+// only within the Queue.Do that made it.
+type Buffers [][]byte
+
+// Len is the number of bytes left. It takes time in the number of pieces.
+func (b Buffers) Len() uint64 {
+	var n uint64
+	for _, piece := range b {
+		n += uint64(len(piece))
+	}
+	return n
+}
+
+// CopyTo copies from the front of b to p until either ends, drops what it
+// copied from b, and returns its length.
+func (b *Buffers) CopyTo(p []byte) int {
+	return b.each(len(p), func(piece []byte, done int) int { return copy(p[done:], piece) })
+}
+
+// CopyFrom copies p to the front of b until either ends, drops what it wrote
+// from b, and returns its length.
+func (b *Buffers) CopyFrom(p []byte) int {
+	return b.each(len(p), func(piece []byte, done int) int { return copy(piece, p[done:]) })
+}
+
+// each moves at most n bytes piece by piece.
+func (b *Buffers) each(n int, move func(piece []byte, done int) int) int {
+	done := 0
+	for done < n && len(*b) > 0 {
+		k := move((*b)[0], done)
+		done += k
+		if k < len((*b)[0]) {
+			(*b)[0] = (*b)[0][k:]
+			break
+		}
+		*b = (*b)[1:]
+	}
+	return done
+}
+
+// Chain is one descriptor chain: a buffer that the driver offered. Its memory
+// is reused by the next Pop into it.
+type Chain struct {
+	// Head names the chain to Ring.Push.
+	Head uint16
+	// Out is what the driver wrote for the device, In what it wants filled.
+	Out, In Buffers
+
+	out, in [][]byte // the backing of Out and In
+}
+
+func (c *Chain) reset(head uint16) {
+	c.Head = head
+	c.out, c.in = c.out[:0], c.in[:0]
+}
+
+// seal hands the collected pieces out.
+func (c *Chain) seal() {
+	c.Out, c.In = c.out, c.in
+}

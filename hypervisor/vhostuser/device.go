@@ -1,0 +1,24 @@
+package vhostuser
+
+// Device is a virtio device as this package drives it. Its methods are called
+// from Serve's goroutines, with no lock held, and must not wait for the guest.
+type Device interface {
+	// Features are the device's own feature bits (virtio 1.2, section 5),
+	// beside those of this package.
+	Features() uint64
+	// Config is the device's configuration space, at most 256 bytes.
+	Config() []byte
+	// Queues are the device's queues, in the order of their indexes. The
+	// front end may have further ones that it serves itself.
+	Queues() []*Queue
+	// Started says that a queue is about to run. At fresh the driver has
+	// just set it up; else it goes on from where it was stopped, as after a
+	// pause of the machine. Kicked follows.
+	Started(q *Queue, fresh bool)
+	// Kicked says that the driver may have made chains available. Calls for
+	// one queue do not overlap.
+	Kicked(q *Queue)
+	// Stopped says that a queue no longer runs. No Kicked of it is in
+	// progress.
+	Stopped(q *Queue)
+}

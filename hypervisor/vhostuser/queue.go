@@ -1,0 +1,188 @@
+package vhostuser
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxQueueSize bounds what a front end may ask for. QEMU gives a virtio-vsock
+// queue 128 entries; 1024 is the most it gives any device.
+const maxQueueSize = 1024
+
+var (
+	// ErrStopped means that the queue is not running: the driver has not
+	// set it up yet, reset it, or the machine is paused or gone.
+	ErrStopped = errors.New("virtqueue is not running")
+	// ErrBroken means that the driver's ring made no sense. The queue stays
+	// unusable until the driver resets it.
+	ErrBroken = errors.New("virtqueue is broken")
+)
+
+// Queue is one split virtqueue (virtio 1.2, section 2.7). A device makes its
+// queues before it is served and keeps them for its whole life.
+type Queue struct {
+	index int
+
+	// mu guards all below, and with it the guest memory that the queue
+	// points into: a new memory table has to take it. It is held during Do.
+	mu      sync.Mutex
+	running bool
+	mem     *memory
+	size    uint16
+	addr    vringAddr
+	ring    Ring
+	callFD  int
+}
+
+// NewQueue makes the queue with the given index of its device, stopped.
+func NewQueue(index int) *Queue {
+	return &Queue{index: index, callFD: -1}
+}
+
+// Index is the queue's number within its device.
+func (q *Queue) Index() int { return q.index }
+
+// Running tells whether Do would get in.
+func (q *Queue) Running() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.running
+}
+
+// Do calls f with the queue's ring, one caller at a time, and interrupts the
+// driver if f pushed anything. It waits only for other callers. f must not
+// wait for the guest, nor call Do of this queue. The error is ErrStopped if f
+// was not called, and wraps ErrBroken if f found the ring malformed: then the
+// queue has stopped. Otherwise it is what f returned.
+func (q *Queue) Do(f func(r *Ring) error) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.running {
+		return ErrStopped
+	}
+	err := f(&q.ring)
+	if errors.Is(err, ErrBroken) {
+		q.running = false
+		err = fmt.Errorf("queue %d: %w", q.index, err)
+	}
+	if q.ring.publish() {
+		q.signal()
+	}
+	return err
+}
+
+// signal interrupts the driver. The caller holds mu. A full counter is fine:
+// then an interrupt is pending anyway.
+func (q *Queue) signal() {
+	if q.callFD < 0 {
+		return
+	}
+	var one [8]byte
+	binary.NativeEndian.PutUint64(one[:], 1)
+	_, _ = unix.Write(q.callFD, one[:])
+}
+
+// start lets Do in. The ring begins at base, the next available entry.
+func (q *Queue) start(base uint16) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.locate(); err != nil {
+		return err
+	}
+	q.ring.lastAvail = base
+	q.ring.usedIdx = q.ring.loadUsedIdx()
+	q.ring.published = q.ring.usedIdx
+	q.running = true
+	return nil
+}
+
+// locate finds the ring in the present memory table. The caller holds mu.
+func (q *Queue) locate() error {
+	n := uint64(q.size)
+	if n == 0 || q.mem == nil {
+		return fmt.Errorf("queue %d has no size or memory: %w", q.index, errMalformed)
+	}
+	r := &q.ring
+	r.mem, r.size = q.mem, q.size
+	// The sizes are those of virtio 1.2, section 2.7, without the event
+	// indexes. Words of both rings are accessed atomically, so they must be
+	// aligned (available: 2 bytes by the standard, but 4 in every driver).
+	r.desc = q.mem.user(q.addr.desc, 16*n)
+	r.avail = q.mem.user(q.addr.avail, 4+2*n)
+	r.used = q.mem.user(q.addr.used, 4+8*n)
+	if r.desc == nil || r.avail == nil || r.used == nil || !aligned(r.avail) || !aligned(r.used) {
+		return fmt.Errorf("queue %d at %+v is not in memory: %w", q.index, q.addr, errMalformed)
+	}
+	return nil
+}
+
+// stop keeps Do out, waits for the one inside, and gives the next available
+// entry for a later start.
+func (q *Queue) stop() uint16 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running = false
+	return q.ring.lastAvail
+}
+
+func (q *Queue) setSize(n uint32) error {
+	if n == 0 || n > maxQueueSize || n&(n-1) != 0 {
+		return fmt.Errorf("queue of %d entries: %w", n, errMalformed)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running {
+		return fmt.Errorf("resize of running queue %d: %w", q.index, errMalformed)
+	}
+	q.size = uint16(n)
+	return nil
+}
+
+func (q *Queue) setAddr(a vringAddr) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.addr = a
+	if !q.running {
+		return nil
+	}
+	return q.locate()
+}
+
+// setMemory moves the queue to another memory table, nil for none; afterwards
+// nothing uses the one before.
+func (q *Queue) setMemory(m *memory) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.mem = m
+	if m == nil {
+		q.running = false
+		q.ring = Ring{lastAvail: q.ring.lastAvail}
+		return nil
+	}
+	if !q.running {
+		return nil
+	}
+	if err := q.locate(); err != nil {
+		q.running = false
+		return err
+	}
+	return nil
+}
+
+// setCall replaces the descriptor that interrupts the driver, -1 for none, and
+// uses it once, for an interrupt meant for the one before may have been lost.
+func (q *Queue) setCall(fd int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.callFD >= 0 {
+		_ = unix.Close(q.callFD)
+	}
+	q.callFD = fd
+	if q.running {
+		q.signal()
+	}
+}

@@ -1,0 +1,106 @@
+package vhostuser
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// vring is the server's side of a queue: what starts and stops it. Only the
+// server's own goroutine uses it.
+type vring struct {
+	queue   *Queue
+	dev     Device
+	kick    *os.File
+	enabled bool
+	base    uint16
+	done    chan struct{} // of the kick loop; nil when stopped
+}
+
+// setKick takes fd over, -1 for none. The queue does not run afterwards.
+func (v *vring) setKick(fd int) error {
+	v.stop()
+	if v.kick != nil {
+		_ = v.kick.Close()
+		v.kick = nil
+	}
+	if fd < 0 {
+		return nil
+	}
+	// The flag is shared with the front end, and QEMU has set it already: it
+	// is never cleared. Without it a read could not be ended by Close.
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return fmt.Errorf("set kick of queue %d: %w", v.queue.index, err)
+	}
+	kick := os.NewFile(uintptr(fd), "kick")
+	if err := kick.SetReadDeadline(time.Time{}); err != nil {
+		return errors.Join(fmt.Errorf("poll kick of queue %d: %w", v.queue.index, err), kick.Close())
+	}
+	v.kick = kick
+	return nil
+}
+
+// update starts or stops the queue as its state now wants.
+func (v *vring) update() error {
+	want := v.enabled && v.kick != nil
+	switch {
+	case want && v.done == nil:
+		return v.start()
+	case !want:
+		v.stop()
+	}
+	return nil
+}
+
+func (v *vring) start() error {
+	v.dev.Started(v.queue, v.base == 0)
+	if err := v.queue.start(v.base); err != nil {
+		return err
+	}
+	v.done = make(chan struct{})
+	go v.loop(v.kick, v.done)
+	return nil
+}
+
+// loop calls the device once at the start, for the driver may have been first,
+// and then after each kick. It ends when the file is closed or its read
+// deadline passes.
+func (v *vring) loop(kick *os.File, done chan<- struct{}) {
+	defer close(done)
+	var count [8]byte
+	for {
+		v.dev.Kicked(v.queue)
+		if _, err := kick.Read(count[:]); err != nil {
+			return
+		}
+	}
+}
+
+// stop ends the kick loop and waits for it. The kick file stays, so that a
+// queue that is only disabled can go on.
+func (v *vring) stop() {
+	if v.done == nil {
+		return
+	}
+	_ = v.kick.SetReadDeadline(time.Unix(1, 0))
+	v.base = v.queue.stop()
+	<-v.done
+	v.done = nil
+	_ = v.kick.SetReadDeadline(time.Time{})
+	v.dev.Stopped(v.queue)
+}
+
+// close releases everything; the queue can be given to another vring.
+func (v *vring) close() {
+	v.stop()
+	if v.kick != nil {
+		_ = v.kick.Close()
+		v.kick = nil
+	}
+	v.queue.setCall(-1)
+	_ = v.queue.setMemory(nil)
+}

@@ -1,0 +1,52 @@
+package vsock
+
+import (
+	"sync"
+	"time"
+)
+
+// deadline is a point in time at which waiters of a condition are woken. The
+// condition's lock guards it.
+type deadline struct {
+	cond    *sync.Cond
+	timer   *time.Timer
+	expired bool
+	// generation tells a timer that was replaced as it fired.
+	generation uint64
+}
+
+// set replaces the deadline; the zero time is none.
+func (d *deadline) set(t time.Time) {
+	d.stop()
+	d.expired = false
+	if t.IsZero() {
+		return
+	}
+	left := time.Until(t)
+	if left <= 0 {
+		d.expire()
+		return
+	}
+	generation := d.generation
+	d.timer = time.AfterFunc(left, func() {
+		d.cond.L.Lock()
+		defer d.cond.L.Unlock()
+		if d.generation == generation {
+			d.expire()
+		}
+	})
+}
+
+func (d *deadline) expire() {
+	d.expired = true
+	d.cond.Broadcast()
+}
+
+// stop forgets the timer.
+func (d *deadline) stop() {
+	d.generation++
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+}

@@ -1,0 +1,242 @@
+package vsock
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/hypervisor/vhostuser"
+)
+
+const (
+	hostCID = 2
+	// guestCID is the address of every guest: one device serves one guest.
+	guestCID = 3
+
+	// maxConns bounds the connections of a device, those that are being
+	// opened and closed included.
+	maxConns = 4096
+	// manyConns is from where on a new connection gets the smaller buffer, so
+	// that unread bytes are bounded by 256 x 256 KiB + 3840 x 32 KiB.
+	manyConns   = 256
+	maxBufAlloc = 256 << 10
+	minBufAlloc = 32 << 10
+	// maxPayload is the longest payload sent in one packet, as in Linux
+	// (VIRTIO_VSOCK_MAX_PKT_BUF_SIZE).
+	maxPayload = 64 << 10
+	// transmitBatch is how many packets of the guest are handled before the
+	// driver gets its buffers back.
+	transmitBatch = 64
+)
+
+// The indexes of a device's queues (virtio 1.2, section 5.10.2). The front end
+// keeps the third, for events, to itself.
+const (
+	receiveQueue  = 0
+	transmitQueue = 1
+)
+
+// addrPair names a connection by its ports.
+type addrPair struct {
+	host, guest uint32
+}
+
+// device is a virtio-vsock device.
+type device struct {
+	logger     *log.Entry
+	keepOnStop bool
+	rx, tx     *vhostuser.Queue
+	outbox     outbox
+	line       line
+	done       chan struct{} // closed once err is set
+
+	// txChain and sender are used within Do of their queues.
+	txChain vhostuser.Chain
+	sender  sender
+
+	// started counts the queues between Started and Stopped, which the
+	// server calls one after the other.
+	started int
+
+	// mu guards the tables. conns holds the connections that are not dead.
+	mu        sync.Mutex
+	conns     map[addrPair]*conn
+	listeners map[uint32]*listener
+	nextPort  uint32
+	dialing   int // connections that wait for an answer
+	err       error
+}
+
+var _ vhostuser.Device = (*device)(nil)
+
+func newDevice(ctx context.Context, opts Options) *device {
+	return &device{
+		logger:     log.G(ctx).WithField("device", deviceID),
+		keepOnStop: opts.KeepOnStop,
+		rx:         vhostuser.NewQueue(receiveQueue),
+		tx:         vhostuser.NewQueue(transmitQueue),
+		done:       make(chan struct{}),
+		conns:      make(map[addrPair]*conn),
+		listeners:  make(map[uint32]*listener),
+		// A guest that outlives this process must not mistake new
+		// connections for old ones.
+		nextPort: rand.Uint32(),
+	}
+}
+
+// Features implements vhostuser.Device: streams only, so none.
+func (d *device) Features() uint64 { return 0 }
+
+// Config implements vhostuser.Device: the guest's CID (virtio 1.2, section 5.10.4).
+func (d *device) Config() []byte { return binary.LittleEndian.AppendUint64(nil, guestCID) }
+
+// Queues implements vhostuser.Device.
+func (d *device) Queues() []*vhostuser.Queue { return []*vhostuser.Queue{d.rx, d.tx} }
+
+// Started implements vhostuser.Device.
+func (d *device) Started(_ *vhostuser.Queue, fresh bool) {
+	// Only the first queue: between it and the second a request may go out.
+	if fresh && d.started == 0 {
+		d.reset()
+	}
+	d.started++
+}
+
+// Stopped implements vhostuser.Device.
+func (d *device) Stopped(*vhostuser.Queue) {
+	d.started--
+	if !d.keepOnStop {
+		d.reset()
+	}
+}
+
+// Kicked implements vhostuser.Device.
+func (d *device) Kicked(q *vhostuser.Queue) {
+	if q.Index() == transmitQueue {
+		d.transmit()
+		return
+	}
+	d.flush()
+	d.line.next()
+}
+
+// transmit handles what the guest sent. It does not wait for receive buffers,
+// for the guest may wait for this before it gives any.
+func (d *device) transmit() {
+	for more := true; more; {
+		err := d.tx.Do(func(r *vhostuser.Ring) error {
+			for range transmitBatch {
+				ok, err := r.Pop(&d.txChain)
+				if !ok || err != nil {
+					more = false
+					return err
+				}
+				d.receive(&d.txChain.Out)
+				r.Push(d.txChain.Head, 0)
+			}
+			return nil
+		})
+		if err != nil {
+			d.queueFailed(err)
+			return
+		}
+		d.flush()
+	}
+}
+
+// flush sends the pending control packets as far as the guest has buffers. It
+// is called with no lock held.
+func (d *device) flush() {
+	if d.outbox.empty() {
+		return
+	}
+	err := d.rx.Do(func(r *vhostuser.Ring) error {
+		d.sender.ring = r
+		return d.outbox.flush(&d.sender)
+	})
+	if err != nil {
+		d.queueFailed(err)
+	}
+}
+
+// queueFailed ends the connections when a ring turned out broken: nothing goes
+// through it until the driver resets it.
+func (d *device) queueFailed(err error) {
+	if errors.Is(err, vhostuser.ErrBroken) {
+		d.logger.WithError(err).Warn("guest's vsock ring is malformed; its connections end")
+		d.reset()
+	}
+}
+
+// reset ends all connections of which the guest has heard, without telling it.
+func (d *device) reset() {
+	for _, c := range d.snapshot() {
+		c.transportReset()
+	}
+	d.outbox.clear()
+}
+
+// shut ends the device for good: connections, listeners, and calls of all
+// kinds fail with err. Only the first call counts.
+func (d *device) shut(err error) {
+	d.mu.Lock()
+	if d.err != nil {
+		d.mu.Unlock()
+		return
+	}
+	d.err = err
+	close(d.done)
+	d.mu.Unlock()
+	for _, c := range d.snapshot() {
+		c.end(err, err)
+	}
+	d.closeListeners()
+}
+
+func (d *device) snapshot() []*conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]*conn, 0, len(d.conns))
+	for _, c := range d.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// find gives the connection with these ports, nil if there is none.
+func (d *device) find(a addrPair) *conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.conns[a]
+}
+
+// insert makes a connection. The caller holds mu.
+func (d *device) insert(a addrPair, s state) (*conn, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	if len(d.conns) >= maxConns {
+		return nil, syscall.EMFILE
+	}
+	alloc := uint32(maxBufAlloc)
+	if len(d.conns) >= manyConns {
+		alloc = minBufAlloc
+	}
+	c := newConn(d, a, s, alloc)
+	d.conns[a] = c
+	return c, nil
+}
+
+// remove takes a dead connection from the table.
+func (d *device) remove(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conns[c.addr] == c {
+		delete(d.conns, c.addr)
+	}
+}

@@ -1,0 +1,119 @@
+package vsock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	mdvsock "github.com/mdlayher/vsock"
+)
+
+// answerTimeout is how long a guest has to answer a request before another is
+// made in its place. A driver that is just starting can lose one: it may take
+// packets before it can send.
+const answerTimeout = 3 * time.Second
+
+// maxDialing bounds the connections that wait for the guest's answer.
+const maxDialing = 1024
+
+// errNoAnswer and errRestarted end an attempt, not the dialling.
+var (
+	errNoAnswer  = errors.New("guest did not answer")
+	errRestarted = errors.New("guest's driver was reset")
+)
+
+// dial opens a connection to the guest.
+func (d *device) dial(ctx context.Context, port uint32) (Conn, error) {
+	for {
+		c, err := d.dialOnce(ctx, port)
+		if err == nil {
+			return c, nil
+		}
+		if !errors.Is(err, errNoAnswer) && !errors.Is(err, errRestarted) {
+			return nil, &net.OpError{
+				Op: "dial", Net: network,
+				Addr: &mdvsock.Addr{ContextID: guestCID, Port: port}, Err: err,
+			}
+		}
+	}
+}
+
+func (d *device) dialOnce(ctx context.Context, port uint32) (*conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c, err := d.newDialing(port)
+	if err != nil {
+		return nil, err
+	}
+	// While the driver is not up the request waits in the outbox, and goes
+	// out with the first receive buffer.
+	d.outbox.add(c, pendRequest, 0)
+	d.flush()
+	if err := c.waitAnswer(ctx); err != nil {
+		c.abort()
+		d.flush()
+		return nil, err
+	}
+	return c, nil
+}
+
+// waitAnswer waits until the guest has answered, or had the time to.
+func (c *conn) waitAnswer(ctx context.Context) error {
+	tick := time.NewTicker(answerTimeout)
+	defer tick.Stop()
+	for {
+		// The time counts from the first tick after the request went out.
+		asked := c.requested.Load()
+		select {
+		case <-c.answered:
+			return c.dialError()
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if asked {
+				return errNoAnswer
+			}
+		}
+	}
+}
+
+// newDialing makes a connection from a free host port.
+func (d *device) newDialing(port uint32) (*conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dialing >= maxDialing {
+		return nil, syscall.EAGAIN
+	}
+	a := addrPair{host: d.freePort(port), guest: port}
+	c, err := d.insert(a, stateDialing)
+	if err == nil {
+		d.dialing++
+	}
+	return c, err
+}
+
+// freePort finds a host port, above the reserved ones, that nobody listens on
+// and no connection to the same port of the guest uses. The caller holds mu.
+func (d *device) freePort(guest uint32) uint32 {
+	const reserved, anyPort = 1024, ^uint32(0)
+	for {
+		d.nextPort++
+		p := d.nextPort
+		if p < reserved || p == anyPort || d.listeners[p] != nil {
+			continue
+		}
+		if d.conns[addrPair{host: p, guest: guest}] == nil {
+			return p
+		}
+	}
+}
+
+// endDialing gives a place among maxDialing back.
+func (d *device) endDialing() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dialing--
+}

@@ -1,0 +1,171 @@
+package vsock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	mdvsock "github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// redialPause lies between two attempts to reach a guest that is not up.
+const redialPause = 20 * time.Millisecond
+
+// kernelTransport is the host kernel's vhost-vsock.
+type kernelTransport struct {
+	cid uint32
+	// dialCID is mdvsock.DialContext; tests have no such device.
+	dialCID func(ctx context.Context, cid, port uint32) (Conn, error)
+
+	mu    sync.Mutex
+	file  *os.File               // nil once given away
+	open  map[io.Closer]struct{} // what Close has to end; nil afterwards
+	ended bool
+}
+
+var _ Transport = (*kernelTransport)(nil)
+
+func openVhost(path string) (*os.File, error) {
+	// Not os.OpenFile, which would make it non-blocking for the machine too.
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// openKernel claims a context id on an open vhost-vsock, which is its from now.
+func openKernel(file *os.File) (*kernelTransport, error) {
+	cid, err := claimCID(func(cid uint64) error { return setGuestCID(file, cid) })
+	if err != nil {
+		return nil, err
+	}
+	return &kernelTransport{
+		cid: cid, file: file, dialCID: dialKernel,
+		open: make(map[io.Closer]struct{}),
+	}, nil
+}
+
+func dialKernel(ctx context.Context, cid, port uint32) (Conn, error) {
+	return mdvsock.DialContext(ctx, cid, port, nil)
+}
+
+// Kind implements Transport.
+func (t *kernelTransport) Kind() string { return KindVhost }
+
+// Attach implements Transport. The context id stays claimed by the machine's
+// own duplicate of the file; with ours open, the kernel would keep the
+// connections of a dead machine.
+func (t *kernelTransport) Attach(ctx context.Context, vm Attacher) error {
+	file := t.takeFile()
+	if file == nil {
+		return errors.New("attach vsock: already attached or closed")
+	}
+	err := vm.Attach(ctx, hypervisor.VhostVsock{ID: deviceID, CID: t.cid, File: file})
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("attach vsock: %w", err)
+	}
+	return nil
+}
+
+func (t *kernelTransport) takeFile() *os.File {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	file := t.file
+	t.file = nil
+	return file
+}
+
+// Dial implements Transport.
+func (t *kernelTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	attempt := &kernelDial{cancel}
+	if err := t.track(attempt); err != nil {
+		return nil, fmt.Errorf("dial vsock: %w", err)
+	}
+	defer t.forget(attempt)
+	for {
+		c, err := t.dialCID(ctx, t.cid, port)
+		if err == nil {
+			return t.keep(c)
+		}
+		again, err := t.judge(ctx, err)
+		if !again {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(redialPause):
+		}
+	}
+}
+
+// judge tells what a failed connect means (net/vmw_vsock/af_vsock.c and
+// virtio_transport_common.c of Linux).
+func (t *kernelTransport) judge(ctx context.Context, err error) (again bool, _ error) {
+	switch {
+	case t.isClosed():
+		return false, fmt.Errorf("dial vsock: %w", net.ErrClosed)
+	case ctx.Err() != nil:
+		return false, fmt.Errorf("dial vsock: %w", ctx.Err())
+	case errors.Is(err, syscall.ETIMEDOUT):
+		return true, nil // the guest's driver is not up
+	case errors.Is(err, syscall.ECONNRESET):
+		// The guest resets a request to a port where nobody listens.
+		return false, fmt.Errorf("dial vsock: %w", syscall.ECONNREFUSED)
+	case errors.Is(err, syscall.ENODEV):
+		// Nobody holds the context id any more; we claimed it before.
+		return false, fmt.Errorf("dial vsock: %w: %w", ErrGone, err)
+	}
+	return false, fmt.Errorf("dial vsock: %w", err)
+}
+
+func (t *kernelTransport) isClosed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended
+}
+
+// Listen implements Transport. The port is one of the whole host: a second
+// machine's transport cannot listen on it at the same time.
+func (t *kernelTransport) Listen(port uint32) (net.Listener, error) {
+	l, err := mdvsock.ListenContextID(mdvsock.Host, port, nil)
+	if err != nil {
+		return nil, fmt.Errorf("listen on vsock port %d: %w", port, err)
+	}
+	kl := &kernelListener{Listener: l, t: t}
+	if err := t.track(kl); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return kl, nil
+}
+
+// Close implements Transport.
+func (t *kernelTransport) Close() error {
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
+		return nil
+	}
+	t.ended = true
+	file, open := t.file, t.open
+	t.file, t.open = nil, nil
+	t.mu.Unlock()
+	for c := range open {
+		_ = c.Close() // its owner may have closed it already
+	}
+	if file == nil {
+		return nil
+	}
+	return file.Close()
+}

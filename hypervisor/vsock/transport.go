@@ -1,0 +1,95 @@
+package vsock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// ErrGone means that the virtual machine, or its vsock device, has ended.
+var ErrGone = errors.New("vsock device of the virtual machine is gone")
+
+// The kinds of transport.
+const (
+	KindVhost     = "vhost-vsock"
+	KindVhostUser = "vhost-user-vsock"
+)
+
+// defaultVhostPath is the kernel's device (drivers/vhost/vsock.c).
+const defaultVhostPath = "/dev/vhost-vsock"
+
+// deviceID names the device within its machine.
+const deviceID = "vsock0"
+
+// Options choose and adjust a transport. The zero value is fit for use.
+type Options struct {
+	// VhostPath is the kernel's vhost-vsock device, /dev/vhost-vsock if
+	// empty. If it cannot be opened, our own device is used.
+	VhostPath string
+	// KeepOnStop lets the connections of our own device live on while the
+	// guest's driver does not run its queues, as in a paused machine; a
+	// reset then ends them only when the driver is back. Without it they end
+	// as soon as the queues stop. The kernel's device does as it does.
+	KeepOnStop bool
+}
+
+// Transport is the host's side of one machine's vsock. Its methods may be
+// called from several goroutines.
+type Transport interface {
+	// Kind is KindVhost or KindVhostUser.
+	Kind() string
+	// Attach gives the device to the machine, once. Afterwards, also on an
+	// error, this process holds no file that would outlive the machine's
+	// own, so that its death is seen at once.
+	Attach(ctx context.Context, vm Attacher) error
+	// Dial connects to a port of the guest. It waits until ctx ends for a
+	// guest whose driver is not up yet. The error is syscall.ECONNREFUSED if
+	// nobody listens, ErrGone after the machine's end, net.ErrClosed after
+	// Close, and ctx's.
+	Dial(ctx context.Context, port uint32) (Conn, error)
+	// Listen takes connections of this guest to a port of the host. The
+	// listener lives on when the guest resets its driver. It ends with the
+	// machine: Accept then fails with ErrGone, and with net.ErrClosed after
+	// Close. Connections that are not accepted in time are refused.
+	Listen(port uint32) (net.Listener, error)
+	// Close ends every connection and listener, and waits for everything
+	// that Open started. It may be called again.
+	Close() error
+}
+
+// Conn is one stream. Read gives io.EOF after the guest shut its side down or
+// closed, syscall.ECONNRESET after a reset, ErrGone after the machine's end,
+// each only after all that had arrived. The addresses are *vsock.Addr of
+// github.com/mdlayher/vsock.
+type Conn interface {
+	net.Conn
+	// CloseWrite tells the guest that no more data comes; reading goes on.
+	CloseWrite() error
+}
+
+// Attacher is what Attach needs of a machine; see hypervisor.VM.
+type Attacher interface {
+	Attach(ctx context.Context, d hypervisor.Device) error
+}
+
+// Open prepares the host's side of one machine's vsock: vhost-vsock where the
+// host has it, else our own device, which is being served when Open returns.
+// ctx carries the logger; its end does not end the transport.
+func Open(ctx context.Context, opts Options) (Transport, error) {
+	path := opts.VhostPath
+	if path == "" {
+		path = defaultVhostPath
+	}
+	file, err := openVhost(path)
+	if err != nil {
+		return openUser(ctx, opts)
+	}
+	t, err := openKernel(file)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), file.Close())
+	}
+	return t, nil
+}
