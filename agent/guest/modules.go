@@ -2,10 +2,12 @@ package guest
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -26,6 +28,8 @@ type module struct {
 type Modules struct {
 	list []module
 	load func(path, params string) error
+	// depends names the modules that the one at path needs directly.
+	depends func(path string) ([]string, error)
 
 	mu     sync.Mutex
 	loaded map[string]bool // by path
@@ -50,7 +54,7 @@ func ReadModules(path string) (*Modules, error) {
 }
 
 func newModules(list []module) *Modules {
-	return &Modules{list: list, load: finitModule, loaded: map[string]bool{}}
+	return &Modules{list: list, load: finitModule, depends: moduleDepends, loaded: map[string]bool{}}
 }
 
 func parseModules(r io.Reader) ([]module, error) {
@@ -82,31 +86,53 @@ func (m *Modules) LoadBoot() error {
 	return nil
 }
 
-// Demand loads one module given as "NAME" or "NAME key=value ...", and what
-// the list names before it under the same name. A name the image does not
-// list must be built into the kernel (it then has /sys/module/NAME);
-// otherwise the error says that it is missing.
+// Demand loads one module given as "NAME" or "NAME key=value ...", and those
+// it needs. A name the image does not list must be built into the kernel (it
+// then has /sys/module/NAME); otherwise the error says that it is missing.
 func (m *Modules) Demand(request string) error {
 	name, params, _ := strings.Cut(strings.TrimSpace(request), " ")
-	var wanted []module
-	for _, mod := range m.list {
-		if sameModule(mod.name, name) {
-			wanted = append(wanted, mod)
-		}
-	}
-	if len(wanted) == 0 {
+	last := m.find(name)
+	if last < 0 {
 		return builtIn(name)
 	}
-	for i, mod := range wanted {
-		args := ""
-		if i == len(wanted)-1 {
-			args = params
+	wanted, err := m.needs(last)
+	if err != nil {
+		return fmt.Errorf("load module %s: %w", name, err)
+	}
+	for i, mod := range m.list[:last] {
+		if !wanted[i] {
+			continue
 		}
-		if err := m.loadOnce(mod, args); err != nil {
+		if err := m.loadOnce(mod, ""); err != nil {
 			return err
 		}
 	}
-	return nil
+	return m.loadOnce(m.list[last], params)
+}
+
+// needs returns the places in the list of all that the module at place last
+// needs. What is not listed is built into the kernel.
+func (m *Modules) needs(last int) (map[int]bool, error) {
+	wanted := map[int]bool{last: true}
+	for i := last; i >= 0; i-- { // Needs stand before the needy.
+		if !wanted[i] {
+			continue
+		}
+		names, err := m.depends(m.list[i].path)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if at := m.find(name); at >= 0 && at < i {
+				wanted[at] = true
+			}
+		}
+	}
+	return wanted, nil
+}
+
+func (m *Modules) find(name string) int {
+	return slices.IndexFunc(m.list, func(mod module) bool { return sameModule(mod.name, name) })
 }
 
 func (m *Modules) loadOnce(mod module, params string) error {
@@ -148,4 +174,26 @@ func finitModule(path, params string) error {
 		return nil
 	}
 	return err
+}
+
+// moduleDepends reads the "depends=a,b" string of a module file, which is
+// NUL-terminated in its section .modinfo (scripts/mod/modpost.c).
+func moduleDepends(path string) ([]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseDepends(data), nil
+}
+
+func parseDepends(data []byte) []string {
+	_, rest, found := bytes.Cut(data, []byte("\x00depends="))
+	if !found {
+		return nil
+	}
+	value, _, _ := bytes.Cut(rest, []byte{0})
+	if len(value) == 0 {
+		return nil
+	}
+	return strings.Split(string(value), ",")
 }

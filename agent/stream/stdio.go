@@ -45,7 +45,7 @@ type Stdio struct {
 	mu      sync.Mutex
 	closed  bool
 	console *os.File // a terminal's master end, once there is one
-	stdin   *input          // nil when not asked for
+	stdin   *input   // nil when not asked for
 	stdout  *output
 	stderr  *output
 	bound   map[api.Stream]bool

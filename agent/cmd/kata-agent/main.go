@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/mdlayher/vsock"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/container"
+	"github.com/katabox/katabox/agent/guest"
+	"github.com/katabox/katabox/agent/logs"
+	"github.com/katabox/katabox/agent/service"
+	"github.com/katabox/katabox/agent/stream"
+)
+
+// logBytes is how much of its log the agent keeps for the host.
+const logBytes = 256 << 10
+
+func main() {
+	started := guest.SinceBoot()
+	if len(os.Args) > 1 && os.Args[1] == "init" {
+		container.Init()
+	}
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "kata-agent is the first process of a guest; it does nothing elsewhere")
+		os.Exit(2)
+	}
+	if err := run(context.Background(), started); err != nil {
+		fmt.Fprintln(os.Stderr, "kata-agent:", err)
+	}
+	os.Exit(1)
+}
+
+// run boots the guest and serves the host. It returns only on failure.
+func run(ctx context.Context, started time.Duration) error {
+	if err := guest.EnterRoot(); err != nil {
+		return err
+	}
+	ring := logs.NewRing(logBytes)
+	logTo(ring)
+	modules, err := guest.Boot(ctx)
+	if err != nil {
+		return err
+	}
+	opts, err := guest.ReadOptions()
+	if err != nil {
+		return err
+	}
+	log.L.Logger.SetLevel(opts.LogLevel)
+	reaper := guest.NewReaper()
+	pod := service.NewPod(service.Config{
+		Runtime: service.LibRuntime{Runtime: &container.Runtime{
+			StateDir: api.GuestRunDir + "/agent", Children: reaper,
+		}},
+		Mounter: &guest.Mounter{Modules: modules},
+		RunDir:  api.GuestRunDir,
+	})
+	return serve(ctx, reaper, ring, pod, started)
+}
+
+// serve opens the ports, then serves them.
+func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *service.Pod, started time.Duration) error {
+	logPort, err := listen(api.PortLog)
+	if err != nil {
+		return err
+	}
+	streamPort, err := listen(api.PortStream)
+	if err != nil {
+		return err
+	}
+	rpcPort, err := listen(api.PortRPC)
+	if err != nil {
+		return err
+	}
+	times := service.BootTimes{Agent: started, Serving: guest.SinceBoot()}
+	log.G(ctx).WithField("t_agent", times.Agent).WithField("t_serving", times.Serving).Info("agent serves")
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return reaper.Run(ctx) })
+	group.Go(func() error { return ring.Serve(ctx, logPort) })
+	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streamPort) })
+	group.Go(func() error { return service.Serve(ctx, rpcPort, pod, times, guest.PowerOff) })
+	return errors.Join(errors.New("agent stopped serving"), group.Wait())
+}
+
+// listen opens a vsock port for whatever CID the machine has or will get: its
+// device may be added later.
+func listen(port uint32) (net.Listener, error) {
+	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, port, nil)
+	if err != nil {
+		return nil, fmt.Errorf("listen on vsock port %d: %w", port, err)
+	}
+	return l, nil
+}
+
+// logTo sends the log to the ring and, until the host reads it there, what is
+// grave to the console.
+func logTo(ring *logs.Ring) {
+	logger := log.L.Logger
+	_ = log.SetFormat(log.JSONFormat)
+	logger.SetOutput(ring)
+	logger.AddHook(&logs.Console{W: os.Stderr, Ring: ring})
+}

@@ -1,0 +1,106 @@
+package container
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// CgroupParent is the cgroup below which each container has its own.
+const CgroupParent = "/katabox"
+
+// Placement is where in the pod a container goes.
+type Placement struct {
+	ID string
+	// IPC and UTS are the pod's namespaces, as paths; empty makes new ones.
+	IPC, UTS string
+	// PID is the namespace to join; empty makes a new one.
+	PID string
+	// HasHostname says that the pod's UTS namespace has its name already: the
+	// spec's is then not set.
+	HasHostname bool
+}
+
+// Adjust makes spec fit the guest, in place. It returns the sysctls of the
+// network, which belong to the guest itself and not to the container.
+func Adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
+	spec.Hooks = nil
+	spec.Annotations = nil
+	if at.HasHostname {
+		spec.Hostname, spec.Domainname = "", ""
+	}
+	if spec.Linux == nil {
+		spec.Linux = &specs.Linux{}
+	}
+	if spec.Process != nil {
+		adjustProcess(spec.Process)
+	}
+	l := spec.Linux
+	l.CgroupsPath = CgroupParent + "/" + at.ID
+	l.Namespaces = namespaces(l.Namespaces, at)
+	l.IntelRdt, l.NetDevices, l.TimeOffsets, l.MemoryPolicy = nil, nil, nil, nil
+	l.MountLabel = ""
+	if l.Seccomp != nil {
+		l.Seccomp.ListenerPath, l.Seccomp.ListenerMetadata = "", ""
+	}
+	if l.Resources != nil {
+		adjustResources(l.Resources)
+	}
+	l.Sysctl, netSysctls = splitSysctls(l.Sysctl)
+	return netSysctls
+}
+
+// adjustProcess drops what only the host's kernel could honour.
+func adjustProcess(p *specs.Process) {
+	p.ApparmorProfile, p.SelinuxLabel = "", ""
+	p.ExecCPUAffinity = nil // Numbers of the host's CPUs.
+}
+
+// adjustResources keeps what means the same in the guest: memory, CPU time,
+// pids. CPU and device numbers are the host's, and cgroup v2 has no swappiness
+// (callers send 2^64-1 for "not set").
+func adjustResources(r *specs.LinuxResources) {
+	r.BlockIO, r.Network, r.Rdma, r.HugepageLimits = nil, nil, nil, nil
+	if r.CPU != nil {
+		r.CPU.Cpus, r.CPU.Mems = "", ""
+		r.CPU.RealtimePeriod, r.CPU.RealtimeRuntime = nil, nil
+	}
+	if r.Memory != nil {
+		r.Memory.Swappiness = nil
+		r.Memory.Kernel, r.Memory.KernelTCP = nil, nil //nolint:staticcheck // Deprecated, and still sent.
+		r.Memory.DisableOOMKiller = nil
+	}
+}
+
+// namespaces is what a container gets, whatever the spec says of the pod's.
+// A user or cgroup namespace is made when asked for; the network is the
+// guest's and time is not virtualised.
+func namespaces(asked []specs.LinuxNamespace, at Placement) []specs.LinuxNamespace {
+	list := []specs.LinuxNamespace{
+		{Type: specs.MountNamespace},
+		{Type: specs.PIDNamespace, Path: at.PID},
+		{Type: specs.IPCNamespace, Path: at.IPC},
+		{Type: specs.UTSNamespace, Path: at.UTS},
+	}
+	for _, ns := range asked {
+		if ns.Type == specs.UserNamespace || ns.Type == specs.CgroupNamespace {
+			list = append(list, specs.LinuxNamespace{Type: ns.Type})
+		}
+	}
+	return list
+}
+
+// splitSysctls parts the network's sysctls from the others. Both "net.x" and
+// "net/x" spellings exist (sysctl(8)).
+func splitSysctls(all map[string]string) (own, network map[string]string) {
+	own = maps.Clone(all)
+	network = map[string]string{}
+	for key, value := range all {
+		if strings.HasPrefix(key, "net.") || strings.HasPrefix(key, "net/") {
+			network[key] = value
+			delete(own, key)
+		}
+	}
+	return own, network
+}

@@ -1,0 +1,135 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Container is one container. Its methods may be called from any goroutine,
+// but Destroy only when no other call is in progress.
+type Container struct {
+	id       string
+	lib      *libcontainer.Container
+	children Children
+	// cgroup is the container's path in the cgroup hierarchy.
+	cgroup string
+	// uid and gid are those of the container's root in the guest.
+	uid, gid int
+
+	updateMu sync.Mutex // one Update at a time
+}
+
+// Start lets the init process go on to exec(2). It blocks until it has or is
+// dead.
+func (c *Container) Start() error {
+	if err := c.lib.Exec(); err != nil {
+		return fmt.Errorf("start container %s: %w", c.id, err)
+	}
+	return nil
+}
+
+// Exec starts one more process in the container. It blocks until the process
+// is about to exec(2).
+func (c *Container) Exec(spec *specs.Process, stdio Stdio) (*Process, error) {
+	if err := checkProcess(spec); err != nil {
+		return nil, err
+	}
+	adjustProcess(spec)
+	return c.start(spec, stdio, false)
+}
+
+// Kill sends SIGKILL to every process in the container, paused or not.
+func (c *Container) Kill() error {
+	err := os.WriteFile(c.cgroupFile("cgroup.kill"), []byte("1"), 0)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("kill container %s: %w", c.id, err)
+	}
+	return nil
+}
+
+// Signal sends sig to every process in the container.
+func (c *Container) Signal(sig syscall.Signal) error {
+	if sig == unix.SIGKILL {
+		return c.Kill()
+	}
+	pids, err := c.Pids()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, pid := range pids {
+		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("signal process %d: %w", pid, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pause freezes every process in the container.
+func (c *Container) Pause() error {
+	if err := c.lib.Pause(); err != nil {
+		return fmt.Errorf("pause container %s: %w", c.id, precondition(err))
+	}
+	return nil
+}
+
+// Resume thaws what Pause froze.
+func (c *Container) Resume() error {
+	if err := c.lib.Resume(); err != nil {
+		return fmt.Errorf("resume container %s: %w", c.id, precondition(err))
+	}
+	return nil
+}
+
+func precondition(err error) error {
+	if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, libcontainer.ErrNotPaused) {
+		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	return err
+}
+
+// Pids lists the processes in the container, as seen from the guest.
+func (c *Container) Pids() ([]int, error) {
+	pids, err := c.lib.Processes()
+	if err != nil {
+		return nil, fmt.Errorf("list processes of container %s: %w", c.id, err)
+	}
+	return pids, nil
+}
+
+// Stats reads the container's resource usage.
+func (c *Container) Stats() (*stats.Metrics, error) {
+	cg, err := cgroup2.Load(c.cgroup)
+	if err != nil {
+		return nil, fmt.Errorf("read stats of container %s: %w", c.id, err)
+	}
+	metrics, err := cg.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read stats of container %s: %w", c.id, err)
+	}
+	return metrics, nil
+}
+
+// Destroy removes the container: what still runs in it is killed, its cgroup
+// and state are removed. The init process must have been waited for.
+func (c *Container) Destroy() error {
+	if err := c.lib.Destroy(); err != nil {
+		return fmt.Errorf("destroy container %s: %w", c.id, err)
+	}
+	return nil
+}
+
+func (c *Container) cgroupFile(name string) string {
+	return filepath.Join("/sys/fs/cgroup", c.cgroup, name)
+}

@@ -1,0 +1,14 @@
+// Package container runs OCI containers in the guest. It is the only importer
+// of runc's libcontainer, whose Go interface moves between minor versions.
+//
+// A Container is made with its init process forked and stopped just before
+// exec(2); Start lets it go. Further processes start with Exec. Each Process
+// is waited for exactly once, by whoever made it.
+//
+//	Runtime.Create ──> Container (init waits) ──Start──> runs ──> Destroy
+//	                       └──Exec──> Process ──Wait──> Exit
+//
+// The OCI spec is the host's; Adjust makes it fit the guest, where the pod is
+// the machine: its network is the guest's own and its IPC and UTS namespaces
+// are shared by all containers.
+package container

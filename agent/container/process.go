@@ -1,0 +1,103 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Exit is how and when a process ended.
+type Exit struct {
+	// Status is what the process passed to exit(2), or 128 + signal.
+	Status uint32
+	At     time.Time
+}
+
+// unknownStatus is the status of a process whose end nobody saw.
+const unknownStatus = 255
+
+// Process is a started process.
+type Process struct {
+	lib      *libcontainer.Process
+	children Children
+	pid      int
+	console  *os.File
+}
+
+// Pid is the process's PID in the guest.
+func (p *Process) Pid() int { return p.pid }
+
+// Console is the master end of the process's terminal, or nil. It belongs to
+// the caller.
+func (p *Process) Console() *os.File { return p.console }
+
+// Wait blocks until the process has ended. It must be called exactly once.
+func (p *Process) Wait() Exit {
+	state, _ := p.lib.Wait() // Its error repeats the status.
+	exit := Exit{Status: unknownStatus, At: time.Now()}
+	p.children.Done(p.pid)
+	if state == nil {
+		return exit
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok {
+		exit.Status = uint32(status.ExitStatus())
+		if status.Signaled() {
+			exit.Status = 128 + uint32(status.Signal())
+		}
+	}
+	return exit
+}
+
+// Signal sends sig to the process alone. It fails with errdefs.ErrNotFound
+// when the process has been waited for; a PID is never signalled twice.
+func (p *Process) Signal(sig syscall.Signal) error {
+	err := p.lib.Signal(sig)
+	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("signal process %d: %w", p.pid, err)
+	}
+	return nil
+}
+
+// newProcess translates an OCI process.
+func newProcess(p *specs.Process) (*libcontainer.Process, error) {
+	rlimits, err := newRlimits(p.Rlimits)
+	if err != nil {
+		return nil, err
+	}
+	lp := &libcontainer.Process{
+		Args:            p.Args,
+		Env:             p.Env,
+		UID:             int(p.User.UID),
+		GID:             int(p.User.GID),
+		Cwd:             p.Cwd,
+		NoNewPrivileges: &p.NoNewPrivileges,
+		Rlimits:         rlimits,
+		Scheduler:       p.Scheduler,
+		IOPriority:      p.IOPriority,
+	}
+	for _, gid := range p.User.AdditionalGids {
+		lp.AdditionalGroups = append(lp.AdditionalGroups, int(gid))
+	}
+	if p.ConsoleSize != nil {
+		lp.ConsoleWidth, lp.ConsoleHeight = clamp(p.ConsoleSize.Width), clamp(p.ConsoleSize.Height)
+	}
+	if c := p.Capabilities; c != nil {
+		lp.Capabilities = &configs.Capabilities{
+			Bounding: c.Bounding, Effective: c.Effective, Inheritable: c.Inheritable,
+			Permitted: c.Permitted, Ambient: c.Ambient,
+		}
+	}
+	return lp, nil
+}
+
+func clamp(n uint) uint16 { return uint16(min(n, 1<<16-1)) }

@@ -1,0 +1,187 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// Children is told of the children that this package waits for, so that PID
+// 1's reaper leaves them alone.
+type Children interface {
+	// Begin is called before a child is started, end after, with its PID or 0.
+	Begin() (end func(pid int))
+	// Done is called when the child has been waited for.
+	Done(pid int)
+}
+
+// Runtime makes containers.
+type Runtime struct {
+	// StateDir is a directory for the containers' state, one subdirectory
+	// each; it is made when missing.
+	StateDir string
+	Children Children
+}
+
+// Stdio is what a process gets as its stdio. The files stay the caller's.
+// With Terminal they must be nil.
+type Stdio struct {
+	Stdin, Stdout, Stderr *os.File
+	Terminal              bool
+}
+
+// Init runs the half of this package that runs inside a new container. The
+// program must call it, before anything else, when it finds itself started as
+// "PROGRAM init"; it does not return. The program must also import
+// libcontainer's nsenter package.
+func Init() { libcontainer.Init() }
+
+// Create makes a container whose init process is forked and waits for Start.
+// spec is changed (see Adjust). It blocks until the container's mounts are
+// made. On failure nothing is left.
+func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Container, *Process, error) {
+	if err := checkProcess(spec.Process); err != nil {
+		return nil, nil, err
+	}
+	config, err := newConfig(spec, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	lib, err := libcontainer.Create(r.StateDir, at.ID, config)
+	if errors.Is(err, libcontainer.ErrExist) {
+		return nil, nil, fmt.Errorf("create container %s: %w", at.ID, errdefs.ErrAlreadyExists)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("create container %s: %w", at.ID, err)
+	}
+	c := &Container{id: at.ID, lib: lib, children: r.Children, cgroup: spec.Linux.CgroupsPath}
+	if err := c.findRoot(config); err != nil {
+		return nil, nil, errors.Join(err, r.abandon(lib, at.ID))
+	}
+	init, err := c.start(spec.Process, stdio, true)
+	if err != nil {
+		return nil, nil, errors.Join(err, r.abandon(lib, at.ID))
+	}
+	return c, init, nil
+}
+
+// abandon removes a container whose init could not be started.
+func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
+	if err := lib.Destroy(); err != nil {
+		return errors.Join(fmt.Errorf("remove container %s: %w", id, err),
+			os.RemoveAll(filepath.Join(r.StateDir, id)))
+	}
+	return nil
+}
+
+func newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
+	netSysctls := Adjust(spec, at)
+	if spec.Root == nil || !filepath.IsAbs(spec.Root.Path) {
+		return nil, fmt.Errorf("create container %s: spec has no absolute root path: %w", at.ID, errdefs.ErrInvalidArgument)
+	}
+	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: at.ID, Spec: spec})
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w: %w", at.ID, err, errdefs.ErrInvalidArgument)
+	}
+	if err := setSysctls(netSysctls); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+func checkProcess(p *specs.Process) error {
+	switch {
+	case p == nil:
+		return fmt.Errorf("spec has no process: %w", errdefs.ErrInvalidArgument)
+	case len(p.Args) == 0:
+		return fmt.Errorf("process has no args: %w", errdefs.ErrInvalidArgument)
+	case !filepath.IsAbs(p.Cwd):
+		return fmt.Errorf("process has no absolute cwd: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// start starts a process of c. It must not run alongside Destroy.
+func (c *Container) start(spec *specs.Process, stdio Stdio, init bool) (*Process, error) {
+	lp, err := newProcess(spec)
+	if err != nil {
+		return nil, err
+	}
+	lp.Init = init
+	lp.LogLevel = strconv.Itoa(int(logrus.GetLevel()))
+	var sockets *consoleSockets
+	if stdio.Terminal {
+		if sockets, err = newConsoleSockets(); err != nil {
+			return nil, err
+		}
+		defer sockets.close()
+		lp.ConsoleSocket = sockets.child
+	} else if err := c.setFiles(lp, stdio); err != nil {
+		return nil, err
+	}
+	p := &Process{lib: lp, children: c.children}
+	if err := c.fork(p); err != nil {
+		return nil, err
+	}
+	if stdio.Terminal {
+		if p.console, err = sockets.receive(); err != nil {
+			_ = p.Signal(unix.SIGKILL)
+			p.Wait()
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// fork starts the process under the eyes of the reaper.
+func (c *Container) fork(p *Process) error {
+	end := c.children.Begin()
+	defer func() { end(p.pid) }()
+	if err := c.lib.Start(p.lib); err != nil {
+		return err // Its text is what runc's users know.
+	}
+	pid, err := p.lib.Pid()
+	if err != nil {
+		return fmt.Errorf("find process: %w", err)
+	}
+	p.pid = pid
+	return nil
+}
+
+func (c *Container) findRoot(config *configs.Config) (err error) {
+	if c.uid, err = config.HostRootUID(); err != nil {
+		return fmt.Errorf("find root of container %s: %w", c.id, err)
+	}
+	if c.gid, err = config.HostRootGID(); err != nil {
+		return fmt.Errorf("find root of container %s: %w", c.id, err)
+	}
+	return nil
+}
+
+// setFiles gives the process its stdio and makes it the files' owner, which
+// only the owner of the enclosing user namespace can do.
+func (c *Container) setFiles(lp *libcontainer.Process, stdio Stdio) error {
+	lp.Stdin, lp.Stdout, lp.Stderr = stdio.Stdin, stdio.Stdout, stdio.Stderr
+	if c.uid == 0 && c.gid == 0 {
+		return nil
+	}
+	for _, f := range []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr} {
+		if info, err := f.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+			continue // /dev/null is everybody's.
+		}
+		if err := f.Chown(c.uid, c.gid); err != nil {
+			return fmt.Errorf("own stdio: %w", err)
+		}
+	}
+	return nil
+}

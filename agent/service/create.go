@@ -1,0 +1,130 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/stream"
+)
+
+// create makes a container with its init waiting to be started, and returns
+// the init's PID. On failure nothing is left.
+func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint32, error) {
+	if err := checkID("container", req.GetID()); err != nil {
+		return 0, err
+	}
+	config, spec, err := decodeConfig(req.GetOptions())
+	if err != nil {
+		return 0, fmt.Errorf("container %s: %w", req.GetID(), err)
+	}
+	at, err := p.place(req.GetID(), config.GetSharePidNamespace())
+	if err != nil {
+		return 0, err
+	}
+	stdio, err := stream.New(stream.Request{
+		Terminal: req.GetTerminal(),
+		Stdin:    req.GetStdin() != "", Stdout: req.GetStdout() != "", Stderr: req.GetStderr() != "",
+	})
+	if err != nil {
+		return 0, err
+	}
+	t := &task{
+		id: req.GetID(), storages: config.GetStorages(),
+		init:  newProcess(req.GetID(), "", stdio),
+		execs: map[string]*process{},
+	}
+	if err := p.add(t); err != nil {
+		stdio.Child().Close()
+		stdio.Close()
+		return 0, err
+	}
+	undo := func(err error) error {
+		stdio.Child().Close()
+		stdio.Close()
+		p.remove(t)
+		return err
+	}
+	if err := p.config.Mounter.Mount(ctx, t.storages); err != nil {
+		return 0, undo(err)
+	}
+	ctr, proc, err := p.config.Runtime.Create(spec, at, childStdio(stdio))
+	if err != nil {
+		return 0, undo(errors.Join(err, p.config.Mounter.Unmount(t.storages)))
+	}
+	return p.created(ctx, t, ctr, proc)
+}
+
+// created takes over a container that the runtime has made.
+func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process) (uint32, error) {
+	ctx = context.WithoutCancel(ctx)
+	t.mu.Lock()
+	t.ctr = ctr
+	t.mu.Unlock()
+	err := adopt(t.init.stdio, proc)
+	if err == nil {
+		err = p.pinFirst(t, uint32(proc.Pid()))
+	}
+	if err != nil {
+		_ = proc.Signal(unix.SIGKILL)
+		proc.Wait()
+		return 0, errors.Join(err, p.destroy(t, ctr))
+	}
+	t.init.begun(proc, created)
+	p.watchers.Go(func() { p.watchOOM(ctx, t, ctr) })
+	p.watchers.Go(func() { p.watchInit(ctx, t, proc) })
+	log.G(ctx).WithFields(log.Fields{"container": t.id, "pid": proc.Pid()}).Info("container created")
+	return uint32(proc.Pid()), nil
+}
+
+func decodeConfig(options *anypb.Any) (*api.ContainerConfig, *specs.Spec, error) {
+	if options.GetTypeUrl() != api.ContainerConfigTypeURL {
+		return nil, nil, fmt.Errorf("options are %q, want %s: %w", options.GetTypeUrl(), api.ContainerConfigTypeURL, errdefs.ErrInvalidArgument)
+	}
+	var config api.ContainerConfig
+	if err := proto.Unmarshal(options.GetValue(), &config); err != nil {
+		return nil, nil, fmt.Errorf("decode options: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(config.GetSpec(), &spec); err != nil {
+		return nil, nil, fmt.Errorf("decode spec: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return &config, &spec, nil
+}
+
+// start lets a created container's init go, or starts an exec.
+func (p *Pod) start(ctx context.Context, id, execID string) (uint32, error) {
+	t, proc, err := p.process(id, execID)
+	if err != nil {
+		return 0, err
+	}
+	if err := proc.bound(); err != nil {
+		return 0, err
+	}
+	if execID != "" {
+		return p.startExec(ctx, t, proc)
+	}
+	ctr, err := t.container()
+	if err != nil {
+		return 0, err
+	}
+	if err := proc.move("start", starting, created); err != nil {
+		return 0, err
+	}
+	if err := ctr.Start(); err != nil {
+		_ = ctr.Kill() // What cannot start must not linger; its exit is told.
+		return 0, err
+	}
+	_ = proc.move("start", running, starting) // It may have ended already.
+	return proc.pid(), nil
+}

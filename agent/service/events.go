@@ -1,0 +1,120 @@
+package service
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/container"
+)
+
+// eventQueue keeps events in order until the host takes them. There is at
+// most one exit for each process and one waiting OOM for each container, so
+// it grows with the pod and not with time.
+type eventQueue struct {
+	mu      sync.Mutex
+	events  []*api.Event
+	changed chan struct{} // closed and replaced when an event is added
+	reader  context.CancelFunc
+}
+
+func newEventQueue() *eventQueue {
+	return &eventQueue{changed: make(chan struct{}), reader: func() {}}
+}
+
+func (q *eventQueue) add(e *api.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.events = append(q.events, e)
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// oom adds an OOM kill unless one of the same container waits already.
+func (q *eventQueue) oom(containerID string) {
+	if !q.waits(containerID) {
+		q.add(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: containerID}}})
+	}
+}
+
+func (q *eventQueue) waits(containerID string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range q.events {
+		if e.GetOom().GetContainerId() == containerID {
+			return true
+		}
+	}
+	return false
+}
+
+// exit adds the end of a process.
+func (q *eventQueue) exit(p *process, exit container.Exit, stdout, stderr uint64) {
+	q.add(&api.Event{Event: &api.Event_Exit{Exit: &api.Exit{
+		ContainerId: p.containerID,
+		ExecId:      p.execID,
+		Pid:         p.pid(),
+		Status:      exit.Status,
+		ExitedAt:    timestamppb.New(exit.At),
+		StdoutBytes: stdout,
+		StderrBytes: stderr,
+	}}})
+}
+
+// peek returns the oldest event, or nil and a channel that is closed when
+// there may be one.
+func (q *eventQueue) peek() (*api.Event, <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.events) == 0 {
+		return nil, q.changed
+	}
+	return q.events[0], nil
+}
+
+func (q *eventQueue) drop(e *api.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.events) > 0 && q.events[0] == e {
+		q.events = q.events[1:]
+	}
+}
+
+// subscribe ends the subscriber before, if any, and returns the context of
+// the new one.
+func (q *eventQueue) subscribe(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	q.mu.Lock()
+	before := q.reader
+	q.reader = cancel
+	q.mu.Unlock()
+	before()
+	return ctx, cancel
+}
+
+// stream sends events as they come until ctx is done. An event leaves the
+// queue only once it is sent.
+func (q *eventQueue) stream(ctx context.Context, send func(*api.Event) error) error {
+	ctx, cancel := q.subscribe(ctx)
+	defer cancel()
+	for {
+		event, more := q.peek()
+		if event == nil {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-more:
+			}
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := send(event); err != nil {
+			return err
+		}
+		q.drop(event)
+	}
+}

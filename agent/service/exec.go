@@ -1,0 +1,170 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/stream"
+)
+
+// addExec registers a further process of a running container.
+func (p *Pod) addExec(req *taskapi.ExecProcessRequest) error {
+	if err := checkID("exec", req.GetExecID()); err != nil {
+		return err
+	}
+	t, err := p.task(req.GetID())
+	if err != nil {
+		return err
+	}
+	if err := t.init.check("add a process to", created, starting, running); err != nil {
+		return err
+	}
+	var spec specs.Process
+	if err := json.Unmarshal(req.GetSpec().GetValue(), &spec); err != nil {
+		return fmt.Errorf("decode process %s: %w: %w", req.GetExecID(), err, errdefs.ErrInvalidArgument)
+	}
+	stdio, err := stream.New(stream.Request{
+		Terminal: req.GetTerminal(),
+		Stdin:    req.GetStdin() != "", Stdout: req.GetStdout() != "", Stderr: req.GetStderr() != "",
+	})
+	if err != nil {
+		return err
+	}
+	proc := newProcess(t.id, req.GetExecID(), stdio)
+	proc.spec, proc.state = &spec, created
+	if err := t.addExec(proc); err != nil {
+		stdio.Child().Close()
+		stdio.Close()
+		return err
+	}
+	return nil
+}
+
+// startExec starts a registered exec.
+func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, error) {
+	if err := t.init.check("start a process in", running); err != nil {
+		return 0, err
+	}
+	ctr, err := t.container()
+	if err != nil {
+		return 0, err
+	}
+	if err := exec.move("start", starting, created); err != nil {
+		return 0, err
+	}
+	proc, err := ctr.Exec(exec.spec, childStdio(exec.stdio))
+	if err != nil {
+		// As with runc's shim, a failed start ends the process: no exit is
+		// told, and Delete is what remains.
+		exec.stdio.Child().Close()
+		exec.failed()
+		return 0, err
+	}
+	if err := adopt(exec.stdio, proc); err != nil {
+		_ = proc.Signal(unix.SIGKILL)
+		proc.Wait()
+		exec.failed()
+		return 0, err
+	}
+	pid := uint32(proc.Pid())
+	exec.begun(proc, running)
+	ctx = context.WithoutCancel(ctx)
+	p.watchers.Go(func() { p.watchExec(ctx, t, exec, proc) })
+	return pid, nil
+}
+
+// kill sends a signal to a process, or to all of a container.
+func (p *Pod) kill(req *taskapi.KillRequest) error {
+	t, proc, err := p.process(req.GetID(), req.GetExecID())
+	if err != nil {
+		return err
+	}
+	sig := unix.Signal(req.GetSignal())
+	whole := req.GetExecID() == "" && (req.GetAll() || sig == unix.SIGKILL)
+	if !whole {
+		return proc.signal(sig)
+	}
+	if err := proc.signal(0); err != nil {
+		return err
+	}
+	ctr, err := t.container()
+	if err != nil {
+		return err
+	}
+	return ctr.Signal(sig)
+}
+
+// delete drops a process that has ended, or never was; with its init, a
+// container.
+func (p *Pod) delete(ctx context.Context, id, execID string) (*taskapi.DeleteResponse, error) {
+	t, proc, err := p.process(id, execID)
+	if err != nil {
+		return nil, err
+	}
+	if execID != "" {
+		return p.deleteExec(t, proc)
+	}
+	if err := p.endCreated(ctx, t); err != nil {
+		return nil, err
+	}
+	if err := proc.move("delete", deleting, stopped); err != nil {
+		return nil, err
+	}
+	ctr, err := t.container()
+	if err == nil {
+		err = p.destroy(t, ctr)
+	}
+	if err != nil {
+		_ = proc.move("delete", stopped, deleting) // It may be tried again.
+		return nil, err
+	}
+	return proc.deleted(), nil
+}
+
+// endCreated kills an init that was never started: it waits for nothing.
+func (p *Pod) endCreated(ctx context.Context, t *task) error {
+	if t.init.check("delete", created) != nil {
+		return nil
+	}
+	ctr, err := t.container()
+	if err != nil {
+		return err
+	}
+	if err := ctr.Kill(); err != nil {
+		return err
+	}
+	_, err = t.init.wait(ctx)
+	return err
+}
+
+func (p *Pod) deleteExec(t *task, exec *process) (*taskapi.DeleteResponse, error) {
+	if err := exec.move("delete", deleting, created, stopped); err != nil {
+		return nil, err
+	}
+	exec.stdio.Child().Close()
+	exec.stdio.Close()
+	t.removeExec(exec)
+	return exec.deleted(), nil
+}
+
+// destroy removes all of a container whose init has ended.
+func (p *Pod) destroy(t *task, ctr Container) error {
+	for _, exec := range t.allExecs() {
+		exec.stdio.Child().Close()
+		exec.stdio.Close()
+	}
+	t.init.stdio.Close()
+	if err := ctr.Destroy(); err != nil {
+		return err
+	}
+	err := errors.Join(p.unpinFirst(t), p.config.Mounter.Unmount(t.storages))
+	p.remove(t)
+	return err
+}

@@ -1,0 +1,132 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/guest"
+)
+
+// Version is the agent's, told in Hello; the build sets it.
+var Version = "dev"
+
+// BootTimes are how long after the kernel's start the agent got going.
+type BootTimes struct {
+	Agent, Serving time.Duration
+}
+
+// guestService is the Guest API over a Pod.
+type guestService struct {
+	pod   *Pod
+	times BootTimes
+	// powerOff ends the machine.
+	powerOff func() error
+}
+
+var _ api.GuestService = guestService{}
+
+// Hello implements the Guest service.
+func (s guestService) Hello(ctx context.Context, req *api.HelloRequest) (*api.HelloResponse, error) {
+	if v := req.GetProtocolVersion(); v != api.ProtocolVersion {
+		log.G(ctx).Warnf("host speaks protocol version %d, agent %d", v, api.ProtocolVersion)
+	}
+	return &api.HelloResponse{
+		ProtocolVersion: api.ProtocolVersion,
+		AgentVersion:    Version,
+		KernelRelease:   kernelRelease(),
+		BootToAgentUs:   uint64(s.times.Agent.Microseconds()),
+		BootToServingUs: uint64(s.times.Serving.Microseconds()),
+		AgentRss:        residentSet(),
+	}, nil
+}
+
+func kernelRelease() string {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(uts.Release[:])
+}
+
+// residentSet reads the agent's own resident set from /proc/self/statm, whose
+// second field counts pages (proc(5)).
+func residentSet() uint64 {
+	statm, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(statm))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * uint64(os.Getpagesize())
+}
+
+// SetupSandbox implements the Guest service.
+func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) (*api.SetupSandboxResponse, error) {
+	if err := s.pod.setup(ctx, req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.SetupSandboxResponse{}, nil
+}
+
+// Events implements the Guest service.
+func (s guestService) Events(ctx context.Context, _ *api.EventsRequest, out api.Guest_EventsServer) error {
+	return s.pod.events.stream(ctx, out.Send)
+}
+
+// PowerOff implements the Guest service.
+func (s guestService) PowerOff(ctx context.Context, _ *api.PowerOffRequest) (*api.PowerOffResponse, error) {
+	log.G(ctx).Info("powering off")
+	if err := s.powerOff(); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.PowerOffResponse{}, nil
+}
+
+// setup gives the guest its pod. A setup that failed is not tried again: the
+// host throws the machine away.
+func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
+	p.mu.Lock()
+	again := p.setUp
+	p.setUp = true
+	p.mu.Unlock()
+	if again {
+		return fmt.Errorf("set up sandbox: it was set up before: %w", errdefs.ErrFailedPrecondition)
+	}
+	if t := req.GetHostTime(); t.IsValid() {
+		if err := guest.SetClock(t.AsTime()); err != nil {
+			return err
+		}
+	}
+	for _, module := range req.GetKernelModules() {
+		if err := p.config.Mounter.Modules.Demand(module); err != nil {
+			return err
+		}
+	}
+	if err := guest.PinNamespaces(p.nsPath(""), req.GetHostname()); err != nil {
+		return err
+	}
+	if err := p.config.Mounter.Mount(ctx, req.GetStorages()); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.ready, p.hostname = true, req.GetHostname() != ""
+	p.mu.Unlock()
+	log.G(ctx).WithField("sandbox", req.GetSandboxId()).Info("sandbox set up")
+	return nil
+}

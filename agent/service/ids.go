@@ -1,0 +1,20 @@
+package service
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/containerd/errdefs"
+)
+
+// maxID is the length of the longest id in bytes. Ids are path components.
+const maxID = 128
+
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+func checkID(kind, id string) error {
+	if len(id) > maxID || !validID.MatchString(id) {
+		return fmt.Errorf("%s id %.40q is not valid: %w", kind, id, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package service
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/container"
+	"github.com/katabox/katabox/agent/guest"
+	"github.com/katabox/katabox/agent/stream"
+)
+
+// Config is what a Pod works with.
+type Config struct {
+	Runtime Runtime
+	Mounter *guest.Mounter
+	// RunDir is the agent's directory for the pod, api.GuestRunDir.
+	RunDir string
+}
+
+// Pod is the guest's pod: its containers and what they share. Its methods may
+// be called from any goroutine.
+type Pod struct {
+	config   Config
+	events   *eventQueue
+	watchers sync.WaitGroup
+
+	mu    sync.Mutex
+	tasks map[string]*task
+	// setUp: SetupSandbox was called; ready: it is done.
+	setUp, ready bool
+	// hostname: the pod's UTS namespace has a name of its own.
+	hostname bool
+	// first is the container whose PID namespace others may join.
+	first string
+}
+
+var _ stream.Finder = (*Pod)(nil)
+
+// NewPod makes a pod without containers.
+func NewPod(config Config) *Pod {
+	return &Pod{config: config, events: newEventQueue(), tasks: map[string]*task{}}
+}
+
+// Wait blocks until nothing waits for a process any more.
+func (p *Pod) Wait() { p.watchers.Wait() }
+
+// nsPath is where a namespace of the pod is pinned.
+func (p *Pod) nsPath(kind string) string { return filepath.Join(p.config.RunDir, "ns", kind) }
+
+// add reserves a container's id.
+func (p *Pod) add(t *task) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.tasks[t.id]; ok {
+		return fmt.Errorf("container %s: %w", t.id, errdefs.ErrAlreadyExists)
+	}
+	p.tasks[t.id] = t
+	return nil
+}
+
+func (p *Pod) remove(t *task) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tasks[t.id] == t {
+		delete(p.tasks, t.id)
+	}
+}
+
+func (p *Pod) task(id string) (*task, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, ok := p.tasks[id]
+	if !ok {
+		return nil, fmt.Errorf("container %.140q: %w", id, errdefs.ErrNotFound)
+	}
+	return t, nil
+}
+
+// process finds a container's init (execID empty) or one of its execs.
+func (p *Pod) process(id, execID string) (*task, *process, error) {
+	t, err := p.task(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	proc, err := t.process(execID)
+	return t, proc, err
+}
+
+// FindStdio implements stream.Finder.
+func (p *Pod) FindStdio(containerID, execID string) (*stream.Stdio, error) {
+	_, proc, err := p.process(containerID, execID)
+	if err != nil {
+		return nil, err
+	}
+	return proc.stdio, nil
+}
+
+// place says where a new container goes; joinPID asks for the PID namespace
+// of the pod's first container.
+func (p *Pod) place(id string, joinPID bool) (container.Placement, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ready {
+		return container.Placement{}, fmt.Errorf("container %s: the sandbox is not set up: %w", id, errdefs.ErrFailedPrecondition)
+	}
+	at := container.Placement{ID: id, IPC: p.nsPath("ipc"), UTS: p.nsPath("uts"), HasHostname: p.hostname}
+	if joinPID {
+		if p.first == "" {
+			return at, fmt.Errorf("container %s: no container whose PID namespace it could join: %w", id, errdefs.ErrFailedPrecondition)
+		}
+		at.PID = p.nsPath("pid")
+	}
+	return at, nil
+}
+
+// pinFirst makes t's PID namespace the one that others may join, if there is
+// none yet.
+func (p *Pod) pinFirst(t *task, pid uint32) error {
+	p.mu.Lock()
+	if p.first != "" {
+		p.mu.Unlock()
+		return nil
+	}
+	p.first = t.id
+	p.mu.Unlock()
+	err := guest.PinNamespace(fmt.Sprintf("/proc/%d/ns/pid", pid), p.nsPath("pid"))
+	if err != nil {
+		p.mu.Lock()
+		p.first = ""
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// unpinFirst undoes pinFirst when t is that container.
+func (p *Pod) unpinFirst(t *task) error {
+	p.mu.Lock()
+	isFirst := p.first == t.id
+	p.mu.Unlock()
+	if !isFirst {
+		return nil
+	}
+	err := guest.UnpinNamespace(p.nsPath("pid"))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.first = ""
+	return err
+}

@@ -1,0 +1,141 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/agent/container"
+	"github.com/katabox/katabox/agent/stream"
+)
+
+// process is a container's init or an exec.
+type process struct {
+	containerID, execID string
+	stdio               *stream.Stdio
+	spec                *specs.Process // an exec's, until it is started
+	exited              chan struct{}  // closed once exit is set
+
+	mu    sync.Mutex
+	state state
+	proc  Process // nil until it is started
+	exit  container.Exit
+}
+
+func newProcess(containerID, execID string, stdio *stream.Stdio) *process {
+	return &process{containerID: containerID, execID: execID, stdio: stdio, exited: make(chan struct{})}
+}
+
+func (p *process) name() string {
+	if p.execID == "" {
+		return "container " + p.containerID
+	}
+	return "process " + p.execID + " of container " + p.containerID
+}
+
+// begun sets the started process; a process that ended at once stays stopped.
+func (p *process) begun(proc Process, to state) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.proc = proc
+	p.state = to
+}
+
+func (p *process) pid() uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.proc == nil {
+		return 0
+	}
+	return uint32(p.proc.Pid())
+}
+
+// ended records the exit and wakes who waits for it.
+func (p *process) ended(exit container.Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.exit = exit
+	p.state = stopped
+	close(p.exited)
+}
+
+// wait blocks until the process has ended.
+func (p *process) wait(ctx context.Context) (container.Exit, error) {
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+		return container.Exit{}, ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit, nil
+}
+
+// signal sends sig to this process alone.
+func (p *process) signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	proc, st := p.proc, p.state
+	p.mu.Unlock()
+	if st == stopped || st == deleting {
+		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+	}
+	if proc == nil {
+		return fmt.Errorf("%s is not started: %w", p.name(), errdefs.ErrFailedPrecondition)
+	}
+	return proc.Signal(sig)
+}
+
+// bound fails unless the host has bound every stream it asked for: output
+// that comes before would have nowhere to go.
+func (p *process) bound() error {
+	if missing := p.stdio.Unbound(); len(missing) > 0 {
+		return fmt.Errorf("%s: no connection for %v: %w", p.name(), missing, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// childStdio is what the runtime gives to the process.
+func childStdio(s *stream.Stdio) container.Stdio {
+	files := s.Child()
+	return container.Stdio{
+		Stdin: files.Stdin, Stdout: files.Stdout, Stderr: files.Stderr,
+		Terminal: s.Terminal(),
+	}
+}
+
+// adopt gives the started process's terminal to its stdio and lets go of the
+// process's ends, so that its streams end with it.
+func adopt(s *stream.Stdio, proc Process) error {
+	s.Child().Close()
+	if !s.Terminal() {
+		return nil
+	}
+	return s.SetConsole(proc.Console())
+}
+
+// failed ends a process that could not be started. No exit is told.
+func (p *process) failed() {
+	p.ended(container.Exit{Status: failedStatus, At: time.Now()})
+}
+
+// failedStatus is the status of a process that could not be started.
+const failedStatus = 255
+
+// deleted is the answer to Delete.
+func (p *process) deleted() *taskapi.DeleteResponse {
+	pid := p.pid()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	resp := &taskapi.DeleteResponse{Pid: pid, ExitStatus: p.exit.Status}
+	if !p.exit.At.IsZero() {
+		resp.ExitedAt = timestamppb.New(p.exit.At)
+	}
+	return resp
+}

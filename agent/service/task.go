@@ -1,0 +1,171 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/container"
+)
+
+// execsEnd bounds how long an init's exit waits for those of its execs, which
+// SIGKILL ends at once unless they hang in the kernel.
+const execsEnd = 10 * time.Second
+
+// task is one container: its init process and its execs.
+type task struct {
+	id       string
+	storages []*api.Storage
+	init     *process
+
+	mu    sync.Mutex
+	ctr   Container           // nil until it is made
+	execs map[string]*process // by exec id
+	ooms  uint64              // OOM kills that were told
+}
+
+func (t *task) process(execID string) (*process, error) {
+	if execID == "" {
+		return t.init, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok := t.execs[execID]
+	if !ok {
+		return nil, fmt.Errorf("process %.140q of container %s: %w", execID, t.id, errdefs.ErrNotFound)
+	}
+	return p, nil
+}
+
+func (t *task) addExec(p *process) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.execs[p.execID]; ok {
+		return fmt.Errorf("%s: %w", p.name(), errdefs.ErrAlreadyExists)
+	}
+	t.execs[p.execID] = p
+	return nil
+}
+
+func (t *task) removeExec(p *process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.execs, p.execID)
+}
+
+// container is the runtime's container, once it is made.
+func (t *task) container() (Container, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctr == nil {
+		return nil, fmt.Errorf("container %s is not made yet: %w", t.id, errdefs.ErrFailedPrecondition)
+	}
+	return t.ctr, nil
+}
+
+func (t *task) allExecs() []*process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.execs))
+}
+
+// startedExecs are the execs that will have an exit, or had one.
+func (t *task) startedExecs() []*process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []*process
+	for _, p := range t.execs {
+		if p.pid() != 0 {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// watchInit waits for the container's init and does what its end means: every
+// other process of the container ends too.
+func (p *Pod) watchInit(ctx context.Context, t *task, proc Process) {
+	exit := proc.Wait()
+	ctr, err := t.container()
+	if err == nil {
+		err = ctr.Kill()
+	}
+	if err != nil {
+		log.G(ctx).WithError(err).WithField("container", t.id).Warn("processes may outlive their container's init")
+	}
+	t.awaitExecs(ctx)
+	p.finish(ctx, t, t.init, exit)
+}
+
+// watchExec waits for an exec.
+func (p *Pod) watchExec(ctx context.Context, t *task, exec *process, proc Process) {
+	p.finish(ctx, t, exec, proc.Wait())
+}
+
+// finish tells everyone that a process has ended.
+func (p *Pod) finish(ctx context.Context, t *task, proc *process, exit container.Exit) {
+	stdout, stderr := proc.stdio.Totals()
+	p.checkOOM(t)
+	p.events.exit(proc, exit, stdout, stderr)
+	proc.ended(exit)
+	log.G(ctx).WithFields(log.Fields{
+		"container": t.id, "exec": proc.execID, "status": exit.Status,
+	}).Info("process exited")
+}
+
+func (t *task) awaitExecs(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, execsEnd)
+	defer cancel()
+	for _, exec := range t.startedExecs() {
+		if _, err := exec.wait(ctx); err != nil {
+			log.G(ctx).WithField("container", t.id).Warnf("%s does not end", exec.name())
+			return
+		}
+	}
+}
+
+// checkOOM tells of OOM kills that were not told yet.
+func (p *Pod) checkOOM(t *task) {
+	ctr, err := t.container()
+	if err != nil {
+		return
+	}
+	w, ok := ctr.(oomWatcher)
+	if !ok {
+		return
+	}
+	kills, err := w.OOMKills()
+	if err != nil {
+		return // No memory controller, or the cgroup is gone.
+	}
+	t.mu.Lock()
+	news := kills > t.ooms
+	t.ooms = max(t.ooms, kills)
+	t.mu.Unlock()
+	if news {
+		p.events.oom(t.id)
+	}
+}
+
+// watchOOM tells of OOM kills as they happen, until the container is empty.
+func (p *Pod) watchOOM(ctx context.Context, t *task, ctr Container) {
+	w, ok := ctr.(oomWatcher)
+	if !ok {
+		return
+	}
+	hints, err := w.OOMHints()
+	if err != nil {
+		log.G(ctx).WithError(err).WithField("container", t.id).Warn("OOM kills are told at exit only")
+		return
+	}
+	for range hints {
+		p.checkOOM(t)
+	}
+}
