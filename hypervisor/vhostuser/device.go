@@ -18,7 +18,7 @@ type Device interface {
 	// Kicked says that the driver may have made chains available. Calls for
 	// one queue do not overlap.
 	Kicked(q *Queue)
-	// Stopped says that a queue no longer runs. No Kicked of it is in
-	// progress.
+	// Stopped says that the front end stopped a queue. No Kicked of it is in
+	// progress. When Serve returns all queues are stopped too, without this.
 	Stopped(q *Queue)
 }

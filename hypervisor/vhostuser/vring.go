@@ -80,23 +80,31 @@ func (v *vring) loop(kick *os.File, done chan<- struct{}) {
 	}
 }
 
-// stop ends the kick loop and waits for it. The kick file stays, so that a
-// queue that is only disabled can go on.
+// stop stops the queue, if it runs, and tells the device.
 func (v *vring) stop() {
+	if v.halt() {
+		v.dev.Stopped(v.queue)
+	}
+}
+
+// halt ends the kick loop and waits for it. The kick file stays, so that a
+// queue that is only disabled can go on. It is false if there was no loop.
+func (v *vring) halt() bool {
 	if v.done == nil {
-		return
+		return false
 	}
 	_ = v.kick.SetReadDeadline(time.Unix(1, 0))
 	v.base = v.queue.stop()
 	<-v.done
 	v.done = nil
 	_ = v.kick.SetReadDeadline(time.Time{})
-	v.dev.Stopped(v.queue)
+	return true
 }
 
-// close releases everything; the queue can be given to another vring.
+// close releases everything, without a word to the device, which sees the end
+// of Serve. The queue can be given to another vring.
 func (v *vring) close() {
-	v.stop()
+	v.halt()
 	if v.kick != nil {
 		_ = v.kick.Close()
 		v.kick = nil

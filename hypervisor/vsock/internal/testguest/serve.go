@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mdlayher/vsock"
+	"golang.org/x/sys/unix"
+)
+
+// echo gives everything back, then ends its side.
+func echo(c *vsock.Conn) {
+	_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64<<10))
+	_ = c.CloseWrite()
+	// The host closes when it has everything.
+	_, _ = io.Copy(io.Discard, c)
+}
+
+// sink reads to the end and answers with length and hash.
+func sink(c *vsock.Conn) {
+	sum := sha256.New()
+	n, err := io.CopyBuffer(sum, struct{ io.Reader }{c}, make([]byte, 256<<10))
+	if err != nil {
+		return
+	}
+	answer := binary.LittleEndian.AppendUint64(nil, uint64(n))
+	_, _ = c.Write(sum.Sum(answer))
+}
+
+// source sends as many bytes as it is asked for.
+func source(c *vsock.Conn) {
+	var want [8]byte
+	if _, err := io.ReadFull(c, want[:]); err != nil {
+		return
+	}
+	left := binary.LittleEndian.Uint64(want[:])
+	block := bytes.Repeat([]byte("0123456789abcdef"), 16<<10)
+	for left > 0 {
+		n, err := c.Write(block[:min(left, uint64(len(block)))])
+		if err != nil {
+			return
+		}
+		left -= uint64(n)
+	}
+}
+
+// command obeys lines: "dial PORT N SIZE" makes N connections to the host at
+// once, each echoing SIZE bytes, and answers how many succeeded; "pings N"
+// answers after N one-byte writes were echoed; "crash" panics the kernel.
+func command(c *vsock.Conn) {
+	lines := bufio.NewScanner(c)
+	for lines.Scan() {
+		var port uint32
+		var n, size int
+		switch line := lines.Text(); {
+		case line == "crash":
+			_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+		default:
+			if _, err := fmt.Sscanf(line, "dial %d %d %d", &port, &n, &size); err != nil {
+				fmt.Fprintln(c, "error:", err)
+				continue
+			}
+			fmt.Fprintln(c, dialMany(port, n, size))
+		}
+	}
+}
+
+func dialMany(port uint32, n, size int) int64 {
+	var all sync.WaitGroup
+	var good atomic.Int64
+	for i := range n {
+		all.Go(func() {
+			if err := dialOnce(port, bytes.Repeat([]byte{byte(i)}, size)); err != nil {
+				fmt.Println("testguest: dial:", err)
+				return
+			}
+			good.Add(1)
+		})
+	}
+	all.Wait()
+	return good.Load()
+}
+
+func dialOnce(port uint32, data []byte) error {
+	c, err := vsock.Dial(vsock.Host, port, nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	go func() {
+		_, _ = c.Write(data)
+		_ = c.CloseWrite()
+	}()
+	back, err := io.ReadAll(c)
+	if err == nil && !bytes.Equal(back, data) {
+		err = fmt.Errorf("%d bytes came back of %d", len(back), len(data))
+	}
+	return err
+}
