@@ -28,6 +28,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	}
 	p.io.Drain(ctx, written.stdout, written.stderr)
 	p.record(exit, true)
+	p.io.CloseStdin() // nobody reads it any more
 }
 
 // settle reports an exit of which the guest cannot tell: nothing more will

@@ -1,0 +1,137 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/services/ttrpc/events/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+const (
+	// queueSize bounds the events that wait for the engine.
+	queueSize = 4096
+	// sendTimeout bounds one try, minPause and maxPause the time between two.
+	sendTimeout        = 5 * time.Second
+	minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
+)
+
+// Publisher forwards events to one engine.
+type Publisher struct {
+	namespace string
+	address   string
+	queue     chan *types.Envelope
+	// stop ends the goroutine; done is closed when it has ended.
+	stop context.CancelFunc
+	done chan struct{}
+	once sync.Once
+}
+
+// NewPublisher starts a publisher of the namespace's events. address is the
+// engine's ttrpc socket, with or without "unix://"; with "" events are only
+// logged, at debug level.
+func NewPublisher(ctx context.Context, namespace, address string) *Publisher {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p := &Publisher{
+		namespace: namespace, address: strings.TrimPrefix(address, "unix://"),
+		queue: make(chan *types.Envelope, queueSize), stop: stop, done: make(chan struct{}),
+	}
+	go p.run(ctx)
+	return p
+}
+
+// Publish queues an event. It must not be called after Close.
+func (p *Publisher) Publish(ctx context.Context, topic string, event proto.Message) {
+	value, err := typeurl.MarshalAnyToProto(event)
+	if err != nil {
+		log.G(ctx).WithError(err).Errorf("encode event %s", topic)
+		return
+	}
+	env := &types.Envelope{Timestamp: timestamppb.Now(), Namespace: p.namespace, Topic: topic, Event: value}
+	select {
+	case p.queue <- env:
+	default:
+		log.G(ctx).WithField("topic", topic).Error("event dropped: the engine has taken none for too long")
+	}
+}
+
+// Close forwards what is queued, as long as ctx allows, and stops.
+func (p *Publisher) Close(ctx context.Context) error {
+	p.once.Do(func() { close(p.queue) })
+	defer p.stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("forward last events: %w", context.Cause(ctx))
+	}
+}
+
+func (p *Publisher) run(ctx context.Context) {
+	defer close(p.done)
+	var conn connection
+	defer conn.close()
+	for env := range p.queue {
+		if p.address == "" {
+			log.G(ctx).WithField("topic", env.Topic).Debug("event")
+			continue
+		}
+		if !p.forward(ctx, &conn, env) {
+			return
+		}
+	}
+}
+
+// forward sends one event until the engine has it; false means that ctx ended
+// first.
+func (p *Publisher) forward(ctx context.Context, conn *connection, env *types.Envelope) bool {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		err := conn.send(ctx, p.address, env)
+		if err == nil {
+			return true
+		}
+		log.G(ctx).WithError(err).WithField("topic", env.Topic).Warn("event not taken, will try again")
+		conn.close()
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// connection is a ttrpc connection that is made when it is needed.
+type connection struct{ client *ttrpc.Client }
+
+func (c *connection) send(ctx context.Context, address string, env *types.Envelope) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	if c.client == nil {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", address)
+		if err != nil {
+			return fmt.Errorf("connect to engine: %w", err)
+		}
+		c.client = ttrpc.NewClient(conn)
+	}
+	_, err := events.NewTTRPCEventsClient(c.client).Forward(ctx, &events.ForwardRequest{Envelope: env})
+	if err != nil {
+		return fmt.Errorf("forward event: %w", err)
+	}
+	return nil
+}
+
+func (c *connection) close() {
+	if c.client != nil {
+		_ = c.client.Close()
+		c.client = nil
+	}
+}

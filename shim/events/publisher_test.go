@@ -1,0 +1,125 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	eventtypes "github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/services/ttrpc/events/v1"
+	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// engine records the ids of the events it is sent.
+type engine struct {
+	mu  sync.Mutex // guards ids
+	ids []string
+}
+
+func (e *engine) Forward(_ context.Context, r *events.ForwardRequest) (*emptypb.Empty, error) {
+	v, err := typeurl.UnmarshalAny(r.Envelope.Event)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ids = append(e.ids, fmt.Sprintf("%s %s %s", r.Envelope.Namespace, r.Envelope.Topic, v.(*eventtypes.TaskStart).ContainerID))
+	return &emptypb.Empty{}, nil
+}
+
+// serve listens at path until the returned function is called.
+func (e *engine) serve(t *testing.T, path string) func() {
+	t.Helper()
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	events.RegisterTTRPCEventsService(server, e)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		_ = server.Serve(context.Background(), l)
+		close(done)
+	}()
+	return func() {
+		_ = server.Close()
+		<-done
+	}
+}
+
+// Events arrive in order, also across a restart of the engine.
+func TestOrderAcrossRestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "e.sock")
+	e := new(engine)
+	ctx := context.Background()
+	p := NewPublisher(ctx, "ns", "unix://"+path)
+	var want []string
+	publish := func(n int) {
+		for range n {
+			id := fmt.Sprintf("c%d", len(want))
+			p.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: id})
+			want = append(want, "ns "+TopicStart+" "+id)
+		}
+	}
+	publish(20) // nobody listens yet
+	stop := e.serve(t, path)
+	publish(20)
+	stop()
+	publish(20)
+	defer e.serve(t, path)()
+	closeCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := p.Close(closeCtx); err != nil {
+		t.Fatal(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	// An event may arrive twice when the engine took it and died before it
+	// said so.
+	if diff := cmp.Diff(want, compact(e.ids)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func compact(ids []string) []string {
+	var out []string
+	for i, id := range ids {
+		if i == 0 || ids[i-1] != id {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Without an engine publishing blocks nobody, and closing ends in time.
+func TestNoEngine(t *testing.T) {
+	ctx := context.Background()
+	p := NewPublisher(ctx, "ns", filepath.Join(t.TempDir(), "none.sock"))
+	for range 2 * queueSize {
+		p.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: "c"})
+	}
+	closeCtx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if err := p.Close(closeCtx); err == nil {
+		t.Error("events were forwarded to nobody")
+	}
+	<-p.done
+	quiet := NewPublisher(ctx, "ns", "")
+	quiet.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: "c"})
+	if err := quiet.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}

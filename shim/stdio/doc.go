@@ -1,0 +1,13 @@
+// Package stdio carries a process's standard streams between the FIFOs that
+// an engine made and the guest's streams.
+//
+// Each FIFO is opened once and kept until all output has ended: engines
+// unlink them after Start and take the first end of file for the last
+// (iSulad). Output FIFOs are opened for reading too, so that a reader may go
+// away and come back. stdout and stderr are closed together.
+//
+// "Drained before exit" lives here: Drain waits until what the process had
+// written when it ended was passed on. It does not wait for the end of the
+// stream, which another process may hold open, nor for a reader that takes
+// nothing.
+package stdio

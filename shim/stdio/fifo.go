@@ -1,0 +1,66 @@
+package stdio
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// openFIFO opens a FIFO without waiting for the other side. Reads and writes
+// wait in Go's poller and end when the file is closed.
+func openFIFO(path string, flag int) (*os.File, error) {
+	if u, err := url.Parse(path); err == nil && u.Scheme == "fifo" {
+		path = u.Path
+	}
+	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open FIFO %s: %w", path, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open FIFO: %w", err)
+	}
+	return f, nil
+}
+
+// readFIFO reads like f.Read, but waits while no writer has opened the FIFO
+// yet, where read(2) says end of file. poll(2) tells the two apart: it
+// reports POLLHUP only after a writer has been there (fs/pipe.c, pipe_poll).
+func readFIFO(f *os.File, buf []byte) (int, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var (
+		n       int
+		readErr error
+	)
+	err = raw.Read(func(fd uintptr) bool {
+		n, readErr = readReady(int(fd), buf)
+		return !errors.Is(readErr, syscall.EAGAIN)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, readErr
+}
+
+// readReady reads what is there: EAGAIN means nothing yet, (0, nil) the end.
+func readReady(fd int, buf []byte) (int, error) {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(fds, 0); err != nil && !errors.Is(err, unix.EINTR) {
+		return 0, err
+	} else if n <= 0 {
+		return 0, syscall.EAGAIN
+	}
+	n, err := unix.Read(fd, buf)
+	if errors.Is(err, unix.EINTR) {
+		return 0, syscall.EAGAIN
+	}
+	return max(n, 0), err
+}

@@ -1,0 +1,79 @@
+package stdio
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+// input copies the engine's stdin FIFO to the guest, and half-closes the
+// guest's stream at the end of file or when told to finish.
+type input struct {
+	fifo *os.File
+	conn guest.Conn
+	// finishing is closed by finish.
+	finishing chan struct{}
+}
+
+func newInput(fifo *os.File, conn guest.Conn) *input {
+	return &input{fifo: fifo, conn: conn, finishing: make(chan struct{})}
+}
+
+// finish ends the input after what is in the FIFO now. It must not be called
+// by two goroutines at once.
+func (in *input) finish() {
+	select {
+	case <-in.finishing:
+	default:
+		close(in.finishing)
+		// The read that waits for more ends now.
+		_ = in.fifo.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+func (in *input) run() {
+	defer in.fifo.Close()
+	buf := make([]byte, copyBuffer)
+	for {
+		n, err := readFIFO(in.fifo, buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			in.drain(buf)
+			break
+		}
+		if n > 0 {
+			if _, err := in.conn.Write(buf[:n]); err != nil {
+				return // the process, or the guest, is gone
+			}
+			continue
+		}
+		if err != nil && !errors.Is(err, os.ErrClosed) {
+			return
+		}
+		break
+	}
+	_ = in.conn.CloseWrite()
+}
+
+// drain passes on what is in the FIFO, without waiting for more.
+func (in *input) drain(buf []byte) {
+	raw, err := in.fifo.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		var (
+			n       int
+			readErr error
+		)
+		err := raw.Control(func(fd uintptr) { n, readErr = readReady(int(fd), buf) })
+		if err != nil || n <= 0 || errors.Is(readErr, syscall.EAGAIN) {
+			return
+		}
+		if _, err := in.conn.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package stdio
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+)
+
+// copyBuffer is the size of one read, in bytes: what a FIFO holds.
+const copyBuffer = 64 << 10
+
+type reader interface{ Read([]byte) (int, error) }
+
+// output copies a guest's stream to the engine's FIFO and counts.
+type output struct {
+	mu sync.Mutex // guards what follows
+	// passed is the number of bytes given to the engine.
+	passed uint64
+	ended  bool
+	// changed is closed and replaced at each change.
+	changed chan struct{}
+}
+
+func newOutput() *output { return &output{changed: make(chan struct{})} }
+
+// copy runs until the guest's stream ends. When the engine's end is gone, the
+// rest is read and dropped, so that the process is not held up.
+func (o *output) copy(fifo *os.File, conn reader) {
+	defer o.end()
+	buf := make([]byte, copyBuffer)
+	dropping := false
+	for {
+		n, err := conn.Read(buf)
+		if n > 0 && !dropping {
+			_, werr := fifo.Write(buf[:n])
+			dropping = werr != nil
+		}
+		o.add(n)
+		if err != nil {
+			return // io.EOF, or the guest is gone
+		}
+	}
+}
+
+func (o *output) add(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.passed += uint64(n)
+	o.notify()
+}
+
+func (o *output) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	o.notify()
+}
+
+// notify must be called with mu held.
+func (o *output) notify() {
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// await waits until n bytes were passed on, the stream has ended, ctx has, or
+// nothing has moved for a while.
+func (o *output) await(ctx context.Context, n uint64) {
+	for {
+		o.mu.Lock()
+		enough, changed := o.ended || o.passed >= n, o.changed
+		o.mu.Unlock()
+		if enough {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(stalled):
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,274 @@
+package stdio
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// engine is a directory with the three FIFOs of a process.
+type engine struct {
+	t     *testing.T
+	paths Paths
+}
+
+func newEngine(t *testing.T) *engine {
+	t.Helper()
+	dir := t.TempDir()
+	e := &engine{t: t, paths: Paths{
+		Stdin: filepath.Join(dir, "in"), Stdout: filepath.Join(dir, "out"), Stderr: filepath.Join(dir, "err"),
+	}}
+	for _, path := range []string{e.paths.Stdin, e.paths.Stdout, e.paths.Stderr} {
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+func (e *engine) open(path string, flag int) *os.File {
+	e.t.Helper()
+	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK, 0)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// pair is a connected pair of UNIX sockets: the IO's end and the guest's.
+func pair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := func(fd int) *net.UnixConn {
+		f := os.NewFile(uintptr(fd), "pair")
+		defer f.Close()
+		c, err := net.FileConn(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c.(*net.UnixConn)
+	}
+	return conn(fds[0]), conn(fds[1])
+}
+
+// guestEnds are what the process in the guest sees.
+type guestEnds struct{ stdin, stdout, stderr *net.UnixConn }
+
+func connect(t *testing.T, i *IO) guestEnds {
+	t.Helper()
+	var (
+		conns virtcontainers.Conns
+		g     guestEnds
+	)
+	in, out, errs := (*net.UnixConn)(nil), (*net.UnixConn)(nil), (*net.UnixConn)(nil)
+	in, g.stdin = pair(t)
+	out, g.stdout = pair(t)
+	errs, g.stderr = pair(t)
+	conns.Stdin, conns.Stdout, conns.Stderr = in, out, errs
+	if err := i.Connect(conns); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.Close)
+	return g
+}
+
+func newIO(t *testing.T, paths Paths) *IO {
+	t.Helper()
+	i, err := New(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func TestOutputReachesEngine(t *testing.T) {
+	e := newEngine(t)
+	stdout, stderr := e.open(e.paths.Stdout, os.O_RDONLY), e.open(e.paths.Stderr, os.O_RDONLY)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	want := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
+	go func() {
+		_, _ = g.stdout.Write(want)
+		_, _ = g.stderr.Write([]byte("oops"))
+		g.stdout.Close()
+		g.stderr.Close()
+	}()
+	got, err := io.ReadAll(stdout)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("stdout: %d bytes, %v; want %d", len(got), err, len(want))
+	}
+	if got, err := io.ReadAll(stderr); err != nil || string(got) != "oops" {
+		t.Errorf("stderr: %q, %v", got, err)
+	}
+}
+
+// A reader that took some output and left finds the rest when it comes back.
+func TestReaderComesBack(t *testing.T) {
+	e := newEngine(t)
+	first := e.open(e.paths.Stdout, os.O_RDONLY)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	if _, err := g.stdout.Write([]byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(first, make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	if _, err := g.stdout.Write([]byte("two")); err != nil {
+		t.Fatal(err)
+	}
+	g.stdout.Close()
+	second := e.open(e.paths.Stdout, os.O_RDONLY)
+	got := make([]byte, 3)
+	if _, err := io.ReadFull(second, got); err != nil || string(got) != "two" {
+		t.Errorf("the second reader got %q, %v", got, err)
+	}
+}
+
+func TestStdinHalfClose(t *testing.T) {
+	e := newEngine(t)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	// The IO reads before any writer is there: that is not the end of file.
+	w := e.open(e.paths.Stdin, os.O_WRONLY)
+	if _, err := w.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	got, err := io.ReadAll(g.stdin)
+	if err != nil || string(got) != "hello" {
+		t.Errorf("the process read %q, %v", got, err)
+	}
+	if _, err := g.stdout.Write([]byte("still here")); err != nil {
+		t.Errorf("output after the end of input: %v", err)
+	}
+}
+
+// CloseStdin ends the input though the writer holds the FIFO open, and loses
+// nothing that was written before.
+func TestCloseStdin(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		e := newEngine(t)
+		i := newIO(t, e.paths)
+		reader := e.open(e.paths.Stdin, os.O_RDWR)
+		want := strings.Repeat("x", 1000)
+		if _, err := reader.Write([]byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		if early {
+			i.CloseStdin()
+		}
+		g := connect(t, i)
+		if !early {
+			i.CloseStdin()
+			i.CloseStdin()
+		}
+		if got, err := io.ReadAll(g.stdin); err != nil || string(got) != want {
+			t.Errorf("early=%v: the process read %d bytes, %v", early, len(got), err)
+		}
+	}
+}
+
+func TestDrainWaitsForTheBytes(t *testing.T) {
+	e := newEngine(t)
+	stdout := e.open(e.paths.Stdout, os.O_RDONLY)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	drained := make(chan struct{})
+	go func() {
+		i.Drain(context.Background(), 6, 0)
+		close(drained)
+	}()
+	if _, err := g.stdout.Write([]byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-drained:
+		t.Fatal("drained after 3 of 6 bytes")
+	case <-time.After(50 * time.Millisecond):
+	}
+	if _, err := g.stdout.Write([]byte("def")); err != nil {
+		t.Fatal(err)
+	}
+	<-drained // the stream is still open
+	got := make([]byte, 6)
+	if _, err := io.ReadFull(stdout, got); err != nil || string(got) != "abcdef" {
+		t.Errorf("the engine got %q, %v", got, err)
+	}
+}
+
+func TestDrainEnds(t *testing.T) {
+	e := newEngine(t)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	go func() { // nobody reads the engine's end
+		for {
+			if _, err := g.stdout.Write(make([]byte, 4096)); err != nil {
+				return
+			}
+		}
+	}()
+	i.Drain(context.Background(), 1<<40, 0) // nobody takes that much
+	g.stdout.Close()
+	g.stderr.Close()
+	i.Close()
+	i.Drain(context.Background(), 1<<40, 1<<40) // the streams have ended
+}
+
+// The outputs are closed together, when both have ended, and input goes on.
+func TestOutputsCloseTogether(t *testing.T) {
+	e := newEngine(t)
+	stdout, stderr := e.open(e.paths.Stdout, os.O_RDONLY), e.open(e.paths.Stderr, os.O_RDONLY)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	g.stderr.Close()
+	if err := stderr.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stderr.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("stderr ended before stdout: %v", err)
+	}
+	g.stdout.Close()
+	if _, err := io.ReadAll(stdout); err != nil {
+		t.Error(err)
+	}
+	w := e.open(e.paths.Stdin, os.O_WRONLY)
+	if _, err := w.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(g.stdin, make([]byte, 1)); err != nil {
+		t.Errorf("input after the end of output: %v", err)
+	}
+}
+
+func TestBadPaths(t *testing.T) {
+	if _, err := New(Paths{Stdout: "ftp://x/y"}); !errors.Is(err, errdefs.ErrNotImplemented) {
+		t.Errorf("got %v", err)
+	}
+	i := newIO(t, Paths{Stdout: "/no/such/fifo"})
+	in, _ := pair(t)
+	if err := i.Connect(virtcontainers.Conns{Stdout: in}); err == nil || !strings.Contains(err.Error(), "/no/such/fifo") {
+		t.Errorf("got %v, want an error that names the FIFO", err)
+	}
+}
