@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/containerd/errdefs"
+	_ "github.com/opencontainers/cgroups/devices" // Without it no device rule can be set.
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
