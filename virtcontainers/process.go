@@ -249,3 +249,6 @@ func (p *Process) markDeleted() (Exit, error) {
 	p.state = state
 	return p.exit, nil
 }
+
+// IO is what the process was created with.
+func (p *Process) IO() IO { return p.io }

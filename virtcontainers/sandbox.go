@@ -34,6 +34,9 @@ type Transport interface {
 type Platform struct {
 	Monitor hypervisor.Monitor
 	Accel   hypervisor.Accel
+	// AccelReason says why the host's virtualisation is not used, or is
+	// empty.
+	AccelReason string
 	// KernelParams come before the configuration's.
 	KernelParams  string
 	OpenTransport func(context.Context) (Transport, error)
@@ -96,6 +99,9 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		lifeCtx: lifeCtx, end: end,
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
+	}
+	if platform.AccelReason != "" {
+		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)
 	}
 	if err := s.boot.run(ctx, s.bootSteps()); err != nil {
 		end()

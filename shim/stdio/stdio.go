@@ -206,3 +206,6 @@ func closeEnds(ends *[]closer) {
 	}
 	*ends = nil
 }
+
+// Paths are the engine's ends as New got them.
+func (i *IO) Paths() Paths { return i.paths }

@@ -1,0 +1,52 @@
+// Command containerd-shim-kata-v2 is containerd's runtime
+// io.containerd.kata.v2: it runs each pod in a light virtual machine. Engines
+// call it; see package shim/manager.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/katabox/katabox/shim/manager"
+)
+
+// version is set by the linker.
+var version = "development"
+
+func main() {
+	err := run(context.Background(), os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(os.Args[0]), err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	p, err := manager.ParseArgs(args, os.Getenv)
+	if err != nil {
+		return err
+	}
+	switch {
+	case p.Version:
+		fmt.Printf("%s %s\n", filepath.Base(os.Args[0]), version)
+		return nil
+	case p.Info:
+		return manager.Info(version, os.Stdout)
+	case p.Action == manager.ActionStart:
+		return manager.Start(p, os.Stdin, os.Stdout)
+	case p.Action == manager.ActionDelete:
+		return manager.Delete(p, host(ctx), os.Stdout)
+	}
+	ctx, err = manager.OpenLog(ctx, p)
+	if err != nil {
+		return err
+	}
+	return manager.Serve(ctx, p, host(ctx))
+}

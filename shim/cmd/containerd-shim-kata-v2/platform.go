@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/hypervisor/qemu"
+	"github.com/katabox/katabox/hypervisor/vsock"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/storage"
+)
+
+// runDir holds what sandboxes make on the host.
+const runDir = "/run/kata-containers"
+
+// failpointEnv names a boot step that fails on purpose; for tests.
+const failpointEnv = "KATABOX_FAILPOINT"
+
+// host says what this host gives to a sandbox.
+func host(ctx context.Context) virtcontainers.Platform {
+	accel, reason := qemu.DetectAccel(qemu.Host{})
+	return virtcontainers.Platform{
+		Monitor: qemu.New(qemu.Options{StderrLine: func(id, line string) {
+			log.G(ctx).WithField("source", "qemu").WithField("sandbox", id).Warn(line)
+		}}),
+		Accel: accel, AccelReason: reason,
+		KernelParams:  qemu.DefaultKernelParams(accel),
+		OpenTransport: openTransport,
+		RunDir:        runDir,
+		Failpoint:     os.Getenv(failpointEnv),
+	}
+}
+
+// transport gives package vsock's transport the types that virtcontainers
+// knows.
+type transport struct{ vsock.Transport }
+
+func openTransport(ctx context.Context) (virtcontainers.Transport, error) {
+	t, err := vsock.Open(ctx, vsock.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return transport{t}, nil
+}
+
+// Attach implements virtcontainers.Transport.
+func (t transport) Attach(ctx context.Context, vm storage.Attacher) error {
+	return t.Transport.Attach(ctx, vm)
+}
+
+// Dial implements virtcontainers.Transport.
+func (t transport) Dial(ctx context.Context, port uint32) (guest.Conn, error) {
+	return t.Transport.Dial(ctx, port)
+}

@@ -1,0 +1,117 @@
+package manager
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// killTimeout bounds the end of each process that is left.
+const killTimeout = 5 * time.Second
+
+// Delete cleans up after a shim that is dead or never came to life, and
+// answers with the exit that its container is taken to have had. It may be
+// called any number of times.
+func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error {
+	sandboxID := p.ID
+	if b, err := bundle.Load(p.Bundle); err == nil {
+		if place, err := bundle.Place(p.ID, b.Spec.Annotations); err == nil {
+			sandboxID = place.SandboxID
+		}
+	}
+	pid, err := cleanUp(p, platform, sandboxID)
+	if err != nil {
+		return fmt.Errorf("clean up after container %s: %w", p.ID, err)
+	}
+	data, err := proto.Marshal(&task.DeleteResponse{
+		Pid: uint32(pid), ExitStatus: virtcontainers.ExitKilled, ExitedAt: timestamppb.Now(),
+	})
+	if err != nil {
+		return fmt.Errorf("encode exit: %w", err)
+	}
+	if _, err := stdout.Write(data); err != nil {
+		return fmt.Errorf("answer with exit: %w", err)
+	}
+	return nil
+}
+
+// cleanUp takes the container's own leftovers away, and the whole pod's when
+// it is the sandbox's container or the pod's shim is dead. It returns the pid
+// that the container had.
+func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int, error) {
+	if sandboxID == p.ID {
+		if err := killDaemon(p); err != nil {
+			return 0, err
+		}
+	}
+	rec, err := virtcontainers.Recover(platform, sandboxID, p.ID, killTimeout)
+	if err != nil {
+		return 0, err
+	}
+	err = virtcontainers.UnmountBundle(p.Bundle)
+	if sandboxID == p.ID {
+		err = errors.Join(err, removeOwnSocket(p))
+	}
+	return rec.VM.PID, err
+}
+
+func removeOwnSocket(p *Params) error {
+	address, err := readAddress(p.Bundle)
+	if err != nil {
+		return nil //nolint:nilerr // start never came that far
+	}
+	return removeSocket(address)
+}
+
+// killDaemon ends the daemon that start wrote down, if it is still there: an
+// engine that could not connect to it leaves it to us. A pid that became
+// another process's is left alone.
+func killDaemon(p *Params) error {
+	data, err := os.ReadFile(filepath.Join(p.Bundle, pidFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || !isDaemon(pid, p.ID) {
+		return nil //nolint:nilerr // not a pid of ours
+	}
+	daemon, err := persist.Identify(pid)
+	if err != nil || !isDaemon(pid, p.ID) {
+		return nil //nolint:nilerr // it has just ended
+	}
+	return daemon.Kill(killTimeout)
+}
+
+// isDaemon tells by its command line whether the process is the daemon of
+// that container.
+func isDaemon(pid int, id string) bool {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	args := bytes.Split(cmdline, []byte{0})
+	for i := range args[:len(args)-1] {
+		if string(args[i]) == "-id" && string(args[i+1]) == id {
+			return bytes.Contains(args[0], []byte("containerd-shim-kata"))
+		}
+	}
+	return false
+}

@@ -1,0 +1,63 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// logFile is the shim's log in the bundle: a FIFO that containerd reads, or a
+// file that iSulad made.
+const logFile = "log"
+
+// OpenLog makes the bundle's log the destination of this process's log, and
+// returns a context whose log entries name the sandbox.
+func OpenLog(ctx context.Context, p *Params) (context.Context, error) {
+	if err := log.SetFormat(log.TextFormat); err != nil {
+		return ctx, fmt.Errorf("set log format: %w", err)
+	}
+	if p.Debug {
+		if err := log.SetLevel("debug"); err != nil {
+			return ctx, fmt.Errorf("set log level: %w", err)
+		}
+	}
+	w, err := openLogFile(filepath.Join(p.Bundle, logFile))
+	if err != nil {
+		return ctx, fmt.Errorf("open log: %w", err)
+	}
+	entry := log.G(ctx).WithField("sandbox", p.ID)
+	entry.Logger.SetOutput(w)
+	return log.WithLogger(ctx, entry), nil
+}
+
+// openLogFile opens a FIFO for reading too, so that writing neither waits for
+// a reader nor fails when it goes away.
+func openLogFile(path string) (io.Writer, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return io.Discard, nil //nolint:nilerr // an engine that wants no log
+	}
+	flags := unix.O_WRONLY | unix.O_APPEND
+	if info.Mode()&os.ModeNamedPipe != 0 {
+		flags = unix.O_RDWR
+	}
+	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return lossyWriter(fd), nil
+}
+
+// lossyWriter writes to a non-blocking descriptor and drops what does not
+// fit: a log that nobody reads must not stop the shim.
+type lossyWriter int
+
+func (w lossyWriter) Write(p []byte) (int, error) {
+	_, _ = unix.Write(int(w), p)
+	return len(p), nil
+}

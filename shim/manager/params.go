@@ -1,0 +1,125 @@
+package manager
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+// The actions.
+const (
+	ActionStart  = "start"
+	ActionDelete = "delete"
+	// ActionServe is the daemon's; start passes no action, as containerd's
+	// own shims do.
+	ActionServe = ""
+)
+
+// Params is what a caller of the shim said, by flags, environment and stdin.
+type Params struct {
+	Action    string
+	ID        string
+	Namespace string
+	// Bundle is the bundle's directory: the working directory unless given.
+	Bundle string
+	// EventAddress is the engine's socket for events, or "".
+	EventAddress string
+	// GRPCAddress is the engine's own socket; two engines on one host have
+	// two.
+	GRPCAddress string
+	// SocketDir is where the engine wants the shim's socket, or "".
+	SocketDir      string
+	Debug          bool
+	Version, Info  bool
+	Dialect        Dialect
+	flagsForDaemon []string
+}
+
+// maxStdin bounds what an engine may send, in bytes.
+const maxStdin = 10 << 20
+
+// ParseArgs reads the command line and the environment.
+func ParseArgs(args []string, getenv func(string) string) (*Params, error) {
+	p := new(Params)
+	flags := flag.NewFlagSet("containerd-shim-kata-v2", flag.ContinueOnError)
+	flags.StringVar(&p.ID, "id", "", "id of the container")
+	flags.StringVar(&p.Namespace, "namespace", "", "the engine's namespace")
+	flags.StringVar(&p.Bundle, "bundle", "", "the bundle's directory, if it is not the working directory")
+	flags.StringVar(&p.GRPCAddress, "address", "", "the engine's gRPC socket")
+	flags.BoolVar(&p.Debug, "debug", false, "log more")
+	flags.BoolVar(&p.Version, "v", false, "print the version and exit")
+	flags.BoolVar(&p.Version, "version", false, "print the version and exit")
+	flags.BoolVar(&p.Info, "info", false, "print the runtime's description and exit")
+	ignored := flags.String("publish-binary", "", "not used: events go to TTRPC_ADDRESS")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 1 {
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(1))
+	}
+	p.Action = flags.Arg(0)
+	p.EventAddress = getenv("TTRPC_ADDRESS")
+	if getenv("MAX_SHIM_VERSION") != "" {
+		p.Dialect = DialectJSON
+	}
+	p.flagsForDaemon = []string{"-namespace", p.Namespace, "-id", p.ID, "-address", p.GRPCAddress, "-publish-binary", *ignored}
+	if p.Debug {
+		p.flagsForDaemon = append(p.flagsForDaemon, "-debug")
+	}
+	if p.Version || p.Info {
+		return p, nil
+	}
+	return p, p.check()
+}
+
+func (p *Params) check() error {
+	switch p.Action {
+	case ActionStart, ActionDelete, ActionServe:
+	default:
+		return fmt.Errorf("unknown action %q, want start or delete", p.Action)
+	}
+	if p.Namespace == "" {
+		return errors.New("-namespace is missing")
+	}
+	if err := bundle.CheckID(p.ID); err != nil {
+		return fmt.Errorf("-id: %w", err)
+	}
+	if p.Bundle != "" {
+		return nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find bundle: %w", err)
+	}
+	p.Bundle = dir
+	return nil
+}
+
+// ReadStdin reads what an engine sends with start: bootstrap parameters
+// (containerd 2.3 and later), runtime options (earlier ones, when they have
+// any), or nothing.
+func (p *Params) ReadStdin(r io.Reader) error {
+	data, err := io.ReadAll(io.LimitReader(r, maxStdin))
+	if err != nil {
+		return fmt.Errorf("read start parameters: %w", err)
+	}
+	var boot bootapi.BootstrapParams
+	// Runtime options are an Any, whose first field is a type URL: never
+	// the id.
+	if len(data) == 0 || proto.Unmarshal(data, &boot) != nil || boot.InstanceID != p.ID {
+		return nil
+	}
+	p.Dialect = DialectProto
+	p.SocketDir = boot.GetSocketDir()
+	if boot.ContainerdTtrpcAddress != "" {
+		p.EventAddress = boot.ContainerdTtrpcAddress
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+
+	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/shim/task"
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+const (
+	// socketFD is the listening socket that start passed on.
+	socketFD = 3
+	// endTimeout bounds each part of the daemon's end.
+	endTimeout = 10 * time.Second
+)
+
+// Serve is the daemon: it answers the task API until Shutdown or SIGTERM, and
+// leaves nothing behind.
+func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) error {
+	// A shim is small and long-lived: a little more work for the collector
+	// is a lot less memory on a host of many pods.
+	debug.SetGCPercent(40)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	signal.Ignore(syscall.SIGPIPE)
+	listener, err := inheritSocket()
+	if err != nil {
+		return err
+	}
+	d := &daemon{params: p, exit: make(chan struct{})}
+	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
+	d.service = task.New(task.Options{ID: p.ID, Platform: platform, Publisher: d.publisher, Exit: d.requestExit})
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		return fmt.Errorf("make server: %w", err)
+	}
+	task.Register(server, d.service)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(context.WithoutCancel(ctx), listener) }()
+	select {
+	case <-d.exit:
+	case <-ctx.Done():
+	case err = <-served:
+	}
+	return errors.Join(err, d.end(context.WithoutCancel(ctx), server))
+}
+
+func inheritSocket() (net.Listener, error) {
+	f := os.NewFile(socketFD, "shim socket")
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("take over socket: %w", err), f.Close())
+	}
+	return l, f.Close()
+}
+
+type daemon struct {
+	params    *Params
+	publisher *events.Publisher
+	service   *task.Service
+	exit      chan struct{}
+	exitOnce  sync.Once
+}
+
+// requestExit may be called from a request: its answer is still sent.
+func (d *daemon) requestExit() { d.exitOnce.Do(func() { close(d.exit) }) }
+
+// end takes everything down, each part within a time of its own.
+func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
+	within := func(part func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, endTimeout)
+		defer cancel()
+		return part(ctx)
+	}
+	err := errors.Join(
+		within(d.service.Stop),
+		removeOwnSocket(d.params),
+		within(server.Shutdown),
+		server.Close(),
+		within(d.publisher.Close),
+	)
+	if err != nil {
+		log.G(ctx).WithError(err).Error("shim ended with errors")
+	} else {
+		log.G(ctx).Info("shim ended")
+	}
+	return err
+}

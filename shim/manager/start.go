@@ -1,0 +1,122 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+// Start answers an engine's start: with the address of a new daemon, or of
+// the sandbox's for a pod's service container. On an error nothing is left.
+func Start(p *Params, stdin io.Reader, stdout io.Writer) error {
+	if err := p.ReadStdin(stdin); err != nil {
+		return err
+	}
+	address, err := start(p)
+	if err != nil {
+		return err
+	}
+	return writeAnswer(stdout, p.Dialect, address)
+}
+
+func start(p *Params) (string, error) {
+	b, err := bundle.Load(p.Bundle)
+	if err != nil {
+		return "", err
+	}
+	place, err := bundle.Place(p.ID, b.Spec.Annotations)
+	if err != nil {
+		return "", err
+	}
+	if place.Kind == bundle.Service {
+		return joinSandbox(p, place.SandboxID)
+	}
+	return startDaemon(p)
+}
+
+// joinSandbox finds the address of the pod's shim: its bundle is beside this
+// one. From now on it is this container's shim too.
+func joinSandbox(p *Params, sandboxID string) (string, error) {
+	dir := filepath.Join(filepath.Dir(p.Bundle), sandboxID)
+	address, err := readAddress(dir)
+	if err != nil {
+		return "", fmt.Errorf("find sandbox %s of container %s: %w", sandboxID, p.ID, err)
+	}
+	if err := writeFile(p.Bundle, addressFile, address); err != nil {
+		return "", fmt.Errorf("write address: %w", err)
+	}
+	return address, nil
+}
+
+func startDaemon(p *Params) (_ string, err error) {
+	address := socketAddress(p)
+	l, err := listen(address)
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	socket, err := l.File()
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("pass socket on: %w", err), removeSocket(address))
+	}
+	defer socket.Close()
+	cmd, err := daemonCommand(p, socket)
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("start daemon: %w", err), removeSocket(address))
+	}
+	err = errors.Join(
+		writeFile(p.Bundle, addressFile, address),
+		writeFile(p.Bundle, pidFile, strconv.Itoa(cmd.Process.Pid)),
+	)
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("write bundle: %w", err), cmd.Process.Kill(), removeSocket(address))
+	}
+	adjustOOMScore(cmd.Process.Pid)
+	return address, cmd.Process.Release()
+}
+
+// daemonCommand is this program again, in a session of its own, with the
+// listening socket as its first extra file and no other file of the caller's:
+// engines read stdout and stderr until they are closed.
+func daemonCommand(p *Params, socket *os.File) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, p.flagsForDaemon...)
+	cmd.Dir = p.Bundle
+	cmd.Env = append(os.Environ(), "TTRPC_ADDRESS="+p.EventAddress)
+	if os.Getenv("GOMAXPROCS") == "" {
+		cmd.Env = append(cmd.Env, "GOMAXPROCS=2")
+	}
+	cmd.ExtraFiles = []*os.File{socket}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd, nil
+}
+
+// adjustOOMScore makes the daemon a little more likely to be killed than its
+// engine, as containerd's shims do. It is a wish: it needs CAP_SYS_RESOURCE
+// where the engine's score is below zero.
+func adjustOOMScore(pid int) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", os.Getppid()))
+	if err != nil {
+		return
+	}
+	score, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return
+	}
+	score = min(score+1, 1000)
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(score)), 0)
+}

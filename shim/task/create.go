@@ -1,0 +1,142 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	eventtypes "github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/shim/stdio"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+// Create makes a container; for the sandbox's own, the sandbox first.
+func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	if r.Checkpoint != "" {
+		return nil, fmt.Errorf("create container %s from a checkpoint: %w: %w", r.ID, errNotYet, errdefs.ErrNotImplemented)
+	}
+	if err := bundle.CheckID(r.ID); err != nil {
+		return nil, fmt.Errorf("create container: %w", err)
+	}
+	b, err := bundle.Load(r.Bundle)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
+	place, err := bundle.Place(r.ID, b.Spec.Annotations)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
+	if place.SandboxID != s.opts.ID {
+		return nil, fmt.Errorf("create container %s: it belongs to sandbox %s, this shim serves %s: %w",
+			r.ID, place.SandboxID, s.opts.ID, errdefs.ErrInvalidArgument)
+	}
+	cfg, err := loadConfig(ctx, r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
+	timeout := cfg.Runtime.CreateContainerTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
+	defer cancel()
+	if place.Kind == bundle.Service {
+		return s.createService(ctx, r, b)
+	}
+	return s.createFirst(ctx, r, b, cfg)
+}
+
+// createFirst boots the sandbox and makes its first container. When that
+// fails the sandbox goes too.
+func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
+	for _, w := range cfg.Warnings {
+		log.G(ctx).Warn(w)
+	}
+	sandbox, err := s.boot(ctx, virtcontainers.Options{
+		ID: r.ID, Hostname: b.Spec.Hostname, Config: cfg,
+		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher},
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.createIn(ctx, sandbox, r, b)
+	if err != nil {
+		err = errors.Join(err, sandbox.Stop(context.WithoutCancel(ctx)))
+		s.mu.Lock()
+		s.sandbox = nil
+		s.mu.Unlock()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// boot makes the sandbox, once.
+func (s *Service) boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error) {
+	s.mu.Lock()
+	if s.sandbox != nil || s.booting {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("sandbox %s: %w", opts.ID, errdefs.ErrAlreadyExists)
+	}
+	s.booting, s.bootDone = true, make(chan struct{})
+	s.mu.Unlock()
+	sandbox, err := virtcontainers.New(ctx, s.opts.Platform, opts)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.booting, s.sandbox = false, sandbox
+	close(s.bootDone)
+	return sandbox, err
+}
+
+func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle) (*task.CreateTaskResponse, error) {
+	sandbox, err := s.current()
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
+	return s.createIn(ctx, sandbox, r, b)
+}
+
+func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox, r *task.CreateTaskRequest, b *bundle.Bundle) (*task.CreateTaskResponse, error) {
+	io, err := stdio.New(stdio.Paths{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal})
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
+	pid := uint32(sandbox.PID())
+	_, err = sandbox.Create(ctx, virtcontainers.ContainerOptions{
+		ID: r.ID, Bundle: b, Rootfs: r.Rootfs, Terminal: r.Terminal, IO: io,
+	}, func(*virtcontainers.Container) {
+		s.opts.Publisher.Publish(ctx, events.TopicCreate, &eventtypes.TaskCreate{
+			ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Checkpoint: r.Checkpoint, Pid: pid,
+			IO: &eventtypes.TaskIO{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &task.CreateTaskResponse{Pid: pid}, nil
+}
+
+// loadConfig reads the configuration; the engine may name its file in the
+// runtime's options. Options of another runtime (runc's) are ignored.
+func loadConfig(ctx context.Context, options *anypb.Any) (*config.Config, error) {
+	path := ""
+	if options != nil && options.MessageIs((*runtimeoptions.Options)(nil)) {
+		var opts runtimeoptions.Options
+		if err := options.UnmarshalTo(&opts); err != nil {
+			return nil, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		path = opts.ConfigPath
+	} else if options != nil && options.TypeUrl != "" {
+		log.G(ctx).WithField("type", options.TypeUrl).Debug("runtime options ignored")
+	}
+	cfg, err := config.Load(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return cfg, nil
+}

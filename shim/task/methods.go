@@ -1,0 +1,231 @@
+package task
+
+import (
+	"context"
+	"fmt"
+
+	eventtypes "github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/shim/stdio"
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+// Start runs a container's init, or an exec.
+func (s *Service) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	p, err := s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	err = p.Start(ctx, func(info virtcontainers.ProcessInfo) {
+		if r.ExecID != "" {
+			s.opts.Publisher.Publish(ctx, events.TopicExecStarted,
+				&eventtypes.TaskExecStarted{ContainerID: r.ID, ExecID: r.ExecID, Pid: uint32(info.PID)})
+			return
+		}
+		s.opts.Publisher.Publish(ctx, events.TopicStart, &eventtypes.TaskStart{ContainerID: r.ID, Pid: uint32(info.PID)})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &task.StartResponse{Pid: uint32(p.Info().PID)}, nil
+}
+
+// Exec registers a further process of a container.
+func (s *Service) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	io, err := stdio.New(stdio.Paths{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal})
+	if err != nil {
+		return nil, fmt.Errorf("exec in container %s: %w", r.ID, err)
+	}
+	if _, err := c.Exec(ctx, virtcontainers.ExecOptions{ID: r.ExecID, Terminal: r.Terminal, Spec: r.Spec, IO: io}); err != nil {
+		return nil, err
+	}
+	s.opts.Publisher.Publish(ctx, events.TopicExecAdded, &eventtypes.TaskExecAdded{ContainerID: r.ID, ExecID: r.ExecID})
+	return &emptypb.Empty{}, nil
+}
+
+// Delete forgets a process that has ended.
+func (s *Service) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	exit, err := deleteProcess(ctx, c, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	at := timestamppb.New(exit.At)
+	if r.ExecID == "" {
+		s.opts.Publisher.Publish(ctx, events.TopicDelete, &eventtypes.TaskDelete{
+			ContainerID: r.ID, Pid: uint32(exit.PID), ExitStatus: exit.Status, ExitedAt: at,
+		})
+	}
+	return &task.DeleteResponse{Pid: uint32(exit.PID), ExitStatus: exit.Status, ExitedAt: at}, nil
+}
+
+func deleteProcess(ctx context.Context, c *virtcontainers.Container, execID string) (virtcontainers.Exit, error) {
+	if execID == "" {
+		return c.Delete(ctx)
+	}
+	p, err := c.Process(execID)
+	if err != nil {
+		return virtcontainers.Exit{}, err
+	}
+	return p.Delete(ctx)
+}
+
+// Wait answers when the process has ended. Any number may wait, also later.
+func (s *Service) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
+	p, err := s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	exit, err := p.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &task.WaitResponse{ExitStatus: exit.Status, ExitedAt: timestamppb.New(exit.At)}, nil
+}
+
+// Kill sends a signal.
+func (s *Service) Kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty, error) {
+	p, err := s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return empty(p.Kill(ctx, r.Signal, r.All))
+}
+
+// ResizePty sets a terminal's size.
+func (s *Service) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
+	p, err := s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return empty(p.Resize(ctx, r.Width, r.Height))
+}
+
+// CloseIO ends a process's standard input.
+func (s *Service) CloseIO(_ context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
+	p, err := s.process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	if r.Stdin {
+		p.CloseStdin()
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// Pids lists a container's processes in the guest.
+func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	processes, err := c.Pids(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &task.PidsResponse{Processes: processes}, nil
+}
+
+// State tells how a process is, and where its stdio goes.
+func (s *Service) State(_ context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.Process(r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	info, paths := p.Info(), stdio.Paths{}
+	if io, ok := p.IO().(*stdio.IO); ok {
+		paths = io.Paths()
+	}
+	resp := &task.StateResponse{
+		ID: r.ID, ExecID: r.ExecID, Bundle: c.Bundle.Dir, Pid: uint32(info.PID), Status: status(info.State),
+		Stdin: paths.Stdin, Stdout: paths.Stdout, Stderr: paths.Stderr, Terminal: info.Terminal,
+	}
+	if info.State == virtcontainers.Stopped {
+		resp.ExitStatus, resp.ExitedAt = info.Exit.Status, timestamppb.New(info.Exit.At)
+	}
+	return resp, nil
+}
+
+func status(s virtcontainers.State) tasktypes.Status {
+	switch s {
+	case virtcontainers.Created:
+		return tasktypes.Status_CREATED
+	case virtcontainers.Running:
+		return tasktypes.Status_RUNNING
+	case virtcontainers.Stopped, virtcontainers.Deleted:
+		return tasktypes.Status_STOPPED
+	}
+	return tasktypes.Status_UNKNOWN
+}
+
+// Connect names the shim's and the sandbox's processes.
+func (s *Service) Connect(_ context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
+	p, err := s.process(r.ID, "")
+	if err != nil {
+		return nil, err
+	}
+	return &task.ConnectResponse{ShimPid: shimPID(), TaskPid: uint32(p.Info().PID)}, nil
+}
+
+// Shutdown ends the shim once no container is left; engines call it after
+// every Delete.
+func (s *Service) Shutdown(_ context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
+	if s.empty() || r.Now {
+		s.opts.Exit()
+	}
+	return &emptypb.Empty{}, nil
+}
+
+// Pause is not there yet.
+func (s *Service) Pause(context.Context, *task.PauseRequest) (*emptypb.Empty, error) {
+	return nil, notYet("pause")
+}
+
+// Resume is not there yet.
+func (s *Service) Resume(context.Context, *task.ResumeRequest) (*emptypb.Empty, error) {
+	return nil, notYet("resume")
+}
+
+// Checkpoint is not there yet.
+func (s *Service) Checkpoint(context.Context, *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	return nil, notYet("checkpoint")
+}
+
+// Update is not there yet.
+func (s *Service) Update(context.Context, *task.UpdateTaskRequest) (*emptypb.Empty, error) {
+	return nil, notYet("update")
+}
+
+// Stats is not there yet.
+func (s *Service) Stats(context.Context, *task.StatsRequest) (*task.StatsResponse, error) {
+	return nil, notYet("stats")
+}
+
+func notYet(what string) error {
+	return fmt.Errorf("%s: %w: %w", what, errNotYet, errdefs.ErrNotImplemented)
+}
+
+// empty is the answer to calls that have none.
+func empty(err error) (*emptypb.Empty, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}

@@ -1,0 +1,136 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	eventtypes "github.com/containerd/containerd/api/events"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+// Publisher takes events for the engine; it must not block.
+type Publisher interface {
+	Publish(ctx context.Context, topic string, event proto.Message)
+}
+
+// Options are what a Service works with.
+type Options struct {
+	// ID is the sandbox's: the shim serves that one and its containers.
+	ID        string
+	Platform  virtcontainers.Platform
+	Publisher Publisher
+	// Exit is called when an engine's Shutdown finds no container left.
+	Exit func()
+}
+
+// Service is the task API of one sandbox.
+type Service struct {
+	opts Options
+
+	mu sync.Mutex // guards what follows
+	// sandbox is nil until the first Create has booted it.
+	sandbox *virtcontainers.Sandbox
+	booting bool
+	// bootDone is closed when the boot under way has ended.
+	bootDone chan struct{}
+}
+
+// New makes the service of a sandbox that is not there yet.
+func New(opts Options) *Service { return &Service{opts: opts} }
+
+// Stop ends the sandbox, if there is one, and waits for that.
+func (s *Service) Stop(ctx context.Context) error {
+	if err := s.awaitBoot(ctx); err != nil {
+		return err
+	}
+	sandbox, err := s.current()
+	if err != nil {
+		return nil //nolint:nilerr // nothing was made
+	}
+	return sandbox.Stop(ctx)
+}
+
+func (s *Service) awaitBoot(ctx context.Context) error {
+	s.mu.Lock()
+	booting, done := s.booting, s.bootDone
+	s.mu.Unlock()
+	if !booting {
+		return nil
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the sandbox's boot: %w", context.Cause(ctx))
+	}
+}
+
+// current is the sandbox that was booted.
+func (s *Service) current() (*virtcontainers.Sandbox, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sandbox == nil {
+		return nil, fmt.Errorf("sandbox %s has no container yet: %w", s.opts.ID, errdefs.ErrNotFound)
+	}
+	return s.sandbox, nil
+}
+
+func (s *Service) container(id string) (*virtcontainers.Container, error) {
+	sandbox, err := s.current()
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %w", id, err)
+	}
+	return sandbox.Container(id)
+}
+
+func (s *Service) process(id, execID string) (*virtcontainers.Process, error) {
+	c, err := s.container(id)
+	if err != nil {
+		return nil, err
+	}
+	return c.Process(execID)
+}
+
+// empty tells whether nothing is left to serve.
+func (s *Service) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.booting && (s.sandbox == nil || s.sandbox.Empty())
+}
+
+// observer publishes what happens without a request.
+type observer struct {
+	ctx       context.Context //nolint:containedctx // the shim's own, for its logger
+	publisher Publisher
+}
+
+var _ virtcontainers.Observer = (*observer)(nil)
+
+// Exited implements virtcontainers.Observer.
+func (o *observer) Exited(e virtcontainers.Exit) {
+	id := e.ExecID
+	if id == "" {
+		id = e.ContainerID
+	}
+	o.publisher.Publish(o.ctx, events.TopicExit, &eventtypes.TaskExit{
+		ContainerID: e.ContainerID, ID: id, Pid: uint32(e.PID),
+		ExitStatus: e.Status, ExitedAt: timestamppb.New(e.At),
+	})
+}
+
+// OutOfMemory implements virtcontainers.Observer.
+func (o *observer) OutOfMemory(containerID string) {
+	o.publisher.Publish(o.ctx, events.TopicOOM, &eventtypes.TaskOOM{ContainerID: containerID})
+}
+
+func shimPID() uint32 { return uint32(os.Getpid()) }
+
+var errNotYet = errors.New("not supported yet")

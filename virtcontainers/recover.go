@@ -1,0 +1,40 @@
+package virtcontainers
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/storage"
+)
+
+// Recover takes away what a dead shim left of a sandbox: its processes, its
+// share, its record. It is called by another process than the shim, once or
+// often, at whatever point the shim died. While the shim lives, nothing is
+// touched, unless the container is the sandbox's own. What the record could
+// not tell is returned empty.
+func Recover(platform Platform, sandboxID, containerID string, killTimeout time.Duration) (persist.Record, error) {
+	rec, err := persist.Load(platform.StateDir(), sandboxID)
+	if err != nil {
+		rec = &persist.Record{SandboxID: sandboxID}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // the boot had not begun, or the sandbox is gone
+		}
+	}
+	if sandboxID != containerID && rec.Shim.Alive() {
+		return *rec, err
+	}
+	errs := []error{err}
+	for _, p := range []persist.Process{rec.Shim, rec.VM, rec.FSDaemon} {
+		errs = append(errs, p.Kill(killTimeout))
+	}
+	errs = append(errs, storage.RemoveShare(platform.shareDir(sandboxID)), persist.Remove(platform.StateDir(), sandboxID))
+	return *rec, errors.Join(errs...)
+}
+
+// UnmountBundle unmounts the root file system of a bundle whose shim is dead.
+func UnmountBundle(dir string) error {
+	return storage.UnmountRootfs(filepath.Join(dir, "rootfs"))
+}
