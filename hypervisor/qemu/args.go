@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -22,13 +23,24 @@ const (
 	maxCPUs = 288
 )
 
-// word is what may stand between two commas of QEMU's option syntax.
-var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var (
+	// word is what may stand between two commas of QEMU's option syntax.
+	word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	// q35 matches the boards that have what machine and podBus rely on.
+	q35 = regexp.MustCompile(`^(pc-)?q35(-[A-Za-z0-9._-]+)?$`)
+)
 
-// BuildArgs turns a machine into QEMU's arguments (without argv[0]). qmpFD is
-// the number that the monitor socket has in QEMU's process; the console goes
-// to standard output.
-func BuildArgs(spec hypervisor.Spec, qmpFD int) ([]string, error) {
+// Wiring is what ties a QEMU process to this one.
+type Wiring struct {
+	// QMPFD is the number that the monitor socket has in QEMU's process.
+	QMPFD int
+	// Firmware is the path of a firmware image; empty is QEMU's default.
+	Firmware string
+}
+
+// BuildArgs turns a machine into QEMU's arguments (without argv[0]). The
+// guest's console is QEMU's standard output.
+func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 	if err := checkSpec(spec); err != nil {
 		return nil, fmt.Errorf("build QEMU arguments: %w", err)
 	}
@@ -37,7 +49,7 @@ func BuildArgs(spec hypervisor.Spec, qmpFD int) ([]string, error) {
 		"-no-user-config", "-nodefaults", "-display", "none",
 		"-S", "-no-reboot",
 		"-machine", machine(spec),
-		"-accel", accel(spec),
+		"-accel", string(spec.Accel),
 		"-cpu", cpu(spec),
 		"-smp", smp(spec),
 		"-m", fmt.Sprintf("%dM", spec.MemoryMiB),
@@ -45,11 +57,15 @@ func BuildArgs(spec hypervisor.Spec, qmpFD int) ([]string, error) {
 		// write it.
 		"-object", fmt.Sprintf("memory-backend-memfd,id=mem,size=%dM,share=on", spec.MemoryMiB),
 		"-rtc", "base=utc",
-		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", qmpFD),
+		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", wiring.QMPFD),
 		"-mon", "chardev=qmp,mode=control",
 		"-chardev", "stdio,id=console,signal=off",
 		"-device", "isa-serial,chardev=console",
 		"-device", "pci-bridge,id=" + podBus + ",bus=pcie.0,chassis_nr=1,shpc=on",
+	}
+	args = append(args, timers(spec)...)
+	if wiring.Firmware != "" {
+		args = append(args, "-bios", wiring.Firmware)
 	}
 	if spec.Seccomp != "" {
 		args = append(args, "-sandbox", spec.Seccomp)
@@ -61,8 +77,8 @@ func checkSpec(spec hypervisor.Spec) error {
 	switch {
 	case !word.MatchString(spec.ID):
 		return fmt.Errorf("machine ID %q: not a word of letters, digits, '.', '_' and '-'", spec.ID)
-	case spec.MachineType != "" && !word.MatchString(spec.MachineType):
-		return fmt.Errorf("machine type %q: not a word of letters, digits, '.', '_' and '-'", spec.MachineType)
+	case spec.MachineType != "" && !q35.MatchString(spec.MachineType):
+		return fmt.Errorf("machine type %q: not a q35 board", spec.MachineType)
 	case spec.Accel != hypervisor.AccelKVM && spec.Accel != hypervisor.AccelTCG:
 		return fmt.Errorf("accelerator %q: neither %q nor %q", spec.Accel, hypervisor.AccelKVM, hypervisor.AccelTCG)
 	case spec.MemoryMiB == 0 || spec.MemoryMiB > maxMemoryMiB:
@@ -75,34 +91,42 @@ func checkSpec(spec hypervisor.Spec) error {
 	return nil
 }
 
+// machine leaves out what a pod does not use: less to probe at boot, and less
+// for a hostile guest to talk to. dump-guest-core=off keeps the pod's memory
+// out of core files.
 func machine(spec hypervisor.Spec) string {
-	board := spec.MachineType
-	if board == "" {
-		board = defaultMachine
+	parts := []string{
+		cmp.Or(spec.MachineType, defaultMachine), "memory-backend=mem", "dump-guest-core=off",
+		"graphics=off", "usb=off", "sata=off", "smbus=off", "i8042=off", "vmport=off", "smm=off",
 	}
-	parts := []string{board, "memory-backend=mem"}
-	parts = append(parts, boardOptions(board)...)
+	if spec.Accel != hypervisor.AccelTCG {
+		parts = append(parts, "hpet=off") // timers
+	}
 	if spec.Accelerators != "" {
 		parts = append(parts, spec.Accelerators)
 	}
 	return strings.Join(parts, ",")
 }
 
-// boardOptions leaves out what a pod does not use: less to probe at boot, and
-// less for a hostile guest to talk to. dump-guest-core=off keeps the pod's
-// memory out of a core file.
-func boardOptions(board string) []string {
-	common := []string{"dump-guest-core=off"}
-	if board == "q35" || board == "pc" || strings.HasPrefix(board, "pc-") {
-		return append(common, "graphics=off", "usb=off", "vmport=off", "smm=off", "hpet=off")
+// timers gives a TCG guest one HPET timer per CPU. Its kernel would otherwise
+// measure the local APIC's timer for 100 ms at boot (Linux,
+// calibrate_APIC_clock; KVM guests have the TSC deadline timer instead), which
+// nolapic_timer in DefaultKernelParams spares it. A CPU beyond the eighth
+// gets its ticks from another one.
+func timers(spec hypervisor.Spec) []string {
+	if spec.Accel != hypervisor.AccelTCG {
+		return nil
 	}
-	return common
+	return []string{"-global", "hpet.msi=on", "-global", "hpet.timers=8"}
 }
 
-func accel(spec hypervisor.Spec) string { return string(spec.Accel) }
+// tcgModel is all that TCG can emulate, less what makes Linux choose badly:
+// "fast" string instructions (erms, fsrm), which TCG runs byte by byte, and
+// the always running APIC timer (arat), which would rule the HPET out.
+const tcgModel = "max,-erms,-fsrm,-arat"
 
 func cpu(spec hypervisor.Spec) string {
-	model := "max" // all that TCG can emulate
+	model := tcgModel
 	if spec.Accel == hypervisor.AccelKVM {
 		model = "host"
 	}

@@ -66,7 +66,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	if err := checkFiles(spec); err != nil {
 		return nil, err
 	}
-	args, err := BuildArgs(spec, child.FirstExtraFD)
+	args, err := BuildArgs(spec, Wiring{QMPFD: child.FirstExtraFD, Firmware: firmware(spec)})
 	if err != nil {
 		return nil, err
 	}
