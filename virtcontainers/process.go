@@ -178,10 +178,21 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 		return fmt.Errorf("kill %s: %w", p.name(), err)
 	}
 	req := &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: signal, All: all}
-	if _, err := client.Task.Kill(ctx, req); err != nil {
+	if _, err := client.Task.Kill(ctx, req); err != nil && !p.endedAtOnce(err) {
 		return fmt.Errorf("kill %s: %w", p.name(), guest.Err(err))
 	}
 	return nil
+}
+
+// endedAtOnce tells whether a call failed because the signal it sent ended
+// the sandbox before the answer came.
+func (p *Process) endedAtOnce(err error) bool {
+	select {
+	case <-p.done:
+		return !errdefs.IsNotFound(guest.Err(err))
+	default:
+		return false
+	}
 }
 
 // Resize sets the terminal's size, in characters. For an exec that was not

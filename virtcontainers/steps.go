@@ -34,7 +34,8 @@ func (s *Sandbox) bootSteps() []step {
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"storage", func(ctx context.Context) error { return s.share.Attach(ctx, s.vm) }, nil},
-		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, nil},
+		// The machine stops before what it uses goes away.
+		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
 		{"guest", s.setupGuest, nil},
 	}

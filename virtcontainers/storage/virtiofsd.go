@@ -55,7 +55,7 @@ func daemonArgs(opts ShareOptions) []string {
 		"-o", "announce_submounts",
 		// File capabilities are extended attributes.
 		"-o", "xattr",
-		"-o", "log_level=warn",
+		"-o", "log_level=err",
 	}
 	return append(args, opts.ExtraArgs...)
 }
