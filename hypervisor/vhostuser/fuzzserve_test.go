@@ -1,0 +1,59 @@
+package vhostuser
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
+)
+
+// FuzzServe plays a front end that sends anything, with descriptors of the
+// right and the wrong kinds: Serve ends, and keeps no descriptor.
+//
+// A message is five bytes of the input and a payload: the request, the
+// payload's length, which descriptor comes with it, and how often it does.
+func FuzzServe(f *testing.F) {
+	f.Add([]byte{vhosttest.SetVringKick, 8, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{vhosttest.SetVringCall, 8, 1, 1, 8, 1, 0, 0, 0, 0, 0, 0, 0, vhosttest.GetConfig, 0, 0, 0, 0})
+	f.Add(append([]byte{vhosttest.SetMemTable, 40, 2, 1, 0}, make([]byte, 40)...))
+	memory := vhosttest.NewMemory(f, unix.F_SEAL_SHRINK)
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		f.Fatal(err)
+	}
+	kinds := []int{-1, event, memory.FD(), 0}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		before := openFiles(t)
+		front, ended := serve(t, newReverser())
+		for len(input) >= 5 {
+			msg := input[:5]
+			input = input[5:]
+			n := min(int(msg[1]), len(input))
+			var fds []int
+			if fd := kinds[int(msg[2])%len(kinds)]; fd >= 0 {
+				for range int(msg[3])%10 + 1 {
+					fds = append(fds, fd)
+				}
+			}
+			if front.Send(uint32(msg[0]), uint32(msg[4])&8, input[:n], fds...) != nil {
+				break // the back end has hung up
+			}
+			input = input[n:]
+		}
+		front.Close()
+		_ = await(t, ended)
+		if after := openFiles(t); after != before {
+			t.Errorf("%d descriptors before, %d after", before, after)
+		}
+	})
+}
+
+func openFiles(t *testing.T) int {
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}

@@ -1,0 +1,222 @@
+package vhostuser
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
+)
+
+const (
+	ringSize = 8
+	// Two regions of guest memory that follow one another, and a gap.
+	lowAddr, highAddr = 0x10000, 0x11000
+	regionSize        = 0x1000
+	tableAddr         = 0x11800 // of indirect tables
+)
+
+// newRing makes a ring outside of guest memory, over two regions of it.
+func newRing() *Ring {
+	mem := &memory{}
+	for _, addr := range []uint64{lowAddr, highAddr} {
+		mem.regions = append(mem.regions, mapping{
+			region{guestAddr: addr, size: regionSize, userAddr: addr}, make([]byte, regionSize),
+		})
+	}
+	return &Ring{
+		mem: mem, size: ringSize,
+		desc:  make([]byte, 16*ringSize),
+		avail: make([]byte, 64),
+		used:  make([]byte, 128),
+	}
+}
+
+func (r *Ring) setDescs(table []byte, descs []vhosttest.Desc) {
+	for i, d := range descs {
+		copy(table[16*i:], d.Encode())
+	}
+}
+
+func (r *Ring) offer(head uint16) {
+	slot := int(r.loadAvailIdx() % ringSize)
+	binary.LittleEndian.PutUint16(r.avail[4+2*slot:], head)
+	binary.LittleEndian.PutUint16(r.avail[2:], r.loadAvailIdx()+1)
+}
+
+func lens(b Buffers) (n []int) {
+	for _, p := range b {
+		n = append(n, len(p))
+	}
+	return n
+}
+
+const (
+	next     = vhosttest.Next
+	write    = vhosttest.Write
+	indirect = vhosttest.Indirect
+)
+
+func desc(addr uint64, n uint32, flags, next uint16) vhosttest.Desc {
+	return vhosttest.Desc{Addr: addr, Len: n, Flags: flags, Next: next}
+}
+
+func TestPop(t *testing.T) {
+	type descs = []vhosttest.Desc
+	for _, tc := range []struct {
+		name     string
+		direct   descs
+		indirect descs
+		head     uint16
+		out, in  []int
+		wrong    string
+	}{
+		{name: "out and in", direct: descs{desc(lowAddr, 44, next, 1), desc(lowAddr+64, 100, write, 0)}, out: []int{44}, in: []int{100}},
+		{name: "head elsewhere", direct: descs{5: desc(lowAddr, 7, 0, 9)}, head: 5, out: []int{7}},
+		{name: "empty descriptor", direct: descs{desc(lowAddr, 0, next, 1), desc(lowAddr, 5, 0, 0)}, out: []int{5}},
+		{name: "crosses regions", direct: descs{desc(highAddr-10, 30, 0, 0)}, out: []int{10, 20}},
+		{name: "all of memory", direct: descs{desc(lowAddr, 2*regionSize, write, 0)}, in: []int{regionSize, regionSize}},
+		{name: "indirect", direct: descs{desc(tableAddr, 32, indirect, 0)}, indirect: descs{desc(lowAddr, 3, next, 1), desc(lowAddr, 4, write, 0)}, out: []int{3}, in: []int{4}},
+		{name: "direct, then indirect", direct: descs{desc(lowAddr, 9, next, 1), desc(tableAddr, 16, indirect, 0)}, indirect: descs{desc(lowAddr, 3, 0, 0)}, out: []int{9, 3}},
+		{name: "as long as the queue", direct: descs{desc(tableAddr, 16*ringSize, indirect, 0)}, indirect: chainOf(ringSize), out: []int{1, 1, 1, 1, 1, 1, 1, 1}},
+
+		{name: "loop", direct: descs{desc(lowAddr, 1, next, 0)}, wrong: "chain of more than"},
+		{name: "head out of range", head: ringSize, wrong: "descriptor 8 of 8"},
+		{name: "next out of range", direct: descs{desc(lowAddr, 1, next, 65535)}, wrong: "descriptor 65535"},
+		{name: "next beyond the indirect table", direct: descs{desc(tableAddr, 16, indirect, 0)}, indirect: descs{desc(lowAddr, 1, next, 1)}, wrong: "descriptor 1 of 1"},
+		{name: "readable after writable", direct: descs{desc(lowAddr, 1, write|next, 1), desc(lowAddr, 1, 0, 0)}, wrong: "readable"},
+		{name: "nested indirect", direct: descs{desc(tableAddr, 16, indirect, 0)}, indirect: descs{desc(tableAddr, 16, indirect, 0)}, wrong: "indirect descriptor with flags"},
+		{name: "indirect with next", direct: descs{desc(tableAddr, 16, indirect|next, 1)}, wrong: "indirect descriptor with flags"},
+		{name: "indirect table of odd length", direct: descs{desc(tableAddr, 17, indirect, 0)}, wrong: "indirect table of 17"},
+		{name: "empty indirect table", direct: descs{desc(tableAddr, 0, indirect, 0)}, wrong: "indirect table of 0"},
+		{name: "huge indirect table", direct: descs{desc(tableAddr, 1<<20, indirect, 0)}, wrong: "indirect table of 1048576"},
+		{name: "indirect table across regions", direct: descs{desc(highAddr-16, 32, indirect, 0)}, wrong: "not in memory"},
+		{name: "below memory", direct: descs{desc(lowAddr-1, 2, 0, 0)}, wrong: "not in memory"},
+		{name: "beyond memory", direct: descs{desc(highAddr+regionSize-1, 2, 0, 0)}, wrong: "not in memory"},
+		{name: "address wraps", direct: descs{desc(^uint64(0), 2, 0, 0)}, wrong: "buffer of 2 bytes"},
+		{name: "length of 4 GiB", direct: descs{desc(lowAddr, ^uint32(0), 0, 0)}, wrong: "not in memory"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRing()
+			r.setDescs(r.desc, tc.direct)
+			r.setDescs(r.mem.guest(tableAddr, 16*ringSize), tc.indirect)
+			r.offer(tc.head)
+			var c Chain
+			ok, err := r.Pop(&c)
+			if tc.wrong != "" {
+				if !errors.Is(err, ErrBroken) || !strings.Contains(err.Error(), tc.wrong) {
+					t.Fatalf("error %v, want ErrBroken with %q", err, tc.wrong)
+				}
+				return
+			}
+			if !ok || err != nil {
+				t.Fatalf("pop: %v, %v", ok, err)
+			}
+			if diff := cmp.Diff([2][]int{tc.out, tc.in}, [2][]int{lens(c.Out), lens(c.In)}); diff != "" {
+				t.Error("pieces (-want +got):", diff)
+			}
+			if ok, err := r.Pop(&c); ok || err != nil {
+				t.Errorf("second pop: %v, %v", ok, err)
+			}
+		})
+	}
+}
+
+// chainOf makes a chain of n descriptors of one byte.
+func chainOf(n int) (d []vhosttest.Desc) {
+	for i := range n {
+		d = append(d, vhosttest.Desc{Addr: lowAddr, Len: 1, Flags: next, Next: uint16(i + 1)})
+	}
+	d[n-1].Flags = 0
+	return d
+}
+
+func TestPopTooManyAvailable(t *testing.T) {
+	r := newRing()
+	binary.LittleEndian.PutUint16(r.avail[2:], ringSize+1)
+	if _, err := r.Pop(&Chain{}); !errors.Is(err, ErrBroken) {
+		t.Errorf("got %v, want ErrBroken", err)
+	}
+}
+
+// TestRingWraps takes the indexes over the end of the ring and of 16 bits.
+func TestRingWraps(t *testing.T) {
+	r := newRing()
+	r.setDescs(r.desc, chainOf(1))
+	r.lastAvail, r.usedIdx, r.published = 65530, 65530, 65530
+	binary.LittleEndian.PutUint16(r.avail[2:], 65530)
+	for range 20 {
+		r.offer(0)
+		var c Chain
+		if ok, err := r.Pop(&c); !ok || err != nil {
+			t.Fatalf("pop: %v, %v", ok, err)
+		}
+		r.Push(c.Head, 1)
+	}
+	if !r.publish() || r.publish() {
+		t.Error("publish must tell of new chains once")
+	}
+	if got, want := r.loadUsedIdx(), uint16(14); got != want {
+		t.Errorf("used index %d, want %d", got, want)
+	}
+}
+
+func TestBuffersCopy(t *testing.T) {
+	b := Buffers{[]byte("ab"), nil, []byte("cdef"), []byte("g")}
+	p := make([]byte, 4)
+	if n := b.CopyTo(p); n != 4 || string(p) != "abcd" || b.Len() != 3 {
+		t.Errorf("copied %d: %q, %d left", n, p, b.Len())
+	}
+	if n := b.CopyFrom([]byte("XY")); n != 2 || b.Len() != 1 {
+		t.Errorf("wrote %d, %d left", n, b.Len())
+	}
+	if n := b.CopyTo(p); n != 1 || p[0] != 'g' || b.Len() != 0 {
+		t.Errorf("copied %d: %q, %d left", n, p, b.Len())
+	}
+}
+
+// FuzzPop walks arbitrary rings: every walk ends, within the queue's length,
+// and gives memory of the guest only, readable pieces before writable ones.
+func FuzzPop(f *testing.F) {
+	seed := make([]byte, 16*ringSize)
+	copy(seed, vhosttest.Desc{Addr: lowAddr, Len: 44, Flags: next, Next: 1}.Encode())
+	copy(seed[16:], vhosttest.Desc{Addr: tableAddr, Len: 64, Flags: indirect}.Encode())
+	f.Add(seed, seed, uint16(1), uint16(0))
+	f.Fuzz(func(t *testing.T, descs, table []byte, availIdx, head uint16) {
+		r := newRing()
+		copy(r.desc, descs)
+		copy(r.mem.guest(tableAddr, 16*ringSize), table)
+		binary.LittleEndian.PutUint16(r.avail[2:], availIdx)
+		for i := range ringSize {
+			binary.LittleEndian.PutUint16(r.avail[4+2*i:], head+uint16(i))
+		}
+		var c Chain
+		for popped := 0; ; popped++ {
+			ok, err := r.Pop(&c)
+			if !ok {
+				if err != nil && !errors.Is(err, ErrBroken) {
+					t.Fatal(err)
+				}
+				return
+			}
+			if popped == ringSize {
+				t.Fatal("more chains than the ring has")
+			}
+			// A descriptor gives at most one piece a region.
+			if len(c.Out)+len(c.In) > 2*ringSize || c.Out.Len()+c.In.Len() > ringSize*2*regionSize {
+				t.Fatalf("chain of %d pieces", len(c.Out)+len(c.In))
+			}
+			for _, b := range []Buffers{c.Out, c.In} {
+				for _, p := range b {
+					if len(p) == 0 || cap(p) > regionSize {
+						t.Fatalf("piece of %d bytes, capacity %d", len(p), cap(p))
+					}
+				}
+			}
+			r.Push(c.Head, 0)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package vhosttest
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// MemSize is the length of the guest's memory, in bytes.
+const MemSize = 64 << 20
+
+// Where the memory lies for the guest, and for the front end.
+const (
+	guestBase = 0x4000_0000
+	userBase  = 0x7f12_0000_0000
+)
+
+// Memory is the guest's memory, mapped for the driver.
+type Memory struct {
+	Bytes []byte
+
+	t    testing.TB
+	fd   int
+	next uint64
+}
+
+// NewMemory makes a memfd with the given seals. It goes with the test.
+func NewMemory(t testing.TB, seals int) *Memory {
+	t.Helper()
+	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Memory{t: t, fd: fd}
+	if err := unix.Ftruncate(fd, MemSize); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		t.Fatal(err)
+	}
+	m.Bytes, err = unix.Mmap(fd, 0, MemSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Munmap(m.Bytes)
+		_ = unix.Close(fd)
+	})
+	return m
+}
+
+// FD is the memfd, which stays the memory's.
+func (m *Memory) FD() int { return m.fd }
+
+// Table is the memory table with this memory as its one region.
+func (m *Memory) Table() []byte {
+	le := binary.LittleEndian
+	p := le.AppendUint64(nil, 1)
+	for _, v := range []uint64{guestBase, MemSize, userBase, 0} {
+		p = le.AppendUint64(p, v)
+	}
+	return p
+}
+
+// Alloc takes n bytes, page-aligned, for good. addr is their guest address.
+func (m *Memory) Alloc(n int) (p []byte, addr uint64) {
+	m.t.Helper()
+	off := m.next
+	m.next += (uint64(n) + 4095) &^ 4095
+	if m.next > MemSize {
+		m.t.Fatal("guest is out of memory")
+	}
+	return m.Bytes[off : off+uint64(n)], guestBase + off
+}
+
+// user is the front end's address of what the guest has at addr.
+func user(addr uint64) uint64 { return addr - guestBase + userBase }
