@@ -18,6 +18,9 @@
 //	    +------------------------------------------------+
 //	           Kill before Start, or loss of the VM
 //
+// A running container's init may also be [paused], with all of the container,
+// and run again.
+//
 // The order at an exit is fixed (exit.go): output drained, exit recorded,
 // waiters woken, the Observer told, and only then, when it was the first
 // container's, the sandbox torn down. Each process that was created exits

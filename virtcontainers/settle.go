@@ -55,7 +55,7 @@ func (p *Process) claimExit() bool {
 // started has nothing to announce.
 func (p *Process) awaitGate(ctx context.Context) {
 	p.mu.Lock()
-	pending := p.starting || p.state == Running
+	pending := p.starting || p.state == Running || p.state == Paused
 	p.mu.Unlock()
 	if !pending {
 		return

@@ -14,6 +14,7 @@ type State int
 const (
 	Created State = iota
 	Running
+	Paused
 	Stopped
 	Deleted
 )
@@ -24,6 +25,8 @@ func (s State) String() string {
 		return "created"
 	case Running:
 		return "running"
+	case Paused:
+		return "paused"
 	case Stopped:
 		return "stopped"
 	case Deleted:
@@ -35,7 +38,8 @@ func (s State) String() string {
 // successors lists the legal transitions.
 var successors = map[State][]State{
 	Created: {Running, Stopped},
-	Running: {Stopped},
+	Running: {Paused, Stopped},
+	Paused:  {Running, Stopped},
 	Stopped: {Deleted},
 }
 

@@ -9,4 +9,6 @@ const (
 	TopicDelete      = "/tasks/delete"
 	TopicExecAdded   = "/tasks/exec-added"
 	TopicExecStarted = "/tasks/exec-started"
+	TopicPaused      = "/tasks/paused"
+	TopicResumed     = "/tasks/resumed"
 )

@@ -42,7 +42,7 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	}
 	d := &daemon{params: p, exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
-	d.service = task.New(task.Options{ID: p.ID, Platform: platform, Publisher: d.publisher, Exit: d.requestExit})
+	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher, Exit: d.requestExit})
 	server, err := ttrpc.NewServer()
 	if err != nil {
 		return fmt.Errorf("make server: %w", err)

@@ -22,7 +22,7 @@ import (
 // Create makes a container; for the sandbox's own, the sandbox first.
 func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.Checkpoint != "" {
-		return nil, fmt.Errorf("create container %s from a checkpoint: %w: %w", r.ID, errNotYet, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("create container %s from a checkpoint: %w", r.ID, errdefs.ErrNotImplemented)
 	}
 	if err := bundle.CheckID(r.ID); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)

@@ -7,7 +7,6 @@ import (
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -169,6 +168,8 @@ func status(s virtcontainers.State) tasktypes.Status {
 		return tasktypes.Status_CREATED
 	case virtcontainers.Running:
 		return tasktypes.Status_RUNNING
+	case virtcontainers.Paused:
+		return tasktypes.Status_PAUSED
 	case virtcontainers.Stopped, virtcontainers.Deleted:
 		return tasktypes.Status_STOPPED
 	}
@@ -191,35 +192,6 @@ func (s *Service) Shutdown(_ context.Context, r *task.ShutdownRequest) (*emptypb
 		s.opts.Exit()
 	}
 	return &emptypb.Empty{}, nil
-}
-
-// Pause is not there yet.
-func (s *Service) Pause(context.Context, *task.PauseRequest) (*emptypb.Empty, error) {
-	return nil, notYet("pause")
-}
-
-// Resume is not there yet.
-func (s *Service) Resume(context.Context, *task.ResumeRequest) (*emptypb.Empty, error) {
-	return nil, notYet("resume")
-}
-
-// Checkpoint is not there yet.
-func (s *Service) Checkpoint(context.Context, *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	return nil, notYet("checkpoint")
-}
-
-// Update is not there yet.
-func (s *Service) Update(context.Context, *task.UpdateTaskRequest) (*emptypb.Empty, error) {
-	return nil, notYet("update")
-}
-
-// Stats is not there yet.
-func (s *Service) Stats(context.Context, *task.StatsRequest) (*task.StatsResponse, error) {
-	return nil, notYet("stats")
-}
-
-func notYet(what string) error {
-	return fmt.Errorf("%s: %w: %w", what, errNotYet, errdefs.ErrNotImplemented)
 }
 
 // empty is the answer to calls that have none.

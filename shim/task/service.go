@@ -2,7 +2,6 @@ package task
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -24,7 +23,9 @@ type Publisher interface {
 // Options are what a Service works with.
 type Options struct {
 	// ID is the sandbox's: the shim serves that one and its containers.
-	ID        string
+	ID string
+	// Namespace is the engine's.
+	Namespace string
 	Platform  virtcontainers.Platform
 	Publisher Publisher
 	// Exit is called when an engine's Shutdown finds no container left.
@@ -132,5 +133,3 @@ func (o *observer) OutOfMemory(containerID string) {
 }
 
 func shimPID() uint32 { return uint32(os.Getpid()) }
-
-var errNotYet = errors.New("not supported yet")

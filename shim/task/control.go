@@ -1,0 +1,105 @@
+package task
+
+import (
+	"context"
+	"fmt"
+
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	eventtypes "github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/virtcontainers/metrics"
+)
+
+// isuladNamespace is iSulad's: it reads v1 metrics on every host.
+const isuladNamespace = "isula"
+
+// resourcesType is the type under which engines send OCI LinuxResources.
+const resourcesType = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources"
+
+// Pause freezes a container.
+func (s *Service) Pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return empty(c.Pause(ctx, func() {
+		s.opts.Publisher.Publish(ctx, events.TopicPaused, &eventtypes.TaskPaused{ContainerID: r.ID})
+	}))
+}
+
+// Resume lets a paused container run.
+func (s *Service) Resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return empty(c.Resume(ctx, func() {
+		s.opts.Publisher.Publish(ctx, events.TopicResumed, &eventtypes.TaskResumed{ContainerID: r.ID})
+	}))
+}
+
+// Checkpoint is not there: the state of a process in a guest cannot be saved
+// alone.
+func (s *Service) Checkpoint(context.Context, *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	return nil, fmt.Errorf("checkpoint: %w", errdefs.ErrNotImplemented)
+}
+
+// Update changes a container's limits.
+func (s *Service) Update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if r.Resources.GetTypeUrl() != resourcesType {
+		return nil, fmt.Errorf("update container %s: resources of type %q, want %s: %w",
+			r.ID, r.Resources.GetTypeUrl(), resourcesType, errdefs.ErrInvalidArgument)
+	}
+	return empty(c.Update(ctx, r.Resources))
+}
+
+// Stats reads a container's counters, as the host's own cgroups would give
+// them.
+func (s *Service) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+	c, err := s.container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := c.Stats(ctx)
+	if err == nil {
+		stats, err = s.shapeStats(stats)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stats of container %s: %w", r.ID, err)
+	}
+	return &task.StatsResponse{Stats: stats}, nil
+}
+
+func (s *Service) shapeStats(stats *anypb.Any) (*anypb.Any, error) {
+	isulad := s.opts.Namespace == isuladNamespace
+	if !isulad && hostHasCgroup2() {
+		return stats, nil
+	}
+	var m v2.Metrics
+	if err := proto.Unmarshal(stats.GetValue(), &m); err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	ops := metrics.KernelOperations
+	if isulad {
+		ops = metrics.ISuladOperations
+	}
+	return typeurl.MarshalAnyToProto(metrics.ToV1(&m, ops))
+}
+
+// hostHasCgroup2 tells whether the host has cgroup v2 alone (cgroups(7)).
+func hostHasCgroup2() bool {
+	var st unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+}

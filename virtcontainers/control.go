@@ -1,0 +1,79 @@
+package virtcontainers
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+// Pause freezes all processes of a running container, in the guest; announce
+// is called before it can be seen paused.
+func (c *Container) Pause(ctx context.Context, announce func()) error {
+	return c.turn(ctx, "pause", Running, Paused, announce, func(client *guest.Client) error {
+		_, err := client.Task.Pause(ctx, &task.PauseRequest{ID: c.ID})
+		return err
+	})
+}
+
+// Resume lets a paused container run.
+func (c *Container) Resume(ctx context.Context, announce func()) error {
+	return c.turn(ctx, "resume", Paused, Running, announce, func(client *guest.Client) error {
+		_, err := client.Task.Resume(ctx, &task.ResumeRequest{ID: c.ID})
+		return err
+	})
+}
+
+// turn moves the container between two states that the guest makes.
+func (c *Container) turn(ctx context.Context, verb string, from, to State, announce func(), do func(*guest.Client) error) error {
+	if state := c.init.Info().State; state != from {
+		return fmt.Errorf("%s container %s: it is %s, want %s: %w", verb, c.ID, state, from, errdefs.ErrFailedPrecondition)
+	}
+	client, err := c.sandbox.agent()
+	if err == nil {
+		err = do(client)
+	}
+	if err != nil {
+		return fmt.Errorf("%s container %s: %w", verb, c.ID, guest.Err(err))
+	}
+	c.init.mu.Lock()
+	defer c.init.mu.Unlock()
+	state, err := c.init.state.next(to)
+	if err != nil { // it has ended meanwhile
+		return fmt.Errorf("%s container %s: %w", verb, c.ID, err)
+	}
+	c.init.state = state
+	announce()
+	return nil
+}
+
+// Update changes the limits of a container. resources is what the engine
+// sent: the JSON of OCI LinuxResources.
+func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
+	client, err := c.sandbox.agent()
+	if err == nil {
+		_, err = client.Task.Update(ctx, &task.UpdateTaskRequest{ID: c.ID, Resources: resources})
+	}
+	if err != nil {
+		return fmt.Errorf("update container %s: %w", c.ID, guest.Err(err))
+	}
+	return nil
+}
+
+// Stats reads the container's counters in the guest: an encoded
+// io.containerd.cgroups.v2.Metrics.
+func (c *Container) Stats(ctx context.Context) (*anypb.Any, error) {
+	client, err := c.sandbox.agent()
+	if err != nil {
+		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, err)
+	}
+	resp, err := client.Task.Stats(ctx, &task.StatsRequest{ID: c.ID})
+	if err != nil {
+		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, guest.Err(err))
+	}
+	return resp.Stats, nil
+}
