@@ -8,6 +8,11 @@
 //	Runtime.Create ──> Container (init waits) ──Start──> runs ──> Destroy
 //	                       └──Exec──> Process ──Wait──> Exit
 //
+// The program must import package inside. libcontainer runs the program's own
+// binary inside a container, so a container must be unable to change it
+// (CVE-2019-5736): libcontainer executes it through a read-only overlay mount
+// of its own, which costs nothing to speak of if the kernel has overlay.
+//
 // The OCI spec is the host's; Adjust makes it fit the guest, where the pod is
 // the machine: its network is the guest's own and its IPC and UTS namespaces
 // are shared by all containers.

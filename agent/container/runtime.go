@@ -41,12 +41,6 @@ type Stdio struct {
 	Terminal              bool
 }
 
-// Init runs the half of this package that runs inside a new container. The
-// program must call it, before anything else, when it finds itself started as
-// "PROGRAM init"; it does not return. The program must also import
-// libcontainer's nsenter package.
-func Init() { libcontainer.Init() }
-
 // Create makes a container whose init process is forked and waits for Start.
 // spec is changed (see Adjust). It blocks until the container's mounts are
 // made. On failure nothing is left.

@@ -60,7 +60,7 @@ func (o *output) pump(conn net.Conn) {
 		return
 	}
 	block := make([]byte, blockSize)
-	for {
+	for last := (time.Time{}); ; {
 		n, err := o.next(block)
 		if n > 0 && conn != nil {
 			if _, werr := conn.Write(block[:n]); werr != nil {
@@ -71,7 +71,27 @@ func (o *output) pump(conn net.Conn) {
 		if err != nil {
 			return
 		}
+		last = gather(last, n)
 	}
+}
+
+// A process that writes line by line must not cost a packet each: after a
+// small block that came soon after another, pump lets some more gather. The
+// first after a pause goes out at once, so that nobody waits for an echo.
+const (
+	smallBlock = blockSize / 4
+	gatherTime = 500 * time.Microsecond
+)
+
+// gather waits if the block of n bytes just sent was small and came soon after
+// the one at last. It returns when this one was sent.
+func gather(last time.Time, n int) time.Time {
+	now := time.Now()
+	if n < smallBlock && now.Sub(last) < 2*gatherTime {
+		time.Sleep(gatherTime)
+		return time.Now()
+	}
+	return now
 }
 
 // next gets the next bytes, waiting for them. io.EOF is the end; a terminal

@@ -1,9 +1,7 @@
 // Command kata-agent is the guest's PID 1. It is never run on a host.
 //
-// It starts three times over: as /init of the initramfs, where it copies
-// itself to sealed memory and executes that (seal.go); as the agent proper;
-// and as "kata-agent init", the half of libcontainer that runs inside a new
-// container.
+// Started as "kata-agent init" it is the half of libcontainer that runs
+// inside a new container (agent/container/inside); otherwise it is the agent.
 //
 // It needs cgo for libcontainer's nsenter, which must run before Go's threads
 // exist, and is linked statically:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
+	_ "github.com/katabox/katabox/agent/container/inside" // Takes over when started as "init".
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/logs"
 	"github.com/katabox/katabox/agent/service"
@@ -26,9 +27,6 @@ const logBytes = 256 << 10
 
 func main() {
 	started := guest.SinceBoot()
-	if len(os.Args) > 1 && os.Args[1] == "init" {
-		container.Init()
-	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "kata-agent is the first process of a guest; it does nothing elsewhere")
 		os.Exit(2)
