@@ -1,5 +1,6 @@
-// Package stdio carries a process's standard streams between the FIFOs that
-// an engine made and the guest's streams.
+// Package stdio carries a process's standard streams between an engine's ends
+// and the guest's streams. An engine's end is a FIFO, and for output also a
+// file (file://) or a logger program (binary://).
 //
 // Each FIFO is opened once and kept until all output has ended: engines
 // unlink them after Start and take the first end of file for the last

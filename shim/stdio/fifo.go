@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"syscall"
 
@@ -15,9 +14,6 @@ import (
 // openFIFO opens a FIFO without waiting for the other side. Reads and writes
 // wait in Go's poller and end when the file is closed.
 func openFIFO(path string, flag int) (*os.File, error) {
-	if u, err := url.Parse(path); err == nil && u.Scheme == "fifo" {
-		path = u.Path
-	}
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open FIFO %s: %w", path, errdefs.ErrNotFound)

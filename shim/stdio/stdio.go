@@ -3,7 +3,6 @@ package stdio
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"sync"
 	"time"
@@ -21,6 +20,8 @@ type Paths struct {
 	// Terminal: stdout is the terminal's output, and stderr carries nothing
 	// but is held open if it was named.
 	Terminal bool
+	// Namespace and ContainerID are for a binary:// logger.
+	Namespace, ContainerID string
 }
 
 // stalled is how long Drain waits for a reader that takes nothing.
@@ -37,6 +38,7 @@ type IO struct {
 	mu sync.Mutex // guards what follows
 	// inputs and outputs are the open ends of either side.
 	inputs, outputs []closer
+	logger          *logger
 	// closeInput is set when CloseStdin came before Connect.
 	closeInput, connected, closed bool
 }
@@ -47,23 +49,15 @@ var _ virtcontainers.IO = (*IO)(nil)
 
 // New checks the paths and opens nothing.
 func New(paths Paths) (*IO, error) {
-	for name, path := range map[string]string{"stdin": paths.Stdin, "stdout": paths.Stdout, "stderr": paths.Stderr} {
-		if err := checkScheme(path); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+	if err := checkEnd(paths.Stdin, schemeFIFO); err != nil {
+		return nil, fmt.Errorf("stdin: %w", err)
+	}
+	for _, path := range []string{paths.Stdout, paths.Stderr} {
+		if err := checkEnd(path, schemeFIFO, schemeFile, schemeBinary); err != nil {
+			return nil, fmt.Errorf("stdout or stderr: %w", err)
 		}
 	}
 	return &IO{paths: paths, out: newOutput(), err: newOutput()}, nil
-}
-
-func checkScheme(path string) error {
-	u, err := url.Parse(path)
-	if err != nil {
-		return fmt.Errorf("%q is neither a path nor a URI: %w", path, errdefs.ErrInvalidArgument)
-	}
-	if u.Scheme != "" && u.Scheme != "fifo" {
-		return fmt.Errorf("%q: only FIFOs are supported: %w", path, errdefs.ErrNotImplemented)
-	}
-	return nil
 }
 
 // Streams implements virtcontainers.IO.
@@ -85,15 +79,15 @@ func (i *IO) Connect(conns virtcontainers.Conns) error {
 		return fmt.Errorf("connect stdio: it was closed or connected before: %w", errdefs.ErrFailedPrecondition)
 	}
 	i.connected = true
-	fifos, err := i.openFIFOs()
+	engine, err := i.openEnds()
 	if err != nil {
 		i.closeAll()
 		return fmt.Errorf("connect stdio: %w", err)
 	}
-	i.startOutput(i.out, conns.Stdout, fifos.stdout)
-	i.startOutput(i.err, conns.Stderr, fifos.stderr)
+	i.startOutput(i.out, conns.Stdout, engine.stdout)
+	i.startOutput(i.err, conns.Stderr, engine.stderr)
 	if conns.Stdin != nil {
-		i.startInput(conns.Stdin, fifos.stdin)
+		i.startInput(conns.Stdin, engine.stdin)
 	}
 	go i.closeAfterOutput()
 	return nil
@@ -110,31 +104,6 @@ func (i *IO) adopt(conns virtcontainers.Conns) {
 	if conns.Stderr != nil {
 		i.outputs = append(i.outputs, conns.Stderr)
 	}
-}
-
-// fifos are the engine's open ends; nil where it named none.
-type fifos struct{ stdin, stdout, stderr *os.File }
-
-func (i *IO) openFIFOs() (f fifos, err error) {
-	for _, end := range []struct {
-		path string
-		flag int
-		file **os.File
-		kept *[]closer
-	}{
-		{i.paths.Stdin, os.O_RDONLY, &f.stdin, &i.inputs},
-		{i.paths.Stdout, os.O_RDWR, &f.stdout, &i.outputs},
-		{i.paths.Stderr, os.O_RDWR, &f.stderr, &i.outputs},
-	} {
-		if end.path == "" {
-			continue
-		}
-		if *end.file, err = openFIFO(end.path, end.flag); err != nil {
-			return fifos{}, err
-		}
-		*end.kept = append(*end.kept, *end.file)
-	}
-	return f, nil
 }
 
 func (i *IO) startInput(conn guest.Conn, fifo *os.File) {

@@ -263,7 +263,7 @@ func TestOutputsCloseTogether(t *testing.T) {
 }
 
 func TestBadPaths(t *testing.T) {
-	if _, err := New(Paths{Stdout: "ftp://x/y"}); !errors.Is(err, errdefs.ErrNotImplemented) {
+	if _, err := New(Paths{Stdout: "ftp://x/y"}); !errors.Is(err, errdefs.ErrInvalidArgument) {
 		t.Errorf("got %v", err)
 	}
 	i := newIO(t, Paths{Stdout: "/no/such/fifo"})

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/events"
-	"github.com/katabox/katabox/shim/stdio"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
@@ -102,7 +101,7 @@ func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, 
 }
 
 func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox, r *task.CreateTaskRequest, b *bundle.Bundle) (*task.CreateTaskResponse, error) {
-	io, err := stdio.New(stdio.Paths{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal})
+	io, err := s.newIO(r)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}

@@ -41,7 +41,7 @@ func (s *Service) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 	if err != nil {
 		return nil, err
 	}
-	io, err := stdio.New(stdio.Paths{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal})
+	io, err := s.newIO(r)
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", r.ID, err)
 	}

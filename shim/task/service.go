@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/shim/stdio"
 	"github.com/katabox/katabox/virtcontainers"
 )
 
@@ -133,3 +134,19 @@ func (o *observer) OutOfMemory(containerID string) {
 }
 
 func shimPID() uint32 { return uint32(os.Getpid()) }
+
+// stdioRequest is a request that brings stdio with it.
+type stdioRequest interface {
+	GetID() string
+	GetStdin() string
+	GetStdout() string
+	GetStderr() string
+	GetTerminal() bool
+}
+
+func (s *Service) newIO(r stdioRequest) (*stdio.IO, error) {
+	return stdio.New(stdio.Paths{
+		Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), Terminal: r.GetTerminal(),
+		Namespace: s.opts.Namespace, ContainerID: r.GetID(),
+	})
+}

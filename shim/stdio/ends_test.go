@@ -1,0 +1,93 @@
+package stdio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+// write sends text as the process's stdout and "oops" as its stderr, and ends
+// both.
+func write(t *testing.T, i *IO, text string) {
+	t.Helper()
+	var conns virtcontainers.Conns
+	out, guestOut := pair(t)
+	errs, guestErr := pair(t)
+	conns.Stdout, conns.Stderr = out, errs
+	if err := i.Connect(conns); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := guestOut.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	guestOut.Close()
+	if _, err := guestErr.Write([]byte("oops\n")); err != nil {
+		t.Fatal(err)
+	}
+	guestErr.Close()
+	i.copying.Wait()
+	i.Close()
+}
+
+func TestFileEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "made", "log")
+	uri := "file://" + path
+	for range 2 { // a second container appends
+		write(t, newIO(t, Paths{Stdout: uri, Stderr: uri}), "hello\n")
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(data), "hello\n"); n != 2 || strings.Count(string(data), "oops\n") != 2 {
+		t.Errorf("the file holds %q", data)
+	}
+}
+
+// script makes a logger program.
+func script(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "logger")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestBinaryEnds(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	prog := script(t, fmt.Sprintf(`exec 5>&-; { echo "$CONTAINER_NAMESPACE $CONTAINER_ID $@"; cat <&3; cat <&4; } > %[1]s.tmp; mv %[1]s.tmp %[1]s`, out))
+	uri := "binary://" + prog + "?key=value&flag"
+	write(t, newIO(t, Paths{Stdout: uri, Stderr: uri, Namespace: "ns", ContainerID: "c1"}), "hello\n")
+	want := "ns c1 flag key value\nhello\noops\n"
+	var got []byte
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if got, _ = os.ReadFile(out); len(got) > 0 {
+			break
+		}
+	}
+	if string(got) != want {
+		t.Errorf("the logger got %q, want %q", got, want)
+	}
+}
+
+func TestBadEnds(t *testing.T) {
+	for _, uri := range []string{"binary://relative", "binary:///no/such/program"} {
+		i := newIO(t, Paths{Stdout: uri})
+		in, _ := pair(t)
+		if err := i.Connect(virtcontainers.Conns{Stdout: in}); err == nil {
+			t.Errorf("%s was opened", uri)
+		}
+	}
+	if _, err := New(Paths{Stdin: "file:///x"}); !errors.Is(err, errdefs.ErrInvalidArgument) {
+		t.Errorf("stdin from a file: %v", err)
+	}
+}

@@ -1,0 +1,138 @@
+package stdio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+const (
+	// loggerStart is how long a logger may take to be ready, loggerEnd how
+	// long it may take to end after the output has, and again after SIGTERM.
+	loggerStart = 10 * time.Second
+	loggerEnd   = 12 * time.Second
+)
+
+// logger is a program that takes a process's output, by containerd's
+// protocol for binary:// ends: it reads stdout from descriptor 3 and stderr
+// from 4, closes 5 when it is ready, and finds the container's id and
+// namespace in its environment.
+type logger struct {
+	cmd            *exec.Cmd
+	stdout, stderr *os.File
+}
+
+// startLogger starts the program that the URI names; the query gives its
+// arguments. It returns when the program is ready.
+func startLogger(u *url.URL, namespace, containerID string) (*logger, error) {
+	if !filepath.IsAbs(u.Path) {
+		return nil, fmt.Errorf("start logger %q: want an absolute path: %w", u, errdefs.ErrInvalidArgument)
+	}
+	l := &logger{cmd: exec.Command(u.Path, loggerArgs(u.Query())...)}
+	l.cmd.Env = append(os.Environ(), "CONTAINER_ID="+containerID, "CONTAINER_NAMESPACE="+namespace)
+	ready, err := l.start()
+	if err != nil {
+		return nil, fmt.Errorf("start logger: %w", err)
+	}
+	defer ready.Close()
+	if err := awaitReady(ready); err != nil {
+		return nil, errors.Join(fmt.Errorf("start logger %s: %w", u.Path, err), l.Close())
+	}
+	return l, nil
+}
+
+// loggerArgs flattens the query: each key, then its value. Sorted, for a
+// query has no order.
+func loggerArgs(query url.Values) []string {
+	var args []string
+	keys := make([]string, 0, len(query))
+	for k := range query {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		args = append(args, k)
+		if v := query.Get(k); v != "" {
+			args = append(args, v)
+		}
+	}
+	return args
+}
+
+// start makes the three pipes and runs the program. The ready pipe's read end
+// is returned.
+func (l *logger) start() (*os.File, error) {
+	var made, theirs []*os.File
+	pipe := func() (r, w *os.File, err error) {
+		if r, w, err = os.Pipe(); err == nil {
+			made = append(made, r, w)
+		}
+		return r, w, err
+	}
+	outR, outW, err1 := pipe()
+	errR, errW, err2 := pipe()
+	readyR, readyW, err3 := pipe()
+	err := errors.Join(err1, err2, err3)
+	if err == nil {
+		theirs = []*os.File{outR, errR, readyW}
+		l.cmd.ExtraFiles = theirs
+		err = l.cmd.Start()
+	}
+	if err != nil {
+		for _, f := range made {
+			_ = f.Close()
+		}
+		return nil, err
+	}
+	for _, f := range theirs {
+		_ = f.Close()
+	}
+	l.stdout, l.stderr = outW, errW
+	return readyR, nil
+}
+
+// awaitReady waits until the program has closed its end: a byte or the end of
+// file both say so. One that died has closed it too; its pipes then fail.
+func awaitReady(ready *os.File) error {
+	if err := ready.SetReadDeadline(time.Now().Add(loggerStart)); err != nil {
+		return err
+	}
+	if _, err := ready.Read(make([]byte, 1)); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("it was not ready within %v: %w", loggerStart, err)
+	}
+	return nil
+}
+
+// Close ends the output. The program gets time to write what it has; waiting
+// for it is done elsewhere.
+func (l *logger) Close() error {
+	go l.reap()
+	return errors.Join(l.stdout.Close(), l.stderr.Close())
+}
+
+func (l *logger) reap() {
+	ended, cancel := context.WithCancel(context.Background())
+	go func() {
+		_ = l.cmd.Wait()
+		cancel()
+	}()
+	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		select {
+		case <-ended.Done():
+			return
+		case <-time.After(loggerEnd):
+			_ = l.cmd.Process.Signal(sig)
+		}
+	}
+	<-ended.Done()
+}
