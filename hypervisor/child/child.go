@@ -18,6 +18,7 @@ const StderrTailBytes = 16 << 10
 
 // Options say what to start. The files in it stay the caller's: the child
 // gets duplicates, and the caller may close its own once Start has returned.
+// They are put into blocking mode, as os/exec does.
 type Options struct {
 	// Path is the executable; it is not looked up in $PATH.
 	Path string

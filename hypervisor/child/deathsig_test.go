@@ -1,0 +1,130 @@
+package child
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// parentEnv makes this test binary the parent of a child with the namespaces
+// that its value names.
+const parentEnv = "KATABOX_TEST_PARENT"
+
+func TestMain(m *testing.M) {
+	if flags, ok := os.LookupEnv(parentEnv); ok {
+		os.Exit(beParent(flags))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// beParent starts a child, prints its pid and waits to be killed.
+func beParent(flags string) int {
+	n, err := strconv.ParseUint(flags, 10, 64)
+	if err != nil {
+		return 2
+	}
+	p, err := Start(Options{Path: "/bin/sleep", Args: []string{"1000"}, Cloneflags: uintptr(n)})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println(p.Pid())
+	<-p.Done()
+	return 0
+}
+
+func TestChildDiesWithParent(t *testing.T) {
+	for _, flags := range []uint64{0, unix.CLONE_NEWPID} {
+		t.Run(fmt.Sprintf("clone flags %#x", flags), func(t *testing.T) {
+			if flags != 0 && os.Geteuid() != 0 {
+				t.Skip("making namespaces needs root")
+			}
+			parent := exec.Command(os.Args[0])
+			parent.Env = append(os.Environ(), fmt.Sprintf("%s=%d", parentEnv, flags))
+			out, err := parent.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := parent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			line, _ := bufio.NewReader(out).ReadString('\n')
+			pid, err := strconv.Atoi(strings.TrimSpace(line))
+			if err != nil {
+				t.Fatalf("the parent says %q", line)
+			}
+			pidfd, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(pidfd)
+			if ended(t, pidfd, 0) {
+				t.Fatal("the child ended before its parent")
+			}
+			_ = parent.Process.Kill()
+			_ = parent.Wait()
+			if !ended(t, pidfd, 10_000) {
+				_ = unix.Kill(pid, unix.SIGKILL)
+				t.Error("the child outlives its parent")
+			}
+		})
+	}
+}
+
+// ended waits for the end of a process that is not a child of this one.
+func ended(t *testing.T, pidfd, milliseconds int) bool {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, milliseconds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
+}
+
+// The thread that called Start may end; the child must not end with it.
+func TestChildOutlivesStartingThread(t *testing.T) {
+	in, feed, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Close()
+	defer feed.Close()
+	var tid int
+	var p *Process
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		runtime.LockOSThread() // and no unlock: the thread ends with the goroutine
+		tid = unix.Gettid()
+		p = shell(t, "read x <&3; echo got $x >&4", Options{ExtraFiles: []*os.File{in, out}})
+	}()
+	<-started
+	_, _ = in.Close(), out.Close()
+	for {
+		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err != nil {
+			break
+		}
+		if bounded(t).Err() != nil {
+			t.Skip("the thread does not end") // the main thread never does
+		}
+		runtime.Gosched()
+	}
+	_, _ = feed.WriteString("word\n")
+	if got, err := bufio.NewReader(answer).ReadString('\n'); got != "got word\n" {
+		t.Errorf("the child answers %q, %v", got, err)
+	}
+	await(t, p)
+}
