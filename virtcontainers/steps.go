@@ -115,6 +115,9 @@ func (s *Sandbox) spec() hypervisor.Spec {
 
 func (s *Sandbox) kernelParams() string {
 	params := []string{s.platform.KernelParams}
+	if s.opts.Config.Hypervisor.Debug {
+		params = append(params, "loglevel=7") // the last word, after "quiet"
+	}
 	if s.opts.Config.Agent.Debug {
 		params = append(params, "agent.log=debug")
 	}

@@ -31,6 +31,31 @@ func (s *Sandbox) watch() {
 		case <-s.lifeCtx.Done():
 		}
 	}()
+	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {
+		go s.watchHealth(agent.HealthInterval, agent.HealthTimeout)
+	}
+}
+
+// watchHealth asks the agent for a sign of life again and again: a guest that
+// hangs closes no connection.
+func (s *Sandbox) watchHealth(interval, timeout time.Duration) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-s.lifeCtx.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
+		err := s.client.Ping(ctx)
+		silent := ctx.Err() != nil && s.lifeCtx.Err() == nil
+		cancel()
+		if err != nil && silent {
+			s.lose(s.explain(s.lifeCtx, fmt.Errorf("the guest gave no sign of life for %v", timeout)))
+			return
+		}
+	}
 }
 
 // handleEvent takes one event from the guest. Ids that the host does not know

@@ -54,6 +54,9 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 // createFirst boots the sandbox and makes its first container. When that
 // fails the sandbox goes too.
 func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
+	if cfg.Runtime.Debug {
+		_ = log.SetLevel("debug")
+	}
 	for _, w := range cfg.Warnings {
 		log.G(ctx).Warn(w)
 	}

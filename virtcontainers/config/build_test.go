@@ -32,7 +32,7 @@ func defaults() Config {
 			SharedFS:    "virtio-fs",
 			VirtioFS:    VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
 		},
-		Agent:   Agent{DialTimeout: 45 * time.Second},
+		Agent:   Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second},
 		Runtime: Runtime{CreateContainerTimeout: time.Minute},
 	}
 }

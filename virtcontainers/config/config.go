@@ -92,6 +92,9 @@ type Agent struct {
 	// DialTimeout bounds the wait for the agent's first answer after the
 	// guest was started; at least one second.
 	DialTimeout time.Duration
+	// HealthInterval is the time between two requests for a sign of life, 0
+	// for none; HealthTimeout bounds the wait for each, at least one second.
+	HealthInterval, HealthTimeout time.Duration
 }
 
 // Runtime is about the shim itself.

@@ -92,6 +92,13 @@ var agentKeys = []key{
 	define("agent.kata.dial_timeout", int64(45), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.DialTimeout },
 		"How many seconds a started guest has until its agent answers. A guest that dies earlier is noticed at once.").orDefault(),
+	define("agent.kata.health_check_interval", int64(5), interval,
+		func(d *draft) *time.Duration { return &d.Agent.HealthInterval },
+		"Every how many seconds the agent is asked for a sign of life; 0 means never. "+
+			"A guest that dies is noticed at once without it: this is for one that hangs."),
+	define("agent.kata.health_check_timeout", int64(30), seconds,
+		func(d *draft) *time.Duration { return &d.Agent.HealthTimeout },
+		"How many seconds the agent may take to give that sign before its sandbox is ended.").orDefault(),
 }
 
 var runtimeKeys = []key{

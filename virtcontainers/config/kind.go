@@ -79,6 +79,12 @@ var seconds = kind[time.Duration]{"an integer number of seconds, 0 for the defau
 	return time.Duration(n) * time.Second, ok && n > 0 && n <= math.MaxUint32
 }}
 
+// interval is like seconds, but 0 is a value: never.
+var interval = kind[time.Duration]{"an integer number of seconds, 0 for never", func(v any) (time.Duration, bool) {
+	n, ok := v.(int64)
+	return time.Duration(n) * time.Second, ok && n >= 0 && n <= math.MaxUint32
+}}
+
 var arguments = listOf("a list of arguments, none empty", func(s string) bool { return s != "" })
 
 var moduleName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)

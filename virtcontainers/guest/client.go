@@ -99,6 +99,14 @@ func (c *Client) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest)
 	return nil
 }
 
+// Ping asks for a sign of life.
+func (c *Client) Ping(ctx context.Context) error {
+	if _, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {
+		return fmt.Errorf("ping agent: %w", Err(err))
+	}
+	return nil
+}
+
 // Events calls handle for each event, in order, until the stream ends; it
 // always returns an error, which says why. handle must not block.
 func (c *Client) Events(ctx context.Context, handle func(*api.Event)) error {
