@@ -1,6 +1,7 @@
 package vsock
 
 import (
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -247,7 +248,7 @@ func (c *conn) setDeadlines(t time.Time, which ...*deadline) error {
 }
 
 func (c *conn) opError(op string, err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return err
 	}
 	return &net.OpError{Op: op, Net: network, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}

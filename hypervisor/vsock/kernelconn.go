@@ -38,6 +38,7 @@ func (t *kernelTransport) keep(c Conn) (Conn, error) {
 // kernelDial is a Dial in progress; closing it ends it.
 type kernelDial struct{ cancel context.CancelFunc }
 
+// Close implements io.Closer.
 func (d *kernelDial) Close() error {
 	d.cancel()
 	return nil

@@ -109,6 +109,9 @@ func fileFD(f *os.File) int {
 // SetDesc writes a descriptor.
 func (q *Queue) SetDesc(i int, d Desc) { copy(q.desc[16*i:], d.Encode()) }
 
+// SetDescLen changes a descriptor's length only.
+func (q *Queue) SetDescLen(i int, n uint32) { binary.LittleEndian.PutUint32(q.desc[16*i+8:], n) }
+
 // Offer makes chains available and notifies the back end.
 func (q *Queue) Offer(heads ...uint16) {
 	for _, head := range heads {

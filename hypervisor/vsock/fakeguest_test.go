@@ -1,0 +1,311 @@
+package vsock
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
+)
+
+const (
+	fakeQueueSize = 128
+	// fakeBuffer is the length of a receive buffer, as Linux has it.
+	fakeBuffer = headerLen + 4096
+	fakeWait   = 20 * time.Second
+)
+
+// packet is one that the guest got.
+type packet struct {
+	header
+	data []byte
+}
+
+// fakeGuest is a virtual machine whose driver is this test.
+type fakeGuest struct {
+	t     testing.TB
+	front *vhosttest.FrontEnd
+	// handle gets every packet, in the goroutine that receives; data is valid
+	// until it returns.
+	handle  func(h header, data []byte)
+	packets chan packet // without a handle
+
+	rx, tx   *vhosttest.Queue
+	rxBufs   [][]byte
+	txBufs   [][]byte
+	receiver sync.WaitGroup
+
+	mu   sync.Mutex
+	free []uint16 // of tx
+	// held keeps receive buffers back instead of giving them again.
+	hold bool
+	held []uint16
+}
+
+// Attach implements Attacher; the driver is not up yet.
+func (g *fakeGuest) Attach(_ context.Context, d hypervisor.Device) error {
+	dev, ok := d.(hypervisor.VhostUserVsock)
+	if !ok {
+		return errors.New("wrong kind of device")
+	}
+	g.front = vhosttest.New(g.t, dev.Socket)
+	return nil
+}
+
+// boot makes a transport with a guest attached and its driver up. A nil handle
+// lets the test read the packets.
+func boot(t testing.TB, opts Options, handle func(g *fakeGuest, h header, data []byte)) (Transport, *fakeGuest) {
+	t.Helper()
+	tr, g := bootPaused(t, opts, handle)
+	g.start()
+	return tr, g
+}
+
+func bootPaused(t testing.TB, opts Options, handle func(g *fakeGuest, h header, data []byte)) (Transport, *fakeGuest) {
+	t.Helper()
+	opts.VhostPath = "/nonexistent"
+	tr, err := Open(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &fakeGuest{t: t, packets: make(chan packet, 4096)}
+	g.handle = func(h header, data []byte) {
+		g.packets <- packet{h, append([]byte(nil), data...)}
+	}
+	if handle != nil {
+		g.handle = func(h header, data []byte) { handle(g, h, data) }
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Error("close:", err)
+		}
+		g.stopReceiver()
+	})
+	if err := tr.Attach(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	return tr, g
+}
+
+// start brings the driver up for the first time.
+func (g *fakeGuest) start() {
+	g.t.Helper()
+	g.front.Handshake()
+	g.rx = g.front.NewQueue(receiveQueue, fakeQueueSize)
+	g.tx = g.front.NewQueue(transmitQueue, fakeQueueSize)
+	for i := range fakeQueueSize {
+		buf, addr := g.front.Mem.Alloc(fakeBuffer)
+		g.rxBufs = append(g.rxBufs, buf)
+		g.rx.SetDesc(i, vhosttest.Desc{Addr: addr, Len: fakeBuffer, Flags: vhosttest.Write})
+		buf, addr = g.front.Mem.Alloc(headerLen + maxPayload)
+		g.txBufs = append(g.txBufs, buf)
+		g.tx.SetDesc(i, vhosttest.Desc{Addr: addr})
+	}
+	g.restart(0, 0)
+	g.receiver.Go(g.receive)
+}
+
+// restart starts the queues from these entries; 0 is a driver's reset.
+func (g *fakeGuest) restart(rxBase, txBase uint16) {
+	g.t.Helper()
+	if rxBase == 0 {
+		g.mu.Lock()
+		g.rx.Reset()
+		g.tx.Reset()
+		g.free, g.held = nil, nil
+		for i := range fakeQueueSize {
+			g.free = append(g.free, uint16(i))
+		}
+		g.rx.Offer(g.free...)
+		g.mu.Unlock()
+	}
+	g.rx.Start(rxBase)
+	g.tx.Start(txBase)
+}
+
+// stop stops the queues and gives where.
+func (g *fakeGuest) stop() (rxBase, txBase uint16) {
+	return g.rx.Stop(), g.tx.Stop()
+}
+
+func (g *fakeGuest) stopReceiver() {
+	if g.rx != nil {
+		g.rx.CloseCall()
+	}
+	g.receiver.Wait()
+}
+
+// receive takes packets until the end of the test.
+func (g *fakeGuest) receive() {
+	for g.rx.Wait(0) {
+		for {
+			g.mu.Lock()
+			head, n, ok := g.rx.Used()
+			g.mu.Unlock()
+			if !ok {
+				break
+			}
+			buf := g.rxBufs[head][:n]
+			h := decodeHeader((*[headerLen]byte)(buf))
+			if int(h.length) != len(buf)-headerLen {
+				g.t.Errorf("packet %+v has %d bytes", h, len(buf)-headerLen)
+			}
+			g.handle(h, buf[headerLen:])
+			g.recycle(head)
+		}
+	}
+}
+
+func (g *fakeGuest) recycle(head uint16) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hold {
+		g.held = append(g.held, head)
+		return
+	}
+	g.rx.Offer(head)
+}
+
+// setHold keeps receive buffers back, or gives those that were.
+func (g *fakeGuest) setHold(hold bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hold = hold
+	if !hold && len(g.held) > 0 {
+		g.rx.Offer(g.held...)
+		g.held = nil
+	}
+}
+
+// send gives a packet to the device. Its length is set, unless it is already.
+func (g *fakeGuest) send(h header, data []byte) {
+	if h.length == 0 {
+		h.length = uint32(len(data))
+	}
+	var raw [headerLen]byte
+	h.encode(&raw)
+	g.sendRaw(append(raw[:], data...))
+}
+
+// sendRaw gives any bytes to the device, as one chain.
+func (g *fakeGuest) sendRaw(p []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		for {
+			head, _, ok := g.tx.Used()
+			if !ok {
+				break
+			}
+			g.free = append(g.free, head)
+		}
+		if len(g.free) > 0 {
+			break
+		}
+		if !g.tx.Wait(fakeWait) {
+			g.t.Error("device takes no more packets")
+			return
+		}
+	}
+	head := g.free[0]
+	g.free = g.free[1:]
+	copy(g.txBufs[head], p)
+	g.setTxLen(head, len(p))
+	g.tx.Offer(head)
+}
+
+// setTxLen sets the length of a transmit descriptor; its address stays.
+func (g *fakeGuest) setTxLen(head uint16, n int) {
+	g.tx.SetDescLen(int(head), uint32(n))
+}
+
+// expect waits for a packet of one kind; others fail the test.
+func (g *fakeGuest) expect(op operation) packet {
+	g.t.Helper()
+	select {
+	case p := <-g.packets:
+		if p.op != op {
+			g.t.Fatalf("guest got %+v, want operation %d", p.header, op)
+		}
+		return p
+	case <-time.After(fakeWait):
+		g.t.Fatalf("guest got nothing, want operation %d", op)
+	}
+	return packet{}
+}
+
+// quiet checks that no packet came; it is exact after a packet that did.
+func (g *fakeGuest) quiet() {
+	g.t.Helper()
+	select {
+	case p := <-g.packets:
+		g.t.Errorf("guest got %+v, want nothing", p.header)
+	default:
+	}
+}
+
+// reply makes a header that goes back to where h came from.
+func (h header) reply(op operation) header {
+	return header{
+		srcCID: guestCID, dstCID: hostCID,
+		srcPort: h.dstPort, dstPort: h.srcPort,
+		kind: typeStream, op: op, bufAlloc: maxBufAlloc,
+	}
+}
+
+// fromGuest makes a header of a connection that the guest begins.
+func fromGuest(guest, host uint32, op operation) header {
+	return header{dstPort: guest, srcPort: host}.reply(op)
+}
+
+// reflect makes a handler that sends every packet back. A dial to a port then
+// reaches the listener at the same port of the host.
+func reflect(g *fakeGuest, h header, data []byte) {
+	h.srcCID, h.dstCID = guestCID, hostCID
+	g.send(h, data)
+}
+
+// dialled opens a connection to a guest that reads its packets from the test.
+func (g *fakeGuest) dialled(tr Transport, port, credit uint32) (Conn, header) {
+	g.t.Helper()
+	type result struct {
+		c   Conn
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		c, err := tr.Dial(context.Background(), port)
+		done <- result{c, err}
+	}()
+	req := g.expect(opRequest)
+	h := req.reply(opResponse)
+	h.bufAlloc = credit
+	g.send(h, nil)
+	r := <-done
+	if r.err != nil {
+		g.t.Fatal(r.err)
+	}
+	must(g.t, r.c.SetDeadline(time.Now().Add(fakeWait)))
+	return r.c, req.header
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pipe connects both ends of a dial through a reflecting guest.
+func pipe(t testing.TB, tr Transport, l net.Listener, port uint32) (dialled, accepted Conn) {
+	t.Helper()
+	d, err := tr.Dial(t.Context(), port)
+	must(t, err)
+	a, err := l.Accept()
+	must(t, err)
+	return d, a.(Conn)
+}
