@@ -25,6 +25,9 @@ const (
 	socketFD = 3
 	// endTimeout bounds each part of the daemon's end.
 	endTimeout = 10 * time.Second
+	// unusedTimeout ends a daemon whose engine never created anything: it
+	// may have died, or not have understood the address.
+	unusedTimeout = 2 * time.Minute
 )
 
 // Serve is the daemon: it answers the task API until Shutdown or SIGTERM, and
@@ -42,7 +45,8 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	}
 	d := &daemon{params: p, exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
-	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher, Exit: d.requestExit})
+	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher,
+		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit})
 	server, err := ttrpc.NewServer()
 	if err != nil {
 		return fmt.Errorf("make server: %w", err)
@@ -50,6 +54,8 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	task.Register(server, d.service)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), listener) }()
+	unused := time.AfterFunc(unusedTimeout, d.exitUnused)
+	defer unused.Stop()
 	select {
 	case <-d.exit:
 	case <-ctx.Done():
@@ -77,6 +83,14 @@ type daemon struct {
 
 // requestExit may be called from a request: its answer is still sent.
 func (d *daemon) requestExit() { d.exitOnce.Do(func() { close(d.exit) }) }
+
+func (d *daemon) exitUnused() {
+	select {
+	case <-d.service.Used():
+	default:
+		d.requestExit()
+	}
+}
 
 // end takes everything down, each part within a time of its own.
 func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {

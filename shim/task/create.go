@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -20,6 +21,7 @@ import (
 
 // Create makes a container; for the sandbox's own, the sandbox first.
 func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	s.usedOnce.Do(func() { close(s.used) })
 	if r.Checkpoint != "" {
 		return nil, fmt.Errorf("create container %s from a checkpoint: %w", r.ID, errdefs.ErrNotImplemented)
 	}
@@ -34,7 +36,8 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
-	if place.SandboxID != s.opts.ID {
+	// A service container may name its sandbox by the beginning of its id.
+	if !strings.HasPrefix(s.opts.ID, place.SandboxID) || place.Kind != bundle.Service && place.SandboxID != s.opts.ID {
 		return nil, fmt.Errorf("create container %s: it belongs to sandbox %s, this shim serves %s: %w",
 			r.ID, place.SandboxID, s.opts.ID, errdefs.ErrInvalidArgument)
 	}
@@ -62,7 +65,7 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 	}
 	sandbox, err := s.boot(ctx, virtcontainers.Options{
 		ID: r.ID, Hostname: b.Spec.Hostname, Config: cfg,
-		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher},
+		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits},
 	})
 	if err != nil {
 		return nil, err

@@ -88,6 +88,9 @@ func (s *Service) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResp
 	if err != nil {
 		return nil, err
 	}
+	if r.ExecID == "" {
+		s.exits.noteWait(r.ID)
+	}
 	exit, err := p.Wait(ctx)
 	if err != nil {
 		return nil, err

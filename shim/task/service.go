@@ -8,6 +8,7 @@ import (
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -29,13 +30,19 @@ type Options struct {
 	Namespace string
 	Platform  virtcontainers.Platform
 	Publisher Publisher
+	// ExitFIFODir is iSulad's $EXIT_FIFO_DIR, or "".
+	ExitFIFODir string
 	// Exit is called when an engine's Shutdown finds no container left.
 	Exit func()
 }
 
 // Service is the task API of one sandbox.
 type Service struct {
-	opts Options
+	opts  Options
+	exits *exitFIFOs
+	// used is closed by the first Create.
+	used     chan struct{}
+	usedOnce sync.Once
 
 	mu sync.Mutex // guards what follows
 	// sandbox is nil until the first Create has booted it.
@@ -46,7 +53,13 @@ type Service struct {
 }
 
 // New makes the service of a sandbox that is not there yet.
-func New(opts Options) *Service { return &Service{opts: opts} }
+func New(opts Options) *Service {
+	return &Service{opts: opts, exits: newExitFIFOs(opts.ExitFIFODir), used: make(chan struct{})}
+}
+
+// Used is closed when an engine has called Create: a shim that is never used
+// has lost its engine.
+func (s *Service) Used() <-chan struct{} { return s.used }
 
 // Stop ends the sandbox, if there is one, and waits for that.
 func (s *Service) Stop(ctx context.Context) error {
@@ -112,6 +125,7 @@ func (s *Service) empty() bool {
 type observer struct {
 	ctx       context.Context //nolint:containedctx // the shim's own, for its logger
 	publisher Publisher
+	exits     *exitFIFOs
 }
 
 var _ virtcontainers.Observer = (*observer)(nil)
@@ -126,6 +140,9 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 		ContainerID: e.ContainerID, ID: id, Pid: uint32(e.PID),
 		ExitStatus: e.Status, ExitedAt: timestamppb.New(e.At),
 	})
+	if e.ExecID == "" {
+		o.exits.exited(e.ContainerID, e.Status, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
+	}
 }
 
 // OutOfMemory implements virtcontainers.Observer.
