@@ -2,6 +2,7 @@ package container
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -17,6 +18,9 @@ type Placement struct {
 	IPC, UTS string
 	// PID is the namespace to join; empty makes a new one.
 	PID string
+	// Mqueue and Sysfs are mounts of these file systems for a container in a
+	// user namespace, which cannot make its own; empty if there are none.
+	Mqueue, Sysfs string
 	// HasHostname says that the pod's UTS namespace has its name already: the
 	// spec's is then not set.
 	HasHostname bool
@@ -39,6 +43,9 @@ func Adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
 	l := spec.Linux
 	l.CgroupsPath = CgroupParent + "/" + at.ID
 	l.Namespaces = namespaces(l.Namespaces, at)
+	if slices.ContainsFunc(l.Namespaces, isUser) {
+		bindMounts(spec.Mounts, at)
+	}
 	l.IntelRdt, l.NetDevices, l.TimeOffsets, l.MemoryPolicy = nil, nil, nil, nil
 	l.MountLabel = ""
 	if l.Seccomp != nil {
@@ -89,6 +96,19 @@ func namespaces(asked []specs.LinuxNamespace, at Placement) []specs.LinuxNamespa
 		}
 	}
 	return list
+}
+
+func isUser(ns specs.LinuxNamespace) bool { return ns.Type == specs.UserNamespace }
+
+// bindMounts makes mounts of the pod's namespaces binds.
+func bindMounts(mounts []specs.Mount, at Placement) {
+	sources := map[string]string{"mqueue": at.Mqueue, "sysfs": at.Sysfs}
+	for i := range mounts {
+		if source := sources[mounts[i].Type]; source != "" {
+			mounts[i].Type, mounts[i].Source = "bind", source
+			mounts[i].Options = append(slices.Clone(mounts[i].Options), "bind")
+		}
+	}
 }
 
 // splitSysctls parts the network's sysctls from the others. Both "net.x" and

@@ -13,8 +13,14 @@ import (
 // PinNamespaces makes one IPC and one UTS namespace and pins them as the
 // files "ipc" and "uts" below dir, so that they live without a process. The
 // UTS namespace gets hostname unless that is empty.
+//
+// It also mounts the file systems "mqueue" (that IPC namespace's) and "sysfs"
+// there. A container in a user namespace cannot mount its own: the kernel lets
+// only the owner of an IPC or network namespace do that.
 func PinNamespaces(dir, hostname string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	// Searchable by all: a container's own root, in its user namespace, goes
+	// through the directory above on the way to its root file system.
+	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("make namespace directory: %w", err)
 	}
 	done := make(chan error, 1)
@@ -40,6 +46,22 @@ func unshareAndPin(dir, hostname string) error {
 		if err := PinNamespace("/proc/thread-self/ns/"+kind, filepath.Join(dir, kind)); err != nil {
 			return err
 		}
+	}
+	for _, fstype := range []string{"mqueue", "sysfs"} {
+		if err := mountOwn(fstype, filepath.Join(dir, fstype)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mountOwn(fstype, target string) error {
+	if err := os.MkdirAll(target, 0o755); err != nil {
+		return fmt.Errorf("make mount point: %w", err)
+	}
+	err := unix.Mount(fstype, target, fstype, noSuidExecDev, "")
+	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the kernel has none.
+		return fmt.Errorf("mount %s: %w", fstype, err)
 	}
 	return nil
 }

@@ -106,7 +106,10 @@ func (p *Pod) place(id string, joinPID bool) (container.Placement, error) {
 	if !p.ready {
 		return container.Placement{}, fmt.Errorf("container %s: the sandbox is not set up: %w", id, errdefs.ErrFailedPrecondition)
 	}
-	at := container.Placement{ID: id, IPC: p.nsPath("ipc"), UTS: p.nsPath("uts"), HasHostname: p.hostname}
+	at := container.Placement{
+		ID: id, IPC: p.nsPath("ipc"), UTS: p.nsPath("uts"), HasHostname: p.hostname,
+		Mqueue: p.nsPath("mqueue"), Sysfs: p.nsPath("sysfs"),
+	}
 	if joinPID {
 		if p.first == "" {
 			return at, fmt.Errorf("container %s: no container whose PID namespace it could join: %w", id, errdefs.ErrFailedPrecondition)
