@@ -1,0 +1,189 @@
+package fakeguest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+// Agent is the guest's side of one machine at a time. Its methods may be
+// called from several goroutines.
+type Agent struct {
+	script script
+
+	mu sync.Mutex // guards what follows
+	// up is false before a machine has the agent, and when it is dead.
+	up         bool
+	server     *ttrpc.Server
+	rpc        *listener
+	conns      map[*net.UnixConn]struct{}
+	containers map[string]*container
+	events     *eventQueue
+	logs       *net.UnixConn
+	// life ends with the machine.
+	life context.Context //nolint:containedctx // the machine's, not a request's
+	end  context.CancelFunc
+	// serving counts the goroutines that serve connections.
+	serving sync.WaitGroup
+	setup   *api.SetupSandboxRequest
+}
+
+func newAgent() *Agent { return &Agent{script: newScript()} }
+
+// reset makes the agent that of a new machine.
+func (a *Agent) reset() {
+	a.Die()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.up = true
+	a.life, a.end = context.WithCancel(context.Background())
+	a.conns, a.containers = make(map[*net.UnixConn]struct{}), make(map[string]*container)
+	a.events, a.rpc, a.setup = newEventQueue(), newListener(), nil
+	a.server = a.newServer()
+	server, rpc := a.server, a.rpc
+	a.serving.Go(func() { _ = server.Serve(context.Background(), rpc) })
+}
+
+func (a *Agent) newServer() *ttrpc.Server {
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		return nil // only an option can fail, and there is none
+	}
+	task.RegisterTTRPCTaskService(server, taskService{a})
+	api.RegisterGuestService(server, guestService{a})
+	return server
+}
+
+// Die ends every connection, as the end of the machine does, and waits until
+// nothing is served any more.
+func (a *Agent) Die() {
+	a.mu.Lock()
+	wasUp := a.up
+	a.up = false
+	conns, server := a.conns, a.server
+	a.conns = nil
+	a.mu.Unlock()
+	if !wasUp {
+		return
+	}
+	a.end()
+	for conn := range conns {
+		_ = conn.Close()
+	}
+	_ = server.Close()
+	a.serving.Wait()
+}
+
+// Connections is how many connections of the host are open.
+func (a *Agent) Connections() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.conns)
+}
+
+// Dial is a guest.DialFunc.
+func (a *Agent) Dial(ctx context.Context, port uint32) (guest.Conn, error) {
+	if err := a.enter(ctx, fmt.Sprintf("%s %d", Dial, port), nil); err != nil {
+		return nil, err
+	}
+	host, ours, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	if !a.adopt(ours) {
+		_, _ = host.Close(), ours.Close()
+		return nil, fmt.Errorf("dial port %d: %w", port, syscall.ECONNRESET)
+	}
+	if err := a.serve(port, ours); err != nil {
+		a.hangUp(ours)
+		_ = host.Close()
+		return nil, err
+	}
+	return host, nil
+}
+
+func (a *Agent) serve(port uint32, conn *net.UnixConn) error {
+	switch port {
+	case api.PortRPC:
+		return a.rpc.give(tracked{conn, a})
+	case api.PortLog:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.logs = conn
+		return nil
+	case api.PortStream:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.up { // else the connection is closed already
+			a.serving.Go(func() { a.openStream(conn) })
+		}
+		return nil
+	}
+	return fmt.Errorf("dial port %d: %w", port, syscall.ECONNREFUSED)
+}
+
+// adopt notes a connection; false means that the agent is not up.
+func (a *Agent) adopt(conn *net.UnixConn) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.up {
+		a.conns[conn] = struct{}{}
+	}
+	return a.up
+}
+
+// hangUp closes a connection.
+func (a *Agent) hangUp(conn *net.UnixConn) {
+	a.mu.Lock()
+	delete(a.conns, conn)
+	a.mu.Unlock()
+	_ = conn.Close()
+}
+
+// Log writes to the agent's log as it is, and tells whether anybody reads it.
+func (a *Agent) Log(text string) bool {
+	a.mu.Lock()
+	conn := a.logs
+	a.mu.Unlock()
+	if conn == nil {
+		return false
+	}
+	_, err := conn.Write([]byte(text))
+	return err == nil
+}
+
+// tracked is a connection that the agent forgets when it is closed.
+type tracked struct {
+	*net.UnixConn
+	agent *Agent
+}
+
+// Close implements net.Conn.
+func (t tracked) Close() error {
+	t.agent.hangUp(t.UnixConn)
+	return nil
+}
+
+// enter notes a call and does what the script says about it.
+func (a *Agent) enter(ctx context.Context, method string, req proto.Message) error {
+	return a.script.enter(ctx, a.lifetime(), method, req)
+}
+
+// lifetime ends with the machine that the agent is in.
+func (a *Agent) lifetime() context.Context {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.life == nil {
+		return context.Background()
+	}
+	return a.life
+}

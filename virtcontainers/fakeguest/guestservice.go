@@ -1,0 +1,149 @@
+package fakeguest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/containerd/errdefs/pkg/errgrpc"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// guestService is the Guest service of the agent.
+type guestService struct{ agent *Agent }
+
+var _ api.GuestService = guestService{}
+
+// Hello implements the Guest service.
+func (s guestService) Hello(ctx context.Context, req *api.HelloRequest) (*api.HelloResponse, error) {
+	if err := s.agent.enter(ctx, "Hello", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.HelloResponse{ProtocolVersion: s.agent.version(), AgentVersion: "fake", KernelRelease: "0.0"}, nil
+}
+
+// SetupSandbox implements the Guest service.
+func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) (*api.SetupSandboxResponse, error) {
+	if err := s.agent.enter(ctx, "SetupSandbox", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	s.agent.setup = req
+	return &api.SetupSandboxResponse{}, nil
+}
+
+// PowerOff implements the Guest service.
+func (s guestService) PowerOff(ctx context.Context, req *api.PowerOffRequest) (*api.PowerOffResponse, error) {
+	return &api.PowerOffResponse{}, errgrpc.ToGRPC(s.agent.enter(ctx, "PowerOff", req))
+}
+
+// Events implements the Guest service.
+func (s guestService) Events(ctx context.Context, req *api.EventsRequest, out api.Guest_EventsServer) error {
+	if err := s.agent.enter(ctx, "Events", req); err != nil {
+		return errgrpc.ToGRPC(err)
+	}
+	queue := s.agent.queue()
+	for {
+		ev, ok := queue.next(ctx)
+		if !ok {
+			return nil
+		}
+		if err := out.Send(ev); err != nil {
+			return err
+		}
+	}
+}
+
+// Speak makes the agent claim a version of the protocol; 0 is the real one.
+func (a *Agent) Speak(version uint32) {
+	a.script.mu.Lock()
+	defer a.script.mu.Unlock()
+	a.script.version = version
+}
+
+func (a *Agent) version() uint32 {
+	a.script.mu.Lock()
+	defer a.script.mu.Unlock()
+	if a.script.version == 0 {
+		return api.ProtocolVersion
+	}
+	return a.script.version
+}
+
+// Setup is the request by which the guest became its sandbox's, or nil.
+func (a *Agent) Setup() *api.SetupSandboxRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.setup
+}
+
+// Send gives the host an event, however wrong. It does not block.
+func (a *Agent) Send(ev *api.Event) { a.queue().add(ev) }
+
+// OOM tells the host that the kernel killed for memory in a container.
+func (a *Agent) OOM(id string) {
+	a.Send(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: id}}})
+}
+
+// EndEvents ends the stream of events.
+func (a *Agent) EndEvents() { a.queue().close() }
+
+func (a *Agent) queue() *eventQueue {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.events
+}
+
+// eventQueue keeps events until they are taken.
+type eventQueue struct {
+	mu      sync.Mutex // guards what follows
+	events  []*api.Event
+	closed  bool
+	changed chan struct{}
+}
+
+func newEventQueue() *eventQueue { return &eventQueue{changed: make(chan struct{})} }
+
+func (q *eventQueue) add(ev *api.Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.events = append(q.events, ev)
+	q.notify()
+}
+
+func (q *eventQueue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.notify()
+}
+
+// notify must be called with mu held.
+func (q *eventQueue) notify() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// next waits for an event; false means that there will be none.
+func (q *eventQueue) next(ctx context.Context) (*api.Event, bool) {
+	for {
+		q.mu.Lock()
+		changed, closed := q.changed, q.closed
+		if len(q.events) > 0 {
+			ev := q.events[0]
+			q.events = q.events[1:]
+			q.mu.Unlock()
+			return ev, true
+		}
+		q.mu.Unlock()
+		if closed {
+			return nil, false
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}

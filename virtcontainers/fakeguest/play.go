@@ -1,0 +1,136 @@
+package fakeguest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// find returns a process of the guest.
+func (a *Agent) find(id, execID string) (*container, *process, error) {
+	a.mu.Lock()
+	c := a.containers[id]
+	a.mu.Unlock()
+	if c == nil {
+		return nil, nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+	}
+	p, err := c.process(execID)
+	return c, p, err
+}
+
+// Exit ends a process (execID "" is the init) with that status, and with an
+// init its container's execs: they are told to the host first.
+func (a *Agent) Exit(id, execID string, status uint32) error {
+	c, p, err := a.find(id, execID)
+	if err != nil {
+		return err
+	}
+	if execID == "" {
+		for _, exec := range c.running() {
+			a.finish(exec, 128+9)
+		}
+	}
+	a.finish(p, status)
+	return nil
+}
+
+// finish ends one process, tells the host, and closes its streams.
+func (a *Agent) finish(p *process, status uint32) {
+	exit := p.end(status)
+	if exit == nil {
+		return
+	}
+	a.Send(&api.Event{Event: &api.Event_Exit{Exit: exit}})
+	for _, conn := range p.takeStreams() {
+		a.hangUp(conn)
+	}
+}
+
+// Write has a process write to stdout. It blocks when the host reads nothing.
+func (a *Agent) Write(id, execID, text string) error {
+	_, p, err := a.find(id, execID)
+	if err != nil {
+		return err
+	}
+	return p.write(api.Stream_STREAM_STDOUT, text)
+}
+
+// WriteError is Write for stderr.
+func (a *Agent) WriteError(id, execID, text string) error {
+	_, p, err := a.find(id, execID)
+	if err != nil {
+		return err
+	}
+	return p.write(api.Stream_STREAM_STDERR, text)
+}
+
+// ReadInput reads a process's stdin to its end.
+func (a *Agent) ReadInput(id, execID string) (string, error) {
+	_, p, err := a.find(id, execID)
+	if err != nil {
+		return "", err
+	}
+	conn, err := p.stream(api.Stream_STREAM_STDIN)
+	if err != nil {
+		return "", err
+	}
+	data, err := io.ReadAll(conn)
+	return string(data), err
+}
+
+// Deafen makes a process outlive every signal: the calls are answered and
+// have no effect.
+func (a *Agent) Deafen(id, execID string) error {
+	_, p, err := a.find(id, execID)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf = true
+	return nil
+}
+
+// Spec is the OCI spec of a container as the host sent it, or nil.
+func (a *Agent) Spec(id string) []byte {
+	c, _, err := a.find(id, "")
+	if err != nil {
+		return nil
+	}
+	return c.spec
+}
+
+// Containers is how many containers there are in the guest.
+func (a *Agent) Containers() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.containers)
+}
+
+// openStream binds a stdio connection to its process.
+func (a *Agent) openStream(conn *net.UnixConn) {
+	var open api.StreamOpen
+	if err := api.ReadFrame(conn, &open); err != nil {
+		a.hangUp(conn)
+		return
+	}
+	err := a.enter(context.Background(), Stream, &open)
+	if err == nil {
+		var p *process
+		if _, p, err = a.find(open.ContainerId, open.ExecId); err == nil {
+			err = p.bind(open.Stream, conn)
+		}
+	}
+	answer := &api.StreamOpened{}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	if api.WriteFrame(conn, answer) != nil || err != nil {
+		a.hangUp(conn)
+	}
+}

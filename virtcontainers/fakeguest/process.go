@@ -1,0 +1,170 @@
+package fakeguest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// container is a container in the guest.
+type container struct {
+	id   string
+	spec []byte
+	init *process
+
+	mu    sync.Mutex // guards execs
+	execs map[string]*process
+}
+
+func (c *container) process(execID string) (*process, error) {
+	if execID == "" {
+		return c.init, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.execs[execID]; ok {
+		return p, nil
+	}
+	return nil, fmt.Errorf("exec %s of container %s: %w", execID, c.id, errdefs.ErrNotFound)
+}
+
+// running lists the execs that run.
+func (c *container) running() []*process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []*process
+	for _, p := range c.execs {
+		if p.is(running) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+type state int
+
+const (
+	created state = iota
+	running
+	stopped
+)
+
+// process is an init or an exec in the guest.
+type process struct {
+	id, execID string
+	// wanted are the streams that must be bound before it is started.
+	wanted []api.Stream
+	ended  chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	state   state
+	streams map[api.Stream]*net.UnixConn
+	written map[api.Stream]uint64
+	status  uint32
+	deaf    bool
+}
+
+func newProcess(id, execID, stdin, stdout, stderr string) *process {
+	p := &process{
+		id: id, execID: execID, ended: make(chan struct{}),
+		streams: make(map[api.Stream]*net.UnixConn), written: make(map[api.Stream]uint64),
+	}
+	for kind, name := range map[api.Stream]string{
+		api.Stream_STREAM_STDIN: stdin, api.Stream_STREAM_STDOUT: stdout, api.Stream_STREAM_STDERR: stderr,
+	} {
+		if name != "" {
+			p.wanted = append(p.wanted, kind)
+		}
+	}
+	return p
+}
+
+func (p *process) is(s state) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state == s
+}
+
+// start lets it run, once all its streams are bound.
+func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != created {
+		return fmt.Errorf("start: not in state created: %w", errdefs.ErrFailedPrecondition)
+	}
+	for _, kind := range p.wanted {
+		if p.streams[kind] == nil {
+			return fmt.Errorf("start: no connection for %s: %w", kind, errdefs.ErrFailedPrecondition)
+		}
+	}
+	p.state = running
+	return nil
+}
+
+// bind gives the process a stream.
+func (p *process) bind(kind api.Stream, conn *net.UnixConn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.streams[kind] != nil {
+		return fmt.Errorf("%s is bound: %w", kind, errdefs.ErrAlreadyExists)
+	}
+	p.streams[kind] = conn
+	return nil
+}
+
+// stream is the connection of that kind, or an error.
+func (p *process) stream(kind api.Stream) (*net.UnixConn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if conn := p.streams[kind]; conn != nil {
+		return conn, nil
+	}
+	return nil, fmt.Errorf("%s of %s/%s is not bound: %w", kind, p.id, p.execID, errdefs.ErrNotFound)
+}
+
+// write writes to a stream and counts.
+func (p *process) write(kind api.Stream, text string) error {
+	conn, err := p.stream(kind)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.written[kind] += uint64(len(text))
+	p.mu.Unlock()
+	_, err = io.WriteString(conn, text)
+	return err
+}
+
+// end ends the process; nil means that it had ended.
+func (p *process) end(status uint32) *api.Exit {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == stopped {
+		return nil
+	}
+	p.state, p.status = stopped, status
+	close(p.ended)
+	return &api.Exit{
+		ContainerId: p.id, ExecId: p.execID, Pid: 7, Status: status, ExitedAt: timestamppb.New(time.Now()),
+		StdoutBytes: p.written[api.Stream_STREAM_STDOUT], StderrBytes: p.written[api.Stream_STREAM_STDERR],
+	}
+}
+
+// takeStreams gives the bound connections away.
+func (p *process) takeStreams() []*net.UnixConn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var conns []*net.UnixConn
+	for _, conn := range p.streams {
+		conns = append(conns, conn)
+	}
+	clear(p.streams)
+	return conns
+}

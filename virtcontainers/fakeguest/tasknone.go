@@ -1,0 +1,62 @@
+package fakeguest
+
+import (
+	"context"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// Calls of the Task service that have no effect here: a Hook may answer them
+// with an error, else they say that they are not implemented.
+
+func none[Resp any](ctx context.Context, a *Agent, method string, req proto.Message) (Resp, error) {
+	return answer(ctx, a, method, req, func() (resp Resp, err error) { return resp, errdefs.ErrNotImplemented })
+}
+
+// State implements the Task service.
+func (s taskService) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	return none[*task.StateResponse](ctx, s.agent, "State", r)
+}
+
+// Pause implements the Task service.
+func (s taskService) Pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
+	return none[*emptypb.Empty](ctx, s.agent, "Pause", r)
+}
+
+// Resume implements the Task service.
+func (s taskService) Resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
+	return none[*emptypb.Empty](ctx, s.agent, "Resume", r)
+}
+
+// Checkpoint implements the Task service.
+func (s taskService) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	return none[*emptypb.Empty](ctx, s.agent, "Checkpoint", r)
+}
+
+// CloseIO implements the Task service.
+func (s taskService) CloseIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
+	return none[*emptypb.Empty](ctx, s.agent, "CloseIO", r)
+}
+
+// Update implements the Task service.
+func (s taskService) Update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
+	return none[*emptypb.Empty](ctx, s.agent, "Update", r)
+}
+
+// Stats implements the Task service.
+func (s taskService) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+	return none[*task.StatsResponse](ctx, s.agent, "Stats", r)
+}
+
+// Connect implements the Task service.
+func (s taskService) Connect(ctx context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
+	return none[*task.ConnectResponse](ctx, s.agent, "Connect", r)
+}
+
+// Shutdown implements the Task service.
+func (s taskService) Shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
+	return none[*emptypb.Empty](ctx, s.agent, "Shutdown", r)
+}

@@ -1,0 +1,172 @@
+package fakeguest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// taskService is the Task service of the agent, as far as the host calls it.
+type taskService struct{ agent *Agent }
+
+var _ task.TTRPCTaskService = taskService{}
+
+// answer is what the calls have in common: the script, then the call, then
+// the error as a gRPC status.
+func answer[Resp any](ctx context.Context, a *Agent, method string, req proto.Message, call func() (Resp, error)) (Resp, error) {
+	var none Resp
+	if err := a.enter(ctx, method, req); err != nil {
+		return none, errgrpc.ToGRPC(err)
+	}
+	resp, err := call()
+	if err != nil {
+		return none, errgrpc.ToGRPC(err)
+	}
+	return resp, nil
+}
+
+// Create implements the Task service.
+func (s taskService) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	return answer(ctx, s.agent, "Create", r, func() (*task.CreateTaskResponse, error) {
+		var config api.ContainerConfig
+		if err := proto.Unmarshal(r.GetOptions().GetValue(), &config); err != nil {
+			return nil, fmt.Errorf("decode container: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		s.agent.mu.Lock()
+		defer s.agent.mu.Unlock()
+		if _, taken := s.agent.containers[r.ID]; taken {
+			return nil, fmt.Errorf("container %s: %w", r.ID, errdefs.ErrAlreadyExists)
+		}
+		s.agent.containers[r.ID] = &container{
+			id: r.ID, spec: config.Spec, execs: make(map[string]*process),
+			init: newProcess(r.ID, "", r.Stdin, r.Stdout, r.Stderr),
+		}
+		return &task.CreateTaskResponse{Pid: 7}, nil
+	})
+}
+
+// Start implements the Task service.
+func (s taskService) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	return answer(ctx, s.agent, "Start", r, func() (*task.StartResponse, error) {
+		_, p, err := s.agent.find(r.ID, r.ExecID)
+		if err != nil {
+			return nil, err
+		}
+		return &task.StartResponse{Pid: 7}, p.start()
+	})
+}
+
+// Exec implements the Task service.
+func (s taskService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
+	return answer(ctx, s.agent, "Exec", r, func() (*emptypb.Empty, error) {
+		c, _, err := s.agent.find(r.ID, "")
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if _, taken := c.execs[r.ExecID]; taken {
+			return nil, fmt.Errorf("exec %s: %w", r.ExecID, errdefs.ErrAlreadyExists)
+		}
+		c.execs[r.ExecID] = newProcess(r.ID, r.ExecID, r.Stdin, r.Stdout, r.Stderr)
+		return &emptypb.Empty{}, nil
+	})
+}
+
+// Kill implements the Task service: every signal ends what it reaches.
+func (s taskService) Kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty, error) {
+	return answer(ctx, s.agent, "Kill", r, func() (*emptypb.Empty, error) {
+		_, p, err := s.agent.find(r.ID, r.ExecID)
+		if err != nil {
+			return nil, err
+		}
+		if p.is(stopped) {
+			return nil, fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+		}
+		if !p.isDeaf() {
+			err = s.agent.Exit(r.ID, r.ExecID, 128+r.Signal)
+		}
+		return &emptypb.Empty{}, err
+	})
+}
+
+func (p *process) isDeaf() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deaf
+}
+
+// Wait implements the Task service.
+func (s taskService) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
+	return answer(ctx, s.agent, "Wait", r, func() (*task.WaitResponse, error) {
+		_, p, err := s.agent.find(r.ID, r.ExecID)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-p.ended:
+			return &task.WaitResponse{ExitStatus: p.status}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	})
+}
+
+// Delete implements the Task service.
+func (s taskService) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	return answer(ctx, s.agent, "Delete", r, func() (*task.DeleteResponse, error) {
+		c, p, err := s.agent.find(r.ID, r.ExecID)
+		if err != nil {
+			return nil, err
+		}
+		if p.is(running) {
+			return nil, fmt.Errorf("delete: it is running: %w", errdefs.ErrFailedPrecondition)
+		}
+		s.agent.forget(c, p)
+		return &task.DeleteResponse{ExitStatus: p.status}, nil
+	})
+}
+
+// forget removes an exec, or with its init a container.
+func (a *Agent) forget(c *container, p *process) {
+	if p.execID != "" {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.execs, p.execID)
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.containers, c.id)
+}
+
+// Pids implements the Task service.
+func (s taskService) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
+	return answer(ctx, s.agent, "Pids", r, func() (*task.PidsResponse, error) {
+		c, _, err := s.agent.find(r.ID, "")
+		if err != nil {
+			return nil, err
+		}
+		resp := &task.PidsResponse{}
+		for i := range 1 + len(c.running()) {
+			resp.Processes = append(resp.Processes, &tasktypes.ProcessInfo{Pid: uint32(7 + i)})
+		}
+		return resp, nil
+	})
+}
+
+// ResizePty implements the Task service.
+func (s taskService) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
+	return answer(ctx, s.agent, "ResizePty", r, func() (*emptypb.Empty, error) {
+		_, _, err := s.agent.find(r.ID, r.ExecID)
+		return &emptypb.Empty{}, err
+	})
+}
