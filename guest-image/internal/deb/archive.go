@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"strings"
+	"time"
 )
 
 // Visit is called for each regular file of a package, in the archive's order.
@@ -17,12 +18,16 @@ import (
 // returns; what is not read is skipped.
 type Visit func(name string, size int64, content io.Reader) error
 
+// waitDelay bounds the wait for the children of a tool that has ended.
+const waitDelay = 5 * time.Second
+
 // Walk visits the regular files of the package at file. It needs dpkg-deb
 // and blocks until the whole package is read, ctx ends, or visit fails.
 func Walk(ctx context.Context, file string, visit Visit) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", file)
+	cmd.WaitDelay = waitDelay
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
@@ -34,7 +39,10 @@ func Walk(ctx context.Context, file string, visit Visit) error {
 	}
 	walkErr := walkTar(out, visit)
 	if walkErr != nil {
-		cancel() // dpkg-deb may still want to write
+		// dpkg-deb and its child, which cancel does not reach, may be
+		// waiting to write.
+		cancel()
+		_ = out.Close()
 	}
 	waitErr := cmd.Wait()
 	if walkErr != nil || waitErr != nil {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/pierrec/lz4/v4"
 )
@@ -113,11 +114,15 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// waitDelay bounds the wait for what a tool that has ended leaves behind.
+const waitDelay = 5 * time.Second
+
 // tool pipes data through a program of the host.
 func tool(ctx context.Context, data []byte, limit int64, debian, name string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = waitDelay
 	cmd.Stdin = bytes.NewReader(data)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -130,7 +135,8 @@ func tool(ctx context.Context, data []byte, limit int64, debian, name string, ar
 	}
 	result, readErr := readAll(out, limit)
 	if readErr != nil {
-		cancel() // the tool may still want to write
+		cancel() // the tool may be waiting to write
+		_ = out.Close()
 	}
 	if err := errors.Join(readErr, cmd.Wait()); err != nil {
 		return nil, fmt.Errorf("run %s: %w: %s", name, err, strings.TrimSpace(stderr.String()))

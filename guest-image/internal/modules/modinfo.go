@@ -3,6 +3,7 @@ package modules
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -35,7 +36,7 @@ func ReadInfo(ko []byte) (Info, error) {
 	defer f.Close()
 	section := f.Section(".modinfo")
 	if section == nil || section.Type == elf.SHT_NOBITS {
-		return Info{}, fmt.Errorf("read module ELF: no .modinfo section")
+		return Info{}, errors.New("read module ELF: no .modinfo section")
 	}
 	if section.Size > maxModinfo {
 		return Info{}, fmt.Errorf("read .modinfo: %d bytes are too many", section.Size)
@@ -44,7 +45,11 @@ func ReadInfo(ko []byte) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("read .modinfo: %w", err)
 	}
-	return parseInfo(data), nil
+	info := parseInfo(data)
+	if info.Name == "" {
+		return Info{}, errors.New("read .modinfo: no name")
+	}
+	return info, nil
 }
 
 // parseInfo reads "key=value" strings, each ended by a NUL byte

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -92,9 +93,7 @@ func (w *walk) need(name string) error {
 	}
 	w.state[name] = open
 	for _, soft := range m.SoftPre {
-		if err := w.want(soft); err != nil {
-			return err
-		}
+		w.want(soft)
 	}
 	for _, dep := range m.Depends {
 		if err := w.need(dep); err != nil {
@@ -107,19 +106,17 @@ func (w *walk) need(name string) error {
 }
 
 // want follows a soft dependency, which is a name or an alias of any number
-// of modules. One that leads back to a module being walked is left out.
-func (w *walk) want(soft string) error {
+// of modules. One that cannot be loaded first, because it leads back to a
+// module being walked or needs what is not there, is left out whole.
+func (w *walk) want(soft string) {
 	names := w.set.byAlias[soft]
 	if w.set.byName[normal(soft)] != nil {
 		names = []string{normal(soft)}
 	}
 	for _, name := range names {
-		if w.state[name] == open {
-			continue
-		}
-		if err := w.need(name); err != nil {
-			return fmt.Errorf("soft dependency %s: %w", soft, err)
+		trial := walk{set: w.set, state: maps.Clone(w.state), order: slices.Clone(w.order)}
+		if err := trial.need(name); err == nil {
+			*w = trial
 		}
 	}
-	return nil
 }
