@@ -57,6 +57,9 @@ func (c *Container) isCreated() bool {
 	}
 }
 
+// Info tells how the container, that is, its init, is.
+func (c *Container) Info() ProcessInfo { return c.init.Info() }
+
 // ExecOptions say what further process to run in a container.
 type ExecOptions struct {
 	ID       string

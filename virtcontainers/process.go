@@ -30,10 +30,10 @@ type Process struct {
 	mu sync.Mutex // guards what follows
 	// state is what the engine sees.
 	state State
-	// starting is set while Start is under way, exiting once some goroutine
-	// has taken on to report the exit.
-	starting, exiting bool
-	exit              Exit
+	// starting is set while Start is under way, told once the guest has told
+	// of the exit, exiting once some goroutine has taken on to report it.
+	starting, told, exiting bool
+	exit                    Exit
 }
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
@@ -77,6 +77,8 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 	err := p.start(ctx)
 	if p.endStart(err) {
 		announce(p.Info())
+	} else if err == nil {
+		err = fmt.Errorf("the sandbox ended meanwhile: %w", errdefs.ErrUnavailable)
 	}
 	if err == nil {
 		return nil

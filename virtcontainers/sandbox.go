@@ -85,8 +85,10 @@ type Sandbox struct {
 	stopping bool
 	// lost is why contact with the guest is gone, or nil.
 	lost error
-	// stopErr is the teardown's error, written before stopped is closed.
+	// stopErr is the teardown's error and ended the sandbox's own exit, both
+	// written before stopped is closed.
 	stopErr error
+	ended   Exit
 }
 
 // New boots a sandbox. ctx bounds the boot. On an error nothing is left, and

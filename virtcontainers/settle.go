@@ -12,12 +12,27 @@ const execExitWait = 5 * time.Second
 // drained is how much output a process had written when it ended.
 type drained struct{ stdout, stderr uint64 }
 
+// takeEvent makes an exit event of the guest's the process's only one: a guest
+// that tells of more makes no further goroutine.
+func (p *Process) takeEvent() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.told || p.exiting {
+		return false
+	}
+	p.told = true
+	return true
+}
+
 // finish reports the exit that the guest told of, in the order that doc.go
-// states. It runs in a goroutine of its own; a second exit is ignored.
+// states. It runs in a goroutine of its own.
 func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	select {
 	case <-p.container.created:
 	case <-ctx.Done():
+		if !p.container.isCreated() {
+			return // the sandbox ended first: the engine never knew of it
+		}
 	}
 	if !p.claimExit() {
 		return

@@ -105,6 +105,9 @@ func (s *Sandbox) lose(cause error) {
 	if s.lost == nil {
 		s.lost = cause
 	}
+	if first {
+		s.ended.Status = ExitLost
+	}
 	s.mu.Unlock()
 	if first {
 		log.G(s.lifeCtx).WithError(cause).Error("sandbox lost")
@@ -158,7 +161,9 @@ func (s *Sandbox) teardown() {
 	if err != nil {
 		log.G(s.lifeCtx).WithError(err).Error("sandbox left something behind")
 	}
-	s.stopErr = err
+	s.mu.Lock()
+	s.stopErr, s.ended.At = err, time.Now()
+	s.mu.Unlock()
 	log.G(s.lifeCtx).Info("sandbox stopped")
 }
 
@@ -189,10 +194,29 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	s.beginStop()
 	select {
 	case <-s.stopped:
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		return s.stopErr
 	case <-ctx.Done():
 		return fmt.Errorf("stop sandbox %s: %w", s.ID, context.Cause(ctx))
 	}
+}
+
+// Ping asks the guest for a sign of life.
+func (s *Sandbox) Ping(ctx context.Context) error {
+	client, err := s.agent()
+	if err != nil {
+		return err
+	}
+	return client.Ping(ctx)
+}
+
+// End is how a stopped sandbox ended: with status 0 when it was asked to,
+// ExitLost otherwise.
+func (s *Sandbox) End() Exit {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
 }
 
 // Stopped is closed when the sandbox has ended.

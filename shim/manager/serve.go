@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/ttrpc"
 
 	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/shim/sandbox"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers"
 )
@@ -52,6 +53,7 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 		return fmt.Errorf("make server: %w", err)
 	}
 	task.Register(server, d.service)
+	sandbox.Register(server, sandbox.New(p.ID, d.service))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), listener) }()
 	unused := time.AfterFunc(unusedTimeout, d.exitUnused)

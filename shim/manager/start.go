@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
@@ -29,6 +31,9 @@ func Start(p *Params, stdin io.Reader, stdout io.Writer) error {
 
 func start(p *Params) (string, error) {
 	b, err := bundle.Load(p.Bundle)
+	if errdefs.IsNotFound(err) {
+		return startDaemon(p) // the sandbox API's pods have no container of their own
+	}
 	if err != nil {
 		return "", err
 	}

@@ -57,16 +57,7 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 // createFirst boots the sandbox and makes its first container. When that
 // fails the sandbox goes too.
 func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
-	if cfg.Runtime.Debug {
-		_ = log.SetLevel("debug")
-	}
-	for _, w := range cfg.Warnings {
-		log.G(ctx).Warn(w)
-	}
-	sandbox, err := s.boot(ctx, virtcontainers.Options{
-		ID: r.ID, Hostname: b.Spec.Hostname, Config: cfg,
-		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits},
-	})
+	sandbox, err := s.boot(ctx, s.sandboxOptions(ctx, b.Spec.Hostname, cfg))
 	if err != nil {
 		return nil, err
 	}

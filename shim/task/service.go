@@ -48,6 +48,8 @@ type Service struct {
 	// sandbox is nil until the first Create has booted it.
 	sandbox *virtcontainers.Sandbox
 	booting bool
+	// keep is set when the sandbox outlives its containers.
+	keep bool
 	// bootDone is closed when the boot under way has ended.
 	bootDone chan struct{}
 }
@@ -118,7 +120,7 @@ func (s *Service) process(id, execID string) (*virtcontainers.Process, error) {
 func (s *Service) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.booting && (s.sandbox == nil || s.sandbox.Empty())
+	return !s.booting && !s.keep && (s.sandbox == nil || s.sandbox.Empty())
 }
 
 // observer publishes what happens without a request.

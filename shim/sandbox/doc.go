@@ -1,0 +1,9 @@
+// Package sandbox serves containerd's sandbox API (containerd 2.x with
+// sandboxer = "shim"): a pod that is a virtual machine and no pause
+// container. Its containers come by the task API, on the same socket.
+//
+//	CreateSandbox: read the configuration    -> [created]
+//	StartSandbox:  boot the machine          -> [ready]
+//	StopSandbox, or its death                -> [not ready]; WaitSandbox answers
+//	ShutdownSandbox: end the shim
+package sandbox

@@ -1,0 +1,212 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/sandbox/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+// Host is the shim as this service sees it.
+type Host interface {
+	// Boot makes the sandbox, once.
+	Boot(ctx context.Context, hostname string, cfg *config.Config) (*virtcontainers.Sandbox, error)
+	// Current is the sandbox that was booted, or an errdefs.ErrNotFound.
+	Current() (*virtcontainers.Sandbox, error)
+	// Exit ends the shim after the answer was sent.
+	Exit()
+	// Metrics are the sandbox's counters, shaped for the engine.
+	Metrics(ctx context.Context) (*anypb.Any, error)
+}
+
+// The states, as CRI names them.
+const (
+	stateReady    = "SANDBOX_READY"
+	stateNotReady = "SANDBOX_NOTREADY"
+)
+
+// Service is the sandbox API of one sandbox.
+type Service struct {
+	id   string
+	host Host
+
+	mu sync.Mutex // guards what follows
+	// cfg is nil until CreateSandbox.
+	cfg      *config.Config
+	hostname string
+	// createdAt is when the sandbox was booted.
+	createdAt time.Time
+}
+
+var _ sandbox.TTRPCSandboxService = (*Service)(nil)
+
+// New makes the service of the sandbox of that id.
+func New(id string, host Host) *Service { return &Service{id: id, host: host} }
+
+// check refuses requests for another sandbox.
+func (s *Service) check(id string) error {
+	if id != s.id {
+		return fmt.Errorf("sandbox %s: this shim serves %s: %w", id, s.id, errdefs.ErrNotFound)
+	}
+	return nil
+}
+
+// CreateSandbox reads the configuration; nothing is made yet.
+func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxRequest) (*sandbox.CreateSandboxResponse, error) {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	cfg, err := config.Load("")
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w: %w", s.id, err, errdefs.ErrInvalidArgument)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cfg != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w", s.id, errdefs.ErrAlreadyExists)
+	}
+	s.cfg, s.hostname = cfg, podHostname(r.Options)
+	return &sandbox.CreateSandboxResponse{}, nil
+}
+
+// StartSandbox boots the machine.
+func (s *Service) StartSandbox(ctx context.Context, r *sandbox.StartSandboxRequest) (*sandbox.StartSandboxResponse, error) {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	cfg, hostname := s.cfg, s.hostname
+	s.mu.Unlock()
+	if cfg == nil {
+		return nil, fmt.Errorf("start sandbox %s: it was not created: %w", s.id, errdefs.ErrFailedPrecondition)
+	}
+	timeout := cfg.Runtime.CreateContainerTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
+	defer cancel()
+	pod, err := s.host.Boot(ctx, hostname, cfg)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	s.mu.Lock()
+	s.createdAt = now
+	s.mu.Unlock()
+	return &sandbox.StartSandboxResponse{Pid: uint32(pod.PID()), CreatedAt: timestamppb.New(now)}, nil
+}
+
+// Platform is the guest's.
+func (s *Service) Platform(_ context.Context, r *sandbox.PlatformRequest) (*sandbox.PlatformResponse, error) {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	return &sandbox.PlatformResponse{Platform: &types.Platform{OS: "linux", Architecture: runtime.GOARCH}}, nil
+}
+
+// StopSandbox ends the machine and everything in it.
+func (s *Service) StopSandbox(ctx context.Context, r *sandbox.StopSandboxRequest) (*sandbox.StopSandboxResponse, error) {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	pod, err := s.host.Current()
+	if errdefs.IsNotFound(err) {
+		return &sandbox.StopSandboxResponse{}, nil // it never ran
+	}
+	if err == nil {
+		err = pod.Stop(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.StopSandboxResponse{}, nil
+}
+
+// WaitSandbox answers when the machine has ended.
+func (s *Service) WaitSandbox(ctx context.Context, r *sandbox.WaitSandboxRequest) (*sandbox.WaitSandboxResponse, error) {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	pod, err := s.host.Current()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-pod.Stopped():
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for sandbox %s: %w", s.id, context.Cause(ctx))
+	}
+	end := pod.End()
+	return &sandbox.WaitSandboxResponse{ExitStatus: end.Status, ExitedAt: timestamppb.New(end.At)}, nil
+}
+
+// SandboxStatus tells how the sandbox is.
+func (s *Service) SandboxStatus(_ context.Context, r *sandbox.SandboxStatusRequest) (*sandbox.SandboxStatusResponse, error) {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	resp := &sandbox.SandboxStatusResponse{SandboxID: s.id, State: stateNotReady}
+	pod, err := s.host.Current()
+	if err != nil {
+		return resp, nil //nolint:nilerr // not started yet
+	}
+	s.mu.Lock()
+	resp.Pid, resp.CreatedAt = uint32(pod.PID()), timestamppb.New(s.createdAt)
+	s.mu.Unlock()
+	select {
+	case <-pod.Stopped():
+		resp.ExitedAt = timestamppb.New(pod.End().At)
+	default:
+		resp.State = stateReady
+	}
+	return resp, nil
+}
+
+// PingSandbox answers while the guest does.
+func (s *Service) PingSandbox(ctx context.Context, r *sandbox.PingRequest) (*sandbox.PingResponse, error) {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	pod, err := s.host.Current()
+	if err == nil {
+		err = pod.Ping(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.PingResponse{}, nil
+}
+
+// ShutdownSandbox ends the shim.
+func (s *Service) ShutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandboxRequest) (*sandbox.ShutdownSandboxResponse, error) {
+	if _, err := s.StopSandbox(ctx, &sandbox.StopSandboxRequest{SandboxID: r.SandboxID}); err != nil {
+		return nil, err
+	}
+	s.host.Exit()
+	return &sandbox.ShutdownSandboxResponse{}, nil
+}
+
+// SandboxMetrics are the counters of all the sandbox's containers together.
+func (s *Service) SandboxMetrics(ctx context.Context, r *sandbox.SandboxMetricsRequest) (*sandbox.SandboxMetricsResponse, error) {
+	if err := s.check(r.SandboxID); err != nil {
+		return nil, err
+	}
+	data, err := s.host.Metrics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.SandboxMetricsResponse{Metrics: &types.Metric{Timestamp: timestamppb.Now(), ID: s.id, Data: data}}, nil
+}
+
+// UpdateSandbox is not there yet; engines expect that of some shims.
+func (s *Service) UpdateSandbox(context.Context, *sandbox.UpdateSandboxRequest) (*sandbox.UpdateSandboxResponse, error) {
+	return nil, fmt.Errorf("update sandbox: %w", errdefs.ErrNotImplemented)
+}
