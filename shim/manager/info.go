@@ -1,19 +1,40 @@
 package manager
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 
 	"github.com/containerd/containerd/api/types"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // RuntimeName is the runtime's name to containerd.
 const RuntimeName = "io.containerd.kata.v2"
 
-// Info answers containerd's -info: what runtime this is.
+// featuresType is the type under which containerd expects the OCI runtime's
+// features.
+const featuresType = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
+
+// Info answers containerd's -info: what runtime this is, and what of the OCI
+// spec it can do.
 func Info(version string, stdout io.Writer) error {
-	data, err := proto.Marshal(&types.RuntimeInfo{Name: RuntimeName, Version: &types.RuntimeVersion{Version: version}})
+	encoded, err := json.Marshal(runtimeFeatures())
+	if err != nil {
+		return fmt.Errorf("encode runtime features: %w", err)
+	}
+	data, err := proto.Marshal(&types.RuntimeInfo{
+		Name:     RuntimeName,
+		Version:  &types.RuntimeVersion{Version: version},
+		Features: &anypb.Any{TypeUrl: featuresType, Value: encoded},
+		Annotations: map[string]string{
+			"io.katacontainers.vmm":       "qemu",
+			"io.katacontainers.shared-fs": "virtio-fs",
+		},
+	})
 	if err != nil {
 		return fmt.Errorf("encode runtime info: %w", err)
 	}
@@ -21,4 +42,24 @@ func Info(version string, stdout io.Writer) error {
 		return fmt.Errorf("answer with runtime info: %w", err)
 	}
 	return nil
+}
+
+// runtimeFeatures is what containers in a guest get, whatever the host has:
+// its kernel and its libcontainer are ours.
+func runtimeFeatures() *features.Features {
+	yes, no := true, false
+	return &features.Features{
+		OCIVersionMin: "1.0.0",
+		OCIVersionMax: specs.Version,
+		MountOptions: []string{"bind", "nodev", "noexec", "nosuid", "private", "rbind", "relatime", "ro", "rprivate",
+			"rshared", "rslave", "rw", "shared", "slave", "strictatime", "sync"},
+		Linux: &features.Linux{
+			Namespaces: []string{"cgroup", "ipc", "mount", "pid", "uts"},
+			Cgroup:     &features.Cgroup{V1: &no, V2: &yes, Systemd: &no, SystemdUser: &no, Rdma: &no},
+			Seccomp:    &features.Seccomp{Enabled: &yes},
+			Apparmor:   &features.Apparmor{Enabled: &no},
+			Selinux:    &features.Selinux{Enabled: &no},
+			IntelRdt:   &features.IntelRdt{Enabled: &no},
+		},
+	}
 }
