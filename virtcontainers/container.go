@@ -187,7 +187,7 @@ func (c *Container) endUnstarted(ctx context.Context) error {
 		return nil
 	}
 	const sigkill = 9
-	if err := c.init.Kill(ctx, sigkill, true); err != nil && !errdefs.IsNotFound(err) {
+	if err := c.init.Kill(ctx, sigkill, true); err != nil && !errdefs.IsNotFound(err) && !c.sandbox.gone() {
 		return err
 	}
 	_, err := c.init.Wait(ctx)

@@ -75,6 +75,8 @@ type Sandbox struct {
 	// end ends it.
 	lifeCtx context.Context //nolint:containedctx // the sandbox's own life, not a request's
 	end     context.CancelFunc
+	// watchers are the goroutines that follow the guest and report its exits.
+	watchers sync.WaitGroup
 	// stopped is closed when the teardown has ended.
 	stopped chan struct{}
 

@@ -13,16 +13,16 @@ import (
 
 // watch starts the goroutines that follow the guest until the sandbox ends.
 func (s *Sandbox) watch() {
-	go func() {
+	s.watchers.Go(func() {
 		err := s.client.Events(s.lifeCtx, s.handleEvent)
 		s.lose(fmt.Errorf("the agent's event stream ended: %w", err))
-	}()
-	go func() {
+	})
+	s.watchers.Go(func() {
 		if err := s.client.ForwardLog(s.lifeCtx); err != nil {
 			log.G(s.lifeCtx).WithError(err).Debug("agent log ended")
 		}
-	}()
-	go func() {
+	})
+	s.watchers.Go(func() {
 		select {
 		case <-s.vm.Done():
 			s.lose(s.explain(s.lifeCtx, fmt.Errorf("the virtual machine ended: %w", s.vm.Err())))
@@ -30,7 +30,7 @@ func (s *Sandbox) watch() {
 			s.lose(s.share.Err())
 		case <-s.lifeCtx.Done():
 		}
-	}()
+	})
 	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {
 		go s.watchHealth(agent.HealthInterval, agent.HealthTimeout)
 	}
@@ -83,9 +83,12 @@ func (s *Sandbox) handleExit(e *api.Exit) {
 		entry.WithError(err).Debug("exit of a process that is not there")
 		return
 	}
+	if !p.takeEvent() {
+		return
+	}
 	entry.Info("process exited")
 	exit := Exit{Status: e.Status & 0xff, At: exitTime(e, time.Now())}
-	go p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes})
+	s.watchers.Go(func() { p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes}) })
 }
 
 // exitTime is the guest's time of an exit, which SetupSandbox set to the
@@ -151,13 +154,16 @@ func (s *Sandbox) beginStop() {
 // not depend on a later Delete.
 func (s *Sandbox) teardown() {
 	defer close(s.stopped)
-	defer s.end()
+	status := uint32(ExitLost)
 	if !s.gone() {
+		status = ExitKilled
 		s.killAll()
 	}
 	err := s.boot.unwind(s.lifeCtx)
 	s.lose(errors.New("the sandbox was stopped"))
-	s.settleAll(ExitKilled)
+	s.settleAll(status)
+	s.end()
+	s.watchers.Wait() // nothing is reported of a sandbox that has stopped
 	if err != nil {
 		log.G(s.lifeCtx).WithError(err).Error("sandbox left something behind")
 	}
