@@ -32,7 +32,7 @@ func (s *Sandbox) watch() {
 		}
 	})
 	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {
-		go s.watchHealth(agent.HealthInterval, agent.HealthTimeout)
+		s.watchers.Go(func() { s.watchHealth(agent.HealthInterval, agent.HealthTimeout) })
 	}
 }
 
