@@ -30,9 +30,9 @@ type fakeGuest struct {
 	t     testing.TB
 	front *vhosttest.FrontEnd
 	// handle gets every packet, in the goroutine that receives; data is valid
-	// until it returns.
+	// until it returns. Without it they go to packets.
 	handle  func(h header, data []byte)
-	packets chan packet // without a handle
+	packets chan packet
 
 	rx, tx   *vhosttest.Queue
 	rxBufs   [][]byte
@@ -44,6 +44,8 @@ type fakeGuest struct {
 	// held keeps receive buffers back instead of giving them again.
 	hold bool
 	held []uint16
+	// resets tells buffers of an earlier life of the driver.
+	resets int
 }
 
 // Attach implements Attacher; the driver is not up yet.
@@ -73,9 +75,6 @@ func bootPaused(t testing.TB, opts Options, handle func(g *fakeGuest, h header, 
 		t.Fatal(err)
 	}
 	g := &fakeGuest{t: t, packets: make(chan packet, 4096)}
-	g.handle = func(h header, data []byte) {
-		g.packets <- packet{h, append([]byte(nil), data...)}
-	}
 	if handle != nil {
 		g.handle = func(h header, data []byte) { handle(g, h, data) }
 	}
@@ -83,7 +82,6 @@ func bootPaused(t testing.TB, opts Options, handle func(g *fakeGuest, h header, 
 		if err := tr.Close(); err != nil {
 			t.Error("close:", err)
 		}
-		g.stopReceiver()
 	})
 	if err := tr.Attach(t.Context(), g); err != nil {
 		t.Fatal(err)
@@ -107,6 +105,11 @@ func (g *fakeGuest) start() {
 	}
 	g.restart(0, 0)
 	g.receiver.Go(g.receive)
+	// Before the memory goes, which was made later than the transport.
+	g.t.Cleanup(func() {
+		g.rx.CloseCall()
+		g.receiver.Wait()
+	})
 }
 
 // restart starts the queues from these entries; 0 is a driver's reset.
@@ -117,6 +120,7 @@ func (g *fakeGuest) restart(rxBase, txBase uint16) {
 		g.rx.Reset()
 		g.tx.Reset()
 		g.free, g.held = nil, nil
+		g.resets++
 		for i := range fakeQueueSize {
 			g.free = append(g.free, uint16(i))
 		}
@@ -132,19 +136,13 @@ func (g *fakeGuest) stop() (rxBase, txBase uint16) {
 	return g.rx.Stop(), g.tx.Stop()
 }
 
-func (g *fakeGuest) stopReceiver() {
-	if g.rx != nil {
-		g.rx.CloseCall()
-	}
-	g.receiver.Wait()
-}
-
 // receive takes packets until the end of the test.
 func (g *fakeGuest) receive() {
 	for g.rx.Wait(0) {
 		for {
 			g.mu.Lock()
 			head, n, ok := g.rx.Used()
+			life := g.resets
 			g.mu.Unlock()
 			if !ok {
 				break
@@ -154,15 +152,24 @@ func (g *fakeGuest) receive() {
 			if int(h.length) != len(buf)-headerLen {
 				g.t.Errorf("packet %+v has %d bytes", h, len(buf)-headerLen)
 			}
-			g.handle(h, buf[headerLen:])
-			g.recycle(head)
+			if g.handle != nil {
+				g.handle(h, buf[headerLen:])
+				g.recycle(head, life)
+				continue
+			}
+			p := packet{h, append([]byte(nil), buf[headerLen:]...)}
+			g.recycle(head, life) // first, so that the test can rely on it
+			g.packets <- p
 		}
 	}
 }
 
-func (g *fakeGuest) recycle(head uint16) {
+func (g *fakeGuest) recycle(head uint16, life int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if life != g.resets {
+		return
+	}
 	if g.hold {
 		g.held = append(g.held, head)
 		return

@@ -1,0 +1,212 @@
+package vsock
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// busy has everything blocked that can block, and collects how it ends.
+type busy struct {
+	all                       sync.WaitGroup
+	read, write, accept, dial error
+	conn                      Conn
+}
+
+func makeBusy(t *testing.T, tr Transport, g *fakeGuest) *busy {
+	t.Helper()
+	b := &busy{}
+	l, err := tr.Listen(99)
+	must(t, err)
+	c, _ := g.dialled(tr, 1, 0)
+	b.conn = c
+	b.all.Go(func() { _, b.read = c.Read(make([]byte, 1)) })
+	b.all.Go(func() { _, b.write = c.Write(make([]byte, 1)) })
+	b.all.Go(func() { _, b.accept = l.Accept() })
+	b.all.Go(func() { _, b.dial = tr.Dial(context.Background(), 2) })
+	g.expect(opRequest) // that dial's
+	return b
+}
+
+func (b *busy) check(t *testing.T, want error) {
+	t.Helper()
+	b.all.Wait()
+	for name, err := range map[string]error{"read": b.read, "write": b.write, "accept": b.accept, "dial": b.dial} {
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+}
+
+func TestFrontEndDeath(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	b := makeBusy(t, tr, g)
+	g.front.Close()
+	b.check(t, ErrGone)
+	if _, err := tr.Dial(t.Context(), 1); !errors.Is(err, ErrGone) {
+		t.Errorf("dial: %v", err)
+	}
+	if _, err := tr.Listen(1); !errors.Is(err, ErrGone) {
+		t.Errorf("listen: %v", err)
+	}
+	must(t, b.conn.Close())
+}
+
+func TestClose(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	b := makeBusy(t, tr, g)
+	must(t, tr.Close())
+	b.check(t, net.ErrClosed)
+	must(t, tr.Close())
+	if _, err := tr.Dial(t.Context(), 1); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("dial: %v", err)
+	}
+}
+
+func TestCloseBeforeAttach(t *testing.T) {
+	tr, err := Open(t.Context(), Options{VhostPath: "/nonexistent"})
+	must(t, err)
+	must(t, tr.Close())
+	if err := tr.Attach(t.Context(), &fakeGuest{t: t}); err == nil {
+		t.Error("attached after close")
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Attach(context.Context, hypervisor.Device) error { return f.err }
+
+// TestAttachFails checks that nothing waits for a front end that never came.
+func TestAttachFails(t *testing.T) {
+	tr, err := Open(t.Context(), Options{VhostPath: "/nonexistent"})
+	must(t, err)
+	defer tr.Close()
+	wrong := errors.New("no such bus")
+	if err := tr.Attach(t.Context(), failing{wrong}); !errors.Is(err, wrong) {
+		t.Errorf("attach: %v", err)
+	}
+	if _, err := tr.Dial(t.Context(), 1); !errors.Is(err, ErrGone) {
+		t.Errorf("dial: %v, want ErrGone", err)
+	}
+	if err := tr.Attach(t.Context(), failing{nil}); err == nil {
+		t.Error("attached twice")
+	}
+}
+
+// TestDriverReset ends connections, but neither listeners nor the dial of a
+// guest that comes back.
+func TestDriverReset(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	l, err := tr.Listen(99)
+	must(t, err)
+	c, _ := g.dialled(tr, 1, 0)
+	dialled := make(chan error, 1)
+	go func() {
+		c, err := tr.Dial(context.Background(), 2)
+		if err == nil {
+			err = c.Close()
+		}
+		dialled <- err
+	}()
+	old := g.expect(opRequest)
+	g.stop()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read: %v", err)
+	}
+	if _, err := c.Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("write: %v", err)
+	}
+	g.restart(0, 0)
+	again := g.expect(opRequest)
+	if again.dstPort != old.dstPort || again.srcPort == old.srcPort {
+		t.Errorf("second request %+v after %+v", again.header, old.header)
+	}
+	g.send(again.reply(opResponse), nil)
+	must(t, <-dialled)
+	g.expect(opShutdown)
+	g.send(fromGuest(9, 99, opRequest), nil)
+	g.expect(opResponse)
+	a, err := l.Accept()
+	must(t, err)
+	must(t, a.Close())
+}
+
+// TestPause keeps connections over a stop of the queues, and ends them when the
+// driver comes back from a reset instead.
+func TestPause(t *testing.T) {
+	tr, g := boot(t, Options{KeepOnStop: true}, nil)
+	c, req := g.dialled(tr, 1, maxBufAlloc)
+	_, err := c.Write([]byte("before"))
+	must(t, err)
+	g.expect(opData)
+	rx, tx := g.stop()
+	written := make(chan error, 1)
+	go func() {
+		_, err := c.Write([]byte("while paused"))
+		written <- err
+	}()
+	d := tr.(*userTransport).dev
+	for d.line.empty() { // until the write waits
+	}
+	g.restart(rx, tx)
+	must(t, <-written)
+	if p := g.expect(opData); string(p.data) != "while paused" {
+		t.Errorf("guest got %q", p.data)
+	}
+	g.send(req.reply(opData), []byte("after"))
+	buf := make([]byte, 10)
+	if n, err := c.Read(buf); string(buf[:n]) != "after" || err != nil {
+		t.Errorf("read %q, %v", buf[:n], err)
+	}
+	g.stop()
+	g.restart(0, 0)
+	if _, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read after a reset: %v", err)
+	}
+}
+
+// TestResetStorm resets the driver while connections come and go.
+func TestResetStorm(t *testing.T) {
+	tr, g := boot(t, Options{}, func(g *fakeGuest, h header, data []byte) {
+		if h.op == opRequest {
+			g.send(h.reply(opResponse), nil)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				c, err := tr.Dial(ctx, 1)
+				if err != nil {
+					continue
+				}
+				_ = c.SetDeadline(time.Now().Add(time.Second))
+				_, _ = c.Write(make([]byte, 10_000))
+				_ = c.Close()
+			}
+		})
+	}
+	for range 30 {
+		time.Sleep(2 * time.Millisecond)
+		g.stop()
+		g.restart(0, 0)
+	}
+	cancel()
+	all.Wait()
+	g.front.Close()
+	if _, err := tr.Dial(context.Background(), 1); !errors.Is(err, ErrGone) {
+		t.Errorf("dial: %v", err)
+	}
+	d := tr.(*userTransport).dev
+	if n := len(d.snapshot()); n != 0 || d.dialing != 0 {
+		t.Errorf("%d connections, %d dialing are left", n, d.dialing)
+	}
+}

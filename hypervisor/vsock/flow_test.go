@@ -1,0 +1,279 @@
+package vsock
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestGuestCredit checks that the guest never gets more than it allows.
+func TestGuestCredit(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	c, req := g.dialled(tr, 1, 1000)
+	done := make(chan error, 1)
+	go func() {
+		n, err := c.Write(make([]byte, 3000))
+		if n != 3000 {
+			t.Errorf("wrote %d", n)
+		}
+		done <- err
+	}()
+	h := req.reply(opCreditUpdate)
+	h.bufAlloc = 1000
+	for _, read := range []uint32{0, 600, 1000, 2000} {
+		h.fwdCount = read
+		g.send(h, nil)
+		want := 1000
+		switch read {
+		case 0:
+			// The first thousand was on its way.
+		case 600:
+			want = 600
+		case 1000:
+			want = 400
+		}
+		got := 0
+		for got < want {
+			got += len(g.expect(opData).data)
+		}
+		if got != want {
+			t.Errorf("got %d bytes after reading %d, want %d", got, read, want)
+		}
+	}
+	must(t, <-done)
+	g.quiet()
+}
+
+// TestHostCredit checks what the guest is told: in time, and never more than
+// there is room for.
+func TestHostCredit(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	c, req := g.dialled(tr, 1, maxBufAlloc)
+	if req.bufAlloc != maxBufAlloc {
+		t.Fatalf("buf_alloc %d", req.bufAlloc)
+	}
+	g.send(req.reply(opCreditRequest), nil)
+	if p := g.expect(opCreditUpdate); p.bufAlloc != maxBufAlloc || p.fwdCount != 0 {
+		t.Errorf("credit %+v", p.header)
+	}
+	for range maxBufAlloc / maxPayload {
+		g.send(req.reply(opData), make([]byte, maxPayload))
+	}
+	for i := range uint32(4) {
+		_, err := io.ReadFull(c, make([]byte, maxBufAlloc/4))
+		must(t, err)
+		if p := g.expect(opCreditUpdate); p.fwdCount != (i+1)*maxBufAlloc/4 {
+			t.Errorf("told %d after %d quarters", p.fwdCount, i+1)
+		}
+	}
+	// Data carries the count too, which then needs no packet of its own.
+	g.send(req.reply(opData), make([]byte, 100))
+	_, err := io.ReadFull(c, make([]byte, 100))
+	must(t, err)
+	_, err = c.Write([]byte("x"))
+	must(t, err)
+	if p := g.expect(opData); p.fwdCount != maxBufAlloc+100 {
+		t.Errorf("data told %d", p.fwdCount)
+	}
+	g.quiet()
+}
+
+// TestGuestOverruns ends a connection whose guest sends more than it may.
+func TestGuestOverruns(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	c, req := g.dialled(tr, 1, maxBufAlloc)
+	for range maxBufAlloc / maxPayload {
+		g.send(req.reply(opData), make([]byte, maxPayload))
+	}
+	g.send(req.reply(opData), []byte{1})
+	g.expect(opReset)
+	n, err := io.Copy(io.Discard, c)
+	if n != maxBufAlloc || err == nil {
+		t.Errorf("read %d, %v", n, err)
+	}
+}
+
+// TestManyConnections opens a thousand at once, each echoing verified bytes.
+func TestManyConnections(t *testing.T) {
+	const n, size = 1000, 40 << 10
+	tr, _ := boot(t, Options{}, reflect)
+	l, err := tr.Listen(5)
+	must(t, err)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer l.Close()
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+				_ = c.(Conn).CloseWrite()
+				_, _ = io.Copy(io.Discard, c)
+			})
+		}
+	})
+	// All are open before any ends.
+	var opened sync.WaitGroup
+	opened.Add(n)
+	var clients sync.WaitGroup
+	for i := range n {
+		clients.Go(func() {
+			c, err := dialUp(t.Context(), tr, 5)
+			opened.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			opened.Wait()
+			if err := exchange(c, uint64(i), size); err != nil {
+				t.Errorf("connection %d: %v", i, err)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// exchange sends size bytes, half-closes, and checks that they come back.
+func exchange(c Conn, seed uint64, size int) error {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
+	data := make([]byte, size)
+	fill := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	_, _ = fill.Read(data)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.Write(data)
+		sent <- errors.Join(err, c.CloseWrite())
+	}()
+	back, err := io.ReadAll(c)
+	if err = errors.Join(err, <-sent); err == nil && !bytes.Equal(back, data) {
+		err = errors.New("something else came back")
+	}
+	return err
+}
+
+// TestSlowReaders fills connections that nobody reads: what is held is bounded,
+// and another connection goes on.
+func TestSlowReaders(t *testing.T) {
+	tr, _ := boot(t, Options{}, reflect)
+	l, err := tr.Listen(5)
+	must(t, err)
+	const n = 20
+	for range n {
+		d, a := pipe(t, tr, l, 5)
+		defer d.Close()
+		defer a.Close()
+		must(t, d.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+		if k, err := d.Write(make([]byte, 1<<20)); k != maxBufAlloc || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("wrote %d, %v", k, err)
+		}
+	}
+	held := 0
+	for _, c := range tr.(*userTransport).dev.snapshot() {
+		c.mu.Lock()
+		held += c.in.len
+		if c.in.block != nil && len(c.in.block.data) > int(c.bufAlloc) {
+			t.Errorf("%d bytes of buffer for a credit of %d", len(c.in.block.data), c.bufAlloc)
+		}
+		c.mu.Unlock()
+	}
+	if held != n*maxBufAlloc {
+		t.Errorf("%d bytes held", held)
+	}
+	d, a := pipe(t, tr, l, 5)
+	go func() { _, _ = io.Copy(a, a); _ = a.CloseWrite() }()
+	if err := exchange(d, 1, 1<<20); err != nil {
+		t.Error(err)
+	}
+	must(t, d.Close())
+	must(t, a.Close())
+}
+
+// TestNoReceiveBuffers takes the guest's receive buffers away while many write:
+// writers wait and respect their deadlines, control packets go first, nobody
+// starves.
+func TestNoReceiveBuffers(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	const writers = 40
+	var conns []Conn
+	for range writers {
+		c, _ := g.dialled(tr, 1, maxBufAlloc)
+		conns = append(conns, c)
+	}
+	g.setHold(true)
+	for range fakeQueueSize {
+		_, err := conns[0].Write([]byte("fill"))
+		must(t, err)
+	}
+	must(t, conns[1].SetWriteDeadline(time.Now().Add(10*time.Millisecond)))
+	if n, err := conns[1].Write([]byte("late")); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("wrote %d, %v", n, err)
+	}
+	var all sync.WaitGroup
+	const size = 3 * fakeBuffer
+	for _, c := range conns[2:] {
+		all.Go(func() {
+			if n, err := c.Write(make([]byte, size)); n != size || err != nil {
+				t.Errorf("wrote %d, %v", n, err)
+			}
+		})
+	}
+	must(t, conns[0].Close()) // its shutdown waits too
+	for range fakeQueueSize {
+		g.expect(opData)
+	}
+	g.setHold(false)
+	g.expect(opShutdown)
+	all.Wait()
+	got := 0
+	for got < (writers-2)*size {
+		got += len(g.expect(opData).data)
+	}
+	if line := &tr.(*userTransport).dev.line; !line.empty() {
+		t.Error("somebody still waits")
+	}
+}
+
+// TestTurnIsPassedOn closes a connection that stands first in line.
+func TestTurnIsPassedOn(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	filler, _ := g.dialled(tr, 1, maxBufAlloc)
+	first, _ := g.dialled(tr, 1, maxBufAlloc)
+	second, _ := g.dialled(tr, 1, maxBufAlloc)
+	g.setHold(true)
+	for range fakeQueueSize {
+		_, err := filler.Write([]byte("fill"))
+		must(t, err)
+		g.expect(opData)
+	}
+	d := tr.(*userTransport).dev
+	ended := make(chan error, 2)
+	for i, c := range []Conn{first, second} {
+		go func() {
+			_, err := c.Write([]byte("wait"))
+			ended <- err
+		}()
+		for waiting := 0; waiting <= i; { // until it stands in line
+			d.line.mu.Lock()
+			waiting = len(d.line.waiting)
+			d.line.mu.Unlock()
+		}
+	}
+	must(t, first.Close())
+	if err := <-ended; err == nil {
+		t.Error("the closed connection's write succeeded")
+	}
+	g.setHold(false)
+	must(t, <-ended)
+}
