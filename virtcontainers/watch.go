@@ -13,6 +13,8 @@ import (
 
 // watch starts the goroutines that follow the guest until the sandbox ends.
 func (s *Sandbox) watch() {
+	s.watchers.Add(1) // the end does not overtake the beginning
+	defer s.watchers.Done()
 	s.watchers.Go(func() {
 		err := s.client.Events(s.lifeCtx, s.handleEvent)
 		s.lose(fmt.Errorf("the agent's event stream ended: %w", err))
