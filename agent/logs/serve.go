@@ -20,7 +20,8 @@ func (r *Ring) Serve(ctx context.Context, l net.Listener) error {
 	defer readers.Wait()
 	drop := func() {}
 	defer func() { drop() }()
-	for next := uint64(0); ; {
+	var next uint64 // used by one reader at a time
+	for {
 		conn, err := l.Accept()
 		if ctx.Err() != nil {
 			return nil

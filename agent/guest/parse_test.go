@@ -1,0 +1,73 @@
+package guest
+
+import (
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+func TestParseOptions(t *testing.T) {
+	tests := []struct {
+		line string
+		want logrus.Level
+	}{
+		{"", logrus.InfoLevel},
+		{"console=ttyS0 quiet agent.log=debug panic=-1\n", logrus.DebugLevel},
+		{"agent.log=warn", logrus.WarnLevel},
+		{"agent.log=debug agent.log=nonsense", logrus.DebugLevel},
+		{"agent.log", logrus.InfoLevel},
+		{"agent.later=1", logrus.InfoLevel},
+	}
+	for _, test := range tests {
+		if got := ParseOptions(test.line).LogLevel; got != test.want {
+			t.Errorf("%q: %v, want %v", test.line, got, test.want)
+		}
+	}
+}
+
+func FuzzParseOptions(f *testing.F) {
+	f.Add("root=/dev/sda agent.log=info")
+	f.Fuzz(func(_ *testing.T, line string) { ParseOptions(line) })
+}
+
+func TestParseMountOptions(t *testing.T) {
+	tests := []struct {
+		options []string
+		flags   uintptr
+		data    string
+	}{
+		{nil, 0, ""},
+		{[]string{"ro", "nosuid"}, unix.MS_RDONLY | unix.MS_NOSUID, ""},
+		{[]string{"ro,nodev,size=5m", "mode=0755"}, unix.MS_RDONLY | unix.MS_NODEV, "size=5m,mode=0755"},
+		{[]string{"ro", "rw", "defaults"}, 0, ""},
+		{[]string{"", ",dax"}, 0, "dax"},
+	}
+	for _, test := range tests {
+		flags, data := parseMountOptions(test.options)
+		if flags != test.flags || data != test.data {
+			t.Errorf("%q: %#x %q, want %#x %q", test.options, flags, data, test.flags, test.data)
+		}
+	}
+}
+
+func TestCheckTarget(t *testing.T) {
+	for _, target := range []string{"", "/", "/run", api.GuestRunDir, api.GuestRunDir + "/", api.GuestRunDir + "/../x", api.GuestRunDir + "x/y", "run/x"} {
+		if err := checkTarget(target); err == nil {
+			t.Errorf("%q is allowed", target)
+		}
+	}
+	if err := checkTarget(api.GuestSharedDir); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestUnknownStorageDriver(t *testing.T) {
+	m := &Mounter{Modules: newModules(nil)}
+	err := m.Mount(t.Context(), []*api.Storage{{Driver: "9p", Target: api.GuestSharedDir}})
+	if err == nil {
+		t.Error("9p was mounted")
+	}
+}

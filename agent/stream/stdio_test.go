@@ -1,0 +1,234 @@
+package stream
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	stdin  = api.Stream_STREAM_STDIN
+	stdout = api.Stream_STREAM_STDOUT
+	stderr = api.Stream_STREAM_STDERR
+)
+
+func newStdio(t *testing.T, req Request) *Stdio {
+	t.Helper()
+	s, err := New(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Child().Close()
+		s.Close()
+	})
+	return s
+}
+
+// socketPair is a connection with buffers and half-close, as vsock has.
+func socketPair(t *testing.T) (host, guest *net.UnixConn) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.Close(); _ = b.Close() })
+	_ = a.SetDeadline(time.Now().Add(20 * time.Second))
+	return a.(*net.UnixConn), b.(*net.UnixConn)
+}
+
+// attach binds a stream and returns the host's end.
+func attach(t *testing.T, s *Stdio, stream api.Stream) *net.UnixConn {
+	t.Helper()
+	if err := s.Reserve(stream); err != nil {
+		t.Fatal(err)
+	}
+	host, guest := socketPair(t)
+	s.Attach(stream, guest)
+	return host
+}
+
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(data)
+}
+
+func TestOutputUntilLastWriter(t *testing.T) {
+	s := newStdio(t, Request{Stdout: true, Stderr: true})
+	out, errs := attach(t, s, stdout), attach(t, s, stderr)
+	data := strings.Repeat("0123456789", 100_000)
+	go func() {
+		_, _ = io.WriteString(s.Child().Stdout, data)
+		_, _ = io.WriteString(s.Child().Stderr, "oops")
+		s.Child().Close()
+	}()
+	if got := readAll(t, out); got != data {
+		t.Errorf("stdout: %d bytes, want %d", len(got), len(data))
+	}
+	if got := readAll(t, errs); got != "oops" {
+		t.Errorf("stderr: %q", got)
+	}
+	if o, e := s.Totals(); o != uint64(len(data)) || e != 4 {
+		t.Errorf("totals %d, %d", o, e)
+	}
+}
+
+func TestTotalsBeforeTheHostReads(t *testing.T) {
+	s := newStdio(t, Request{Stdout: true})
+	for range 3 {
+		_, _ = io.WriteString(s.Child().Stdout, "0123456789")
+	}
+	if o, e := s.Totals(); o != 30 || e != 0 {
+		t.Errorf("totals %d, %d, want 30, 0", o, e)
+	}
+	out := attach(t, s, stdout)
+	_, _ = io.WriteString(s.Child().Stdout, "more")
+	s.Child().Close()
+	if got := readAll(t, out); len(got) != 34 {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestBackpressureAndClose(t *testing.T) {
+	s := newStdio(t, Request{Stdout: true})
+	host := attach(t, s, stdout)
+	written := make(chan int, 1)
+	go func() {
+		n, _ := s.Child().Stdout.Write(make([]byte, 64<<20))
+		written <- n
+	}()
+	if _, err := io.ReadFull(host, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case n := <-written:
+		t.Fatalf("%d bytes went where nobody reads", n)
+	case <-time.After(100 * time.Millisecond):
+	}
+	s.Close() // The process then gets EPIPE, as from any closed pipe.
+	if n := <-written; n == 64<<20 {
+		t.Error("everything was written")
+	}
+}
+
+func TestLostConnectionDiscards(t *testing.T) {
+	s := newStdio(t, Request{Stdout: true})
+	host := attach(t, s, stdout)
+	_ = host.Close()
+	const size = 1 << 20
+	if n, err := s.Child().Stdout.Write(make([]byte, size)); n != size || err != nil {
+		t.Fatalf("the process wrote %d, %v", n, err)
+	}
+	if o, _ := s.Totals(); o != size {
+		t.Errorf("total %d, want %d", o, size)
+	}
+}
+
+func TestStdinHalfClose(t *testing.T) {
+	s := newStdio(t, Request{Stdin: true})
+	host := attach(t, s, stdin)
+	data := bytes.Repeat([]byte("abc"), 200_000)
+	go func() {
+		_, _ = host.Write(data)
+		_ = host.CloseWrite()
+	}()
+	if got := readAll(t, s.Child().Stdin); got != string(data) {
+		t.Errorf("%d bytes, want %d", len(got), len(data))
+	}
+}
+
+func TestCloseStdin(t *testing.T) {
+	t.Run("unbound", func(t *testing.T) {
+		s := newStdio(t, Request{Stdin: true})
+		s.CloseStdin()
+		if got := readAll(t, s.Child().Stdin); got != "" {
+			t.Errorf("%q", got)
+		}
+	})
+	t.Run("after what has arrived", func(t *testing.T) {
+		s := newStdio(t, Request{Stdin: true})
+		host := attach(t, s, stdin)
+		_, _ = host.Write([]byte("last words"))
+		s.CloseStdin()
+		if got := readAll(t, s.Child().Stdin); got != "last words" {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+func TestNotAskedFor(t *testing.T) {
+	s := newStdio(t, Request{Stdin: true})
+	if info, err := s.Child().Stdout.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		t.Errorf("stdout is not the null device: %v, %v", info, err)
+	}
+	tests := []struct {
+		stream api.Stream
+		is     func(error) bool
+	}{
+		{stdout, errdefs.IsFailedPrecondition},
+		{api.Stream_STREAM_UNSPECIFIED, errdefs.IsFailedPrecondition},
+		{api.Stream(99), errdefs.IsFailedPrecondition},
+		{stdin, func(err error) bool { return err == nil }},
+		{stdin, errdefs.IsAlreadyExists},
+	}
+	for _, test := range tests {
+		if err := s.Reserve(test.stream); !test.is(err) {
+			t.Errorf("%v: %v", test.stream, err)
+		}
+	}
+	s.Close()
+	if err := s.Reserve(stdin); !errdefs.IsNotFound(err) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+func TestUnbound(t *testing.T) {
+	s := newStdio(t, Request{Stdin: true, Stderr: true})
+	if got := s.Unbound(); len(got) != 2 || got[0] != stdin || got[1] != stderr {
+		t.Errorf("%v", got)
+	}
+	attach(t, s, stdin)
+	attach(t, s, stderr)
+	if got := s.Unbound(); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestAttachAfterClose(t *testing.T) {
+	s := newStdio(t, Request{Stdout: true})
+	if err := s.Reserve(stdout); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	host, guest := socketPair(t)
+	s.Attach(stdout, guest)
+	if _, err := host.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection lives: %v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package stream
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// openPty makes a terminal: its master end as libcontainer hands it over, and
+// the process's end, raw so that bytes are what was written.
+func openPty(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = slave.Close() })
+	mode, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mode.Oflag &^= unix.OPOST
+	mode.Lflag &^= unix.ICANON | unix.ECHO
+	if err := unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, mode); err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), "master"), slave
+}
+
+func TestTerminal(t *testing.T) {
+	s := newStdio(t, Request{Terminal: true, Stdin: true, Stdout: true, Stderr: true})
+	in, out := attach(t, s, stdin), attach(t, s, stdout) // Before there is a terminal.
+	if got := s.Unbound(); len(got) != 0 {
+		t.Errorf("a terminal lacks %v", got)
+	}
+	if err := s.Resize(1, 1); err == nil {
+		t.Error("resized before there is a terminal")
+	}
+	master, slave := openPty(t)
+	if err := s.SetConsole(master); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Resize(132, 43); err != nil {
+		t.Error(err)
+	}
+	if size, err := unix.IoctlGetWinsize(int(slave.Fd()), unix.TIOCGWINSZ); err != nil || size.Col != 132 || size.Row != 43 {
+		t.Errorf("size %v, %v", size, err)
+	}
+	_, _ = io.WriteString(in, "ping")
+	_ = in.CloseWrite() // Ends nothing: a terminal's input has no end.
+	got := make([]byte, 4)
+	if _, err := io.ReadFull(slave, got); err != nil || string(got) != "ping" {
+		t.Fatalf("input %q, %v", got, err)
+	}
+	_, _ = io.WriteString(slave, "pong")
+	_ = slave.Close()
+	if got := readAll(t, out); got != "pong" {
+		t.Errorf("output %q", got)
+	}
+	if o, e := s.Totals(); o != 4 || e != 0 {
+		t.Errorf("totals %d, %d", o, e)
+	}
+}
+
+func TestTerminalTotalWhileNobodyReads(t *testing.T) {
+	s := newStdio(t, Request{Terminal: true, Stdout: true})
+	master, slave := openPty(t)
+	if err := s.SetConsole(master); err != nil {
+		t.Fatal(err)
+	}
+	const size = 7000 // More than the line discipline's 4 KiB.
+	data := strings.Repeat("x", size)
+	if n, err := io.WriteString(slave, data); n != size || err != nil {
+		t.Fatalf("wrote %d, %v", n, err)
+	}
+	if o, _ := s.Totals(); o != size {
+		t.Errorf("total %d, want %d", o, size)
+	}
+	out := attach(t, s, stdout)
+	_, _ = io.WriteString(slave, "y")
+	if o, _ := s.Totals(); o != size+1 {
+		t.Errorf("total %d, want %d", o, size+1)
+	}
+	// What was counted is carried although the terminal stays open.
+	got := make([]byte, size+1)
+	if _, err := io.ReadFull(out, got); err != nil || string(got) != data+"y" {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// A pump that waits in the poller must be woken for what Totals has taken.
+func TestTotalsWakesThePump(t *testing.T) {
+	s := newStdio(t, Request{Terminal: true, Stdout: true})
+	master, slave := openPty(t)
+	if err := s.SetConsole(master); err != nil {
+		t.Fatal(err)
+	}
+	out := attach(t, s, stdout)
+	for i := range 200 {
+		_, _ = slave.Write([]byte{byte(i)})
+		if o, _ := s.Totals(); o != uint64(i+1) {
+			t.Fatalf("total %d, want %d", o, i+1)
+		}
+		got := make([]byte, 1)
+		if _, err := io.ReadFull(out, got); err != nil || got[0] != byte(i) {
+			t.Fatalf("byte %d: %v, %v", i, got, err)
+		}
+	}
+}
+
+func TestTerminalNobodyAskedFor(t *testing.T) {
+	s := newStdio(t, Request{Terminal: true})
+	master, slave := openPty(t)
+	if err := s.SetConsole(master); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(slave, strings.Repeat("x", 1<<20))
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the process is stuck")
+	}
+}
+
+func TestConsoleAfterClose(t *testing.T) {
+	s := newStdio(t, Request{Terminal: true, Stdout: true})
+	out := attach(t, s, api.Stream_STREAM_STDOUT)
+	s.Close()
+	if got := readAll(t, out); got != "" {
+		t.Errorf("%q", got)
+	}
+	master, _ := openPty(t)
+	if err := s.SetConsole(master); err == nil {
+		t.Error("a closed stdio took a terminal")
+	}
+}
