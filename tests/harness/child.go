@@ -7,18 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
-
-// adoptOrphans makes this process the parent of every descendant whose own
-// parent died (prctl(2), PR_SET_CHILD_SUBREAPER), so that a leak check finds it.
-func adoptOrphans() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become subreaper: %w", err)
-	}
-	return nil
-}
 
 // child is a started program that dies with this process.
 type child struct {

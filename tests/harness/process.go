@@ -103,10 +103,24 @@ func (p *Process) Wait(ctx context.Context) (uint32, error) {
 		if err := status.Error(); err != nil {
 			return 0, fmt.Errorf("wait for %s: %w", p.ID(), err)
 		}
-		p.IO().Wait()
-		return status.ExitCode(), nil
+		return status.ExitCode(), p.drain(ctx)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("wait for %s: %w", p.ID(), ctx.Err())
+	}
+}
+
+// drain waits until the runtime has closed its ends of the output.
+func (p *Process) drain(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.IO().Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the output of %s: %w", p.ID(), ctx.Err())
 	}
 }
 
@@ -118,13 +132,22 @@ func (p *Process) Run(ctx context.Context) (uint32, error) {
 	return p.Wait(ctx)
 }
 
-// Remove kills the process if it still runs, and deletes it.
+// Remove kills the process if it still runs, and deletes it. What is gone
+// already, because its shim died, is no error.
 func (p *Process) Remove(ctx context.Context) error {
 	_, err := p.Delete(ctx, client.WithProcessKill)
-	if err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("delete %s: %w", p.ID(), err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	// The client keeps the FIFOs of what it could not delete.
+	if io := p.IO(); io != nil {
+		io.Cancel()
+		_ = io.Close()
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("delete %s: %w", p.ID(), err)
 }
 
 // KillAndWait sends SIGKILL and waits for the end.

@@ -18,6 +18,7 @@ type Proc struct {
 	Comm string
 	// Args is its command line, with spaces between the words.
 	Args   string
+	group  int // process group
 	tagged bool
 }
 
@@ -47,7 +48,8 @@ func (p Proc) Kind() string {
 	return KindOther
 }
 
-// tree returns all living processes, those whose environment has tag marked.
+// tree returns all processes, those whose environment has tag marked; without
+// a tag only what is needed to reap is read.
 // Processes that end while they are read are left out.
 func tree(tag string) (map[int]Proc, error) {
 	entries, err := os.ReadDir("/proc")
@@ -74,24 +76,27 @@ func readProc(pid int, tag string) (Proc, bool) {
 	if err != nil {
 		return Proc{}, false
 	}
-	// pid (comm) state ppid ...: comm may hold spaces and parentheses.
+	// pid (comm) state ppid pgrp ...: comm may hold spaces and parentheses.
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	fields := strings.Fields(string(stat[end+1:]))
-	if open < 0 || end < open || len(fields) < 2 {
+	if open < 0 || end < open || len(fields) < 3 {
 		return Proc{}, false
 	}
-	ppid, err := strconv.Atoi(fields[1])
-	if err != nil {
+	p := Proc{PID: pid, State: fields[0][0], Comm: string(stat[open+1 : end])}
+	if p.PPID, err = strconv.Atoi(fields[1]); err != nil {
 		return Proc{}, false
+	}
+	if p.group, err = strconv.Atoi(fields[2]); err != nil {
+		return Proc{}, false
+	}
+	if tag == "" {
+		return p, true
 	}
 	args, _ := os.ReadFile(filepath.Join(dir, "cmdline")) // empty for a zombie
 	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
-	return Proc{
-		PID: pid, PPID: ppid, State: fields[0][0],
-		Comm:   string(stat[open+1 : end]),
-		Args:   strings.TrimSpace(string(bytes.ReplaceAll(args, []byte{0}, []byte{' '}))),
-		tagged: bytes.Contains(environ, []byte(tag)),
-	}, true
+	p.Args = strings.TrimSpace(string(bytes.ReplaceAll(args, []byte{0}, []byte{' '})))
+	p.tagged = bytes.Contains(environ, []byte(tag))
+	return p, true
 }
 
 // owned returns the processes that carry tag or descend from one that does,

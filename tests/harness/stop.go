@@ -77,7 +77,7 @@ func (d *Daemon) hostLeaks() ([]string, error) {
 		return nil, err
 	}
 	for _, line := range now.Since(d.before) {
-		if concerns(line, d.tag, d.Dir) {
+		if concerns(line, d.tag, d.Dir) && !d.excused(line) {
 			found = append(found, line)
 		}
 	}
@@ -90,16 +90,24 @@ func (d *Daemon) podLeaks() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{d.bundleDir(), d.fifoDir(), filepath.Join(d.Dir, "s")} {
-		entries, err := os.ReadDir(dir)
-		if ignoreGone(err) != nil {
-			return nil, fmt.Errorf("list %s: %w", dir, err)
+	own := HostState{}
+	for kind, dir := range map[string]string{"bundle": d.bundleDir(), "fifo": d.fifoDir(), "socket": filepath.Join(d.Dir, "s")} {
+		if err := own.addEntries(kind, dir); err != nil {
+			return nil, err
 		}
-		for _, e := range entries {
-			found = append(found, "file "+filepath.Join(dir, e.Name()))
+	}
+	for _, line := range own.Since(nil) {
+		if !d.excused(line) {
+			found = append(found, line)
 		}
 	}
 	return found, nil
+}
+
+// excused tells whether a leak is one of runc's shim, which leaves its socket
+// when it is killed; it is not ours to mend.
+func (d *Daemon) excused(line string) bool {
+	return !d.options.Runtime.VM && strings.HasPrefix(line, "socket ")
 }
 
 // Processes returns the host processes that serve the daemon's pods; the
@@ -117,6 +125,13 @@ func (d *Daemon) Processes() ([]Proc, error) {
 func (d *Daemon) force() {
 	if procs, err := d.Processes(); err == nil {
 		killTree(procs)
+	}
+	if now, err := ReadHostState(); err == nil && !d.options.Runtime.VM {
+		for _, line := range now.Since(d.before) {
+			if socket, ok := strings.CutPrefix(line, "socket "); ok && !served(socket) {
+				_ = os.Remove(socket)
+			}
+		}
 	}
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(d.Dir))
 	if err != nil {

@@ -1,0 +1,160 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// create makes a container that must be refused.
+func create(ctx context.Context, d *harness.Daemon, cfg harness.ContainerConfig) error {
+	c, err := d.Create(ctx, cfg)
+	if err == nil {
+		err = errors.Join(c.Start(ctx), c.Remove(ctx))
+	}
+	return err
+}
+
+// rawCreate gives containerd a spec's bytes as they are, past the client, and
+// asks for a task without any root file system.
+func rawCreate(ctx context.Context, d *harness.Daemon, spec []byte) error {
+	id := d.NewID("raw")
+	store := d.Client.ContainerService()
+	_, err := store.Create(ctx, containers.Container{
+		ID:      id,
+		Runtime: containers.RuntimeInfo{Name: d.Runtime().Type},
+		Spec:    &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: spec},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Delete(ctx, id) }()
+	_, err = d.Client.TaskService().Create(ctx, &tasks.CreateTaskRequest{ContainerID: id})
+	if err == nil {
+		_, _ = d.Client.TaskService().Delete(ctx, &tasks.DeleteTaskRequest{ContainerID: id})
+	}
+	return err
+}
+
+func TestSpecIsNotJSON(t *testing.T) {
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		err := rawCreate(ctx, d, []byte(`{"ociVersion": "1.0`))
+		if bed.runtime.VM {
+			wantError(t, err, "config.json")
+		} else {
+			wantError(t, err)
+		}
+	})
+}
+
+func TestRootfsIsNotThere(t *testing.T) {
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		spec, err := oci.GenerateSpec(ctx, d.Client, &containers.Container{ID: "x"},
+			oci.WithProcessArgs("true"), oci.WithRootFSPath(filepath.Join(d.Dir, "no-such-rootfs")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := typeurl.MarshalAny(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, rawCreate(ctx, d, data.GetValue()), "no-such-rootfs")
+	})
+}
+
+func TestProcessWithoutArgs(t *testing.T) {
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		noArgs := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+			s.Process.Args = nil
+			return nil
+		}
+		wantError(t, create(ctx, d, harness.ContainerConfig{Name: "noargs", Spec: []oci.SpecOpts{noArgs}}), "args")
+	})
+}
+
+func TestUnknownContainerType(t *testing.T) {
+	needVM(t) // runc takes any value for a container
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		odd := oci.WithAnnotations(map[string]string{harness.AnnotationType: "gizmo"})
+		err := create(ctx, d, harness.ContainerConfig{Name: "odd", Args: []string{"true"}, Spec: []oci.SpecOpts{odd}})
+		wantError(t, err, harness.AnnotationType, "gizmo")
+	})
+}
+
+func TestServiceOfNoPod(t *testing.T) {
+	needVM(t) // runc makes a pod of any name
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		lost := oci.WithAnnotations(map[string]string{
+			harness.AnnotationType: "container", harness.AnnotationSandboxID: "no-such-pod",
+		})
+		err := create(ctx, d, harness.ContainerConfig{Name: "lost", Args: []string{"true"}, Spec: []oci.SpecOpts{lost}})
+		wantError(t, err, "no-such-pod")
+	})
+}
+
+func TestIDWithASlash(t *testing.T) {
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		err := create(ctx, d, harness.ContainerConfig{ID: "a/b", Args: []string{"true"}})
+		wantError(t, err, "a/b")
+		if !errdefs.IsInvalidArgument(err) {
+			t.Errorf("not an invalid argument: %v", err)
+		}
+	})
+}
+
+// containerd refuses such an id itself; a shim called by anything else must too.
+func TestShimRefusesIDWithASlash(t *testing.T) {
+	needVM(t)
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		bundle := t.TempDir()
+		if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"ociVersion":"1.0.2"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"../../etc", "a/b", ""} {
+			wantError(t, callShim(ctx, d, bundle, id, "start"), id)
+		}
+	})
+}
+
+// callShim runs the shim as containerd 1.6 does; the error holds what it said.
+func callShim(ctx context.Context, d *harness.Daemon, bundle, id, action string) error {
+	shim := d.Layout().Shim()
+	cmd := exec.CommandContext(ctx, shim, "-namespace", d.Namespace(), "-address", d.Socket(),
+		"-publish-binary", d.Release().Path("containerd"), "-id", id, action)
+	cmd.Dir = bundle
+	cmd.Env = append(d.Env(), "TTRPC_ADDRESS="+d.Socket()+".ttrpc")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return errors.Join(err, errors.New(string(out)))
+	}
+	return nil
+}
+
+func TestKernelIsMissing(t *testing.T) {
+	needVM(t)
+	missing := func(o *harness.Options) { o.Kata.Kernel = "/no/such/kernel" }
+	eachOwn(t, missing, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		wantError(t, create(ctx, d, harness.ContainerConfig{Name: "single", Args: []string{"true"}}), "/no/such/kernel")
+	})
+}
+
+func TestConfigurationIsWrong(t *testing.T) {
+	needVM(t)
+	wrong := func(o *harness.Options) { o.Kata.Extra = "[agent.kata]\ndial_timeout = \"soon\"\n" }
+	eachOwn(t, wrong, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		err := create(ctx, d, harness.ContainerConfig{Name: "single", Args: []string{"true"}})
+		wantError(t, err, d.KataConfigPath(), "agent.kata.dial_timeout", "soon")
+	})
+}

@@ -1,0 +1,46 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// adoptOrphans makes this process the parent of every descendant whose own
+// parent died (prctl(2), PR_SET_CHILD_SUBREAPER), so that a leak check finds
+// it. Who adopts must also reap: the init of a container does not end before
+// every process of its PID namespace is reaped (pid_namespaces(7)), and an exec
+// of a killed shim is now ours.
+var adoptOrphans = sync.OnceValue(func() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, syscall.SIGCHLD)
+	go func() { // as long as the process: orphans may come at any time
+		for range died {
+			reapOrphans()
+		}
+	}()
+	return nil
+})
+
+// reapOrphans reaps the adopted children that ended. The children that this
+// process started itself are left to those who wait for them: they are in its
+// process group, and each containerd, which is not, is known by its name.
+func reapOrphans() {
+	procs, err := tree("")
+	if err != nil {
+		return // tried again at the next death
+	}
+	self, group := os.Getpid(), syscall.Getpgrp()
+	for _, p := range procs {
+		if p.PPID == self && p.State == 'Z' && p.group != group && p.Comm != "containerd" {
+			_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
+		}
+	}
+}
