@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -102,29 +103,44 @@ func TestChildOutlivesStartingThread(t *testing.T) {
 	}
 	defer answer.Close()
 	defer feed.Close()
-	var tid int
 	var p *Process
-	started := make(chan struct{})
-	go func() {
-		defer close(started)
-		runtime.LockOSThread() // and no unlock: the thread ends with the goroutine
-		tid = unix.Gettid()
+	tid := onEndingThread(func() {
 		p = shell(t, "read x <&3; echo got $x >&4", Options{ExtraFiles: []*os.File{in, out}})
-	}()
-	<-started
+	})
 	_, _ = in.Close(), out.Close()
-	for {
-		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err != nil {
-			break
+	ctx := bounded(t)
+	for threadLives(tid) {
+		if ctx.Err() != nil {
+			t.Fatal("the thread does not end")
 		}
-		if bounded(t).Err() != nil {
-			t.Skip("the thread does not end") // the main thread never does
-		}
-		runtime.Gosched()
+		time.Sleep(time.Millisecond) // there is nothing to wait on
 	}
 	_, _ = feed.WriteString("word\n")
 	if got, err := bufio.NewReader(answer).ReadString('\n'); got != "got word\n" {
 		t.Errorf("the child answers %q, %v", got, err)
 	}
 	await(t, p)
+}
+
+// onEndingThread calls f on a thread that ends afterwards, and returns the
+// thread's id.
+func onEndingThread(f func()) (tid int) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and no unlock: the thread ends with the goroutine
+		tid = unix.Gettid()
+		if tid == os.Getpid() { // but for the main thread, which stays
+			tid = onEndingThread(f)
+			return
+		}
+		f()
+	}()
+	<-done
+	return tid
+}
+
+func threadLives(tid int) bool {
+	_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid))
+	return err == nil
 }
