@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -154,6 +155,7 @@ func TestPause(t *testing.T) {
 	}()
 	d := tr.(*userTransport).dev
 	for d.line.empty() { // until the write waits
+		runtime.Gosched()
 	}
 	g.restart(rx, tx)
 	must(t, <-written)
@@ -201,10 +203,7 @@ func TestResetStorm(t *testing.T) {
 	}
 	cancel()
 	all.Wait()
-	g.front.Close()
-	if _, err := tr.Dial(context.Background(), 1); !errors.Is(err, ErrGone) {
-		t.Errorf("dial: %v", err)
-	}
+	must(t, tr.Close())
 	d := tr.(*userTransport).dev
 	if n := len(d.snapshot()); n != 0 || d.dialing != 0 {
 		t.Errorf("%d connections, %d dialing are left", n, d.dialing)
