@@ -1,12 +1,14 @@
 // Command bootinit is the /init of this program's boot test: it loads the
-// "boot" modules, then the "demand" ones, prints how long each took, and
-// powers the machine off. It is never part of a pod's image.
+// "boot" modules and checks that what they are for is there, loads the
+// "demand" ones, prints how long each took, and powers the machine off. It is
+// never part of a pod's image.
 package main
 
 import (
 	"bufio"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +18,13 @@ import (
 func main() {
 	// The console is the test's only channel.
 	fmt.Printf("INIT boot_us=%d\n", sinceBoot().Microseconds())
-	for _, when := range []string{"boot", "demand"} {
-		if err := load(when); err != nil {
+	for _, step := range []func() error{
+		func() error { return load("boot") },
+		checkBoot,
+		func() error { return load("demand") },
+		func() error { return checkFilesystem("erofs") },
+	} {
+		if err := step(); err != nil {
 			fmt.Println("FAILED", err)
 		}
 	}
@@ -72,4 +79,38 @@ func insert(path string) error {
 	}
 	defer f.Close()
 	return unix.FinitModule(int(f.Fd()), "", 0)
+}
+
+// checkBoot checks what a pod needs of the kernel at its start.
+func checkBoot() error {
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount proc: %w", err)
+	}
+	for _, name := range []string{"virtiofs", "overlay", "ext4", "cgroup2", "tmpfs"} {
+		if err := checkFilesystem(name); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+		return fmt.Errorf("mount sysfs: %w", err)
+	}
+	if _, err := os.Stat("/sys/bus/virtio/drivers/vmw_vsock_virtio_transport"); err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make vsock socket: %w", err)
+	}
+	return unix.Close(fd)
+}
+
+func checkFilesystem(name string) error {
+	known, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(strings.Fields(string(known)), name) {
+		return fmt.Errorf("look for %s: not in /proc/filesystems", name)
+	}
+	return nil
 }
