@@ -126,15 +126,15 @@ func (c *Container) processes() []*Process {
 	return append(slices.Collect(maps.Values(c.execs)), c.init)
 }
 
-// awaitExecs waits until the container's running execs have exited.
+// awaitExecs waits until the exits of the container's execs were reported.
 func (c *Container) awaitExecs(ctx context.Context) {
 	deadline := time.After(execExitWait)
 	for _, p := range c.processes() {
-		if p == c.init || p.Info().State != Running {
+		if p == c.init || !p.willExit() {
 			continue
 		}
 		select {
-		case <-p.done:
+		case <-p.reported:
 		case <-deadline:
 			return
 		case <-ctx.Done():
@@ -170,6 +170,7 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 	if err != nil {
 		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
+	<-c.init.reported // the engine hears of the exit first
 	errs := []error{c.deleteInGuest(ctx), c.releaseFiles()}
 	for _, p := range c.processes() {
 		p.io.Close()

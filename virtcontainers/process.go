@@ -24,8 +24,9 @@ type Process struct {
 	// announced is closed when Start has returned and its caller has told
 	// the engine: no exit is reported before the start is.
 	announced chan struct{}
-	// done is closed when the exit is recorded.
-	done chan struct{}
+	// done is closed when the exit is recorded, reported once the observer has
+	// been told of it, if it is.
+	done, reported chan struct{}
 
 	mu sync.Mutex // guards what follows
 	// state is what the engine sees.
@@ -39,7 +40,7 @@ type Process struct {
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
 		container: c, execID: execID, terminal: terminal, io: io,
-		announced: make(chan struct{}), done: make(chan struct{}),
+		announced: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
 	}
 }
 
@@ -232,6 +233,7 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	if err != nil {
 		return Exit{}, fmt.Errorf("delete %s: %w", p.name(), err)
 	}
+	<-p.reported // the engine hears of the exit first
 	p.io.Close()
 	p.container.forget(p.execID)
 	client, err := p.container.sandbox.agent()
@@ -254,6 +256,7 @@ func (p *Process) markDeleted() (Exit, error) {
 		p.exiting, p.state = true, Stopped
 		p.exit = Exit{ContainerID: p.container.ID, ExecID: p.execID, PID: p.container.sandbox.PID(), At: time.Now()}
 		close(p.done)
+		close(p.reported)
 	}
 	state, err := p.state.next(Deleted)
 	if err != nil {

@@ -46,6 +46,14 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	p.io.CloseStdin() // nobody reads it any more
 }
 
+// willExit tells whether an exit of the process will be reported, or is about
+// to have been.
+func (p *Process) willExit() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state == Running || p.state == Stopped || p.told && p.state != Deleted
+}
+
 // settle reports an exit of which the guest cannot tell: nothing more will
 // come. observed says whether the engine learns of it by an event.
 func (p *Process) settle(exit Exit, observed bool) {
@@ -92,5 +100,6 @@ func (p *Process) record(exit Exit, observed bool) {
 	if observed {
 		p.container.sandbox.observer.Exited(exit)
 	}
+	close(p.reported)
 	p.container.sandbox.exited(p)
 }

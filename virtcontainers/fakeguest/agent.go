@@ -49,8 +49,8 @@ func (a *Agent) reset() {
 	a.conns, a.containers = make(map[*net.UnixConn]struct{}), make(map[string]*container)
 	a.events, a.rpc, a.setup = newEventQueue(), newListener(), nil
 	a.server = a.newServer()
-	server, rpc := a.server, a.rpc
-	a.serving.Go(func() { _ = server.Serve(context.Background(), rpc) })
+	server, rpc, life := a.server, a.rpc, a.life
+	a.serving.Go(func() { _ = server.Serve(life, rpc) })
 }
 
 func (a *Agent) newServer() *ttrpc.Server {
@@ -176,6 +176,11 @@ func (t tracked) Close() error {
 // enter notes a call and does what the script says about it.
 func (a *Agent) enter(ctx context.Context, method string, req proto.Message) error {
 	return a.script.enter(ctx, a.lifetime(), method, req)
+}
+
+// leave does what the script says about a call that had its effect.
+func (a *Agent) leave(ctx context.Context, method string, req proto.Message) error {
+	return a.script.leave(ctx, a.lifetime(), method, req)
 }
 
 // lifetime ends with the machine that the agent is in.

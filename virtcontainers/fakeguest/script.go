@@ -27,18 +27,29 @@ type Hook func(ctx context.Context, req proto.Message) error
 type script struct {
 	mu    sync.Mutex // guards what follows
 	hooks map[string]Hook
+	after map[string]Hook
 	calls []string
 	// version is what Hello answers; 0 is the real one.
 	version uint32
 }
 
-func newScript() script { return script{hooks: make(map[string]Hook)} }
+func newScript() script {
+	return script{hooks: make(map[string]Hook), after: make(map[string]Hook)}
+}
 
 // Hook sets what is called at each call of a method; nil takes it away.
 func (a *Agent) Hook(method string, h Hook) {
 	a.script.mu.Lock()
 	defer a.script.mu.Unlock()
 	a.script.hooks[method] = h
+}
+
+// After sets what is called at each call of a Task method that had its effect,
+// before the answer; nil takes it away.
+func (a *Agent) After(method string, h Hook) {
+	a.script.mu.Lock()
+	defer a.script.mu.Unlock()
+	a.script.after[method] = h
 }
 
 // Fail makes a method answer with an error, until it is set to nil. The call
@@ -72,6 +83,17 @@ func (s *script) enter(ctx, life context.Context, method string, req proto.Messa
 	s.calls = append(s.calls, strings.TrimSpace(method+" "+subject(req)))
 	hook := s.hooks[method]
 	s.mu.Unlock()
+	return run(ctx, life, hook, req)
+}
+
+func (s *script) leave(ctx, life context.Context, method string, req proto.Message) error {
+	s.mu.Lock()
+	hook := s.after[method]
+	s.mu.Unlock()
+	return run(ctx, life, hook, req)
+}
+
+func run(ctx, life context.Context, hook Hook, req proto.Message) error {
 	if hook == nil {
 		return nil
 	}

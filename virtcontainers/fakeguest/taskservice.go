@@ -27,6 +27,9 @@ func answer[Resp any](ctx context.Context, a *Agent, method string, req proto.Me
 		return none, errgrpc.ToGRPC(err)
 	}
 	resp, err := call()
+	if err == nil {
+		err = a.leave(ctx, method, req)
+	}
 	if err != nil {
 		return none, errgrpc.ToGRPC(err)
 	}

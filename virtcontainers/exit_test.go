@@ -1,0 +1,128 @@
+package virtcontainers_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+var errDied = errors.New("qemu: killed by signal 11")
+
+// Each scenario ends the pod's processes in its own way; each process must
+// exit exactly once, with the right status.
+func TestExits(t *testing.T) {
+	tests := []struct {
+		name string
+		play func(*pod)
+		want []string
+		// wantFirst, when set, must come first.
+		wantFirst string
+		// keeps says that the sandbox lives on.
+		keeps bool
+	}{
+		{name: "normal exit", play: func(p *pod) {
+			p.run(sandboxID)
+			p.exits(sandboxID, "", 7)
+		}, want: []string{"pod=7"}},
+		{name: "service container", play: func(p *pod) {
+			p.run(sandboxID)
+			p.run("c1")
+			p.exits("c1", "", 3)
+		}, want: []string{"c1=3"}, keeps: true},
+		{name: "status of a signal", play: func(p *pod) {
+			p.run(sandboxID)
+			p.run("c1")
+			p.exits("c1", "", 128+15)
+		}, want: []string{"c1=143"}, keeps: true},
+		{name: "exec before init", play: func(p *pod) {
+			c := p.run(sandboxID)
+			p.start(p.exec(c, "e1"))
+			p.exits(sandboxID, "", 0)
+		}, want: []string{"pod/e1=137", "pod=0"}, wantFirst: "pod/e1=137"},
+		{name: "exec alone", play: func(p *pod) {
+			c := p.run(sandboxID)
+			p.start(p.exec(c, "e1"))
+			p.exits(sandboxID, "e1", 9)
+		}, want: []string{"pod/e1=9"}, keeps: true},
+		{name: "the sandbox takes its containers along", play: func(p *pod) {
+			p.run(sandboxID)
+			p.run("c1")
+			p.start(p.exec(p.run("c2"), "e1"))
+			p.create("c3")
+			p.exits(sandboxID, "", 0)
+		}, want: []string{"pod=0", "c1=137", "c2/e1=137", "c2=137", "c3=137"}, wantFirst: "pod=0"},
+		{name: "Stop", play: func(p *pod) {
+			p.run(sandboxID)
+			p.run("c1")
+			if err := p.Stop(p.t.Context()); err != nil {
+				p.t.Error(err)
+			}
+		}, want: []string{"pod=137", "c1=137"}},
+		{name: "VM death while running", play: func(p *pod) {
+			p.start(p.exec(p.run(sandboxID), "e1"))
+			p.run("c1")
+			p.host.VM().Die(errDied)
+		}, want: []string{"pod=255", "pod/e1=255", "c1=255"}},
+		{name: "VM death while created", play: func(p *pod) {
+			p.create(sandboxID)
+			p.host.VM().Die(hypervisor.ErrPowerOff)
+		}, want: []string{"pod=255"}},
+		{name: "VM death with an exec that was not started", play: func(p *pod) {
+			p.exec(p.run(sandboxID), "e1")
+			p.host.VM().Die(errDied)
+		}, want: []string{"pod=255"}},
+		{name: "end of the agent's events", play: func(p *pod) {
+			p.run(sandboxID)
+			p.run("c1")
+			p.host.Agent.EndEvents()
+		}, want: []string{"pod=255", "c1=255"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPod(t)
+			tt.play(p)
+			if !tt.keeps {
+				p.awaitStopped()
+			}
+			p.observer.expect(t, append([]string(nil), tt.want...)...)
+			if first := p.observer.list()[0]; tt.wantFirst != "" && first != tt.wantFirst {
+				t.Errorf("%s came first, want %s", first, tt.wantFirst)
+			}
+			if err := p.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			for _, c := range p.Containers() {
+				if _, err := c.Delete(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			checkNothingLeft(t, p.host)
+		})
+	}
+}
+
+// The exit may be told before the answer to Start: the start is announced
+// first.
+func TestExitBeforeStartReturned(t *testing.T) {
+	p := newPod(t)
+	c := p.create(sandboxID)
+	process := initOf(t, c)
+	// In the guest, the process ends before the answer is sent.
+	p.host.Agent.After("Start", func(context.Context, proto.Message) error {
+		return p.host.Agent.Exit(sandboxID, "", 5)
+	})
+	err := process.Start(t.Context(), func(info virtcontainers.ProcessInfo) {
+		if info.State != virtcontainers.Running || len(p.observer.list()) != 0 {
+			t.Errorf("announced as %s, after the exits %v", info.State, p.observer.list())
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	p.observer.expect(t, "pod=5")
+}
