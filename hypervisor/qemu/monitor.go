@@ -30,9 +30,11 @@ const (
 type Options struct {
 	// LaunchTimeout bounds Launch; 0 is DefaultLaunchTimeout.
 	LaunchTimeout time.Duration
-	// Cloneflags are namespaces to make for each QEMU process (see
-	// child.Options); 0 is none.
-	Cloneflags uintptr
+	// HostNamespaces leaves QEMU in this process's namespaces. Otherwise it
+	// gets PID, network, IPC and UTS namespaces of its own, which need
+	// CAP_SYS_ADMIN and no measurable time: QEMU reaches the host through
+	// inherited and passed descriptors only.
+	HostNamespaces bool
 	// StderrLine, when not nil, gets each line of QEMU's stderr. It must not
 	// block.
 	StderrLine func(id, line string)
@@ -96,7 +98,9 @@ func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, remote *os.F
 		Args:       args,
 		ExtraFiles: []*os.File{remote},
 		Stdout:     console,
-		Cloneflags: m.opts.Cloneflags,
+	}
+	if !m.opts.HostNamespaces {
+		opts.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 	}
 	if m.opts.StderrLine != nil {
 		opts.StderrLine = func(line string) { m.opts.StderrLine(spec.ID, line) }

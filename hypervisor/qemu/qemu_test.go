@@ -1,12 +1,20 @@
 package qemu
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
 )
@@ -61,6 +69,204 @@ func awaitDone(t testing.TB, vm hypervisor.VM) {
 	case <-vm.Done():
 	case <-testContext(t).Done():
 		t.Fatalf("the machine did not end; console:\n%s", vm.ConsoleTail())
+	}
+}
+
+func TestStop(t *testing.T) {
+	kernel := testKernel(t, "", idle)
+	for _, running := range []bool{false, true} {
+		vm := launch(t, testSpec(t, kernel))
+		if running {
+			if err := vm.Resume(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if err := vm.Stop(testContext(t)); err != nil {
+				t.Error(err)
+			}
+		}
+		if !errors.Is(vm.Err(), hypervisor.ErrStopped) {
+			t.Errorf("running %v: Err: %v", running, vm.Err())
+		}
+		if err := unix.Kill(vm.PID(), 0); !errors.Is(err, unix.ESRCH) {
+			t.Errorf("running %v: the process is there: %v", running, err)
+		}
+	}
+}
+
+func TestStopWithEndedContext(t *testing.T) {
+	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := vm.Stop(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	awaitDone(t, vm)
+}
+
+func TestKilledFromOutside(t *testing.T) {
+	for _, tt := range []struct {
+		signal unix.Signal
+		want   string
+	}{{unix.SIGKILL, "signal: killed"}, {unix.SIGTERM, "host-signal"}} {
+		vm := launch(t, testSpec(t, testKernel(t, "", idle)))
+		if err := vm.Resume(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := unix.Kill(vm.PID(), tt.signal); err != nil {
+			t.Fatal(err)
+		}
+		awaitDone(t, vm)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%v: seen after %v", tt.signal, took)
+		}
+		err := vm.Err()
+		if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, hypervisor.ErrPowerOff) || errors.Is(err, hypervisor.ErrStopped) {
+			t.Errorf("%v: Err: %v", tt.signal, err)
+		}
+		if err := vm.Attach(testContext(t), hypervisor.VhostVsock{ID: "x", File: devNull(t)}); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: Attach after the end: %v", tt.signal, err)
+		}
+	}
+}
+
+func TestMachineDiesWithParent(t *testing.T) {
+	parent := exec.Command(os.Args[0], qemuPath(t))
+	parent.Env = append(os.Environ(), parentEnv+"="+testKernel(t, "", idle))
+	out, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	_ = parent.Process.Kill()
+	_ = parent.Wait()
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatalf("the parent says %q", line)
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return // gone already
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pidfd)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 10_000)
+	if err != nil || n == 0 {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		t.Errorf("QEMU outlives its parent: %v", err)
+	}
+}
+
+func TestLaunchFails(t *testing.T) {
+	kernel := testKernel(t, "", idle)
+	junk := filepath.Join(t.TempDir(), "junk")
+	if err := os.WriteFile(junk, []byte("no kernel"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		change func(*hypervisor.Spec)
+		want   string
+	}{
+		"missing kernel":      {func(s *hypervisor.Spec) { s.Kernel = "/nonexistent/vmlinux" }, "find kernel: stat /nonexistent/vmlinux"},
+		"relative kernel":     {func(s *hypervisor.Spec) { s.Kernel = "vmlinux" }, "not an absolute path"},
+		"kernel is a folder":  {func(s *hypervisor.Spec) { s.Kernel = "/" }, "not a regular file"},
+		"missing initrd":      {func(s *hypervisor.Spec) { s.Initrd = "/nonexistent/initrd" }, "find initrd: stat /nonexistent/initrd"},
+		"missing QEMU":        {func(s *hypervisor.Spec) { s.Path = "/nonexistent/qemu" }, "find monitor executable: stat /nonexistent/qemu"},
+		"QEMU is no program":  {func(s *hypervisor.Spec) { s.Path = junk }, "permission denied"},
+		"another program":     {func(s *hypervisor.Spec) { s.Path = "/bin/false" }, "exit status 1"},
+		"kernel is junk":      {func(s *hypervisor.Spec) { s.Kernel = junk }, "exit status 1; it printed: qemu"},
+		"unknown board":       {func(s *hypervisor.Spec) { s.MachineType = "q35-none" }, "unsupported machine type"},
+		"bad accelerator":     {func(s *hypervisor.Spec) { s.Accelerators = "sauce=hot" }, "sauce"},
+		"bad CPU feature":     {func(s *hypervisor.Spec) { s.CPUFeatures = "warp=on" }, "warp"},
+		"bad seccomp setting": {func(s *hypervisor.Spec) { s.Seccomp = "maybe" }, "maybe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := testSpec(t, kernel)
+			tt.change(&spec)
+			vm, err := New(Options{}).Launch(testContext(t), spec)
+			if err == nil {
+				_ = vm.Stop(testContext(t))
+				t.Fatal("launched")
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error: %v", err)
+			}
+		})
+	}
+}
+
+// A QEMU that hangs before its monitor answers is given up and killed.
+func TestLaunchIsBounded(t *testing.T) {
+	hang := filepath.Join(t.TempDir(), "qemu")
+	if err := os.WriteFile(hang, []byte("#!/bin/sh\necho thinking >&2\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	spec := testSpec(t, testKernel(t, "", idle))
+	spec.Path = hang
+	_, err := New(Options{LaunchTimeout: 300 * time.Millisecond}).Launch(t.Context(), spec)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "thinking") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestNothingLeaks(t *testing.T) {
+	kernel := testKernel(t, "", idle)
+	cycle := func(i int) {
+		spec := testSpec(t, kernel)
+		if i%4 == 3 {
+			spec.CPUFeatures = "warp=on" // fails
+		}
+		vm, err := New(Options{}).Launch(testContext(t), spec)
+		if (err != nil) != (i%4 == 3) {
+			t.Fatal(err)
+		}
+		if err == nil {
+			if err := vm.Stop(testContext(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cycle(0) // the runtime opens files of its own at first
+	before := openFiles(t)
+	for i := range 20 {
+		cycle(i)
+	}
+	if diff := cmp.Diff(before, openFiles(t)); diff != "" {
+		t.Errorf("open files: %s", diff)
+	}
+	goleak.VerifyNone(t)
+}
+
+func openFiles(t *testing.T) map[string]int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := make(map[string]int)
+	for _, e := range entries {
+		target, _ := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
+		kind, _, _ := strings.Cut(target, ":[")
+		kinds[kind]++
+	}
+	return kinds
+}
+
+func TestLargeReply(t *testing.T) {
+	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
+	var schema []map[string]any
+	if err := vm.mon.Execute(testContext(t), "query-qmp-schema", nil, &schema); err != nil || len(schema) < 100 {
+		t.Errorf("%d entries, %v", len(schema), err)
+	}
+	if !strings.Contains(vm.Version(), ".") || vm.Version() == "0.0.0" {
+		t.Errorf("version %q", vm.Version())
 	}
 }
 

@@ -1,0 +1,132 @@
+package qemu
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func goodSpec() hypervisor.Spec {
+	return hypervisor.Spec{
+		ID:           "4ab1",
+		Path:         "/usr/bin/qemu-system-x86_64",
+		Accel:        hypervisor.AccelTCG,
+		VCPUs:        1,
+		MaxVCPUs:     1,
+		MemoryMiB:    512,
+		Kernel:       "/k/vmlinux",
+		Initrd:       "/k/initrd.cpio",
+		KernelParams: "console=ttyS0 quiet",
+	}
+}
+
+func TestArgsGolden(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*hypervisor.Spec)
+		wiring Wiring
+	}{
+		{"tcg", func(*hypervisor.Spec) {}, Wiring{QMPFD: 3, Firmware: "/usr/share/qemu/qboot.rom"}},
+		{"kvm", func(s *hypervisor.Spec) { s.Accel, s.MaxVCPUs = hypervisor.AccelKVM, 8 }, Wiring{QMPFD: 3}},
+		{"everything", func(s *hypervisor.Spec) {
+			s.MachineType, s.Accelerators = "pc-q35-7.2", "kernel_irqchip=on"
+			s.CPUFeatures, s.Seccomp = "pmu=off", "on,spawn=deny"
+			s.VCPUs, s.MaxVCPUs, s.MemoryMiB = 4, 0, 2048
+			s.Initrd, s.KernelParams = "", ""
+		}, Wiring{QMPFD: 7}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			spec := goodSpec()
+			tt.change(&spec)
+			args, err := BuildArgs(spec, tt.wiring)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareGolden(t, filepath.Join("testdata", tt.name+".golden"), args)
+		})
+	}
+}
+
+// compareGolden wants one argument a line.
+func compareGolden(t *testing.T, path string, args []string) {
+	t.Helper()
+	got := strings.Join(args, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (run with -update to accept):\n%s", path, diff)
+	}
+}
+
+func TestArgsRefuse(t *testing.T) {
+	for name, change := range map[string]func(*hypervisor.Spec){
+		"ID with a comma":   func(s *hypervisor.Spec) { s.ID = "a,process=x" },
+		"no ID":             func(s *hypervisor.Spec) { s.ID = "" },
+		"ID like an option": func(s *hypervisor.Spec) { s.ID = "-x" },
+		"machine options":   func(s *hypervisor.Spec) { s.MachineType = "q35,usb=on" },
+		"another board":     func(s *hypervisor.Spec) { s.MachineType = "microvm" },
+		"no accelerator":    func(s *hypervisor.Spec) { s.Accel = "" },
+		"no memory":         func(s *hypervisor.Spec) { s.MemoryMiB = 0 },
+		"too much memory":   func(s *hypervisor.Spec) { s.MemoryMiB = 1 << 40 },
+		"no CPU":            func(s *hypervisor.Spec) { s.VCPUs = 0 },
+		"too many CPUs":     func(s *hypervisor.Spec) { s.MaxVCPUs = 289 },
+		"no kernel":         func(s *hypervisor.Spec) { s.Kernel = "" },
+	} {
+		spec := goodSpec()
+		change(&spec)
+		if args, err := BuildArgs(spec, Wiring{QMPFD: 3}); err == nil {
+			t.Errorf("%s: %q", name, args)
+		}
+	}
+}
+
+// QEMU's TCG needs two possible CPUs for memory barriers (see smp).
+func TestTCGHasTwoPossibleCPUs(t *testing.T) {
+	for _, tt := range []struct {
+		accel     hypervisor.Accel
+		cpus, max uint32
+		want      string
+	}{
+		{hypervisor.AccelTCG, 1, 0, "1,maxcpus=2,sockets=2,cores=1,threads=1"},
+		{hypervisor.AccelTCG, 1, 1, "1,maxcpus=2,sockets=2,cores=1,threads=1"},
+		{hypervisor.AccelTCG, 3, 1, "3,maxcpus=3,sockets=3,cores=1,threads=1"},
+		{hypervisor.AccelKVM, 1, 1, "1,maxcpus=1,sockets=1,cores=1,threads=1"},
+		{hypervisor.AccelKVM, 1, 6, "1,maxcpus=6,sockets=6,cores=1,threads=1"},
+	} {
+		if got := smp(hypervisor.Spec{Accel: tt.accel, VCPUs: tt.cpus, MaxVCPUs: tt.max}); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+}
+
+// The parameters and the machine go together: without an HPET, nolapic_timer
+// would leave the guest without a timer.
+func TestTimersMatchParams(t *testing.T) {
+	for _, accel := range []hypervisor.Accel{hypervisor.AccelTCG, hypervisor.AccelKVM} {
+		spec := goodSpec()
+		spec.Accel = accel
+		args, err := BuildArgs(spec, Wiring{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hpet := !strings.Contains(strings.Join(args, " "), "hpet=off")
+		if nolapic := strings.Contains(DefaultKernelParams(accel), "nolapic_timer"); nolapic != hpet {
+			t.Errorf("%s: nolapic_timer %v, HPET %v", accel, nolapic, hpet)
+		}
+	}
+}
