@@ -29,7 +29,7 @@ type Options struct {
 }
 
 // Daemon is one private containerd. Its methods may be called from several
-// goroutines, except Stop.
+// goroutines, except Stop and Settled.
 type Daemon struct {
 	// Dir holds all that the daemon has: root, state, sockets, FIFOs.
 	Dir string
@@ -48,6 +48,8 @@ type Daemon struct {
 	before  HostState
 	child   *child
 	nextID  atomic.Int64
+	// reported holds the leaks that Settled named already.
+	reported HostState
 }
 
 // Start starts a daemon, waits until it answers, and imports the test images.
@@ -77,13 +79,13 @@ func newDaemon(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	// Short: a unix socket's path has at most 107 bytes (unix(7)).
-	dir, err := os.MkdirTemp("/tmp", "kb")
+	dir, err := os.MkdirTemp("/tmp", "kbt")
 	if err != nil {
 		return nil, fmt.Errorf("make daemon directory: %w", err)
 	}
 	word := make([]byte, 4)
 	_, _ = rand.Read(word) // never fails (crypto/rand)
-	d := &Daemon{Dir: dir, options: o, release: o.Release, tag: "kb" + hex.EncodeToString(word), before: before}
+	d := &Daemon{Dir: dir, options: o, release: o.Release, tag: "kb" + hex.EncodeToString(word), before: before, reported: HostState{}}
 	d.LogPath = filepath.Join(o.Layout.Logs(), "containerd-"+o.Release.Name+"-"+d.tag+".log")
 	return d, nil
 }
