@@ -76,12 +76,10 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 // explainIfGone adds the guest's last words where it was the guest's death
 // that made a call fail.
 func (s *Sandbox) explainIfGone(ctx context.Context, err error) error {
-	select {
-	case <-s.vm.Done():
-		return s.explain(ctx, err)
-	default:
+	if s.died(err) == nil {
 		return err
 	}
+	return s.explain(ctx, err)
 }
 
 // addFiles mounts the container's root file system and shares its files.

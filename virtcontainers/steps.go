@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/containerd/log"
 
@@ -175,7 +176,7 @@ func (s *Sandbox) whileAlive(ctx context.Context) (context.Context, context.Canc
 	go func() {
 		select {
 		case <-s.vm.Done():
-			cancel(fmt.Errorf("the virtual machine ended: %w", s.vm.Err()))
+			cancel(s.death())
 		case <-s.share.Done():
 			cancel(s.share.Err())
 		case <-ctx.Done():
@@ -187,7 +188,11 @@ func (s *Sandbox) whileAlive(ctx context.Context) (context.Context, context.Canc
 // explain adds to an error of the guest's why it really happened, and what
 // the guest said last.
 func (s *Sandbox) explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+	cause := context.Cause(ctx)
+	if cause == nil && !errors.Is(err, s.vm.Err()) {
+		cause = s.died(err)
+	}
+	if cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
 	if tail := strings.TrimSpace(s.vm.ConsoleTail()); tail != "" {
@@ -195,3 +200,27 @@ func (s *Sandbox) explain(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// deathWait is how long the end of a connection waits for the news of the
+// machine's end: the first comes a moment before the monitor's process is
+// reaped.
+const deathWait = time.Second
+
+// died tells whether the VM's end is behind an error, and if so why it ended.
+func (s *Sandbox) died(err error) error {
+	if guest.Disconnected(err) {
+		select {
+		case <-s.vm.Done():
+		case <-time.After(deathWait):
+		}
+	}
+	select {
+	case <-s.vm.Done():
+		return s.death()
+	default:
+		return nil
+	}
+}
+
+// death says why the VM ended; it must have.
+func (s *Sandbox) death() error { return fmt.Errorf("the virtual machine ended: %w", s.vm.Err()) }

@@ -27,7 +27,7 @@ func (s *Sandbox) watch() {
 	s.watchers.Go(func() {
 		select {
 		case <-s.vm.Done():
-			s.lose(s.explain(s.lifeCtx, fmt.Errorf("the virtual machine ended: %w", s.vm.Err())))
+			s.lose(s.explain(s.lifeCtx, s.death()))
 		case <-s.share.Done():
 			s.lose(s.share.Err())
 		case <-s.lifeCtx.Done():

@@ -105,10 +105,14 @@ func (a *Agent) Spec(id string) []byte {
 	return c.spec
 }
 
-// Containers is how many containers there are in the guest.
+// Containers is how many containers there are in the guest; none when it is
+// dead.
 func (a *Agent) Containers() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if !a.up {
+		return 0
+	}
 	return len(a.containers)
 }
 

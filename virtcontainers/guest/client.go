@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -131,10 +132,22 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Err gives an error of an agent's call its errdefs kind.
+// Disconnected tells whether a call or a stream failed because the connection
+// to the guest ended.
+func Disconnected(err error) bool {
+	for _, end := range []error{ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// Err gives an error of an agent's call its errdefs kind. One that is not the
+// agent's answer stays what it is.
 func Err(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || Disconnected(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
 	return errgrpc.ToNative(err)
 }

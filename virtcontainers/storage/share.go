@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +40,11 @@ type Share struct {
 	opts   ShareOptions
 	daemon *child.Process
 	conn   *os.File // the connection for the VM, until Attach
+
+	// mu guards closed, and with it the tree: containers change their own
+	// parts with it read-locked, so that Close waits for them.
+	mu     sync.RWMutex
+	closed bool
 }
 
 // OpenShare makes the share's directory and starts the daemon. The daemon
@@ -100,8 +106,12 @@ func (s *Share) Err() error {
 	return fmt.Errorf("virtiofsd ended: %v%s", s.daemon.ExitState(), tailOf(s.daemon))
 }
 
-// Close ends the daemon and takes the tree away. It may be called again.
+// Close ends the daemon and takes the tree away, with what containers have in
+// it. It may be called again.
 func (s *Share) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	var errs []error
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close())
@@ -134,6 +144,9 @@ func RemoveShare(dir string) error {
 func removeEmptyTree(dir string) error {
 	var paths []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // another process cleans up too
+		}
 		if err != nil {
 			return err
 		}
@@ -143,9 +156,6 @@ func removeEmptyTree(dir string) error {
 		paths = append(paths, path)
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

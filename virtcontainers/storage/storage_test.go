@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
@@ -181,5 +183,32 @@ func TestMountRootfs(t *testing.T) {
 	checkNoMounts(t, target)
 	if _, err := MountRootfs(nil, filepath.Join(target, "none")); err == nil || !strings.Contains(err.Error(), "handed over no mount") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Containers come and go while the share is closed: nothing is left, whoever
+// is first.
+func TestCloseAmongContainers(t *testing.T) {
+	s := newShare(t)
+	rootfs := tree(t)
+	var wg sync.WaitGroup
+	for _, id := range []string{"c1", "c2", "c3"} {
+		wg.Go(func() {
+			for range 20 {
+				if _, err := s.AddContainer(id, rootfs, nil); err != nil && !errdefs.IsFailedPrecondition(err) {
+					t.Error(err)
+				}
+				if err := s.RemoveContainer(id); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	if err := s.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	if _, err := s.AddContainer("c4", rootfs, nil); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("a container in a closed share: %v", err)
 	}
 }

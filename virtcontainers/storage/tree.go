@@ -20,9 +20,14 @@ import (
 // share and says where the guest finds them. On an error nothing is left of
 // it.
 func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ guestspec.Paths, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return guestspec.Paths{}, fmt.Errorf("share rootfs: the share is closed: %w", errdefs.ErrFailedPrecondition)
+	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.RemoveContainer(id))
+			err = errors.Join(err, s.removeContainer(id))
 		}
 	}()
 	paths := guestspec.Paths{Binds: make(map[int]string, len(binds))}
@@ -105,6 +110,16 @@ func makeMountPoint(source, target string) error {
 // RemoveContainer takes a container's part of the share away. The unmounts
 // are lazy: the daemon may hold files that the guest has not forgotten yet.
 func (s *Share) RemoveContainer(id string) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return nil // Close has taken it along
+	}
+	return s.removeContainer(id)
+}
+
+// removeContainer must be called with mu held.
+func (s *Share) removeContainer(id string) error {
 	dir := filepath.Join(s.opts.Dir, id)
 	points := []string{filepath.Join(dir, "rootfs")}
 	mounts, err := os.ReadDir(filepath.Join(dir, "mounts"))
