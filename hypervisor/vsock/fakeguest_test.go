@@ -142,7 +142,7 @@ func (g *fakeGuest) receive() {
 		for {
 			g.mu.Lock()
 			head, n, ok := g.rx.Used()
-			life := g.resets
+			life, handle := g.resets, g.handle
 			g.mu.Unlock()
 			if !ok {
 				break
@@ -152,8 +152,8 @@ func (g *fakeGuest) receive() {
 			if int(h.length) != len(buf)-headerLen {
 				g.t.Errorf("packet %+v has %d bytes", h, len(buf)-headerLen)
 			}
-			if g.handle != nil {
-				g.handle(h, buf[headerLen:])
+			if handle != nil {
+				handle(h, buf[headerLen:])
 				g.recycle(head, life)
 				continue
 			}
@@ -195,11 +195,11 @@ func (g *fakeGuest) send(h header, data []byte) {
 	}
 	var raw [headerLen]byte
 	h.encode(&raw)
-	g.sendRaw(append(raw[:], data...))
+	g.sendRaw(raw[:], data)
 }
 
 // sendRaw gives any bytes to the device, as one chain.
-func (g *fakeGuest) sendRaw(p []byte) {
+func (g *fakeGuest) sendRaw(parts ...[]byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
@@ -220,14 +220,12 @@ func (g *fakeGuest) sendRaw(p []byte) {
 	}
 	head := g.free[0]
 	g.free = g.free[1:]
-	copy(g.txBufs[head], p)
-	g.setTxLen(head, len(p))
-	g.tx.Offer(head)
-}
-
-// setTxLen sets the length of a transmit descriptor; its address stays.
-func (g *fakeGuest) setTxLen(head uint16, n int) {
+	n := 0
+	for _, p := range parts {
+		n += copy(g.txBufs[head][n:], p)
+	}
 	g.tx.SetDescLen(int(head), uint32(n))
+	g.tx.Offer(head)
 }
 
 // expect waits for a packet of one kind; others fail the test.

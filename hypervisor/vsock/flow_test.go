@@ -65,11 +65,11 @@ func TestHostCredit(t *testing.T) {
 	for range maxBufAlloc / maxPayload {
 		g.send(req.reply(opData), make([]byte, maxPayload))
 	}
-	for i := range uint32(4) {
-		_, err := io.ReadFull(c, make([]byte, maxBufAlloc/4))
+	for i := range uint32(2) {
+		_, err := io.ReadFull(c, make([]byte, maxBufAlloc/2))
 		must(t, err)
-		if p := g.expect(opCreditUpdate); p.fwdCount != (i+1)*maxBufAlloc/4 {
-			t.Errorf("told %d after %d quarters", p.fwdCount, i+1)
+		if p := g.expect(opCreditUpdate); p.fwdCount != (i+1)*maxBufAlloc/2 {
+			t.Errorf("told %d after %d halves", p.fwdCount, i+1)
 		}
 	}
 	// Data carries the count too, which then needs no packet of its own.

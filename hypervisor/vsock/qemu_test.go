@@ -40,6 +40,8 @@ const (
 	guestSource  = 3
 	guestCommand = 4
 	guestStall   = 5
+	guestDiscard = 6
+	guestSmall   = 7
 )
 
 // TestQEMU proves the device with QEMU and Linux's own driver.
@@ -58,8 +60,10 @@ func TestQEMU(t *testing.T) {
 		}
 	})
 	t.Run("latency", func(t *testing.T) { qemuLatency(t, tr) })
-	t.Run("host to guest", func(t *testing.T) { qemuSink(t, tr, 128<<20) })
-	t.Run("guest to host", func(t *testing.T) { qemuSource(t, tr, 256<<20) })
+	t.Run("host to guest", func(t *testing.T) { qemuSink(t, tr, 16<<20) })
+	t.Run("guest to host", func(t *testing.T) { qemuSource(t, tr, 64<<20) })
+	t.Run("rates", func(t *testing.T) { qemuRates(t, tr, vm, 128<<20) })
+	t.Run("small packets", func(t *testing.T) { qemuSmall(t, tr, 2*time.Second) })
 	t.Run("200 connections", func(t *testing.T) { qemuEchoMany(t, tr, 200, 64<<10) })
 	t.Run("1000 connections", func(t *testing.T) { qemuEchoMany(t, tr, 1000, 16<<10) })
 	t.Run("guest dials", func(t *testing.T) { qemuGuestDials(t, tr, 200, 16<<10) })
@@ -115,7 +119,6 @@ func qemuSink(t *testing.T, tr Transport, size int) {
 	c := dialGuest(t, tr, guestSink)
 	defer c.Close()
 	data := bytes.Repeat([]byte("katabox vsock 16"), size/16)
-	start := time.Now()
 	if _, err := c.Write(data); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +126,6 @@ func qemuSink(t *testing.T, tr Transport, size int) {
 		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(c) // after our half-close
-	rate(t, size, start)
 	sum := sha256.Sum256(data)
 	want := append(binary.LittleEndian.AppendUint64(nil, uint64(size)), sum[:]...)
 	if err != nil || !bytes.Equal(answer, want) {
@@ -134,22 +136,73 @@ func qemuSink(t *testing.T, tr Transport, size int) {
 func qemuSource(t *testing.T, tr Transport, size int) {
 	c := dialGuest(t, tr, guestSource)
 	defer c.Close()
-	start := time.Now()
 	if err := binary.Write(c, binary.LittleEndian, uint64(size)); err != nil {
 		t.Fatal(err)
 	}
 	got, want := sha256.New(), sha256.New()
 	n, err := io.CopyBuffer(got, struct{ io.Reader }{c}, make([]byte, 256<<10))
-	rate(t, size, start)
 	want.Write(bytes.Repeat([]byte("0123456789abcdef"), size/16))
 	if err != nil || n != int64(size) || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
 		t.Errorf("got %d bytes of %d, %v", n, size, err)
 	}
 }
 
-func rate(t *testing.T, size int, start time.Time) {
-	took := time.Since(start)
-	t.Logf("%d MiB in %v: %.0f MiB/s", size>>20, took, float64(size)/(1<<20)/took.Seconds())
+// qemuRates measures what the transport carries, with nothing else to do for
+// either side. On a busy machine the CPU times say more than the rate.
+func qemuRates(t *testing.T, tr Transport, vm *qemuVM, size int) {
+	own, theirs := cpuTime(t, os.Getpid()), cpuTime(t, vm.cmd.Process.Pid)
+	rate := func(way string, start time.Time) {
+		took := time.Since(start)
+		ownNow, theirsNow := cpuTime(t, os.Getpid()), cpuTime(t, vm.cmd.Process.Pid)
+		t.Logf("%s: %d MiB in %v: %.0f MiB/s; CPU time of QEMU %v, of this process %v",
+			way, size>>20, took, float64(size)/(1<<20)/took.Seconds(), theirsNow-theirs, ownNow-own)
+		own, theirs = ownNow, theirsNow
+	}
+	c := dialGuest(t, tr, guestDiscard)
+	defer c.Close()
+	start := time.Now()
+	if _, err := c.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	rate("host to guest", start)
+
+	s := dialGuest(t, tr, guestSource)
+	defer s.Close()
+	start = time.Now()
+	if err := binary.Write(s, binary.LittleEndian, uint64(size)); err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{s}, make([]byte, 256<<10))
+	if err != nil || n != int64(size) {
+		t.Fatalf("%d bytes, %v", n, err)
+	}
+	rate("guest to host", start)
+}
+
+// qemuSmall lets the guest send as many small packets as it can: a lost
+// notification shows as a read that waits for ever.
+func qemuSmall(t *testing.T, tr Transport, d time.Duration) {
+	c := dialGuest(t, tr, guestSmall)
+	defer c.Close()
+	buf := make([]byte, 64<<10)
+	bytes := 0
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if err := c.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := c.Read(buf)
+		if err != nil {
+			t.Fatalf("after %d writes: %v", bytes/64, err)
+		}
+		bytes += n
+	}
+	t.Logf("%d writes of 64 bytes in %v", bytes/64, d)
 }
 
 func qemuEchoMany(t *testing.T, tr Transport, n, size int) {

@@ -38,12 +38,12 @@ func (c *conn) read(p []byte) (int, error) {
 	}
 }
 
-// consumed counts what was read, and tells the guest in time: when a quarter of
-// the buffer has become free since it last heard. What it still believes to
-// have is then at least as long as what it takes to tell it.
+// consumed counts what was read, and tells the guest in time: when half of the
+// buffer has become free since it last heard. It can use the other half
+// meanwhile; more often would cost it an interrupt each.
 func (c *conn) consumed(n int) {
 	fwd := c.fwdCount.Add(uint32(n))
-	if fwd-c.toldFwd.Load() >= c.bufAlloc/4 {
+	if fwd-c.toldFwd.Load() >= c.bufAlloc/2 {
 		c.dev.outbox.add(c, pendCredit, 0)
 		c.dev.flush()
 	}

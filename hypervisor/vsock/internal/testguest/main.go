@@ -19,6 +19,8 @@ const (
 	portSource  = 3
 	portCommand = 4
 	portStall   = 5
+	portDiscard = 6
+	portSmall   = 7
 )
 
 func main() {
@@ -42,6 +44,8 @@ func run() error {
 		portSource:  source,
 		portCommand: command,
 		portStall:   func(*vsock.Conn) { select {} },
+		portDiscard: discard,
+		portSmall:   small,
 	}
 	var all sync.WaitGroup
 	for port, serve := range services {

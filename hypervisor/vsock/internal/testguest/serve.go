@@ -34,6 +34,27 @@ func sink(c *vsock.Conn) {
 	_, _ = c.Write(sum.Sum(answer))
 }
 
+// discard reads to the end and answers with one byte.
+func discard(c *vsock.Conn) {
+	buf := make([]byte, 256<<10)
+	for {
+		if _, err := c.Read(buf); err != nil {
+			_, _ = c.Write(buf[:1])
+			return
+		}
+	}
+}
+
+// small sends 64 bytes at a time until the host has enough.
+func small(c *vsock.Conn) {
+	var p [64]byte
+	for {
+		if _, err := c.Write(p[:]); err != nil {
+			return
+		}
+	}
+}
+
 // source sends as many bytes as it is asked for.
 func source(c *vsock.Conn) {
 	var want [8]byte
