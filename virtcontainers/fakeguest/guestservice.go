@@ -86,6 +86,14 @@ func (a *Agent) OOM(id string) {
 	a.Send(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: id}}})
 }
 
+// EventsTaken is how many events the host was sent.
+func (a *Agent) EventsTaken() int {
+	q := a.queue()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.taken
+}
+
 // EndEvents ends the stream of events.
 func (a *Agent) EndEvents() { a.queue().close() }
 
@@ -99,6 +107,7 @@ func (a *Agent) queue() *eventQueue {
 type eventQueue struct {
 	mu      sync.Mutex // guards what follows
 	events  []*api.Event
+	taken   int
 	closed  bool
 	changed chan struct{}
 }
@@ -133,6 +142,7 @@ func (q *eventQueue) next(ctx context.Context) (*api.Event, bool) {
 		if len(q.events) > 0 {
 			ev := q.events[0]
 			q.events = q.events[1:]
+			q.taken++
 			q.mu.Unlock()
 			return ev, true
 		}
