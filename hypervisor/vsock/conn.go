@@ -224,29 +224,6 @@ func (c *conn) RemoteAddr() net.Addr {
 	return &mdvsock.Addr{ContextID: guestCID, Port: c.addr.guest}
 }
 
-// SetDeadline implements net.Conn.
-func (c *conn) SetDeadline(t time.Time) error {
-	return c.setDeadlines(t, &c.readBy, &c.writeBy)
-}
-
-// SetReadDeadline implements net.Conn.
-func (c *conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, &c.readBy) }
-
-// SetWriteDeadline implements net.Conn.
-func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, &c.writeBy) }
-
-func (c *conn) setDeadlines(t time.Time, which ...*deadline) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.opError("set", net.ErrClosed)
-	}
-	for _, d := range which {
-		d.set(t)
-	}
-	return nil
-}
-
 func (c *conn) opError(op string, err error) error {
 	if errors.Is(err, io.EOF) {
 		return err

@@ -1,6 +1,7 @@
 package vsock
 
 import (
+	"net"
 	"sync"
 	"time"
 )
@@ -49,4 +50,27 @@ func (d *deadline) stop() {
 		d.timer.Stop()
 		d.timer = nil
 	}
+}
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	return c.setDeadlines(t, &c.readBy, &c.writeBy)
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, &c.readBy) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, &c.writeBy) }
+
+func (c *conn) setDeadlines(t time.Time, which ...*deadline) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return c.opError("set", net.ErrClosed)
+	}
+	for _, d := range which {
+		d.set(t)
+	}
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 
 	"github.com/containerd/log"
 
@@ -53,6 +52,7 @@ type device struct {
 	rx, tx     *vhostuser.Queue
 	outbox     outbox
 	line       line
+	warnOnce   sync.Once
 	done       chan struct{} // closed once err is set
 
 	// txChain and sender are used within Do of their queues.
@@ -167,10 +167,14 @@ func (d *device) flush() {
 // queueFailed ends the connections when a ring turned out broken: nothing goes
 // through it until the driver resets it.
 func (d *device) queueFailed(err error) {
-	if errors.Is(err, vhostuser.ErrBroken) {
-		d.logger.WithError(err).Warn("guest's vsock ring is malformed; its connections end")
-		d.reset()
+	if !errors.Is(err, vhostuser.ErrBroken) {
+		return
 	}
+	// A guest can do this again and again: it shall not fill the log.
+	d.warnOnce.Do(func() {
+		d.logger.WithError(err).Warn("guest's vsock ring is malformed; its connections end")
+	})
+	d.reset()
 }
 
 // reset ends all connections of which the guest has heard, without telling it.
@@ -196,47 +200,4 @@ func (d *device) shut(err error) {
 		c.end(err, err)
 	}
 	d.closeListeners()
-}
-
-func (d *device) snapshot() []*conn {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	all := make([]*conn, 0, len(d.conns))
-	for _, c := range d.conns {
-		all = append(all, c)
-	}
-	return all
-}
-
-// find gives the connection with these ports, nil if there is none.
-func (d *device) find(a addrPair) *conn {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.conns[a]
-}
-
-// insert makes a connection. The caller holds mu.
-func (d *device) insert(a addrPair, s state) (*conn, error) {
-	if d.err != nil {
-		return nil, d.err
-	}
-	if len(d.conns) >= maxConns {
-		return nil, syscall.EMFILE
-	}
-	alloc := uint32(maxBufAlloc)
-	if len(d.conns) >= manyConns {
-		alloc = minBufAlloc
-	}
-	c := newConn(d, a, s, alloc)
-	d.conns[a] = c
-	return c, nil
-}
-
-// remove takes a dead connection from the table.
-func (d *device) remove(c *conn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.conns[c.addr] == c {
-		delete(d.conns, c.addr)
-	}
 }

@@ -172,11 +172,10 @@ func TestSlowReaders(t *testing.T) {
 	must(t, err)
 	const n = 20
 	var all sync.WaitGroup
-	defer all.Wait()
+	var opened []Conn
 	for range n {
 		d, a := pipe(t, tr, l, 5)
-		defer a.Close()
-		defer d.Close()
+		opened = append(opened, d, a)
 		all.Go(func() {
 			if k, err := d.Write(make([]byte, 1<<20)); k != maxBufAlloc || err == nil {
 				t.Errorf("wrote %d, %v", k, err)
@@ -207,8 +206,10 @@ func TestSlowReaders(t *testing.T) {
 	if err := exchange(d, 1, 1<<20); err != nil {
 		t.Error(err)
 	}
-	must(t, d.Close())
-	must(t, a.Close())
+	for _, c := range append(opened, d, a) {
+		must(t, c.Close())
+	}
+	all.Wait()
 }
 
 // TestNoReceiveBuffers takes the guest's receive buffers away while many write:

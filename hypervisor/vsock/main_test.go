@@ -1,9 +1,17 @@
 package vsock
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if imageDir != "" {
+			_ = os.RemoveAll(imageDir)
+		}
+		os.Exit(code)
+	}))
+}

@@ -58,16 +58,19 @@ func cpuTime(t testing.TB, pid int) time.Duration {
 		t.Fatal(err)
 	}
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	var ticks time.Duration
+	ticks := 0
 	for _, f := range fields[11:13] {
 		n, err := strconv.Atoi(string(f))
 		if err != nil {
 			t.Fatal(err)
 		}
-		ticks += time.Duration(n)
+		ticks += n
 	}
-	return ticks * 10 * time.Millisecond
+	return 10 * time.Millisecond * time.Duration(ticks)
 }
+
+// imageDir is what TestMain removes in the end.
+var imageDir string
 
 // image builds the guest once for all tests: with guest-image, which takes the
 // kernel from Debian's archive or its cache.
@@ -76,6 +79,7 @@ var image = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	imageDir = dir
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		return dir, err

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/containerd/log"
+
 	"github.com/katabox/katabox/hypervisor"
 )
 
@@ -85,6 +87,7 @@ func Open(ctx context.Context, opts Options) (Transport, error) {
 	}
 	file, err := openVhost(path)
 	if err != nil {
+		log.G(ctx).WithError(err).Debug("no vhost-vsock: the vsock device is our own")
 		return openUser(ctx, opts)
 	}
 	t, err := openKernel(file)

@@ -27,7 +27,7 @@ type userTransport struct {
 var _ Transport = (*userTransport)(nil)
 
 // openUser starts to serve a device on one end of a socket pair.
-func openUser(ctx context.Context, opts Options) (*userTransport, error) {
+func openUser(ctx context.Context, opts Options) (Transport, error) {
 	back, front, err := socketPair()
 	if err != nil {
 		return nil, fmt.Errorf("make vhost-user sockets: %w", err)

@@ -1,0 +1,47 @@
+package vsock
+
+import "syscall"
+
+// snapshot gives the connections there are.
+func (d *device) snapshot() []*conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]*conn, 0, len(d.conns))
+	for _, c := range d.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// find gives the connection with these ports, nil if there is none.
+func (d *device) find(a addrPair) *conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.conns[a]
+}
+
+// insert makes a connection. The caller holds mu.
+func (d *device) insert(a addrPair, s state) (*conn, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	if len(d.conns) >= maxConns {
+		return nil, syscall.EMFILE
+	}
+	alloc := uint32(maxBufAlloc)
+	if len(d.conns) >= manyConns {
+		alloc = minBufAlloc
+	}
+	c := newConn(d, a, s, alloc)
+	d.conns[a] = c
+	return c, nil
+}
+
+// remove takes a dead connection from the table.
+func (d *device) remove(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conns[c.addr] == c {
+		delete(d.conns, c.addr)
+	}
+}
