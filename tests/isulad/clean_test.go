@@ -1,0 +1,102 @@
+package isulad
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/katabox/katabox/tests/harness"
+	"github.com/katabox/katabox/tests/isulad/engine"
+)
+
+// A container's id is in the command line of its shim, its QEMU and its
+// virtiofsd, and in every path that is made for it.
+
+// processesOf lists the host's processes of a sandbox, by the program's name.
+// One that is dead and waits for its parent holds nothing.
+func processesOf(id string) map[string]int {
+	found := map[string]int{}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline")) // empty for a zombie
+		if err != nil || !bytes.Contains(args, []byte(id)) {
+			continue
+		}
+		name, _, _ := bytes.Cut(args, []byte{0})
+		found[filepath.Base(string(name))] = pid
+	}
+	return found
+}
+
+// The names of a sandbox's processes.
+const (
+	shimName      = "containerd-shim-kata-v2"
+	qemuName      = "qemu-system-x86_64"
+	virtiofsdName = "virtiofsd"
+)
+
+// leftOf lists what the host still has of a container: its processes, what
+// the runtime made for it, its socket. Its shim's socket is left out while
+// another container's is the same.
+func leftOf(c *engine.Container) []string {
+	var left []string
+	for name, pid := range processesOf(c.ID) {
+		left = append(left, fmt.Sprintf("process %d (%s)", pid, name))
+	}
+	state, err := harness.ReadHostState()
+	if err != nil {
+		return append(left, err.Error())
+	}
+	for line := range state {
+		// The engine's own mount stays until the container is removed.
+		if strings.Contains(line, c.ID) && !strings.Contains(line, c.Bundle()+"/mounts/shm ") {
+			left = append(left, line)
+		}
+	}
+	if path, ok := strings.CutPrefix(c.Address(), "unix://"); ok && (bed.pod == nil || bed.pod == c || bed.pod.Address() != c.Address()) {
+		if _, err := os.Stat(path); err == nil {
+			left = append(left, "socket "+path)
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// awaitClean waits until nothing is left of the containers: a shim ends a
+// moment after its last answer.
+func awaitClean(ctx context.Context, containers ...*engine.Container) error {
+	var left []string
+	ok := eventually(ctx, 20*time.Second, func() bool {
+		left = nil
+		for _, c := range containers {
+			left = append(left, leftOf(c)...)
+		}
+		return len(left) == 0
+	})
+	if !ok {
+		return fmt.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
+	}
+	return nil
+}
+
+// mountsBelow lists the mount points in a directory.
+func mountsBelow(dir string) []string {
+	data, _ := os.ReadFile("/proc/self/mountinfo")
+	var found []string
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+			found = append(found, fields[4])
+		}
+	}
+	return found
+}

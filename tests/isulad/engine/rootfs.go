@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+)
+
+// imageNameAnnotation is the full name of an image in an archive.
+const imageNameAnnotation = "io.containerd.image.name"
+
+// UnpackImage unpacks an image of an OCI archive into dir. The layers are
+// plain tar files, as those of package image are.
+func UnpackImage(archive, name, dir string) error {
+	blobs, err := readArchive(archive)
+	if err != nil {
+		return fmt.Errorf("read images: %w", err)
+	}
+	var index v1.Index
+	if err := json.Unmarshal(blobs[v1.ImageIndexFile], &index); err != nil {
+		return fmt.Errorf("read image index: %w", err)
+	}
+	for _, desc := range index.Manifests {
+		if desc.Annotations[imageNameAnnotation] != name {
+			continue
+		}
+		var manifest v1.Manifest
+		if err := json.Unmarshal(blobs[blobPath(desc)], &manifest); err != nil {
+			return fmt.Errorf("read manifest of %s: %w", name, err)
+		}
+		for _, layer := range manifest.Layers {
+			if err := unpackLayer(blobs[blobPath(layer)], dir); err != nil {
+				return fmt.Errorf("unpack %s: %w", name, err)
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("image %s is not in %s", name, archive)
+}
+
+func blobPath(d v1.Descriptor) string {
+	return "blobs/" + d.Digest.Algorithm().String() + "/" + d.Digest.Encoded()
+}
+
+func readArchive(path string) (map[string][]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	blobs := map[string][]byte{}
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return blobs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if blobs[h.Name], err = io.ReadAll(r); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func unpackLayer(layer []byte, dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for r := tar.NewReader(bytes.NewReader(layer)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = unpackEntry(root, h, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func unpackEntry(root *os.Root, h *tar.Header, r io.Reader) error {
+	name := filepath.Clean(h.Name)
+	switch h.Typeflag {
+	case tar.TypeDir:
+		if err := root.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+	case tar.TypeLink:
+		return root.Link(h.Linkname, name)
+	case tar.TypeReg:
+		f, err := root.Create(name)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(f, r); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("%s: type %q", name, h.Typeflag)
+	}
+	return errors.Join(root.Lchown(name, h.Uid, h.Gid), root.Chmod(name, h.FileInfo().Mode()))
+}
+
+// The storage of a container is where iSulad's overlay driver has it: outside
+// the bundle.
+func (e *Engine) overlayHome() string { return filepath.Join(e.graph(), "storage", "overlay") }
+
+// Rootfs is the container's root file system on the host, while it is
+// mounted.
+func (c *Container) Rootfs() string { return filepath.Join(c.layerDir(), "merged") }
+
+// Upper is the directory in which the container's own changes are.
+func (c *Container) Upper() string { return filepath.Join(c.layerDir(), "diff") }
+
+func (c *Container) layerDir() string { return filepath.Join(c.engine.overlayHome(), c.ID) }
+
+// openStorage makes the overlay driver's home a private mount, as iSulad's
+// does: a shim in a mount namespace of its own would miss what is mounted
+// there later. It is a tmpfs, which every overlay can have as its upper layer.
+func (e *Engine) openStorage() error {
+	home := e.overlayHome()
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return fmt.Errorf("make storage: %w", err)
+	}
+	if err := unix.Mount("tmpfs", home, "tmpfs", 0, "mode=0700"); err != nil {
+		return fmt.Errorf("mount storage: %w", err)
+	}
+	if err := unix.Mount("", home, "", unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make storage private: %w", err)
+	}
+	return nil
+}
+
+func (c *Container) mountRootfs() error {
+	lower := c.engine.opts.Images[c.cfg.Image]
+	work := filepath.Join(c.layerDir(), "work")
+	for _, dir := range []string{c.Upper(), work, c.Rootfs()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make layer: %w", err)
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, c.Upper(), work)
+	if err := unix.Mount("overlay", c.Rootfs(), "overlay", 0, options); err != nil {
+		return fmt.Errorf("mount rootfs: %w", err)
+	}
+	return nil
+}
+
+func (c *Container) unmountRootfs() error {
+	if err := unix.Unmount(c.Rootfs(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unmount rootfs: %w", err)
+	}
+	return nil
+}

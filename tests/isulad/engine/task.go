@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	"github.com/containerd/containerd/api/runtime/task/v2"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// Call is one call that the engine made for a container.
+type Call struct {
+	// Name is the method, with what tells its calls apart: "Kill(9)".
+	Name string
+	Err  error
+}
+
+// String is the call for a test's comparison: "Kill(9)" or "Kill(9) failed".
+func (c Call) String() string {
+	if c.Err != nil {
+		return c.Name + " failed"
+	}
+	return c.Name
+}
+
+// call calls the container's shim and notes the outcome. Without a connection
+// it fails as iSulad's client does, and nothing reaches a shim.
+func (c *Container) call(ctx context.Context, name, method string, req, resp proto.Message) error {
+	c.mu.Lock()
+	conn := c.conn
+	c.mu.Unlock()
+	err := errNoShim
+	if conn != nil {
+		err = conn.call(ctx, method, req, resp)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s of container %.12s: %w", name, c.ID, err)
+	}
+	c.note(name, err)
+	return err
+}
+
+func (c *Container) note(name string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, Call{Name: name, Err: err})
+}
+
+func (c *Container) taskCreate(ctx context.Context, p paths) error {
+	req := &task.CreateTaskRequest{
+		ID: c.ID, Bundle: c.Bundle(), Terminal: c.cfg.TTY, Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr,
+	}
+	return c.call(ctx, "Create", "Create", req, &task.CreateTaskResponse{})
+}
+
+func (c *Container) taskStart(ctx context.Context, execID string) (uint32, error) {
+	var resp task.StartResponse
+	err := c.call(ctx, named("Start", execID), "Start", &task.StartRequest{ID: c.ID, ExecID: execID}, &resp)
+	return resp.Pid, err
+}
+
+// taskWait returns the code that iSulad records: 0 when the call failed, 125
+// for a negative one.
+func (c *Container) taskWait(ctx context.Context, execID string) (int32, error) {
+	var resp task.WaitResponse
+	err := c.call(ctx, named("Wait", execID), "Wait", &task.WaitRequest{ID: c.ID, ExecID: execID}, &resp)
+	if err != nil {
+		return 0, err
+	}
+	if code := int32(resp.ExitStatus); code >= 0 {
+		return code, nil
+	}
+	return exitUnknown, nil
+}
+
+// Kill sends a signal, to the container alone: iSulad never asks for all and
+// never names an exec. Signal 0 asks whether it lives.
+func (c *Container) Kill(ctx context.Context, signal uint32) error {
+	req := &task.KillRequest{ID: c.ID, Signal: signal}
+	return c.call(ctx, fmt.Sprintf("Kill(%d)", signal), "Kill", req, &emptypb.Empty{})
+}
+
+func (c *Container) taskDelete(ctx context.Context) error {
+	return c.call(ctx, "Delete", "Delete", &task.DeleteRequest{ID: c.ID}, &task.DeleteResponse{})
+}
+
+func (c *Container) taskShutdown(ctx context.Context) error {
+	return c.call(ctx, "Shutdown", "Shutdown", &task.ShutdownRequest{ID: c.ID}, &emptypb.Empty{})
+}
+
+func (c *Container) taskExec(ctx context.Context, execID string, terminal bool, spec *anypb.Any, p paths) error {
+	req := &task.ExecProcessRequest{
+		ID: c.ID, ExecID: execID, Terminal: terminal, Spec: spec, Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr,
+	}
+	return c.call(ctx, "Exec", "Exec", req, &emptypb.Empty{})
+}
+
+// Pause is "isula pause".
+func (c *Container) Pause(ctx context.Context) error {
+	return c.call(ctx, "Pause", "Pause", &task.PauseRequest{ID: c.ID}, &emptypb.Empty{})
+}
+
+// Resume is "isula unpause".
+func (c *Container) Resume(ctx context.Context) error {
+	return c.call(ctx, "Resume", "Resume", &task.ResumeRequest{ID: c.ID}, &emptypb.Empty{})
+}
+
+// Resize sets the terminal's size of the container, or of an exec.
+func (c *Container) Resize(ctx context.Context, execID string, height, width uint32) error {
+	req := &task.ResizePtyRequest{ID: c.ID, ExecID: execID, Height: height, Width: width}
+	return c.call(ctx, named("ResizePty", execID), "ResizePty", req, &emptypb.Empty{})
+}
+
+// State is what iSulad asks when it restores a container.
+func (c *Container) State(ctx context.Context) (tasktypes.Status, uint32, error) {
+	var resp task.StateResponse
+	err := c.call(ctx, "State", "State", &task.StateRequest{ID: c.ID}, &resp)
+	return resp.Status, resp.Pid, err
+}
+
+// Pids is what "isula top" asks; an empty list makes iSulad panic.
+func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
+	var resp task.PidsResponse
+	err := c.call(ctx, "Pids", "Pids", &task.PidsRequest{ID: c.ID}, &resp)
+	return resp.Processes, err
+}
+
+// Stats is what "isula stats" asks. iSulad decodes cgroup v1 metrics whatever
+// the answer says it is, and panics on an error.
+func (c *Container) Stats(ctx context.Context) (*v1.Metrics, error) {
+	var resp task.StatsResponse
+	if err := c.call(ctx, "Stats", "Stats", &task.StatsRequest{ID: c.ID}, &resp); err != nil {
+		return nil, err
+	}
+	m := new(v1.Metrics)
+	if err := proto.Unmarshal(resp.GetStats().GetValue(), m); err != nil {
+		return nil, fmt.Errorf("decode stats as v1 metrics: %w", err)
+	}
+	return m, nil
+}
+
+func named(name, execID string) string {
+	if execID == "" {
+		return name
+	}
+	return name + "(exec)"
+}

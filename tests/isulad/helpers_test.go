@@ -1,0 +1,170 @@
+package isulad
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/tests/isulad/engine"
+)
+
+// testTimeout bounds one test: a machine without KVM, shared with others,
+// boots a VM in seconds.
+const testTimeout = 3 * time.Minute
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// seedPod is the first of the two commands by which a pod is made:
+//
+//	isula run -tid --runtime io.containerd.kata.v2 --network none
+//	  --annotation io.kubernetes.docker.type=podsandbox pause cmd
+func seedPod() engine.Config {
+	return engine.Config{
+		Image: pause, TTY: true, Args: []string{"/pause", "cmd"},
+		Annotations: map[string]string{"io.kubernetes.docker.type": "podsandbox"},
+	}
+}
+
+// seedApp is the second: a container of the pod that sandbox names as a user
+// typed it.
+func seedApp(sandbox string, args ...string) engine.Config {
+	return engine.Config{
+		Image: busybox, TTY: true, Args: args,
+		Annotations: map[string]string{"io.kubernetes.docker.type": "container", "io.kubernetes.sandbox.id": sandbox},
+	}
+}
+
+// app is a container of the pod without a terminal.
+func app(sandbox string, args ...string) engine.Config {
+	cfg := seedApp(sandbox, args...)
+	cfg.TTY = false
+	return cfg
+}
+
+func script(text string) []string { return []string{"sh", "-c", text} }
+
+// single is a container in a VM of its own: nothing says that it is of a pod.
+func single(args ...string) engine.Config { return engine.Config{Image: busybox, Args: args} }
+
+// create makes a container that goes, with all that is its own, at the test's
+// end.
+func create(t *testing.T, e *engine.Engine, cfg engine.Config) *engine.Container {
+	t.Helper()
+	c, err := e.Create(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { remove(t, c) })
+	return c
+}
+
+func remove(t *testing.T, c *engine.Container) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if t.Failed() {
+		log, _ := os.ReadFile(c.LogPath())
+		t.Logf("%.12s: calls %v\nshim's log: %s", c.ID, c.Calls(), log)
+	}
+	if err := c.Remove(ctx, true); err != nil {
+		t.Error(err)
+	}
+	if err := awaitClean(ctx, c); err != nil {
+		t.Error(err)
+	}
+}
+
+// start is create, and a start that must not fail.
+func start(ctx context.Context, t *testing.T, cfg engine.Config, stdio engine.Stdio) *engine.Container {
+	t.Helper()
+	c := create(t, bed.engine, cfg)
+	if err := c.Start(ctx, stdio); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// sharedPod is the id of a pod that all tests share; they must leave it
+// running.
+func sharedPod(ctx context.Context, t *testing.T) string {
+	t.Helper()
+	if bed.pod != nil {
+		return bed.pod.ID
+	}
+	c, err := bed.engine.Create(seedPod())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(ctx, engine.Detached); err != nil {
+		log, _ := os.ReadFile(c.LogPath())
+		t.Fatalf("%v\nshim's log: %s", err, log)
+	}
+	bed.pod = c
+	return c.ID
+}
+
+// wantExit waits for the engine's own record of the exit.
+func wantExit(ctx context.Context, t *testing.T, c *engine.Container, want int32) {
+	t.Helper()
+	code, err := c.Wait(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != want {
+		t.Errorf("container %.12s exited with %d, want %d", c.ID, code, want)
+	}
+}
+
+// wantCalls compares the calls made for a container, in their order; those in
+// ignored do not count.
+func wantCalls(t *testing.T, c *engine.Container, want ...string) {
+	t.Helper()
+	var got []string
+	for _, call := range c.Calls() {
+		got = append(got, call.String())
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("calls for container %.12s (-want +got):\n%s", c.ID, diff)
+		for _, call := range c.Calls() {
+			if call.Err != nil {
+				t.Logf("%s: %v", call.Name, call.Err)
+			}
+		}
+	}
+}
+
+// execOut runs a command in the container, which must succeed, and returns
+// its stdout.
+func execOut(ctx context.Context, t *testing.T, c *engine.Container, args ...string) string {
+	t.Helper()
+	code, console, err := c.Exec(ctx, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != 0 {
+		t.Errorf("exec %v: exit code %d, stderr %q", args, code, console.Err.String())
+	}
+	return console.Out.String()
+}
+
+// eventually asks until the answer is true or the time is over.
+func eventually(ctx context.Context, limit time.Duration, holds func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return holds()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return true
+}
+
