@@ -18,10 +18,12 @@ type eventQueue struct {
 	events  []*api.Event
 	changed chan struct{} // closed and replaced when an event is added
 	reader  context.CancelFunc
+
+	turn chan struct{} // holds a value while somebody reads
 }
 
 func newEventQueue() *eventQueue {
-	return &eventQueue{changed: make(chan struct{}), reader: func() {}}
+	return &eventQueue{changed: make(chan struct{}), reader: func() {}, turn: make(chan struct{}, 1)}
 }
 
 func (q *eventQueue) add(e *api.Event) {
@@ -82,23 +84,32 @@ func (q *eventQueue) drop(e *api.Event) {
 	}
 }
 
-// subscribe ends the subscriber before, if any, and returns the context of
-// the new one.
-func (q *eventQueue) subscribe(ctx context.Context) (context.Context, context.CancelFunc) {
+// subscribe ends the subscriber before, if any, and waits until it sends no
+// more: no event goes to both. end must be called.
+func (q *eventQueue) subscribe(ctx context.Context) (_ context.Context, end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q.mu.Lock()
 	before := q.reader
 	q.reader = cancel
 	q.mu.Unlock()
 	before()
-	return ctx, cancel
+	select {
+	case q.turn <- struct{}{}:
+	case <-ctx.Done():
+		cancel()
+		return nil, nil, ctx.Err()
+	}
+	return ctx, func() { cancel(); <-q.turn }, nil
 }
 
 // stream sends events as they come until ctx is done. An event leaves the
 // queue only once it is sent.
 func (q *eventQueue) stream(ctx context.Context, send func(*api.Event) error) error {
-	ctx, cancel := q.subscribe(ctx)
-	defer cancel()
+	ctx, end, err := q.subscribe(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	for {
 		event, more := q.peek()
 		if event == nil {

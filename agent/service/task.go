@@ -28,7 +28,9 @@ type task struct {
 	mu    sync.Mutex
 	ctr   Container           // nil until it is made
 	execs map[string]*process // by exec id
-	ooms  uint64              // OOM kills that were told
+
+	oomMu sync.Mutex // held while OOM kills are counted and told, in one go
+	ooms  uint64     // OOM kills that were told
 }
 
 func (t *task) process(execID string) (*process, error) {
@@ -141,17 +143,14 @@ func (p *Pod) checkOOM(t *task) {
 	if !ok {
 		return
 	}
+	t.oomMu.Lock()
+	defer t.oomMu.Unlock()
 	kills, err := w.OOMKills()
-	if err != nil {
-		return // No memory controller, or the cgroup is gone.
+	if err != nil || kills <= t.ooms {
+		return // An error: no memory controller, or the cgroup is gone.
 	}
-	t.mu.Lock()
-	news := kills > t.ooms
-	t.ooms = max(t.ooms, kills)
-	t.mu.Unlock()
-	if news {
-		p.events.oom(t.id)
-	}
+	t.ooms = kills
+	p.events.oom(t.id)
 }
 
 // watchOOM tells of OOM kills as they happen, until the container is empty.

@@ -1,0 +1,158 @@
+package service
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/container"
+)
+
+func TestMain(m *testing.M) {
+	_ = log.SetLevel("warn")
+	goleak.VerifyTestMain(m)
+}
+
+// fakeRuntime makes containers of fake processes, which end when told.
+type fakeRuntime struct {
+	mu        sync.Mutex
+	pid       int
+	createErr error
+	created   []container.Placement
+	last      *fakeContainer
+}
+
+func (r *fakeRuntime) newProcess() *fakeProcess {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pid++
+	return &fakeProcess{pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10)}
+}
+
+func (r *fakeRuntime) Create(_ *specs.Spec, at container.Placement, _ container.Stdio) (Container, Process, error) {
+	init := r.newProcess()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.created = append(r.created, at)
+	if r.createErr != nil {
+		return nil, nil, r.createErr
+	}
+	r.last = &fakeContainer{runtime: r, init: init}
+	return r.last, init, nil
+}
+
+type fakeContainer struct {
+	runtime *fakeRuntime
+	init    *fakeProcess
+
+	mu         sync.Mutex
+	execs      []*fakeProcess
+	startErr   error
+	execErr    error
+	destroyErr error
+	kills      uint64
+	destroyed  int
+	calls      []string
+}
+
+func (c *fakeContainer) note(call string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, call)
+}
+
+func (c *fakeContainer) Start() error { c.note("start"); return c.startErr }
+
+func (c *fakeContainer) Exec(*specs.Process, container.Stdio) (Process, error) {
+	c.note("exec")
+	if c.execErr != nil {
+		return nil, c.execErr
+	}
+	p := c.runtime.newProcess()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.execs = append(c.execs, p)
+	return p, nil
+}
+
+func (c *fakeContainer) Kill() error {
+	c.note("kill")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range append([]*fakeProcess{c.init}, c.execs...) {
+		p.exit(137)
+	}
+	return nil
+}
+
+func (c *fakeContainer) Signal(sig syscall.Signal) error {
+	c.note(fmt.Sprintf("signal %d", sig))
+	if sig == unix.SIGKILL {
+		return c.Kill()
+	}
+	return nil
+}
+
+func (c *fakeContainer) Pause() error         { c.note("pause"); return nil }
+func (c *fakeContainer) Resume() error        { c.note("resume"); return nil }
+func (c *fakeContainer) Pids() ([]int, error) { return []int{os.Getpid(), 1}, nil }
+
+func (c *fakeContainer) Destroy() error {
+	c.note("destroy")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.destroyed++
+	return c.destroyErr
+}
+
+func (c *fakeContainer) OOMHints() (<-chan struct{}, error) {
+	hints := make(chan struct{})
+	close(hints)
+	return hints, nil
+}
+
+func (c *fakeContainer) OOMKills() (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kills, nil
+}
+
+type fakeProcess struct {
+	pid, n int
+	end    chan uint32
+
+	mu      sync.Mutex
+	signals []syscall.Signal
+}
+
+func (p *fakeProcess) Pid() int          { return p.pid }
+func (p *fakeProcess) Console() *os.File { return nil }
+
+func (p *fakeProcess) exit(status uint32) {
+	select {
+	case p.end <- status:
+	default:
+	}
+}
+
+func (p *fakeProcess) Signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.signals = append(p.signals, sig)
+	if sig == unix.SIGKILL {
+		p.exit(137)
+	}
+	return nil
+}
+
+func (p *fakeProcess) Wait() container.Exit {
+	return container.Exit{Status: <-p.end, At: time.Now()}
+}

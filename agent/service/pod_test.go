@@ -1,0 +1,297 @@
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/guest"
+)
+
+// testPod is a pod that is set up, without the namespaces.
+func testPod(t *testing.T) (*Pod, *fakeRuntime) {
+	t.Helper()
+	runtime := &fakeRuntime{}
+	modules, err := guest.ReadModules(filepath.Join(t.TempDir(), "none"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := NewPod(Config{Runtime: runtime, Mounter: &guest.Mounter{Modules: modules}, RunDir: t.TempDir()})
+	pod.setUp, pod.ready, pod.hostname = true, true, true
+	pod.first = "elsewhere" // Keeps the test from pinning its own namespace.
+	t.Cleanup(func() {
+		if runtime.last != nil {
+			_ = runtime.last.Kill()
+		}
+		pod.Wait()
+	})
+	return pod, runtime
+}
+
+func packed(t *testing.T, config *api.ContainerConfig) *anypb.Any {
+	t.Helper()
+	value, err := proto.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: value}
+}
+
+func createRequest(t *testing.T, id string) *taskapi.CreateTaskRequest {
+	t.Helper()
+	return &taskapi.CreateTaskRequest{ID: id, Options: packed(t, &api.ContainerConfig{Spec: []byte("{}")})}
+}
+
+func create(t *testing.T, pod *Pod, id string) {
+	t.Helper()
+	if _, err := pod.create(t.Context(), createRequest(t, id)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func execRequest(t *testing.T, id, execID string) *taskapi.ExecProcessRequest {
+	t.Helper()
+	spec, err := json.Marshal(&specs.Process{Args: []string{"x"}, Cwd: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &taskapi.ExecProcessRequest{ID: id, ExecID: execID, Spec: &anypb.Any{Value: spec}}
+}
+
+func startContainer(t *testing.T, pod *Pod, id string) {
+	t.Helper()
+	create(t, pod, id)
+	if _, err := pod.start(t.Context(), id, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startExec(t *testing.T, pod *Pod, id, execID string) {
+	t.Helper()
+	if err := pod.addExec(execRequest(t, id, execID)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.start(t.Context(), id, execID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wait(t *testing.T, pod *Pod, id, execID string) uint32 {
+	t.Helper()
+	_, proc, err := pod.process(id, execID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := proc.wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exit.Status
+}
+
+// told lists the events that wait, as words.
+func told(pod *Pod) []string {
+	var words []string
+	for _, e := range pod.events.events {
+		if x := e.GetExit(); x != nil {
+			words = append(words, strings.TrimSuffix("exit "+x.GetContainerId()+" "+x.GetExecId(), " "))
+		} else {
+			words = append(words, "oom "+e.GetOom().GetContainerId())
+		}
+	}
+	return words
+}
+
+func TestLife(t *testing.T) {
+	pod, runtime := testPod(t)
+	startContainer(t, pod, "c")
+	startExec(t, pod, "c", "e")
+	runtime.last.execs[0].exit(3)
+	if status := wait(t, pod, "c", "e"); status != 3 {
+		t.Errorf("exec: %d", status)
+	}
+	runtime.last.init.exit(42)
+	if status := wait(t, pod, "c", ""); status != 42 {
+		t.Errorf("init: %d", status)
+	}
+	for _, execID := range []string{"e", ""} {
+		if _, err := pod.delete(t.Context(), "c", execID); err != nil {
+			t.Errorf("delete %q: %v", execID, err)
+		}
+	}
+	if _, err := pod.task("c"); !errdefs.IsNotFound(err) {
+		t.Errorf("the container is still there: %v", err)
+	}
+	if diff := cmp.Diff([]string{"exit c e", "exit c"}, told(pod)); diff != "" {
+		t.Error(diff)
+	}
+	create(t, pod, "c") // The id is free again.
+}
+
+func TestInitTakesItsExecsAlong(t *testing.T) {
+	pod, runtime := testPod(t)
+	startContainer(t, pod, "c")
+	startExec(t, pod, "c", "e1")
+	startExec(t, pod, "c", "e2")
+	runtime.last.kills = 1
+	runtime.last.init.exit(1)
+	if status := wait(t, pod, "c", ""); status != 1 {
+		t.Errorf("init: %d", status)
+	}
+	words := told(pod)
+	if len(words) != 4 || words[0] != "oom c" || words[3] != "exit c" {
+		t.Errorf("events %q, want the OOM kill first and the init's exit last", words)
+	}
+	if status := wait(t, pod, "c", "e1"); status != 137 {
+		t.Errorf("exec: %d", status)
+	}
+}
+
+func TestCreateRefuses(t *testing.T) {
+	pod, _ := testPod(t)
+	create(t, pod, "taken")
+	bad := func(change func(*taskapi.CreateTaskRequest)) *taskapi.CreateTaskRequest {
+		req := createRequest(t, "new")
+		change(req)
+		return req
+	}
+	tests := []struct {
+		name string
+		req  *taskapi.CreateTaskRequest
+		is   func(error) bool
+	}{
+		{"id taken", createRequest(t, "taken"), errdefs.IsAlreadyExists},
+		{"no id", createRequest(t, ""), errdefs.IsInvalidArgument},
+		{"path as id", createRequest(t, "../x"), errdefs.IsInvalidArgument},
+		{"dot", createRequest(t, "."), errdefs.IsInvalidArgument},
+		{"long id", createRequest(t, strings.Repeat("x", maxID+1)), errdefs.IsInvalidArgument},
+		{"no options", bad(func(r *taskapi.CreateTaskRequest) { r.Options = nil }), errdefs.IsInvalidArgument},
+		{"options that are none", bad(func(r *taskapi.CreateTaskRequest) { r.Options.Value = []byte{0xff} }), errdefs.IsInvalidArgument},
+		{"spec that is none", bad(func(r *taskapi.CreateTaskRequest) {
+			r.Options = packed(t, &api.ContainerConfig{Spec: []byte("{")})
+		}), errdefs.IsInvalidArgument},
+		{"storage elsewhere", bad(func(r *taskapi.CreateTaskRequest) {
+			r.Options = packed(t, &api.ContainerConfig{Spec: []byte("{}"), Storages: []*api.Storage{{Driver: "tmpfs", Target: "/etc"}}})
+		}), func(err error) bool { return err != nil }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := pod.create(t.Context(), test.req); !test.is(err) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	if len(pod.tasks) != 1 {
+		t.Errorf("%d containers are left", len(pod.tasks))
+	}
+}
+
+func TestCreateBeforeSetup(t *testing.T) {
+	pod, _ := testPod(t)
+	pod.ready = false
+	if _, err := pod.create(t.Context(), createRequest(t, "c")); !errdefs.IsFailedPrecondition(err) {
+		t.Error(err)
+	}
+	if err := pod.setup(t.Context(), &api.SetupSandboxRequest{}); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("second setup: %v", err)
+	}
+}
+
+func TestCreateFailureLeavesNothing(t *testing.T) {
+	pod, runtime := testPod(t)
+	runtime.createErr = errors.New("no such program")
+	if _, err := pod.create(t.Context(), createRequest(t, "c")); err == nil || !strings.Contains(err.Error(), "no such program") {
+		t.Error(err)
+	}
+	runtime.createErr = nil
+	create(t, pod, "c")
+	if len(told(pod)) != 0 {
+		t.Error("a container that never was has an exit")
+	}
+}
+
+func TestPlacement(t *testing.T) {
+	pod, runtime := testPod(t)
+	pod.first = ""
+	req := createRequest(t, "c")
+	req.Options = packed(t, &api.ContainerConfig{Spec: []byte("{}"), SharePidNamespace: true})
+	if _, err := pod.create(t.Context(), req); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("joined nobody's PID namespace: %v", err)
+	}
+	pod.first = "pause"
+	if _, err := pod.create(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	at := runtime.created[0]
+	if at.PID != pod.nsPath("pid") || at.IPC != pod.nsPath("ipc") || at.UTS != pod.nsPath("uts") || !at.HasHostname {
+		t.Errorf("%+v", at)
+	}
+}
+
+func TestStartFailureEndsTheContainer(t *testing.T) {
+	pod, runtime := testPod(t)
+	create(t, pod, "c")
+	runtime.last.startErr = errors.New("no")
+	if _, err := pod.start(t.Context(), "c", ""); err == nil {
+		t.Fatal("started")
+	}
+	if status := wait(t, pod, "c", ""); status != 137 {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestExecStartFailure(t *testing.T) {
+	pod, runtime := testPod(t)
+	startContainer(t, pod, "c")
+	runtime.last.execErr = errors.New("no such program")
+	if err := pod.addExec(execRequest(t, "c", "e")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.start(t.Context(), "c", "e"); err == nil {
+		t.Fatal("started")
+	}
+	if len(told(pod)) != 0 {
+		t.Errorf("told %q", told(pod))
+	}
+	if resp, err := pod.delete(t.Context(), "c", "e"); err != nil || resp.GetExitStatus() != failedStatus {
+		t.Errorf("%v, %v", resp, err)
+	}
+}
+
+func TestDeleteCreated(t *testing.T) {
+	pod, runtime := testPod(t)
+	create(t, pod, "c")
+	resp, err := pod.delete(t.Context(), "c", "")
+	if err != nil || resp.GetExitStatus() != 137 || time.Since(resp.GetExitedAt().AsTime()) > time.Minute {
+		t.Errorf("%v, %v", resp, err)
+	}
+	if runtime.last.destroyed != 1 {
+		t.Errorf("destroyed %d times", runtime.last.destroyed)
+	}
+}
+
+func TestDeleteCanBeTriedAgain(t *testing.T) {
+	pod, runtime := testPod(t)
+	startContainer(t, pod, "c")
+	runtime.last.init.exit(0)
+	wait(t, pod, "c", "")
+	runtime.last.destroyErr = errors.New("busy")
+	if _, err := pod.delete(t.Context(), "c", ""); err == nil {
+		t.Fatal("deleted")
+	}
+	runtime.last.destroyErr = nil
+	if _, err := pod.delete(t.Context(), "c", ""); err != nil {
+		t.Error(err)
+	}
+}
