@@ -26,7 +26,7 @@ var deviceID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,62}$`)
 func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	err := vm.attach(ctx, d)
 	if err != nil {
-		return vm.explain(fmt.Sprintf("attach %T %q to virtual machine", d, d.DeviceID()), err)
+		return vm.explain(ctx, fmt.Sprintf("attach %T %q to virtual machine", d, d.DeviceID()), err)
 	}
 	return nil
 }

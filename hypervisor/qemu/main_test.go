@@ -24,8 +24,9 @@ func TestMain(m *testing.M) {
 
 // beParent launches a machine, prints its pid and waits to be killed.
 func beParent(kernel string) int {
+	accel, _ := DetectAccel(Host{})
 	vm, err := New(Options{}).Launch(context.Background(), hypervisor.Spec{
-		ID: "orphan", Path: os.Args[1], Accel: hypervisor.AccelTCG, VCPUs: 1, MemoryMiB: 64, Kernel: kernel,
+		ID: "orphan", Path: os.Args[1], Accel: accel, VCPUs: 1, MemoryMiB: 64, Kernel: kernel,
 	})
 	if err != nil {
 		fmt.Println(err)

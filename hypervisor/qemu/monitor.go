@@ -18,8 +18,10 @@ import (
 )
 
 const (
-	// DefaultLaunchTimeout bounds Launch when Options give no bound.
-	DefaultLaunchTimeout = 10 * time.Second
+	// DefaultLaunchTimeout bounds Launch when Options give no bound. A
+	// launch takes 20 ms; the rest is for a host that starts many at once.
+	// A QEMU that dies is not waited for.
+	DefaultLaunchTimeout = 30 * time.Second
 	// cleanupTimeout bounds what must be done after a context has ended.
 	cleanupTimeout = 5 * time.Second
 	// stderrLines is how much of QEMU's stderr goes into an error.
@@ -116,7 +118,7 @@ func (m *Monitor) abandon(ctx context.Context, proc *child.Process, mon *qmp.Mon
 		// QEMU is about to exit: let it, for its status and last words.
 		select {
 		case <-proc.Done():
-		case <-time.After(quitGrace):
+		case <-time.After(exitGrace):
 		}
 	}
 	killErr := proc.Kill(ctx)

@@ -17,10 +17,10 @@ import (
 const (
 	// consoleBytes is how much of the end of the console is kept.
 	consoleBytes = 16 << 10
-	// quitGrace is how long QEMU may take to end by itself.
+	// quitGrace is how long QEMU may take to end when it is told to.
 	quitGrace = 200 * time.Millisecond
-	// exitGrace is the same for a guest that powered off: QEMU then has
-	// devices to shut down.
+	// exitGrace is how long it may take on its own accord: after the guest
+	// powered off it has devices to shut down, and a busy host is slow.
 	exitGrace = 2 * time.Second
 )
 
@@ -88,7 +88,7 @@ func (vm *VM) Version() string { return vm.mon.Version().String() }
 // Resume implements hypervisor.VM.
 func (vm *VM) Resume(ctx context.Context) error {
 	if err := vm.mon.Execute(ctx, "cont", nil, nil); err != nil {
-		return vm.explain("resume virtual machine", err)
+		return vm.explain(ctx, "resume virtual machine", err)
 	}
 	return nil
 }
@@ -123,15 +123,16 @@ func (vm *VM) quit(ctx context.Context) {
 	}
 }
 
-// explain makes a failed command of a machine that has ended say so.
-func (vm *VM) explain(what string, err error) error {
-	if !errors.Is(err, qmp.ErrClosed) {
-		return fmt.Errorf("%s %s: %w", what, vm.id, err)
+// explain makes a failed command of a machine that has ended say so. A lost
+// monitor connection means that the machine is about to end (watch).
+func (vm *VM) explain(ctx context.Context, what string, err error) error {
+	if errors.Is(err, qmp.ErrClosed) {
+		select {
+		case <-vm.done:
+			err = vm.Err()
+		case <-time.After(2 * exitGrace):
+		case <-ctx.Done():
+		}
 	}
-	select {
-	case <-vm.done:
-		return fmt.Errorf("%s %s: %w", what, vm.id, vm.Err())
-	case <-time.After(quitGrace):
-		return fmt.Errorf("%s %s: %w", what, vm.id, err)
-	}
+	return fmt.Errorf("%s %s: %w", what, vm.id, err)
 }

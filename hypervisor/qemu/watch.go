@@ -60,7 +60,7 @@ func (vm *VM) note(ev qmp.Event) bool {
 func (vm *VM) finish(events <-chan qmp.Event) {
 	select {
 	case <-vm.mon.Done(): // end of file: QEMU's end is closed
-	case <-time.After(quitGrace):
+	case <-time.After(exitGrace): // another process must be holding it
 	}
 	_ = vm.mon.Disconnect()
 	if events != nil {

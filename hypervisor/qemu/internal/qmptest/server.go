@@ -135,6 +135,13 @@ func (s *Server) Handshake() {
 	s.Send(Reply(r, struct{}{}))
 }
 
+// Skim reads the beginning of a command and leaves its rest unread.
+func (s *Server) Skim() {
+	if _, err := s.read(make([]byte, 16)); err != nil {
+		s.t.Errorf("fake QEMU: skim command: %v", err)
+	}
+}
+
 // Serve answers commands with handle until the client closes. A handler that
 // returns a *Refusal refuses.
 func (s *Server) Serve(handle func(Request) any) {
