@@ -48,15 +48,37 @@ func rawCreate(ctx context.Context, d *harness.Daemon, spec []byte) error {
 	return err
 }
 
-func TestSpecIsNotJSON(t *testing.T) {
+// containerd reads a little of the spec itself, so what reaches the shim is at
+// least JSON.
+func TestSpecIsNoSpec(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
-		err := rawCreate(ctx, d, []byte(`{"ociVersion": "1.0`))
+		err := rawCreate(ctx, d, []byte(`{"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": "text"}`))
 		if bed.runtime.VM {
-			wantError(t, err, "config.json")
+			wantError(t, err, "config.json", "process")
 		} else {
 			wantError(t, err)
 		}
 	})
+}
+
+// Only another engine, or a damaged disk, brings the shim a spec like this.
+func TestShimRefusesSpecThatIsNotJSON(t *testing.T) {
+	needVM(t)
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		for _, text := range []string{"", `{"ociVersion": "1.0`, "\x00\x01\x02", `[]`} {
+			wantError(t, callShim(ctx, d, bundleWith(t, text), d.NewID("raw"), "start"), "config.json")
+		}
+	})
+}
+
+// bundleWith makes a bundle whose config.json is text.
+func bundleWith(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 func TestRootfsIsNotThere(t *testing.T) {
@@ -118,10 +140,7 @@ func TestIDWithASlash(t *testing.T) {
 func TestShimRefusesIDWithASlash(t *testing.T) {
 	needVM(t)
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
-		bundle := t.TempDir()
-		if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"ociVersion":"1.0.2"}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		bundle := bundleWith(t, `{"ociVersion":"1.0.2"}`)
 		for _, id := range []string{"../../etc", "a/b", ""} {
 			wantError(t, callShim(ctx, d, bundle, id, "start"), id)
 		}

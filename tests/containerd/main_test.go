@@ -50,8 +50,8 @@ func prepare() (err error) {
 }
 
 // testTimeout bounds one test with one release. It is generous: a machine
-// without KVM, shared with others, boots a VM in seconds.
-const testTimeout = 3 * time.Minute
+// without KVM boots fifty VMs in minutes when it has other work too.
+const testTimeout = 8 * time.Minute
 
 // each runs a test with every release, on the shared daemons. Nothing may be
 // left when it returns.
