@@ -145,7 +145,11 @@ type pod struct {
 	t        *testing.T
 	host     *fakeguest.Host
 	observer *observer
+	// stopFails says that the last Stop is expected to fail.
+	stopFails bool
 }
+
+func (p *pod) expectsStopError() { p.stopFails = true }
 
 // sandboxID is the id of every sandbox here, and of its first container.
 const sandboxID = "pod"
@@ -160,8 +164,8 @@ func boot(t *testing.T, host *fakeguest.Host) *pod {
 	}
 	t.Cleanup(func() {
 		// Not after a failure: what is left then would only hide it.
-		if err := p.Stop(context.Background()); err != nil && !t.Failed() {
-			t.Error(err)
+		if err := p.Stop(context.Background()); (err != nil) != p.stopFails && !t.Failed() {
+			t.Errorf("Stop at the end: %v", err)
 		}
 	})
 	return p

@@ -205,9 +205,10 @@ func (p *Process) Resize(ctx context.Context, width, height uint32) error {
 	if err == nil {
 		req := &task.ResizePtyRequest{ID: p.container.ID, ExecID: p.execID, Width: width, Height: height}
 		_, err = client.Task.ResizePty(ctx, req)
+		err = guest.Err(err)
 	}
 	if err != nil {
-		return fmt.Errorf("resize terminal of %s: %w", p.name(), guest.Err(err))
+		return fmt.Errorf("resize terminal of %s: %w", p.name(), err)
 	}
 	return nil
 }

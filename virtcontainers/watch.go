@@ -17,7 +17,7 @@ func (s *Sandbox) watch() {
 	defer s.watchers.Done()
 	s.watchers.Go(func() {
 		err := s.client.Events(s.lifeCtx, s.handleEvent)
-		s.lose(fmt.Errorf("the agent's event stream ended: %w", err))
+		s.lose(s.explain(s.lifeCtx, fmt.Errorf("the agent's event stream ended: %w", err)))
 	})
 	s.watchers.Go(func() {
 		if err := s.client.ForwardLog(s.lifeCtx); err != nil {
