@@ -167,4 +167,3 @@ func eventually(ctx context.Context, limit time.Duration, holds func() bool) boo
 	}
 	return true
 }
-

@@ -17,10 +17,9 @@ import (
 type Console struct {
 	// Out and Err hold what came so far.
 	Out, Err harness.Buffer
-	// First names the stream that ended first, and At is when it did; both
-	// are valid after Done.
-	First string
-	At    time.Time
+	// Ended is when each stream ended, of those that did before the copying
+	// stopped. It may be read after Done.
+	Ended map[string]time.Time
 
 	stop *pipe
 	once sync.Once
@@ -38,7 +37,7 @@ func newConsole(f *fifos) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{fifos: f, stop: stop, done: make(chan struct{})}
+	c := &Console{Ended: map[string]time.Time{}, fifos: f, stop: stop, done: make(chan struct{})}
 	go c.run()
 	return c, nil
 }
@@ -89,24 +88,29 @@ type source struct {
 	to   *harness.Buffer
 }
 
+func (c *Console) sources() []source {
+	var s []source
+	if c.fifos.out >= 0 {
+		s = append(s, source{"stdout", c.fifos.out, &c.Out})
+	}
+	if c.fifos.err >= 0 {
+		s = append(s, source{"stderr", c.fifos.err, &c.Err})
+	}
+	return s
+}
+
 func (c *Console) run() {
 	defer close(c.done)
 	defer c.end()
-	sources := []source{}
-	if c.fifos.out >= 0 {
-		sources = append(sources, source{"stdout", c.fifos.out, &c.Out})
-	}
-	if c.fifos.err >= 0 {
-		sources = append(sources, source{"stderr", c.fifos.err, &c.Err})
-	}
+	sources := c.sources()
 	var deadline time.Time
 	for len(sources) > 0 {
-		left := -1
+		left := -1 // poll(2): for ever
 		if !deadline.IsZero() {
 			left = int(time.Until(deadline).Milliseconds())
-			if left <= 0 {
-				return
-			}
+		}
+		if !deadline.IsZero() && left <= 0 {
+			return
 		}
 		ended, more := c.pollOnce(sources, left)
 		if !more {
@@ -114,9 +118,9 @@ func (c *Console) run() {
 		}
 		for _, name := range ended {
 			sources = without(sources, name)
+			c.Ended[name] = time.Now()
 			if deadline.IsZero() {
-				c.First, c.At = name, time.Now()
-				deadline = c.At.Add(lastGrace)
+				deadline = c.Ended[name].Add(lastGrace)
 			}
 		}
 	}

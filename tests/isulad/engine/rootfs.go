@@ -162,8 +162,9 @@ func (c *Container) mountRootfs() error {
 	return nil
 }
 
+// unmountRootfs fails when the mount is not there: the shim must leave it.
 func (c *Container) unmountRootfs() error {
-	if err := unix.Unmount(c.Rootfs(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+	if err := unix.Unmount(c.Rootfs(), unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount rootfs: %w", err)
 	}
 	return nil

@@ -1,0 +1,126 @@
+package isulad
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/tests/isulad/engine"
+)
+
+// The engine dies and is started again: what ran runs on, what was paused is
+// paused, and what ended meanwhile can be taken down. The dead engine's
+// connections, with their Waits, are still there.
+func TestEngineRestart(t *testing.T) {
+	ctx := testContext(t)
+	pod := sharedPod(ctx, t)
+	first, err := engine.New(bed.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(first.Close)
+	began := func(stdio engine.Stdio, args ...string) *engine.Container {
+		c, err := first.Create(app(pod, args...))
+		if err == nil {
+			err = c.Start(ctx, stdio)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	old := map[string]*engine.Container{
+		"running": began(engine.Detached, "sleep", "1000"),
+		"paused":  began(engine.Detached, "sleep", "1000"),
+		"stopped": began(engine.Detached, script("until [ -e /etc/end ]; do sleep 0.05; done; exit 8")...),
+		// Nobody will ever read its output again.
+		"talking": began(engine.Attached, script("read line; cat /data/blob; exit 3")...),
+	}
+	if err := old["paused"].Pause(ctx); err != nil {
+		t.Fatal(err)
+	}
+	first.Crash()
+	if _, _, err := old["stopped"].Exec(ctx, "touch", "/etc/end"); err != nil {
+		t.Fatal(err)
+	}
+	ended := func() bool { return old["stopped"].Kill(ctx, 0) != nil }
+	if !eventually(ctx, time.Minute, ended) {
+		t.Fatal("the container did not end")
+	}
+	second, err := engine.New(bed.opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(second.Close)
+	restored := map[string]*engine.Container{}
+	for name, c := range old {
+		if restored[name], err = second.Restore(ctx, c); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		t.Cleanup(func() { remove(t, restored[name]) })
+	}
+	wantExit(ctx, t, restored["stopped"], 255)
+	wantCalls(t, restored["stopped"], "State", "restore failed", "Kill(0) failed", "Delete", "Shutdown")
+	wantExit(ctx, t, restored["talking"], 3)
+	if err := restored["paused"].Resume(ctx); err != nil {
+		t.Errorf("the paused container: %v", err)
+	}
+	for _, name := range []string{"running", "paused"} {
+		c := restored[name]
+		if got := execOut(ctx, t, c, "echo", "here"); got != "here\n" {
+			t.Errorf("%s: an exec printed %q", name, got)
+		}
+		if err := c.Kill(ctx, 9); err != nil {
+			t.Error(err)
+		}
+		wantExit(ctx, t, c, 137)
+	}
+}
+
+// Engines before v2.1.3 never wait: the shim writes the code.
+func TestOldEngineReadsTheExitFIFO(t *testing.T) {
+	ctx := testContext(t)
+	opts := bed.opts
+	opts.NoMonitor = true
+	old, err := engine.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(old.Close)
+	c := create(t, old, app(sharedPod(ctx, t), script("exit 6")...))
+	if err := c.Start(ctx, engine.Foreground); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(ctx, t, c, 6)
+	wantCalls(t, c, "Create", "Start", "Kill(0) failed", "Delete", "Shutdown")
+}
+
+// killLimit is how long the machine may outlive its shim.
+const killLimit = time.Second
+
+// The shim is killed, and iSulad never cleans up after a shim: the kernel
+// ends the VM and virtiofsd at once, and the next start takes the rest away.
+func TestShimKilled(t *testing.T) {
+	ctx := testContext(t)
+	sandbox := start(ctx, t, seedPod(), engine.Detached)
+	c := start(ctx, t, seedApp(sandbox.ID, "sh"), engine.Detached)
+	if err := syscall.Kill(processesOf(sandbox.ID)[shimName], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	gone := eventually(ctx, 10*time.Second, func() bool { return len(processesOf(sandbox.ID)) == 0 })
+	if took := time.Since(killed); !gone || took > killLimit {
+		t.Errorf("%v after the shim these processes were left: %v", took, processesOf(sandbox.ID))
+	}
+	for _, one := range []*engine.Container{sandbox, c} {
+		wantExit(ctx, t, one, 0) // iSulad's own idea of a Wait that failed
+		wantCalls(t, one, "Create", "Start", "Wait failed", "Kill(0) failed", "Delete failed", "Shutdown failed")
+	}
+	t.Logf("left until the next start: %s", strings.Join(leftOf(sandbox), ", "))
+	again := start(ctx, t, single("true"), engine.Detached)
+	wantExit(ctx, t, again, 0)
+	if err := awaitClean(ctx, sandbox, c, again); err != nil {
+		t.Error(err)
+	}
+}
