@@ -53,6 +53,7 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 		stdio.Child().Close()
 		stdio.Close()
 		p.remove(t)
+		t.init.failed() // Whoever waits for it already.
 		return err
 	}
 	if err := p.config.Mounter.Mount(ctx, t.storages); err != nil {

@@ -145,7 +145,10 @@ func (p *Pod) endCreated(ctx context.Context, t *task) error {
 }
 
 func (p *Pod) deleteExec(t *task, exec *process) (*taskapi.DeleteResponse, error) {
-	if err := exec.move("delete", deleting, created, stopped); err != nil {
+	if exec.move("delete", stopped, created) == nil {
+		exec.failed() // Whoever waits for it already.
+	}
+	if err := exec.move("delete", deleting, stopped); err != nil {
 		return nil, err
 	}
 	exec.stdio.Child().Close()

@@ -295,3 +295,19 @@ func TestDeleteCanBeTriedAgain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestWaitForWhatNeverStarts(t *testing.T) {
+	pod, _ := testPod(t)
+	startContainer(t, pod, "c")
+	addExec(t, pod)
+	_, proc, err := pod.process("c", "e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.delete(t.Context(), "c", "e"); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := proc.wait(t.Context()); err != nil || exit.Status != failedStatus {
+		t.Errorf("%v, %v", exit, err)
+	}
+}

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/containerd/log"
-	"github.com/mdlayher/vsock"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
@@ -24,6 +22,11 @@ import (
 
 // logBytes is how much of its log the agent keeps for the host.
 const logBytes = 256 << 10
+
+// The first thread is kept for main. Goroutines that join a container's mount
+// namespace end with their thread, but the first one would stay, and
+// /proc/self and the container's mounts with it.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	started := guest.SinceBoot()
@@ -87,16 +90,6 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streamPort) })
 	group.Go(func() error { return service.Serve(ctx, rpcPort, pod, times, guest.PowerOff) })
 	return errors.Join(errors.New("agent stopped serving"), group.Wait())
-}
-
-// listen opens a vsock port for whatever CID the machine has or will get: its
-// device may be added later.
-func listen(port uint32) (net.Listener, error) {
-	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, port, nil)
-	if err != nil {
-		return nil, fmt.Errorf("listen on vsock port %d: %w", port, err)
-	}
-	return l, nil
 }
 
 // logTo sends the log to the ring and, until the host reads it there, what is
