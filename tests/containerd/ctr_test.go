@@ -85,7 +85,7 @@ func TestCtrTask(t *testing.T) {
 // "ctr run" gives the container's output and its exit code.
 func TestCtrRun(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
-		cmd := d.CtrRun(ctx, d.NewID("run"), image.Busybox, "sh", "-c", "echo out; exit 42")
+		cmd := d.CtrRun(ctx, d.Runtime(), d.NewID("run"), image.Busybox, "sh", "-c", "echo out; exit 42")
 		out, err := cmd.Output()
 		wantExit(t, err, 42)
 		if string(out) != "out\n" {

@@ -25,10 +25,11 @@ func (d *Daemon) CtrCmd(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// CtrRun returns "ctr run" of image with the daemon's runtime and snapshotter.
-func (d *Daemon) CtrRun(ctx context.Context, id, image string, args ...string) *exec.Cmd {
+// CtrRun returns "ctr run --rm" of image with a runtime, the daemon's or
+// another one, ready to run.
+func (d *Daemon) CtrRun(ctx context.Context, r Runtime, id, image string, args ...string) *exec.Cmd {
 	run := []string{
-		"run", "--rm", "--runtime", d.options.Runtime.Type, "--snapshotter", d.Snapshotter,
+		"run", "--rm", "--runtime", r.Type, "--snapshotter", d.Snapshotter,
 		"--fifo-dir", d.fifoDir(), image, id,
 	}
 	return d.CtrCmd(ctx, append(run, args...)...)

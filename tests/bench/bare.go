@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+//go:embed init/init.c
+var initSource string
+
+// bareMachine is the pod's QEMU without the pod: same machine, CPU, memory,
+// firmware, kernel and kernel parameters, no device but the serial port, and an
+// init that only says so.
+type bareMachine struct {
+	path string
+	args []string
+}
+
+// keptFlags are the options of the pod's QEMU that make the machine; each has
+// one value, except those in bareFlags.
+var (
+	keptFlags = []string{"-machine", "-accel", "-cpu", "-smp", "-m", "-object", "-rtc", "-global", "-bios", "-kernel", "-append", "-display"}
+	bareFlags = []string{"-no-user-config", "-nodefaults", "-no-reboot"}
+)
+
+// newBareMachine takes the machine from a pod's QEMU command line.
+func newBareMachine(ctx context.Context, d *harness.Daemon, podArgs []string) (*bareMachine, error) {
+	if len(podArgs) == 0 {
+		return nil, errors.New("find the pod's QEMU: it has no command line")
+	}
+	initrd := filepath.Join(d.Dir, "bare.cpio")
+	if err := writeBareInitrd(ctx, d.Dir, initrd); err != nil {
+		return nil, err
+	}
+	m := &bareMachine{path: podArgs[0]}
+	for i := 1; i < len(podArgs); i++ {
+		switch {
+		case slices.Contains(bareFlags, podArgs[i]):
+			m.args = append(m.args, podArgs[i])
+		case slices.Contains(keptFlags, podArgs[i]) && i+1 < len(podArgs):
+			m.args = append(m.args, podArgs[i], podArgs[i+1])
+			i++
+		}
+	}
+	m.args = append(m.args, "-initrd", initrd, "-serial", "stdio")
+	return m, nil
+}
+
+// writeBareInitrd compiles the init and packs it alone.
+func writeBareInitrd(ctx context.Context, dir, path string) error {
+	program := filepath.Join(dir, "bare-init")
+	cmd := exec.CommandContext(ctx, "gcc", "-static", "-Os", "-s", "-x", "c", "-o", program, "-")
+	cmd.Stdin = strings.NewReader(initSource)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile init: %w: %s", err, msg)
+	}
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return fmt.Errorf("read init: %w", err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("make initrd: %w", err)
+	}
+	w := cpio.Newc.Writer(f)
+	err = cpio.WriteRecords(w, []cpio.Record{cpio.StaticFile("init", string(data), 0o755)})
+	if err == nil {
+		err = cpio.WriteTrailer(w)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// boot starts the machine and returns the milliseconds from the start of QEMU
+// to the init's word. The machine is gone when it returns.
+func (m *bareMachine) boot(ctx context.Context) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, m.path, m.args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	console, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, fmt.Errorf("open console: %w", err)
+	}
+	start := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("start QEMU: %w", err)
+	}
+	took := time.Duration(0)
+	for lines := bufio.NewScanner(console); lines.Scan(); {
+		if strings.Contains(lines.Text(), "INIT") {
+			took = time.Since(start)
+			break
+		}
+	}
+	cancel() // the rest of its life does not matter
+	_ = cmd.Wait()
+	if took == 0 {
+		return 0, fmt.Errorf("boot the bare kernel: its init said nothing: %s", stderr.String())
+	}
+	return milliseconds(took), nil
+}

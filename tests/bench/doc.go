@@ -1,0 +1,6 @@
+// Bench is what "make bench" runs: how long "ctr run --rm busybox true" takes
+// with kata and with runc, by turns, and how long the same QEMU and kernel take
+// to a trivial init, all in one run on one machine, so that only ratios need to
+// be compared with other machines; the steps of a boot as the shim logged them;
+// and what a pod of pause and four containers costs the host in memory.
+package main

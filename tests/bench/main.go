@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+func main() {
+	rounds := flag.Int("n", 10, "how often each thing is measured")
+	release := flag.String("containerd", "1.6", "containerd release: 1.6 (Debian's) or 2.4 (make containerd)")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := bench(ctx, *release, *rounds)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench measures and prints. The daemon is stopped in any case.
+func bench(ctx context.Context, releaseName string, rounds int) (err error) {
+	if rounds < 1 {
+		return errors.New("-n: want at least 1")
+	}
+	layout, err := harness.FindLayout()
+	if err != nil {
+		return err
+	}
+	release, err := harness.FindRelease(layout, releaseName)
+	if err != nil {
+		return err
+	}
+	d, err := harness.Start(ctx, harness.Options{Layout: layout, Release: release, Runtime: harness.Kata})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.Stop(context.WithoutCancel(ctx))) }()
+	result, err := measure(ctx, d, rounds)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, d.LogTail(20))
+	}
+	result.print(os.Stdout)
+	return nil
+}
+
+// result is all that one run measured.
+type result struct {
+	rounds           int
+	release          string
+	runc, kata, bare series
+	// steps holds the durations that the shim logged, by step.
+	steps map[string]series
+	pod   podMemory
+}
+
+// measure takes a warm-up of each first: the first pod reads QEMU, kernel and
+// image from disk.
+func measure(ctx context.Context, d *harness.Daemon, rounds int) (*result, error) {
+	r := &result{rounds: rounds, release: d.Release().Name}
+	fmt.Fprintln(os.Stderr, "bench: memory of a pod of pause and four containers")
+	var err error
+	if r.pod, err = measurePod(ctx, d); err != nil {
+		return nil, err
+	}
+	machine, err := newBareMachine(ctx, d, r.pod.vmArgs)
+	if err != nil {
+		return nil, err
+	}
+	for _, runtime := range []harness.Runtime{harness.Runc, harness.Kata} {
+		if _, err := timeCtrRun(ctx, d, runtime); err != nil {
+			return nil, err
+		}
+	}
+	mark := d.LogSize()
+	for i := range rounds {
+		fmt.Fprintf(os.Stderr, "bench: round %d of %d\n", i+1, rounds)
+		if err := r.round(ctx, d, machine); err != nil {
+			return nil, err
+		}
+	}
+	r.steps, err = bootSteps(d.LogSince(mark, 100000))
+	return r, err
+}
+
+// round measures each thing once, by turns: what else the machine does then
+// falls on all of them.
+func (r *result) round(ctx context.Context, d *harness.Daemon, machine *bareMachine) error {
+	for _, m := range []struct {
+		into *series
+		take func() (float64, error)
+	}{
+		{&r.runc, func() (float64, error) { return timeCtrRun(ctx, d, harness.Runc) }},
+		{&r.kata, func() (float64, error) { return timeCtrRun(ctx, d, harness.Kata) }},
+		{&r.bare, func() (float64, error) { return machine.boot(ctx) }},
+	} {
+		ms, err := m.take()
+		if err != nil {
+			return err
+		}
+		*m.into = append(*m.into, ms)
+	}
+	return nil
+}

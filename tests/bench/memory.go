@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// podMemory is what a pod costs the host, in KiB of PSS by kind of process,
+// and its QEMU's command line.
+type podMemory struct {
+	pss    map[string]int64
+	vmArgs []string
+	// agentRSS is the agent's own, in bytes, as the shim logged it at boot.
+	agentRSS int64
+}
+
+// measurePod runs a pod of pause and four containers and removes it.
+func measurePod(ctx context.Context, d *harness.Daemon) (m podMemory, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*runTimeout)
+	defer cancel()
+	mark := d.LogSize()
+	pod, err := d.NewPod(ctx, "memory")
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, pod.Remove(context.WithoutCancel(ctx))) }()
+	for range 4 {
+		c, err := pod.Add(ctx, harness.ContainerConfig{Name: "idle", Args: []string{"sleep", "100000"}})
+		if err != nil {
+			return m, err
+		}
+		if err := c.Start(ctx); err != nil {
+			return m, err
+		}
+	}
+	m.agentRSS = lastNumber(d.LogSince(mark, 1000), "agent_rss")
+	return m, m.readProcesses(d)
+}
+
+func (m *podMemory) readProcesses(d *harness.Daemon) error {
+	procs, err := d.Processes()
+	if err != nil {
+		return err
+	}
+	m.pss = map[string]int64{}
+	for _, p := range procs {
+		dir := fmt.Sprintf("/proc/%d/", p.PID)
+		rollup, err := os.ReadFile(dir + "smaps_rollup")
+		if err != nil {
+			return fmt.Errorf("read memory of %v: %w", p, err)
+		}
+		m.pss[p.Kind()] += pssKiB(string(rollup))
+		if p.Kind() == harness.KindVMM {
+			cmdline, err := os.ReadFile(dir + "cmdline")
+			if err != nil {
+				return fmt.Errorf("read command line of %v: %w", p, err)
+			}
+			m.vmArgs = strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
+		}
+	}
+	return nil
+}
+
+// pssKiB finds the Pss line of smaps_rollup (Documentation/ABI/testing/
+// procfs-smaps_rollup).
+func pssKiB(rollup string) int64 {
+	for line := range strings.Lines(rollup) {
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "Pss: %d kB", &kib); n == 1 {
+			return kib
+		}
+	}
+	return 0
+}
