@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 )
 
 func TestTailKeepsTheEnd(t *testing.T) {
@@ -70,6 +72,26 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
 		}
 	}
+}
+
+// The console is the guest's to write.
+func FuzzPrintable(f *testing.F) {
+	f.Add("plain\r\n")
+	f.Add("\x1b[31m\xff\u202e")
+	f.Fuzz(func(t *testing.T, in string) {
+		out := Printable(in)
+		if !utf8.ValidString(out) || len(out) > len(in) {
+			t.Errorf("Printable(%q) = %q", in, out)
+		}
+		for _, r := range out {
+			if unicode.IsControl(r) && r != '\n' && r != '\t' {
+				t.Errorf("Printable(%q) = %q", in, out)
+			}
+		}
+		if again := Printable(out); again != out {
+			t.Errorf("Printable(%q) = %q, and then %q", in, out, again)
+		}
+	})
 }
 
 func TestLineWriter(t *testing.T) {

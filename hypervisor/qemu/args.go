@@ -97,7 +97,7 @@ func checkSpec(spec hypervisor.Spec) error {
 func machine(spec hypervisor.Spec) string {
 	parts := []string{
 		cmp.Or(spec.MachineType, defaultMachine), "memory-backend=mem", "dump-guest-core=off",
-		"graphics=off", "usb=off", "sata=off", "smbus=off", "i8042=off", "vmport=off", "smm=off",
+		"usb=off", "sata=off", "smbus=off", "i8042=off", "vmport=off", "smm=off",
 	}
 	if spec.Accel != hypervisor.AccelTCG {
 		parts = append(parts, "hpet=off") // timers

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/containerd/log"
 )
 
 // DefaultTimeout bounds a command that has no longer deadline of its own.
@@ -95,7 +97,9 @@ func (m *Monitor) execute(ctx context.Context, cmd Command, f *os.File, out any)
 	limit := Timeout(cmd.Execute)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, &TimeoutError{Command: cmd.Execute, After: limit})
 	defer cancel()
+	start := time.Now()
 	value, err := m.roundTrip(ctx, cmd, f)
+	trace(ctx, cmd.Execute, time.Since(start), err)
 	if err != nil {
 		return fmt.Errorf("execute %s: %w", cmd.Execute, err)
 	}
@@ -106,6 +110,15 @@ func (m *Monitor) execute(ctx context.Context, cmd Command, f *os.File, out any)
 		return fmt.Errorf("decode the reply to %s: %w", cmd.Execute, err)
 	}
 	return nil
+}
+
+// trace logs each command at debug level: a slow start explains itself.
+func trace(ctx context.Context, command string, took time.Duration, err error) {
+	entry := log.G(ctx).WithField("command", command).WithField("took", took)
+	if err != nil {
+		entry = entry.WithError(err)
+	}
+	entry.Debug("QMP")
 }
 
 // roundTrip writes the command and waits for its reply.
