@@ -35,10 +35,10 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 	}
 	client, err := c.sandbox.agent()
 	if err == nil {
-		err = do(client)
+		err = guest.Err(do(client))
 	}
 	if err != nil {
-		return fmt.Errorf("%s container %s: %w", verb, c.ID, guest.Err(err))
+		return fmt.Errorf("%s container %s: %w", verb, c.ID, err)
 	}
 	c.init.mu.Lock()
 	defer c.init.mu.Unlock()
@@ -57,9 +57,10 @@ func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 	client, err := c.sandbox.agent()
 	if err == nil {
 		_, err = client.Task.Update(ctx, &task.UpdateTaskRequest{ID: c.ID, Resources: resources})
+		err = guest.Err(err)
 	}
 	if err != nil {
-		return fmt.Errorf("update container %s: %w", c.ID, guest.Err(err))
+		return fmt.Errorf("update container %s: %w", c.ID, err)
 	}
 	return nil
 }

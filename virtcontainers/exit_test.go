@@ -16,6 +16,7 @@ var errDied = errors.New("qemu: killed by signal 11")
 // Each scenario ends the pod's processes in its own way; each process must
 // exit exactly once, with the right status.
 func TestExits(t *testing.T) {
+	t.Parallel() // it waits, and so do others
 	tests := []struct {
 		name string
 		play func(*pod)

@@ -101,6 +101,7 @@ func TestVMDeathDuringStart(t *testing.T) {
 // A guest that answers nothing is waited for, but not for ever. These wait
 // the whole time, at once.
 func TestWaitsHaveAnEnd(t *testing.T) {
+	t.Parallel() // it waits, and so do others
 	noAnswer, noExit, noExecExit := newPod(t), newPod(t), newPod(t)
 
 	noAnswer.run(sandboxID)
@@ -166,6 +167,7 @@ func TestStop(t *testing.T) {
 
 // The teardown's errors are Stop's.
 func TestStopFails(t *testing.T) {
+	t.Parallel() // it waits, and so do others
 	p := newPod(t)
 	p.host.Monitor.Fail(fake.StepStop, errInjected)
 	if err := p.Stop(t.Context()); !errors.Is(err, errInjected) || !strings.Contains(err.Error(), "undo vm") {
@@ -180,6 +182,7 @@ func TestStopFails(t *testing.T) {
 }
 
 func TestHealthCheck(t *testing.T) {
+	t.Parallel() // it waits, and so do others
 	host, o := newHost(t), newObserver()
 	opts := options(o)
 	opts.Config.Agent.HealthInterval, opts.Config.Agent.HealthTimeout = 10*time.Millisecond, time.Second

@@ -35,6 +35,7 @@ type Agent struct {
 	// serving counts the goroutines that serve connections.
 	serving sync.WaitGroup
 	setup   *api.SetupSandboxRequest
+	metrics []byte
 }
 
 func newAgent() *Agent { return &Agent{script: newScript()} }

@@ -105,6 +105,20 @@ func (a *Agent) Spec(id string) []byte {
 	return c.spec
 }
 
+// SetMetrics is what every container's counters are from now on, encoded.
+func (a *Agent) SetMetrics(encoded []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.metrics = encoded
+}
+
+// Metrics is what every container's counters are.
+func (a *Agent) Metrics() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.metrics
+}
+
 // Containers is how many containers there are in the guest; none when it is
 // dead.
 func (a *Agent) Containers() int {

@@ -6,12 +6,22 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // Calls of the Task service that have no effect here: a Hook may answer them
-// with an error, else they say that they are not implemented.
+// with an error.
 
+// nothing answers a call about a container that exists.
+func (s taskService) nothing(ctx context.Context, method, id string, req proto.Message) (*emptypb.Empty, error) {
+	return answer(ctx, s.agent, method, req, func() (*emptypb.Empty, error) {
+		_, _, err := s.agent.find(id, "")
+		return &emptypb.Empty{}, err
+	})
+}
+
+// none says that a call is not implemented.
 func none[Resp any](ctx context.Context, a *Agent, method string, req proto.Message) (Resp, error) {
 	return answer(ctx, a, method, req, func() (resp Resp, err error) { return resp, errdefs.ErrNotImplemented })
 }
@@ -23,12 +33,12 @@ func (s taskService) State(ctx context.Context, r *task.StateRequest) (*task.Sta
 
 // Pause implements the Task service.
 func (s taskService) Pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
-	return none[*emptypb.Empty](ctx, s.agent, "Pause", r)
+	return s.nothing(ctx, "Pause", r.ID, r)
 }
 
 // Resume implements the Task service.
 func (s taskService) Resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
-	return none[*emptypb.Empty](ctx, s.agent, "Resume", r)
+	return s.nothing(ctx, "Resume", r.ID, r)
 }
 
 // Checkpoint implements the Task service.
@@ -43,12 +53,15 @@ func (s taskService) CloseIO(ctx context.Context, r *task.CloseIORequest) (*empt
 
 // Update implements the Task service.
 func (s taskService) Update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
-	return none[*emptypb.Empty](ctx, s.agent, "Update", r)
+	return s.nothing(ctx, "Update", r.ID, r)
 }
 
 // Stats implements the Task service.
 func (s taskService) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
-	return none[*task.StatsResponse](ctx, s.agent, "Stats", r)
+	return answer(ctx, s.agent, "Stats", r, func() (*task.StatsResponse, error) {
+		_, _, err := s.agent.find(r.ID, "")
+		return &task.StatsResponse{Stats: &anypb.Any{TypeUrl: "io.containerd.cgroups.v2.Metrics", Value: s.agent.Metrics()}}, err
+	})
 }
 
 // Connect implements the Task service.

@@ -1,0 +1,86 @@
+package virtcontainers_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+func TestPauseAndResume(t *testing.T) {
+	p := newPod(t)
+	c := p.create(sandboxID)
+	never := func() { t.Error("a change that did not happen was announced") }
+	wantError(t, "pause before the start", c.Pause(t.Context(), never), errdefs.IsFailedPrecondition, "created, want running")
+	p.start(initOf(t, c))
+	wantError(t, "resume while running", c.Resume(t.Context(), never), errdefs.IsFailedPrecondition, "running, want paused")
+	p.host.Agent.Fail("Pause", errdefs.ErrNotImplemented)
+	wantError(t, "pause that the agent refuses", c.Pause(t.Context(), never), errdefs.IsNotImplemented, "pause container pod")
+	p.host.Agent.Fail("Pause", nil)
+
+	announced := 0
+	count := func() { announced++ }
+	if err := c.Pause(t.Context(), count); err != nil || announced != 1 {
+		t.Fatalf("announced %d: %v", announced, err)
+	}
+	if state := c.Info().State; state != virtcontainers.Paused {
+		t.Errorf("state %s", state)
+	}
+	wantError(t, "pause again", c.Pause(t.Context(), never), errdefs.IsFailedPrecondition, "paused, want running")
+	_, err := c.Exec(t.Context(), virtcontainers.ExecOptions{ID: "e", IO: newIO(virtcontainers.Streams{})})
+	wantError(t, "exec while paused", err, errdefs.IsFailedPrecondition, "paused, want running")
+	if err := c.Resume(t.Context(), count); err != nil || announced != 2 || c.Info().State != virtcontainers.Running {
+		t.Errorf("announced %d, state %s: %v", announced, c.Info().State, err)
+	}
+	if err := c.Pause(t.Context(), count); err != nil {
+		t.Fatal(err)
+	}
+	p.exits(sandboxID, "", 137) // also paused processes can be killed
+	p.awaitStopped()
+	p.observer.expect(t, "pod=137")
+	wantError(t, "resume afterwards", c.Resume(t.Context(), never), errdefs.IsFailedPrecondition, "stopped, want paused")
+}
+
+// A container may end while it is being paused: its end stands.
+func TestExitDuringPause(t *testing.T) {
+	p := newPod(t)
+	p.run(sandboxID)
+	c := p.run("c1")
+	p.host.Agent.After("Pause", func(context.Context, proto.Message) error {
+		p.exits("c1", "", 1)
+		statusOf(t, initOf(t, c))
+		return nil
+	})
+	err := c.Pause(t.Context(), func() { t.Error("announced") })
+	wantError(t, "pause", err, errdefs.IsFailedPrecondition, "stopped")
+	if state := c.Info().State; state != virtcontainers.Stopped {
+		t.Errorf("state %s", state)
+	}
+}
+
+func TestUpdateAndStats(t *testing.T) {
+	p := newPod(t)
+	c := p.run(sandboxID)
+	p.host.Agent.SetMetrics([]byte("counters"))
+	if stats, err := c.Stats(t.Context()); err != nil || string(stats.GetValue()) != "counters" {
+		t.Errorf("stats %v, %v", stats, err)
+	}
+	resources := &anypb.Any{Value: []byte(`{"pids":{"limit":7}}`)}
+	if err := c.Update(t.Context(), resources); err != nil {
+		t.Error(err)
+	}
+	p.host.Agent.Fail("Stats", errdefs.ErrInternal)
+	p.host.Agent.Fail("Update", errdefs.ErrInvalidArgument)
+	_, err := c.Stats(t.Context())
+	wantError(t, "stats", err, errdefs.IsInternal, "container pod")
+	wantError(t, "update", c.Update(t.Context(), resources), errdefs.IsInvalidArgument, "container pod")
+	p.host.VM().Die(errDied)
+	p.awaitStopped()
+	_, err = c.Stats(t.Context())
+	wantError(t, "stats afterwards", err, errdefs.IsUnavailable, errDied.Error())
+	wantError(t, "update afterwards", c.Update(t.Context(), resources), errdefs.IsUnavailable, errDied.Error())
+}

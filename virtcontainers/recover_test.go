@@ -1,0 +1,138 @@
+package virtcontainers_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/fakeguest"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// deadPod makes what a killed shim leaves: a record that names running
+// processes, and a share with a container's rootfs in it. The processes stand
+// for the shim, the VM and virtiofsd.
+func deadPod(t *testing.T, host *fakeguest.Host) []persist.Process {
+	t.Helper()
+	platform := host.Platform()
+	store, err := persist.Create(platform.StateDir(), sandboxID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var processes []persist.Process
+	for range 3 {
+		cmd := exec.Command("sleep", "3600")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p, err := persist.Identify(cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		processes = append(processes, p)
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_ = cmd.Wait()
+		}()
+		t.Cleanup(func() {
+			_ = p.Kill(time.Second)
+			<-gone
+		})
+	}
+	share := filepath.Join(host.RunDir, "shared", "sandboxes", sandboxID)
+	if err := store.Update(func(r *persist.Record) {
+		r.Shim, r.VM, r.FSDaemon, r.ShareDir = processes[0], processes[1], processes[2], share
+	}); err != nil {
+		t.Fatal(err)
+	}
+	rootfs := filepath.Join(share, "c1", "rootfs")
+	if err := os.MkdirAll(rootfs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	source := t.TempDir()
+	if err := os.WriteFile(filepath.Join(source, "file"), []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for source, target := range map[string]string{share: share, source: rootfs} {
+		if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return processes
+}
+
+func TestRecover(t *testing.T) {
+	host := newHost(t)
+	processes := deadPod(t, host)
+	const timeout = 10 * time.Second
+	// A service container's end is not the pod's while its shim lives.
+	rec, err := virtcontainers.Recover(host.Platform(), sandboxID, "c1", timeout)
+	if err != nil || rec.VM != processes[1] || !processes[0].Alive() || !processes[1].Alive() {
+		t.Errorf("record %+v: %v", rec, err)
+	}
+	for range 2 {
+		if rec, err = virtcontainers.Recover(host.Platform(), sandboxID, sandboxID, timeout); err != nil {
+			t.Fatal(err)
+		}
+		checkNothingLeft(t, host)
+	}
+	if rec.VM.PID != 0 || rec.SandboxID != sandboxID {
+		t.Errorf("record of a pod that is gone: %+v", rec)
+	}
+	for i, p := range processes {
+		if p.Alive() {
+			t.Errorf("process %d of the pod is alive", i)
+		}
+	}
+}
+
+// A pod whose shim is dead is cleaned up by whichever container comes first.
+func TestRecoverByServiceContainer(t *testing.T) {
+	host := newHost(t)
+	processes := deadPod(t, host)
+	if err := processes[0].Kill(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the shim's end", func() bool { return !processes[0].Alive() })
+	if _, err := virtcontainers.Recover(host.Platform(), sandboxID, "c1", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	checkNothingLeft(t, host)
+}
+
+// A record that cannot be read is told, and the rest is cleaned up.
+func TestRecoverWithoutRecord(t *testing.T) {
+	host := newHost(t)
+	deadPod(t, host)
+	state := filepath.Join(host.Platform().StateDir(), sandboxID, "state.json")
+	if err := os.WriteFile(state, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := virtcontainers.Recover(host.Platform(), sandboxID, sandboxID, time.Second); err == nil || !strings.Contains(err.Error(), "state of pod") {
+		t.Errorf("got %v", err)
+	}
+	checkNothingLeft(t, host)
+}
+
+func TestUnmountBundle(t *testing.T) {
+	host := newHost(t)
+	b := newBundle(t, host, "c1")
+	for range 2 { // two mounts, one on the other
+		if err := unix.Mount(t.TempDir(), b.RootfsPath(), "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := virtcontainers.UnmountBundle(b.Dir); err != nil {
+			t.Fatal(err)
+		}
+		checkNothingLeft(t, host)
+	}
+}
