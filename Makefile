@@ -10,9 +10,9 @@ GUEST = build/guest/vmlinux build/guest/initrd.img
 RUNTIME_DEFAULTS = $(DATADIR)/defaults/kata-containers
 GUEST_DIR = $(DATADIR)/kata-containers
 
-# The integration suites; every other package is a unit test's.
-SUITES = ./tests/containerd/...
-UNITS  = $(filter-out %/tests/containerd,$(shell $(GO) list ./... 2>/dev/null))
+# The integration suites; every other package has unit tests only.
+SUITES = ./tests/containerd ./tests/isulad
+UNITS  = $(filter-out $(SUITES:./%=\%/%),$(shell $(GO) list ./... 2>/dev/null))
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image containerd demo test unit fuzz integration vet fmt lint bench generate install clean
@@ -57,7 +57,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	$(GO) run ./tests/tools/fuzz -time $(FUZZTIME)
 
 integration: build guest-image containerd ## the suites against real containerd, 1.6 and 2.x
-	$(GO) test -count=1 -timeout 25m $(SUITES)
+	$(GO) test -count=1 -p 1 -timeout 25m $(SUITES)
 
 lint: ## golangci-lint, with the import rules
 	@tests/tools/lint.sh

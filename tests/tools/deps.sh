@@ -10,7 +10,7 @@ packages=(
 	qemu-system-x86                   # the VM; its common part has virtiofsd
 	containerd runc                   # the 1.6 that the suites run with
 	busybox-static                    # the test image
-	iproute2 kmod cpio xz-utils       # guest image and tests
+	iproute2 kmod cpio lz4 xz-utils zstd # guest image and tests
 )
 
 say() { printf 'deps: %s\n' "$*"; }
