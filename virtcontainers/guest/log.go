@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"regexp"
+	"slices"
 
 	"github.com/containerd/log"
 
@@ -55,8 +58,16 @@ func skipLine(in *bufio.Reader) error {
 	}
 }
 
+// maxLogFields bounds the fields of one line that are passed on.
+const maxLogFields = 16
+
+// fieldName is what a field of the guest's may be called. Names are written
+// as they are: one with a newline in it would forge a line of the host's log.
+var fieldName = regexp.MustCompile(`^[A-Za-z0-9_]{1,32}$`)
+
 // logLine writes one line at the level it names. What cannot be parsed is
-// logged as text: the guest can only write into its own message.
+// logged as text: the guest can only write into its own message, whose text
+// the formatter quotes.
 func logLine(ctx context.Context, line []byte) {
 	entry := log.G(ctx).WithField("source", "agent")
 	var fields map[string]any
@@ -66,11 +77,7 @@ func logLine(ctx context.Context, line []byte) {
 	}
 	message, _ := fields["msg"].(string)
 	level, _ := fields["level"].(string)
-	guestTime, _ := fields["time"].(string)
-	for _, taken := range []string{"msg", "level", "time", "source"} {
-		delete(fields, taken)
-	}
-	entry = entry.WithFields(fields).WithField("guest_time", guestTime)
+	entry = entry.WithFields(guestFields(fields))
 	switch level {
 	case "panic", "fatal", "error":
 		entry.Error(message)
@@ -81,4 +88,22 @@ func logLine(ctx context.Context, line []byte) {
 	default:
 		entry.Info(message)
 	}
+}
+
+// guestFields picks the fields that a guest may set: none of the host's own.
+func guestFields(fields map[string]any) log.Fields {
+	own := make(log.Fields, maxLogFields)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		switch name {
+		case "msg", "level", "source", "sandbox":
+			continue
+		case "time":
+			own["guest_time"] = fmt.Sprint(fields[name])
+			continue
+		}
+		if fieldName.MatchString(name) && len(own) < maxLogFields {
+			own[name] = fmt.Sprint(fields[name])
+		}
+	}
+	return own
 }

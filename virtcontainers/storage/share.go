@@ -51,6 +51,10 @@ type Share struct {
 // ends with this process, however that ends. On an error nothing is left.
 func OpenShare(opts ShareOptions) (_ *Share, err error) {
 	s := &Share{opts: opts}
+	// What a shim that was killed left under the same name.
+	if err := RemoveShare(opts.Dir); err != nil {
+		return nil, fmt.Errorf("make share: %w", err)
+	}
 	if err := makeTree(opts.Dir); err != nil {
 		return nil, fmt.Errorf("make share: %w", err)
 	}
@@ -136,8 +140,14 @@ func RemoveShare(dir string) error {
 	if err := removeEmptyTree(dir); err != nil {
 		return fmt.Errorf("remove share: %w", err)
 	}
+	if err := os.Remove(socketOf(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove share: %w", err)
+	}
 	return nil
 }
+
+// socketOf is the daemon's socket, which exists while it starts.
+func socketOf(dir string) string { return dir + ".sock" }
 
 // removeEmptyTree removes directories and the empty files that were mount
 // points, and nothing else: should a mount still be there, its files stay.

@@ -14,7 +14,7 @@ import (
 // startDaemon starts virtiofsd on a socket, connects to it, and unlinks the
 // socket: the connection is the VM's, and nobody else gets one.
 func startDaemon(opts ShareOptions) (*child.Process, *os.File, error) {
-	path := opts.Dir + ".sock"
+	path := socketOf(opts.Dir)
 	listener, err := listen(path)
 	if err != nil {
 		return nil, nil, err
