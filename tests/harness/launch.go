@@ -21,7 +21,7 @@ const envTag = "KATABOX_TEST_TAG"
 
 // launch starts containerd with its output going to LogPath.
 func (d *Daemon) launch() error {
-	log, err := os.Create(d.LogPath)
+	log, err := os.OpenFile(d.LogPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("make log: %w", err)
 	}
@@ -31,6 +31,24 @@ func (d *Daemon) launch() error {
 	cmd.Dir, cmd.Stdout, cmd.Stderr = d.Dir, log, log
 	d.child, err = startChild(cmd)
 	return err
+}
+
+// Restart kills containerd, as a crash would, starts it again over the same
+// state and waits until it answers. Client and what was made with it stay
+// valid; a Wait that was under way ends with an error.
+func (d *Daemon) Restart(ctx context.Context) error {
+	_ = d.child.cmd.Process.Kill() // fails only when it is gone
+	<-d.child.done
+	if err := d.launch(); err != nil {
+		return err
+	}
+	old := d.Client
+	if err := d.connect(ctx); err != nil {
+		return fmt.Errorf("restart containerd: %w", err)
+	}
+	fresh := d.Client
+	d.Client = old // it connects again by itself
+	return fresh.Close()
 }
 
 // Env is the environment of containerd and of the programs beside it: shims
