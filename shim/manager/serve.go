@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/signal"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/events"
 	"github.com/katabox/katabox/shim/sandbox"
@@ -40,6 +42,10 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE)
+	// What the engine left open is not for the machine or its helpers.
+	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		log.G(ctx).WithError(err).Debug("inherited files stay open in children")
+	}
 	listener, err := inheritSocket()
 	if err != nil {
 		return err

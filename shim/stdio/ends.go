@@ -17,7 +17,11 @@ const (
 )
 
 // ends are the engine's open ends; nil where it named none.
-type ends struct{ stdin, stdout, stderr *os.File }
+type ends struct {
+	stdin, stdout, stderr *os.File
+	// outputs are what to close for stdout and stderr.
+	outputs []closer
+}
 
 // parseEnd splits an end into its scheme and what the scheme reads.
 func parseEnd(path string) (*url.URL, error) {
@@ -45,25 +49,30 @@ func checkEnd(path string, schemes ...string) error {
 	return fmt.Errorf("%q: scheme %q is not known here, want one of %v: %w", path, u.Scheme, schemes, errdefs.ErrInvalidArgument)
 }
 
-// openEnds opens what the engine named and notes what Close closes.
+// openEnds opens what the engine named. What was opened is returned with an
+// error too.
 func (i *IO) openEnds() (e ends, err error) {
-	if e.stdin, err = i.openInput(); err != nil {
-		return ends{}, err
-	}
-	if e.stdout, err = i.openOutput(i.paths.Stdout); err != nil {
-		return ends{}, err
-	}
-	if i.paths.Stderr == i.paths.Stdout && i.paths.Stderr != "" && !isFIFO(i.paths.Stderr) {
-		e.stderr = e.stdout // one file for both
-		if i.logger != nil {
-			e.stderr = i.logger.stderr
+	if i.paths.Stdin != "" {
+		u, err := parseEnd(i.paths.Stdin)
+		if err != nil {
+			return e, err
 		}
+		if e.stdin, err = openFIFO(u.Path, os.O_RDONLY); err != nil {
+			return e, err
+		}
+	}
+	stdout, err := i.openOutput(i.paths.Stdout, &e)
+	if err != nil {
+		return e, err
+	}
+	e.stdout = stdout.out
+	if i.paths.Stderr == i.paths.Stdout && !isFIFO(i.paths.Stderr) {
+		e.stderr = stdout.err // one file, or one logger, for both
 		return e, nil
 	}
-	if e.stderr, err = i.openOutput(i.paths.Stderr); err != nil {
-		return ends{}, err
-	}
-	return e, nil
+	stderr, err := i.openOutput(i.paths.Stderr, &e)
+	e.stderr = stderr.err
+	return e, err
 }
 
 func isFIFO(path string) bool {
@@ -71,32 +80,25 @@ func isFIFO(path string) bool {
 	return err == nil && u.Scheme == schemeFIFO
 }
 
-func (i *IO) openInput() (*os.File, error) {
-	if i.paths.Stdin == "" {
-		return nil, nil
-	}
-	u, err := parseEnd(i.paths.Stdin)
-	if err != nil {
-		return nil, err
-	}
-	f, err := openFIFO(u.Path, os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	i.inputs = append(i.inputs, f)
-	return f, nil
-}
+// sink is where an output end writes stdout and stderr: the same file, but
+// for a logger.
+type sink struct{ out, err *os.File }
 
-func (i *IO) openOutput(path string) (*os.File, error) {
+func (i *IO) openOutput(path string, e *ends) (sink, error) {
 	if path == "" {
-		return nil, nil
+		return sink{}, nil
 	}
 	u, err := parseEnd(path)
 	if err != nil {
-		return nil, err
+		return sink{}, err
 	}
 	if u.Scheme == schemeBinary {
-		return i.openLogger(u)
+		l, err := startLogger(u, i.paths.Namespace, i.paths.ContainerID)
+		if err != nil {
+			return sink{}, err
+		}
+		e.outputs = append(e.outputs, l)
+		return sink{l.stdout, l.stderr}, nil
 	}
 	open := openFile
 	if u.Scheme == schemeFIFO {
@@ -104,21 +106,10 @@ func (i *IO) openOutput(path string) (*os.File, error) {
 	}
 	f, err := open(u.Path)
 	if err != nil {
-		return nil, err
+		return sink{}, err
 	}
-	i.outputs = append(i.outputs, f)
-	return f, nil
-}
-
-// openLogger starts the logger and gives the end for stdout; it takes both.
-func (i *IO) openLogger(u *url.URL) (*os.File, error) {
-	l, err := startLogger(u, i.paths.Namespace, i.paths.ContainerID)
-	if err != nil {
-		return nil, err
-	}
-	i.logger = l
-	i.outputs = append(i.outputs, l)
-	return l.stdout, nil
+	e.outputs = append(e.outputs, f)
+	return sink{f, f}, nil
 }
 
 // openFile opens a file to append to, and makes it and its directory.

@@ -38,9 +38,9 @@ type IO struct {
 	mu sync.Mutex // guards what follows
 	// inputs and outputs are the open ends of either side.
 	inputs, outputs []closer
-	logger          *logger
 	// closeInput is set when CloseStdin came before Connect.
-	closeInput, connected, closed bool
+	closeInput                    bool
+	connecting, connected, closed bool
 }
 
 type closer interface{ Close() error }
@@ -71,19 +71,21 @@ func (i *IO) Streams() virtcontainers.Streams {
 
 // Connect implements virtcontainers.IO.
 func (i *IO) Connect(conns virtcontainers.Conns) error {
+	if err := i.beginConnect(conns); err != nil {
+		return fmt.Errorf("connect stdio: %w", err)
+	}
+	engine, err := i.openEnds() // may wait for a logger to be ready
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.adopt(conns)
-	if i.closed || i.connected {
-		i.closeAll()
-		return fmt.Errorf("connect stdio: it was closed or connected before: %w", errdefs.ErrFailedPrecondition)
+	i.adoptEnds(engine)
+	if err == nil && i.closed {
+		err = errClosed
 	}
-	i.connected = true
-	engine, err := i.openEnds()
 	if err != nil {
 		i.closeAll()
 		return fmt.Errorf("connect stdio: %w", err)
 	}
+	i.connected = true
 	i.startOutput(i.out, conns.Stdout, engine.stdout)
 	i.startOutput(i.err, conns.Stderr, engine.stderr)
 	if conns.Stdin != nil {
@@ -91,6 +93,29 @@ func (i *IO) Connect(conns virtcontainers.Conns) error {
 	}
 	go i.closeAfterOutput()
 	return nil
+}
+
+var errClosed = fmt.Errorf("it was closed or connected before: %w", errdefs.ErrFailedPrecondition)
+
+// beginConnect takes the connections over, once.
+func (i *IO) beginConnect(conns virtcontainers.Conns) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.adopt(conns)
+	if i.closed || i.connecting {
+		i.closeAll()
+		return errClosed
+	}
+	i.connecting = true
+	return nil
+}
+
+// adoptEnds notes the engine's ends that Close closes.
+func (i *IO) adoptEnds(e ends) {
+	if e.stdin != nil {
+		i.inputs = append(i.inputs, e.stdin)
+	}
+	i.outputs = append(i.outputs, e.outputs...)
 }
 
 // adopt notes the connections that Close closes.
