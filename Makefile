@@ -5,6 +5,7 @@ PREFIX  ?= /usr/local
 DATADIR ?= /usr/share
 DESTDIR ?=
 FUZZTIME ?= 5s
+VERSION := $(shell cat VERSION)
 
 GUEST = build/guest/vmlinux build/guest/initrd.img
 RUNTIME_DEFAULTS = $(DATADIR)/defaults/kata-containers
@@ -26,12 +27,13 @@ deps: ## install what building and testing need (Debian packages that are missin
 build: shim agent ## build bin/containerd-shim-kata-v2 and bin/kata-agent
 
 shim:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/ ./shim/cmd/containerd-shim-kata-v2
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ ./shim/cmd/containerd-shim-kata-v2
 
 # The guest has no shared libraries; same source, same bytes.
 agent:
 	CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -tags "netgo osusergo seccomp" \
-		-ldflags "-s -w -buildid= -extldflags -static" -o bin/ ./agent/cmd/kata-agent
+		-ldflags "-s -w -buildid= -extldflags -static -X github.com/katabox/katabox/agent/service.Version=$(VERSION)" \
+		-o bin/ ./agent/cmd/kata-agent
 
 guest-image: agent ## build the guest's kernel and initramfs into build/guest
 	$(GO) run ./guest-image
