@@ -19,6 +19,7 @@ import (
 )
 
 func TestVirtiofsdDeath(t *testing.T) {
+	t.Parallel() // it waits, and so do others
 	p := newPod(t)
 	p.run(sandboxID)
 	rec, err := persist.Load(p.host.Platform().StateDir(), sandboxID)

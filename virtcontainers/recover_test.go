@@ -60,8 +60,8 @@ func deadPod(t *testing.T, host *fakeguest.Host) []persist.Process {
 	if err := os.WriteFile(filepath.Join(source, "file"), []byte("data"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for source, target := range map[string]string{share: share, source: rootfs} {
-		if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	for _, m := range []struct{ source, target string }{{share, share}, {source, rootfs}} {
+		if err := unix.Mount(m.source, m.target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -178,7 +178,7 @@ func (s *Sandbox) whileAlive(ctx context.Context) (context.Context, context.Canc
 		case <-s.vm.Done():
 			cancel(s.death())
 		case <-s.share.Done():
-			cancel(s.share.Err())
+			cancel(s.shareLost())
 		case <-ctx.Done():
 		}
 	}()
@@ -201,18 +201,31 @@ func (s *Sandbox) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// deathWait is how long the end of a connection waits for the news of the
-// machine's end: the first comes a moment before the monitor's process is
-// reaped.
+// deathWait is how long the end of a connection, or of virtiofsd, waits for
+// the news of the machine's end: they come a moment before the monitor's
+// process is reaped.
 const deathWait = time.Second
+
+func (s *Sandbox) awaitDeath() {
+	select {
+	case <-s.vm.Done():
+	case <-time.After(deathWait):
+	}
+}
+
+// shareLost says why virtiofsd ended: by itself, or with the machine.
+func (s *Sandbox) shareLost() error {
+	s.awaitDeath()
+	if cause := s.died(nil); cause != nil {
+		return cause
+	}
+	return s.share.Err()
+}
 
 // died tells whether the VM's end is behind an error, and if so why it ended.
 func (s *Sandbox) died(err error) error {
 	if guest.Disconnected(err) {
-		select {
-		case <-s.vm.Done():
-		case <-time.After(deathWait):
-		}
+		s.awaitDeath()
 	}
 	select {
 	case <-s.vm.Done():

@@ -29,7 +29,7 @@ func (s *Sandbox) watch() {
 		case <-s.vm.Done():
 			s.lose(s.explain(s.lifeCtx, s.death()))
 		case <-s.share.Done():
-			s.lose(s.share.Err())
+			s.lose(s.explain(s.lifeCtx, s.shareLost()))
 		case <-s.lifeCtx.Done():
 		}
 	})
