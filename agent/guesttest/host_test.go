@@ -1,0 +1,130 @@
+package guesttest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+)
+
+const (
+	image = "../../build/guest"
+	// program is the tests' name in the guest.
+	program = "guesttest"
+	// bootTimeout bounds the guest's whole life.
+	bootTimeout = 4 * time.Minute
+)
+
+// TestInGuest runs this package's other tests in a guest.
+func TestInGuest(t *testing.T) {
+	if inGuest() {
+		t.Skip("this is the guest")
+	}
+	qemu := needed(t)
+	dir := t.TempDir()
+	initrd := filepath.Join(dir, "initrd.img")
+	if err := os.WriteFile(initrd, append(archive(t, build(t, dir)), read(t, image+"/initrd.img")...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
+	defer cancel()
+	console := boot(ctx, t, qemu, initrd)
+	t.Log(console)
+	if !regexp.MustCompile(`(?m)^` + verdict + ` 0\s*$`).MatchString(console) {
+		t.Error("the tests in the guest did not pass")
+	}
+}
+
+// needed finds what the test cannot do without.
+func needed(t *testing.T) (qemu string) {
+	t.Helper()
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		t.Skipf("no QEMU: %v", err)
+	}
+	for _, file := range []string{image + "/vmlinux", image + "/initrd.img", busybox} {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			t.Skipf("no %s: run make guest-image and make deps", file)
+		}
+	}
+	return qemu
+}
+
+// build makes the guest's program of this package.
+func build(t *testing.T, dir string) []byte {
+	t.Helper()
+	out := filepath.Join(dir, program)
+	cmd := exec.Command("go", "test", "-c", "-o", out, "-tags", "netgo osusergo seccomp",
+		"-ldflags", "-s -w -extldflags -static", ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build for the guest: %v\n%s", err, text)
+	}
+	return read(t, out)
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// archive holds the program and the root file system of its containers. The
+// kernel unpacks archives one after the other (Documentation/driver-api/
+// early-userspace/buffer-format.rst), each at a multiple of four bytes.
+func archive(t *testing.T, self []byte) []byte {
+	t.Helper()
+	records := []cpio.Record{
+		cpio.StaticFile(program, string(self), 0o755),
+		cpio.StaticFile("rootfs/bin/busybox", string(read(t, busybox)), 0o755),
+		cpio.StaticFile("rootfs/etc/passwd", "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n", 0o644),
+		cpio.StaticFile("rootfs/etc/group", "root:x:0:\nuser:x:1000:\n", 0o644),
+	}
+	for _, dir := range []string{"proc", "sys", "dev", "tmp", "root"} {
+		records = append(records, cpio.Directory("rootfs/"+dir, 0o777))
+	}
+	list, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, applet := range strings.Fields(string(list)) {
+		if applet != "busybox" {
+			records = append(records, cpio.Symlink("rootfs/bin/"+applet, "busybox"))
+		}
+	}
+	var buf bytes.Buffer
+	w := cpio.Newc.Writer(&buf)
+	if err := cpio.WriteRecordsAndDirs(w, records); err != nil {
+		t.Fatal(err)
+	}
+	if err := cpio.WriteTrailer(w); err != nil {
+		t.Fatal(err)
+	}
+	return append(buf.Bytes(), make([]byte, -buf.Len()&3)...)
+}
+
+// boot runs the guest to its end and returns what it printed.
+func boot(ctx context.Context, t *testing.T, qemu, initrd string) string {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, qemu, "-M", "q35,accel=tcg", "-cpu", "max", "-smp", "1,maxcpus=2", "-m", "768",
+		"-kernel", image+"/vmlinux", "-initrd", initrd,
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/"+program+" -- -test.v",
+		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("QEMU: %v", err)
+	}
+	return strings.ReplaceAll(string(out), "\r", "")
+}

@@ -1,0 +1,58 @@
+package guesttest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/containerd/log"
+
+	_ "github.com/katabox/katabox/agent/container/inside" // Takes over in containers.
+	"github.com/katabox/katabox/agent/guest"
+)
+
+const (
+	// verdict stands before the tests' exit code on the console.
+	verdict = "guesttest-exit"
+	busybox = "/bin/busybox"
+)
+
+// inGuest tells whether this program is a guest's init.
+func inGuest() bool { return os.Getpid() == 1 }
+
+func init() { runtime.LockOSThread() } // As the agent's main does.
+
+func TestMain(m *testing.M) {
+	if !inGuest() {
+		os.Exit(m.Run())
+	}
+	code := 1
+	if err := bootGuest(); err != nil {
+		fmt.Println("boot:", err)
+	} else {
+		code = m.Run()
+	}
+	fmt.Println(verdict, code)
+	fmt.Println(guest.PowerOff())
+}
+
+// theMachine is the one pod of this guest.
+var theMachine *machine
+
+func bootGuest() error {
+	flag.Parse()
+	_ = log.SetLevel("warn")
+	if err := guest.EnterRoot(); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	modules, err := guest.Boot(ctx)
+	if err != nil {
+		return err
+	}
+	theMachine, err = startMachine(ctx, modules)
+	return err
+}
