@@ -32,12 +32,29 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 	if err != nil {
 		return 0, err
 	}
+	t, err := p.newTask(req, config)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.config.Mounter.Mount(ctx, t.storages); err != nil {
+		return 0, errors.Join(err, p.abandon(t, nil))
+	}
+	ctr, proc, err := p.config.Runtime.Create(spec, at, childStdio(t.init.stdio))
+	if err != nil {
+		return 0, errors.Join(err, p.abandon(t, t.storages))
+	}
+	return p.created(ctx, t, ctr, proc)
+}
+
+// newTask reserves the id of a new container, whose streams the host may bind
+// from then on.
+func (p *Pod) newTask(req *taskapi.CreateTaskRequest, config *api.ContainerConfig) (*task, error) {
 	stdio, err := stream.New(stream.Request{
 		Terminal: req.GetTerminal(),
 		Stdin:    req.GetStdin() != "", Stdout: req.GetStdout() != "", Stderr: req.GetStderr() != "",
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	t := &task{
 		id: req.GetID(), storages: config.GetStorages(),
@@ -47,23 +64,19 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 	if err := p.add(t); err != nil {
 		stdio.Child().Close()
 		stdio.Close()
-		return 0, err
+		return nil, err
 	}
-	undo := func(err error) error {
-		stdio.Child().Close()
-		stdio.Close()
-		p.remove(t)
-		t.init.failed() // Whoever waits for it already.
-		return err
-	}
-	if err := p.config.Mounter.Mount(ctx, t.storages); err != nil {
-		return 0, undo(err)
-	}
-	ctr, proc, err := p.config.Runtime.Create(spec, at, childStdio(stdio))
-	if err != nil {
-		return 0, undo(errors.Join(err, p.config.Mounter.Unmount(t.storages)))
-	}
-	return p.created(ctx, t, ctr, proc)
+	return t, nil
+}
+
+// abandon undoes newTask and the mounts that were made.
+func (p *Pod) abandon(t *task, mounted []*api.Storage) error {
+	t.init.stdio.Child().Close()
+	t.init.stdio.Close()
+	err := p.config.Mounter.Unmount(mounted)
+	p.remove(t)
+	t.init.failed() // Whoever waits for it already.
+	return err
 }
 
 // created takes over a container that the runtime has made.
