@@ -130,7 +130,7 @@ func (p *Pod) delete(ctx context.Context, id, execID string) (*taskapi.DeleteRes
 
 // endCreated kills an init that was never started: it waits for nothing.
 func (p *Pod) endCreated(ctx context.Context, t *task) error {
-	if t.init.check("delete", created) != nil {
+	if !t.init.is(created) {
 		return nil
 	}
 	ctr, err := t.container()

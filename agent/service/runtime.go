@@ -71,6 +71,7 @@ var (
 	_ oomWatcher = libContainer{}
 )
 
+// Exec implements Container.
 func (c libContainer) Exec(spec *specs.Process, stdio container.Stdio) (Process, error) {
 	p, err := c.Container.Exec(spec, stdio)
 	if err != nil {

@@ -62,6 +62,13 @@ func (p *process) check(verb string, in ...state) error {
 	return nil
 }
 
+// is tells whether the process is in the given state.
+func (p *process) is(s state) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.state == s
+}
+
 // refuse is the error of a call that the state does not allow. p.mu is held.
 func (p *process) refuse(verb string) error {
 	return fmt.Errorf("cannot %s %s: it is %s: %w", verb, p.name(), p.state, errdefs.ErrFailedPrecondition)

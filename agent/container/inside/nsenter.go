@@ -2,5 +2,6 @@
 
 package inside
 
-// The C half joins the container's namespaces before Go starts any thread.
-import _ "github.com/opencontainers/runc/libcontainer/nsenter"
+import (
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // Its C half joins the container's namespaces before Go starts.
+)
