@@ -200,6 +200,9 @@ func TestAttachWithoutAnswer(t *testing.T) {
 	if err := vm.Attach(testContext(t), d); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("again: %v", err)
 	}
+	if err := vm.Resume(testContext(t)); err != nil { // answered after all else
+		t.Fatal(err)
+	}
 	for _, command := range vm.sent() {
 		if strings.HasPrefix(command, "chardev-remove") {
 			t.Error("the chardev was removed below the device")

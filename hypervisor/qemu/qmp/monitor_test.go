@@ -208,6 +208,24 @@ func TestRowDeadlines(t *testing.T) {
 	}
 }
 
+func TestRepeatedReplies(t *testing.T) {
+	m, server := connect(t)
+	go func() {
+		for range 20 {
+			r := server.Next()
+			line := qmptest.Reply(r, r.Execute)
+			server.Send(line, line, line, line)
+		}
+	}()
+	for i := range 20 {
+		want := fmt.Sprint("c", i)
+		var got string
+		if err := m.Execute(bounded(t), want, nil, &got); err != nil || got != want {
+			t.Fatalf("reply to %s: %q, %v", want, got, err)
+		}
+	}
+}
+
 func TestContextEndsCommand(t *testing.T) {
 	m, server := connect(t)
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -51,6 +51,39 @@ func TestGetFD(t *testing.T) {
 	wg.Wait()
 }
 
+// Nothing follows a descriptor until QEMU has taken it.
+func TestGetFDIsAlone(t *testing.T) {
+	m, server := connect(t)
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got := make(chan error, 1)
+	go func() { got <- m.GetFD(bounded(t), "x", f) }()
+	request := server.Next()
+	for _, passed := range request.Files {
+		_ = passed.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := m.Execute(ctx, "early", nil, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a command during getfd: %v", err)
+	}
+	server.Send(qmptest.Reply(request, struct{}{}))
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	go func() {
+		r := server.Next()
+		server.Send(qmptest.Reply(r, r.Execute))
+	}()
+	var next string
+	if err := m.Execute(bounded(t), "later", nil, &next); err != nil || next != "later" {
+		t.Errorf("the next command is %q, %v", next, err)
+	}
+}
+
 func TestGetFDOfClosedFile(t *testing.T) {
 	m, server := connect(t)
 	go server.Serve(func(qmptest.Request) any { return nil })
