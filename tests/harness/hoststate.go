@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// EnvStrict, when not empty, makes the leak checks count every change of the
-// host, not only what carries a daemon's tag. Set it where nothing else runs.
+// EnvStrict makes the leak checks, when it is not empty, count every change of
+// the host and not only what carries a daemon's tag. Set it where nothing else
+// runs.
 const EnvStrict = "KATABOX_TEST_STRICT"
 
 // HostState is the set of things on the host that a pod may leave behind; each
