@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
@@ -38,7 +39,12 @@ type Agent struct {
 	metrics []byte
 }
 
-func newAgent() *Agent { return &Agent{script: newScript()} }
+// NewAgent gives an agent that is up, without a machine; Die ends it.
+func NewAgent() *Agent {
+	a := &Agent{script: newScript()}
+	a.reset()
+	return a
+}
 
 // reset makes the agent that of a new machine.
 func (a *Agent) reset() {
@@ -48,7 +54,7 @@ func (a *Agent) reset() {
 	a.up = true
 	a.life, a.end = context.WithCancel(context.Background())
 	a.conns, a.containers = make(map[*net.UnixConn]struct{}), make(map[string]*container)
-	a.events, a.rpc, a.setup = newEventQueue(), newListener(), nil
+	a.events, a.rpc, a.setup, a.logs = newEventQueue(), newListener(), nil, nil
 	a.server = a.newServer()
 	server, rpc, life := a.server, a.rpc, a.life
 	a.serving.Go(func() { _ = server.Serve(life, rpc) })
@@ -96,7 +102,7 @@ func (a *Agent) Dial(ctx context.Context, port uint32) (guest.Conn, error) {
 	if err := a.enter(ctx, fmt.Sprintf("%s %d", Dial, port), nil); err != nil {
 		return nil, err
 	}
-	host, ours, err := socketPair()
+	host, ours, err := SocketPair()
 	if err != nil {
 		return nil, err
 	}
@@ -150,16 +156,22 @@ func (a *Agent) hangUp(conn *net.UnixConn) {
 	_ = conn.Close()
 }
 
-// Log writes to the agent's log as it is, and tells whether anybody reads it.
-func (a *Agent) Log(text string) bool {
-	a.mu.Lock()
-	conn := a.logs
-	a.mu.Unlock()
-	if conn == nil {
-		return false
+// Log writes to the agent's log as it is, once the host has opened it. It
+// tells whether it could, before ctx ended.
+func (a *Agent) Log(ctx context.Context, text string) bool {
+	for {
+		a.mu.Lock()
+		conn, up := a.logs, a.up
+		a.mu.Unlock()
+		if conn != nil {
+			_, err := conn.Write([]byte(text))
+			return err == nil
+		}
+		if ctx.Err() != nil || !up {
+			return false
+		}
+		time.Sleep(time.Millisecond)
 	}
-	_, err := conn.Write([]byte(text))
-	return err == nil
 }
 
 // tracked is a connection that the agent forgets when it is closed.

@@ -35,7 +35,7 @@ type Host struct {
 
 // New makes a host. runDir must be a short path: there will be sockets in it.
 func New(runDir string) *Host {
-	return &Host{Agent: newAgent(), RunDir: runDir}
+	return &Host{Agent: &Agent{script: newScript()}, RunDir: runDir}
 }
 
 // Platform is the host as a sandbox sees it.

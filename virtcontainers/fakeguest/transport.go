@@ -53,8 +53,8 @@ func (t *transport) isClosed() bool {
 	return t.closed
 }
 
-// socketPair makes a connection; each side can be half-closed.
-func socketPair() (host, guest *net.UnixConn, err error) {
+// SocketPair makes a connection; each side can be half-closed.
+func SocketPair() (host, guest *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make socket pair: %w", err)

@@ -24,9 +24,9 @@ func (c *Client) ForwardLog(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open agent log: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	return errors.Join(forwardLines(ctx, conn), conn.Close())
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	return forwardLines(ctx, conn)
 }
 
 // forwardLines logs each line of r. A line longer than the bound is cut.

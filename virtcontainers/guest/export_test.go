@@ -1,0 +1,7 @@
+package guest
+
+// For the tests outside, which need fakeguest, which needs this package.
+var (
+	LogLine      = logLine
+	ForwardLines = forwardLines
+)
