@@ -21,7 +21,7 @@ const EnvStrict = "KATABOX_TEST_STRICT"
 type HostState map[string]struct{}
 
 // runtimeDirs are where this runtime, and those it stands in for, keep state.
-var runtimeDirs = []string{"/run/kata-containers", "/run/vc", "/run/kata", "/var/run/kata-containers"}
+var runtimeDirs = []string{"/run/kata-containers", "/run/vc", "/run/kata"}
 
 // ReadHostState reads the host's mounts, links, network namespaces, loop
 // devices, shim sockets and runtime directories.
