@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"path/filepath"
@@ -309,5 +310,30 @@ func TestWaitForWhatNeverStarts(t *testing.T) {
 	}
 	if exit, err := proc.wait(t.Context()); err != nil || exit.Status != failedStatus {
 		t.Errorf("%v, %v", exit, err)
+	}
+}
+
+// The host deletes a container as soon as it hears of its exit.
+func TestDeleteAtTheNewsOfTheExit(t *testing.T) {
+	pod, runtime := testPod(t)
+	news := make(chan string, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- pod.events.stream(ctx, func(e *api.Event) error {
+			news <- e.GetExit().GetContainerId()
+			return nil
+		})
+	}()
+	for range 300 {
+		startContainer(t, pod, "c")
+		runtime.last.init.exit(0)
+		if _, err := pod.delete(t.Context(), <-news, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

@@ -21,7 +21,7 @@ type process struct {
 	containerID, execID string
 	stdio               *stream.Stdio
 	spec                *specs.Process // an exec's, until it is started
-	exited              chan struct{}  // closed once exit is set
+	exited              chan struct{}  // closed once exit is set and told
 
 	mu    sync.Mutex
 	state state
@@ -57,14 +57,17 @@ func (p *process) pid() uint32 {
 	return uint32(p.proc.Pid())
 }
 
-// ended records the exit and wakes who waits for it.
+// ended records the exit. It comes before the exit is told, for the answer to
+// that may be Delete; wake comes after.
 func (p *process) ended(exit container.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.exit = exit
 	p.state = stopped
-	close(p.exited)
 }
+
+// wake wakes who waits for the exit.
+func (p *process) wake() { close(p.exited) }
 
 // wait blocks until the process has ended.
 func (p *process) wait(ctx context.Context) (container.Exit, error) {
@@ -123,6 +126,7 @@ func adopt(s *stream.Stdio, proc Process) error {
 // failed ends a process that could not be started. No exit is told.
 func (p *process) failed() {
 	p.ended(container.Exit{Status: failedStatus, At: time.Now()})
+	p.wake()
 }
 
 // failedStatus is the status of a process that could not be started.

@@ -115,8 +115,9 @@ func (p *Pod) watchExec(ctx context.Context, t *task, exec *process, proc Proces
 func (p *Pod) finish(ctx context.Context, t *task, proc *process, exit container.Exit) {
 	stdout, stderr := proc.stdio.Totals()
 	p.checkOOM(t)
-	p.events.exit(proc, exit, stdout, stderr)
 	proc.ended(exit)
+	p.events.exit(proc, exit, stdout, stderr)
+	proc.wake()
 	log.G(ctx).WithFields(log.Fields{
 		"container": t.id, "exec": proc.execID, "status": exit.Status,
 	}).Info("process exited")
