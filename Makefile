@@ -15,6 +15,8 @@ GUEST_DIR = $(DATADIR)/kata-containers
 SUITES = ./tests/containerd ./tests/isulad
 UNITS  = $(filter-out $(SUITES:./%=\%/%),$(shell $(GO) list ./... 2>/dev/null))
 
+export PATH := $(PATH):/usr/local/go/bin
+
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image containerd demo test unit fuzz integration vet fmt lint bench generate install clean
 
