@@ -139,6 +139,18 @@ func TestDriverReset(t *testing.T) {
 	must(t, a.Close())
 }
 
+// TestResetDropsReplies checks that a new driver does not get what was meant
+// for the one before.
+func TestResetDropsReplies(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	g.fillBuffers(tr)
+	g.send(fromGuest(7, 7, opData), nil) // its answer finds no buffer
+	g.stop()
+	g.setHold(false)
+	g.restart(0, 0)
+	g.quiet()
+}
+
 // TestPause keeps connections over a stop of the queues, and ends them when the
 // driver comes back from a reset instead.
 func TestPause(t *testing.T) {

@@ -188,6 +188,25 @@ func (g *fakeGuest) setHold(hold bool) {
 	}
 }
 
+// giveHeld gives back what was kept, all with one notification, and goes on
+// keeping what comes next.
+func (g *fakeGuest) giveHeld() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.rx.Offer(g.held...)
+	g.held = nil
+}
+
+// barrier waits until the device has handled all that was sent before, and the
+// guest has got every answer to it.
+func (g *fakeGuest) barrier() {
+	g.t.Helper()
+	g.send(fromGuest(1, 1, opData), nil)
+	if p := g.expect(opReset); p.srcPort != 1 || p.dstPort != 1 {
+		g.t.Errorf("guest got %+v", p.header)
+	}
+}
+
 // send gives a packet to the device. Its length is set, unless it is already.
 func (g *fakeGuest) send(h header, data []byte) {
 	if h.length == 0 {
@@ -243,9 +262,10 @@ func (g *fakeGuest) expect(op operation) packet {
 	return packet{}
 }
 
-// quiet checks that no packet came; it is exact after a packet that did.
+// quiet checks that no packet comes.
 func (g *fakeGuest) quiet() {
 	g.t.Helper()
+	g.barrier()
 	select {
 	case p := <-g.packets:
 		g.t.Errorf("guest got %+v, want nothing", p.header)

@@ -257,36 +257,98 @@ func TestNoReceiveBuffers(t *testing.T) {
 	}
 }
 
-// TestTurnIsPassedOn closes a connection that stands first in line.
-func TestTurnIsPassedOn(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
-	filler, _ := g.dialled(tr, 1, maxBufAlloc)
-	first, _ := g.dialled(tr, 1, maxBufAlloc)
-	second, _ := g.dialled(tr, 1, maxBufAlloc)
+// fillBuffers uses all receive buffers up, and keeps them.
+func (g *fakeGuest) fillBuffers(tr Transport) {
+	g.t.Helper()
+	c, _ := g.dialled(tr, 1, maxBufAlloc)
 	g.setHold(true)
 	for range fakeQueueSize {
-		_, err := filler.Write([]byte("fill"))
-		must(t, err)
+		_, err := c.Write([]byte("fill"))
+		must(g.t, err)
 		g.expect(opData)
 	}
+}
+
+// TestOneKick gives buffers to many waiting writers with one notification: each
+// has to call the next.
+func TestOneKick(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	var conns []Conn
+	const n = 50
+	for range n {
+		c, _ := g.dialled(tr, 1, maxBufAlloc)
+		conns = append(conns, c)
+	}
+	g.fillBuffers(tr)
+	var all sync.WaitGroup
+	for _, c := range conns {
+		all.Go(func() {
+			if n, err := c.Write([]byte("wait")); n != 4 || err != nil {
+				t.Errorf("wrote %d, %v", n, err)
+			}
+		})
+	}
 	d := tr.(*userTransport).dev
-	ended := make(chan error, 2)
-	for i, c := range []Conn{first, second} {
-		go func() {
-			_, err := c.Write([]byte("wait"))
-			ended <- err
-		}()
-		for waiting := 0; waiting <= i; { // until it stands in line
-			d.line.mu.Lock()
-			waiting = len(d.line.waiting)
-			d.line.mu.Unlock()
-			runtime.Gosched()
-		}
+	for waiting := 0; waiting < n; {
+		d.line.mu.Lock()
+		waiting = len(d.line.waiting)
+		d.line.mu.Unlock()
+		runtime.Gosched()
 	}
-	must(t, first.Close())
-	if err := <-ended; err == nil {
-		t.Error("the closed connection's write succeeded")
+	g.giveHeld()
+	all.Wait()
+	for range n {
+		g.expect(opData)
 	}
-	g.setHold(false)
-	must(t, <-ended)
+}
+
+// TestTurns gives turns to connections that do not, or no longer, want them.
+func TestTurns(t *testing.T) {
+	d := newDevice(t.Context(), Options{})
+	var conns []*conn
+	for i := range uint32(3) {
+		d.mu.Lock()
+		c, err := d.insert(addrPair{1, i}, stateOpen)
+		d.mu.Unlock()
+		must(t, err)
+		conns = append(conns, c)
+		d.line.join(c)
+		d.line.join(c) // has no effect
+	}
+	conns[1].wantTurn, conns[2].wantTurn = true, true
+	d.line.next()
+	if conns[0].hasTurn || !conns[1].hasTurn || conns[2].hasTurn {
+		t.Error("the first who wanted a turn did not get it")
+	}
+	// The second does not get to use it.
+	must(t, conns[1].SetWriteDeadline(time.Unix(1, 0)))
+	if _, err := conns[1].Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("write: %v", err)
+	}
+	if conns[1].hasTurn || !conns[2].hasTurn {
+		t.Error("the turn was not passed on")
+	}
+	// The third has no credit.
+	must(t, conns[2].SetWriteDeadline(time.Now().Add(time.Millisecond)))
+	d.line.join(conns[0])
+	conns[0].wantTurn = true
+	if _, err := conns[2].Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("write: %v", err)
+	}
+	if !conns[0].hasTurn || !d.line.empty() {
+		t.Error("the turn was not passed on for lack of credit")
+	}
+}
+
+// TestPushAfterShutdown is a Write that was under way when the connection was
+// shut down: nothing may follow.
+func TestPushAfterShutdown(t *testing.T) {
+	tr, g := boot(t, Options{}, nil)
+	c, _ := g.dialled(tr, 1, maxBufAlloc)
+	must(t, c.CloseWrite())
+	g.expect(opShutdown)
+	if sent, waiting := tr.(*userTransport).dev.push(c.(*conn), []byte("late"), true); sent != 0 || waiting {
+		t.Errorf("sent %d, waiting %v", sent, waiting)
+	}
+	g.quiet()
 }

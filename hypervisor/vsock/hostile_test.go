@@ -121,16 +121,34 @@ func TestHostileCredit(t *testing.T) {
 	tr, g := boot(t, Options{}, nil)
 	c, req := g.dialled(tr, 1, 100)
 	h := req.reply(opCreditUpdate)
-	h.bufAlloc, h.fwdCount = 100, 1<<31 // more than it ever got
-	g.send(h, nil)
 	done := make(chan error, 1)
 	go func() {
 		_, err := c.Write(make([]byte, 200))
 		done <- err
 	}()
+	if p := g.expect(opData); len(p.data) != 100 {
+		t.Errorf("guest got %d bytes of its credit of 100", len(p.data))
+	}
+	h.bufAlloc, h.fwdCount = 50, 0 // less than it had given
+	for range 100 {
+		g.send(h, nil)
+	}
+	g.quiet()
 	h.bufAlloc, h.fwdCount = ^uint32(0), 0
 	g.send(h, nil)
 	must(t, <-done)
+	if p := g.expect(opData); len(p.data) != 100 {
+		t.Errorf("guest got the other %d bytes", len(p.data))
+	}
+	h.bufAlloc, h.fwdCount = 100, 1<<31 // more than it ever got
+	g.send(h, nil)
+	g.barrier()
+	cc := c.(*conn)
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	if left := cc.creditLeft(); left != 0 {
+		t.Errorf("credit of %d from a lie", left)
+	}
 }
 
 // TestHostileRings breaks either ring: connections end, nothing spins, and a
