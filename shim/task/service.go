@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/errdefs"
@@ -128,7 +129,15 @@ type observer struct {
 	ctx       context.Context //nolint:containedctx // the shim's own, for its logger
 	publisher Publisher
 	exits     *exitFIFOs
+
+	mu sync.Mutex // guards lastOOM
+	// lastOOM is when an OOM event of each container was last sent.
+	lastOOM map[string]time.Time
 }
+
+// oomPause is the least time between two OOM events of a container: they
+// come from the guest, and must not push exits out of the queue.
+const oomPause = time.Second
 
 var _ virtcontainers.Observer = (*observer)(nil)
 
@@ -149,7 +158,23 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 
 // OutOfMemory implements virtcontainers.Observer.
 func (o *observer) OutOfMemory(containerID string) {
+	if !o.allowOOM(containerID, time.Now()) {
+		return
+	}
 	o.publisher.Publish(o.ctx, events.TopicOOM, &eventtypes.TaskOOM{ContainerID: containerID})
+}
+
+func (o *observer) allowOOM(containerID string, now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now.Sub(o.lastOOM[containerID]) < oomPause {
+		return false
+	}
+	if o.lastOOM == nil {
+		o.lastOOM = make(map[string]time.Time)
+	}
+	o.lastOOM[containerID] = now
+	return true
 }
 
 func shimPID() uint32 { return uint32(os.Getpid()) }

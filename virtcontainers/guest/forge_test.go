@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/log"
 	"github.com/sirupsen/logrus"
@@ -30,6 +31,23 @@ func TestGuestCannotForgeLines(t *testing.T) {
 		"plain\x1b[2J\nlevel=error",
 	} {
 		checkOneLine(t, logged([]byte(line)))
+	}
+}
+
+func TestLogRate(t *testing.T) {
+	var rate logRate
+	now := time.Unix(100, 0)
+	passed := 0
+	for range 3 * maxLogRate {
+		if ok, _ := rate.allow(now); ok {
+			passed++
+		}
+	}
+	if passed != maxLogRate {
+		t.Errorf("%d lines in one second were logged, want %d", passed, maxLogRate)
+	}
+	if ok, dropped := rate.allow(now.Add(time.Second)); !ok || dropped != 2*maxLogRate {
+		t.Errorf("in the next second: %v, %d dropped", ok, dropped)
 	}
 }
 
