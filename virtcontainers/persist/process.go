@@ -22,26 +22,29 @@ type Process struct {
 
 // Identify names the running process pid.
 func Identify(pid int) (Process, error) {
-	start, err := startTime(pid)
+	start, _, err := readStat(pid)
 	if err != nil {
 		return Process{}, fmt.Errorf("identify process %d: %w", pid, err)
 	}
 	return Process{PID: pid, Start: start}, nil
 }
 
-func startTime(pid int) (uint64, error) {
+// readStat reads a process's start time, and whether it has ended and only
+// waits for its parent.
+func readStat(pid int) (start uint64, ended bool, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	// The second field is the command in parentheses and may hold anything.
 	end := bytes.LastIndexByte(stat, ')')
 	fields := bytes.Fields(stat[end+1:])
 	const startField = 22 - 3 // fields begins with the third
 	if len(fields) <= startField {
-		return 0, errors.New("short stat")
+		return 0, false, errors.New("short stat")
 	}
-	return strconv.ParseUint(string(fields[startField]), 10, 64)
+	start, err = strconv.ParseUint(string(fields[startField]), 10, 64)
+	return start, fields[0][0] == 'Z' || fields[0][0] == 'X', err
 }
 
 // Alive tells whether that very process runs.
@@ -49,8 +52,8 @@ func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false
 	}
-	start, err := startTime(p.PID)
-	return err == nil && start == p.Start
+	start, ended, err := readStat(p.PID)
+	return err == nil && start == p.Start && !ended
 }
 
 // Kill ends that very process and waits, at most timeout, until it is gone.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/katabox/katabox/shim/manager"
+	"github.com/katabox/katabox/virtcontainers"
 )
 
 // version is set by the linker.
@@ -40,6 +41,7 @@ func run(ctx context.Context, args []string) error {
 	case p.Info:
 		return manager.Info(version, os.Stdout)
 	case p.Action == manager.ActionStart:
+		manager.Sweep(ctx, p, virtcontainers.Platform{RunDir: runDir})
 		return manager.Start(p, os.Stdin, os.Stdout)
 	case p.Action == manager.ActionDelete:
 		return manager.Delete(p, host(ctx), os.Stdout)

@@ -1,0 +1,53 @@
+package persist
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockPause is the time between two tries for the lock.
+const lockPause = 10 * time.Millisecond
+
+// Lock makes the caller the only process that looks for dead shims' records
+// below root, until unlock is called or the process ends. It waits at most
+// timeout.
+func Lock(root string, timeout time.Duration) (unlock func() error, err error) {
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("lock sandbox states: %w", err)
+	}
+	dir, err := os.Open(root)
+	if err != nil {
+		return nil, fmt.Errorf("lock sandbox states: %w", err)
+	}
+	for deadline := time.Now().Add(timeout); ; time.Sleep(lockPause) {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return dir.Close, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("lock sandbox states: %w", err), dir.Close())
+		}
+	}
+}
+
+// Dead lists the sandboxes below root whose shim has died and left its
+// record. A record that cannot be read, or does not name its shim yet, is not
+// listed.
+func Dead(root string) ([]string, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("list sandbox states: %w", err)
+	}
+	var dead []string
+	for _, e := range entries {
+		rec, err := Load(root, e.Name())
+		if err == nil && rec.Shim.PID > 0 && !rec.Shim.Alive() {
+			dead = append(dead, e.Name())
+		}
+	}
+	return dead, nil
+}

@@ -1,0 +1,69 @@
+package persist
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLockIsForOne(t *testing.T) {
+	root := t.TempDir()
+	unlock, err := Lock(root, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(root, 20*time.Millisecond); err == nil {
+		t.Fatal("locked twice")
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Lock(root, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process that has ended and that nobody has waited for yet does nothing
+// more.
+func TestDeadListsSandboxesOfDeadShims(t *testing.T) {
+	root := t.TempDir()
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	zombie, err := Identify(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, shim := range map[string]Process{"dead": zombie, "live": self, "beginning": {}} {
+		s, err := Create(root, id)
+		if err == nil {
+			err = s.Update(func(r *Record) { r.Shim = shim })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := zombie.Kill(5 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Dead(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"dead"}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,38 @@
+package virtcontainers
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// sweepLockWait bounds how long a sweep waits for another one to end.
+const sweepLockWait = 2 * time.Second
+
+// Sweep recovers every sandbox whose shim is dead, as Recover does for one,
+// and returns their ids. It is for engines that do not clean up after a shim
+// that died. A sandbox must not be started by anybody who has not swept
+// before: its old record is then gone, and no other sweep can take the new
+// sandbox for the old one.
+func Sweep(platform Platform, killTimeout time.Duration) (swept []string, err error) {
+	unlock, err := persist.Lock(platform.StateDir(), sweepLockWait)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	dead, err := persist.Dead(platform.StateDir())
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, id := range dead {
+		if _, err := Recover(platform, id, id, killTimeout); err != nil {
+			errs = append(errs, fmt.Errorf("recover sandbox %s: %w", id, err))
+			continue
+		}
+		swept = append(swept, id)
+	}
+	return swept, errors.Join(errs...)
+}
