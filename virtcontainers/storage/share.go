@@ -71,7 +71,12 @@ func OpenShare(opts ShareOptions) (_ *Share, err error) {
 
 // makeTree makes dir a private mount of itself.
 func makeTree(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	// A user of the guest's that is not root must pass through the share to
+	// its files; on the host the directory above keeps others out.
+	if err := os.Mkdir(dir, 0o711); err != nil {
 		return err
 	}
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
