@@ -1,0 +1,129 @@
+package task_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers/fakeguest"
+)
+
+// A Create that fails says what is wrong, and leaves nothing; the next one may
+// succeed.
+func TestCreateFails(t *testing.T) {
+	const kind = "io.kubernetes.cri.container-type"
+	tests := []struct {
+		name    string
+		arrange func(*testing.T, *shim, *taskapi.CreateTaskRequest)
+		is      func(error) bool
+		want    string
+	}{
+		{"checkpoint", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Checkpoint = "/x" }, errdefs.IsNotImplemented, "checkpoint"},
+		{"bad id", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.ID = "a/b" }, errdefs.IsInvalidArgument, "a/b"},
+		{"no bundle", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Bundle = "/no/such/bundle" }, errdefs.IsNotFound, "/no/such/bundle"},
+		{"other sandbox", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.ID = "other" }, errdefs.IsInvalidArgument, "this shim serves pod"},
+		{"container of another sandbox", func(t *testing.T, s *shim, r *taskapi.CreateTaskRequest) {
+			r.ID, r.Bundle = "c1", s.bundle(t, "c1", kind, "container", "io.kubernetes.cri.sandbox-id", "other")
+		}, errdefs.IsInvalidArgument, "belongs to sandbox other"},
+		{"unknown kind", func(t *testing.T, s *shim, r *taskapi.CreateTaskRequest) {
+			r.Bundle = s.bundle(t, sandboxID, kind, "vm")
+		}, errdefs.IsInvalidArgument, `"vm"`},
+		{"not a spec", func(t *testing.T, _ *shim, r *taskapi.CreateTaskRequest) {
+			if err := os.WriteFile(filepath.Join(r.Bundle, "config.json"), []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, errdefs.IsInvalidArgument, "config.json"},
+		{"bad configuration", func(t *testing.T, _ *shim, _ *taskapi.CreateTaskRequest) {
+			configure(t, "[hypervisor.qemu]\ndefault_memory = \"much\"\n")
+		}, errdefs.IsInvalidArgument, "default_memory"},
+		{"no configuration", func(t *testing.T, _ *shim, _ *taskapi.CreateTaskRequest) {
+			t.Setenv("KATA_CONF_FILE", "/no/such/configuration.toml")
+		}, errdefs.IsInvalidArgument, "/no/such/configuration.toml"},
+		{"options name no configuration", func(t *testing.T, _ *shim, r *taskapi.CreateTaskRequest) {
+			r.Options = pack(t, "/no/such/options.toml")
+		}, errdefs.IsInvalidArgument, "/no/such/options.toml"},
+		{"broken options", func(t *testing.T, _ *shim, r *taskapi.CreateTaskRequest) {
+			r.Options = pack(t, "")
+			r.Options.Value = []byte("\xff\xff")
+		}, errdefs.IsInvalidArgument, "decode runtime options"},
+		{"stdio of another scheme", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Stdin = "https://x" }, errdefs.IsInvalidArgument, "https"},
+		{"no FIFO", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Stdin = "/no/such/fifo" }, errdefs.IsNotFound, "/no/such/fifo"},
+		{"boot", func(_ *testing.T, s *shim, _ *taskapi.CreateTaskRequest) {
+			s.host.Agent.Fail(fakeguest.OpenTransport, errInjected)
+		}, func(error) bool { return true }, "vsock: injected"},
+		{"container in the guest", func(_ *testing.T, s *shim, _ *taskapi.CreateTaskRequest) {
+			s.host.Agent.Fail("Create", errdefs.ErrInvalidArgument)
+		}, errdefs.IsInvalidArgument, "create: "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newShim(t, nil)
+			good := os.Getenv("KATA_CONF_FILE")
+			r := s.request(t, sandboxID)
+			tt.arrange(t, s, r)
+			_, err := s.Create(t.Context(), r)
+			wantError(t, "create", err, tt.is, tt.want)
+			if left, err := s.host.Leftovers(); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+			if events := s.events.list(); len(events) > 0 {
+				t.Errorf("events: %v", events)
+			}
+			t.Setenv("KATA_CONF_FILE", good)
+			s.host.Agent.Fail(fakeguest.OpenTransport, nil)
+			s.host.Agent.Fail("Create", nil)
+			s.create(t, sandboxID)
+		})
+	}
+}
+
+// pack makes runtime options that name a configuration file.
+func pack(t *testing.T, path string) *anypb.Any {
+	t.Helper()
+	any, err := anypb.New(&runtimeoptions.Options{ConfigPath: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return any
+}
+
+// The engine's options name the file; another runtime's are ignored.
+func TestOptions(t *testing.T) {
+	s := newShim(t, nil)
+	file := filepath.Join(t.TempDir(), "other.toml")
+	text := "[hypervisor.qemu]\ndefault_memory = 300\nvirtio_fs_daemon = \"" + fakeguest.Daemon + "\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := s.request(t, sandboxID)
+	r.Options = pack(t, file)
+	if _, err := s.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.host.VM().Spec.MemoryMiB; got != 300 {
+		t.Errorf("memory is %d MiB: the file was not read", got)
+	}
+	r = s.request(t, "c1")
+	r.Options = &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte("\xff")}
+	if _, err := s.Create(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+}
+
+// The hostname is the spec's.
+func TestHostname(t *testing.T) {
+	s := newShim(t, nil)
+	s.create(t, sandboxID)
+	if got := s.host.Agent.Setup().GetHostname(); got != "host" {
+		t.Errorf("the guest's host name is %q", got)
+	}
+	if spec := string(s.host.Agent.Spec(sandboxID)); !strings.Contains(spec, `"args":["true"]`) {
+		t.Errorf("spec: %s", spec)
+	}
+}
