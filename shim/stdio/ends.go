@@ -102,7 +102,7 @@ func (i *IO) openOutput(path string, e *ends) (sink, error) {
 	}
 	open := openFile
 	if u.Scheme == schemeFIFO {
-		open = func(path string) (*os.File, error) { return openFIFO(path, os.O_RDWR) }
+		open = i.openOutputFIFO
 	}
 	f, err := open(u.Path)
 	if err != nil {
@@ -110,6 +110,15 @@ func (i *IO) openOutput(path string, e *ends) (sink, error) {
 	}
 	e.outputs = append(e.outputs, f)
 	return sink{f, f}, nil
+}
+
+// openOutputFIFO opens a FIFO for reading too, so that output waits for a
+// reader that comes back, unless none can.
+func (i *IO) openOutputFIFO(path string) (*os.File, error) {
+	if i.paths.ReadersStay {
+		return openFIFO(path, os.O_WRONLY)
+	}
+	return openFIFO(path, os.O_RDWR)
 }
 
 // openFile opens a file to append to, and makes it and its directory.

@@ -20,6 +20,10 @@ type Paths struct {
 	// Terminal: stdout is the terminal's output, and stderr carries nothing
 	// but is held open if it was named.
 	Terminal bool
+	// ReadersStay: the engine has opened its ends of the FIFOs before and
+	// opens none again (iSulad). When it is gone, output is dropped instead
+	// of waiting for another reader.
+	ReadersStay bool
 	// Namespace and ContainerID are for a binary:// logger.
 	Namespace, ContainerID string
 }

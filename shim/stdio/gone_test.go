@@ -1,0 +1,42 @@
+package stdio
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"testing"
+	"time"
+)
+
+// The engine is gone and nobody can open its FIFOs again: the process must not
+// wait for a reader for ever.
+func TestOutputIsDroppedWhenItsOnlyReaderIsGone(t *testing.T) {
+	e := newEngine(t)
+	e.paths.ReadersStay = true
+	stdout, stderr := e.open(e.paths.Stdout, os.O_RDONLY), e.open(e.paths.Stderr, os.O_RDONLY)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	if _, err := g.stdout.Write([]byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 6)
+	if _, err := io.ReadFull(stdout, got); err != nil || string(got) != "before" {
+		t.Fatalf("stdout: %q, %v", got, err)
+	}
+	stdout.Close()
+	stderr.Close()
+	size := 1 << 20 // more than the FIFO and the sockets hold
+	if err := g.stdout.SetWriteDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.stdout.Write(bytes.Repeat([]byte("x"), size)); err != nil {
+		t.Fatalf("the process is held up: %v", err)
+	}
+	g.stdout.Close()
+	i.Drain(t.Context(), uint64(size)+6, 0)
+	i.out.mu.Lock()
+	defer i.out.mu.Unlock()
+	if passed := i.out.passed; passed != uint64(size)+6 {
+		t.Errorf("%d bytes were taken, want %d", passed, size+6)
+	}
+}
