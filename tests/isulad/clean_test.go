@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/katabox/katabox/tests/harness"
@@ -87,6 +88,14 @@ func awaitClean(ctx context.Context, containers ...*engine.Container) error {
 		return fmt.Errorf("left behind:\n  %s", strings.Join(left, "\n  "))
 	}
 	return nil
+}
+
+// force ends the processes of a container that a failed test has left, so that
+// the next run does not find them.
+func force(c *engine.Container) {
+	for _, pid := range processesOf(c.ID) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 }
 
 // mountsBelow lists the mount points in a directory.

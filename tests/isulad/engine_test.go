@@ -34,8 +34,8 @@ func TestEngineRestart(t *testing.T) {
 		"running": began(engine.Detached, "sleep", "1000"),
 		"paused":  began(engine.Detached, "sleep", "1000"),
 		"stopped": began(engine.Detached, script("until [ -e /etc/end ]; do sleep 0.05; done; exit 8")...),
-		// Nobody will ever read its output again.
-		"talking": began(engine.Attached, script("read line; cat /data/blob; exit 3")...),
+		// It talks when nobody can read its output any more.
+		"talking": began(engine.Attached, script("until [ -e /etc/end ]; do sleep 0.05; done; cat /data/blob; exit 3")...),
 	}
 	if err := old["paused"].Pause(ctx); err != nil {
 		t.Fatal(err)
@@ -62,6 +62,7 @@ func TestEngineRestart(t *testing.T) {
 	}
 	wantExit(ctx, t, restored["stopped"], 255)
 	wantCalls(t, restored["stopped"], "State", "restore failed", "Kill(0) failed", "Delete", "Shutdown")
+	execOut(ctx, t, restored["talking"], "touch", "/etc/end")
 	wantExit(ctx, t, restored["talking"], 3)
 	if err := restored["paused"].Resume(ctx); err != nil {
 		t.Errorf("the paused container: %v", err)

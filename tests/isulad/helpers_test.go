@@ -78,6 +78,7 @@ func remove(t *testing.T, c *engine.Container) {
 	}
 	if err := awaitClean(ctx, c); err != nil {
 		t.Error(err)
+		force(c)
 	}
 }
 

@@ -116,6 +116,7 @@ func tearDown() error {
 	var err error
 	if bed.pod != nil {
 		err = errors.Join(bed.pod.Remove(ctx, true), awaitClean(ctx, bed.pod))
+		force(bed.pod)
 	}
 	bed.engine.Close()
 	err = errors.Join(err, bed.engine.RemoveStorage())

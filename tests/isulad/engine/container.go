@@ -144,7 +144,8 @@ func (c *Container) PID() uint32 {
 	return c.pid
 }
 
-// Calls are the calls made so far, in the order in which their answers came.
+// Calls are the calls made so far, in the order in which they were made; a
+// Wait stands where it returned.
 func (c *Container) Calls() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()

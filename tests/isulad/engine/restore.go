@@ -27,7 +27,7 @@ func (e *Engine) Restore(ctx context.Context, old *Container) (*Container, error
 	}
 	if err := c.reattach(ctx); err != nil {
 		exit.close()
-		c.note("restore", err)
+		c.note("restore")(err)
 		if !errors.Is(err, errNoShim) && c.Kill(ctx, 0) != nil {
 			_ = c.taskDelete(ctx)
 			_ = c.taskShutdown(ctx)

@@ -90,11 +90,8 @@ func (c *conn) call(ctx context.Context, method string, req, resp proto.Message)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", method, err)
 	}
-	id, answer, err := c.expect()
+	answer, err := c.send(&ttrpc.Request{Service: taskService, Method: method, Payload: payload})
 	if err != nil {
-		return err
-	}
-	if err := c.send(id, &ttrpc.Request{Service: taskService, Method: method, Payload: payload}); err != nil {
 		return fmt.Errorf("send %s: %w", method, err)
 	}
 	select {
@@ -125,18 +122,24 @@ func (c *conn) expect() (uint32, <-chan *ttrpc.Response, error) {
 	return id, answer, nil
 }
 
-func (c *conn) send(id uint32, req *ttrpc.Request) error {
+// send keeps the order of the streams' numbers on the wire: a server refuses
+// one that is lower than the last.
+func (c *conn) send(req *ttrpc.Request) (<-chan *ttrpc.Response, error) {
 	data, err := proto.Marshal(req)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	id, answer, err := c.expect()
+	if err != nil {
+		return nil, err
 	}
 	frame := binary.BigEndian.AppendUint32(nil, uint32(len(data)))
 	frame = binary.BigEndian.AppendUint32(frame, id)
 	frame = append(frame, frameRequest, 0)
-	c.writing.Lock()
-	defer c.writing.Unlock()
 	_, err = c.net.Write(append(frame, data...))
-	return err
+	return answer, err
 }
 
 func (c *conn) read() {

@@ -27,12 +27,16 @@ func (c Call) String() string {
 	return c.Name
 }
 
-// call calls the container's shim and notes the outcome. Without a connection
-// it fails as iSulad's client does, and nothing reaches a shim.
+// call calls the container's shim and notes the call. Without a connection it
+// fails as iSulad's client does, and nothing reaches a shim.
 func (c *Container) call(ctx context.Context, name, method string, req, resp proto.Message) error {
 	c.mu.Lock()
 	conn := c.conn
 	c.mu.Unlock()
+	noted := func(error) {}
+	if method != "Wait" {
+		noted = c.note(name)
+	}
 	err := errNoShim
 	if conn != nil {
 		err = conn.call(ctx, method, req, resp)
@@ -40,14 +44,24 @@ func (c *Container) call(ctx context.Context, name, method string, req, resp pro
 	if err != nil {
 		err = fmt.Errorf("%s of container %.12s: %w", name, c.ID, err)
 	}
-	c.note(name, err)
+	if method == "Wait" { // its place among the calls is where it returns
+		noted = c.note(name)
+	}
+	noted(err)
 	return err
 }
 
-func (c *Container) note(name string, err error) {
+// note notes a call that begins; what it returns notes the outcome.
+func (c *Container) note(name string) (outcome func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calls = append(c.calls, Call{Name: name, Err: err})
+	i := len(c.calls)
+	c.calls = append(c.calls, Call{Name: name})
+	return func(err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.calls[i].Err = err
+	}
 }
 
 func (c *Container) taskCreate(ctx context.Context, p paths) error {
