@@ -66,6 +66,9 @@ func (i *IO) openEnds() (e ends, err error) {
 		return e, err
 	}
 	e.stdout = stdout.out
+	if i.paths.Terminal {
+		return e, nil // engines name a stderr that they do not make
+	}
 	if i.paths.Stderr == i.paths.Stdout && !isFIFO(i.paths.Stderr) {
 		e.stderr = stdout.err // one file, or one logger, for both
 		return e, nil

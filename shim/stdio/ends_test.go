@@ -91,3 +91,25 @@ func TestBadEnds(t *testing.T) {
 		t.Errorf("stdin from a file: %v", err)
 	}
 }
+
+// An engine names a stderr for a terminal too, and makes no FIFO there.
+func TestTerminalHasNoStderr(t *testing.T) {
+	e := newEngine(t)
+	stdout := e.open(e.paths.Stdout, os.O_RDONLY)
+	e.paths.Terminal, e.paths.Stderr = true, filepath.Join(t.TempDir(), "never-made")
+	i := newIO(t, e.paths)
+	out, guest := pair(t)
+	if err := i.Connect(virtcontainers.Conns{Stdout: out}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.Close)
+	if _, err := guest.Write([]byte("typed\n")); err != nil {
+		t.Fatal(err)
+	}
+	guest.Close()
+	i.copying.Wait()
+	got := make([]byte, 16)
+	if n, err := stdout.Read(got); string(got[:n]) != "typed\n" {
+		t.Errorf("got %q, error %v", got[:n], err)
+	}
+}
