@@ -1,0 +1,64 @@
+package chaos
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// short is the selection that -short plays: each moment once, each victim
+// twice.
+var short = map[string]string{
+	"boot":             qemu.name,
+	"created":          virtiofsd.name,
+	"creating service": shim.name,
+	"running":          engine.name,
+	"starting exec":    agent.name,
+	"exec running":     shim.name,
+	"output":           qemu.name,
+	"exit":             engine.name,
+	"deleting":         virtiofsd.name,
+	"removing pod":     agent.name,
+}
+
+// TestChaos plays every moment with every victim.
+func TestChaos(t *testing.T) {
+	turn := 0
+	for round := range bed.rounds {
+		for _, m := range moments {
+			for _, v := range victims {
+				if testing.Short() && short[m.name] != v.name {
+					continue
+				}
+				turn++
+				name := fmt.Sprintf("%s/%s/%d", m.name, v.name, round+1)
+				t.Run(name, func(t *testing.T) { play(t, m, v, turn+round) })
+			}
+		}
+	}
+}
+
+// play plays one scene.
+func play(t *testing.T, m moment, v victim, turn int) {
+	began := time.Now()
+	if m.empty && v.bomb != "" {
+		results.add(m.name, v.name, "none", 0)
+		t.Skip("nothing runs in the guest yet that could kill from inside; TestNoAgent is the boot's case")
+	}
+	t.Cleanup(func() {
+		verdict := "ok"
+		if t.Failed() {
+			verdict = "FAIL"
+		}
+		results.add(m.name, v.name, verdict, time.Since(began))
+	})
+	d := daemon(t, turn)
+	ctx := within(t, d)
+	s := &scene{t: t, d: d, victim: v, random: rand.New(rand.NewPCG(bed.seed, uint64(turn))), tape: record(ctx, d)}
+	defer s.tape.stop()
+	if err := m.play(ctx, s); err != nil {
+		t.Errorf("at the moment: %v", err)
+	}
+	s.judge(ctx)
+}

@@ -1,0 +1,16 @@
+// Package chaos is the suite that kills. At each of ten moments of a pod's life
+// it ends, by SIGKILL or worse, each of those who serve the pod: QEMU,
+// virtiofsd, the agent inside the guest, the shim, containerd. Then it asks
+// what a user would: did each Wait return, did each process exit exactly once
+// and with an honest code, and is nothing left behind?
+//
+//	moment ──> strike ──> answers ──> cleaning up ──> judgement
+//	 (the operation of     (every call  (by ordinary    (exits counted, host
+//	  the moment is        and Wait      means)          compared with before)
+//	  under way)           returns)
+//
+// What is expected of each pair stands in victims_test.go; what each moment is,
+// in moments_test.go. A run prints the table of moments and victims at its end.
+// KATABOX_CHAOS_ROUNDS repeats every pair, KATABOX_CHAOS_SEED repeats a run's
+// random delays; -short plays a selection of pairs.
+package chaos

@@ -1,0 +1,108 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// bed is what all tests share: one daemon per release, started at first use.
+var bed struct {
+	layout   harness.Layout
+	releases []harness.Release
+	daemons  map[string]*harness.Daemon
+	rounds   int
+	seed     uint64
+}
+
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 {
+		fmt.Println("SKIP: containerd needs root")
+		os.Exit(0)
+	}
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	for release, d := range bed.daemons {
+		if err := d.Stop(context.Background()); err != nil {
+			fmt.Fprintf(os.Stderr, "FAIL: after the tests with containerd %s: %v\n", release, err)
+			code = 1
+		}
+	}
+	results.print(os.Stdout)
+	os.Exit(code)
+}
+
+func prepare() (err error) {
+	bed.daemons = map[string]*harness.Daemon{}
+	if bed.layout, err = harness.FindLayout(); err != nil {
+		return err
+	}
+	if bed.releases, err = harness.ReleasesFromEnv(bed.layout); err != nil {
+		return err
+	}
+	rounds, err := number("KATABOX_CHAOS_ROUNDS", 1)
+	if err != nil {
+		return err
+	}
+	bed.rounds = int(rounds)
+	bed.seed, err = number("KATABOX_CHAOS_SEED", rand.Uint64())
+	return err
+}
+
+func number(variable string, unset uint64) (uint64, error) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return unset, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", variable, err)
+	}
+	return n, nil
+}
+
+// daemon returns the shared containerd of a release; the releases take turns.
+func daemon(t *testing.T, turn int) *harness.Daemon {
+	t.Helper()
+	release := bed.releases[turn%len(bed.releases)]
+	if d := bed.daemons[release.Name]; d != nil {
+		return d
+	}
+	d, err := harness.Start(t.Context(), harness.Options{Layout: bed.layout, Release: release, Runtime: harness.Kata})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed.daemons[release.Name] = d
+	return d
+}
+
+// sceneTimeout bounds one scene. It is generous: a machine without KVM boots a
+// VM in seconds, or in many when it has other work too.
+const sceneTimeout = 3 * time.Minute
+
+// within gives a test its time and its leak check, and shows the daemon's log
+// when it failed.
+func within(t *testing.T, d *harness.Daemon) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(d.Context(t.Context()), sceneTimeout)
+	mark := d.LogSize()
+	t.Cleanup(func() {
+		cancel()
+		if err := d.Settled(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("seed %d, containerd %s; %s", bed.seed, d.Release().Name, d.LogSince(mark, 80))
+		}
+	})
+	return ctx
+}

@@ -1,0 +1,157 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+)
+
+// judge asks everything that must hold once the victim is dead: each Wait
+// returns, with a code that may be; what was not hit runs on; cleaning up
+// works; each process was told once to have exited.
+func (s *scene) judge(ctx context.Context) {
+	s.t.Helper()
+	if s.victim.name == engine.name {
+		if err := s.d.Restart(ctx); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := s.d.Client.Reconnect(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if s.victim.takesVM {
+		s.all(ctx, s.judgeWait)
+	} else {
+		s.all(ctx, s.judgeLife)
+		s.all(ctx, s.judgeEnd)
+	}
+	if err := s.cleanUp(ctx); err != nil {
+		s.t.Error(err)
+	}
+	s.all(ctx, s.judgeExits)
+}
+
+// all asks one thing of all processes; the first container comes last, for its
+// end is the pod's.
+func (s *scene) all(ctx context.Context, judge func(context.Context, *actor) error) {
+	s.t.Helper()
+	for _, a := range slices.Backward(s.actors) {
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+		if err := judge(ctx, a); err != nil {
+			s.t.Errorf("%s: %v", a.name, err)
+		}
+		cancel()
+	}
+}
+
+// judgeWait sees that who waited for a started process has an answer.
+func (s *scene) judgeWait(ctx context.Context, a *actor) error {
+	if !a.started || a.waited {
+		return nil
+	}
+	code, err := a.process.Wait(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("a Wait had no answer %v after the strike: %w", time.Since(s.struck), err)
+	case err == nil:
+		return s.judgeCode(a, code)
+	case s.victim.takesShim || a.ended:
+		return nil // an answer, if not the code
+	}
+	return err
+}
+
+// judgeLife asks the engine that came back for a process: it runs, unless it
+// may have ended by itself. The Wait that was under way has ended.
+func (s *scene) judgeLife(ctx context.Context, a *actor) error {
+	if err := s.judgeFirstWait(ctx, a); err != nil {
+		return err
+	}
+	if !a.started || len(a.codes) > 0 {
+		return nil
+	}
+	status, err := a.process.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("status: %w", err)
+	}
+	if status.Status != client.Running {
+		return fmt.Errorf("is %s after containerd came back, want running", status.Status)
+	}
+	return nil
+}
+
+func (s *scene) judgeFirstWait(ctx context.Context, a *actor) error {
+	if !a.started || a.waited {
+		return nil
+	}
+	code, err := a.process.Wait(ctx)
+	if ctx.Err() != nil {
+		return fmt.Errorf("a Wait had no answer when containerd died: %w", err)
+	}
+	if err == nil {
+		return s.judgeCode(a, code)
+	}
+	return nil
+}
+
+// judgeEnd kills a process that does not end by itself; its exit can be had.
+func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
+	if !a.started || a.waited || a.ended {
+		return nil
+	}
+	exit, err := a.process.Process.Wait(ctx)
+	if err != nil {
+		return fmt.Errorf("wait again: %w", err)
+	}
+	if len(a.codes) == 0 {
+		if err := a.process.Kill(ctx, syscall.SIGKILL); err != nil {
+			return fmt.Errorf("kill: %w", err)
+		}
+	}
+	select {
+	case e := <-exit:
+		if e.Error() != nil {
+			return fmt.Errorf("wait again: %w", e.Error())
+		}
+		return s.judgeCode(a, e.ExitCode())
+	case <-ctx.Done():
+		return fmt.Errorf("the second Wait had no answer: %w", ctx.Err())
+	}
+}
+
+func (s *scene) judgeCode(a *actor, code uint32) error {
+	if allowed := slices.Concat(a.codes, s.victim.codes); !slices.Contains(allowed, code) {
+		return fmt.Errorf("exit code %d, want one of %v", code, allowed)
+	}
+	return nil
+}
+
+// judgeExits counts the exit events of one process.
+func (s *scene) judgeExits(ctx context.Context, a *actor) error {
+	least, most := 1, 1
+	if a.exec && (s.victim.takesShim || !a.started) {
+		least = 0 // with its shim dies the only one who knew of it
+	}
+	if s.victim.takesShim && len(a.codes) > 0 {
+		most = 2 // containerd tells of the end of a task whose exit it has told already
+	}
+	if least > 0 {
+		if err := s.tape.await(ctx, a.container, a.id); err != nil {
+			return err
+		}
+	}
+	codes := s.tape.codes(a.container, a.id)
+	if len(codes) > most {
+		return fmt.Errorf("exit events with the codes %v, want one", codes)
+	}
+	for _, code := range codes {
+		if err := s.judgeCode(a, code); err != nil {
+			return fmt.Errorf("exit event: %w", err)
+		}
+	}
+	return nil
+}

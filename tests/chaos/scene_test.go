@@ -1,0 +1,175 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// scene is one pod, whom it loses, and what its processes must be said to have
+// done in the end. It is used by one goroutine.
+type scene struct {
+	t      *testing.T
+	d      *harness.Daemon
+	tape   *tape
+	victim victim
+	random *rand.Rand
+	pod    *harness.Pod
+	actors []*actor
+	// bomb is what the victims inside the guest are killed by.
+	bomb io.Writer
+	// struck is when the victim was killed.
+	struck time.Time
+}
+
+// actor is a process of the pod that was created.
+type actor struct {
+	name          string
+	container, id string // as an exit event names it
+	process       *harness.Process
+	exec, started bool
+	// codes are those with which it may end by itself.
+	codes []uint32
+	// ended tells that its exit may have been told before the strike, waited
+	// that its Wait has returned.
+	ended, waited bool
+}
+
+// cast makes a process an actor. What is started must be told to have exited.
+func (s *scene) cast(a actor) {
+	if a.id == "" {
+		a.id = a.container
+	}
+	s.actors = append(s.actors, &a)
+}
+
+// last is the actor that was cast last.
+func (s *scene) last() *actor { return s.actors[len(s.actors)-1] }
+
+// openPod makes the pod, with its bomb if the victim needs one.
+func (s *scene) openPod(ctx context.Context) error {
+	pod, err := s.d.NewPod(ctx, "pod")
+	if err != nil {
+		return fmt.Errorf("make pod: %w", err)
+	}
+	s.adopt(pod)
+	if s.victim.bomb == "" {
+		return nil
+	}
+	r, w := io.Pipe()
+	s.t.Cleanup(func() { _ = w.Close() })
+	id := s.d.NewID("bomb")
+	c, err := s.service(ctx, harness.ContainerConfig{
+		Name: "bomb", ID: id, Args: script(s.victim.bombScript(id)), Spec: privileged(), Stdio: harness.Stdio{Stdin: r},
+	})
+	if err != nil {
+		return err
+	}
+	s.bomb = w
+	return c.Out.Await(ctx, "armed")
+}
+
+func (s *scene) adopt(pod *harness.Pod) {
+	s.pod = pod
+	s.cast(actor{name: "pause", container: pod.Sandbox.Box.ID(), process: &pod.Sandbox.Process, started: true})
+}
+
+// service adds and starts a service container.
+func (s *scene) service(ctx context.Context, cfg harness.ContainerConfig, codes ...uint32) (*harness.Container, error) {
+	c, err := s.pod.Add(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("add %s: %w", cfg.Name, err)
+	}
+	if err := c.Start(ctx); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cfg.Name, err)
+	}
+	s.cast(actor{name: cfg.Name, container: c.Box.ID(), process: &c.Process, started: true, codes: codes})
+	return c, nil
+}
+
+// strike kills the victim.
+func (s *scene) strike(ctx context.Context) error {
+	s.struck = time.Now()
+	return s.victim.strike(ctx, s)
+}
+
+// during strikes at a random time within span after the operation began, and
+// returns the operation's error once it has answered.
+func (s *scene) during(ctx context.Context, span time.Duration, operation func(context.Context) error) (answer, err error) {
+	answered := make(chan error, 1)
+	go func() { answered <- operation(ctx) }()
+	time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // the moment is a random one
+	if err := s.strike(ctx); err != nil {
+		return <-answered, err
+	}
+	select {
+	case answer = <-answered:
+		return answer, nil
+	case <-time.After(answerTimeout):
+		return <-answered, fmt.Errorf("the operation of the moment had no answer within %v of the strike", answerTimeout)
+	}
+}
+
+// answerTimeout bounds every answer after the strike: longer than any timeout
+// of the shim's that may be on the way.
+const answerTimeout = 45 * time.Second
+
+// cleanUp does what a user would do: delete tasks, then containers, and again
+// while containerd is still busy with the end of a shim that died.
+func (s *scene) cleanUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	for {
+		err := s.cleanUpOnce(ctx)
+		if err == nil || !s.victim.takesShim || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// cleanUpOnce removes the actors, and what is known to containerd only.
+func (s *scene) cleanUpOnce(ctx context.Context) error {
+	var errs []error
+	for _, a := range slices.Backward(s.actors) {
+		if err := a.process.Remove(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("remove %s: %w", a.name, err))
+		}
+	}
+	boxes, err := s.d.Client.Containers(ctx)
+	errs = append(errs, err)
+	for _, box := range boxes {
+		if err := removeBox(ctx, box); err != nil {
+			errs = append(errs, fmt.Errorf("remove container %s: %w", box.ID(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeBox removes a container and the task that it may still have.
+func removeBox(ctx context.Context, box client.Container) error {
+	task, err := box.Task(ctx, nil)
+	if err == nil {
+		_, err = task.Delete(ctx, client.WithProcessKill)
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	if err := box.Delete(ctx, client.WithSnapshotCleanup); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// script is a container's or exec's command line.
+func script(text string) []string { return []string{"sh", "-c", text} }

@@ -1,0 +1,116 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/typeurl/v2"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// exit is one TaskExit.
+type exit struct {
+	container, id string
+	code          uint32
+	at            time.Time
+}
+
+// tape records the exits that a daemon tells of, also across its death: it
+// connects again before the shims, which try every 50 ms at most, do.
+type tape struct {
+	// mu guards exits.
+	mu     sync.Mutex
+	exits  []exit
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func record(ctx context.Context, d *harness.Daemon) *tape {
+	ctx, cancel := context.WithCancel(d.Context(context.WithoutCancel(ctx)))
+	r := &tape{cancel: cancel, done: make(chan struct{})}
+	subscribed := make(chan struct{})
+	go r.run(ctx, d.Socket(), sync.OnceFunc(func() { close(subscribed) }))
+	<-subscribed
+	return r
+}
+
+func (r *tape) stop() {
+	r.cancel()
+	<-r.done
+}
+
+// run subscribes again and again, until ctx ends. Its client is its own: the
+// daemon's waits between two tries.
+func (r *tape) run(ctx context.Context, socket string, subscribed func()) {
+	defer close(r.done)
+	defer subscribed()
+	for ctx.Err() == nil {
+		if conn, err := net.Dial("unix", socket); err != nil {
+			time.Sleep(time.Millisecond) // containerd is down
+			continue
+		} else {
+			_ = conn.Close()
+		}
+		c, err := client.New(socket)
+		if err != nil {
+			continue
+		}
+		r.follow(ctx, c, subscribed)
+		_ = c.Close()
+	}
+}
+
+// follow records until the subscription ends.
+func (r *tape) follow(ctx context.Context, c *client.Client, subscribed func()) {
+	envelopes, errs := c.Subscribe(ctx, `topic=="/tasks/exit"`)
+	subscribed()
+	for {
+		select {
+		case e := <-envelopes:
+			if value, err := typeurl.UnmarshalAny(e.Event); err == nil {
+				r.add(value)
+			}
+		case <-errs:
+			return
+		}
+	}
+}
+
+func (r *tape) add(value any) {
+	if e, ok := value.(*events.TaskExit); ok {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.exits = append(r.exits, exit{e.ContainerID, e.ID, e.ExitStatus, e.ExitedAt.AsTime()})
+	}
+}
+
+// codes are those of one process's exits so far.
+func (r *tape) codes(container, id string) []uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []uint32
+	for _, e := range r.exits {
+		if e.container == container && e.id == id {
+			found = append(found, e.code)
+		}
+	}
+	return found
+}
+
+// await waits for the first exit of a process.
+func (r *tape) await(ctx context.Context, container, id string) error {
+	for len(r.codes(container, id)) == 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the exit event of %s in %s: %w", id, container, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}

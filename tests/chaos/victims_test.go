@@ -1,0 +1,179 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// The exit codes that are not a process's own.
+const (
+	killed      = 137 // by us, by the sandbox's end, or by "shim delete"
+	lostContact = 255
+)
+
+// victim is one of those who serve a pod.
+type victim struct {
+	name   string
+	strike func(context.Context, *scene) error
+	// codes are those that a process may end with when the victim dies.
+	codes []uint32
+	// bomb is the command that ends it from inside the guest, if it lives
+	// there.
+	bomb string
+	// takesVM tells that the VM dies with the victim, and with it all that
+	// runs in it; else the pod runs on.
+	takesVM bool
+	// takesShim tells that the task API goes with it: what is asked then may
+	// be answered by an error.
+	takesShim bool
+}
+
+var (
+	qemu      = victim{name: "QEMU", strike: strikeKind(harness.KindVMM), codes: []uint32{killed, lostContact}, takesVM: true}
+	virtiofsd = victim{name: "virtiofsd", strike: strikeKind(harness.KindVirtiofsd), codes: []uint32{killed, lostContact}, takesVM: true}
+	agent     = victim{name: "agent", strike: strikeBomb, codes: []uint32{killed, lostContact}, takesVM: true, bomb: killInit}
+	kernel    = victim{name: "kernel", strike: strikeBomb, codes: []uint32{killed, lostContact}, takesVM: true, bomb: panicKernel}
+	shim      = victim{name: "shim", strike: strikeShim, codes: []uint32{killed}, takesVM: true, takesShim: true}
+	engine    = victim{name: "containerd", strike: strikeEngine, codes: []uint32{killed}}
+)
+
+// victims are the columns of the table.
+var victims = []victim{qemu, virtiofsd, agent, shim, engine}
+
+// strikeKind kills the pod's processes of a kind.
+func strikeKind(kind string) func(context.Context, *scene) error {
+	return func(_ context.Context, s *scene) error { return kill(s.d, kind) }
+}
+
+// kill sends SIGKILL to all processes of a kind. There may be none any more:
+// some moments end them.
+func kill(d *harness.Daemon, kind string) error {
+	procs, err := find(d, kind)
+	for _, p := range procs {
+		if e := syscall.Kill(p.PID, syscall.SIGKILL); e != nil && !errors.Is(e, syscall.ESRCH) {
+			err = errors.Join(err, fmt.Errorf("kill %v: %w", p, e))
+		}
+	}
+	return err
+}
+
+// find returns the pods' processes of a kind; of the shims only the daemons,
+// not the short calls of start and delete.
+func find(d *harness.Daemon, kind string) ([]harness.Proc, error) {
+	procs, err := d.Processes()
+	if err != nil {
+		return nil, err
+	}
+	var found []harness.Proc
+	for _, p := range procs {
+		short := strings.HasSuffix(p.Args, " start") || strings.HasSuffix(p.Args, " delete")
+		if p.Kind() == kind && !short && p.State != 'Z' {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// outliveTimeout is how long QEMU and virtiofsd may outlive their shim.
+const outliveTimeout = time.Second
+
+// strikeShim kills the shim and sees that its children follow.
+func strikeShim(_ context.Context, s *scene) error {
+	if err := kill(s.d, harness.KindShim); err != nil {
+		return err
+	}
+	return awaitNone(s.d, outliveTimeout, harness.KindVMM, harness.KindVirtiofsd)
+}
+
+// awaitNone waits until no process of these kinds is left.
+func awaitNone(d *harness.Daemon, timeout time.Duration, kinds ...string) error {
+	deadline := time.Now().Add(timeout)
+	for {
+		var left []string
+		for _, kind := range kinds {
+			procs, err := find(d, kind)
+			if err != nil {
+				return err
+			}
+			for _, p := range procs {
+				left = append(left, p.String())
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("still there %v after the shim's death: %s", timeout, strings.Join(left, "; "))
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// strikeEngine kills containerd.
+func strikeEngine(_ context.Context, s *scene) error {
+	pid, err := enginePID(s.d)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// enginePID finds containerd: a child of this process that has the daemon's
+// configuration.
+func enginePID(d *harness.Daemon) (int, error) {
+	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range cmdlines {
+		data, _ := os.ReadFile(path) // fails when it has just ended
+		name, args, _ := strings.Cut(string(data), "\x00")
+		if filepath.Base(name) == "containerd" && strings.Contains(args, d.Dir+"/") {
+			return strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return 0, fmt.Errorf("no containerd of %s is running", d.Dir)
+}
+
+// strikeBomb sets off what waits in the guest.
+func strikeBomb(_ context.Context, s *scene) error {
+	_, err := s.bomb.Write([]byte("now\n"))
+	return err
+}
+
+// The ways to die in the guest. SIGKILL does nothing to an init from inside its
+// own PID namespace (kill(2)), so its code is overwritten: a fault at an
+// instruction cannot be ignored (kernel/signal.c, force_sig_info_to_task). Only
+// a process of the guest's own namespaces reaches it, and the kernel makes one:
+// core_pattern's helper (core(5)). Its root is the guest's first one, over
+// which the agent has mounted its own: "/.." leads there. The agent's code is
+// linked at 4 MiB, as Go's is.
+const (
+	killInit = "echo '|/../run/kata-containers/shared/containers/%s/rootfs/bin/dd" +
+		" if=/../dev/zero of=/../proc/1/mem bs=1M seek=4' >/proc/sys/kernel/core_pattern; sh -c 'kill -SEGV $$'"
+	panicKernel = "echo %s; echo c >/proc/sysrq-trigger"
+)
+
+// bombScript waits for a word on stdin, then runs the victim's command in the
+// container called id.
+func (v victim) bombScript(id string) string {
+	return "echo armed; read word; " + fmt.Sprintf(v.bomb, id) + "; sleep 1000"
+}
+
+// privileged lets a container write all of /proc/sys and sysrq-trigger.
+func privileged() []oci.SpecOpts {
+	return []oci.SpecOpts{
+		oci.WithAllKnownCapabilities, oci.WithMaskedPaths(nil), oci.WithReadonlyPaths(nil), oci.WithSeccompUnconfined,
+	}
+}
