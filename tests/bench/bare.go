@@ -59,6 +59,22 @@ func newBareMachine(ctx context.Context, d *harness.Daemon, podArgs []string) (*
 	return m, nil
 }
 
+// plainFlags are what the plain machine keeps of the pod's.
+var plainFlags = []string{"-accel", "-m", "-kernel"}
+
+// plain is the kernel's boot before anybody tuned anything: QEMU's own q35
+// board and the kernel's own parameters.
+func (m *bareMachine) plain() *bareMachine {
+	p := &bareMachine{path: m.path, args: append([]string{"-machine", "q35", "-cpu", "max", "-display", "none",
+		"-append", "console=ttyS0 quiet panic=-1"}, bareFlags...)}
+	for i := 0; i+1 < len(m.args); i++ {
+		if slices.Contains(plainFlags, m.args[i]) || m.args[i] == "-initrd" || m.args[i] == "-serial" {
+			p.args = append(p.args, m.args[i], m.args[i+1])
+		}
+	}
+	return p
+}
+
 // writeBareInitrd compiles the init and packs it alone.
 func writeBareInitrd(ctx context.Context, dir, path string) error {
 	program := filepath.Join(dir, "bare-init")

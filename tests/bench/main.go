@@ -53,9 +53,12 @@ func bench(ctx context.Context, releaseName string, rounds int) (err error) {
 
 // result is all that one run measured.
 type result struct {
-	rounds           int
-	release          string
-	runc, kata, bare series
+	rounds     int
+	release    string
+	runc, kata series
+	// plain and bare are the kernel's boot to a trivial init: untuned, and on
+	// the pod's own machine.
+	plain, bare series
 	// steps holds the durations that the shim logged, by step.
 	steps map[string]series
 	pod   podMemory
@@ -99,6 +102,7 @@ func (r *result) round(ctx context.Context, d *harness.Daemon, machine *bareMach
 	}{
 		{&r.runc, func() (float64, error) { return timeCtrRun(ctx, d, harness.Runc) }},
 		{&r.kata, func() (float64, error) { return timeCtrRun(ctx, d, harness.Kata) }},
+		{&r.plain, func() (float64, error) { return machine.plain().boot(ctx) }},
 		{&r.bare, func() (float64, error) { return machine.boot(ctx) }},
 	} {
 		ms, err := m.take()
