@@ -30,6 +30,9 @@ func (s *Service) Start(ctx context.Context, r *task.StartRequest) (*task.StartR
 		s.opts.Publisher.Publish(ctx, events.TopicStart, &eventtypes.TaskStart{ContainerID: r.ID, Pid: uint32(info.PID)})
 	})
 	if err != nil {
+		if r.ExecID != "" {
+			s.execEnded(r.ID, r.ExecID)
+		}
 		return nil, err
 	}
 	return &task.StartResponse{Pid: uint32(p.Info().PID)}, nil

@@ -39,7 +39,7 @@ func (s *Service) sandboxOptions(ctx context.Context, hostname string, cfg *conf
 	}
 	return virtcontainers.Options{
 		ID: s.opts.ID, Hostname: hostname, Config: cfg,
-		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits},
+		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits, execEnded: s.execEnded},
 	}
 }
 

@@ -33,6 +33,9 @@ type Options struct {
 	Publisher Publisher
 	// ExitFIFODir is iSulad's $EXIT_FIFO_DIR, or "".
 	ExitFIFODir string
+	// KeepExecs is how long an exec is kept after its end; 0 keeps it until
+	// its Delete, but for iSulad, which never calls that.
+	KeepExecs time.Duration
 	// Exit is called when an engine's Shutdown finds no container left.
 	Exit func()
 }
@@ -57,6 +60,9 @@ type Service struct {
 
 // New makes the service of a sandbox that is not there yet.
 func New(opts Options) *Service {
+	if opts.Namespace == isuladNamespace && opts.KeepExecs == 0 {
+		opts.KeepExecs = execKept
+	}
 	return &Service{opts: opts, exits: newExitFIFOs(opts.ExitFIFODir), used: make(chan struct{})}
 }
 
@@ -129,6 +135,7 @@ type observer struct {
 	ctx       context.Context //nolint:containedctx // the shim's own, for its logger
 	publisher Publisher
 	exits     *exitFIFOs
+	execEnded func(containerID, execID string)
 
 	mu sync.Mutex // guards lastOOM
 	// lastOOM is when an OOM event of each container was last sent.
@@ -151,9 +158,11 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 		ContainerID: e.ContainerID, ID: id, Pid: uint32(e.PID),
 		ExitStatus: e.Status, ExitedAt: timestamppb.New(e.At),
 	})
-	if e.ExecID == "" {
-		o.exits.exited(e.ContainerID, e.Status, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
+	if e.ExecID != "" {
+		o.execEnded(e.ContainerID, e.ExecID)
+		return
 	}
+	o.exits.exited(e.ContainerID, e.Status, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
 }
 
 // OutOfMemory implements virtcontainers.Observer.

@@ -1,0 +1,47 @@
+package task_test
+
+import (
+	"testing"
+	"time"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/shim/task"
+)
+
+// An engine that never deletes an exec, such as iSulad, gets its exit also by
+// a late Wait; some time later the exec is gone, here and in the guest.
+func TestExecsAreForgotten(t *testing.T) {
+	const kept = 500 * time.Millisecond
+	s := newShim(t, func(o *task.Options) { o.KeepExecs = kept })
+	ctx := t.Context()
+	s.run(t, sandboxID)
+	exec := &taskapi.ExecProcessRequest{ID: sandboxID, ExecID: "e1", Spec: &anypb.Any{Value: []byte("{}")}}
+	if _, err := s.Exec(ctx, exec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Start(ctx, &taskapi.StartRequest{ID: sandboxID, ExecID: "e1"}); err != nil {
+		t.Fatal(err)
+	}
+	s.exit(t, sandboxID, "e1", 3)
+	if exit, err := s.Wait(ctx, &taskapi.WaitRequest{ID: sandboxID, ExecID: "e1"}); err != nil || exit.ExitStatus != 3 {
+		t.Errorf("exit %v, error %v", exit, err)
+	}
+	for deadline := time.Now().Add(patience); ; {
+		_, err := s.State(ctx, &taskapi.StateRequest{ID: sandboxID, ExecID: "e1"})
+		if errdefs.IsNotFound(errgrpc.ToNative(err)) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the exec is still known; error %v", err)
+		}
+		time.Sleep(kept / 10)
+	}
+	// The guest would refuse one that it still knows.
+	if _, err := s.Exec(ctx, exec); err != nil {
+		t.Errorf("the same id again: %v", err)
+	}
+}
