@@ -62,6 +62,8 @@ type result struct {
 	// steps holds the durations that the shim logged, by step.
 	steps map[string]series
 	pod   podMemory
+	// warm is what a running container does, by runtime.
+	warm map[string]*warm
 }
 
 // measure takes a warm-up of each first: the first pod reads QEMU, kernel and
@@ -89,7 +91,11 @@ func measure(ctx context.Context, d *harness.Daemon, rounds int) (*result, error
 			return nil, err
 		}
 	}
-	r.steps, err = bootSteps(d.LogSince(mark, 100000))
+	if r.steps, err = bootSteps(d.LogSince(mark, 100000)); err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(os.Stderr, "bench: execs and output of a running container")
+	r.warm, err = measureWarm(ctx, d, 10*rounds)
 	return r, err
 }
 

@@ -36,6 +36,16 @@ func (s series) median() float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
+// percentile is the smallest value that p of 100 values do not exceed.
+func (s series) percentile(p int) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := append(series(nil), s...)
+	sort.Float64s(sorted)
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
+
 // print writes the report: times, steps, memory, and how to get it again.
 func (r *result) print(out io.Writer) {
 	fmt.Fprintf(out, "\n%d rounds, containerd %s, %d CPUs, %s\n\n", r.rounds, r.release, runtime.NumCPU(), r.accel())
@@ -47,6 +57,7 @@ func (r *result) print(out io.Writer) {
 	r.timeRow(w, "the same on the pod's tuned machine", r.bare)
 	_ = w.Flush()
 	r.printSteps(out)
+	r.printWarm(out)
 	r.printMemory(out)
 	fmt.Fprintf(out, "\ngoals: kata within %.1f of the kernel's boot (now %.2f; of the tuned one %.2f), shim PSS at most %d MiB (now %.1f)\n",
 		goalRatio, r.kata.median()/r.plain.median(), r.kata.median()/r.bare.median(), goalShimMiB, float64(r.pod.pss[harness.KindShim])/1024)
@@ -73,6 +84,19 @@ func (r *result) printSteps(out io.Writer) {
 		words = append(words, fmt.Sprintf("%s=%.1f", name, r.steps[name].median()))
 	}
 	fmt.Fprintln(out, "  "+strings.Join(words, " "))
+}
+
+func (r *result) printWarm(out io.Writer) {
+	fmt.Fprintf(out, "\na running container\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\texec of true, ms: median\tp99\tto runc\tstdout, MiB/s\tto runc\t")
+	runc := r.warm[harness.Runc.Name]
+	for _, name := range []string{harness.Runc.Name, harness.Kata.Name} {
+		m := r.warm[name]
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.2f\t%.0f\t%.2f\t\n", name, m.execs.median(), m.execs.percentile(99),
+			m.execs.median()/runc.execs.median(), m.output, m.output/runc.output)
+	}
+	_ = w.Flush()
 }
 
 func (r *result) printMemory(out io.Writer) {

@@ -23,6 +23,8 @@ type ContainerConfig struct {
 	// Args is the init's command line; the image's when empty.
 	Args []string
 	Stdio
+	// Runtime runs it; the daemon's when zero.
+	Runtime Runtime
 	// Spec changes the OCI spec after all else.
 	Spec []oci.SpecOpts
 }
@@ -68,6 +70,9 @@ func (d *Daemon) newBox(ctx context.Context, cfg ContainerConfig) (client.Contai
 	if err != nil {
 		return nil, fmt.Errorf("find image %s: %w", cfg.Image, err)
 	}
+	if cfg.Runtime.Type == "" {
+		cfg.Runtime = d.options.Runtime
+	}
 	spec := []oci.SpecOpts{oci.WithImageConfig(img)}
 	if len(cfg.Args) > 0 {
 		spec = append(spec, oci.WithProcessArgs(cfg.Args...))
@@ -79,7 +84,7 @@ func (d *Daemon) newBox(ctx context.Context, cfg ContainerConfig) (client.Contai
 		client.WithImage(img),
 		client.WithSnapshotter(d.Snapshotter),
 		client.WithNewSnapshot(cfg.ID, img),
-		client.WithRuntime(d.options.Runtime.Type, nil),
+		client.WithRuntime(cfg.Runtime.Type, nil),
 		client.WithNewSpec(append(spec, cfg.Spec...)...),
 	)
 	if err != nil {
@@ -111,6 +116,8 @@ func (c *Container) Wait(ctx context.Context) (uint32, error) {
 type ExecConfig struct {
 	Args []string
 	Stdio
+	// Runtime runs it; the daemon's when zero.
+	Runtime Runtime
 	// Spec changes the process, which otherwise is the container's init
 	// with other arguments.
 	Spec func(*specs.Process)
