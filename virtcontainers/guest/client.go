@@ -31,7 +31,8 @@ type DialFunc func(ctx context.Context, port uint32) (Conn, error)
 // Client calls one guest's agent. Its methods may be called from several
 // goroutines.
 type Client struct {
-	// Task calls the guest's containers. Errors pass through Err.
+	// Task calls the guest's containers. Errors pass through Err. A call
+	// whose context has no deadline gets one.
 	Task task.TTRPCTaskService
 	// Info is what the agent said of itself.
 	Info *api.HelloResponse
@@ -52,7 +53,7 @@ func Connect(ctx context.Context, dial DialFunc) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{dial: dial, rpc: ttrpc.NewClient(conn)}
+	c := &Client{dial: dial, rpc: ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(bound(callTimeout)))}
 	c.Task, c.guest = task.NewTTRPCTaskClient(c.rpc), api.NewGuestClient(c.rpc)
 	if err := c.hello(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())

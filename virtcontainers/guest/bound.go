@@ -1,0 +1,30 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/ttrpc"
+)
+
+// callTimeout bounds a call whose caller set no bound: some engines wait for
+// ever, with a lock held, and a guest that answers pings may still never
+// answer this. It is long beside anything that a guest does under load.
+const callTimeout = time.Minute
+
+// bound returns an interceptor that bounds calls without a deadline.
+func bound(timeout time.Duration) ttrpc.UnaryClientInterceptor {
+	return func(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, info *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+		if _, bounded := ctx.Deadline(); bounded {
+			return invoke(ctx, req, resp)
+		}
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		err := invoke(limited, req, resp)
+		if err != nil && limited.Err() != nil && ctx.Err() == nil {
+			return fmt.Errorf("the guest did not answer %s within %v: %w", info.FullMethod, timeout, err)
+		}
+		return err
+	}
+}
