@@ -201,10 +201,7 @@ func (c *Container) deleteInGuest(ctx context.Context) error {
 		return nil //nolint:nilerr // the guest and all in it is gone
 	}
 	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: c.ID})
-	if err = guest.Err(err); err != nil && !errdefs.IsNotFound(err) && !c.sandbox.gone() {
-		return err
-	}
-	return nil
+	return c.sandbox.ignoreGone(guest.Err(err))
 }
 
 // releaseFiles takes the container's files out of the share and unmounts what

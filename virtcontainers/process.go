@@ -242,7 +242,7 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 		return exit, nil //nolint:nilerr // the guest and all in it is gone
 	}
 	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
-	if err = guest.Err(err); err != nil && !errdefs.IsNotFound(err) && !p.container.sandbox.gone() {
+	if err = p.container.sandbox.ignoreGone(guest.Err(err)); err != nil {
 		return exit, fmt.Errorf("delete %s: %w", p.name(), err)
 	}
 	return exit, nil

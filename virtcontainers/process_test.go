@@ -318,6 +318,32 @@ func TestDeleteWhileTheSandboxStops(t *testing.T) {
 	}
 }
 
+// Who learns of the first container's exit finds the sandbox ending: a Delete
+// that comes at once waits for its end too.
+func TestDeleteAtOnce(t *testing.T) {
+	for range 5 {
+		p := newPod(t)
+		c := p.run(sandboxID)
+		deleted := make(chan error, 1)
+		p.observer.onExit = func(virtcontainers.Exit) {
+			<-initOf(t, c).Done()
+			go func() {
+				_, err := c.Delete(context.Background())
+				select {
+				case <-p.Stopped():
+				default:
+					err = errors.Join(err, errors.New("deleted before the sandbox had stopped"))
+				}
+				deleted <- err
+			}()
+		}
+		p.exits(sandboxID, "", 0)
+		if err := await(t, "the delete", deleted); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestDeleteFails(t *testing.T) {
 	p := newPod(t)
 	c := p.run(sandboxID)

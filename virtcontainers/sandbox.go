@@ -145,6 +145,15 @@ func (s *Sandbox) gone() bool {
 	return err != nil
 }
 
+// ignoreGone drops the error of a removal in the guest that says that there is
+// nothing to remove any more: the process, or the whole guest.
+func (s *Sandbox) ignoreGone(err error) error {
+	if errdefs.IsNotFound(err) || guest.Disconnected(err) || s.gone() {
+		return nil
+	}
+	return err
+}
+
 // Container finds a container by its id.
 func (s *Sandbox) Container(id string) (*Container, error) {
 	if c := s.find(id); c != nil && c.isCreated() {

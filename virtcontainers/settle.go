@@ -89,17 +89,22 @@ func (p *Process) awaitGate(ctx context.Context) {
 	}
 }
 
-// record stores the exit, wakes the waiters, and tells the observer.
+// record stores the exit, wakes the waiters, and tells the observer. The first
+// container's exit is the sandbox's end: whoever was woken finds it ending.
 func (p *Process) record(exit Exit, observed bool) {
-	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, p.container.sandbox.PID()
+	s := p.container.sandbox
+	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, s.PID()
 	p.mu.Lock()
 	observed = observed && (p.execID == "" || p.state == Running)
 	p.state, p.exit = Stopped, exit
 	p.mu.Unlock()
+	ends := p.execID == "" && p.container.ID == s.ID && s.claimStop()
 	close(p.done)
 	if observed {
-		p.container.sandbox.observer.Exited(exit)
+		s.observer.Exited(exit)
 	}
 	close(p.reported)
-	p.container.sandbox.exited(p)
+	if ends {
+		go s.teardown()
+	}
 }

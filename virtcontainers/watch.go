@@ -130,26 +130,25 @@ func (s *Sandbox) settleAll(status uint32) {
 	}
 }
 
-// exited is told of every exit. The first container's is the sandbox's end.
-func (s *Sandbox) exited(p *Process) {
-	if p.execID == "" && p.container.ID == s.ID {
-		s.beginStop()
-	}
-}
-
 // killWait bounds how long a sandbox that ends waits for the exits of the
 // containers it kills.
 const killWait = 5 * time.Second
 
 // beginStop starts the teardown, once.
 func (s *Sandbox) beginStop() {
-	s.mu.Lock()
-	first := !s.stopping
-	s.stopping = true
-	s.mu.Unlock()
-	if first {
+	if s.claimStop() {
 		go s.teardown()
 	}
+}
+
+// claimStop makes the caller the one that starts the teardown; from now on
+// nothing new is let in.
+func (s *Sandbox) claimStop() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.stopping
+	s.stopping = true
+	return first
 }
 
 // teardown ends the guest's processes, then everything the boot made. It does
