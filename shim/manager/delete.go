@@ -70,7 +70,12 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int
 	return rec.VM.PID, err
 }
 
+// removeOwnSocket removes the socket of the daemon that start made. A bundle
+// without a daemon's pid has joined another one's, which may well live.
 func removeOwnSocket(p *Params) error {
+	if _, err := os.Stat(filepath.Join(p.Bundle, pidFile)); err != nil {
+		return nil //nolint:nilerr // start never came that far
+	}
 	address, err := readAddress(p.Bundle)
 	if err != nil {
 		return nil //nolint:nilerr // start never came that far

@@ -89,7 +89,9 @@ type daemon struct {
 	exitOnce  sync.Once
 }
 
-// requestExit may be called from a request: its answer is still sent.
+// requestExit may be called from a request. Its answer may not be sent: ttrpc
+// takes a connection for idle until the first answer, and closes it. Engines
+// expect that of Shutdown.
 func (d *daemon) requestExit() { d.exitOnce.Do(func() { close(d.exit) }) }
 
 func (d *daemon) exitUnused() {

@@ -107,8 +107,8 @@ func startDaemon(p *Params) (_ string, err error) {
 		return "", errors.Join(fmt.Errorf("start daemon: %w", err), removeSocket(address))
 	}
 	err = errors.Join(
-		writeFile(p.Bundle, addressFile, address),
 		writeFile(p.Bundle, pidFile, strconv.Itoa(cmd.Process.Pid)),
+		writeFile(p.Bundle, addressFile, address),
 	)
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("write bundle: %w", err), cmd.Process.Kill(), removeSocket(address))

@@ -1,0 +1,257 @@
+package manager
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/fakeguest"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// killedShim makes what a shim that was killed leaves of the sandbox "pod":
+// its record, its machine and its virtiofsd, a share, a socket.
+type killedShim struct {
+	params      *Params
+	vm, fs      persist.Process
+	socket      string
+	rootfsMount string
+}
+
+func newKilledShim(t *testing.T, host *fakeguest.Host, shim persist.Process) *killedShim {
+	t.Helper()
+	k := &killedShim{
+		params: newParams(t, host.RunDir, "pod", nil),
+		vm:     sleeper(t, "qemu"), fs: sleeper(t, "virtiofsd"),
+	}
+	store, err := persist.Create(host.Platform().StateDir(), "pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := filepath.Join(host.RunDir, "shared", "sandboxes", "pod")
+	if err := store.Update(func(r *persist.Record) { r.Shim, r.VM, r.FSDaemon, r.ShareDir = shim, k.vm, k.fs, share }); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(share, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	k.rootfsMount = filepath.Join(k.params.Bundle, "rootfs")
+	for _, m := range []struct{ source, target string }{{share, share}, {t.TempDir(), k.rootfsMount}} {
+		if err := unix.Mount(m.source, m.target, "", unix.MS_BIND, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address := socketAddress(k.params)
+	l, err := listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	k.socket = socketPath(address)
+	write(t, k.params.Bundle, addressFile, address)
+	write(t, k.params.Bundle, pidFile, strconv.Itoa(shim.PID))
+	return k
+}
+
+func write(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := writeFile(dir, name, content); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remove calls Delete and decodes the answer.
+func remove(t *testing.T, p *Params, host *fakeguest.Host) *task.DeleteResponse {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Delete(p, host.Platform(), &out); err != nil {
+		t.Fatal(err)
+	}
+	var resp task.DeleteResponse
+	if err := proto.Unmarshal(out.Bytes(), &resp); err != nil {
+		t.Fatal(err)
+	}
+	if resp.ExitStatus != virtcontainers.ExitKilled || time.Since(resp.ExitedAt.AsTime()).Abs() > time.Minute {
+		t.Errorf("answer %v", &resp)
+	}
+	return &resp
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func TestDelete(t *testing.T) {
+	for name, alive := range map[string]bool{"shim killed": false, "shim hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			host := newHost(t)
+			shim := sleeper(t, "/x/containerd-shim-kata-v2", "-namespace", "test", "-id", "pod")
+			if !alive {
+				if err := shim.Kill(10 * time.Second); err != nil {
+					t.Fatal(err)
+				}
+				gone(t, shim)
+			}
+			k := newKilledShim(t, host, shim)
+			if resp := remove(t, k.params, host); resp.Pid != uint32(k.vm.PID) {
+				t.Errorf("pid %d, want the machine's, %d", resp.Pid, k.vm.PID)
+			}
+			for _, p := range []persist.Process{shim, k.vm, k.fs} {
+				gone(t, p)
+			}
+			if exists(k.socket) {
+				t.Error("the socket is left")
+			}
+			if left, err := host.Leftovers(); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+			if resp := remove(t, k.params, host); resp.Pid != 0 {
+				t.Errorf("pid %d of what is gone", resp.Pid)
+			}
+		})
+	}
+}
+
+// Delete may come before anything was made, and without a bundle.
+func TestDeleteNothing(t *testing.T) {
+	host := newHost(t)
+	p := newParams(t, host.RunDir, "pod", nil)
+	remove(t, p, host)
+	if err := os.RemoveAll(p.Bundle); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, p, host)
+	if err := Delete(p, host.Platform(), brokenWriter{}); !errors.Is(err, errInjected) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A record that cannot be read is an error: an engine will try again.
+func TestDeleteFails(t *testing.T) {
+	host := newHost(t)
+	p := newParams(t, host.RunDir, "pod", nil)
+	dir := filepath.Join(host.Platform().StateDir(), "pod")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "state.json", `{"version":99}`)
+	var out bytes.Buffer
+	if err := Delete(p, host.Platform(), &out); err == nil || !strings.Contains(err.Error(), "version 99") || out.Len() > 0 {
+		t.Errorf("answered %q, %v", out.Bytes(), err)
+	}
+}
+
+// The delete of a service container leaves the pod alone while its shim
+// lives, and the pod's socket in any case.
+func TestDeleteServiceContainer(t *testing.T) {
+	host := newHost(t)
+	shim := sleeper(t, "/x/containerd-shim-kata-v2", "-id", "pod")
+	k := newKilledShim(t, host, shim)
+	p := newParams(t, host.RunDir, "c1", serviceOf("pod"))
+	if _, err := start(p); err != nil {
+		t.Fatal(err)
+	}
+	rootfs := filepath.Join(p.Bundle, "rootfs")
+	if err := unix.Mount(t.TempDir(), rootfs, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, p, host)
+	if err := os.Remove(filepath.Join(p.Bundle, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, p, host) // now nothing says whose container it was
+	for _, process := range []persist.Process{shim, k.vm, k.fs} {
+		if !process.Alive() {
+			t.Errorf("process %d of the pod was killed", process.PID)
+		}
+	}
+	if !exists(k.socket) {
+		t.Error("the pod's socket was removed")
+	}
+	if err := unix.Unmount(rootfs, 0); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("the container's rootfs is mounted: %v", err)
+	}
+	// The shim dies: the next delete takes the pod away.
+	if err := shim.Kill(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, shim)
+	remove(t, newParams(t, host.RunDir, "c2", serviceOf("pod")), host)
+	gone(t, k.vm)
+	remove(t, k.params, host)
+}
+
+// Only the daemon of that container is killed, whatever the pid file says.
+func TestOthersAreNotKilled(t *testing.T) {
+	host := newHost(t)
+	p := newParams(t, host.RunDir, "pod", nil)
+	for name, args := range map[string][]string{
+		"another container's daemon": {"/x/containerd-shim-kata-v2", "-namespace", "n", "-id", "pod2"},
+		"another program":            {"/bin/other", "-id", "pod"},
+		"no id":                      {"/x/containerd-shim-kata-v2", "pod"},
+		"id as a value":              {"/x/containerd-shim-kata-v2", "-publish-binary", "-id"},
+	} {
+		process := sleeper(t, args...)
+		write(t, p.Bundle, pidFile, strconv.Itoa(process.PID))
+		remove(t, p, host)
+		if !process.Alive() {
+			t.Errorf("%s was killed", name)
+		}
+	}
+	for _, content := range []string{"", "x", "-1", "0", "1", "99999999", strconv.Itoa(os.Getpid())} {
+		write(t, p.Bundle, pidFile, content)
+		remove(t, p, host)
+	}
+	if isDaemon(2, "pod") { // a kernel thread, or nobody
+		t.Error("a process without a command line is a daemon")
+	}
+	if err := os.Remove(filepath.Join(p.Bundle, pidFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(p.Bundle, pidFile), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Delete(p, host.Platform(), new(bytes.Buffer)); err == nil {
+		t.Error("a pid file that cannot be read is no error")
+	}
+}
+
+// iSulad never calls delete: the next start does it.
+func TestSweep(t *testing.T) {
+	host := newHost(t)
+	shim := sleeper(t, "shim")
+	if err := shim.Kill(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, shim)
+	k := newKilledShim(t, host, shim)
+	next := newParams(t, host.RunDir, "next", nil)
+	Sweep(t.Context(), next, host.Platform())
+	if !k.vm.Alive() || !exists(k.socket) {
+		t.Error("what containerd deletes was swept")
+	}
+	next.Namespace, k.params.Namespace = "isula", "isula"
+	l, err := listen(socketAddress(k.params))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	Sweep(t.Context(), next, host.Platform())
+	gone(t, k.vm)
+	if exists(socketPath(socketAddress(k.params))) {
+		t.Error("the socket is left")
+	}
+	k.params.Namespace = "test"
+	remove(t, k.params, host)
+}
