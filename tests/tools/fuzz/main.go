@@ -34,7 +34,7 @@ func fuzzAll(ctx context.Context, perTarget time.Duration) error {
 	var failed []error
 	for i, t := range targets {
 		start := time.Now()
-		err := t.run(ctx, perTarget)
+		err := t.runAgain(ctx, perTarget)
 		verdict := "ok"
 		if err != nil {
 			verdict = "FAILED"
@@ -43,6 +43,24 @@ func fuzzAll(ctx context.Context, perTarget time.Duration) error {
 		fmt.Printf("fuzz [%d/%d] %s %s: %s (%.1fs)\n", i+1, len(targets), t.pkg, t.name, verdict, time.Since(start).Seconds())
 	}
 	return errors.Join(failed...)
+}
+
+// runAgain runs the target, and again when the go command failed only because
+// its time ended in the middle of a round: it then reports "context deadline
+// exceeded" as if that were a finding, but writes no failing input. A busy
+// machine sees that often.
+func (t target) runAgain(ctx context.Context, d time.Duration) (err error) {
+	for range 3 {
+		err = t.run(ctx, d)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		text := err.Error()
+		if !strings.Contains(text, "context deadline exceeded") || strings.Contains(text, "Failing input") {
+			return err
+		}
+	}
+	return err
 }
 
 // run fuzzes one target. What the go command printed is in the error: the

@@ -6,11 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // target is one fuzz function.
@@ -21,8 +26,6 @@ type listed struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
 }
-
-var fuzzFunc = regexp.MustCompile(`(?m)^func (Fuzz[A-Z]\w*)\(\w+ \*testing\.F\)`)
 
 // findTargets reads the test files of every package of the module.
 func findTargets(ctx context.Context) ([]target, error) {
@@ -48,16 +51,38 @@ func findTargets(ctx context.Context) ([]target, error) {
 	}
 }
 
+// targets parses the files: a text that only looks like a target is none.
 func (p listed) targets() ([]target, error) {
 	var found []target
 	for _, name := range append(p.TestGoFiles, p.XTestGoFiles...) {
-		text, err := os.ReadFile(filepath.Join(p.Dir, name))
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, fmt.Errorf("read test file: %w", err)
 		}
-		for _, m := range fuzzFunc.FindAllSubmatch(text, -1) {
-			found = append(found, target{pkg: p.ImportPath, name: string(m[1])})
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && isTarget(f) {
+				found = append(found, target{pkg: p.ImportPath, name: f.Name.Name})
+			}
 		}
 	}
 	return found, nil
+}
+
+// isTarget tells whether the go command would run f with -fuzz: a function
+// FuzzX of one *testing.F ("go help testfunc").
+func isTarget(f *ast.FuncDecl) bool {
+	rest, ok := strings.CutPrefix(f.Name.Name, "Fuzz")
+	if first, _ := utf8.DecodeRuneInString(rest); !ok || f.Recv != nil || unicode.IsLower(first) {
+		return false
+	}
+	params := f.Type.Params.List
+	if len(params) != 1 {
+		return false
+	}
+	pointer, ok := params[0].Type.(*ast.StarExpr)
+	if !ok {
+		return false
+	}
+	kind, ok := pointer.X.(*ast.SelectorExpr)
+	return ok && kind.Sel.Name == "F"
 }

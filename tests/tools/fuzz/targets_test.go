@@ -11,12 +11,13 @@ import (
 func TestTargetsAreFound(t *testing.T) {
 	dir := t.TempDir()
 	text := `package x
+import "testing"
 func FuzzA(f *testing.F) {}
 func FuzzHelper(t *testing.T) {}
 func Fuzzy(f *testing.F) {}
-	func FuzzIndented(f *testing.F) {}
-func FuzzB2(fuzz *testing.F) {
-`
+func FuzzB2(fuzz *testing.F) {}
+func FuzzTwo(f *testing.F, n int) {}
+var text = ` + "\"\\nfunc FuzzText(f *testing.F) {}\"\n"
 	if err := os.WriteFile(filepath.Join(dir, "a_test.go"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
