@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -33,7 +34,9 @@ type Publisher struct {
 	// stop ends the goroutine; done is closed when it has ended.
 	stop context.CancelFunc
 	done chan struct{}
-	once sync.Once
+
+	mu     sync.RWMutex // guards closed, and the queue against its closing
+	closed bool
 }
 
 // NewPublisher starts a publisher of the namespace's events. address is the
@@ -49,7 +52,8 @@ func NewPublisher(ctx context.Context, namespace, address string) *Publisher {
 	return p
 }
 
-// Publish queues an event. It must not be called after Close.
+// Publish queues an event. After Close it is dropped: a request may still be
+// under way when the shim ends.
 func (p *Publisher) Publish(ctx context.Context, topic string, event proto.Message) {
 	value, err := typeurl.MarshalAnyToProto(event)
 	if err != nil {
@@ -57,22 +61,48 @@ func (p *Publisher) Publish(ctx context.Context, topic string, event proto.Messa
 		return
 	}
 	env := &types.Envelope{Timestamp: timestamppb.Now(), Namespace: p.namespace, Topic: topic, Event: value}
+	if err := p.enqueue(env); err != nil {
+		log.G(ctx).WithError(err).WithField("topic", topic).Error("event dropped")
+	}
+}
+
+var (
+	errClosed = errors.New("the shim has ended")
+	errFull   = errors.New("the engine has taken none for too long")
+)
+
+func (p *Publisher) enqueue(env *types.Envelope) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return errClosed
+	}
 	select {
 	case p.queue <- env:
+		return nil
 	default:
-		log.G(ctx).WithField("topic", topic).Error("event dropped: the engine has taken none for too long")
+		return errFull
 	}
 }
 
 // Close forwards what is queued, as long as ctx allows, and stops.
 func (p *Publisher) Close(ctx context.Context) error {
-	p.once.Do(func() { close(p.queue) })
 	defer p.stop()
+	p.endQueue()
 	select {
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("forward last events: %w", context.Cause(ctx))
+	}
+}
+
+func (p *Publisher) endQueue() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		close(p.queue)
 	}
 }
 
@@ -95,7 +125,12 @@ func (p *Publisher) run(ctx context.Context) {
 // first.
 func (p *Publisher) forward(ctx context.Context, conn *connection, env *types.Envelope) bool {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		old := conn.client != nil
 		err := conn.send(ctx, p.address, env)
+		if err != nil && old {
+			conn.close() // the engine may have another one by now
+			err = conn.send(ctx, p.address, env)
+		}
 		if err == nil {
 			return true
 		}

@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -121,5 +122,28 @@ func TestNoEngine(t *testing.T) {
 	quiet.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: "c"})
 	if err := quiet.Close(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// A request under way may publish while the shim ends, or afterwards.
+func TestPublishAmongClose(t *testing.T) {
+	ctx := context.Background()
+	p := NewPublisher(ctx, "ns", "")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 1000 {
+				p.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: "c"})
+			}
+		})
+	}
+	for range 2 {
+		if err := p.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	if err := p.enqueue(nil); !errors.Is(err, errClosed) {
+		t.Errorf("got %v", err)
 	}
 }
