@@ -38,7 +38,7 @@ func newHost(t *testing.T) *fakeguest.Host {
 	if _, err := os.Stat(fakeguest.Daemon); err != nil {
 		t.Skipf("virtiofsd is not installed (Debian: qemu-system-common): %v", err)
 	}
-	dir, err := os.MkdirTemp("", "kb")
+	dir, err := os.MkdirTemp("", "kb") //nolint:usetesting // t.TempDir gives names too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

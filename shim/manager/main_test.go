@@ -82,7 +82,7 @@ func newHost(t *testing.T) *fakeguest.Host {
 // shortDir is a temporary directory in which there is room for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kb")
+	dir, err := os.MkdirTemp("", "kb") //nolint:usetesting // t.TempDir gives names too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,11 +86,11 @@ func TestCreateFails(t *testing.T) {
 // pack makes runtime options that name a configuration file.
 func pack(t *testing.T, path string) *anypb.Any {
 	t.Helper()
-	any, err := anypb.New(&runtimeoptions.Options{ConfigPath: path})
+	packed, err := anypb.New(&runtimeoptions.Options{ConfigPath: path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return any
+	return packed
 }
 
 // The engine's options name the file; another runtime's are ignored.

@@ -53,7 +53,7 @@ func TestStats(t *testing.T) {
 		if got := pids(t, resp.Stats); got != 3 {
 			t.Errorf("%s: %d processes, want 3", namespace, got)
 		}
-		if _, v1 := proto.Message(unpack(t, resp.Stats)).(*stats.Metrics); namespace == "isula" && !v1 {
+		if _, v1 := unpack(t, resp.Stats).(*stats.Metrics); namespace == "isula" && !v1 {
 			t.Errorf("iSulad was given %s", resp.Stats.TypeUrl)
 		}
 	}
