@@ -21,8 +21,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// killTimeout bounds the end of each process that is left.
-const killTimeout = 5 * time.Second
+const (
+	// killTimeout bounds the end of each process that is left.
+	killTimeout = 5 * time.Second
+	// endGrace is how long a daemon that ends by itself may take. containerd
+	// gives a delete 5 s.
+	endGrace = 3 * time.Second
+)
 
 // Delete cleans up after a shim that is dead or never came to life, and
 // answers with the exit that its container is taken to have had. It may be
@@ -102,7 +107,18 @@ func killDaemon(p *Params) error {
 	if err != nil || !isDaemon(pid, p.ID) {
 		return nil //nolint:nilerr // it has just ended
 	}
+	if isEnding(p) && daemon.Await(endGrace) == nil {
+		return nil
+	}
 	return daemon.Kill(killTimeout)
+}
+
+// isEnding tells whether the daemon has begun to end in good order. It may
+// still have events to forward: the engine asks for a delete as soon as its
+// connection is closed.
+func isEnding(p *Params) bool {
+	_, err := os.Stat(filepath.Join(p.Bundle, endingFile))
+	return err == nil
 }
 
 // isDaemon tells by its command line whether the process is the daemon of

@@ -123,6 +123,32 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// A daemon that has begun to end may still have events to forward: Delete
+// waits for it.
+func TestDeleteWhileTheDaemonEnds(t *testing.T) {
+	host := newHost(t)
+	shim := sleeper(t, "/x/containerd-shim-kata-v2", "-id", "pod")
+	p := newParams(t, host.RunDir, "pod", nil)
+	write(t, p.Bundle, pidFile, strconv.Itoa(shim.PID))
+	write(t, p.Bundle, endingFile, "")
+	deleted := make(chan error, 1)
+	go func() { deleted <- Delete(p, host.Platform(), new(bytes.Buffer)) }()
+	select {
+	case err := <-deleted:
+		t.Fatalf("Delete did not wait: %v", err)
+	case <-time.After(endGrace / 10):
+	}
+	if !shim.Alive() {
+		t.Fatal("the daemon was killed")
+	}
+	if err := shim.Kill(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-deleted; err != nil {
+		t.Error(err)
+	}
+}
+
 // Delete may come before anything was made, and without a bundle.
 func TestDeleteNothing(t *testing.T) {
 	host := newHost(t)

@@ -92,7 +92,16 @@ type daemon struct {
 // requestExit may be called from a request. Its answer may not be sent: ttrpc
 // takes a connection for idle until the first answer, and closes it. Engines
 // expect that of Shutdown.
-func (d *daemon) requestExit() { d.exitOnce.Do(func() { close(d.exit) }) }
+func (d *daemon) requestExit() {
+	d.exitOnce.Do(func() {
+		d.markEnding()
+		close(d.exit)
+	})
+}
+
+// markEnding tells a "shim delete" that comes meanwhile to wait. It cannot
+// when the engine has removed the bundle: no delete comes then.
+func (d *daemon) markEnding() { _ = writeFile(d.params.Bundle, endingFile, "") }
 
 func (d *daemon) exitUnused() {
 	select {
@@ -109,6 +118,7 @@ func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
 		defer cancel()
 		return part(ctx)
 	}
+	d.exitOnce.Do(d.markEnding) // it was a signal
 	err := errors.Join(
 		within(d.service.Stop),
 		removeOwnSocket(d.params),

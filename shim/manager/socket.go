@@ -21,6 +21,8 @@ const (
 	// they restart.
 	addressFile = "address"
 	pidFile     = "shim.pid"
+	// endingFile is there once the daemon has begun to end.
+	endingFile = "shim.ending"
 )
 
 // socketAddress is the address of a sandbox's shim. The name is a hash: ids

@@ -76,6 +76,19 @@ func (p Process) Kill(timeout time.Duration) error {
 	return waitGone(fd, p.PID, timeout)
 }
 
+// Await waits, at most timeout, until that very process is gone.
+func (p Process) Await(timeout time.Duration) error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return nil //nolint:nilerr // no such process
+	}
+	defer unix.Close(fd)
+	if !p.Alive() {
+		return nil // the pid is another's now
+	}
+	return waitGone(fd, p.PID, timeout)
+}
+
 // waitGone waits until the pidfd is readable: the process has ended
 // (pidfd_open(2)).
 func waitGone(fd, pid int, timeout time.Duration) error {
@@ -83,7 +96,7 @@ func waitGone(fd, pid int, timeout time.Duration) error {
 	for {
 		left := time.Until(deadline)
 		if left <= 0 {
-			return fmt.Errorf("process %d is still there %v after SIGKILL", pid, timeout)
+			return fmt.Errorf("process %d is still there after %v", pid, timeout)
 		}
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
 		if n > 0 {
