@@ -75,8 +75,8 @@ func (c *Container) Exec(ctx context.Context, opts ExecOptions) (*Process, error
 	if err := bundle.CheckID(opts.ID); err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", c.ID, err)
 	}
-	if state := c.init.Info().State; state != Running {
-		return nil, fmt.Errorf("exec in container %s: it is %s, want running: %w", c.ID, state, errdefs.ErrFailedPrecondition)
+	if state := c.init.Info().State; state != Created && state != Running {
+		return nil, fmt.Errorf("exec in container %s: it is %s, want created or running: %w", c.ID, state, errdefs.ErrFailedPrecondition)
 	}
 	p := newProcess(c, opts.ID, opts.Terminal, opts.IO)
 	if err := c.remember(p); err != nil {

@@ -199,10 +199,15 @@ func (p *Process) endedAtOnce(err error) bool {
 }
 
 // Resize sets the terminal's size, in characters. For an exec that was not
-// started yet it is the size it starts with.
+// started yet it is the size it starts with. Without a terminal it does
+// nothing, as with runc's shim.
 func (p *Process) Resize(ctx context.Context, width, height uint32) error {
+	info := p.Info()
+	if p.execID != "" && (info.State == Stopped || info.State == Deleted) {
+		return fmt.Errorf("resize terminal of %s: it is %s: %w", p.name(), info.State, errdefs.ErrFailedPrecondition)
+	}
 	client, err := p.container.sandbox.agent()
-	if err == nil {
+	if err == nil && info.Terminal {
 		req := &task.ResizePtyRequest{ID: p.container.ID, ExecID: p.execID, Width: width, Height: height}
 		_, err = client.Task.ResizePty(ctx, req)
 		err = guest.Err(err)

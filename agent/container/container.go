@@ -33,9 +33,14 @@ type Container struct {
 // Start lets the init process go on to exec(2). It blocks until it has or is
 // dead.
 func (c *Container) Start() error {
+	before, err := c.initProgram()
+	if err != nil {
+		return fmt.Errorf("start container %s: %w", c.id, err)
+	}
 	if err := c.lib.Exec(); err != nil {
 		return fmt.Errorf("start container %s: %w", c.id, err)
 	}
+	before.awaitOther()
 	return nil
 }
 

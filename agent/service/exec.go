@@ -49,7 +49,7 @@ func (p *Pod) addExec(req *taskapi.ExecProcessRequest) error {
 
 // startExec starts a registered exec.
 func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, error) {
-	if err := t.init.check("start a process in", running); err != nil {
+	if err := t.init.check("start a process in", created, starting, running); err != nil {
 		return 0, err
 	}
 	ctr, err := t.container()

@@ -38,7 +38,7 @@ func TestWhatStatesAllow(t *testing.T) {
 		}},
 		{"created", func(t *testing.T, p *Pod, _ *fakeRuntime) { create(t, p, "c"); addExec(t, p) }, map[string]func(error) bool{
 			"start": ok, "pause": refused, "resume": refused, "exec": ok, "kill": ok,
-			"start exec": refused, "kill exec": refused, "delete": ok,
+			"start exec": ok, "kill exec": refused, "delete": ok,
 		}},
 		{"running", func(t *testing.T, p *Pod, _ *fakeRuntime) { startContainer(t, p, "c"); addExec(t, p) }, map[string]func(error) bool{
 			"start": refused, "pause": ok, "resume": refused, "exec": ok, "kill": ok,

@@ -48,8 +48,11 @@ func (s *Service) Resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.E
 
 // Checkpoint is not there: the state of a process in a guest cannot be saved
 // alone.
-func (s *Service) Checkpoint(context.Context, *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	return nil, fmt.Errorf("checkpoint: %w", errdefs.ErrNotImplemented)
+func (s *Service) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	if _, err := s.container(r.ID); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("checkpoint container %s: %w", r.ID, errdefs.ErrNotImplemented)
 }
 
 // Update changes a container's limits.

@@ -141,6 +141,10 @@ func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResp
 	if err != nil {
 		return nil, err
 	}
+	if s.opts.Namespace == isuladNamespace {
+		// iSulad looks the first one up among the host's processes.
+		processes = []*tasktypes.ProcessInfo{{Pid: uint32(c.Info().PID)}}
+	}
 	return &task.PidsResponse{Processes: processes}, nil
 }
 
@@ -182,13 +186,14 @@ func status(s virtcontainers.State) tasktypes.Status {
 	return tasktypes.Status_UNKNOWN
 }
 
-// Connect names the shim's and the sandbox's processes.
+// Connect names the shim's and the sandbox's processes. Of a container that is
+// not there it names the shim's alone: engines ask so for a shim they found.
 func (s *Service) Connect(_ context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
-	p, err := s.process(r.ID, "")
-	if err != nil {
-		return nil, err
+	resp := &task.ConnectResponse{ShimPid: shimPID()}
+	if p, err := s.process(r.ID, ""); err == nil {
+		resp.TaskPid = uint32(p.Info().PID)
 	}
-	return &task.ConnectResponse{ShimPid: shimPID(), TaskPid: uint32(p.Info().PID)}, nil
+	return resp, nil
 }
 
 // Shutdown ends the shim once no container is left; engines call it after

@@ -214,11 +214,14 @@ func TestNotFound(t *testing.T) {
 			_, err := s.Exec(ctx, &taskapi.ExecProcessRequest{ID: id, ExecID: "e"})
 			return err
 		},
-		"Pause":   func(id string) error { _, err := s.Pause(ctx, &taskapi.PauseRequest{ID: id}); return err },
-		"Resume":  func(id string) error { _, err := s.Resume(ctx, &taskapi.ResumeRequest{ID: id}); return err },
-		"Update":  func(id string) error { _, err := s.Update(ctx, &taskapi.UpdateTaskRequest{ID: id}); return err },
-		"Stats":   func(id string) error { _, err := s.Stats(ctx, &taskapi.StatsRequest{ID: id}); return err },
-		"Connect": func(id string) error { _, err := s.Connect(ctx, &taskapi.ConnectRequest{ID: id}); return err },
+		"Pause":  func(id string) error { _, err := s.Pause(ctx, &taskapi.PauseRequest{ID: id}); return err },
+		"Resume": func(id string) error { _, err := s.Resume(ctx, &taskapi.ResumeRequest{ID: id}); return err },
+		"Update": func(id string) error { _, err := s.Update(ctx, &taskapi.UpdateTaskRequest{ID: id}); return err },
+		"Stats":  func(id string) error { _, err := s.Stats(ctx, &taskapi.StatsRequest{ID: id}); return err },
+		"Checkpoint": func(id string) error {
+			_, err := s.Checkpoint(ctx, &taskapi.CheckpointTaskRequest{ID: id})
+			return err
+		},
 	}
 	check := func(id, execID string) {
 		for name, call := range calls {
@@ -226,6 +229,10 @@ func TestNotFound(t *testing.T) {
 		}
 	}
 	check("pod", "") // before anything was created
+	// An engine that found a shim asks whose it is: the shim's pid is there.
+	if connected, err := s.Connect(ctx, &taskapi.ConnectRequest{ID: "none"}); err != nil || connected.ShimPid == 0 || connected.TaskPid != 0 {
+		t.Errorf("connected to %v, %v", connected, err)
+	}
 	s.run(t, sandboxID)
 	check("none", "")
 	check("pod", "none")
