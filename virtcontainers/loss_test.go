@@ -37,7 +37,16 @@ func TestVirtiofsdDeath(t *testing.T) {
 // What is asked of a sandbox that is gone is answered, not waited for.
 func TestCallsAfterLoss(t *testing.T) {
 	p := newPod(t)
-	c := p.run(sandboxID)
+	opts := p.options(sandboxID, nil)
+	opts.Terminal = true
+	c, err := p.Create(t.Context(), opts, ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.start(initOf(t, c))
+	if err := initOf(t, c).Resize(t.Context(), 80, 25); err != nil {
+		t.Error(err)
+	}
 	e1 := p.exec(c, "e1")
 	c1 := p.create("c1")
 	p.host.VM().Die(errDied)
@@ -51,7 +60,7 @@ func TestCallsAfterLoss(t *testing.T) {
 	wantError(t, "start of e1", e1.Start(ctx, never), anyError, "e1")
 	wantError(t, "resize", process.Resize(ctx, 1, 1), errdefs.IsUnavailable, "is gone")
 	wantError(t, "ping", p.Ping(ctx), errdefs.IsUnavailable, "is gone")
-	_, err := c.Pids(ctx)
+	_, err = c.Pids(ctx)
 	wantError(t, "pids", err, errdefs.IsUnavailable, errDied.Error())
 	_, err = c.Exec(ctx, virtcontainers.ExecOptions{ID: "e2", IO: newIO(virtcontainers.Streams{})})
 	wantError(t, "exec", err, errdefs.IsFailedPrecondition, "stopped")

@@ -164,15 +164,13 @@ func TestExec(t *testing.T) {
 	p := newPod(t)
 	c := p.create(sandboxID)
 	opts := virtcontainers.ExecOptions{ID: "e1", Terminal: true, IO: newIO(virtcontainers.Streams{Stdin: true, Stdout: true})}
-	_, err := c.Exec(t.Context(), opts)
-	wantError(t, "exec in a container that is not started", err, errdefs.IsFailedPrecondition, "created, want running")
 	p.start(initOf(t, c))
 	for _, id := range []string{"", "../e", "a/b"} {
 		_, err := c.Exec(t.Context(), virtcontainers.ExecOptions{ID: id, IO: opts.IO})
 		wantError(t, "bad id", err, errdefs.IsInvalidArgument, "exec in container")
 	}
 	p.host.Agent.Fail("Exec", errdefs.ErrInvalidArgument)
-	_, err = c.Exec(t.Context(), opts)
+	_, err := c.Exec(t.Context(), opts)
 	wantError(t, "exec that the agent refuses", err, errdefs.IsInvalidArgument, "exec in container")
 	p.host.Agent.Fail("Exec", nil)
 	e, err := c.Exec(t.Context(), opts) // the id is free again
@@ -205,7 +203,8 @@ func TestExec(t *testing.T) {
 	p.exits(sandboxID, "", 0)
 	p.awaitStopped()
 	_, err = c.Exec(t.Context(), virtcontainers.ExecOptions{ID: "e2", IO: opts.IO})
-	wantError(t, "exec in a container that has ended", err, errdefs.IsFailedPrecondition, "stopped, want running")
+	wantError(t, "exec in a container that has ended", err, errdefs.IsFailedPrecondition, "it is stopped, want")
+	wantError(t, "resize of an exec that has ended", e.Resize(t.Context(), 80, 25), errdefs.IsFailedPrecondition, "it is stopped")
 }
 
 func TestDelete(t *testing.T) {

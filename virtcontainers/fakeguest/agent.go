@@ -82,11 +82,11 @@ func (a *Agent) Die() {
 	if !wasUp {
 		return
 	}
-	a.end()
 	for conn := range conns {
 		_ = conn.Close()
 	}
 	_ = server.Close()
+	a.end() // not before: a dead guest answers nothing
 	a.serving.Wait()
 }
 

@@ -59,9 +59,12 @@ func (s taskService) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 // Start implements the Task service.
 func (s taskService) Start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	return answer(ctx, s.agent, "Start", r, func() (*task.StartResponse, error) {
-		_, p, err := s.agent.find(r.ID, r.ExecID)
+		c, p, err := s.agent.find(r.ID, r.ExecID)
 		if err != nil {
 			return nil, err
+		}
+		if p != c.init && !c.init.is(created) && !c.init.is(running) {
+			return nil, fmt.Errorf("start exec %s: container %s does not run: %w", r.ExecID, r.ID, errdefs.ErrFailedPrecondition)
 		}
 		return &task.StartResponse{Pid: 7}, p.start()
 	})
