@@ -90,6 +90,7 @@ func TestKernelParams(t *testing.T) {
 
 // A boot that fails after any of its steps leaves nothing, and says where.
 func TestBootFailpoints(t *testing.T) {
+	t.Parallel()
 	for _, step := range virtcontainers.BootSteps() {
 		t.Run(step, func(t *testing.T) {
 			host, o := newHost(t), newObserver()
@@ -110,6 +111,7 @@ func TestBootFailpoints(t *testing.T) {
 
 // Whatever fails within a step, the error says so and nothing is left.
 func TestBootFailures(t *testing.T) {
+	t.Parallel()
 	fail := func(step fake.Step) func(*fakeguest.Host) {
 		return func(h *fakeguest.Host) { h.Monitor.Fail(step, errInjected) }
 	}
@@ -178,6 +180,7 @@ func TestBootNeedsDaemon(t *testing.T) {
 }
 
 func TestBootEndsInTime(t *testing.T) {
+	t.Parallel()
 	host := newHost(t)
 	host.Agent.Fail(fakeguest.Dial+" 1024", syscall.ECONNREFUSED)
 	opts := options(newObserver())

@@ -105,6 +105,7 @@ func TestCreate(t *testing.T) {
 }
 
 func TestCreateFailpoints(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"rootfs", "create", "streams"} {
 		t.Run(step, func(t *testing.T) {
 			host, o := newHost(t), newObserver()
@@ -128,6 +129,7 @@ func TestCreateFailpoints(t *testing.T) {
 }
 
 func TestCreateFailures(t *testing.T) {
+	t.Parallel()
 	agent := func(method string) func(*pod, *virtcontainers.ContainerOptions) {
 		return func(p *pod, _ *virtcontainers.ContainerOptions) { p.host.Agent.Fail(method, errInjected) }
 	}

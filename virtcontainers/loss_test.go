@@ -84,6 +84,7 @@ func TestCallsAfterLoss(t *testing.T) {
 }
 
 func TestVMDeathDuringStart(t *testing.T) {
+	t.Parallel()
 	for _, execID := range []string{"", "e1"} {
 		p := newPod(t)
 		c := p.create(sandboxID)

@@ -38,6 +38,7 @@ func (p *pod) processIn(state virtcontainers.State, execID string) *virtcontaine
 }
 
 func TestKill(t *testing.T) {
+	t.Parallel()
 	const created, running, stopped = virtcontainers.Created, virtcontainers.Running, virtcontainers.Stopped
 	tests := []struct {
 		state  virtcontainers.State
@@ -208,6 +209,7 @@ func TestExec(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		state  virtcontainers.State
 		execID string
@@ -320,6 +322,7 @@ func TestDeleteWhileTheSandboxStops(t *testing.T) {
 // Who learns of the first container's exit finds the sandbox ending: a Delete
 // that comes at once waits for its end too.
 func TestDeleteAtOnce(t *testing.T) {
+	t.Parallel()
 	for range 5 {
 		p := newPod(t)
 		c := p.run(sandboxID)

@@ -113,7 +113,8 @@ func (p *Params) ReadStdin(r io.Reader) error {
 	var boot bootapi.BootstrapParams
 	// Runtime options are an Any, whose first field is a type URL: never
 	// the id.
-	if len(data) == 0 || proto.Unmarshal(data, &boot) != nil || boot.InstanceID != p.ID {
+	isBoot := len(data) > 0 && proto.Unmarshal(data, &boot) == nil && boot.InstanceID == p.ID
+	if !isBoot {
 		return nil
 	}
 	p.Dialect = DialectProto

@@ -80,10 +80,10 @@ func connect(t *testing.T, i *IO) guestEnds {
 		conns virtcontainers.Conns
 		g     guestEnds
 	)
-	in, out, errs := (*net.UnixConn)(nil), (*net.UnixConn)(nil), (*net.UnixConn)(nil)
-	in, g.stdin = pair(t)
-	out, g.stdout = pair(t)
-	errs, g.stderr = pair(t)
+	in, stdin := pair(t)
+	out, stdout := pair(t)
+	errs, stderr := pair(t)
+	g.stdin, g.stdout, g.stderr = stdin, stdout, stderr
 	conns.Stdin, conns.Stdout, conns.Stderr = in, out, errs
 	if err := i.Connect(conns); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func forwardLines(ctx context.Context, r io.Reader) error {
 			err = skipLine(in)
 		}
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the sandbox ends, and its connections with it
 		}
 		if err != nil {
 			return fmt.Errorf("read agent log: %w", err)

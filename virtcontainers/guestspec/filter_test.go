@@ -18,7 +18,7 @@ func hostSpec() *specs.Spec {
 		Root:     &specs.Root{Path: "rootfs", Readonly: true},
 		Process: &specs.Process{Args: []string{"true"}, ApparmorProfile: "p", SelinuxLabel: "l", NoNewPrivileges: true,
 			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1024, Soft: 1024}}},
-		Hooks: &specs.Hooks{Prestart: []specs.Hook{{Path: "/host/hook"}}}, //nolint:staticcheck // engines still send it
+		Hooks: &specs.Hooks{Prestart: []specs.Hook{{Path: "/host/hook"}}}, // engines still send it
 		Mounts: []specs.Mount{
 			{Destination: "/proc", Type: "proc", Source: "proc"},
 			{Destination: "/etc/hosts", Type: "bind", Source: "/var/lib/pod/hosts", Options: []string{"rbind", "ro"}},

@@ -64,7 +64,7 @@ func (p Process) Kill(timeout time.Duration) error {
 	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
-		return nil //nolint:nilerr // no such process
+		return nil // no such process
 	}
 	defer unix.Close(fd)
 	if !p.Alive() {
@@ -80,7 +80,7 @@ func (p Process) Kill(timeout time.Duration) error {
 func (p Process) Await(timeout time.Duration) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
-		return nil //nolint:nilerr // no such process
+		return nil // no such process
 	}
 	defer unix.Close(fd)
 	if !p.Alive() {
