@@ -16,10 +16,7 @@ import (
 func (s *scene) judge(ctx context.Context) {
 	s.t.Helper()
 	if s.victim.name == engine.name {
-		if err := s.d.Restart(ctx); err != nil {
-			s.t.Fatal(err)
-		}
-		if err := s.d.Client.Reconnect(); err != nil {
+		if err := s.revive(ctx); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -33,6 +30,14 @@ func (s *scene) judge(ctx context.Context) {
 		s.t.Error(err)
 	}
 	s.all(ctx, s.judgeExits)
+}
+
+// revive starts containerd again.
+func (s *scene) revive(ctx context.Context) error {
+	if err := s.d.Restart(ctx); err != nil {
+		return err
+	}
+	return s.d.Client.Reconnect() // at once, where the client would wait
 }
 
 // all asks one thing of all processes; the first container comes last, for its

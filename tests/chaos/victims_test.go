@@ -53,16 +53,16 @@ var victims = []victim{qemu, virtiofsd, agent, shim, engine}
 
 // strikeKind kills the pod's processes of a kind.
 func strikeKind(kind string) func(context.Context, *scene) error {
-	return func(_ context.Context, s *scene) error { return kill(s.d, kind) }
+	return func(_ context.Context, s *scene) error { return signalKind(s.d, kind, syscall.SIGKILL) }
 }
 
-// kill sends SIGKILL to all processes of a kind. There may be none any more:
-// some moments end them.
-func kill(d *harness.Daemon, kind string) error {
+// signalKind sends a signal to all processes of a kind. There may be none any
+// more: some moments end them.
+func signalKind(d *harness.Daemon, kind string, signal syscall.Signal) error {
 	procs, err := find(d, kind)
 	for _, p := range procs {
-		if e := syscall.Kill(p.PID, syscall.SIGKILL); e != nil && !errors.Is(e, syscall.ESRCH) {
-			err = errors.Join(err, fmt.Errorf("kill %v: %w", p, e))
+		if e := syscall.Kill(p.PID, signal); e != nil && !errors.Is(e, syscall.ESRCH) {
+			err = errors.Join(err, fmt.Errorf("%v to %v: %w", signal, p, e))
 		}
 	}
 	return err
@@ -90,7 +90,7 @@ const outliveTimeout = time.Second
 
 // strikeShim kills the shim and sees that its children follow.
 func strikeShim(_ context.Context, s *scene) error {
-	if err := kill(s.d, harness.KindShim); err != nil {
+	if err := signalKind(s.d, harness.KindShim, syscall.SIGKILL); err != nil {
 		return err
 	}
 	return awaitNone(s.d, outliveTimeout, harness.KindVMM, harness.KindVirtiofsd)
@@ -168,7 +168,7 @@ const (
 // bombScript waits for a word on stdin, then runs the victim's command in the
 // container called id.
 func (v victim) bombScript(id string) string {
-	return "echo armed; read word; " + fmt.Sprintf(v.bomb, id) + "; sleep 1000"
+	return "echo armed; read word; " + fmt.Sprintf(v.bomb, id) + "; exit 9"
 }
 
 // privileged lets a container write all of /proc/sys and sysrq-trigger.

@@ -1,0 +1,112 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// What ends while containerd is dead is told when it is back: a service's end
+// and an exec's, each with its own code; the rest runs on.
+func TestExitsWhileContainerdIsDead(t *testing.T) {
+	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		s, c := newScene(ctx, t, d, engine)
+		words, word := io.Pipe()
+		mortal := harness.ContainerConfig{
+			Name: "mortal", Args: script("echo ready; read word; exit 3"), Stdio: harness.Stdio{Stdin: words},
+		}
+		service, err := s.service(ctx, mortal, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec, err := s.exec(ctx, c, "echo ready; while [ ! -e /tmp/go ]; do sleep 0.05; done; exit 7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.last().codes = []uint32{7}
+		for _, p := range []*harness.Process{&service.Process, exec} {
+			if err := p.Out.Await(ctx, "ready"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("(sleep 1; touch /tmp/go) </dev/null >/dev/null 2>&1 &")})
+		if err != nil || code != 0 {
+			t.Fatalf("exec ended with %d, %v", code, err)
+		}
+		if err := s.strike(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := word.Write([]byte("die\n")); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []*harness.Process{&service.Process, exec} {
+			if err := outputEnds(ctx, p); err != nil { // by then it has exited
+				t.Fatal(err)
+			}
+		}
+		s.judge(ctx)
+		for a, want := range map[*harness.Process]uint32{&service.Process: 3, exec: 7} {
+			if err := s.toldOnce(a, want); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// outputEnds waits until the runtime has closed a process's output.
+func outputEnds(ctx context.Context, p *harness.Process) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.IO().Wait()
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of %s's output: %w", p.ID(), ctx.Err())
+	}
+}
+
+// toldOnce sees that an actor has one exit event, with that very code.
+func (s *scene) toldOnce(p *harness.Process, want uint32) error {
+	for _, a := range s.actors {
+		if a.process != p {
+			continue
+		}
+		if codes := s.tape.codes(a.container, a.id); len(codes) != 1 || codes[0] != want {
+			return fmt.Errorf("%s: exit events with the codes %v, want one %d", a.name, codes, want)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s is no actor", p.ID())
+}
+
+// Both die, the shim while containerd is dead: containerd, when it is back,
+// finds a bundle without a shim, and cleans up.
+func TestShimDiesWhileContainerdIsDead(t *testing.T) {
+	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		s, _ := newScene(ctx, t, d, engine)
+		if err := s.strike(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s.victim = shim
+		if err := s.strike(ctx); err != nil {
+			t.Error(err)
+		}
+		for _, a := range s.actors { // each Wait has an answer
+			if err := s.judgeWait(ctx, a); err != nil {
+				t.Errorf("%s: %v", a.name, err)
+			}
+		}
+		if err := s.revive(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.cleanUp(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
