@@ -45,8 +45,8 @@ func listen(address string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
 		return nil, fmt.Errorf("make socket directory: %w", err)
 	}
-	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		return nil, errors.Join(fmt.Errorf("socket %s: a shim of that id is running", path), conn.Close())
+	if checkServed(address) == nil {
+		return nil, fmt.Errorf("socket %s: a shim of that id is running", path)
 	}
 	if err := removeSocket(address); err != nil {
 		return nil, err
@@ -60,6 +60,15 @@ func listen(address string) (*net.UnixListener, error) {
 		return nil, errors.Join(err, l.Close(), removeSocket(address))
 	}
 	return l, nil
+}
+
+// checkServed fails when nobody listens on a shim's socket.
+func checkServed(address string) error {
+	conn, err := net.DialTimeout("unix", socketPath(address), time.Second)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // removeSocket removes a shim's socket; one that is not there is no error.

@@ -58,6 +58,9 @@ func joinSandbox(p *Params, sandboxID string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find sandbox %s of container %s: %w", sandboxID, p.ID, err)
 	}
+	if err := checkServed(address); err != nil {
+		return "", fmt.Errorf("the shim of sandbox %s of container %s does not run any more: %w", sandboxID, p.ID, err)
+	}
 	if err := writeFile(p.Bundle, addressFile, address); err != nil {
 		return "", fmt.Errorf("write address: %w", err)
 	}

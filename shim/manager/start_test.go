@@ -220,8 +220,16 @@ func TestJoinSandbox(t *testing.T) {
 	if _, err := start(p); err == nil || !strings.Contains(err.Error(), "find sandbox pod of container c1") {
 		t.Errorf("a sandbox without an address: %v", err)
 	}
-	const address = "unix:///run/x.sock"
+	address := scheme + filepath.Join(dir, "x.sock")
 	write(t, sandbox, addressFile, address)
+	if _, err := start(p); err == nil || !strings.Contains(err.Error(), "shim of sandbox pod of container c1 does not run") {
+		t.Errorf("a sandbox whose shim is dead: %v", err)
+	}
+	l, err := listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
 	got, err := start(p)
 	if err != nil || got != address {
 		t.Errorf("joined %q, %v", got, err)
