@@ -1,6 +1,7 @@
 package isulad
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -118,7 +119,15 @@ func TestShimKilled(t *testing.T) {
 		wantExit(ctx, t, one, 0) // iSulad's own idea of a Wait that failed
 		wantCalls(t, one, "Create", "Start", "Wait failed", "Kill(0) failed", "Delete failed", "Shutdown failed")
 	}
-	t.Logf("left until the next start: %s", strings.Join(leftOf(sandbox), ", "))
+	left := leftOf(sandbox)
+	mounts := slices.ContainsFunc(left, func(line string) bool { return strings.HasPrefix(line, "mount ") })
+	if t.Logf("left until the next start: %d things, mounts among them: %t", len(left), mounts); len(left) == 0 {
+		t.Error("the test is wrong: a killed shim leaves its mounts")
+	}
+	// The pod's container cannot be started again without its sandbox.
+	if err := c.Start(ctx, engine.Detached); err == nil || !strings.Contains(err.Error(), "shim of sandbox "+sandbox.ID) {
+		t.Errorf("a container of the dead sandbox was started; error %v", err)
+	}
 	again := start(ctx, t, single("true"), engine.Detached)
 	wantExit(ctx, t, again, 0)
 	if err := awaitClean(ctx, sandbox, c, again); err != nil {

@@ -2,6 +2,7 @@ package isulad
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -123,12 +124,16 @@ func wantExit(ctx context.Context, t *testing.T, c *engine.Container, want int32
 	}
 }
 
-// wantCalls compares the calls made for a container, in their order; those in
-// ignored do not count.
+// wantCalls compares the calls made for a container, in their order.
 func wantCalls(t *testing.T, c *engine.Container, want ...string) {
 	t.Helper()
 	var got []string
 	for _, call := range c.Calls() {
+		// The last Shutdown may end the shim before its answer is out; iSulad
+		// warns of that and goes on.
+		if call.Name == "Shutdown" && errors.Is(call.Err, engine.ErrNoAnswer) {
+			call.Err = nil
+		}
 		got = append(got, call.String())
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -1,9 +1,12 @@
 package isulad
 
 import (
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/tests/image"
 	"github.com/katabox/katabox/tests/isulad/engine"
@@ -42,7 +45,7 @@ func TestExec(t *testing.T) {
 	ctx := testContext(t)
 	c := start(ctx, t, app(sharedPod(ctx, t), "sleep", "1000"), engine.Detached)
 	for _, want := range []int32{0, 7} {
-		code, console, err := c.Exec(ctx, "sh", "-c", "echo out; echo err >&2; exit "+string('0'+rune(want)))
+		code, console, err := c.Exec(ctx, "sh", "-c", "echo out; echo err >&2; exit "+strconv.Itoa(int(want)))
 		if err != nil || code != want {
 			t.Errorf("exit code %d, error %v, want %d", code, err, want)
 		}
@@ -198,5 +201,51 @@ func TestStartFails(t *testing.T) {
 	wantCalls(t, c, "Create", "Start failed", "Delete", "Shutdown")
 	if err := awaitClean(ctx, c); err != nil {
 		t.Error(err)
+	}
+}
+
+// So it does for a container of a pod that was killed after its Create; the
+// pod goes on.
+func TestStartFailsInPod(t *testing.T) {
+	ctx := testContext(t)
+	var c *engine.Container
+	cfg := app(sharedPod(ctx, t), "true")
+	cfg.Created = func() {
+		if err := c.Kill(ctx, 9); err != nil {
+			t.Error(err)
+		}
+	}
+	c = create(t, bed.engine, cfg)
+	if err := c.Start(ctx, engine.Foreground); err == nil {
+		t.Fatal("started")
+	}
+	wantCalls(t, c, "Create", "Kill(9)", "Start failed", "Delete", "Shutdown")
+	if err := bed.pod.Kill(ctx, 0); err != nil {
+		t.Errorf("the sandbox: %v", err)
+	}
+}
+
+// A container as iSulad's CRI makes it: by CRI's annotations, and with the
+// sandbox's namespaces under the pid that its Start answered.
+func TestCRIContainer(t *testing.T) {
+	ctx := testContext(t)
+	pod := sharedPod(ctx, t)
+	cfg := app(pod, "sleep", "1000")
+	cfg.Annotations = map[string]string{
+		"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": pod,
+		"io.kubernetes.cri.container-name": "web", "io.kubernetes.cri.image-name": "busybox",
+	}
+	cfg.Namespaces = map[specs.LinuxNamespaceType]string{}
+	for kind, file := range map[specs.LinuxNamespaceType]string{
+		specs.PIDNamespace: "pid", specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts",
+	} {
+		cfg.Namespaces[kind] = procPath(int(bed.pod.PID()), "ns", file)
+	}
+	c := start(ctx, t, cfg, engine.Detached)
+	if got := execOut(ctx, t, c, "hostname"); got != pod[:12]+"\n" {
+		t.Errorf("hostname %q, want the sandbox's", got)
+	}
+	if got := execOut(ctx, t, c, "cat", "/proc/1/cmdline"); !strings.HasPrefix(got, "/pause") {
+		t.Errorf("process 1 is %q, want the sandbox's", got)
 	}
 }

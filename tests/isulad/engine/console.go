@@ -134,7 +134,7 @@ func (c *Console) pollOnce(sources []source, timeout int) (ended []string, more 
 		fds = append(fds, unix.PollFd{Fd: int32(s.fd), Events: unix.POLLIN})
 	}
 	if _, err := unix.Poll(fds, timeout); err != nil {
-		return nil, err == unix.EINTR //nolint:errorlint // a bare errno
+		return nil, err == unix.EINTR
 	}
 	if fds[0].Revents != 0 {
 		return nil, false

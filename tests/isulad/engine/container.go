@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/moby/sys/mountinfo"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -27,6 +28,9 @@ type Config struct {
 	// Annotations are the user's, by --annotation.
 	Annotations map[string]string
 	TTY         bool
+	// Namespaces are paths by the namespace's type, as CRI gives them; the
+	// others are new.
+	Namespaces map[specs.LinuxNamespaceType]string
 	// Created, when not nil, is called between Create and Start.
 	Created func()
 	// Rootfs, when not empty, stands for the container's own in the spec.

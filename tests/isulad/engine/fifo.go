@@ -69,7 +69,7 @@ func openFIFOs(dir string, want Stdio) (_ *fifos, err error) {
 }
 
 func makeFIFO(path string, flags int) (int, error) {
-	if err := unix.Mkfifo(path, 0o600); err != nil && err != unix.EEXIST { //nolint:errorlint // a bare errno
+	if err := unix.Mkfifo(path, 0o600); err != nil && err != unix.EEXIST {
 		return -1, fmt.Errorf("make FIFO %s: %w", path, err)
 	}
 	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -25,6 +25,9 @@ const (
 // taskService is the only service that iSulad knows.
 const taskService = "containerd.task.v2.Task"
 
+// ErrNoAnswer is of a call that was sent before the connection broke.
+var ErrNoAnswer = errors.New("no answer")
+
 // StatusError is an answer that is not OK. Code is gRPC's.
 type StatusError struct {
 	Code    int32
@@ -97,7 +100,7 @@ func (c *conn) call(ctx context.Context, method string, req, resp proto.Message)
 	select {
 	case r, ok := <-answer:
 		if !ok {
-			return c.failure()
+			return fmt.Errorf("%w to %s: %w", ErrNoAnswer, method, c.failure())
 		}
 		if s := r.GetStatus(); s.GetCode() != 0 {
 			return &StatusError{Code: s.GetCode(), Message: s.GetMessage()}

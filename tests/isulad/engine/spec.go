@@ -122,7 +122,7 @@ func (c *Container) linux() *specs.Linux {
 	for _, kind := range []specs.LinuxNamespaceType{
 		specs.MountNamespace, specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.CgroupNamespace,
 	} {
-		linux.Namespaces = append(linux.Namespaces, specs.LinuxNamespace{Type: kind})
+		linux.Namespaces = append(linux.Namespaces, specs.LinuxNamespace{Type: kind, Path: c.cfg.Namespaces[kind]})
 	}
 	for _, n := range []int64{1, 3, 5, 7, 8, 9} { // null, zero, ...
 		major := int64(1)
