@@ -12,7 +12,7 @@ RUNTIME_DEFAULTS = $(DATADIR)/defaults/kata-containers
 GUEST_DIR = $(DATADIR)/kata-containers
 
 # The integration suites; every other package has unit tests only.
-SUITES = ./tests/containerd ./tests/isulad
+SUITES = ./tests/containerd ./tests/isulad ./tests/chaos
 UNITS  = $(filter-out $(SUITES:./%=\%/%),$(shell $(GO) list ./... 2>/dev/null))
 
 export PATH := $(PATH):/usr/local/go/bin
