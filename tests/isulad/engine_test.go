@@ -134,3 +134,33 @@ func TestShimKilled(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The shim is killed while it boots the machine, and nobody asks for the
+// container again: any start, even one that fails, takes the rest away.
+func TestShimKilledDuringCreate(t *testing.T) {
+	ctx := testContext(t)
+	c := create(t, bed.engine, single("true"))
+	started := make(chan error, 1)
+	go func() { started <- c.Start(ctx, engine.Foreground) }()
+	booting := func() bool { return processesOf(c.ID)[qemuName] != 0 }
+	if !eventually(ctx, time.Minute, booting) {
+		t.Error("no machine was started")
+	}
+	if err := syscall.Kill(processesOf(c.ID)[shimName], syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if err := <-started; err == nil {
+		t.Fatal("started")
+	}
+	wantCalls(t, c, "Create failed", "Kill(9) failed", "Delete failed", "Shutdown failed")
+	if !eventually(ctx, 10*time.Second, func() bool { return len(processesOf(c.ID)) == 0 }) {
+		t.Errorf("these processes were left: %v", processesOf(c.ID))
+	}
+	next := create(t, bed.engine, seedApp("0123456789ab", "sh"))
+	if err := next.Start(ctx, engine.Detached); err == nil {
+		t.Error("started")
+	}
+	if err := awaitClean(ctx, c); err != nil {
+		t.Error(err)
+	}
+}
