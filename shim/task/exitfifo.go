@@ -9,66 +9,82 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers"
 )
 
-// waitGrace is how long after an exit an engine's Wait may still come: the
-// exit FIFO is for engines that never call it.
-const waitGrace = time.Second
+const (
+	// waitGrace is how long after an exit an engine's Wait may still come:
+	// the exit FIFO is for engines that never call it.
+	waitGrace = time.Second
+	// waitMemory is how long an answered Wait is remembered: until waitGrace
+	// is surely over, also on a host under load.
+	waitMemory = 10 * waitGrace
+)
 
 // exitFIFOs tells exits to engines that do not Wait: iSulad before v2.1.3
 // reads the status, four bytes in the host's order, from
 // <dir>/<container>/exit_fifo. Newer ones write it there themselves when
-// their Wait returns, so one that waits is not written to.
+// their Wait returns, so one that was answered is not written to.
 type exitFIFOs struct {
 	// dir is the engine's $EXIT_FIFO_DIR; empty for engines without.
 	dir string
 
 	mu     sync.Mutex // guards waited
-	waited map[string]bool
+	waited map[exitKey]bool
+}
+
+// exitKey names one exit: a container may be run again under its id while the
+// last exit is still to be told.
+type exitKey struct {
+	containerID string
+	at          time.Time
 }
 
 func newExitFIFOs(dir string) *exitFIFOs {
-	return &exitFIFOs{dir: dir, waited: make(map[string]bool)}
+	return &exitFIFOs{dir: dir, waited: make(map[exitKey]bool)}
 }
 
-// noteWait remembers that the engine waits for the container.
-func (e *exitFIFOs) noteWait(containerID string) {
+// noteWait remembers that the engine has waited for this exit.
+func (e *exitFIFOs) noteWait(exit virtcontainers.Exit) {
 	if e.dir == "" {
 		return
 	}
+	key := exitKey{exit.ContainerID, exit.At}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.waited[containerID] = true
+	if e.waited[key] {
+		return
+	}
+	e.waited[key] = true
+	time.AfterFunc(waitMemory, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.waited, key)
+	})
 }
 
 // exited tells the engine unless it waits for the container. It does not
-// block.
-func (e *exitFIFOs) exited(containerID string, status uint32, failed func(error)) {
+// block. The FIFO is opened now: later, another run's may have its name.
+func (e *exitFIFOs) exited(exit virtcontainers.Exit, failed func(error)) {
 	if e.dir == "" {
 		return
 	}
+	f, err := os.OpenFile(filepath.Join(e.dir, exit.ContainerID, "exit_fifo"), os.O_WRONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		failed(fmt.Errorf("open exit FIFO: %w", err)) // nobody reads it
+		return
+	}
 	time.AfterFunc(waitGrace, func() {
+		defer f.Close()
 		e.mu.Lock()
-		waited := e.waited[containerID]
-		delete(e.waited, containerID)
+		waited := e.waited[exitKey{exit.ContainerID, exit.At}]
 		e.mu.Unlock()
 		if waited {
 			return
 		}
-		if err := writeExit(filepath.Join(e.dir, containerID, "exit_fifo"), status); err != nil {
-			failed(err)
+		if _, err := f.Write(binary.NativeEndian.AppendUint32(nil, exit.Status)); err != nil {
+			failed(fmt.Errorf("write exit FIFO: %w", err))
 		}
 	})
-}
-
-func writeExit(path string, status uint32) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("open exit FIFO: %w", err) // nobody reads it
-	}
-	defer f.Close()
-	if _, err := f.Write(binary.NativeEndian.AppendUint32(nil, status)); err != nil {
-		return fmt.Errorf("write exit FIFO: %w", err)
-	}
-	return nil
 }

@@ -91,12 +91,12 @@ func (s *Service) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResp
 	if err != nil {
 		return nil, err
 	}
-	if r.ExecID == "" {
-		s.exits.noteWait(r.ID)
-	}
 	exit, err := p.Wait(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if r.ExecID == "" {
+		s.exits.noteWait(exit)
 	}
 	return &task.WaitResponse{ExitStatus: exit.Status, ExitedAt: timestamppb.New(exit.At)}, nil
 }
@@ -131,19 +131,25 @@ func (s *Service) CloseIO(_ context.Context, r *task.CloseIORequest) (*emptypb.E
 	return &emptypb.Empty{}, nil
 }
 
-// Pids lists a container's processes in the guest.
+// Pids lists a container's processes in the guest. One that has ended lists
+// its init until it is deleted, as a parent sees a child that it has not waited
+// for: containerd 2.x, when it starts again, throws away a task without
+// processes (shouldCleanupShim), and with it an exit that nobody was told of.
 func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
 	c, err := s.container(r.ID)
 	if err != nil {
 		return nil, err
+	}
+	init := []*tasktypes.ProcessInfo{{Pid: uint32(c.Info().PID)}}
+	if c.Info().State == virtcontainers.Stopped {
+		return &task.PidsResponse{Processes: init}, nil
 	}
 	processes, err := c.Pids(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if s.opts.Namespace == isuladNamespace {
-		// iSulad looks the first one up among the host's processes.
-		processes = []*tasktypes.ProcessInfo{{Pid: uint32(c.Info().PID)}}
+		processes = init // iSulad looks the first one up among the host's processes
 	}
 	return &task.PidsResponse{Processes: processes}, nil
 }
@@ -158,7 +164,7 @@ func (s *Service) State(_ context.Context, r *task.StateRequest) (*task.StateRes
 	if err != nil {
 		return nil, err
 	}
-	info, paths := p.Info(), stdio.Paths{}
+	info, paths := seen(c, p), stdio.Paths{}
 	if io, ok := p.IO().(*stdio.IO); ok {
 		paths = io.Paths()
 	}
@@ -170,6 +176,19 @@ func (s *Service) State(_ context.Context, r *task.StateRequest) (*task.StateRes
 		resp.ExitStatus, resp.ExitedAt = info.Exit.Status, timestamppb.New(info.Exit.At)
 	}
 	return resp, nil
+}
+
+// seen is how a process shows itself to engines, as from runc's shim: an exec
+// has no pid before its start, and is paused with its container.
+func seen(c *virtcontainers.Container, p *virtcontainers.Process) virtcontainers.ProcessInfo {
+	info, whole := p.Info(), c.Info()
+	if p.IsExec() && info.State == virtcontainers.Created {
+		info.PID = 0
+	}
+	if info.State == virtcontainers.Running && whole.State == virtcontainers.Paused {
+		info.State = virtcontainers.Paused
+	}
+	return info
 }
 
 func status(s virtcontainers.State) tasktypes.Status {

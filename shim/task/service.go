@@ -162,7 +162,7 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 		o.execEnded(e.ContainerID, e.ExecID)
 		return
 	}
-	o.exits.exited(e.ContainerID, e.Status, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
+	o.exits.exited(e, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
 }
 
 // OutOfMemory implements virtcontainers.Observer.
