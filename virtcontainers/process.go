@@ -165,14 +165,15 @@ func (p *Process) Wait(ctx context.Context) (Exit, error) {
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Kill sends a signal. all, and SIGKILL to an init, reach every process of
-// the container. A process that has ended, or an exec that was not started,
-// is an errdefs.ErrNotFound, as from runc's shim.
+// the container. A process that has ended is an errdefs.ErrNotFound, an
+// exec that was not started an errdefs.ErrFailedPrecondition, as from runc's
+// shim.
 func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	switch state := p.Info().State; {
 	case state == Stopped || state == Deleted:
 		return fmt.Errorf("kill %s: process already finished: %w", p.name(), errdefs.ErrNotFound)
 	case state == Created && p.execID != "":
-		return fmt.Errorf("kill %s: process not created: %w", p.name(), errdefs.ErrNotFound)
+		return fmt.Errorf("kill %s: process not created: %w", p.name(), errdefs.ErrFailedPrecondition)
 	case signal == 0:
 		return nil // a probe; a guest that is gone is noticed elsewhere
 	}
@@ -271,6 +272,9 @@ func (p *Process) markDeleted() (Exit, error) {
 	p.state = state
 	return p.exit, nil
 }
+
+// IsExec tells an exec from an init.
+func (p *Process) IsExec() bool { return p.execID != "" }
 
 // IO is what the process was created with.
 func (p *Process) IO() IO { return p.io }

@@ -81,17 +81,20 @@ func adjustResources(r *specs.LinuxResources) {
 }
 
 // namespaces is what a container gets, whatever the spec says of the pod's.
-// A user or cgroup namespace is made when asked for; the network is the
-// guest's and time is not virtualised.
+// A user namespace is made when asked for; the network is the guest's and time
+// is not virtualised. A cgroup namespace is always made: engines of hosts with
+// cgroup v1 ask for none, and there a container's cgroup mounts show its own
+// cgroups alone; here they would show the whole pod's.
 func namespaces(asked []specs.LinuxNamespace, at Placement) []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{
 		{Type: specs.MountNamespace},
 		{Type: specs.PIDNamespace, Path: at.PID},
 		{Type: specs.IPCNamespace, Path: at.IPC},
 		{Type: specs.UTSNamespace, Path: at.UTS},
+		{Type: specs.CgroupNamespace},
 	}
 	for _, ns := range asked {
-		if ns.Type == specs.UserNamespace || ns.Type == specs.CgroupNamespace {
+		if ns.Type == specs.UserNamespace {
 			list = append(list, specs.LinuxNamespace{Type: ns.Type})
 		}
 	}

@@ -93,7 +93,7 @@ func TestAdjustUserNamespace(t *testing.T) {
 	if diff := cmp.Diff(want, spec.Mounts); diff != "" {
 		t.Error(diff)
 	}
-	if ns := spec.Linux.Namespaces[4]; ns.Type != specs.UserNamespace || ns.Path != "" {
+	if ns := spec.Linux.Namespaces[5]; ns.Type != specs.UserNamespace || ns.Path != "" {
 		t.Errorf("%+v", ns)
 	}
 }

@@ -84,6 +84,9 @@ func TestLife(t *testing.T) {
 		t.Errorf("waited %v, %v", waited, err)
 	}
 	s.wantStatus(t, "", tasktypes.Status_STOPPED)
+	if pids, err := s.Pids(ctx, &taskapi.PidsRequest{ID: sandboxID}); err != nil || len(pids.Processes) != 1 || pids.Processes[0].Pid != created.Pid {
+		t.Errorf("processes of what has ended: %v, %v", pids, err)
+	}
 	gone, err := s.Delete(ctx, &taskapi.DeleteRequest{ID: sandboxID})
 	if err != nil || gone.ExitStatus != 143 || gone.Pid != created.Pid || !gone.ExitedAt.AsTime().Equal(waited.ExitedAt.AsTime()) {
 		t.Errorf("deleted %v, %v", gone, err)
@@ -106,7 +109,8 @@ func (s *shim) wantStatus(t *testing.T, execID string, want tasktypes.Status) {
 		t.Fatal(err)
 	}
 	stopped := want == tasktypes.Status_STOPPED
-	if state.Status != want || state.ExecID != execID || state.Pid == 0 || state.Bundle == "" || stopped != state.ExitedAt.IsValid() {
+	noPID := execID != "" && want == tasktypes.Status_CREATED
+	if state.Status != want || state.ExecID != execID || noPID != (state.Pid == 0) || state.Bundle == "" || stopped != state.ExitedAt.IsValid() {
 		t.Errorf("state %v, want %s", state, want)
 	}
 }
