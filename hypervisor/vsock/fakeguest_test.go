@@ -149,6 +149,9 @@ func (g *fakeGuest) receive() {
 			}
 			buf := g.rxBufs[head][:n]
 			h := decodeHeader((*[headerLen]byte)(buf))
+			if !g.sameLife(life) {
+				break // offered again meanwhile, and perhaps overwritten
+			}
 			if int(h.length) != len(buf)-headerLen {
 				g.t.Errorf("packet %+v has %d bytes", h, len(buf)-headerLen)
 			}
@@ -162,6 +165,13 @@ func (g *fakeGuest) receive() {
 			g.packets <- p
 		}
 	}
+}
+
+// sameLife tells whether the driver was not reset since.
+func (g *fakeGuest) sameLife(life int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return life == g.resets
 }
 
 func (g *fakeGuest) recycle(head uint16, life int) {
