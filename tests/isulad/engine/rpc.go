@@ -25,9 +25,6 @@ const (
 // taskService is the only service that iSulad knows.
 const taskService = "containerd.task.v2.Task"
 
-// ErrNoAnswer is of a call that was sent before the connection broke.
-var ErrNoAnswer = errors.New("no answer")
-
 // StatusError is an answer that is not OK. Code is gRPC's.
 type StatusError struct {
 	Code    int32
@@ -100,7 +97,7 @@ func (c *conn) call(ctx context.Context, method string, req, resp proto.Message)
 	select {
 	case r, ok := <-answer:
 		if !ok {
-			return fmt.Errorf("%w to %s: %w", ErrNoAnswer, method, c.failure())
+			return fmt.Errorf("no answer to %s: %w", method, c.failure())
 		}
 		if s := r.GetStatus(); s.GetCode() != 0 {
 			return &StatusError{Code: s.GetCode(), Message: s.GetMessage()}
