@@ -1,0 +1,134 @@
+package containerd
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// difference is a way in which Katabox differs from runc's shim and is meant
+// to. docs/compat.md lists the same.
+type difference struct {
+	// rows are patterns (path.Match, where "/" is a plain character).
+	rows []string
+	// runc and kata are the outcomes: exactly these are excused.
+	runc, kata string
+	// release limits the difference to one containerd; empty for all.
+	release string
+	why     string
+}
+
+// matches tells whether the pattern fits the name of a row.
+func matches(pattern, name string) bool {
+	// path.Match keeps "*" from crossing "/"; rows have none.
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
+
+// covers returns the pattern by which the difference excuses a row, or "".
+func (k difference) covers(name, runc, kata string) string {
+	if k.runc != runc || k.kata != kata {
+		return ""
+	}
+	for _, pattern := range k.rows {
+		if matches(pattern, name) {
+			return pattern
+		}
+	}
+	return ""
+}
+
+// compare lists what differs and is not known, and what is known and does not
+// differ.
+func compare(release string, runc, kata *sheet, known []difference) []string {
+	var complaints []string
+	seen := map[string]bool{}
+	key := func(i int, pattern string) string { return fmt.Sprint(i, pattern) }
+	for _, name := range runc.order {
+		a, b := runc.rows[name], kata.rows[name]
+		if a == b {
+			continue
+		}
+		excused := false
+		for i, k := range known {
+			if pattern := k.covers(name, a, b); pattern != "" && (k.release == "" || k.release == release) {
+				excused, seen[key(i, pattern)] = true, true
+			}
+		}
+		if !excused {
+			complaints = append(complaints, fmt.Sprintf("%s: runc %q, kata %q", name, a, b))
+		}
+	}
+	for _, name := range kata.order {
+		if _, ok := runc.rows[name]; !ok {
+			complaints = append(complaints, fmt.Sprintf("%s: only kata has this row", name))
+		}
+	}
+	for i, k := range known {
+		for _, pattern := range k.rows {
+			if (k.release == "" || k.release == release) && !seen[key(i, pattern)] {
+				complaints = append(complaints, fmt.Sprintf("known, but not seen: %s: runc %q, kata %q", pattern, k.runc, k.kata))
+			}
+		}
+	}
+	return complaints
+}
+
+// The comparison itself must find what is new, what is wrong and what is gone.
+func TestMatrixCompares(t *testing.T) {
+	runc, kata := newSheet(), newSheet()
+	for _, r := range [][3]string{{"same", "ok", "ok"}, {"meant 1", "a", "b"}, {"meant 2", "a", "c"}, {"new", "a", "b"}} {
+		if runc.note(r[0], r[1]) != nil || kata.note(r[0], r[2]) != nil {
+			t.Fatal("a new row was refused")
+		}
+	}
+	if runc.note("same", "ok") == nil {
+		t.Error("a row was noted twice")
+	}
+	list := []difference{
+		{rows: []string{"meant *"}, runc: "a", kata: "b"},
+		{rows: []string{"gone"}, runc: "a", kata: "b"},
+		{rows: []string{"elsewhere"}, runc: "a", kata: "b", release: "other"},
+	}
+	got := strings.Join(compare("this", runc, kata, list), "\n")
+	want := `meant 2: runc "a", kata "c"
+new: runc "a", kata "b"
+known, but not seen: gone: runc "a", kata "b"`
+	if got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// docs/compat.md has the same list, between its two marks.
+func TestCompatPageListsWhatIsKnown(t *testing.T) {
+	const page = "docs/compat.md"
+	data, err := os.ReadFile(filepath.Join(bed.layout.Root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(data), "<!-- matrix: begin -->\n")
+	got, _, end := strings.Cut(rest, "<!-- matrix: end -->")
+	if !ok || !end {
+		t.Fatalf("%s lacks its marks", page)
+	}
+	if want := knownTable(); got != want {
+		t.Errorf("%s differs from the list in the test; between the marks it should say:\n%s", page, want)
+	}
+}
+
+// knownTable is the list as the page has it.
+func knownTable() string {
+	var b strings.Builder
+	b.WriteString("| rows | runc's shim | Katabox | why |\n| --- | --- | --- | --- |\n")
+	for _, k := range known {
+		rows := "`" + strings.Join(k.rows, "`, `") + "`"
+		if k.release != "" {
+			rows += " (containerd " + k.release + ")"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", rows, k.runc, k.kata, k.why)
+	}
+	return b.String()
+}

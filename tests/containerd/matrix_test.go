@@ -1,0 +1,106 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// scene plays one subject of the matrix: it makes containers, does things to
+// them, and notes what came of it. It is the same for every runtime.
+type scene struct {
+	name string
+	play func(context.Context, *stage)
+}
+
+// scenes are all subjects, in the order in which they are played in one pod.
+func scenes() []scene {
+	return slices.Concat(stateScenes(), execScenes(), signalScenes(), stdioScenes(), limitScenes(), idScenes())
+}
+
+// The same scenes are played with runc's shim and with ours under the same
+// containerd. Whatever differs must be in the list of known differences, with
+// its reason, and whatever is in the list must be seen.
+func TestMatrix(t *testing.T) {
+	needVM(t)
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		runc := playAll(d.Context(ctx), t, startPeer(t, d))
+		kata := playAll(d.Context(ctx), t, d)
+		if t.Failed() {
+			t.Log(runc.beside(kata))
+			return
+		}
+		for _, complaint := range compare(d.Release().Name, runc, kata, known) {
+			t.Error(complaint)
+		}
+		t.Logf("%d rows", len(kata.order))
+		if testing.Verbose() {
+			t.Log(runc.beside(kata))
+		}
+	})
+}
+
+// startPeer starts a containerd of the same release for runc.
+func startPeer(t *testing.T, d *harness.Daemon) *harness.Daemon {
+	t.Helper()
+	o := options(d.Release())
+	o.Runtime = harness.Runc
+	peer := startDaemon(t, o)
+	t.Cleanup(func() {
+		if err := peer.Stop(context.Background()); err != nil {
+			t.Errorf("stop runc's containerd: %v", err)
+		}
+	})
+	return peer
+}
+
+// playAll plays the scenes with one daemon. A scene that cannot go on ends
+// the play: what follows would say nothing.
+func playAll(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
+	t.Helper()
+	all := newSheet()
+	t.Run(d.Runtime().Name, func(t *testing.T) {
+		s := newStage(ctx, t, d, all)
+		defer s.close()
+		for _, sc := range scenes() {
+			s.scene = sc.name
+			sc.play(ctx, s)
+			s.strike(ctx)
+		}
+	})
+	return all
+}
+
+// sheet is what was noted while the scenes were played: one outcome per row.
+type sheet struct {
+	order []string
+	rows  map[string]string
+}
+
+func newSheet() *sheet { return &sheet{rows: map[string]string{}} }
+
+// note adds a row; its name must be new.
+func (s *sheet) note(name, outcome string) error {
+	if _, taken := s.rows[name]; taken {
+		return fmt.Errorf("row %q is noted twice", name)
+	}
+	s.order = append(s.order, name)
+	s.rows[name] = outcome
+	return nil
+}
+
+// beside shows two sheets as one table.
+func (s *sheet) beside(other *sheet) string {
+	text := "row | runc | kata"
+	for _, name := range s.order {
+		mark := ""
+		if other.rows[name] != s.rows[name] {
+			mark = " | DIFFERS"
+		}
+		text += fmt.Sprintf("\n%s | %s | %s%s", name, s.rows[name], other.rows[name], mark)
+	}
+	return text
+}
