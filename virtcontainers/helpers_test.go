@@ -45,8 +45,8 @@ func newHost(t *testing.T) *fakeguest.Host {
 	host := fakeguest.New(dir)
 	t.Cleanup(func() {
 		checkNothingLeft(t, host)
-		if !t.Failed() {
-			_ = os.RemoveAll(dir)
+		if err := host.Clear(); err != nil {
+			t.Error(err)
 		}
 	})
 	return host

@@ -87,8 +87,8 @@ func shortDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !t.Failed() { // there may be a mount in it
-			_ = os.RemoveAll(dir)
+		if err := fakeguest.New(dir).Clear(); err != nil { // there may be a mount in it
+			t.Error(err)
 		}
 	})
 	return dir

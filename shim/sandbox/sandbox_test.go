@@ -75,9 +75,10 @@ func newShim(t *testing.T) *shim {
 		}
 		if left, err := s.host.Leftovers(); err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
-			return
 		}
-		_ = os.RemoveAll(dir)
+		if err := s.host.Clear(); err != nil {
+			t.Error(err)
+		}
 	})
 	return s
 }

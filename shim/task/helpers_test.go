@@ -137,8 +137,8 @@ func newShim(t *testing.T, change func(*task.Options)) *shim {
 	s.serve(t, filepath.Join(dir, "shim.sock"))
 	t.Cleanup(func() {
 		s.checkStopped(t)
-		if !t.Failed() {
-			_ = os.RemoveAll(dir)
+		if err := s.host.Clear(); err != nil {
+			t.Error(err)
 		}
 	})
 	return s

@@ -2,12 +2,16 @@ package fakeguest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
@@ -90,6 +94,25 @@ func (h *Host) Leftovers() ([]string, error) {
 		}
 	}
 	return left, nil
+}
+
+// Clear ends every machine and removes RunDir with all mounts in it: a test
+// that failed leaves no more on the host than one that passed.
+func (h *Host) Clear() error {
+	for _, vm := range h.Monitor.VMs() {
+		vm.Die(errors.New("the test is over"))
+	}
+	mounts, err := mountsBelow(h.RunDir)
+	for _, m := range slices.Backward(mounts) {
+		e := unix.Unmount(strings.TrimPrefix(m, "mount "), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if !errors.Is(e, unix.EINVAL) { // else it went with the one above it
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("unmount: %w", err) // nothing may be removed below a mount
+	}
+	return os.RemoveAll(h.RunDir)
 }
 
 // open lists the machines and transports that are not closed.
