@@ -50,7 +50,7 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	if err != nil {
 		return err
 	}
-	d := &daemon{params: p, exit: make(chan struct{})}
+	d := &daemon{params: p, socket: listener.Addr().String(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
 	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher,
 		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit})
@@ -82,7 +82,10 @@ func inheritSocket() (net.Listener, error) {
 }
 
 type daemon struct {
-	params    *Params
+	params *Params
+	// socket is the path of its socket: the engine may remove the bundle,
+	// where that stands too, before the daemon has ended (iSulad's rm -f).
+	socket    string
 	publisher *events.Publisher
 	service   *task.Service
 	exit      chan struct{}
@@ -121,7 +124,7 @@ func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
 	d.exitOnce.Do(d.markEnding) // it was a signal
 	err := errors.Join(
 		within(d.service.Stop),
-		removeOwnSocket(d.params),
+		removeSocket(scheme+d.socket),
 		within(server.Shutdown),
 		server.Close(),
 		within(d.publisher.Close),
