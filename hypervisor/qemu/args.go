@@ -36,6 +36,9 @@ type Wiring struct {
 	QMPFD int
 	// Firmware is the path of a firmware image; empty is QEMU's default.
 	Firmware string
+	// TSCKHz is the rate of the host's time stamp counter; 0 is unknown. A
+	// TCG guest is told it.
+	TSCKHz uint64
 }
 
 // BuildArgs turns a machine into QEMU's arguments (without argv[0]). The
@@ -69,6 +72,10 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 	}
 	if spec.Seccomp != "" {
 		args = append(args, "-sandbox", spec.Seccomp)
+	}
+	if spec.Accel == hypervisor.AccelTCG && wiring.TSCKHz > 0 {
+		// First, so that the caller's own words prevail.
+		spec.KernelParams = strings.TrimSpace(fmt.Sprintf("tsc_early_khz=%d %s", wiring.TSCKHz, spec.KernelParams))
 	}
 	return append(args, kernel(spec)...), nil
 }

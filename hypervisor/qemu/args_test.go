@@ -34,7 +34,7 @@ func TestArgsGolden(t *testing.T) {
 		change func(*hypervisor.Spec)
 		wiring Wiring
 	}{
-		{"tcg", func(*hypervisor.Spec) {}, Wiring{QMPFD: 3, Firmware: "/usr/share/qemu/qboot.rom"}},
+		{"tcg", func(*hypervisor.Spec) {}, Wiring{QMPFD: 3, Firmware: "/usr/share/qemu/qboot.rom", TSCKHz: 2596124}},
 		{"kvm", func(s *hypervisor.Spec) { s.Accel, s.MaxVCPUs = hypervisor.AccelKVM, 8 }, Wiring{QMPFD: 3}},
 		{"everything", func(s *hypervisor.Spec) {
 			s.MachineType, s.Accelerators = "pc-q35-7.2", "kernel_irqchip=on"

@@ -42,8 +42,12 @@ type Options struct {
 	StderrLine func(id, line string)
 }
 
-// Monitor launches machines with QEMU. It has no state.
-type Monitor struct{ opts Options }
+// Monitor launches machines with QEMU. It has no state but what it knows of
+// the host.
+type Monitor struct {
+	opts Options
+	tsc  tscMeter
+}
 
 var _ hypervisor.Monitor = (*Monitor)(nil)
 
@@ -52,7 +56,7 @@ func New(opts Options) *Monitor {
 	if opts.LaunchTimeout == 0 {
 		opts.LaunchTimeout = DefaultLaunchTimeout
 	}
-	return &Monitor{opts: opts}
+	return &Monitor{opts: opts, tsc: newTSCMeter("/proc/cpuinfo")}
 }
 
 // Launch implements hypervisor.Monitor.
@@ -70,7 +74,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	if err := checkFiles(spec); err != nil {
 		return nil, err
 	}
-	args, err := BuildArgs(spec, Wiring{QMPFD: child.FirstExtraFD, Firmware: firmware(spec)})
+	args, err := BuildArgs(spec, Wiring{QMPFD: child.FirstExtraFD, Firmware: firmware(spec), TSCKHz: m.tsc.kHz()})
 	if err != nil {
 		return nil, err
 	}

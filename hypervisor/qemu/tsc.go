@@ -1,0 +1,76 @@
+package qemu
+
+import (
+	"os"
+	"strings"
+	"time"
+)
+
+// readTSC reads the CPU's time stamp counter.
+func readTSC() uint64
+
+// tscMeter measures the rate of the host's time stamp counter, which is the
+// guest's too under TCG (QEMU, cpu_get_host_ticks). The guest is told it: when
+// it measures by itself on a busy host, its virtual CPU is kept waiting in
+// between, and a clock that runs several times too fast was seen.
+type tscMeter struct {
+	// usable: the counter runs at one rate, whatever the CPU does.
+	usable bool
+	start  tscPoint
+}
+
+// tscPoint is one moment on both clocks.
+type tscPoint struct {
+	at    time.Time
+	ticks uint64
+}
+
+const (
+	// minTSCSpan is the shortest time the rate is measured over: two readings
+	// are off by less than a microsecond, and this makes that 0.01 %.
+	minTSCSpan = 10 * time.Millisecond
+	// goodReading is how close together the clocks are read, at best.
+	goodReading = time.Microsecond
+)
+
+func newTSCMeter(cpuinfo string) tscMeter {
+	flags, err := os.ReadFile(cpuinfo)
+	if err != nil || !strings.Contains(string(flags), " constant_tsc ") || !strings.Contains(string(flags), " nonstop_tsc ") ||
+		!strings.Contains(string(flags), " rdtscp ") {
+		return tscMeter{}
+	}
+	return tscMeter{usable: true, start: readTSCPoint()}
+}
+
+// readTSCPoint reads the counter between two readings of the clock, and
+// again when something came in between.
+func readTSCPoint() tscPoint {
+	var best tscPoint
+	shortest := time.Duration(1<<63 - 1)
+	for range 100 {
+		before := time.Now()
+		ticks := readTSC()
+		span := time.Since(before)
+		if span < shortest {
+			shortest, best = span, tscPoint{before.Add(span / 2), ticks}
+		}
+		if shortest < goodReading {
+			break
+		}
+	}
+	return best
+}
+
+// kHz is the counter's rate, or 0 when it has none. It may wait until it was
+// measured for long enough.
+func (m tscMeter) kHz() uint64 {
+	if !m.usable {
+		return 0
+	}
+	if left := minTSCSpan - time.Since(m.start.at); left > 0 {
+		time.Sleep(left)
+	}
+	end := readTSCPoint()
+	span := end.at.Sub(m.start.at)
+	return uint64(float64(end.ticks-m.start.ticks) / float64(span.Nanoseconds()) * 1e6)
+}

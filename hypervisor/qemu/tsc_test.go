@@ -1,0 +1,37 @@
+package qemu
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Two measurements agree, though the second begins later.
+func TestTSCRate(t *testing.T) {
+	m := newTSCMeter("/proc/cpuinfo")
+	if !m.usable {
+		t.Skip("the CPU's time stamp counter has no constant rate")
+	}
+	first := m.kHz()
+	time.Sleep(minTSCSpan)
+	second := newTSCMeter("/proc/cpuinfo").kHz()
+	if first < 500_000 || first > 10_000_000 {
+		t.Errorf("%d kHz is no CPU's rate", first)
+	}
+	if diff := float64(first)/float64(second) - 1; diff > 0.001 || diff < -0.001 {
+		t.Errorf("measured %d and %d kHz", first, second)
+	}
+}
+
+func TestTSCWithoutConstantRate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cpuinfo")
+	if err := os.WriteFile(path, []byte("flags\t\t: fpu tsc rdtscp lm\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{path, path + "-none"} {
+		if khz := newTSCMeter(p).kHz(); khz != 0 {
+			t.Errorf("%s: %d kHz", p, khz)
+		}
+	}
+}
