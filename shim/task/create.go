@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -59,6 +60,7 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
 	sandbox, err := s.boot(ctx, s.sandboxOptions(ctx, b.Spec.Hostname, cfg))
 	if err != nil {
+		s.abandon()
 		return nil, err
 	}
 	resp, err := s.createIn(ctx, sandbox, r, b)
@@ -67,9 +69,28 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 		s.mu.Lock()
 		s.sandbox = nil
 		s.mu.Unlock()
+		s.abandon()
 		return nil, err
 	}
 	return resp, nil
+}
+
+// abandonAfter is the default of Options.AbandonAfter.
+const abandonAfter = 5 * time.Second
+
+// abandon ends a shim whose first Create failed, unless its engine does or
+// tries again: one that died meanwhile may not know of the shim any more, or
+// (containerd 1.6) keep it for ever.
+func (s *Service) abandon() {
+	after := s.opts.AbandonAfter
+	if after == 0 {
+		after = abandonAfter
+	}
+	time.AfterFunc(after, func() {
+		if s.empty() {
+			s.opts.Exit()
+		}
+	})
 }
 
 // boot makes the sandbox, once.

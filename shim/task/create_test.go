@@ -5,12 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
@@ -125,5 +127,19 @@ func TestHostname(t *testing.T) {
 	}
 	if spec := string(s.host.Agent.Spec(sandboxID)); !strings.Contains(spec, `"args":["true"]`) {
 		t.Errorf("spec: %s", spec)
+	}
+}
+
+// A shim whose first Create failed does not wait for its engine for ever.
+func TestAbandoned(t *testing.T) {
+	s := newShim(t, func(o *task.Options) { o.AbandonAfter = time.Millisecond })
+	s.host.Agent.Fail(fakeguest.OpenTransport, errInjected)
+	if _, err := s.Create(t.Context(), s.request(t, sandboxID)); err == nil {
+		t.Fatal("a container was created")
+	}
+	for deadline := time.Now().Add(20 * time.Second); s.exits.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the shim does not end")
+		}
 	}
 }

@@ -148,8 +148,10 @@ func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResp
 	if err != nil {
 		return nil, err
 	}
-	if s.opts.Namespace == isuladNamespace {
-		processes = init // iSulad looks the first one up among the host's processes
+	// iSulad looks the first one up among the host's processes. No process
+	// means that the exit is on its way.
+	if s.opts.Namespace == isuladNamespace || len(processes) == 0 {
+		processes = init
 	}
 	return &task.PidsResponse{Processes: processes}, nil
 }

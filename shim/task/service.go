@@ -36,8 +36,11 @@ type Options struct {
 	// KeepExecs is how long an exec is kept after its end; 0 keeps it until
 	// its Delete, but for iSulad, which never calls that.
 	KeepExecs time.Duration
-	// Exit is called when an engine's Shutdown finds no container left.
+	// Exit is called when an engine's Shutdown finds no container left, and
+	// when an engine did not come back after its first Create had failed.
 	Exit func()
+	// AbandonAfter is how long that may take; 0 means 5 s.
+	AbandonAfter time.Duration
 }
 
 // Service is the task API of one sandbox.
