@@ -10,6 +10,10 @@ import (
 	"github.com/containerd/containerd/v2/client"
 )
 
+// noticeTimeout bounds how long anybody waits once the VM is dead. It is less
+// than the health check's time: a death must be noticed, not asked for.
+const noticeTimeout = 20 * time.Second
+
 // judge asks everything that must hold once the victim is dead: each Wait
 // returns, with a code that may be; what was not hit runs on; cleaning up
 // works; each process was told once to have exited.
@@ -22,6 +26,9 @@ func (s *scene) judge(ctx context.Context) {
 	}
 	if s.victim.takesVM {
 		s.all(ctx, s.judgeWait)
+		if took := time.Since(s.struck); took > noticeTimeout {
+			s.t.Errorf("the last answer came %v after the strike, later than %v", took, noticeTimeout)
+		}
 	} else {
 		s.all(ctx, s.judgeLife)
 		s.all(ctx, s.judgeEnd)
@@ -141,8 +148,10 @@ func (s *scene) judgeExits(ctx context.Context, a *actor) error {
 	if a.exec && (s.victim.takesShim || !a.started) {
 		least = 0 // with its shim dies the only one who knew of it
 	}
-	if s.victim.takesShim && len(a.codes) > 0 {
-		most = 2 // containerd tells of the end of a task whose exit it has told already
+	if s.victim.takesShim && len(a.codes) > 0 || s.victim.name == engine.name && a.ended {
+		// Of a task that it has not finished deleting containerd tells once
+		// more when the connection to the shim ends.
+		most = 2
 	}
 	if least > 0 {
 		if err := s.tape.await(ctx, a.container, a.id); err != nil {

@@ -51,19 +51,22 @@ func (r *tape) run(ctx context.Context, socket string, subscribed func()) {
 	defer close(r.done)
 	defer subscribed()
 	for ctx.Err() == nil {
-		if conn, err := net.Dial("unix", socket); err != nil {
-			time.Sleep(time.Millisecond) // containerd is down
-			continue
-		} else {
-			_ = conn.Close()
+		if c, err := connect(socket); err == nil {
+			r.follow(ctx, c, subscribed)
+			_ = c.Close()
 		}
-		c, err := client.New(socket)
-		if err != nil {
-			continue
-		}
-		r.follow(ctx, c, subscribed)
-		_ = c.Close()
+		time.Sleep(time.Millisecond) // containerd is down
 	}
+}
+
+// connect fails at once when nobody listens, where a client would wait.
+func connect(socket string) (*client.Client, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.Close()
+	return client.New(socket)
 }
 
 // follow records until the subscription ends.
