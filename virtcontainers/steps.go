@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
@@ -224,7 +225,8 @@ func (s *Sandbox) shareLost() error {
 
 // died tells whether the VM's end is behind an error, and if so why it ended.
 func (s *Sandbox) died(err error) error {
-	if guest.Disconnected(err) {
+	// The agent's "canceled" is that of a server that loses its connection.
+	if guest.Disconnected(err) || errors.Is(err, context.Canceled) || errdefs.IsCanceled(err) {
 		s.awaitDeath()
 	}
 	select {
