@@ -30,8 +30,8 @@ const (
 )
 
 // Delete cleans up after a shim that is dead or never came to life, and
-// answers with the exit that its container is taken to have had. It may be
-// called any number of times.
+// answers with the exit that its container had, or is taken to have had. It may
+// be called any number of times.
 func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error {
 	sandboxID := p.ID
 	if b, err := bundle.Load(p.Bundle); err == nil {
@@ -43,8 +43,12 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 	if err != nil {
 		return fmt.Errorf("clean up after container %s: %w", p.ID, err)
 	}
+	exit, err := bundle.LoadExit(p.Bundle)
+	if err != nil { // it ran when its shim died, if it ever did
+		exit = bundle.Exit{Status: virtcontainers.ExitKilled, At: time.Now()}
+	}
 	data, err := proto.Marshal(&task.DeleteResponse{
-		Pid: uint32(pid), ExitStatus: virtcontainers.ExitKilled, ExitedAt: timestamppb.Now(),
+		Pid: uint32(pid), ExitStatus: exit.Status, ExitedAt: timestamppb.New(exit.At),
 	})
 	if err != nil {
 		return fmt.Errorf("encode exit: %w", err)

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
@@ -120,6 +121,27 @@ func TestDelete(t *testing.T) {
 				t.Errorf("pid %d of what is gone", resp.Pid)
 			}
 		})
+	}
+}
+
+// A container that had ended before its shim was killed has its own exit.
+func TestDeleteTellsTheExit(t *testing.T) {
+	host := newHost(t)
+	p := newParams(t, host.RunDir, "pod", nil)
+	want := bundle.Exit{Status: 3, At: time.Unix(1000, 7).UTC()}
+	if err := bundle.SaveExit(p.Bundle, want); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Delete(p, host.Platform(), &out); err != nil {
+		t.Fatal(err)
+	}
+	var resp task.DeleteResponse
+	if err := proto.Unmarshal(out.Bytes(), &resp); err != nil {
+		t.Fatal(err)
+	}
+	if resp.ExitStatus != want.Status || !resp.ExitedAt.AsTime().Equal(want.At) {
+		t.Errorf("answer %v, want %v", &resp, want)
 	}
 }
 

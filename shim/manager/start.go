@@ -102,6 +102,7 @@ func startDaemon(p *Params) (_ string, err error) {
 		return "", errors.Join(fmt.Errorf("pass socket on: %w", err), removeSocket(address))
 	}
 	defer socket.Close()
+	_ = os.Remove(filepath.Join(p.Bundle, endingFile)) // an earlier daemon's: iSulad keeps bundles
 	cmd, err := daemonCommand(p, socket)
 	if err == nil {
 		err = cmd.Start()

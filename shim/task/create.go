@@ -119,6 +119,9 @@ func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, 
 }
 
 func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox, r *task.CreateTaskRequest, b *bundle.Bundle) (*task.CreateTaskResponse, error) {
+	if err := bundle.ForgetExit(b.Dir); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
 	io, err := s.newIO(r)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)

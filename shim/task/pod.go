@@ -39,7 +39,8 @@ func (s *Service) sandboxOptions(ctx context.Context, hostname string, cfg *conf
 	}
 	return virtcontainers.Options{
 		ID: s.opts.ID, Hostname: hostname, Config: cfg,
-		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits, execEnded: s.execEnded},
+		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits,
+			execEnded: s.execEnded, saveExit: s.saveExit},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/katabox/katabox/shim/events"
 	"github.com/katabox/katabox/shim/stdio"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
 // Publisher takes events for the engine; it must not block.
@@ -139,6 +140,7 @@ type observer struct {
 	publisher Publisher
 	exits     *exitFIFOs
 	execEnded func(containerID, execID string)
+	saveExit  func(virtcontainers.Exit) error
 
 	mu sync.Mutex // guards lastOOM
 	// lastOOM is when an OOM event of each container was last sent.
@@ -156,6 +158,9 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 	id := e.ExecID
 	if id == "" {
 		id = e.ContainerID
+		if err := o.saveExit(e); err != nil {
+			log.G(o.ctx).WithError(err).Debug("exit not saved") // only a shim that is killed needs it
+		}
 	}
 	o.publisher.Publish(o.ctx, events.TopicExit, &eventtypes.TaskExit{
 		ContainerID: e.ContainerID, ID: id, Pid: uint32(e.PID),
@@ -166,6 +171,15 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 		return
 	}
 	o.exits.exited(e, func(err error) { log.G(o.ctx).WithError(err).Debug("exit FIFO") })
+}
+
+// saveExit keeps a container's exit for "shim delete".
+func (s *Service) saveExit(e virtcontainers.Exit) error {
+	c, err := s.container(e.ContainerID)
+	if err != nil {
+		return err
+	}
+	return bundle.SaveExit(c.Bundle.Dir, bundle.Exit{Status: e.Status, At: e.At})
 }
 
 // OutOfMemory implements virtcontainers.Observer.

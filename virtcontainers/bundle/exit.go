@@ -1,0 +1,59 @@
+package bundle
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// exitFile keeps a container's exit for "shim delete".
+const exitFile = "shim.exit"
+
+// Exit is how a container ended.
+type Exit struct {
+	Status uint32    `json:"status"`
+	At     time.Time `json:"at"`
+}
+
+// SaveExit writes a container's exit into its bundle: should the shim be
+// killed before the engine has asked, its delete still tells the truth.
+func SaveExit(dir string, e Exit) error {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode exit: %w", err)
+	}
+	path := filepath.Join(dir, exitFile)
+	// A reader of another process sees all of it or nothing.
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return fmt.Errorf("save exit: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("save exit: %w", err)
+	}
+	return nil
+}
+
+// LoadExit reads what SaveExit wrote. It fails with fs.ErrNotExist when there
+// is none.
+func LoadExit(dir string) (Exit, error) {
+	data, err := os.ReadFile(filepath.Join(dir, exitFile))
+	if err != nil {
+		return Exit{}, fmt.Errorf("load exit: %w", err)
+	}
+	var e Exit
+	if err := json.Unmarshal(data, &e); err != nil {
+		return Exit{}, fmt.Errorf("load exit: %w", err)
+	}
+	return e, nil
+}
+
+// ForgetExit removes the exit of an earlier container with the same bundle;
+// none is no error.
+func ForgetExit(dir string) error {
+	if err := os.RemoveAll(filepath.Join(dir, exitFile)); err != nil {
+		return fmt.Errorf("forget exit: %w", err)
+	}
+	return nil
+}
