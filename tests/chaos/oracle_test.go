@@ -159,7 +159,7 @@ func (s *scene) judgeExits(ctx context.Context, a *actor) error {
 		}
 	}
 	codes := s.tape.codes(a.container, a.id)
-	if len(codes) > most {
+	if len(codes) > most || len(slices.Compact(slices.Clone(codes))) > 1 {
 		return fmt.Errorf("exit events with the codes %v, want one", codes)
 	}
 	for _, code := range codes {
