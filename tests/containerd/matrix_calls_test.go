@@ -85,9 +85,14 @@ func (s *stage) order(ctx context.Context, method string, req any) (string, erro
 // noText is for answers without content.
 func noText[T any](_ T, err error) (string, error) { return "", err }
 
-// briefly bounds a Wait that is expected to block.
-func briefly(ctx context.Context, wait func(context.Context) (uint32, error)) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+// briefly bounds a Wait: shortly where it is expected to block, so that a slow
+// machine does not make an answer look like none.
+func (s *stage) briefly(ctx context.Context, wait func(context.Context) (uint32, error)) (string, error) {
+	patience := 5 * time.Second
+	if s.alive {
+		patience = 500 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	code, err := wait(ctx)
 	if kind(err) == "DeadlineExceeded" || err != nil && strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {

@@ -103,8 +103,11 @@ func playStats(ctx context.Context, s *stage) {
 	m := s.stats(ctx, c)
 	cpu, memory := m.GetCPU().GetUsage(), m.GetMemory().GetUsage()
 	s.note("cpu used", "%t", cpu.GetTotal() > 0)
-	// The kernel samples user and system time apart from the total.
+	// cgroup v1 samples user and system time apart from the total, v2 parts it.
 	s.note("user and system within total", "%t", cpu.GetUser()+cpu.GetKernel() <= cpu.GetTotal()+20e6)
+	if s.d.Runtime().VM && cpu.GetUser()+cpu.GetKernel() > cpu.GetTotal() {
+		s.t.Errorf("%s: user %d and system %d are more than the total %d", s.scene, cpu.GetUser(), cpu.GetKernel(), cpu.GetTotal())
+	}
 	s.note("cpu of each", "%t", cpu.GetUser()+cpu.GetKernel() > 0)
 	s.note("memory used", "%t", memory.GetUsage() > 0 && memory.GetUsage() <= memory.GetMax())
 	s.note("pids", "%d", m.GetPids().GetCurrent())

@@ -5,7 +5,7 @@ var known = []difference{
 	{
 		rows: []string{
 			"init: * Start*", "init: * Delete*", "init: * Pause*", "init: * Resume*", "init: * Exec", "init: stopped Update*",
-			"killed before start: Start", "killed while paused: delete",
+			"killed before start: Start", "ended before start: Start", "killed while paused: delete",
 			"exec: running Delete*", "exec: stopped ResizePty*",
 			"exec while paused: add", "exec while paused: delete a running one",
 		},
@@ -21,6 +21,21 @@ var known = []difference{
 		rows: []string{"exec: no spec", "update: without resources"},
 		runc: "Unknown", kata: "InvalidArgument",
 		why: "the request lacks what it is about; the error has a kind",
+	},
+	{
+		rows: []string{"same id: create"},
+		runc: "Unknown", kata: "AlreadyExists",
+		why: "the error has a kind (asked of the shim itself: containerd refuses the id before)",
+	},
+	{
+		rows: []string{"same id: create from an empty bundle"},
+		runc: "Unknown", kata: "NotFound",
+		why: "the error has a kind: the bundle's config.json is not there",
+	},
+	{
+		rows: []string{"same id: create with an odd id"},
+		runc: "Unknown", kata: "InvalidArgument",
+		why: "the error has a kind",
 	},
 	{
 		rows: []string{"exec: * CloseIO"},

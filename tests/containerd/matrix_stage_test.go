@@ -34,6 +34,8 @@ type stage struct {
 	engine  tasks.TasksClient
 	execs   int
 	added   []*harness.Process
+	// alive tells that the process that is asked about has not ended.
+	alive bool
 }
 
 func newStage(ctx context.Context, t *testing.T, d *harness.Daemon, all *sheet) *stage {
@@ -161,11 +163,18 @@ func (s *stage) code(ctx context.Context, p *harness.Process) string {
 	return fmt.Sprint(code)
 }
 
-// soon is code for a process that is not expected to end: it is killed when it
-// has not after a second.
+// silent tells whether a process keeps from saying a word for a while.
+func (s *stage) silent(ctx context.Context, p *harness.Process, word string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return p.Out.Await(ctx, word) != nil
+}
+
+// soon is code for a process that may run on: it is killed when it has not ended
+// after a while.
 func (s *stage) soon(ctx context.Context, p *harness.Process) string {
 	s.t.Helper()
-	first, cancel := context.WithTimeout(ctx, time.Second)
+	first, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if code, err := p.Wait(first); err == nil {
 		return fmt.Sprintf("exit %d %q", code, p.Out)
@@ -189,9 +198,9 @@ func (s *stage) strike(ctx context.Context) {
 }
 
 // events are those of a container up to the first such word (words), or all
-// that came in five seconds.
+// that came in a while.
 func (s *stage) events(ctx context.Context, c *harness.Container, until string) string {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	id := c.Box.ID()
 	var text string

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
+	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -17,7 +17,8 @@ func stateScenes() []scene {
 		{"init", playInit},
 		{"terminal", playTerminal},
 		{"delete before start", playDeleteCreated},
-		{"killed before start", playKillCreated},
+		{"killed before start", func(ctx context.Context, s *stage) { playKillCreated(ctx, s, 9) }},
+		{"ended before start", func(ctx context.Context, s *stage) { playKillCreated(ctx, s, 15) }},
 		{"killed while paused", playKillPaused},
 		{"frozen", playFrozen},
 		{"no program", playNoProgram},
@@ -71,10 +72,11 @@ func playDeleteCreated(ctx context.Context, s *stage) {
 	s.note("events", "%s", sorted(s.events(ctx, c, "exit(init)")))
 }
 
-func playKillCreated(ctx context.Context, s *stage) {
+// playKillCreated signals an init that waits for its start.
+func playKillCreated(ctx context.Context, s *stage, signal syscall.Signal) {
 	c := s.create(ctx, harness.ContainerConfig{Args: []string{"true"}})
 	at := target{id: c.Box.ID()}
-	s.note("kill", "%s", kind(c.Task.Kill(ctx, 9)))
+	s.note("kill", "%s", kind(c.Task.Kill(ctx, signal)))
 	s.events(ctx, c, "exit(init)")
 	s.note("State", "%s", s.do(ctx, "State", at))
 	s.note("Start", "%s", s.do(ctx, "Start", at))
@@ -104,11 +106,9 @@ func playFrozen(ctx context.Context, s *stage) {
 	s.note("pause", "%s", s.do(ctx, "Pause", at))
 	s.note("update", "%s", s.do(ctx, "Update", at))
 	s.must(c.Task.Kill(ctx, 10), "kill")
-	time.Sleep(300 * time.Millisecond) // in which nothing may happen
-	s.note("frozen after update", "%t", !strings.Contains(c.Out.String(), "got"))
+	s.note("frozen after update", "%t", s.silent(ctx, &c.Process, "got"))
 	s.note("kill 0 all", "%s", s.do(ctx, "Kill 0 all", at))
-	time.Sleep(300 * time.Millisecond) // as above
-	s.note("frozen after kill", "%t", !strings.Contains(c.Out.String(), "got"))
+	s.note("frozen after kill", "%t", s.silent(ctx, &c.Process, "got"))
 	s.note("resume", "%s", s.do(ctx, "Resume", at))
 	s.says(ctx, &c.Process, "got 10")
 	s.note("killed", "%d", s.end(ctx, &c.Process))

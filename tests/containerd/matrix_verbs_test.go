@@ -24,13 +24,13 @@ var probes = []verb{
 		return fmt.Sprintf("%d metrics", len(r.GetMetrics())), err
 	}},
 	{"Wait", func(ctx context.Context, s *stage, at target) (string, error) {
-		return briefly(ctx, func(ctx context.Context) (uint32, error) {
+		return s.briefly(ctx, func(ctx context.Context) (uint32, error) {
 			var r task.WaitResponse
 			err := s.call(ctx, "Wait", &task.WaitRequest{ID: at.id, ExecID: at.exec}, &r)
 			return r.ExitStatus, err
 		})
 	}, func(ctx context.Context, s *stage, at target) (string, error) {
-		return briefly(ctx, func(ctx context.Context) (uint32, error) {
+		return s.briefly(ctx, func(ctx context.Context) (uint32, error) {
 			r, err := s.engine.Wait(ctx, &tasks.WaitRequest{ContainerID: at.id, ExecID: at.exec})
 			return r.GetExitStatus(), err
 		})
@@ -113,6 +113,8 @@ var ofProcess = []string{"State", "Wait", "ResizePty", "CloseIO", "Kill 0", "Kil
 func (s *stage) probe(ctx context.Context, state string, at target, but ...string) {
 	s.t.Helper()
 	ctx = s.d.Context(ctx)
+	s.alive = slices.Contains([]string{"created", "running", "paused", "added"}, state)
+	defer func() { s.alive = false }()
 	for _, v := range probes {
 		if slices.Contains(but, v.name) || at.exec != "" && !slices.Contains(ofProcess, v.name) {
 			continue
