@@ -21,7 +21,7 @@ func playStdin(ctx context.Context, s *stage) {
 	})
 	s.note("to its end", "%s %q", s.code(ctx, &c.Process), c.Out)
 	early := s.run(ctx, harness.ContainerConfig{
-		Args:  script(`exec <&-; echo closed; trap "exit 2" TERM; while :; do sleep 0.05; done`),
+		Args:  script(`trap "exit 2" TERM; exec <&-; echo closed; while :; do sleep 0.05; done`),
 		Stdio: harness.Stdio{Stdin: strings.NewReader(strings.Repeat("nobody reads this\n", 8000))},
 	})
 	s.says(ctx, &early.Process, "closed")
