@@ -17,7 +17,7 @@ say() { printf 'deps: %s\n' "$*"; }
 fail() { printf 'deps: error: %s\n' "$*" >&2; exit 1; }
 
 command -v go >/dev/null || [ -x /usr/local/go/bin/go ] ||
-	fail "Go is not there: install it from go.dev/dl (this module needs $(sed -n 's/^go //p' go.mod) or later)"
+	fail "Go is not there: install it (this module needs $(sed -n 's/^go //p' go.mod) or later)"
 
 command -v dpkg-query >/dev/null ||
 	fail "this is not Debian: install what these packages stand for: ${packages[*]}"
