@@ -1,4 +1,4 @@
-// Fuzz runs every fuzz target of the module, one after the other, each for a
+// Command fuzz runs every fuzz target of the module, one after the other, each for a
 // short time. A target is any "func FuzzX(f *testing.F)" of a test file; there
 // is no list to forget one on.
 package main
