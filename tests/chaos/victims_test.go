@@ -168,7 +168,7 @@ const (
 // bombScript waits for a word on stdin, then runs the victim's command in the
 // container called id.
 func (v victim) bombScript(id string) string {
-	return "echo armed; read word; " + fmt.Sprintf(v.bomb, id) + "; exit 9"
+	return "echo armed; read word; " + fmt.Sprintf(v.bomb, id) + "; while :; do echo wake up; sleep 0.1; done"
 }
 
 // privileged lets a container write all of /proc/sys and sysrq-trigger.
