@@ -158,7 +158,8 @@ func strikeBomb(_ context.Context, s *scene) error {
 // a process of the guest's own namespaces reaches it, and the kernel makes one:
 // core_pattern's helper (core(5)). Its root is the guest's first one, over
 // which the agent has mounted its own: "/.." leads there. The agent's code is
-// linked at 4 MiB, as Go's is.
+// linked at 4 MiB, as Go's is. It dies when it next wakes up: the bomb goes on to
+// talk.
 const (
 	killInit = "echo '|/../run/kata-containers/shared/containers/%s/rootfs/bin/dd" +
 		" if=/../dev/zero of=/../proc/1/mem bs=1M seek=4' >/proc/sys/kernel/core_pattern; sh -c 'kill -SEGV $$'"
