@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// ErrGone means that the virtual machine, or its vsock device, has ended.
-var ErrGone = errors.New("vsock device of the virtual machine is gone")
+// ErrGone means that the virtual machine, or its vsock device, has ended. It is
+// an ENODEV, which is what the kernel's transport says.
+var ErrGone = fmt.Errorf("vsock device of the virtual machine is gone: %w", syscall.ENODEV)
 
 // The kinds of transport.
 const (

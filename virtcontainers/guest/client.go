@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -133,15 +134,16 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// disconnects are the errors of a connection that ended; ENODEV is that of a
+// transport without a machine.
+var disconnects = []error{
+	ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, syscall.ENODEV,
+}
+
 // Disconnected tells whether a call or a stream failed because the connection
 // to the guest ended.
 func Disconnected(err error) bool {
-	for _, end := range []error{ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
-		if errors.Is(err, end) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(disconnects, func(end error) bool { return errors.Is(err, end) })
 }
 
 // Err gives an error of an agent's call its errdefs kind. One that is not the

@@ -220,7 +220,7 @@ func TestErr(t *testing.T) {
 }
 
 func TestDisconnected(t *testing.T) {
-	for _, err := range []error{ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET} {
+	for _, err := range []error{ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET, syscall.ENODEV} {
 		if !guest.Disconnected(fmt.Errorf("call: %w", err)) {
 			t.Errorf("%v is not the end of a connection", err)
 		}
