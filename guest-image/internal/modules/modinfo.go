@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -46,11 +47,18 @@ func ReadInfo(ko []byte) (Info, error) {
 		return Info{}, fmt.Errorf("read .modinfo: %w", err)
 	}
 	info := parseInfo(data)
-	if info.Name == "" {
-		return Info{}, errors.New("read .modinfo: no name")
+	for _, name := range append([]string{info.Name}, info.Depends...) {
+		if !validName.MatchString(name) {
+			return Info{}, fmt.Errorf("read .modinfo: %.64q is no module's name", name)
+		}
 	}
 	return info, nil
 }
+
+// validName is what modules are called: the build makes names from those of C
+// files (scripts/Makefile.lib, name-fix), and the image's list of modules
+// parts its words by blanks.
+var validName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 
 // parseInfo reads "key=value" strings, each ended by a NUL byte
 // (include/linux/moduleparam.h).
