@@ -59,7 +59,7 @@ func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, er
 	if err := exec.move("start", starting, created); err != nil {
 		return 0, err
 	}
-	proc, err := ctr.Exec(exec.spec, childStdio(exec.stdio))
+	proc, err := ctr.Exec(exec.sized(), childStdio(exec.stdio))
 	if err != nil {
 		// As with runc's shim, a failed start ends the process: no exit is
 		// told, and Delete is what remains.
@@ -78,6 +78,14 @@ func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, er
 	ctx = context.WithoutCancel(ctx)
 	p.watchers.Go(func() { p.watchExec(ctx, t, exec, proc) })
 	return pid, nil
+}
+
+// sized is an exec's spec with the size that its terminal was given since.
+func (p *process) sized() *specs.Process {
+	if size, ok := p.stdio.StartSize(); ok {
+		p.spec.ConsoleSize = &specs.Box{Width: uint(size.Width), Height: uint(size.Height)}
+	}
+	return p.spec
 }
 
 // kill sends a signal to a process, or to all of a container.

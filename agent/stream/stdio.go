@@ -45,6 +45,7 @@ type Stdio struct {
 	mu      sync.Mutex
 	closed  bool
 	console *os.File // a terminal's master end, once there is one
+	size    Size     // asked for before there was one
 	stdin   *input   // nil when not asked for
 	stdout  *output
 	stderr  *output
@@ -189,11 +190,30 @@ func (s *Stdio) CloseStdin() {
 	}
 }
 
-// Resize sets the size of the terminal in characters.
+// Size is a terminal's, in characters.
+type Size struct{ Width, Height uint16 }
+
+// StartSize is the size that was asked for before the process was started; ok
+// is false when none was.
+func (s *Stdio) StartSize() (size Size, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size, s.size != Size{}
+}
+
+// Resize sets the size of the terminal in characters. Before the process is
+// started the size is kept for that.
 func (s *Stdio) Resize(width, height uint16) error {
 	s.mu.Lock()
 	master := s.console
+	early := master == nil && s.request.Terminal && !s.closed
+	if early {
+		s.size = Size{width, height}
+	}
 	s.mu.Unlock()
+	if early {
+		return nil
+	}
 	if master == nil {
 		return fmt.Errorf("resize: process has no terminal: %w", errdefs.ErrFailedPrecondition)
 	}

@@ -51,8 +51,14 @@ func TestTerminal(t *testing.T) {
 	if got := s.Unbound(); len(got) != 0 {
 		t.Errorf("a terminal lacks %v", got)
 	}
-	if err := s.Resize(1, 1); err == nil {
-		t.Error("resized before there is a terminal")
+	if _, ok := s.StartSize(); ok {
+		t.Error("there is a size that nobody asked for")
+	}
+	if err := s.Resize(100, 50); err != nil {
+		t.Errorf("resize before there is a terminal: %v", err)
+	}
+	if size, ok := s.StartSize(); !ok || size != (Size{100, 50}) {
+		t.Errorf("the size to start with is %v, %t", size, ok)
 	}
 	master, slave := openPty(t)
 	if err := s.SetConsole(master); err != nil {
