@@ -47,6 +47,9 @@ func ReadInfo(ko []byte) (Info, error) {
 		return Info{}, fmt.Errorf("read .modinfo: %w", err)
 	}
 	info := parseInfo(data)
+	if info.Name == "" {
+		return Info{}, errors.New("read .modinfo: no name")
+	}
 	for _, name := range append([]string{info.Name}, info.Depends...) {
 		if !validName.MatchString(name) {
 			return Info{}, fmt.Errorf("read .modinfo: %.64q is no module's name", name)
