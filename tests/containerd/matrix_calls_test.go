@@ -50,14 +50,15 @@ var kinds = []struct {
 	{"Canceled", errdefs.IsCanceled},
 }
 
-// kind is the kind of an error that came over the wire; "ok" for none.
+// kind is the kind of an error; "ok" for none. Errors off the wire carry a gRPC
+// status, those of containerd's client are errdefs' already.
 func kind(err error) string {
 	if err == nil {
 		return "ok"
 	}
 	native := errgrpc.ToNative(err)
 	for _, k := range kinds {
-		if k.is(native) {
+		if k.is(err) || k.is(native) {
 			return k.name
 		}
 	}

@@ -13,6 +13,11 @@ var known = []difference{
 		why: "the call does not fit the state; runc's shim says so in words only, Katabox by the error's kind too",
 	},
 	{
+		rows: []string{"exec in a created container: run after the end", "container without a pod: exec after"},
+		runc: "Exec Unknown", kata: "Exec FailedPrecondition",
+		why: "as above",
+	},
+	{
 		rows: []string{"execs of an init that exits: Start of one never started"},
 		runc: "Unknown", kata: "FailedPrecondition", release: "1.6",
 		why: "as above; runc's shim of containerd 2.x has the kind here",
@@ -91,6 +96,16 @@ var known = []difference{
 		rows: []string{"no program: exec Delete"},
 		runc: "exit 0, time false", kata: "exit 255, time true",
 		why: "follows from the row above; 0 would be a success that never was",
+	},
+	{
+		rows: []string{"terminal: exec"},
+		runc: `3 "stty: standard input\r\n"`, kata: `3 "25 80\r\n"`,
+		why: "a size that is set before an exec is started is the one it starts with; runc's shim drops it",
+	},
+	{
+		rows: []string{"pause killed: the other"},
+		runc: "runs on, killed 137", kata: `exit 137 ""`,
+		why: "the end of a pod's first container is the end of its machine, and so of every container in it; each has its own exit before",
 	},
 	{
 		rows: []string{"exec of an odd id: add"},

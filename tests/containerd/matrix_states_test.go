@@ -58,6 +58,11 @@ func playTerminal(ctx context.Context, s *stage) {
 	s.note("killed", "%d", s.end(ctx, &c.Process))
 	s.note("stopped ResizePty", "%s", s.do(ctx, "ResizePty", at))
 	s.note("output", "%q", strings.TrimSpace(c.Out.String()))
+	other := s.sleeper(ctx)
+	e := s.addExec(ctx, other, harness.ExecConfig{Args: script("stty size; exit 3"), Stdio: harness.Stdio{TTY: true}})
+	s.note("exec ResizePty before the start", "%s", s.do(ctx, "ResizePty", target{other.Box.ID(), e.ID()}))
+	s.must(e.Start(ctx), "start exec")
+	s.note("exec", "%s %q", s.code(ctx, e), e.Out)
 }
 
 // blocked is a stdin on which nobody types.
