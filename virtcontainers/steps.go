@@ -72,7 +72,7 @@ func (s *Sandbox) openShare(ctx context.Context) error {
 	share, err := storage.OpenShare(storage.ShareOptions{
 		Dir: s.platform.shareDir(s.ID), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
 		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
-		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Warn(line) },
+		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/network"
 )
 
 // Container is one container. Its methods may be called from any goroutine,
@@ -123,7 +125,27 @@ func (c *Container) Stats() (*stats.Metrics, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read stats of container %s: %w", c.id, err)
 	}
+	if metrics.Network, err = networkStats(); err != nil {
+		return nil, fmt.Errorf("read stats of container %s: %w", c.id, err)
+	}
 	return metrics, nil
+}
+
+// networkStats are the pod's: its containers share one network.
+func networkStats() ([]*stats.NetworkStat, error) {
+	counters, err := network.ReadCounters()
+	if err != nil {
+		return nil, err
+	}
+	var list []*stats.NetworkStat
+	for _, c := range counters {
+		list = append(list, &stats.NetworkStat{
+			Name:    c.Name,
+			RxBytes: c.RxBytes, RxPackets: c.RxPackets, RxErrors: c.RxErrors, RxDropped: c.RxDropped,
+			TxBytes: c.TxBytes, TxPackets: c.TxPackets, TxErrors: c.TxErrors, TxDropped: c.TxDropped,
+		})
+	}
+	return list, nil
 }
 
 // Destroy removes the container: what still runs in it is killed, its cgroup

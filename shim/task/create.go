@@ -33,7 +33,7 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
-	place, err := bundle.Place(r.ID, b.Spec.Annotations)
+	place, err := s.place(r.ID, b.Spec.Annotations)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
@@ -53,6 +53,18 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		return s.createService(ctx, r, b)
 	}
 	return s.createFirst(ctx, r, b, cfg)
+}
+
+// place finds a container's place. In a pod of the sandbox API the engine has
+// said whose it is by asking this shim: no annotation needs to.
+func (s *Service) place(id string, annotations map[string]string) (bundle.Membership, error) {
+	place, err := bundle.Place(id, annotations)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.keep && place.Kind == bundle.Single {
+		place = bundle.Membership{Kind: bundle.Service, SandboxID: s.opts.ID}
+	}
+	return place, err
 }
 
 // createFirst boots the sandbox and makes its first container. When that

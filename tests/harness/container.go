@@ -25,6 +25,8 @@ type ContainerConfig struct {
 	Stdio
 	// Runtime runs it; the daemon's when zero.
 	Runtime Runtime
+	// Sandbox is the containerd sandbox it belongs to, if any.
+	Sandbox string
 	// Spec changes the OCI spec after all else.
 	Spec []oci.SpecOpts
 }
@@ -80,13 +82,17 @@ func (d *Daemon) newBox(ctx context.Context, cfg ContainerConfig) (client.Contai
 	if cfg.TTY {
 		spec = append(spec, oci.WithTTY)
 	}
-	box, err := d.Client.NewContainer(ctx, cfg.ID,
+	var more []client.NewContainerOpts
+	if cfg.Sandbox != "" {
+		more = append(more, client.WithSandbox(cfg.Sandbox))
+	}
+	box, err := d.Client.NewContainer(ctx, cfg.ID, append(more,
 		client.WithImage(img),
 		client.WithSnapshotter(d.Snapshotter),
 		client.WithNewSnapshot(cfg.ID, img),
 		client.WithRuntime(cfg.Runtime.Type, nil),
 		client.WithNewSpec(append(spec, cfg.Spec...)...),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", cfg.ID, err)
 	}

@@ -82,7 +82,7 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 		return err
 	}
 	times := service.BootTimes{Agent: started, Serving: guest.SinceBoot()}
-	log.G(ctx).WithField("t_agent", times.Agent).WithField("t_serving", times.Serving).Info("agent serves")
+	log.G(ctx).WithField("t_agent", times.Agent.Milliseconds()).WithField("t_serving", times.Serving.Milliseconds()).Info("agent serves")
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return reaper.Run(ctx) })

@@ -1,0 +1,76 @@
+package containerd
+
+import (
+	"context"
+	"testing"
+
+	"github.com/containerd/containerd/v2/client"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// A pod of the sandbox API is a machine without a pause container: containers
+// come and go, and only ending the sandbox ends it.
+func TestSandboxAPI(t *testing.T) {
+	needVM(t)
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		if d.Release().Name == "1.6" {
+			t.Skip("containerd 1.6 has no sandbox API")
+		}
+		ctx = d.Context(ctx)
+		id := d.NewID("sandbox")
+		box, err := d.Client.NewSandbox(ctx, id, client.WithSandboxRuntime(bed.runtime.Type, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := box.Shutdown(context.WithoutCancel(ctx)); err != nil {
+				t.Errorf("shut the sandbox down: %v", err)
+			}
+		})
+		if err := box.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		controller := d.Client.SandboxController(box.Metadata().Sandboxer)
+		if status, err := controller.Status(ctx, id, false); err != nil || status.State != "SANDBOX_READY" || status.Pid == 0 {
+			t.Errorf("a started sandbox is %+v, %v", status, err)
+		}
+		ended, err := box.Wait(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runInSandbox(ctx, t, d, id)
+		if _, err := controller.Metrics(ctx, id); err != nil {
+			t.Errorf("metrics: %v", err)
+		}
+		if err := box.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if status := <-ended; status.Error() != nil || status.ExitCode() != 0 {
+			t.Errorf("a stopped sandbox ended with %d, %v", status.ExitCode(), status.Error())
+		}
+		if status, err := controller.Status(ctx, id, false); err != nil || status.State != "SANDBOX_NOTREADY" {
+			t.Errorf("a stopped sandbox is %+v, %v", status, err)
+		}
+	})
+}
+
+// runInSandbox runs two containers, one after the other, in the same machine.
+func runInSandbox(ctx context.Context, t *testing.T, d *harness.Daemon, id string) {
+	t.Helper()
+	var boots []string
+	for _, want := range []uint32{0, 42} {
+		args := []string{"sh", "-c", "cat /proc/sys/kernel/random/boot_id; exit " + map[uint32]string{0: "0", 42: "42"}[want]}
+		c, code, err := d.Run(ctx, harness.ContainerConfig{Name: "member", Args: args, Sandbox: id})
+		if err != nil || code != want {
+			t.Fatalf("exit code %d, %v; want %d", code, err, want)
+		}
+		boots = append(boots, c.Out.String())
+		if err := c.Remove(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if boots[0] == "" || boots[0] != boots[1] {
+		t.Errorf("the containers ran in machines %q", boots)
+	}
+}
