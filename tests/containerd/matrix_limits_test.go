@@ -119,7 +119,9 @@ func playStats(ctx context.Context, s *stage) {
 var hog = []string{"dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"}
 
 func playOOM(ctx context.Context, s *stage) {
-	c := s.run(ctx, harness.ContainerConfig{Args: hog, Spec: []oci.SpecOpts{withMemory(32 * mib)}})
+	// Not at once: runc's shim begins to watch after it has started the init.
+	late := script("sleep 1; exec " + strings.Join(hog, " "))
+	c := s.run(ctx, harness.ContainerConfig{Args: late, Spec: []oci.SpecOpts{withMemory(32 * mib)}})
 	s.note("exit", "%s", s.code(ctx, &c.Process))
 	s.noteOOM(ctx, c, "exit(init)=137")
 }
