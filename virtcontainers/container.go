@@ -188,7 +188,7 @@ func (c *Container) endUnstarted(ctx context.Context) error {
 		return nil
 	}
 	const sigkill = 9
-	if err := c.init.Kill(ctx, sigkill, true); err != nil && !errdefs.IsNotFound(err) && !c.sandbox.gone() {
+	if err := c.init.Kill(ctx, sigkill, true); c.sandbox.ignoreGone(err) != nil {
 		return err
 	}
 	_, err := c.init.Wait(ctx)

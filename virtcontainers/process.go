@@ -178,19 +178,27 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 		return nil // a probe; a guest that is gone is noticed elsewhere
 	}
 	client, err := p.container.sandbox.agent()
-	if err != nil {
-		return fmt.Errorf("kill %s: %w", p.name(), err)
+	if err == nil {
+		req := &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: signal, All: all}
+		_, err = client.Task.Kill(ctx, req)
 	}
-	req := &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: signal, All: all}
-	if _, err := client.Task.Kill(ctx, req); err != nil && !p.endedAtOnce(err) {
+	if err != nil && !p.endedWith(ctx, err) {
 		return fmt.Errorf("kill %s: %w", p.name(), guest.Err(err))
 	}
 	return nil
 }
 
-// endedAtOnce tells whether a call failed because the signal it sent ended
-// the sandbox before the answer came.
-func (p *Process) endedAtOnce(err error) bool {
+// endedWith tells whether a call failed because the sandbox ended before the
+// answer came, by the signal or by itself. The end of the connection is known
+// before the exits are.
+func (p *Process) endedWith(ctx context.Context, err error) bool {
+	if guest.Disconnected(err) || p.container.sandbox.gone() {
+		select {
+		case <-p.done:
+		case <-time.After(2 * deathWait):
+		case <-ctx.Done():
+		}
+	}
 	select {
 	case <-p.done:
 		return !errdefs.IsNotFound(guest.Err(err))

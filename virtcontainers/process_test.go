@@ -115,6 +115,32 @@ func TestKillEndsTheSandbox(t *testing.T) {
 	p.observer.expect(t, "pod=137")
 }
 
+// The guest dies while it is asked to kill: who asked for an end has it.
+func TestKillWhileTheGuestDies(t *testing.T) {
+	for name, ask := range map[string]func(*pod, *virtcontainers.Container) error{
+		"kill": func(p *pod, c *virtcontainers.Container) error { return initOf(p.t, c).Kill(p.t.Context(), 9, true) },
+		"delete of what was not started": func(p *pod, c *virtcontainers.Container) error {
+			_, err := c.Delete(p.t.Context())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t)
+			c := p.create(sandboxID)
+			p.host.Agent.Hook("Kill", func(ctx context.Context, _ proto.Message) error {
+				go p.host.Agent.Die()
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			if err := ask(p, c); err != nil {
+				t.Errorf("got %v", err)
+			}
+			p.awaitStopped()
+			p.observer.expect(t, "pod=255")
+		})
+	}
+}
+
 func TestStart(t *testing.T) {
 	p := newPod(t)
 	c := p.run(sandboxID)
