@@ -1,10 +1,13 @@
 package storage
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,11 +38,18 @@ func startDaemon(opts ShareOptions) (*child.Process, *os.File, error) {
 	}
 	conn, err := connect(path)
 	if err != nil {
-		_ = daemon.Signal(unix.SIGKILL)
-		<-daemon.Done()
-		return nil, nil, err
+		return nil, nil, errors.Join(err, abandon(daemon))
 	}
 	return daemon, conn, nil
+}
+
+// abandonWait bounds the end of a daemon that nobody will use.
+const abandonWait = 5 * time.Second
+
+func abandon(daemon *child.Process) error {
+	ctx, cancel := context.WithTimeout(context.Background(), abandonWait)
+	defer cancel()
+	return daemon.Kill(ctx)
 }
 
 // daemonArgs is virtiofsd's command line, in the option language of QEMU's
