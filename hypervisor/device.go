@@ -1,6 +1,9 @@
 package hypervisor
 
-import "os"
+import (
+	"net"
+	"os"
+)
 
 // Device is something that can be attached to a VM. Each kind is one struct
 // of this package; a VM that cannot attach a kind answers with
@@ -44,6 +47,21 @@ type FSShare struct {
 	QueueSize uint16
 }
 
+// NIC is an Ethernet card whose cable ends in a TAP device of the host.
+type NIC struct {
+	ID string
+	// MAC is the card's address, six bytes.
+	MAC net.HardwareAddr
+	// Taps are the open queues of one TAP device, one for each pair of the
+	// card's queues (at least one), made with a virtio-net header
+	// (IFF_VNET_HDR, Linux's Documentation/networking/tuntap.rst). They stay
+	// the caller's: Attach passes duplicates on.
+	Taps []*os.File
+	// Vhost are open /dev/vhost-net, as many as Taps, for a data path in the
+	// host's kernel; nil leaves it to the monitor.
+	Vhost []*os.File
+}
+
 // DeviceID implements Device.
 func (d VhostVsock) DeviceID() string { return d.ID }
 
@@ -52,3 +70,6 @@ func (d VhostUserVsock) DeviceID() string { return d.ID }
 
 // DeviceID implements Device.
 func (d FSShare) DeviceID() string { return d.ID }
+
+// DeviceID implements Device.
+func (d NIC) DeviceID() string { return d.ID }

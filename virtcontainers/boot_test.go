@@ -25,7 +25,7 @@ import (
 var errInjected = errors.New("injected")
 
 func TestBoot(t *testing.T) {
-	want := []string{"state", "share", "vm", "vsock", "storage", "resume", "agent", "guest"}
+	want := []string{"state", "netns", "share", "vm", "vsock", "network", "storage", "resume", "agent", "forward", "guest"}
 	if diff := cmp.Diff(want, virtcontainers.BootSteps()); diff != "" {
 		t.Errorf("steps: %s", diff)
 	}
@@ -45,6 +45,9 @@ func TestBoot(t *testing.T) {
 		t.Errorf("machine: %+v", spec)
 	}
 	checkSetup(t, p.host.Agent.Setup())
+	if name := p.host.Agent.Network().GetHostname(); name != "host" {
+		t.Errorf("the guest was named %q", name)
+	}
 	rec, err := persist.Load(p.host.Platform().StateDir(), sandboxID)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +59,7 @@ func TestBoot(t *testing.T) {
 
 func checkSetup(t *testing.T, setup *api.SetupSandboxRequest) {
 	t.Helper()
-	if setup.GetSandboxId() != sandboxID || setup.GetHostname() != "host" {
+	if setup.GetSandboxId() != sandboxID {
 		t.Errorf("guest was set up with %v", setup)
 	}
 	if age := time.Since(setup.GetHostTime().AsTime()).Abs(); age > time.Minute {

@@ -30,6 +30,9 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 	for _, p := range []persist.Process{rec.Shim, rec.VM, rec.FSDaemon} {
 		errs = append(errs, p.Kill(killTimeout))
 	}
+	if platform.CleanNetwork != nil && len(rec.Network) > 0 {
+		errs = append(errs, platform.CleanNetwork(rec.NetNS, rec.Network))
+	}
 	errs = append(errs, storage.RemoveShare(platform.shareDir(sandboxID)), persist.Remove(platform.StateDir(), sandboxID))
 	return *rec, errors.Join(errs...)
 }

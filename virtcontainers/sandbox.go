@@ -40,6 +40,14 @@ type Platform struct {
 	// KernelParams come before the configuration's.
 	KernelParams  string
 	OpenTransport func(context.Context) (Transport, error)
+	// OpenNetwork opens a pod's network namespace; nil leaves pods without
+	// network. CleanNetwork takes away what a sandbox that died made in one:
+	// made is what it last saved.
+	OpenNetwork  func(context.Context, *config.Config, NetworkOptions) (Network, error)
+	CleanNetwork func(namespace string, made []byte) error
+	// OpenForward makes a Forwarder for a network namespace; dial connects to
+	// a TCP address of the guest's. nil leaves pods without.
+	OpenForward func(ctx context.Context, namespace string, dial ForwardFunc) (Forwarder, error)
 	// RunDir holds what sandboxes make on the host while they live.
 	RunDir string
 	// Failpoint names a boot step that fails after it was done, or is empty.
@@ -51,6 +59,7 @@ type Platform struct {
 type Options struct {
 	ID       string
 	Hostname string
+	Network  NetworkSpec
 	Config   *config.Config
 	Observer Observer
 }
@@ -69,6 +78,8 @@ type Sandbox struct {
 	share     *storage.Share
 	vm        hypervisor.VM
 	transport Transport
+	network   Network // nil for none
+	forward   Forwarder
 	client    *guest.Client
 
 	// lifeCtx serves the goroutines that watch the guest and the exits;

@@ -32,13 +32,16 @@ func BootSteps() []string {
 func (s *Sandbox) bootSteps() []step {
 	return []step{
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
+		{"netns", s.openNetwork, s.closeNetwork},
 		{"share", s.openShare, func(ctx context.Context) error { return s.share.Close(ctx) }},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
+		{"network", s.plugNetwork, nil},
 		{"storage", func(ctx context.Context) error { return s.share.Attach(ctx, s.vm) }, nil},
 		// The machine stops before what it uses goes away.
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
+		{"forward", s.openForward, s.closeForward},
 		{"guest", s.setupGuest, nil},
 	}
 }
@@ -111,7 +114,7 @@ func (s *Sandbox) spec() hypervisor.Spec {
 		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
 		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures, VCPUs: h.VCPUs, MaxVCPUs: h.MaxVCPUs,
 		MemoryMiB: h.MemoryMiB, Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
-		KernelParams: s.kernelParams(),
+		KernelParams: s.kernelParams(), NetworkNamespace: s.opts.Network.Namespace,
 	}
 }
 
@@ -158,13 +161,15 @@ func (s *Sandbox) setupGuest(ctx context.Context) error {
 	defer stop()
 	err := s.client.SetupSandbox(ctx, &api.SetupSandboxRequest{
 		SandboxId:     s.ID,
-		Hostname:      s.opts.Hostname,
 		KernelModules: s.opts.Config.Agent.KernelModules,
 		Storages: []*api.Storage{
 			{Driver: "virtio-fs", Source: api.ShareTag, Target: api.GuestSharedDir},
 			{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", "size=64m"}},
 		},
 	})
+	if err == nil {
+		err = s.setNetwork(ctx)
+	}
 	if err != nil {
 		return s.explain(ctx, err)
 	}

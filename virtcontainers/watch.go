@@ -33,6 +33,9 @@ func (s *Sandbox) watch() {
 		case <-s.lifeCtx.Done():
 		}
 	})
+	if s.network != nil {
+		s.watchers.Go(s.watchNetwork)
+	}
 	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {
 		s.watchers.Go(func() { s.watchHealth(agent.HealthInterval, agent.HealthTimeout) })
 	}

@@ -1,6 +1,7 @@
 // Package api is all that the host and the guest's agent share: the Guest
 // service (guest.proto), the vsock ports, the paths in the guest that both
-// sides name, and the framing of stdio connections.
+// sides name, and the framing of stdio and forwarding
+// connections.
 //
 // A conversation, on one VM:
 //
@@ -9,10 +10,12 @@
 //	 | -- Guest.Hello ----------------------------> |  versions, features
 //	 | -- Guest.Events (stream) ------------------> |  exits, OOM kills
 //	 | -- connect PortLog ------------------------> |  JSON log lines
-//	 | -- Guest.SetupSandbox ---------------------> |  clock, hostname, storages
+//	 | -- Guest.SetupSandbox ---------------------> |  clock, modules, storages
+//	 | -- Guest.SetNetwork -----------------------> |  hostname, NICs, routes; again when they change
 //	 | -- Task.Create (ContainerConfig) ----------> |  init forked, not yet exec'd
 //	 | -- connect PortStream, StreamOpen ---------> |  once for each stdio end
 //	 | -- Task.Start -----------------------------> |
+//	 | -- connect PortForward, ForwardOpen -------> |  once for each forwarded connection
 //	 | <= Events: Exit ============================ |
 //	 | -- Task.Delete ----------------------------> |
 //

@@ -225,8 +225,6 @@ func (x *HelloResponse) GetAgentRss() uint64 {
 type SetupSandboxRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// Host name of the pod's UTS namespace; empty leaves the kernel's.
-	Hostname string `protobuf:"bytes,2,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	// Kernel modules to load, in order, each with its parameters
 	// ("name key=value").
 	KernelModules []string   `protobuf:"bytes,3,rep,name=kernel_modules,json=kernelModules,proto3" json:"kernel_modules,omitempty"`
@@ -270,13 +268,6 @@ func (*SetupSandboxRequest) Descriptor() ([]byte, []int) {
 func (x *SetupSandboxRequest) GetSandboxId() string {
 	if x != nil {
 		return x.SandboxId
-	}
-	return ""
-}
-
-func (x *SetupSandboxRequest) GetHostname() string {
-	if x != nil {
-		return x.Hostname
 	}
 	return ""
 }
@@ -338,6 +329,506 @@ func (*SetupSandboxResponse) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{3}
 }
 
+// SetNetworkRequest is the pod's whole network. Addresses and networks are in
+// the text form of Go's net/netip ("10.88.0.2", "10.88.0.2/16", "fd00::2/64").
+type SetNetworkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Host name of the pod's UTS namespace; empty leaves the kernel's.
+	Hostname string `protobuf:"bytes,1,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	Dns      *DNS   `protobuf:"bytes,2,opt,name=dns,proto3" json:"dns,omitempty"`
+	// At most MaxInterfaces. lo is always there and never named.
+	Interfaces []*Interface `protobuf:"bytes,3,rep,name=interfaces,proto3" json:"interfaces,omitempty"`
+	// At most MaxRoutes, none of those that the kernel makes for an address.
+	Routes []*Route `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"`
+	// At most MaxNeighbours.
+	Neighbours    []*Neighbour `protobuf:"bytes,5,rep,name=neighbours,proto3" json:"neighbours,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNetworkRequest) Reset() {
+	*x = SetNetworkRequest{}
+	mi := &file_guest_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNetworkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNetworkRequest) ProtoMessage() {}
+
+func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNetworkRequest.ProtoReflect.Descriptor instead.
+func (*SetNetworkRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SetNetworkRequest) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *SetNetworkRequest) GetDns() *DNS {
+	if x != nil {
+		return x.Dns
+	}
+	return nil
+}
+
+func (x *SetNetworkRequest) GetInterfaces() []*Interface {
+	if x != nil {
+		return x.Interfaces
+	}
+	return nil
+}
+
+func (x *SetNetworkRequest) GetRoutes() []*Route {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+func (x *SetNetworkRequest) GetNeighbours() []*Neighbour {
+	if x != nil {
+		return x.Neighbours
+	}
+	return nil
+}
+
+// DNS is the guest's own resolver; containers bring their own resolv.conf.
+type DNS struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Servers       []string               `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	Searches      []string               `protobuf:"bytes,2,rep,name=searches,proto3" json:"searches,omitempty"`
+	Options       []string               `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DNS) Reset() {
+	*x = DNS{}
+	mi := &file_guest_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DNS) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DNS) ProtoMessage() {}
+
+func (x *DNS) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DNS.ProtoReflect.Descriptor instead.
+func (*DNS) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DNS) GetServers() []string {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+func (x *DNS) GetSearches() []string {
+	if x != nil {
+		return x.Searches
+	}
+	return nil
+}
+
+func (x *DNS) GetOptions() []string {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// Interface is one network interface.
+type Interface struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the NIC is on the guest's PCI buses: the slot numbers from the root
+	// bus down, two hexadecimal digits each ("01/1e"; hypervisor.PCIPath). The
+	// agent waits for a NIC that is not there yet.
+	PciPath string `protobuf:"bytes,1,opt,name=pci_path,json=pciPath,proto3" json:"pci_path,omitempty"`
+	// The name it gets, at most 15 bytes.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Six bytes.
+	Mac       []byte     `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
+	Mtu       uint32     `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	Addresses []*Address `protobuf:"bytes,5,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	// Set for a link that does not resolve addresses (IFF_NOARP).
+	NoArp         bool `protobuf:"varint,6,opt,name=no_arp,json=noArp,proto3" json:"no_arp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Interface) Reset() {
+	*x = Interface{}
+	mi := &file_guest_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Interface) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Interface) ProtoMessage() {}
+
+func (x *Interface) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Interface.ProtoReflect.Descriptor instead.
+func (*Interface) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Interface) GetPciPath() string {
+	if x != nil {
+		return x.PciPath
+	}
+	return ""
+}
+
+func (x *Interface) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Interface) GetMac() []byte {
+	if x != nil {
+		return x.Mac
+	}
+	return nil
+}
+
+func (x *Interface) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *Interface) GetAddresses() []*Address {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *Interface) GetNoArp() bool {
+	if x != nil {
+		return x.NoArp
+	}
+	return false
+}
+
+type Address struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Address and prefix length: "10.88.0.2/16". IPv6 link-local ones are not
+	// sent: the guest's kernel makes its own from the MAC.
+	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// The other end's address of a point-to-point link, or empty.
+	Peer          string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Address) Reset() {
+	*x = Address{}
+	mi := &file_guest_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Address) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Address) ProtoMessage() {}
+
+func (x *Address) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Address.ProtoReflect.Descriptor instead.
+func (*Address) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Address) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *Address) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+// Route is one route of the main table.
+type Route struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Interface string                 `protobuf:"bytes,1,opt,name=interface,proto3" json:"interface,omitempty"`
+	// A network ("10.0.0.0/8"); a default route is "0.0.0.0/0" or "::/0".
+	Destination string `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"`
+	// An address, or empty.
+	Gateway string `protobuf:"bytes,3,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Source  string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	// rtnetlink(7)'s rtm_scope and, when not 0, RTAX_MTU and RTA_PRIORITY.
+	Scope         uint32 `protobuf:"varint,5,opt,name=scope,proto3" json:"scope,omitempty"`
+	Onlink        bool   `protobuf:"varint,6,opt,name=onlink,proto3" json:"onlink,omitempty"`
+	Mtu           uint32 `protobuf:"varint,7,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	Metric        uint32 `protobuf:"varint,8,opt,name=metric,proto3" json:"metric,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Route) Reset() {
+	*x = Route{}
+	mi := &file_guest_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Route) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Route) ProtoMessage() {}
+
+func (x *Route) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Route.ProtoReflect.Descriptor instead.
+func (*Route) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Route) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *Route) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
+}
+
+func (x *Route) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
+func (x *Route) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Route) GetScope() uint32 {
+	if x != nil {
+		return x.Scope
+	}
+	return 0
+}
+
+func (x *Route) GetOnlink() bool {
+	if x != nil {
+		return x.Onlink
+	}
+	return false
+}
+
+func (x *Route) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *Route) GetMetric() uint32 {
+	if x != nil {
+		return x.Metric
+	}
+	return 0
+}
+
+// Neighbour is a permanent entry of the neighbour table.
+type Neighbour struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Interface     string                 `protobuf:"bytes,1,opt,name=interface,proto3" json:"interface,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Mac           []byte                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Neighbour) Reset() {
+	*x = Neighbour{}
+	mi := &file_guest_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Neighbour) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Neighbour) ProtoMessage() {}
+
+func (x *Neighbour) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
+func (*Neighbour) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Neighbour) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *Neighbour) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Neighbour) GetMac() []byte {
+	if x != nil {
+		return x.Mac
+	}
+	return nil
+}
+
+type SetNetworkResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was changed, in words, one change each; nothing when all was so
+	// already.
+	Changes       []string `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNetworkResponse) Reset() {
+	*x = SetNetworkResponse{}
+	mi := &file_guest_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNetworkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNetworkResponse) ProtoMessage() {}
+
+func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNetworkResponse.ProtoReflect.Descriptor instead.
+func (*SetNetworkResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetNetworkResponse) GetChanges() []string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
 // Storage is one file system that the agent mounts in the guest.
 type Storage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -355,7 +846,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_guest_proto_msgTypes[4]
+	mi := &file_guest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -367,7 +858,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[4]
+	mi := &file_guest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -380,7 +871,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{4}
+	return file_guest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Storage) GetDriver() string {
@@ -430,7 +921,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[5]
+	mi := &file_guest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -442,7 +933,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[5]
+	mi := &file_guest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -455,7 +946,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{5}
+	return file_guest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -487,7 +978,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[6]
+	mi := &file_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +990,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[6]
+	mi := &file_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +1003,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{6}
+	return file_guest_proto_rawDescGZIP(), []int{13}
 }
 
 type Event struct {
@@ -528,7 +1019,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[7]
+	mi := &file_guest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -540,7 +1031,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[7]
+	mi := &file_guest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -553,7 +1044,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{7}
+	return file_guest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -621,7 +1112,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[8]
+	mi := &file_guest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +1124,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[8]
+	mi := &file_guest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +1137,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{8}
+	return file_guest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -709,7 +1200,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +1212,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +1225,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{9}
+	return file_guest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -752,7 +1243,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +1255,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +1268,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{10}
+	return file_guest_proto_rawDescGZIP(), []int{17}
 }
 
 type PowerOffResponse struct {
@@ -788,7 +1279,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +1291,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +1304,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{11}
+	return file_guest_proto_rawDescGZIP(), []int{18}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -828,7 +1319,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -840,7 +1331,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -853,7 +1344,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{12}
+	return file_guest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -888,7 +1379,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +1391,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,10 +1404,103 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{13}
+	return file_guest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StreamOpened) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// ForwardOpen is the first frame on a forwarding connection (see stream.go).
+type ForwardOpen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where in the guest to connect by TCP: an address and a port
+	// ("127.0.0.1:80", "[::1]:80").
+	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardOpen) Reset() {
+	*x = ForwardOpen{}
+	mi := &file_guest_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardOpen) ProtoMessage() {}
+
+func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
+func (*ForwardOpen) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ForwardOpen) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// ForwardOpened is the agent's answer to ForwardOpen.
+type ForwardOpened struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty when the connection is made.
+	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardOpened) Reset() {
+	*x = ForwardOpened{}
+	mi := &file_guest_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardOpened) ProtoMessage() {}
+
+func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
+func (*ForwardOpened) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ForwardOpened) GetError() string {
 	if x != nil {
 		return x.Error
 	}
@@ -937,15 +1521,53 @@ const file_guest_proto_rawDesc = "" +
 	"\x0ekernel_release\x18\x04 \x01(\tR\rkernelRelease\x12'\n" +
 	"\x10boot_to_agent_us\x18\x05 \x01(\x04R\rbootToAgentUs\x12+\n" +
 	"\x12boot_to_serving_us\x18\x06 \x01(\x04R\x0fbootToServingUs\x12\x1b\n" +
-	"\tagent_rss\x18\a \x01(\x04R\bagentRss\"\xe7\x01\n" +
+	"\tagent_rss\x18\a \x01(\x04R\bagentRss\"\xd1\x01\n" +
 	"\x13SetupSandboxRequest\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1a\n" +
-	"\bhostname\x18\x02 \x01(\tR\bhostname\x12%\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12%\n" +
 	"\x0ekernel_modules\x18\x03 \x03(\tR\rkernelModules\x125\n" +
 	"\bstorages\x18\x04 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x127\n" +
-	"\thost_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bhostTime\"\x16\n" +
-	"\x14SetupSandboxResponse\"k\n" +
+	"\thost_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bhostTimeJ\x04\b\x02\x10\x03\"\x16\n" +
+	"\x14SetupSandboxResponse\"\x83\x02\n" +
+	"\x11SetNetworkRequest\x12\x1a\n" +
+	"\bhostname\x18\x01 \x01(\tR\bhostname\x12'\n" +
+	"\x03dns\x18\x02 \x01(\v2\x15.katabox.agent.v1.DNSR\x03dns\x12;\n" +
+	"\n" +
+	"interfaces\x18\x03 \x03(\v2\x1b.katabox.agent.v1.InterfaceR\n" +
+	"interfaces\x12/\n" +
+	"\x06routes\x18\x04 \x03(\v2\x17.katabox.agent.v1.RouteR\x06routes\x12;\n" +
+	"\n" +
+	"neighbours\x18\x05 \x03(\v2\x1b.katabox.agent.v1.NeighbourR\n" +
+	"neighbours\"U\n" +
+	"\x03DNS\x12\x18\n" +
+	"\aservers\x18\x01 \x03(\tR\aservers\x12\x1a\n" +
+	"\bsearches\x18\x02 \x03(\tR\bsearches\x12\x18\n" +
+	"\aoptions\x18\x03 \x03(\tR\aoptions\"\xae\x01\n" +
+	"\tInterface\x12\x19\n" +
+	"\bpci_path\x18\x01 \x01(\tR\apciPath\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03mac\x18\x03 \x01(\fR\x03mac\x12\x10\n" +
+	"\x03mtu\x18\x04 \x01(\rR\x03mtu\x127\n" +
+	"\taddresses\x18\x05 \x03(\v2\x19.katabox.agent.v1.AddressR\taddresses\x12\x15\n" +
+	"\x06no_arp\x18\x06 \x01(\bR\x05noArp\"5\n" +
+	"\aAddress\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\"\xd1\x01\n" +
+	"\x05Route\x12\x1c\n" +
+	"\tinterface\x18\x01 \x01(\tR\tinterface\x12 \n" +
+	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x18\n" +
+	"\agateway\x18\x03 \x01(\tR\agateway\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x14\n" +
+	"\x05scope\x18\x05 \x01(\rR\x05scope\x12\x16\n" +
+	"\x06onlink\x18\x06 \x01(\bR\x06onlink\x12\x10\n" +
+	"\x03mtu\x18\a \x01(\rR\x03mtu\x12\x16\n" +
+	"\x06metric\x18\b \x01(\rR\x06metric\"U\n" +
+	"\tNeighbour\x12\x1c\n" +
+	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03mac\x18\x03 \x01(\fR\x03mac\".\n" +
+	"\x12SetNetworkResponse\x12\x18\n" +
+	"\achanges\x18\x01 \x03(\tR\achanges\"k\n" +
 	"\aStorage\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x18\n" +
@@ -978,15 +1600,21 @@ const file_guest_proto_rawDesc = "" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x120\n" +
 	"\x06stream\x18\x03 \x01(\x0e2\x18.katabox.agent.v1.StreamR\x06stream\"$\n" +
 	"\fStreamOpened\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"'\n" +
+	"\vForwardOpen\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"%\n" +
+	"\rForwardOpened\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error*X\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\xc9\x02\n" +
+	"\rSTREAM_STDERR\x10\x032\xa2\x03\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
-	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12D\n" +
+	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12W\n" +
+	"\n" +
+	"SetNetwork\x12#.katabox.agent.v1.SetNetworkRequest\x1a$.katabox.agent.v1.SetNetworkResponse\x12D\n" +
 	"\x06Events\x12\x1f.katabox.agent.v1.EventsRequest\x1a\x17.katabox.agent.v1.Event0\x01\x12Q\n" +
 	"\bPowerOff\x12!.katabox.agent.v1.PowerOffRequest\x1a\".katabox.agent.v1.PowerOffResponseB*Z(github.com/katabox/katabox/agent/api;apib\x06proto3"
 
@@ -1003,46 +1631,62 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
 	(*HelloResponse)(nil),         // 2: katabox.agent.v1.HelloResponse
 	(*SetupSandboxRequest)(nil),   // 3: katabox.agent.v1.SetupSandboxRequest
 	(*SetupSandboxResponse)(nil),  // 4: katabox.agent.v1.SetupSandboxResponse
-	(*Storage)(nil),               // 5: katabox.agent.v1.Storage
-	(*ContainerConfig)(nil),       // 6: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 7: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 8: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 9: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 10: katabox.agent.v1.OOM
-	(*PowerOffRequest)(nil),       // 11: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 12: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 13: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 14: katabox.agent.v1.StreamOpened
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(*SetNetworkRequest)(nil),     // 5: katabox.agent.v1.SetNetworkRequest
+	(*DNS)(nil),                   // 6: katabox.agent.v1.DNS
+	(*Interface)(nil),             // 7: katabox.agent.v1.Interface
+	(*Address)(nil),               // 8: katabox.agent.v1.Address
+	(*Route)(nil),                 // 9: katabox.agent.v1.Route
+	(*Neighbour)(nil),             // 10: katabox.agent.v1.Neighbour
+	(*SetNetworkResponse)(nil),    // 11: katabox.agent.v1.SetNetworkResponse
+	(*Storage)(nil),               // 12: katabox.agent.v1.Storage
+	(*ContainerConfig)(nil),       // 13: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),         // 14: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                 // 15: katabox.agent.v1.Event
+	(*Exit)(nil),                  // 16: katabox.agent.v1.Exit
+	(*OOM)(nil),                   // 17: katabox.agent.v1.OOM
+	(*PowerOffRequest)(nil),       // 18: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 19: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 20: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 21: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 22: katabox.agent.v1.ForwardOpen
+	(*ForwardOpened)(nil),         // 23: katabox.agent.v1.ForwardOpened
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
-	5,  // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	15, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
-	5,  // 2: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	9,  // 3: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	10, // 4: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	15, // 5: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
-	0,  // 6: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	1,  // 7: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 8: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	7,  // 9: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	11, // 10: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 11: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 12: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	8,  // 13: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	12, // 14: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	12, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
+	24, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	6,  // 2: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
+	7,  // 3: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
+	9,  // 4: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
+	10, // 5: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
+	8,  // 6: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
+	12, // 7: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	16, // 8: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	17, // 9: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	24, // 10: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	0,  // 11: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
+	1,  // 12: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 13: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	5,  // 14: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	14, // 15: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	18, // 16: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 17: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 18: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	11, // 19: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	15, // 20: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	19, // 21: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -1050,7 +1694,7 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[7].OneofWrappers = []any{
+	file_guest_proto_msgTypes[14].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
@@ -1060,7 +1704,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

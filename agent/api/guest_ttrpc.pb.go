@@ -10,6 +10,7 @@ import (
 type GuestService interface {
 	Hello(context.Context, *HelloRequest) (*HelloResponse, error)
 	SetupSandbox(context.Context, *SetupSandboxRequest) (*SetupSandboxResponse, error)
+	SetNetwork(context.Context, *SetNetworkRequest) (*SetNetworkResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
@@ -44,6 +45,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.SetupSandbox(ctx, &req)
 			},
+			"SetNetwork": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req SetNetworkRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.SetNetwork(ctx, &req)
+			},
 			"PowerOff": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req PowerOffRequest
 				if err := unmarshal(&req); err != nil {
@@ -71,6 +79,7 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 type GuestClient interface {
 	Hello(context.Context, *HelloRequest) (*HelloResponse, error)
 	SetupSandbox(context.Context, *SetupSandboxRequest) (*SetupSandboxResponse, error)
+	SetNetwork(context.Context, *SetNetworkRequest) (*SetNetworkResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
@@ -96,6 +105,14 @@ func (c *guestClient) Hello(ctx context.Context, req *HelloRequest) (*HelloRespo
 func (c *guestClient) SetupSandbox(ctx context.Context, req *SetupSandboxRequest) (*SetupSandboxResponse, error) {
 	var resp SetupSandboxResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetupSandbox", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) SetNetwork(ctx context.Context, req *SetNetworkRequest) (*SetNetworkResponse, error) {
+	var resp SetNetworkResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetNetwork", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

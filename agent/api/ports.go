@@ -10,6 +10,9 @@ const (
 	// PortStream takes stdio connections (stream.go). 1026 is left free: it
 	// is the debug console's port for Kata's users.
 	PortStream = 1027
+	// PortForward takes connections that go on to a TCP port of the guest's
+	// (stream.go).
+	PortForward = 1028
 )
 
 // MaxLogLine is the length of the longest log line the host accepts from the

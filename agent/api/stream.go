@@ -14,6 +14,10 @@ import (
 // connection is the end of file; stdout and stderr flow to the host, and the
 // guest closes when the last writer is gone. Backpressure is the transport's.
 //
+// A forwarding connection (PortForward) starts with ForwardOpen from the host
+// and ForwardOpened from the agent; everything after is the TCP connection's,
+// half-closes included.
+//
 // A frame is a big-endian uint32 length and that many bytes of protobuf.
 
 // MaxFrame is the length of the longest frame either side accepts, in bytes.

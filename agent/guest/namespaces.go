@@ -11,13 +11,12 @@ import (
 )
 
 // PinNamespaces makes one IPC and one UTS namespace and pins them as the
-// files "ipc" and "uts" below dir, so that they live without a process. The
-// UTS namespace gets hostname unless that is empty.
+// files "ipc" and "uts" below dir, so that they live without a process.
 //
 // It also mounts the file systems "mqueue" (that IPC namespace's) and "sysfs"
 // there. A container in a user namespace cannot mount its own: the kernel lets
 // only the owner of an IPC or network namespace do that.
-func PinNamespaces(dir, hostname string) error {
+func PinNamespaces(dir string) error {
 	// Searchable by all: a container's own root, in its user namespace, goes
 	// through the directory above on the way to its root file system.
 	if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -28,19 +27,14 @@ func PinNamespaces(dir, hostname string) error {
 		// The thread is left in the new namespaces, so it must not run any
 		// other goroutine: without UnlockOSThread it ends with this one.
 		runtime.LockOSThread()
-		done <- unshareAndPin(dir, hostname)
+		done <- unshareAndPin(dir)
 	}()
 	return <-done
 }
 
-func unshareAndPin(dir, hostname string) error {
+func unshareAndPin(dir string) error {
 	if err := unix.Unshare(unix.CLONE_NEWIPC | unix.CLONE_NEWUTS); err != nil {
 		return fmt.Errorf("unshare ipc and uts: %w", err)
-	}
-	if hostname != "" {
-		if err := unix.Sethostname([]byte(hostname)); err != nil {
-			return fmt.Errorf("set hostname %q: %w", hostname, err)
-		}
 	}
 	for _, kind := range []string{"ipc", "uts"} {
 		if err := PinNamespace("/proc/thread-self/ns/"+kind, filepath.Join(dir, kind)); err != nil {

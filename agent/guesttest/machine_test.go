@@ -80,9 +80,12 @@ func connect(ctx context.Context) (*machine, error) {
 	}
 	go m.listen(events)
 	_, err = m.guest.SetupSandbox(ctx, &api.SetupSandboxRequest{
-		SandboxId: "pod", Hostname: "podname", HostTime: timestamppb.Now(), KernelModules: []string{"overlay"},
+		SandboxId: "pod", HostTime: timestamppb.Now(), KernelModules: []string{"overlay"},
 		Storages: []*api.Storage{{Driver: "tmpfs", Target: api.GuestRunDir + "/scratch", Options: []string{"size=1m", "noexec"}}},
 	})
+	if err == nil {
+		_, err = m.guest.SetNetwork(ctx, &api.SetNetworkRequest{Hostname: "podname"})
+	}
 	return m, err
 }
 

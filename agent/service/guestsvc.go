@@ -118,14 +118,14 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 			return err
 		}
 	}
-	if err := guest.PinNamespaces(p.nsPath(""), req.GetHostname()); err != nil {
+	if err := guest.PinNamespaces(p.nsPath("")); err != nil {
 		return err
 	}
 	if err := p.config.Mounter.Mount(ctx, req.GetStorages()); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	p.ready, p.hostname = true, req.GetHostname() != ""
+	p.ready = true
 	p.mu.Unlock()
 	log.G(ctx).WithField("sandbox", req.GetSandboxId()).Info("sandbox set up")
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/katabox/katabox/agent/container"
 	"github.com/katabox/katabox/agent/guest"
+	"github.com/katabox/katabox/agent/network"
 	"github.com/katabox/katabox/agent/stream"
 )
 
@@ -24,6 +25,7 @@ type Config struct {
 // be called from any goroutine.
 type Pod struct {
 	config   Config
+	network  networkApplier
 	events   *eventQueue
 	watchers sync.WaitGroup
 
@@ -41,7 +43,7 @@ var _ stream.Finder = (*Pod)(nil)
 
 // NewPod makes a pod without containers.
 func NewPod(config Config) *Pod {
-	return &Pod{config: config, events: newEventQueue(), tasks: map[string]*task{}}
+	return &Pod{config: config, network: new(network.Network), events: newEventQueue(), tasks: map[string]*task{}}
 }
 
 // Wait blocks until nothing waits for a process any more.

@@ -43,7 +43,7 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 		}
 	}
 	switch d.(type) {
-	case hypervisor.VhostVsock, hypervisor.VhostUserVsock, hypervisor.FSShare:
+	case hypervisor.VhostVsock, hypervisor.VhostUserVsock, hypervisor.FSShare, hypervisor.NIC:
 	default:
 		return fmt.Errorf("%s: %w", what, errdefs.ErrNotImplemented)
 	}
@@ -59,6 +59,19 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	}
 	vm.devices = append(vm.devices, d)
 	return nil
+}
+
+// PCIPath implements hypervisor.VM: devices stand in the order of their
+// attachment, behind a bridge in slot 1.
+func (vm *VM) PCIPath(id string) (hypervisor.PCIPath, error) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	for i, d := range vm.devices {
+		if d.DeviceID() == id {
+			return hypervisor.PCIPath(fmt.Sprintf("01/%02x", i+1)), nil
+		}
+	}
+	return "", fmt.Errorf("find device %q of virtual machine %s: %w", id, vm.Spec.ID, errdefs.ErrNotFound)
 }
 
 // Resume implements hypervisor.VM.

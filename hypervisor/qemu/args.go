@@ -17,6 +17,11 @@ const (
 	// bus takes no hot-plug, and every device that is added over QMP is
 	// hot-plugged to QEMU, even while the machine is paused.
 	podBus = "pod"
+	// podBusSlot is where that bridge is on the root bus, and firstSlot to
+	// lastSlot are the places on it: the first is its hot-plug controller's
+	// (QEMU's hw/pci/shpc.c).
+	podBusSlot          = 1
+	firstSlot, lastSlot = 1, 31
 	// maxMemoryMiB keeps a typing error from becoming an allocation: 16 TiB.
 	maxMemoryMiB = 16 << 20
 	// maxCPUs is q35's limit without an IOMMU (QEMU's hw/i386/pc_q35.c).
@@ -64,7 +69,7 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 		"-mon", "chardev=qmp,mode=control",
 		"-chardev", "stdio,id=console,signal=off",
 		"-device", "isa-serial,chardev=console",
-		"-device", "pci-bridge,id=" + podBus + ",bus=pcie.0,chassis_nr=1,shpc=on",
+		"-device", fmt.Sprintf("pci-bridge,id=%s,bus=pcie.0,addr=%#x,chassis_nr=1,shpc=on", podBus, podBusSlot),
 	}
 	args = append(args, timers(spec)...)
 	if wiring.Firmware != "" {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -36,9 +38,11 @@ func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
 	if err != nil {
 		return err
 	}
-	if err := vm.reserve(d.DeviceID()); err != nil {
+	slot, err := vm.reserve(d.DeviceID())
+	if err != nil {
 		return err
 	}
+	p.device["addr"] = fmt.Sprintf("%#x", slot)
 	err = vm.plug(ctx, p)
 	if refused(err) {
 		vm.unreserve(d.DeviceID())
@@ -168,15 +172,33 @@ func refused(err error) bool {
 	return errors.As(err, &e)
 }
 
-// reserve keeps two attaches from using the same names in QEMU.
-func (vm *VM) reserve(id string) error {
+// reserve keeps two attaches from using the same names or the same slot in
+// QEMU.
+func (vm *VM) reserve(id string) (slot uint8, err error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	if _, ok := vm.devices[id]; ok {
-		return fmt.Errorf("device ID %q: %w", id, errdefs.ErrAlreadyExists)
+		return 0, fmt.Errorf("device ID %q: %w", id, errdefs.ErrAlreadyExists)
 	}
-	vm.devices[id] = struct{}{}
-	return nil
+	used := slices.Collect(maps.Values(vm.devices))
+	for slot = firstSlot; slices.Contains(used, slot); slot++ {
+	}
+	if slot > lastSlot {
+		return 0, fmt.Errorf("device %q: all %d slots are in use: %w", id, lastSlot, errdefs.ErrResourceExhausted)
+	}
+	vm.devices[id] = slot
+	return slot, nil
+}
+
+// PCIPath implements hypervisor.VM.
+func (vm *VM) PCIPath(id string) (hypervisor.PCIPath, error) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	slot, ok := vm.devices[id]
+	if !ok {
+		return "", fmt.Errorf("find device %q of virtual machine %s: %w", id, vm.id, errdefs.ErrNotFound)
+	}
+	return hypervisor.PCIPath(fmt.Sprintf("%02x/%02x", podBusSlot, slot)), nil
 }
 
 func (vm *VM) unreserve(id string) {

@@ -187,7 +187,7 @@ func TestLife(t *testing.T) {
 	if started.Pid == 0 || time.Since(started.CreatedAt.AsTime()).Abs() > time.Minute || s.state(t) != "SANDBOX_READY" {
 		t.Errorf("started %v, state %s", started, s.state(t))
 	}
-	if got := s.host.Agent.Setup().GetHostname(); got != "web" {
+	if got := s.host.Agent.Network().GetHostname(); got != "web" {
 		t.Errorf("the guest's host name is %q", got)
 	}
 	if _, err := s.PingSandbox(ctx, &sandboxapi.PingRequest{SandboxID: id}); err != nil {

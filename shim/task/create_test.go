@@ -122,7 +122,7 @@ func TestOptions(t *testing.T) {
 func TestHostname(t *testing.T) {
 	s := newShim(t, nil)
 	s.create(t, sandboxID)
-	if got := s.host.Agent.Setup().GetHostname(); got != "host" {
+	if got := s.host.Agent.Network().GetHostname(); got != "host" {
 		t.Errorf("the guest's host name is %q", got)
 	}
 	if spec := string(s.host.Agent.Spec(sandboxID)); !strings.Contains(spec, `"args":["true"]`) {

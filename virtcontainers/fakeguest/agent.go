@@ -36,6 +36,7 @@ type Agent struct {
 	// serving counts the goroutines that serve connections.
 	serving sync.WaitGroup
 	setup   *api.SetupSandboxRequest
+	network *api.SetNetworkRequest
 	metrics []byte
 }
 

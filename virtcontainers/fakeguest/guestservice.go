@@ -33,6 +33,17 @@ func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxReq
 	return &api.SetupSandboxResponse{}, nil
 }
 
+// SetNetwork implements the Guest service. It changes nothing and says so.
+func (s guestService) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) (*api.SetNetworkResponse, error) {
+	if err := s.agent.enter(ctx, "SetNetwork", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	s.agent.network = req
+	return &api.SetNetworkResponse{}, nil
+}
+
 // PowerOff implements the Guest service.
 func (s guestService) PowerOff(ctx context.Context, req *api.PowerOffRequest) (*api.PowerOffResponse, error) {
 	return &api.PowerOffResponse{}, errgrpc.ToGRPC(s.agent.enter(ctx, "PowerOff", req))
@@ -76,6 +87,13 @@ func (a *Agent) Setup() *api.SetupSandboxRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.setup
+}
+
+// Network is the last request that set the guest's network, or nil.
+func (a *Agent) Network() *api.SetNetworkRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.network
 }
 
 // Send gives the host an event, however wrong. It does not block.

@@ -102,6 +102,16 @@ func (c *Client) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest)
 	return nil
 }
 
+// SetNetwork tells the guest the whole network it should have, and returns
+// what the agent says it changed.
+func (c *Client) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]string, error) {
+	resp, err := c.guest.SetNetwork(ctx, req)
+	if err != nil {
+		return nil, fmt.Errorf("set up the guest's network: %w", Err(err))
+	}
+	return resp.Changes, nil
+}
+
 // Ping asks for a sign of life.
 func (c *Client) Ping(ctx context.Context) error {
 	if _, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/katabox/katabox/agent/api"
 )
 
@@ -16,25 +18,43 @@ func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kin
 	if err != nil {
 		return nil, fmt.Errorf("open %s stream: %w", kind, err)
 	}
-	if err := bind(ctx, conn, &api.StreamOpen{ContainerId: containerID, ExecId: execID, Stream: kind}); err != nil {
+	if err := greet(ctx, conn, &api.StreamOpen{ContainerId: containerID, ExecId: execID, Stream: kind}, new(api.StreamOpened)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s stream: %w", kind, err), conn.Close())
 	}
 	return conn, nil
 }
 
-// bind sends the header and reads the answer, no longer than ctx allows.
-func bind(ctx context.Context, conn Conn, open *api.StreamOpen) error {
+// Forward connects to a TCP address of the guest's ("127.0.0.1:80").
+func (c *Client) Forward(ctx context.Context, address string) (Conn, error) {
+	conn, err := c.dial(ctx, api.PortForward)
+	if err != nil {
+		return nil, fmt.Errorf("forward to %s: %w", address, err)
+	}
+	if err := greet(ctx, conn, &api.ForwardOpen{Address: address}, new(api.ForwardOpened)); err != nil {
+		return nil, errors.Join(fmt.Errorf("forward to %s: %w", address, err), conn.Close())
+	}
+	return conn, nil
+}
+
+// answer is the agent's, to the first frame of a connection.
+type answer interface {
+	proto.Message
+	GetError() string
+}
+
+// greet sends the first frame and reads the answer, no longer than ctx
+// allows.
+func greet(ctx context.Context, conn Conn, open proto.Message, reply answer) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if err := api.WriteFrame(conn, open); err != nil {
 		return err
 	}
-	var answer api.StreamOpened
-	if err := api.ReadFrame(conn, &answer); err != nil {
+	if err := api.ReadFrame(conn, reply); err != nil {
 		return err
 	}
-	if answer.Error != "" {
-		return fmt.Errorf("agent: %s", answer.Error)
+	if reply.GetError() != "" {
+		return fmt.Errorf("agent: %s", reply.GetError())
 	}
 	if !stop() {
 		return context.Cause(ctx)

@@ -23,6 +23,10 @@ type Record struct {
 	FSDaemon Process `json:"fs_daemon"`
 	// ShareDir is the pod's share (storage.RemoveShare).
 	ShareDir string `json:"share_dir"`
+	// NetNS is the pod's network namespace, and Network what was made in it,
+	// in words of the package that made it.
+	NetNS   string          `json:"netns,omitempty"`
+	Network json.RawMessage `json:"network,omitempty"`
 }
 
 // Store keeps one pod's record. Its methods may be called from several
