@@ -20,8 +20,9 @@ type NetworkSpec struct {
 	// has none of its own, and the VM process's is looked at, where Docker
 	// puts links later.
 	Namespace string
-	// DNS is what the guest's own resolver uses; nil leaves it without.
-	DNS *api.DNS
+	// ResolvConf is the host path of the pod's resolv.conf, for the guest's
+	// own resolver; empty leaves it without.
+	ResolvConf string
 }
 
 // NetworkOptions say how a pod's network namespace is joined to its VM.
@@ -56,10 +57,15 @@ type Network interface {
 // namespace that is gone, or the host's, fails the boot before it costs
 // anything.
 func (s *Sandbox) openNetwork(ctx context.Context) error {
-	if s.platform.OpenNetwork == nil || s.opts.Network.Namespace == "" {
+	if !s.networked() || s.opts.Network.Namespace == "" {
 		return nil
 	}
 	return s.openNetworkAt(ctx, s.opts.Network.Namespace)
+}
+
+// networked tells whether the sandbox's network namespace is looked at.
+func (s *Sandbox) networked() bool {
+	return s.platform.OpenNetwork != nil && !s.opts.Config.Runtime.DisableNewNetNS
 }
 
 func (s *Sandbox) openNetworkAt(ctx context.Context, namespace string) error {
@@ -87,7 +93,7 @@ func (s *Sandbox) closeNetwork(ctx context.Context) error {
 // plugNetwork gives the VM its NICs before its first instruction. Without a
 // namespace of the engine's the VM process's own is the pod's.
 func (s *Sandbox) plugNetwork(ctx context.Context) error {
-	if s.platform.OpenNetwork == nil {
+	if !s.networked() {
 		return nil
 	}
 	if s.network == nil {
@@ -104,7 +110,11 @@ func (s *Sandbox) setNetwork(ctx context.Context) error {
 	if s.network != nil {
 		want = proto.CloneOf(s.network.State())
 	}
-	want.Hostname, want.Dns = s.opts.Hostname, s.opts.Network.DNS
+	dns, err := readDNS(s.opts.Network.ResolvConf)
+	if err != nil {
+		return err
+	}
+	want.Hostname, want.Dns = s.opts.Hostname, dns
 	changes, err := s.client.SetNetwork(ctx, want)
 	if err != nil {
 		return err

@@ -14,13 +14,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
 // Host is the shim as this service sees it.
 type Host interface {
 	// Boot makes the sandbox, once.
-	Boot(ctx context.Context, hostname string, cfg *config.Config) (*virtcontainers.Sandbox, error)
+	Boot(ctx context.Context, hostname string, network virtcontainers.NetworkSpec, cfg *config.Config) (*virtcontainers.Sandbox, error)
 	// Current is the sandbox that was booted, or an errdefs.ErrNotFound.
 	Current() (*virtcontainers.Sandbox, error)
 	// Exit ends the shim after the answer was sent.
@@ -44,6 +45,7 @@ type Service struct {
 	// cfg is nil until CreateSandbox.
 	cfg      *config.Config
 	hostname string
+	network  virtcontainers.NetworkSpec
 	// createdAt is when the sandbox was booted.
 	createdAt time.Time
 }
@@ -66,6 +68,9 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
 	}
+	if hostNetwork(r.Options) {
+		return nil, fmt.Errorf("create sandbox %s: %w", s.id, bundle.ErrHostNetwork)
+	}
 	cfg, err := config.Load("")
 	if err != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w: %w", s.id, err, errdefs.ErrInvalidArgument)
@@ -76,6 +81,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, errdefs.ErrAlreadyExists)
 	}
 	s.cfg, s.hostname = cfg, podHostname(r.Options)
+	s.network = virtcontainers.NetworkSpec{Namespace: r.NetnsPath}
 	return &sandbox.CreateSandboxResponse{}, nil
 }
 
@@ -85,7 +91,7 @@ func (s *Service) StartSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 		return nil, err
 	}
 	s.mu.Lock()
-	cfg, hostname := s.cfg, s.hostname
+	cfg, hostname, network := s.cfg, s.hostname, s.network
 	s.mu.Unlock()
 	if cfg == nil {
 		return nil, fmt.Errorf("start sandbox %s: it was not created: %w", s.id, errdefs.ErrFailedPrecondition)
@@ -93,7 +99,7 @@ func (s *Service) StartSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 	timeout := cfg.Runtime.CreateContainerTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
 	defer cancel()
-	pod, err := s.host.Boot(ctx, hostname, cfg)
+	pod, err := s.host.Boot(ctx, hostname, network, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (s *Service) place(id string, annotations map[string]string) (bundle.Member
 // createFirst boots the sandbox and makes its first container. When that
 // fails the sandbox goes too.
 func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
-	sandbox, err := s.boot(ctx, s.sandboxOptions(ctx, b.Spec.Hostname, cfg))
+	sandbox, err := s.bootFor(ctx, b, cfg)
 	if err != nil {
 		s.abandon()
 		return nil, err
@@ -85,6 +85,16 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 		return nil, err
 	}
 	return resp, nil
+}
+
+// bootFor boots the sandbox that the spec of its first container describes.
+func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Config) (*virtcontainers.Sandbox, error) {
+	netns, err := b.NetNS()
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
+	}
+	network := virtcontainers.NetworkSpec{Namespace: netns, ResolvConf: b.ResolvConf()}
+	return s.boot(ctx, s.sandboxOptions(ctx, b.Spec.Hostname, network, cfg))
 }
 
 // abandonAfter is the default of Options.AbandonAfter.

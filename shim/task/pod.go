@@ -17,9 +17,9 @@ import (
 
 // Boot makes a sandbox that has no container of its own: the sandbox API's.
 // Only ending the sandbox ends the shim then, not its last container.
-func (s *Service) Boot(ctx context.Context, hostname string, cfg *config.Config) (*virtcontainers.Sandbox, error) {
+func (s *Service) Boot(ctx context.Context, hostname string, network virtcontainers.NetworkSpec, cfg *config.Config) (*virtcontainers.Sandbox, error) {
 	s.usedOnce.Do(func() { close(s.used) })
-	sandbox, err := s.boot(ctx, s.sandboxOptions(ctx, hostname, cfg))
+	sandbox, err := s.boot(ctx, s.sandboxOptions(ctx, hostname, network, cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (s *Service) Boot(ctx context.Context, hostname string, cfg *config.Config)
 }
 
 // sandboxOptions applies what of the configuration is the shim's own.
-func (s *Service) sandboxOptions(ctx context.Context, hostname string, cfg *config.Config) virtcontainers.Options {
+func (s *Service) sandboxOptions(ctx context.Context, hostname string, network virtcontainers.NetworkSpec, cfg *config.Config) virtcontainers.Options {
 	if cfg.Runtime.Debug {
 		_ = log.SetLevel("debug")
 	}
@@ -38,7 +38,7 @@ func (s *Service) sandboxOptions(ctx context.Context, hostname string, cfg *conf
 		log.G(ctx).Warn(w)
 	}
 	return virtcontainers.Options{
-		ID: s.opts.ID, Hostname: hostname, Config: cfg,
+		ID: s.opts.ID, Hostname: hostname, Network: network, Config: cfg,
 		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits,
 			execEnded: s.execEnded, saveExit: s.saveExit},
 	}

@@ -50,12 +50,20 @@ func build(settings []setting, cpus int) (*Config, error) {
 	for _, s := range merge(settings) {
 		b.apply(s)
 	}
+	b.checkTogether()
 	if len(b.errs) > 0 {
 		return nil, errors.Join(b.errs...)
 	}
 	b.warn()
 	b.draft.resolve(cpus)
 	return &b.draft.Config, nil
+}
+
+// checkTogether finds values that are allowed alone and not together.
+func (b *builder) checkTogether() {
+	if r := b.draft.Runtime; r.DisableNewNetNS && r.NetworkModel != NetworkNone {
+		b.errs = append(b.errs, fmt.Errorf(`runtime.disable_new_netns = true with runtime.internetworking_model = %q: want "none" with it`, r.NetworkModel))
+	}
 }
 
 // merge keeps the last setting of each key, in the order of files and lines.

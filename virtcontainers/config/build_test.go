@@ -1,6 +1,7 @@
 package config
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func defaults() Config {
 			VirtioFS:    VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
 		},
 		Agent:   Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second},
-		Runtime: Runtime{CreateContainerTimeout: time.Minute},
+		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute},
 	}
 }
 
@@ -50,6 +51,11 @@ func TestBuild(t *testing.T) {
 			func(*Config) {}},
 		{"paths", qemu + "path='/q'\nkernel='/k'\ninitrd='/i'\nvirtio_fs_daemon='/v'", func(c *Config) {
 			c.Hypervisor.Path, c.Hypervisor.Kernel, c.Hypervisor.Initrd, c.Hypervisor.VirtioFS.Daemon = "/q", "/k", "/i", "/v"
+		}},
+		{"network", qemu + "disable_vhost_net=true\nrx_rate_limiter_max_rate=1000000\ntx_rate_limiter_max_rate=9223372036854775807\n" +
+			"[runtime]\ninternetworking_model='none'\ndisable_new_netns=true", func(c *Config) {
+			c.Hypervisor.DisableVhostNet, c.Hypervisor.RxMaxRate, c.Hypervisor.TxMaxRate = true, 1000000, math.MaxInt64
+			c.Runtime.NetworkModel, c.Runtime.DisableNewNetNS = NetworkNone, true
 		}},
 		{"versioned board", qemu + "machine_type='pc-q35-7.2'", func(c *Config) { c.Hypervisor.MachineType = "pc-q35-7.2" }},
 		{"comma lists are tidied", qemu + "cpu_features=' pmu=off, ,avx512f=off,'\nmachine_accelerators=','", func(c *Config) {
@@ -173,6 +179,10 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + `virtio_fs_extra_args = ["-d", ""]`, at + `virtio_fs_extra_args = ["-d", ""]` + arguments},
 		{qemu + `virtio_fs_extra_args = [[[]], 1979-05-27]`, at + `virtio_fs_extra_args = [[...], 1979-05-27]` + arguments},
 		{qemu + `enable_debug = "yes"`, at + `enable_debug = "yes"` + ": want true or false"},
+		{qemu + `rx_rate_limiter_max_rate = -1`, at + `rx_rate_limiter_max_rate = -1` + ": want a number of bits per second, 0 for no limit"},
+		{qemu + `tx_rate_limiter_max_rate = "1G"`, at + `tx_rate_limiter_max_rate = "1G"` + ": want a number of bits per second, 0 for no limit"},
+		{"runtime.internetworking_model = 'bridged'", `c.toml:1: runtime.internetworking_model = "bridged": want one of "tcfilter", "macvtap", "none"`},
+		{"runtime.disable_new_netns = true", `runtime.disable_new_netns = true with runtime.internetworking_model = "tcfilter": want "none" with it`},
 		{"agent.kata.kernel_modules = ['../x']", `c.toml:1: agent.kata.kernel_modules = ["../x"]` + module},
 		{"agent.kata.kernel_modules = [' ']", `c.toml:1: agent.kata.kernel_modules = [" "]` + module},
 		{"agent.kata.dial_timeout = -1", "c.toml:1: agent.kata.dial_timeout = -1" + timeout},

@@ -42,6 +42,11 @@ type Hypervisor struct {
 	SharedFS string
 	// VirtioFS is about that share.
 	VirtioFS VirtioFS
+	// DisableVhostNet keeps the data path of NICs out of the host's kernel.
+	DisableVhostNet bool
+	// RxMaxRate and TxMaxRate limit what each NIC receives and sends, in
+	// bit/s; 0 is no limit.
+	RxMaxRate, TxMaxRate uint64
 	// Seccomp is the monitor's own sandbox setting, verbatim
 	// ("on,spawn=deny"); empty leaves it off.
 	Seccomp string
@@ -101,7 +106,28 @@ type Agent struct {
 type Runtime struct {
 	// Debug raises the shim's log level to debug.
 	Debug bool
+	// NetworkModel is how the links of a pod's network namespace reach its
+	// guest.
+	NetworkModel NetworkModel
+	// DisableNewNetNS leaves pods without network: what the guest gets is
+	// the operator's to plumb. NetworkModel is then NetworkNone.
+	DisableNewNetNS bool
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration
 }
+
+// NetworkModel is how a link of the pod's network namespace is joined to a NIC
+// of the guest's.
+type NetworkModel string
+
+// The network models; the words are Kata's.
+const (
+	// NetworkTCFilter redirects all frames between the link and a TAP device
+	// beside it, by traffic control filters.
+	NetworkTCFilter NetworkModel = "tcfilter"
+	// NetworkMacVTap puts a macvtap device on the link.
+	NetworkMacVTap NetworkModel = "macvtap"
+	// NetworkNone makes a TAP device beside the link and joins nothing.
+	NetworkNone NetworkModel = "none"
+)

@@ -16,7 +16,7 @@ const (
 )
 
 // keys is every key that has an effect, in the order of configuration.toml.
-var keys = slices.Concat(qemuKeys, virtioFSKeys, agentKeys, runtimeKeys)
+var keys = slices.Concat(qemuKeys, virtioFSKeys, networkKeys, agentKeys, runtimeKeys)
 
 var qemuKeys = []key{
 	define("hypervisor.qemu.path", "/usr/bin/qemu-system-x86_64", absolutePath,
@@ -82,6 +82,18 @@ var virtioFSKeys = []key{
 		"The length of the virtio-fs request queue: a power of two, at most 1024.").orDefault(),
 }
 
+var networkKeys = []key{
+	define("hypervisor.qemu.disable_vhost_net", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.DisableVhostNet },
+		"Let QEMU move the packets of the guest's network cards, and not the host's kernel (vhost-net) where it can."),
+	define("hypervisor.qemu.rx_rate_limiter_max_rate", int64(0), bitRate,
+		func(d *draft) *uint64 { return &d.Hypervisor.RxMaxRate },
+		"How many bits a second each network card of a guest may receive; 0 is no limit."),
+	define("hypervisor.qemu.tx_rate_limiter_max_rate", int64(0), bitRate,
+		func(d *draft) *uint64 { return &d.Hypervisor.TxMaxRate },
+		"How many bits a second each network card of a guest may send; 0 is no limit."),
+}
+
 var agentKeys = []key{
 	define("agent.kata.enable_debug", false, boolean,
 		func(d *draft) *bool { return &d.Agent.Debug },
@@ -105,6 +117,15 @@ var runtimeKeys = []key{
 	define("runtime.enable_debug", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.Debug },
 		"Log the shim's debug messages."),
+	define("runtime.internetworking_model", string(NetworkTCFilter),
+		oneOf("", NetworkTCFilter, NetworkMacVTap, NetworkNone),
+		func(d *draft) *NetworkModel { return &d.Runtime.NetworkModel },
+		"How the links of the pod's network namespace reach the guest: tcfilter (a TAP device beside each link, all frames "+
+			"redirected by traffic control), macvtap (a macvtap device on each link), or none (a TAP device beside each "+
+			"link, connected to nothing).").orDefault(),
+	define("runtime.disable_new_netns", false, boolean,
+		func(d *draft) *bool { return &d.Runtime.DisableNewNetNS },
+		"Do not look at pods' network namespaces: the guests get no network card. Only with internetworking_model = "+`"none".`),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
 		"How many seconds the creation of one container may take.").orDefault(),

@@ -85,6 +85,8 @@ var interval = kind[time.Duration]{"an integer number of seconds, 0 for never", 
 	return time.Duration(n) * time.Second, ok && n >= 0 && n <= math.MaxUint32
 }}
 
+var bitRate = integer[uint64]("a number of bits per second, 0 for no limit", 0, math.MaxInt64)
+
 var arguments = listOf("a list of arguments, none empty", func(s string) bool { return s != "" })
 
 var moduleName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)

@@ -1,0 +1,56 @@
+package virtcontainers
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// maxResolvConf bounds a resolv.conf, in bytes: the resolver itself looks at
+// six search domains of 256 bytes and three servers (resolv.conf(5)).
+const maxResolvConf = 64 << 10
+
+// readDNS reads what a resolv.conf says. No path gives nil.
+func readDNS(path string) (*api.DNS, error) {
+	if path == "" {
+		return nil, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the pod's DNS settings: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxResolvConf))
+	if err != nil {
+		return nil, fmt.Errorf("read the pod's DNS settings: %w", err)
+	}
+	return parseResolvConf(data), nil
+}
+
+// parseResolvConf takes the lines that resolv.conf(5) knows and leaves out
+// the others, as the resolver does. The last search line counts.
+func parseResolvConf(data []byte) *api.DNS {
+	dns := &api.DNS{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, maxResolvConf)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		switch fields[0] {
+		case "nameserver":
+			dns.Servers = append(dns.Servers, fields[1])
+		case "search", "domain":
+			dns.Searches = fields[1:]
+		case "options":
+			dns.Options = append(dns.Options, fields[1:]...)
+		}
+	}
+	return dns
+}

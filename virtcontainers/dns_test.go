@@ -1,0 +1,45 @@
+package virtcontainers
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+func TestParseResolvConf(t *testing.T) {
+	got := parseResolvConf([]byte("# a comment\n; and one\nnameserver 10.0.0.10\n nameserver\tfd00::10 # trailing\nnameserver\n" +
+		"domain old.example\nsearch a.svc b.svc\noptions ndots:5 edns0\nsortlist 10.0.0.0\noptions timeout:1\n"))
+	want := &api.DNS{
+		Servers: []string{"10.0.0.10", "fd00::10"}, Searches: []string{"a.svc", "b.svc"},
+		Options: []string{"ndots:5", "edns0", "timeout:1"},
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadDNSOfNothing(t *testing.T) {
+	if dns, err := readDNS(""); dns != nil || err != nil {
+		t.Errorf("no file: %v, %v", dns, err)
+	}
+	if _, err := readDNS(t.TempDir() + "/gone"); err == nil {
+		t.Error("a file that is gone was read")
+	}
+}
+
+func FuzzParseResolvConf(f *testing.F) {
+	f.Add([]byte("nameserver 1.1.1.1\nsearch x\noptions y"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dns := parseResolvConf(data)
+		for _, list := range [][]string{dns.Servers, dns.Searches, dns.Options} {
+			for _, word := range list {
+				if word == "" {
+					t.Error("an empty word")
+				}
+			}
+		}
+	})
+}
