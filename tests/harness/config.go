@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -23,12 +24,13 @@ var offPlugins = map[int][]string{
 	},
 }
 
-// containerdConfig returns the daemon's configuration file.
+// containerdConfig returns the daemon's configuration file, without what
+// Options.Prepare adds.
 func (d *Daemon) containerdConfig() string {
 	var b strings.Builder
 	version := d.release.ConfigVersion
 	fmt.Fprintf(&b, "version = %d\nroot = %q\nstate = %q\n", version, d.rootDir(), d.stateDir())
-	fmt.Fprintf(&b, "imports = []\ndisabled_plugins = [%s]\n", quoteAll(offPlugins[version]))
+	fmt.Fprintf(&b, "imports = []\ndisabled_plugins = [%s]\n", quoteAll(d.disabledPlugins()))
 	fmt.Fprintf(&b, "[debug]\n  level = %q\n", d.logLevel())
 	fmt.Fprintf(&b, "[grpc]\n  address = %q\n", d.Socket())
 	fmt.Fprintf(&b, "[ttrpc]\n  address = %q\n", d.Socket()+".ttrpc")
@@ -37,6 +39,12 @@ func (d *Daemon) containerdConfig() string {
 		fmt.Fprintf(&b, "[plugins.'io.containerd.shim.v1.manager']\n  socket_dir = %q\n", filepath.Join(d.Dir, "s"))
 	}
 	return b.String()
+}
+
+// disabledPlugins is what is turned off, less what the options want.
+func (d *Daemon) disabledPlugins() []string {
+	wanted := func(plugin string) bool { return slices.Contains(d.options.Plugins, plugin) }
+	return slices.DeleteFunc(slices.Clone(offPlugins[d.release.ConfigVersion]), wanted)
 }
 
 func quoteAll(words []string) string {
@@ -56,13 +64,21 @@ func (d *Daemon) logLevel() string {
 
 // writeConfigs writes the daemon's and the runtime's configuration.
 func (d *Daemon) writeConfigs() error {
-	if err := os.WriteFile(d.configPath(), []byte(d.containerdConfig()), 0o600); err != nil {
+	text := d.containerdConfig()
+	if d.options.Prepare != nil {
+		more, err := d.options.Prepare(d)
+		if err != nil {
+			return fmt.Errorf("prepare containerd's configuration: %w", err)
+		}
+		text += more
+	}
+	if err := os.WriteFile(d.configPath(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write containerd configuration: %w", err)
 	}
 	if !d.options.Runtime.VM {
 		return nil
 	}
-	text := d.options.Kata.withDefaults(d.options.Layout).text()
+	text = d.options.Kata.withDefaults(d.options.Layout).text()
 	if err := os.WriteFile(d.KataConfigPath(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("write runtime configuration: %w", err)
 	}

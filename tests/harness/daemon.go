@@ -26,6 +26,16 @@ type Options struct {
 	Env []string
 	// Debug makes containerd and its shims log at debug level.
 	Debug bool
+	// Namespace is the containerd namespace of all containers and images;
+	// "katabox" when empty. CRI's is "k8s.io".
+	Namespace string
+	// Plugins names plugins of containerd that are to run and that the
+	// harness turns off otherwise.
+	Plugins []string
+	// Prepare, if set, is called once before containerd starts, when the
+	// daemon's directory is there. What it returns is appended to containerd's
+	// configuration: whole TOML tables.
+	Prepare func(*Daemon) (string, error)
 }
 
 // Daemon is one private containerd. Its methods may be called from several
@@ -117,7 +127,16 @@ func (d *Daemon) Context(ctx context.Context) context.Context {
 }
 
 // Namespace is the containerd namespace of everything the harness makes.
-func (d *Daemon) Namespace() string { return "katabox" }
+func (d *Daemon) Namespace() string {
+	if d.options.Namespace != "" {
+		return d.options.Namespace
+	}
+	return "katabox"
+}
+
+// Tag is the daemon's word, ten letters and digits that no other daemon has.
+// What carries it in its name is found by the leak check.
+func (d *Daemon) Tag() string { return d.tag }
 
 // Release tells which containerd this is.
 func (d *Daemon) Release() Release { return d.release }

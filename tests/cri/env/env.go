@@ -1,0 +1,162 @@
+package env
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/katabox/katabox/tests/cri/images"
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// Env is a running containerd with CRI.
+type Env struct {
+	// Daemon is the containerd; its namespace is CRI's.
+	Daemon *harness.Daemon
+
+	layout   harness.Layout
+	registry *images.Server
+	network  network
+	firewall firewall
+}
+
+// Options choose what an Env runs.
+type Options struct {
+	Layout harness.Layout
+	// Runtime is harness.Kata, with which both handlers are there, or
+	// harness.Runc, with which "kata" is not and need not be built.
+	Runtime harness.Runtime
+	// Kata varies the runtime's configuration.
+	Kata harness.KataConfig
+	// Debug makes containerd and its shims log at debug level.
+	Debug bool
+}
+
+// release is the containerd of the suite; Debian's 1.6 has too old a CRI.
+const release = "2.4"
+
+// Start starts it all. The caller must Stop it. An error says what to build or
+// install.
+func Start(ctx context.Context, o Options) (*Env, error) {
+	r, err := harness.FindRelease(o.Layout, release)
+	if err != nil {
+		return nil, err
+	}
+	if err := Missing(o.Layout); err != nil {
+		return nil, fmt.Errorf("start CRI: %w", err)
+	}
+	e := &Env{layout: o.Layout}
+	if e.firewall, err = readFirewall(); err != nil {
+		return nil, err
+	}
+	store, err := images.Build(ctx, filepath.Join(o.Layout.Build(), "cri-images"))
+	if err != nil {
+		return nil, err
+	}
+	if e.registry, err = images.Serve(store); err != nil {
+		return nil, err
+	}
+	e.Daemon, err = harness.Start(ctx, harness.Options{
+		Layout: o.Layout, Release: r, Runtime: o.Runtime, Kata: o.Kata, Debug: o.Debug,
+		Namespace: "k8s.io", Plugins: criPlugins, Prepare: e.prepare,
+	})
+	if err != nil {
+		return nil, errors.Join(err, e.registry.Close())
+	}
+	if err := e.ready(ctx); err != nil {
+		err = fmt.Errorf("%w\n%s", err, e.Daemon.LogTail(20))
+		return nil, errors.Join(err, e.Stop(context.WithoutCancel(ctx)))
+	}
+	return e, nil
+}
+
+// ready waits until CRI answers and has its network.
+func (e *Env) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		out, err := e.Crictl(ctx, "info", "-o", "go-template", "--template", "{{range .status.conditions}}{{.status}} {{end}}")
+		if err == nil && strings.HasPrefix(out, "true true ") {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for CRI: %w: conditions %q: %w", ctx.Err(), out, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// Endpoint is CRI's address.
+func (e *Env) Endpoint() string { return "unix://" + e.Daemon.Socket() }
+
+// CrictlConfig is the path of crictl's configuration, which has the address.
+func (e *Env) CrictlConfig() string { return crictlConfig(e.Daemon) }
+
+// CrictlCmd returns crictl with args, ready to run.
+func (e *Env) CrictlCmd(ctx context.Context, args ...string) *exec.Cmd {
+	all := append([]string{"--config", e.CrictlConfig()}, args...)
+	cmd := exec.CommandContext(ctx, CrictlPath(e.layout), all...)
+	cmd.Env = e.Daemon.Env()
+	return cmd
+}
+
+// Crictl runs crictl and returns what it printed, without the last newline. The
+// error carries what went to stderr.
+func (e *Env) Crictl(ctx context.Context, args ...string) (string, error) {
+	out, err := e.CrictlCmd(ctx, args...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+		}
+		err = fmt.Errorf("crictl %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.TrimSuffix(string(out), "\n"), err
+}
+
+// RemovePods stops and removes every pod.
+func (e *Env) RemovePods(ctx context.Context) error {
+	_, err := e.Crictl(ctx, "rmp", "--all", "--force")
+	return err
+}
+
+// Settled waits until no pod has left anything while containerd runs on: what
+// the harness looks for, and what is in the network.
+func (e *Env) Settled(ctx context.Context) error {
+	return errors.Join(e.Daemon.Settled(ctx), e.networkSettled(ctx))
+}
+
+// networkSettled waits up to ten seconds: a virtual machine's pod is gone when
+// its answer is sent, but the kernel takes a moment to take links away.
+func (e *Env) networkSettled(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		found, err := e.network.leaks()
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("left behind in the network:\n  %s", strings.Join(found, "\n  "))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Stop removes the pods, looks for what they left, and ends everything. The
+// error names what was left; it is removed all the same.
+func (e *Env) Stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	err := e.RemovePods(ctx)
+	err = errors.Join(err, e.networkSettled(ctx), e.network.remove())
+	err = errors.Join(err, e.Daemon.Stop(ctx))
+	e.network.forget()
+	return errors.Join(err, e.firewall.restore(), e.registry.Close())
+}

@@ -1,0 +1,141 @@
+package env
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// forwarding is the switch that the bridge plugin turns on for every network
+// that is a gateway.
+const forwarding = "/proc/sys/net/ipv4/ip_forward"
+
+// firewall is what CNI's plugins change for the whole host and do not take back
+// with the last pod: forwarding, and portmap's chains.
+type firewall struct {
+	forward []byte
+	chains  map[string]bool
+}
+
+// readFirewall remembers how the host was.
+func readFirewall() (firewall, error) {
+	forward, err := os.ReadFile(forwarding)
+	if err != nil {
+		return firewall{}, fmt.Errorf("read forwarding: %w", err)
+	}
+	lines, err := natRules()
+	if err != nil {
+		return firewall{}, err
+	}
+	f := firewall{forward: forward, chains: map[string]bool{}}
+	for _, chain := range sharedChains(lines) {
+		f.chains[chain] = true
+	}
+	return f, nil
+}
+
+// restore makes the host as it was, but for chains that another user of CNI has
+// rules in.
+func (f firewall) restore() error {
+	if err := os.WriteFile(forwarding, f.forward, 0o644); err != nil {
+		return fmt.Errorf("restore forwarding: %w", err)
+	}
+	lines, err := natRules()
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		if strings.Contains(line, "-j CNI-DN-") {
+			return nil // a pod of somebody else has a host port
+		}
+	}
+	for _, args := range undoChains(lines, f.chains) {
+		if err := iptables(args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undoChains returns the iptables commands that remove portmap's own chains,
+// except those that were there before, and the rules that lead to them.
+func undoChains(lines []string, before map[string]bool) [][]string {
+	var jumps, chains [][]string
+	for _, chain := range sharedChains(lines) {
+		if before[chain] {
+			continue
+		}
+		chains = append(chains, []string{"-F", chain})
+		for _, line := range lines {
+			rule, ok := strings.CutPrefix(line, "-A ")
+			if ok && strings.HasSuffix(rule, "-j "+chain) && !strings.HasPrefix(rule, "CNI-") {
+				jumps = append(jumps, append([]string{"-D"}, words(rule)...))
+			}
+		}
+	}
+	for _, flush := range chains {
+		jumps = append(jumps, flush)
+	}
+	for _, flush := range chains {
+		jumps = append(jumps, []string{"-X", flush[1]})
+	}
+	return jumps
+}
+
+// sharedChains lists the chains that portmap makes once for all pods
+// (containernetworking/plugins, plugins/meta/portmap).
+func sharedChains(lines []string) []string {
+	var chains []string
+	for _, line := range lines {
+		if name, ok := strings.CutPrefix(line, ":CNI-HOSTPORT-"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			chains = append(chains, "CNI-HOSTPORT-"+name)
+		}
+	}
+	return chains
+}
+
+// words splits a rule as iptables-save prints it, where only comments are quoted.
+func words(rule string) []string {
+	var all []string
+	for i, part := range strings.Split(rule, `"`) {
+		if i%2 == 1 {
+			all = append(all, part)
+		} else {
+			all = append(all, strings.Fields(part)...)
+		}
+	}
+	return all
+}
+
+// rulesWith lists the rules and chains of the nat table that mention a word:
+// CNI's plugins put the network's name into a comment of each.
+func rulesWith(word string) ([]string, error) {
+	lines, err := natRules()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, line := range lines {
+		if strings.Contains(line, word) {
+			found = append(found, "firewall rule "+line)
+		}
+	}
+	return found, nil
+}
+
+func natRules() ([]string, error) {
+	out, err := exec.Command("iptables-save", "-t", "nat").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list firewall rules: %w", err)
+	}
+	return strings.Split(string(out), "\n"), nil
+}
+
+func iptables(args ...string) error {
+	if out, err := exec.Command("iptables", append([]string{"-w", "5", "-t", "nat"}, args...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("iptables %v: %w: %s", args, err, out)
+	}
+	return nil
+}
