@@ -1,0 +1,87 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+// maxConnections bounds the connections of one namespace at a time, those
+// that are being dialled included. Each costs two goroutines, two descriptors
+// and two buffers.
+const maxConnections = 256
+
+// DialFunc connects to a TCP address of the guest's loopback ("127.0.0.1:80",
+// "[::1]:80"). It must fail soon after ctx ends; the connection outlives ctx.
+type DialFunc func(ctx context.Context, address string) (guest.Conn, error)
+
+// Forwarder brings TCP connections to a namespace's loopback into a guest.
+type Forwarder struct {
+	dial    DialFunc
+	slots   chan struct{} // as many elements as there are connections
+	running sync.WaitGroup
+	close   func() error
+}
+
+// Open starts to forward. namespace is the path of the pod's network
+// namespace; this process's own and the host's are refused, whose loopback is
+// everybody's. ctx's values are kept for logs, its end is not heeded: the
+// Forwarder lives until Close.
+//
+// Open fails with errdefs.ErrNotImplemented when the kernel has no sk_lookup
+// programs, and with errdefs.ErrPermissionDenied when this process may not use
+// them.
+func Open(ctx context.Context, namespace string, dial DialFunc) (*Forwarder, error) {
+	ns, err := openNamespace(namespace)
+	if err != nil {
+		return nil, fmt.Errorf("forward ports of network namespace %s: %w", namespace, err)
+	}
+	defer ns.Close()
+	listeners, err := listenIn(ns)
+	if err != nil {
+		return nil, fmt.Errorf("forward ports of network namespace %s: %w", namespace, err)
+	}
+	link, err := steer(ns, listeners)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("forward ports of network namespace %s: %w", namespace, err), closeAll(listeners))
+	}
+	f := &Forwarder{dial: dial, slots: make(chan struct{}, maxConnections)}
+	f.start(context.WithoutCancel(ctx), link, listeners)
+	return f, nil
+}
+
+// start accepts connections. Close ends the program first: what it would
+// steer to a listener that is gone is refused by the kernel's own lookup.
+func (f *Forwarder) start(ctx context.Context, link io.Closer, listeners []*net.TCPListener) {
+	ctx, cancel := context.WithCancel(ctx)
+	for _, l := range listeners {
+		f.running.Go(func() { f.serve(ctx, l) })
+	}
+	f.close = sync.OnceValue(func() error {
+		cancel()
+		err := errors.Join(link.Close(), closeAll(listeners))
+		f.running.Wait()
+		if err != nil {
+			return fmt.Errorf("stop forwarding ports: %w", err)
+		}
+		return nil
+	})
+}
+
+// Close ends the forwarding and resets every connection. It waits for all of
+// them, and for dials under way, whose context has ended. It may be called
+// again.
+func (f *Forwarder) Close() error { return f.close() }
+
+func closeAll(listeners []*net.TCPListener) error {
+	var errs []error
+	for _, l := range listeners {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,63 @@
+package forward
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Without the capabilities the error says which, and is of its kind.
+func TestWithoutCapabilities(t *testing.T) {
+	s := newSpace(t)
+	ns, err := os.Open(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	listeners, err := listenIn(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeAll(listeners)
+	for _, cap := range []uint{unix.CAP_BPF, unix.CAP_NET_ADMIN} {
+		err := without(t, cap, func() error {
+			link, err := steer(ns, listeners)
+			if err == nil {
+				link.Close()
+			}
+			return err
+		})
+		if !errors.Is(err, errdefs.ErrPermissionDenied) {
+			t.Errorf("without capability %d: %v", cap, err)
+		}
+	}
+}
+
+// without calls f on a thread that lacks a capability, and CAP_SYS_ADMIN,
+// which stands for it.
+func without(t *testing.T, lost uint, f func() error) error {
+	t.Helper()
+	done := make(chan error)
+	go func() { // The thread ends with the goroutine.
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&header, &data[0]); err != nil {
+			done <- err
+			return
+		}
+		for _, c := range []uint{lost, unix.CAP_SYS_ADMIN} {
+			data[c/32].Effective &^= 1 << (c % 32)
+		}
+		if err := unix.Capset(&header, &data[0]); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}

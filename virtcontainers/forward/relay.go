@@ -1,0 +1,135 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+const (
+	// bufferSize is what is held in each direction of a connection, in
+	// bytes. A slow reader slows the writer down, as without us.
+	bufferSize = 32 << 10
+	// drainTimeout bounds how long the guest's last words are waited for
+	// once it takes no more: a server may answer and close before it has
+	// read all.
+	drainTimeout = 5 * time.Second
+)
+
+// pair is a client's connection and the one made for it to the guest.
+type pair struct {
+	client *net.TCPConn
+	far    guest.Conn
+	ended  atomic.Int32 // the directions that came to their end of file
+}
+
+// relay copies both ways until both directions have ended, one of the
+// connections breaks, or ctx ends. It closes both.
+//
+//	open --- end of file --> half-closed --- end of file --> closed
+//	  |                           |
+//	  +-- reset, error, ctx ------+-----------------------> both reset
+func relay(ctx context.Context, client *net.TCPConn, far guest.Conn) {
+	p := &pair{client: client, far: far}
+	stop := context.AfterFunc(ctx, p.abort)
+	defer stop()
+	var both sync.WaitGroup
+	both.Go(p.toGuest)
+	both.Go(p.toClient)
+	both.Wait()
+	_ = far.Close()
+	_ = client.Close()
+}
+
+// toGuest copies what the client sends, and then waits for the answer's end
+// or the client's: a client that is gone must not keep its place for as long
+// as the guest says nothing.
+func (p *pair) toGuest() {
+	switch err := transfer(p.far, p.client); {
+	case errors.Is(err, errWrite):
+		_ = p.far.SetReadDeadline(time.Now().Add(drainTimeout))
+	case err != nil:
+		p.abort()
+	default:
+		// It fails when the guest has closed already; what it sent before
+		// is still read.
+		_ = p.far.CloseWrite()
+		if p.ended.Add(1) == 1 && awaitEnd(p.client) {
+			p.abort()
+		}
+	}
+}
+
+func (p *pair) toClient() {
+	if transfer(p.client, p.far) != nil {
+		p.abort()
+		return
+	}
+	_ = p.client.CloseWrite()
+	if p.ended.Add(1) == 2 {
+		_ = p.client.SetReadDeadline(time.Unix(1, 0)) // ends awaitEnd
+	}
+}
+
+// abort ends both connections at once; the client sees a reset.
+func (p *pair) abort() {
+	reset(p.client)
+	_ = p.far.Close()
+}
+
+// reset closes a connection so that its peer gets a RST: with SO_LINGER 0
+// (socket(7)).
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// errWrite marks the errors of transfer that are the receiver's.
+var errWrite = errors.New("write")
+
+// transfer copies until the end of file.
+func transfer(to io.Writer, from io.Reader) error {
+	buf := make([]byte, bufferSize)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return errors.Join(errWrite, err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// tcpClose is TCP_CLOSE of Linux's include/net/tcp_states.h: the connection
+// is no more.
+const tcpClose = 7
+
+// awaitEnd waits, after the client's end of file, until the client's socket
+// is gone as well, and tells so; false when its read deadline came first. A
+// reset wakes it. A client that ended without one is found by keep-alive
+// probes, which package net turns on.
+func awaitEnd(c *net.TCPConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true // closed: aborted
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		return err != nil || info.State == tcpClose
+	})
+	return err == nil
+}

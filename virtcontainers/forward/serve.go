@@ -1,0 +1,101 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+const (
+	// dialTimeout bounds the connecting to the guest: long beside a busy
+	// guest's answer, short beside a client's patience.
+	dialTimeout = 10 * time.Second
+	// acceptPause is the time until the next try when the process or the
+	// host has no descriptor left.
+	acceptPause = 100 * time.Millisecond
+)
+
+// serve accepts connections until the listener is closed.
+func (f *Forwarder) serve(ctx context.Context, l *net.TCPListener) {
+	for {
+		client, err := l.AcceptTCP()
+		switch {
+		case err == nil:
+			f.take(ctx, client)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			log.G(ctx).WithError(err).Debug("could not accept a connection to forward")
+			pause(ctx, acceptPause)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// take forwards one connection, unless there are too many.
+func (f *Forwarder) take(ctx context.Context, client *net.TCPConn) {
+	select {
+	case f.slots <- struct{}{}:
+	default:
+		reset(client)
+		log.G(ctx).Debugf("refused to forward a connection to %s: there are %d already", client.LocalAddr(), cap(f.slots))
+		return
+	}
+	f.running.Go(func() {
+		defer func() { <-f.slots }()
+		f.forward(ctx, client)
+	})
+}
+
+// forward serves one connection to its end.
+func (f *Forwarder) forward(ctx context.Context, client *net.TCPConn) {
+	far, err := f.connect(ctx, client.LocalAddr())
+	if err != nil {
+		reset(client) // what a port without a listener does, a moment later
+		log.G(ctx).WithError(err).Debug("could not forward a connection")
+		return
+	}
+	relay(ctx, client, far)
+}
+
+// connect dials in the guest what the client dialled. "localhost" is both
+// loopback addresses, and clients try the second when the first refuses;
+// ours never does, so that a process that listens on ::1 only is found here.
+func (f *Forwarder) connect(ctx context.Context, wanted net.Addr) (guest.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	far, err := f.dial(ctx, wanted.String())
+	if err == nil {
+		return far, nil
+	}
+	other, ok := otherLocalhost(wanted)
+	if !ok || ctx.Err() != nil {
+		return nil, err
+	}
+	far, err6 := f.dial(ctx, other)
+	if err6 != nil {
+		return nil, errors.Join(err, err6)
+	}
+	return far, nil
+}
+
+// otherLocalhost is ::1 with the port of an address that is 127.0.0.1.
+func otherLocalhost(addr net.Addr) (string, bool) {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok || tcp.AddrPort().Addr().Unmap() != netip.AddrFrom4([4]byte{127, 0, 0, 1}) {
+		return "", false
+	}
+	return netip.AddrPortFrom(netip.IPv6Loopback(), tcp.AddrPort().Port()).String(), true
+}
