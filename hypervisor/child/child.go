@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +37,9 @@ type Options struct {
 	// Cloneflags are namespaces to make for the child
 	// (unix.CLONE_NEWNET, NEWIPC, NEWUTS, NEWPID).
 	Cloneflags uintptr
+	// NetworkNamespace is the path of a network namespace for the child to
+	// run in; it must not come with CLONE_NEWNET. Empty is the caller's.
+	NetworkNamespace string
 }
 
 // FirstExtraFD is the child's number of ExtraFiles[0].
@@ -65,7 +67,7 @@ func Start(opts Options) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}
 	started := make(chan error, 1)
-	go p.run(pumps, started)
+	onOwnThread(func() { p.run(opts.NetworkNamespace, pumps, started) })
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}
@@ -121,11 +123,17 @@ func (p *Process) connect(opts Options) (pumps, error) {
 
 // run owns the child from fork to reap. PDEATHSIG fires when the thread that
 // forked ends, not when its process does (prctl(2), PR_SET_PDEATHSIG), so one
-// goroutine forks and waits, locked to its thread.
-func (p *Process) run(ps pumps, started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := p.cmd.Start(); err != nil {
+// goroutine forks and waits, locked to its thread. The child inherits the
+// thread's network namespace.
+func (p *Process) run(network string, ps pumps, started chan<- error) {
+	var err error
+	if network != "" {
+		err = enterNetwork(network)
+	}
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err != nil {
 		ps.abandon()
 		started <- err
 		return

@@ -16,6 +16,7 @@ type Step string
 const (
 	StepLaunch Step = "launch"
 	StepAttach Step = "attach"
+	StepDetach Step = "detach"
 	StepResume Step = "resume"
 	StepStop   Step = "stop"
 )

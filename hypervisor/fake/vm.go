@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -23,16 +24,26 @@ type VM struct {
 	pid     int
 	done    chan struct{}
 
-	mu      sync.Mutex
-	devices []hypervisor.Device
-	resumed bool
-	stops   int
-	gone    bool
-	err     error
-	console string
+	mu       sync.Mutex
+	devices  []attached // in the order of their attachment
+	detached []string
+	resumed  bool
+	stops    int
+	gone     bool
+	err      error
+	console  string
 }
 
-var _ hypervisor.VM = (*VM)(nil)
+// attached is a device and its slot.
+type attached struct {
+	hypervisor.Device
+	slot int
+}
+
+var (
+	_ hypervisor.VM       = (*VM)(nil)
+	_ hypervisor.Detacher = (*VM)(nil)
+)
 
 // Attach implements hypervisor.VM.
 func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
@@ -52,26 +63,58 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	if vm.gone {
 		return fmt.Errorf("%s: %w", what, vm.err)
 	}
-	for _, other := range vm.devices {
-		if other.DeviceID() == d.DeviceID() {
-			return fmt.Errorf("%s: %w", what, errdefs.ErrAlreadyExists)
-		}
+	if vm.find(d.DeviceID()) >= 0 {
+		return fmt.Errorf("%s: %w", what, errdefs.ErrAlreadyExists)
 	}
-	vm.devices = append(vm.devices, d)
+	vm.devices = append(vm.devices, attached{d, vm.freeSlot()})
 	return nil
 }
 
-// PCIPath implements hypervisor.VM: devices stand in the order of their
-// attachment, behind a bridge in slot 1.
+// Detach implements hypervisor.Detacher. Its guest lets go at once, paused or
+// not; hook StepDetach for another.
+func (vm *VM) Detach(ctx context.Context, id string) error {
+	what := fmt.Sprintf("detach device %q from virtual machine %s", id, vm.Spec.ID)
+	if err := vm.monitor.enter(ctx, StepDetach, vm); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	if vm.gone {
+		return fmt.Errorf("%s: %w", what, vm.err)
+	}
+	i := vm.find(id)
+	if i < 0 {
+		return fmt.Errorf("%s: %w", what, errdefs.ErrNotFound)
+	}
+	vm.devices = slices.Delete(vm.devices, i, i+1)
+	vm.detached = append(vm.detached, id)
+	return nil
+}
+
+// find is the index of a device, or -1. It needs mu.
+func (vm *VM) find(id string) int {
+	return slices.IndexFunc(vm.devices, func(d attached) bool { return d.DeviceID() == id })
+}
+
+// freeSlot is the lowest slot that no device has. It needs mu.
+func (vm *VM) freeSlot() int {
+	slot := 1
+	for slices.ContainsFunc(vm.devices, func(d attached) bool { return d.slot == slot }) {
+		slot++
+	}
+	return slot
+}
+
+// PCIPath implements hypervisor.VM: each device has the lowest slot that was
+// free, behind a bridge in slot 1.
 func (vm *VM) PCIPath(id string) (hypervisor.PCIPath, error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
-	for i, d := range vm.devices {
-		if d.DeviceID() == id {
-			return hypervisor.PCIPath(fmt.Sprintf("01/%02x", i+1)), nil
-		}
+	i := vm.find(id)
+	if i < 0 {
+		return "", fmt.Errorf("find device %q of virtual machine %s: %w", id, vm.Spec.ID, errdefs.ErrNotFound)
 	}
-	return "", fmt.Errorf("find device %q of virtual machine %s: %w", id, vm.Spec.ID, errdefs.ErrNotFound)
+	return hypervisor.PCIPath(fmt.Sprintf("01/%02x", vm.devices[i].slot)), nil
 }
 
 // Resume implements hypervisor.VM.
@@ -139,11 +182,22 @@ func (vm *VM) SetConsole(text string) {
 	vm.console = text
 }
 
-// Devices are what was attached, in order.
+// Devices are those that are attached, in the order of their attachment.
 func (vm *VM) Devices() []hypervisor.Device {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
-	return append([]hypervisor.Device(nil), vm.devices...)
+	var all []hypervisor.Device
+	for _, d := range vm.devices {
+		all = append(all, d.Device)
+	}
+	return all
+}
+
+// Detached are the IDs of the devices that were taken out again, in order.
+func (vm *VM) Detached() []string {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	return slices.Clone(vm.detached)
 }
 
 // Resumed tells whether Resume has succeeded.

@@ -30,6 +30,18 @@ type scripted struct {
 // script makes a machine; refuse says how to refuse a command ("" for yes).
 func script(t *testing.T, refuse func(command string) string) *scripted {
 	t.Helper()
+	return scriptAnswers(t, func(_ *qmptest.Server, r qmptest.Request) any {
+		if desc := refuse(r.Execute); desc != "" {
+			return &qmptest.Refusal{Class: qmp.ClassGenericError, Desc: desc}
+		}
+		return json.RawMessage("{}")
+	})
+}
+
+// scriptAnswers makes a machine; answer says what a command returns, and may
+// send events before.
+func scriptAnswers(t *testing.T, answer func(*qmptest.Server, qmptest.Request) any) *scripted {
+	t.Helper()
 	proc, err := child.Start(child.Options{Path: "/bin/sleep", Args: []string{"1000"}})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +52,10 @@ func script(t *testing.T, refuse func(command string) string) *scripted {
 	go func() {
 		defer close(served)
 		server.Handshake()
-		server.Serve(func(r qmptest.Request) any { return s.answer(r, refuse) })
+		server.Serve(func(r qmptest.Request) any {
+			s.note(r)
+			return answer(server, r)
+		})
 	}()
 	go func() {
 		<-proc.Done()
@@ -60,7 +75,7 @@ func script(t *testing.T, refuse func(command string) string) *scripted {
 	return s
 }
 
-func (s *scripted) answer(r qmptest.Request, refuse func(string) string) any {
+func (s *scripted) note(r qmptest.Request) {
 	line := r.Execute
 	if r.Arguments != nil {
 		line += " " + string(r.Arguments)
@@ -72,12 +87,8 @@ func (s *scripted) answer(r qmptest.Request, refuse func(string) string) any {
 		_ = f.Close()
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.commands = append(s.commands, line)
-	s.mu.Unlock()
-	if desc := refuse(r.Execute); desc != "" {
-		return &qmptest.Refusal{Class: qmp.ClassGenericError, Desc: desc}
-	}
-	return json.RawMessage("{}")
 }
 
 func (s *scripted) sent() []string {
@@ -101,9 +112,9 @@ func devNull(t *testing.T) *os.File {
 const (
 	getfd      = `getfd {"fdname":"fd-x"} +file`
 	chardevAdd = `chardev-add {"backend":{"data":{"addr":{"data":{"str":"fd-x"},"type":"fd"},"server":false},"type":"socket"},"id":"char-x"}`
-	addVsock   = `device_add {"bus":"pod","driver":"vhost-vsock-pci","guest-cid":42,"id":"x","vhostfd":"fd-x"}`
-	addUser    = `device_add {"bus":"pod","chardev":"char-x","driver":"vhost-user-vsock-pci","id":"x"}`
-	addShare   = `device_add {"bus":"pod","chardev":"char-x","driver":"vhost-user-fs-pci","id":"x","queue-size":1024,"tag":"kataShared"}`
+	addVsock   = `device_add {"addr":"0x1","bus":"pod","driver":"vhost-vsock-pci","guest-cid":42,"id":"x","vhostfd":"fd-x"}`
+	addUser    = `device_add {"addr":"0x1","bus":"pod","chardev":"char-x","driver":"vhost-user-vsock-pci","id":"x"}`
+	addShare   = `device_add {"addr":"0x1","bus":"pod","chardev":"char-x","driver":"vhost-user-fs-pci","id":"x","queue-size":1024,"tag":"kataShared"}`
 )
 
 func TestAttachCommands(t *testing.T) {

@@ -35,7 +35,8 @@ type Options struct {
 	// HostNamespaces leaves QEMU in this process's namespaces. Otherwise it
 	// gets PID, network, IPC and UTS namespaces of its own, which need
 	// CAP_SYS_ADMIN and no measurable time: QEMU reaches the host through
-	// inherited and passed descriptors only.
+	// inherited and passed descriptors only. Either way a network namespace
+	// that the machine's spec names is the one it runs in.
 	HostNamespaces bool
 	// StderrLine, when not nil, gets each line of QEMU's stderr. It must not
 	// block.
@@ -104,9 +105,14 @@ func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, remote *os.F
 		Args:       args,
 		ExtraFiles: []*os.File{remote},
 		Stdout:     console,
+
+		NetworkNamespace: spec.NetworkNamespace,
 	}
 	if !m.opts.HostNamespaces {
-		opts.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+		opts.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+		if spec.NetworkNamespace == "" {
+			opts.Cloneflags |= unix.CLONE_NEWNET
+		}
 	}
 	if m.opts.StderrLine != nil {
 		opts.StderrLine = func(line string) { m.opts.StderrLine(spec.ID, line) }
@@ -162,6 +168,9 @@ func checkFiles(spec hypervisor.Spec) error {
 		if !info.Mode().IsRegular() {
 			return fmt.Errorf("%s %s: not a regular file: %w", f.what, f.path, errdefs.ErrInvalidArgument)
 		}
+	}
+	if ns := spec.NetworkNamespace; ns != "" && !filepath.IsAbs(ns) {
+		return fmt.Errorf("network namespace %q: not an absolute path: %w", ns, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

@@ -34,8 +34,8 @@ type VM struct {
 
 	mu       sync.Mutex
 	stopping bool
-	shutdown *shutdown        // the guest's end, as QEMU announced it
-	devices  map[string]uint8 // slots on podBus, by IDs that are attached or being attached
+	shutdown *shutdown          // the guest's end, as QEMU announced it
+	devices  map[string]*device // by IDs that are attached, or about to be
 	err      error
 }
 
@@ -58,7 +58,7 @@ func newVM(ctx context.Context, id string, proc *child.Process, mon *qmp.Monitor
 		mon:     mon,
 		console: console,
 		done:    make(chan struct{}),
-		devices: make(map[string]uint8),
+		devices: make(map[string]*device),
 	}
 	// The watch lasts as long as the machine, not as long as the launch.
 	ctx = context.WithoutCancel(ctx)

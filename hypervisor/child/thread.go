@@ -1,0 +1,51 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// onOwnThread runs f in a goroutine that is locked to a thread, and on that
+// thread alone: it ends with f, and with it whatever f has changed of it. It
+// is not the process's first thread, which cannot end (the Go runtime parks
+// it) and whose namespaces are what /proc/PID/ns shows.
+func onOwnThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != os.Getpid() {
+			f()
+			return // without an unlock: the runtime ends the thread
+		}
+		locked := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(locked)
+			f()
+		}()
+		<-locked // on another thread, for this one was taken
+		runtime.UnlockOSThread()
+	}()
+}
+
+// enterNetwork moves the calling thread, which must not be used for anything
+// else, into the network namespace at path.
+func enterNetwork(path string) error {
+	// O_NONBLOCK, for a FIFO would not be opened otherwise.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("open network namespace: %w", &os.PathError{Op: "open", Path: path, Err: err})
+	}
+	defer unix.Close(fd)
+	err = unix.Setns(fd, unix.CLONE_NEWNET)
+	if errors.Is(err, unix.EINVAL) { // setns(2)
+		return fmt.Errorf("%s is not a network namespace: %w", path, err)
+	}
+	if err != nil {
+		return fmt.Errorf("enter network namespace %s: %w", path, err)
+	}
+	return nil
+}

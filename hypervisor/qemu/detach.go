@@ -1,0 +1,130 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+)
+
+// unplugRepeat is after how long a guest is asked again: a guest that boots
+// clears the request that came before its driver was there, and never sees it
+// (QEMU's hw/acpi/pcihp.c, acpi_pcihp_device_unplug_request_cb).
+const unplugRepeat = time.Second
+
+var _ hypervisor.Detacher = (*VM)(nil)
+
+// errGuestKeeps is a guest that says no.
+var errGuestKeeps = errors.New("the guest does not let go of the device")
+
+// Detach implements hypervisor.Detacher. On a q35 board QEMU asks the guest
+// by ACPI, whatever the bridge's own controller is, and takes the device out
+// when the guest ejects it. So nothing happens while the machine is paused:
+// Detach then waits for Resume and for the guest's kernel, as long as ctx
+// allows.
+//
+// A request cannot be taken back. After ctx has ended the guest may still let
+// go; the ID and its slot stay in use until another Detach has succeeded. Of
+// a device that Attach or another Detach works on, Detach fails with
+// errdefs.ErrFailedPrecondition.
+func (vm *VM) Detach(ctx context.Context, id string) error {
+	if err := vm.detach(ctx, id); err != nil {
+		return vm.explain(ctx, fmt.Sprintf("detach device %q from virtual machine", id), err)
+	}
+	return nil
+}
+
+func (vm *VM) detach(ctx context.Context, id string) error {
+	remains, err := vm.claim(id)
+	if err != nil {
+		return err
+	}
+	if err := vm.unplug(ctx, id); err != nil {
+		vm.settle(id, remains)
+		return err
+	}
+	for len(remains) > 0 {
+		if err := vm.run(ctx, remains[0]); err != nil && !unknown(err) {
+			vm.settle(id, remains)
+			return err
+		}
+		remains = remains[1:]
+	}
+	vm.unreserve(id)
+	return nil
+}
+
+// unplug asks for the device until QEMU has none of that ID.
+func (vm *VM) unplug(ctx context.Context, id string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := vm.mon.Subscribe(ctx) // before the request: its answer can come first
+	again := time.NewTicker(unplugRepeat)
+	defer again.Stop()
+	for {
+		err := vm.mon.Execute(ctx, "device_del", map[string]any{"id": id}, nil)
+		switch {
+		case qmp.IsClass(err, qmp.ClassDeviceNotFound):
+			return nil // it went unasked, or after an earlier request
+		case err != nil && !underWay(err):
+			return err
+		}
+		gone, err := awaitDeleted(ctx, events, id, again.C)
+		if gone || err != nil {
+			return err
+		}
+	}
+}
+
+// awaitDeleted waits until the device is gone, or for the time to ask again.
+func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, again <-chan time.Time) (gone bool, err error) {
+	for {
+		select {
+		case ev, ok := <-events.C():
+			switch {
+			case !ok:
+				return false, lostEvents(ctx, events)
+			case ev.Data["device"] != id:
+			case ev.Event == "DEVICE_DELETED":
+				return true, nil
+			case ev.Event == "DEVICE_UNPLUG_GUEST_ERROR":
+				return false, errGuestKeeps
+			}
+		case <-again:
+			return false, nil
+		case <-ctx.Done():
+			return false, fmt.Errorf("await the guest's consent: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// lostEvents says why a subscription has ended.
+func lostEvents(ctx context.Context, events *qmp.Subscription) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("await the guest's consent: %w", context.Cause(ctx))
+	}
+	if err := events.Err(); err != nil {
+		return err
+	}
+	return qmp.ErrClosed
+}
+
+// underWay is QEMU's refusal to ask the guest a second time while the first
+// request stands (softmmu/qdev-monitor.c, qmp_device_del). It has no class of
+// its own.
+func underWay(err error) bool {
+	var e *qmp.Error
+	return errors.As(err, &e) && strings.Contains(e.Desc, "in the process of unplug")
+}
+
+// unknown is QEMU's refusal to remove what it does not have. Only of devices
+// and network devices it has a class (chardev/char.c, qmp_chardev_remove;
+// monitor/misc.c, qmp_closefd).
+func unknown(err error) bool {
+	var e *qmp.Error
+	return errors.As(err, &e) && (e.Class == qmp.ClassDeviceNotFound || strings.Contains(e.Desc, "not found"))
+}

@@ -1,0 +1,159 @@
+package qemu
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+const (
+	// maxTaps is how many queues a TAP device can have (Linux,
+	// drivers/net/tun.c, MAX_TAP_QUEUES).
+	maxTaps = 256
+	// macLen is an Ethernet address in bytes.
+	macLen = 6
+	// multicast is the bit of an address's first byte that makes it a
+	// group's (IEEE 802, I/G).
+	multicast = 1
+)
+
+// planNIC gives QEMU one descriptor for each queue pair. QEMU makes them
+// non-blocking itself (net/tap.c, net_init_tap).
+func planNIC(d hypervisor.NIC) (plan, error) {
+	if err := checkNIC(d); err != nil {
+		return plan{}, err
+	}
+	taps := named("fd-"+d.ID, d.Taps)
+	vhosts := named("vhost-"+d.ID, d.Vhost)
+	netdev := "net-" + d.ID
+	props := map[string]any{
+		"driver":         "virtio-net-pci",
+		"netdev":         netdev,
+		"mac":            d.MAC.String(),
+		"disable-legacy": "on",
+		"romfile":        "", // nobody boots from it
+	}
+	if n := len(taps); n > 1 {
+		// A vector for each queue, one for the control queue, one for
+		// changes of the configuration.
+		props["mq"], props["vectors"] = true, 2*n+2
+	}
+	return plan{
+		files: append(taps, vhosts...),
+		backend: &backend{
+			add:    command{"netdev_add", tapNetdev(netdev, taps, vhosts)},
+			remove: command{"netdev_del", map[string]any{"id": netdev}},
+		},
+		device: onPodBus(d.ID, props),
+	}, nil
+}
+
+func checkNIC(d hypervisor.NIC) error {
+	switch {
+	case len(d.MAC) != macLen:
+		return fmt.Errorf("MAC %q: not of %d bytes: %w", d.MAC, macLen, errdefs.ErrInvalidArgument)
+	case d.MAC[0]&multicast != 0:
+		return fmt.Errorf("MAC %s: a group's address: %w", d.MAC, errdefs.ErrInvalidArgument)
+	case [macLen]byte(d.MAC) == [macLen]byte{}: // QEMU would choose another
+		return fmt.Errorf("MAC %s: no address: %w", d.MAC, errdefs.ErrInvalidArgument)
+	case len(d.Taps) == 0 || len(d.Taps) > maxTaps:
+		return fmt.Errorf("%d TAP queues: not within 1 and %d: %w", len(d.Taps), maxTaps, errdefs.ErrInvalidArgument)
+	case len(d.Vhost) != 0 && len(d.Vhost) != len(d.Taps):
+		return fmt.Errorf("%d vhost-net files for %d TAP queues: %w", len(d.Vhost), len(d.Taps), errdefs.ErrInvalidArgument)
+	}
+	for _, f := range append(append([]*os.File(nil), d.Taps...), d.Vhost...) {
+		if f == nil {
+			return fmt.Errorf("a TAP or vhost-net file is missing: %w", errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+func named(prefix string, files []*os.File) []passed {
+	var all []passed
+	for i, f := range files {
+		all = append(all, passed{fmt.Sprintf("%s-%d", prefix, i), f})
+	}
+	return all
+}
+
+// tapNetdev is a TAP device by the names of its descriptors (qapi/net.json,
+// NetdevTapOptions; "fds" is not for a single one).
+func tapNetdev(id string, taps, vhosts []passed) map[string]any {
+	args := map[string]any{"type": "tap", "id": id}
+	plural := ""
+	if len(taps) > 1 {
+		plural = "s"
+	}
+	args["fd"+plural] = joined(taps)
+	if len(vhosts) > 0 {
+		args["vhost"], args["vhostfd"+plural] = true, joined(vhosts)
+		// Without it a vhost-net that cannot be used is a warning, after
+		// which QEMU 7.2 aborts: it looks for the network device that it has
+		// just given up (net/tap.c, net_init_tap_one; net/net.c,
+		// net_client_init1).
+		args["vhostforce"] = true
+	}
+	return args
+}
+
+func joined(files []passed) string {
+	names := make([]string, 0, len(files))
+	for _, f := range files {
+		names = append(names, f.name)
+	}
+	return strings.Join(names, ":")
+}
+
+// tapFlags are the flags that QEMU relies on: Ethernet frames, each behind a
+// virtio-net header and nothing else (linux/if_tun.h). QEMU would take a TAP
+// device without the virtio-net header and leave out every offload.
+const tapFlags = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
+
+// checkTaps refuses what is not a queue of one suitable TAP device.
+func checkTaps(taps []*os.File) error {
+	var first string
+	for i, f := range taps {
+		name, flags, err := tapOf(f)
+		if err != nil {
+			return fmt.Errorf("ask %s for its TAP device: %w", f.Name(), err)
+		}
+		if flags&tapFlags != tapFlags {
+			return fmt.Errorf("TAP device %s has flags %#x, without one of %#x (IFF_TAP, IFF_NO_PI, IFF_VNET_HDR): %w",
+				name, flags, tapFlags, errdefs.ErrInvalidArgument)
+		}
+		if i == 0 {
+			first = name
+		}
+		if name != first {
+			return fmt.Errorf("queues of the TAP devices %s and %s in one card: %w", first, name, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// tapOf asks the kernel which device an open queue belongs to. It also
+// answers for a macvtap device (drivers/net/tap.c).
+func tapOf(f *os.File) (name string, flags uint16, err error) {
+	ifr, err := unix.NewIfreq("")
+	if err != nil {
+		return "", 0, err
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return "", 0, err
+	}
+	// Not f.Fd(): that would make the open file blocking.
+	ctlErr := raw.Control(func(fd uintptr) {
+		err = unix.IoctlIfreq(int(fd), unix.TUNGETIFF, ifr)
+	})
+	if ctlErr != nil {
+		return "", 0, ctlErr
+	}
+	return ifr.Name(), ifr.Uint16(), err
+}
