@@ -4,6 +4,11 @@ package api
 // far above what a pod has, and keep a call below ttrpc's 4 MiB.
 const (
 	MaxInterfaces = 28
+	// MaxAddresses is for each interface.
+	MaxAddresses  = 1024
 	MaxRoutes     = 4096
 	MaxNeighbours = 4096
+	// MaxDNSEntries is for each of a DNS message's lists; an entry has 255
+	// bytes at most.
+	MaxDNSEntries = 64
 )

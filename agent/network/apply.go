@@ -3,20 +3,138 @@ package network
 import (
 	"context"
 	"fmt"
+	"net"
 
-	"github.com/containerd/errdefs"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Network is the guest's network as the host wants it. The zero value is
-// ready; its methods may be called from several goroutines.
-type Network struct{}
+// resolvConf is the guest's own; containers bring theirs.
+const resolvConf = "/etc/resolv.conf"
 
-// Apply makes the guest's network what want says and tells what it changed.
-func (n *Network) Apply(_ context.Context, want *api.SetNetworkRequest) (changes []string, err error) {
-	if len(want.GetInterfaces()) > 0 {
-		return nil, fmt.Errorf("set network: %w", errdefs.ErrNotImplemented)
-	}
-	return nil, nil
+// The kernel's own words for a refusal are asked for ("Nexthop has invalid
+// gateway"): errno says too little (Documentation/userspace-api/netlink/
+// intro.rst, "Ext ACK").
+func init() { nl.EnableErrorMessageReporting = true }
+
+// Network is the guest's network as the host wants it. Its methods may be
+// called from several goroutines.
+type Network struct {
+	loadDriver func() error
+	// pci is the directory of the root PCI bus, resolvConf the file's path.
+	pci, resolvConf string
+
+	// busy holds a token while a call is served; it guards own.
+	busy chan struct{}
+	own  memory
 }
+
+// memory is what earlier calls made, also one that failed half way.
+type memory struct {
+	nics       map[int]string // names by the kernel's number
+	addresses  map[ownAddress]struct{}
+	routes     map[route]struct{}
+	neighbours map[neighbour]struct{}
+	resolver   bool
+}
+
+type ownAddress struct {
+	index int
+	address
+}
+
+// New makes a Network of the calling thread's network namespace. loadDriver
+// is called before NICs are looked for; it may be nil.
+func New(loadDriver func() error) *Network {
+	return &Network{
+		loadDriver: loadDriver, pci: pciRoot, resolvConf: resolvConf,
+		busy: make(chan struct{}, 1),
+		own: memory{
+			nics: map[int]string{}, addresses: map[ownAddress]struct{}{},
+			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{},
+		},
+	}
+}
+
+// Apply makes the guest's network what want says and tells what it changed,
+// nothing when all was so. It waits for calls before it, and at most 10 s for
+// NICs that are not there yet.
+//
+// A request that is wrong in itself fails with errdefs.ErrInvalidArgument and
+// changes nothing; so does one with a NIC that does not come, with
+// errdefs.ErrNotFound. After another error a part is done: the changes say
+// which, and the call may be made again.
+func (n *Network) Apply(ctx context.Context, want *api.SetNetworkRequest) (changes []string, err error) {
+	s, err := check(want)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case n.busy <- struct{}{}:
+		defer func() { <-n.busy }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("set network: wait for the call before: %w", context.Cause(ctx))
+	}
+	j := &job{Network: n, want: s}
+	if err := j.run(ctx); err != nil {
+		return j.changes.words(), fmt.Errorf("set network: %w", err)
+	}
+	return j.changes.words(), nil
+}
+
+// job is one Apply.
+type job struct {
+	*Network
+	want    *state
+	changes changes
+}
+
+func (j *job) run(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{
+		j.locate, j.withdraw, j.name, j.links, j.addAddresses, j.addRoutes, j.addNeighbours, j.resolver,
+	} {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// locate finds the NICs.
+func (j *job) locate(ctx context.Context) error {
+	if len(j.want.nics) == 0 {
+		return nil
+	}
+	if j.loadDriver != nil {
+		if err := j.loadDriver(); err != nil {
+			return err
+		}
+	}
+	indexes, err := j.find(ctx, j.want.nics)
+	if err != nil {
+		return err
+	}
+	j.want.locate(indexes)
+	return nil
+}
+
+// wantedNames has the names of the request by the kernel's number.
+func (j *job) wantedNames() map[int]string {
+	names := map[int]string{}
+	for _, nic := range j.want.nics {
+		names[nic.index] = nic.name
+	}
+	return names
+}
+
+// linkOf stands for a link in calls that only look at its number.
+func linkOf(index int) netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+}
+
+func hardwareAddr(mac [macLen]byte) net.HardwareAddr { return net.HardwareAddr(mac[:]) }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/guest"
@@ -15,17 +16,32 @@ import (
 // nicModule drives the pod's NICs; it is loaded with the first one.
 const nicModule = "virtio_net"
 
+// networkApplier is the guest's network.
+type networkApplier interface {
+	Apply(ctx context.Context, want *api.SetNetworkRequest) (changes []string, err error)
+}
+
+var _ networkApplier = (*network.Network)(nil)
+
+func newNetwork(config Config) networkApplier {
+	return network.New(func() error { return config.Mounter.Modules.Demand(nicModule) })
+}
+
 // SetNetwork implements the Guest service.
 func (s guestService) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) (*api.SetNetworkResponse, error) {
 	changes, err := s.pod.setNetwork(ctx, req)
 	if err != nil {
+		// The answer has no room for what was done in spite of it.
+		for _, change := range changes {
+			log.G(ctx).WithError(err).Warnf("network half set: %s", change)
+		}
 		return nil, errgrpc.ToGRPC(err)
 	}
 	return &api.SetNetworkResponse{Changes: changes}, nil
 }
 
-// setNetwork makes the guest's network what the host wants. Calls are served
-// one after the other.
+// setNetwork makes the guest's network what the host wants, its host name
+// last: a request that is wrong changes nothing.
 func (p *Pod) setNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]string, error) {
 	p.mu.Lock()
 	ready := p.ready
@@ -33,20 +49,15 @@ func (p *Pod) setNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]str
 	if !ready {
 		return nil, fmt.Errorf("set network: the sandbox is not set up: %w", errdefs.ErrFailedPrecondition)
 	}
-	changes, err := p.nameHost(req.GetHostname())
+	changes, err := p.network.Apply(ctx, req)
 	if err != nil {
-		return nil, err
+		return changes, err
 	}
-	if len(req.GetInterfaces()) > 0 {
-		if err := p.config.Mounter.Modules.Demand(nicModule); err != nil {
-			return nil, err
-		}
-	}
-	applied, err := p.network.Apply(ctx, req)
-	return append(changes, applied...), err
+	named, err := p.nameHost(req.GetHostname())
+	return append(changes, named...), err
 }
 
-// nameHost names the pod; an empty name leaves the kernel's.
+// nameHost names the pod; an empty name leaves the one it has.
 func (p *Pod) nameHost(name string) ([]string, error) {
 	if name == "" {
 		return nil, nil
@@ -62,11 +73,4 @@ func (p *Pod) nameHost(name string) ([]string, error) {
 		return nil, nil
 	}
 	return []string{"hostname set to " + name}, nil
-}
-
-var _ networkApplier = (*network.Network)(nil)
-
-// networkApplier is the guest's network.
-type networkApplier interface {
-	Apply(ctx context.Context, want *api.SetNetworkRequest) (changes []string, err error)
 }

@@ -1,0 +1,133 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// addAddresses adds the addresses that are missing.
+func (j *job) addAddresses(ctx context.Context) error {
+	for _, nic := range j.want.nics {
+		have, err := addressesOf(nic.index)
+		if err != nil {
+			return fmt.Errorf("list addresses of %s: %w", nic.name, err)
+		}
+		for _, a := range nic.addresses {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := j.addAddress(nic, a, have); err != nil {
+				return fmt.Errorf("address %s dev %s: %w", a, nic.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (j *job) addAddress(nic nic, a address, have []address) error {
+	for _, other := range have {
+		if other == a {
+			return nil
+		}
+		if other.prefix.Addr() != a.prefix.Addr() {
+			continue
+		}
+		// The kernel takes no address twice for a link, whatever its prefix.
+		if err := netlink.AddrDel(linkOf(nic.index), other.netlink()); err != nil && !isGone(err) {
+			return fmt.Errorf("replace %s: %w", other, err)
+		}
+		j.changes.addf("address %s removed from %s", other, nic.name)
+	}
+	if err := netlink.AddrAdd(linkOf(nic.index), a.netlink()); err != nil {
+		return explainAddress(a, err)
+	}
+	j.own.addresses[ownAddress{nic.index, a}] = struct{}{}
+	j.changes.addf("address %s added to %s", a, nic.name)
+	return nil
+}
+
+// explainAddress says what to look at.
+func explainAddress(a address, err error) error {
+	if a.prefix.Addr().Is6() {
+		switch {
+		case errors.Is(err, unix.EACCES): // net/ipv6/addrconf.c, addrconf_add_dev
+			return fmt.Errorf("IPv6 is disabled in the guest, check the sysctls net.ipv6.conf.*.disable_ipv6: %w", err)
+		case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EOPNOTSUPP):
+			return fmt.Errorf("the guest's kernel has no IPv6, check its parameter ipv6.disable: %w", err)
+		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINVAL):
+			return fmt.Errorf("check that the interface has IPv6, which takes an MTU of at least %d: %w", minMTU6, err)
+		}
+	}
+	return err
+}
+
+// netlink is the address as the library wants it. An IPv6 one can be used at
+// once: the host's side vouches that nobody else has it, and a container that
+// binds to it must not have to wait for duplicate address detection.
+func (a address) netlink() *netlink.Addr {
+	own := &net.IPNet{IP: a.prefix.Addr().AsSlice(), Mask: net.CIDRMask(a.prefix.Bits(), a.prefix.Addr().BitLen())}
+	addr := &netlink.Addr{IPNet: own}
+	if a.peer.IsValid() {
+		addr.Peer = &net.IPNet{IP: a.peer.AsSlice(), Mask: own.Mask}
+	}
+	if a.prefix.Addr().Is6() {
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	return addr
+}
+
+// addressesOf lists a link's addresses.
+func addressesOf(index int) ([]address, error) {
+	found, err := consistent(func() ([]netlink.Addr, error) {
+		return netlink.AddrList(linkOf(index), netlink.FAMILY_ALL)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var list []address
+	for _, addr := range found {
+		if a, ok := addressFrom(addr); ok {
+			list = append(list, a)
+		}
+	}
+	return list, nil
+}
+
+// addressFrom reads an address. With a peer, the prefix is the peer's.
+func addressFrom(addr netlink.Addr) (address, bool) {
+	if addr.IPNet == nil {
+		return address{}, false
+	}
+	own, ok := netip.AddrFromSlice(addr.IP)
+	if !ok {
+		return address{}, false
+	}
+	bits, _ := addr.Mask.Size()
+	a := address{prefix: netip.PrefixFrom(own, bits)}
+	if addr.Peer == nil {
+		return a, true
+	}
+	peer, ok := netip.AddrFromSlice(addr.Peer.IP)
+	bits, _ = addr.Peer.Mask.Size()
+	a = address{prefix: netip.PrefixFrom(own, bits)}
+	if peer != own {
+		a.peer = peer
+	}
+	return a, ok
+}
+
+// isGone tells that what was to be taken away, or its link, is not there.
+func isGone(err error) bool {
+	for _, errno := range []error{unix.ESRCH, unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.EADDRNOTAVAIL} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return errors.As(err, new(netlink.LinkNotFoundError))
+}

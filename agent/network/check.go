@@ -1,0 +1,205 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+const (
+	macLen = 6
+	// maxMTU is the largest of an Ethernet device (include/uapi/linux/
+	// if_ether.h, ETH_MAX_MTU); a NIC may allow less.
+	maxMTU = 0xffff
+	// minMTU6 is the least MTU of a link with IPv6 (RFC 8200, section 5): the
+	// kernel gives a link below it no IPv6 at all.
+	minMTU6 = 1280
+	// maxName is IFNAMSIZ less its NUL.
+	maxName = unix.IFNAMSIZ - 1
+	// maxHostname is __NEW_UTS_LEN (include/uapi/linux/utsname.h).
+	maxHostname = 64
+	// maxDepth is how many PCI buses may be behind one another.
+	maxDepth = 8
+)
+
+// check reads a request. Its error names the field that is wrong.
+func check(req *api.SetNetworkRequest) (*state, error) {
+	c := checker{state: &state{}, names: map[string]int{}}
+	for _, step := range []func(*api.SetNetworkRequest) error{
+		checkHostname, c.interfaces, c.routes, c.neighbours, c.dns,
+	} {
+		if err := step(req); err != nil {
+			return nil, fmt.Errorf("set network: %w", err)
+		}
+	}
+	return c.state, nil
+}
+
+var pciSlot = regexp.MustCompile(`^[01][0-9a-f]$`)
+
+// checker gathers what was read.
+type checker struct {
+	state *state
+	// names has the place of each interface in the request.
+	names map[string]int
+}
+
+// wrong says what is wrong with a field.
+func wrong(field, value, want string) error {
+	return fmt.Errorf("%s is %.100q, want %s: %w", field, value, want, errdefs.ErrInvalidArgument)
+}
+
+func tooMany(field string, n, most int) error {
+	if n <= most {
+		return nil
+	}
+	return fmt.Errorf("%d %s, at most %d allowed: %w", n, field, most, errdefs.ErrInvalidArgument)
+}
+
+func checkHostname(req *api.SetNetworkRequest) error {
+	name := req.GetHostname()
+	if len(name) > maxHostname || strings.ContainsFunc(name, isBlank) {
+		return wrong("hostname", name, fmt.Sprintf("at most %d bytes without blanks", maxHostname))
+	}
+	return nil
+}
+
+// isBlank tells blanks and control characters, DEL included.
+func isBlank(r rune) bool { return r <= ' ' || r == 0x7f }
+
+func (c *checker) interfaces(req *api.SetNetworkRequest) error {
+	if err := tooMany("interfaces", len(req.GetInterfaces()), api.MaxInterfaces); err != nil {
+		return err
+	}
+	paths := map[string]int{}
+	for i, in := range req.GetInterfaces() {
+		field := fmt.Sprintf("interfaces[%d]", i)
+		if first, ok := c.names[in.GetName()]; ok {
+			return wrong(field+".name", in.GetName(), fmt.Sprintf("another name than interfaces[%d]", first))
+		}
+		if first, ok := paths[in.GetPciPath()]; ok {
+			return wrong(field+".pci_path", in.GetPciPath(), fmt.Sprintf("another place than interfaces[%d]", first))
+		}
+		c.names[in.GetName()], paths[in.GetPciPath()] = i, i
+		nic, err := checkInterface(field, in)
+		if err != nil {
+			return err
+		}
+		c.state.nics = append(c.state.nics, nic)
+	}
+	return nil
+}
+
+func checkInterface(field string, in *api.Interface) (nic, error) {
+	n := nic{path: in.GetPciPath(), name: in.GetName(), mtu: int(in.GetMtu()), noARP: in.GetNoArp()}
+	if err := checkPCIPath(field, n.path); err != nil {
+		return n, err
+	}
+	if err := checkName(field, n.name); err != nil {
+		return n, err
+	}
+	var err error
+	if n.mac, err = checkMAC(field, in.GetMac()); err != nil {
+		return n, err
+	}
+	if n.mtu > maxMTU {
+		return n, fmt.Errorf("%s.mtu is %d, want at most %d: %w", field, n.mtu, maxMTU, errdefs.ErrInvalidArgument)
+	}
+	n.addresses, err = checkAddresses(field, in)
+	return n, err
+}
+
+// checkPCIPath accepts slot numbers of two hexadecimal digits; a bus has 32
+// slots.
+func checkPCIPath(field, path string) error {
+	slots := strings.Split(path, "/")
+	valid := len(slots) <= maxDepth
+	for _, slot := range slots {
+		valid = valid && pciSlot.MatchString(slot)
+	}
+	if !valid {
+		return wrong(field+".pci_path", path, `slots of two hexadecimal digits up to 1f, as "01/1e"`)
+	}
+	return nil
+}
+
+// checkName accepts what net/core/dev.c (dev_valid_name) does, but for names
+// with '%', which a rename takes for a pattern, and lo.
+func checkName(field, name string) error {
+	if name == "" || len(name) > maxName || name == "." || name == ".." ||
+		strings.ContainsAny(name, "/:%") || strings.ContainsFunc(name, isBlank) {
+		return wrong(field+".name", name, fmt.Sprintf("1 to %d bytes without blanks, '/', ':' and '%%'", maxName))
+	}
+	if name == "lo" {
+		return wrong(field+".name", name, "another name than the loopback's")
+	}
+	return nil
+}
+
+// checkMAC accepts what is_valid_ether_addr (include/linux/etherdevice.h)
+// does: neither a group's address nor zero.
+func checkMAC(field string, mac []byte) (valid [macLen]byte, err error) {
+	if len(mac) != macLen || mac[0]&1 != 0 || [macLen]byte(mac) == valid {
+		return valid, fmt.Errorf("%s.mac is %x, want the %d bytes of one station: %w", field, mac, macLen, errdefs.ErrInvalidArgument)
+	}
+	return [macLen]byte(mac), nil
+}
+
+func checkAddresses(field string, in *api.Interface) ([]address, error) {
+	if err := tooMany(field+".addresses", len(in.GetAddresses()), api.MaxAddresses); err != nil {
+		return nil, err
+	}
+	seen := map[netip.Addr]bool{}
+	var list []address
+	for i, a := range in.GetAddresses() {
+		field := fmt.Sprintf("%s.addresses[%d]", field, i)
+		prefix, err := netip.ParsePrefix(a.GetPrefix())
+		if err != nil || !isStation(prefix.Addr()) {
+			return nil, wrong(field+".prefix", a.GetPrefix(), `an address with its prefix length, as "10.88.0.2/16"`)
+		}
+		if seen[prefix.Addr()] {
+			return nil, wrong(field+".prefix", a.GetPrefix(), "an address that the interface has only once")
+		}
+		seen[prefix.Addr()] = true
+		if prefix.Addr().Is6() && in.GetMtu() != 0 && in.GetMtu() < minMTU6 {
+			return nil, fmt.Errorf("%s is %s and the interface's mtu %d, want at least %d for IPv6: %w",
+				field, prefix, in.GetMtu(), minMTU6, errdefs.ErrInvalidArgument)
+		}
+		peer, err := checkAddr(field+".peer", a.GetPeer(), prefix.Addr())
+		if err != nil {
+			return nil, err
+		}
+		if peer == prefix.Addr() { // As if there were none.
+			peer = netip.Addr{}
+		}
+		list = append(list, address{prefix: prefix, peer: peer})
+	}
+	return list, nil
+}
+
+// checkAddr reads an address of the same family as like, or none.
+func checkAddr(field, text string, like netip.Addr) (netip.Addr, error) {
+	if text == "" {
+		return netip.Addr{}, nil
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil || !isStation(addr) {
+		return addr, wrong(field, text, "the address of one station without a zone")
+	}
+	if addr.Is4() != like.Is4() {
+		return addr, wrong(field, text, "an address of the same family as "+like.String())
+	}
+	return addr, nil
+}
+
+// isStation tells an address that one station can have. One that is IPv4
+// within IPv6 is refused: it is not clear which of both is meant.
+func isStation(a netip.Addr) bool {
+	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6()
+}

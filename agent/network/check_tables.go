@@ -1,0 +1,167 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+const (
+	// maxRouteMTU is the most a route can carry (net/ipv4/metrics.c,
+	// ip_metrics_convert, cuts what is above).
+	maxRouteMTU = maxMTU - 15
+	// metric6 is what the kernel takes for an IPv6 route without a metric
+	// (include/uapi/linux/ipv6_route.h, IP6_RT_PRIO_USER).
+	metric6 = 1024
+	// maxDNSEntry is the length of a server, a search domain or an option in
+	// bytes; a domain name has 253 characters at most.
+	maxDNSEntry = 255
+)
+
+func (c *checker) routes(req *api.SetNetworkRequest) error {
+	if err := tooMany("routes", len(req.GetRoutes()), api.MaxRoutes); err != nil {
+		return err
+	}
+	seen := map[route]bool{}
+	for i, in := range req.GetRoutes() {
+		r, err := c.route(fmt.Sprintf("routes[%d]", i), in)
+		if err != nil {
+			return err
+		}
+		if !seen[r] {
+			seen[r] = true
+			c.state.routes = append(c.state.routes, r)
+		}
+	}
+	return nil
+}
+
+// route reads one route and puts it into the kernel's form: IPv6 has no scope
+// and always a metric.
+func (c *checker) route(field string, in *api.Route) (route, error) {
+	r := route{scope: uint8(in.GetScope()), onlink: in.GetOnlink(), mtu: int(in.GetMtu()), metric: int(in.GetMetric())}
+	var err error
+	if r.nic, err = c.place(field, in.GetInterface()); err != nil {
+		return r, err
+	}
+	r.destination, err = netip.ParsePrefix(in.GetDestination())
+	if err != nil || r.destination != r.destination.Masked() || r.destination.Addr().Is4In6() {
+		return r, wrong(field+".destination", in.GetDestination(), `a network without host bits, as "10.0.0.0/8"`)
+	}
+	if r.gateway, err = checkAddr(field+".gateway", in.GetGateway(), r.destination.Addr()); err != nil {
+		return r, err
+	}
+	if r.source, err = checkAddr(field+".source", in.GetSource(), r.destination.Addr()); err != nil {
+		return r, err
+	}
+	if r.mtu > maxRouteMTU {
+		return r, fmt.Errorf("%s.mtu is %d, want at most %d: %w", field, r.mtu, maxRouteMTU, errdefs.ErrInvalidArgument)
+	}
+	if r.onlink && !r.gateway.IsValid() {
+		return r, fmt.Errorf("%s.onlink is set, want a gateway with it: %w", field, errdefs.ErrInvalidArgument)
+	}
+	if err := checkScope(field, in); err != nil {
+		return r, err
+	}
+	if r.destination.Addr().Is6() {
+		r.scope = unix.RT_SCOPE_UNIVERSE
+		if r.metric == 0 {
+			r.metric = metric6
+		}
+	}
+	return r, nil
+}
+
+// checkScope accepts rtnetlink(7)'s scopes but RT_SCOPE_NOWHERE; a gateway is
+// farther away than the link.
+func checkScope(field string, in *api.Route) error {
+	most, what := uint32(unix.RT_SCOPE_HOST), ""
+	if in.GetGateway() != "" {
+		most, what = unix.RT_SCOPE_LINK-1, " with a gateway"
+	}
+	if in.GetScope() > most {
+		return fmt.Errorf("%s.scope is %d, want at most %d%s: %w", field, in.GetScope(), most, what, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// place finds an interface in the request.
+func (c *checker) place(field, name string) (int, error) {
+	i, ok := c.names[name]
+	if !ok {
+		return 0, wrong(field+".interface", name, "the name of an interface in the request")
+	}
+	return i, nil
+}
+
+func (c *checker) neighbours(req *api.SetNetworkRequest) error {
+	if err := tooMany("neighbours", len(req.GetNeighbours()), api.MaxNeighbours); err != nil {
+		return err
+	}
+	type key struct {
+		nic     int
+		address netip.Addr
+	}
+	seen := map[key]bool{}
+	for i, in := range req.GetNeighbours() {
+		field := fmt.Sprintf("neighbours[%d]", i)
+		n := neighbour{}
+		var err error
+		if n.nic, err = c.place(field, in.GetInterface()); err != nil {
+			return err
+		}
+		n.address, err = netip.ParseAddr(in.GetAddress())
+		if err != nil || !isStation(n.address) {
+			return wrong(field+".address", in.GetAddress(), "the address of one station without a zone")
+		}
+		if n.mac, err = checkMAC(field, in.GetMac()); err != nil {
+			return err
+		}
+		k := key{n.nic, n.address}
+		if seen[k] {
+			return wrong(field+".address", in.GetAddress(), "an address that is named once for an interface")
+		}
+		seen[k] = true
+		c.state.neighbours = append(c.state.neighbours, n)
+	}
+	return nil
+}
+
+// dns makes the text of resolv.conf (resolv.conf(5)).
+func (c *checker) dns(req *api.SetNetworkRequest) error {
+	dns := req.GetDns()
+	for i, server := range dns.GetServers() {
+		if _, err := netip.ParseAddr(server); err != nil {
+			return wrong(fmt.Sprintf("dns.servers[%d]", i), server, "an address")
+		}
+	}
+	var text strings.Builder
+	for _, list := range []struct {
+		field, keyword string
+		entries        []string
+		perLine        int
+	}{
+		{"dns.servers", "nameserver", dns.GetServers(), 1},
+		{"dns.searches", "search", dns.GetSearches(), len(dns.GetSearches())},
+		{"dns.options", "options", dns.GetOptions(), len(dns.GetOptions())},
+	} {
+		if err := tooMany(list.field, len(list.entries), api.MaxDNSEntries); err != nil {
+			return err
+		}
+		for i, entry := range list.entries {
+			if entry == "" || len(entry) > maxDNSEntry || strings.ContainsFunc(entry, isBlank) {
+				return wrong(fmt.Sprintf("%s[%d]", list.field, i), entry, fmt.Sprintf("1 to %d bytes without blanks", maxDNSEntry))
+			}
+		}
+		for ; len(list.entries) > 0; list.entries = list.entries[list.perLine:] {
+			text.WriteString(list.keyword + " " + strings.Join(list.entries[:list.perLine], " ") + "\n")
+		}
+	}
+	c.state.resolver = text.String()
+	return nil
+}

@@ -1,0 +1,120 @@
+package network
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// links gives each NIC its hardware address, MTU and flags, and sets it up.
+func (j *job) links(ctx context.Context) error {
+	for _, nic := range j.want.nics {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		j.own.nics[nic.index] = nic.name
+		if err := j.link(nic); err != nil {
+			return fmt.Errorf("interface %s: %w", nic.name, err)
+		}
+	}
+	return nil
+}
+
+func (j *job) link(nic nic) error {
+	link, err := netlink.LinkByIndex(nic.index)
+	if err != nil {
+		return fmt.Errorf("read its state: %w", err)
+	}
+	have := link.Attrs()
+	up := have.Flags&net.FlagUp != 0
+	if mac := hardwareAddr(nic.mac); !bytes.Equal(have.HardwareAddr, mac) {
+		// Not every driver changes it while it runs.
+		if up {
+			if err := netlink.LinkSetDown(link); err != nil {
+				return fmt.Errorf("set down to change the MAC: %w", err)
+			}
+			up = false
+		}
+		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+			return fmt.Errorf("set MAC %s, it has %s: %w", mac, have.HardwareAddr, err)
+		}
+		j.changes.addf("interface %s: MAC set to %s", nic.name, mac)
+	}
+	if nic.mtu != 0 && have.MTU != nic.mtu {
+		if err := netlink.LinkSetMTU(link, nic.mtu); err != nil {
+			return mtuError(nic, have.MTU, err)
+		}
+		j.changes.addf("interface %s: MTU set to %d", nic.name, nic.mtu)
+	}
+	if err := j.setARP(nic, link); err != nil {
+		return err
+	}
+	if up {
+		return nil
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	j.changes.addf("interface %s set up", nic.name)
+	return nil
+}
+
+func (j *job) setARP(nic nic, link netlink.Link) error {
+	if nic.noARP == (link.Attrs().RawFlags&unix.IFF_NOARP != 0) {
+		return nil
+	}
+	set, state := netlink.LinkSetARPOn, "on"
+	if nic.noARP {
+		set, state = netlink.LinkSetARPOff, "off"
+	}
+	if err := set(link); err != nil {
+		return fmt.Errorf("switch ARP %s: %w", state, err)
+	}
+	j.changes.addf("interface %s: ARP switched %s", nic.name, state)
+	return nil
+}
+
+// mtuError says what the NIC can do when that is why it was refused.
+func mtuError(nic nic, have int, err error) error {
+	if errors.Is(err, unix.EINVAL) {
+		if least, most, ok := mtuRange(nic.index); ok {
+			return fmt.Errorf("set MTU %d, it has %d and takes %d to %d: %w", nic.mtu, have, least, most, err)
+		}
+	}
+	return fmt.Errorf("set MTU %d, it has %d: %w", nic.mtu, have, err)
+}
+
+// mtuRange asks for a link's IFLA_MIN_MTU and IFLA_MAX_MTU, which the netlink
+// library does not read.
+func mtuRange(index int) (least, most uint32, ok bool) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(index)
+	req.AddData(msg)
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	if err != nil || len(answers) != 1 || len(answers[0]) < unix.SizeofIfInfomsg {
+		return 0, 0, false
+	}
+	attrs, err := nl.ParseRouteAttr(answers[0][unix.SizeofIfInfomsg:])
+	if err != nil {
+		return 0, 0, false
+	}
+	for _, attr := range attrs {
+		if len(attr.Value) < 4 {
+			continue
+		}
+		switch attr.Attr.Type {
+		case unix.IFLA_MIN_MTU:
+			least = nl.NativeEndian().Uint32(attr.Value)
+		case unix.IFLA_MAX_MTU:
+			most = nl.NativeEndian().Uint32(attr.Value)
+		}
+	}
+	return least, most, most != 0
+}

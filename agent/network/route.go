@@ -1,0 +1,163 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// protocol marks the agent's routes, as an administrator's (rtnetlink(7)).
+const protocol = unix.RTPROT_STATIC
+
+// addRoutes adds the routes that are missing: those without a gateway first,
+// as they say how gateways are reached.
+func (j *job) addRoutes(ctx context.Context) error {
+	if len(j.want.routes) == 0 {
+		return nil
+	}
+	have, err := routes()
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	keys := map[routeKey]int{}
+	for _, r := range j.want.routes {
+		keys[r.key()]++
+	}
+	for _, withGateway := range []bool{false, true} {
+		for _, r := range j.want.routes {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if r.gateway.IsValid() != withGateway || have[r.unplaced()] {
+				continue
+			}
+			if err := j.addRoute(r, keys[r.key()] > 1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// routeKey is what the kernel tells routes of one table apart by.
+type routeKey struct {
+	destination netip.Prefix
+	metric      int
+}
+
+func (r route) key() routeKey { return routeKey{r.destination, r.metric} }
+
+// unplaced is the route without its interface's place in the request, which
+// may be another in the next.
+func (r route) unplaced() route {
+	r.nic = 0
+	return r
+}
+
+// addRoute adds one route. It takes the place of one with the same key that
+// somebody else made, unless several with that key are wanted.
+func (j *job) addRoute(r route, several bool) error {
+	device := j.want.nics[r.nic].name
+	add := netlink.RouteReplace
+	if several {
+		add = netlink.RouteAppend
+	}
+	if err := add(r.netlink()); err != nil {
+		return fmt.Errorf("add %s: %w", r.text(device), explainRoute(r, err))
+	}
+	j.own.routes[r.unplaced()] = struct{}{}
+	j.changes.addf("%s added", r.text(device))
+	return nil
+}
+
+// explainRoute says what to look at.
+func explainRoute(r route, err error) error {
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+		return fmt.Errorf("check that the gateway is in a network of the interface, or mark the route onlink: %w", err)
+	case errors.Is(err, unix.EINVAL) && r.source.IsValid():
+		return fmt.Errorf("check that %s is an address of the guest's and the gateway another's: %w", r.source, err)
+	case errors.Is(err, unix.EINVAL) && r.gateway.IsValid():
+		return fmt.Errorf("check that the gateway is not an address of the guest's: %w", err)
+	case r.destination.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)):
+		return fmt.Errorf("IPv6 is disabled in the guest: %w", err)
+	}
+	return err
+}
+
+func (r route) netlink() *netlink.Route {
+	bits := r.destination.Addr().BitLen()
+	out := &netlink.Route{
+		LinkIndex: r.index,
+		Dst:       &net.IPNet{IP: r.destination.Addr().AsSlice(), Mask: net.CIDRMask(r.destination.Bits(), bits)},
+		Scope:     netlink.Scope(r.scope),
+		Protocol:  protocol,
+		Table:     unix.RT_TABLE_MAIN,
+		MTU:       r.mtu,
+		Priority:  r.metric,
+	}
+	if r.gateway.IsValid() {
+		out.Gw = r.gateway.AsSlice()
+	}
+	if r.source.IsValid() {
+		out.Src = r.source.AsSlice()
+	}
+	if r.onlink {
+		out.Flags = unix.RTNH_F_ONLINK
+	}
+	return out
+}
+
+// routes lists the main table's routes of both families.
+func routes() (map[route]bool, error) {
+	set := map[route]bool{}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := consistent(func() ([]netlink.Route, error) { return netlink.RouteList(nil, family) })
+		if err != nil {
+			return nil, err
+		}
+		for _, found := range list {
+			if found.Type != unix.RTN_UNICAST || found.Tos != 0 || found.Dst == nil {
+				continue
+			}
+			for _, hop := range hops(found) {
+				set[routeFrom(found, hop)] = true
+			}
+		}
+	}
+	return set, nil
+}
+
+// hops are a route's next hops; IPv6 tells routes that differ in nothing else
+// as one with several.
+func hops(r netlink.Route) []*netlink.NexthopInfo {
+	if len(r.MultiPath) > 0 {
+		return r.MultiPath
+	}
+	return []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Flags: r.Flags}}
+}
+
+func routeFrom(r netlink.Route, hop *netlink.NexthopInfo) route {
+	ones, _ := r.Dst.Mask.Size()
+	destination, _ := netip.AddrFromSlice(r.Dst.IP)
+	if r.Family == netlink.FAMILY_V4 { // The library tells a default route's in 16 bytes.
+		destination = destination.Unmap()
+	}
+	gateway, _ := netip.AddrFromSlice(hop.Gw)
+	source, _ := netip.AddrFromSlice(r.Src)
+	return route{
+		index:       hop.LinkIndex,
+		destination: netip.PrefixFrom(destination, ones),
+		gateway:     gateway,
+		source:      source,
+		scope:       uint8(r.Scope),
+		onlink:      hop.Flags&unix.RTNH_F_ONLINK != 0,
+		mtu:         r.MTU,
+		metric:      r.Priority,
+	}
+}

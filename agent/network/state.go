@@ -1,0 +1,108 @@
+package network
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// state is a request that was checked.
+type state struct {
+	nics       []nic
+	routes     []route
+	neighbours []neighbour
+	// resolver is the text of resolv.conf; empty for none.
+	resolver string
+}
+
+// nic is one wanted interface.
+type nic struct {
+	path string // on the PCI buses: "01/1e"
+	name string
+	mac  [macLen]byte
+	// mtu in bytes; 0 leaves the driver's.
+	mtu       int
+	noARP     bool
+	addresses []address
+	// index is the kernel's, once the NIC is found.
+	index int
+}
+
+// address is one address of an interface. It can be compared with ==.
+type address struct {
+	// With a peer, the prefix length is that of the peer's network
+	// (IFA_PREFIXLEN in rtnetlink(7)).
+	prefix netip.Prefix
+	peer   netip.Addr
+}
+
+func (a address) String() string {
+	if a.peer.IsValid() {
+		return fmt.Sprintf("%s peer %s/%d", a.prefix.Addr(), a.peer, a.prefix.Bits())
+	}
+	return a.prefix.String()
+}
+
+// route is one route of the main table, in the form in which the kernel would
+// tell it. It can be compared with ==.
+type route struct {
+	// nic is the place of its interface in the request, index the kernel's
+	// number of that, once it is found.
+	nic, index  int
+	destination netip.Prefix
+	gateway     netip.Addr
+	source      netip.Addr
+	scope       uint8
+	onlink      bool
+	mtu         int
+	metric      int
+}
+
+// text is the route as ip-route(8) writes it.
+func (r route) text(device string) string {
+	var b strings.Builder
+	b.WriteString("route " + r.destination.String())
+	if r.gateway.IsValid() {
+		b.WriteString(" via " + r.gateway.String())
+	}
+	b.WriteString(" dev " + device)
+	if r.source.IsValid() {
+		b.WriteString(" src " + r.source.String())
+	}
+	if r.metric != 0 {
+		fmt.Fprintf(&b, " metric %d", r.metric)
+	}
+	if r.onlink {
+		b.WriteString(" onlink")
+	}
+	if r.mtu != 0 {
+		fmt.Fprintf(&b, " mtu %d", r.mtu)
+	}
+	return b.String()
+}
+
+// neighbour is one permanent entry of the neighbour table. It can be compared
+// with ==.
+type neighbour struct {
+	nic, index int
+	address    netip.Addr
+	mac        [macLen]byte
+}
+
+func (n neighbour) text(device string) string {
+	return fmt.Sprintf("neighbour %s at %s dev %s", n.address, net.HardwareAddr(n.mac[:]), device)
+}
+
+// locate writes the kernel's number of each NIC into all that refers to it.
+func (s *state) locate(indexes []int) {
+	for i := range s.nics {
+		s.nics[i].index = indexes[i]
+	}
+	for i := range s.routes {
+		s.routes[i].index = indexes[s.routes[i].nic]
+	}
+	for i := range s.neighbours {
+		s.neighbours[i].index = indexes[s.neighbours[i].nic]
+	}
+}
