@@ -9,7 +9,6 @@ import (
 
 	"github.com/katabox/katabox/agent/container"
 	"github.com/katabox/katabox/agent/guest"
-	"github.com/katabox/katabox/agent/network"
 	"github.com/katabox/katabox/agent/stream"
 )
 
@@ -43,7 +42,7 @@ var _ stream.Finder = (*Pod)(nil)
 
 // NewPod makes a pod without containers.
 func NewPod(config Config) *Pod {
-	return &Pod{config: config, network: new(network.Network), events: newEventQueue(), tasks: map[string]*task{}}
+	return &Pod{config: config, network: newNetwork(config), events: newEventQueue(), tasks: map[string]*task{}}
 }
 
 // Wait blocks until nothing waits for a process any more.
