@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
@@ -150,8 +151,12 @@ func TestTooMany(t *testing.T) {
 	// One that ends makes room: the slot is free once it was taken from f.
 	_ = held[0].CloseWrite()
 	_, _ = io.Copy(io.Discard, held[0])
-	f.slots <- struct{}{}
-	<-f.slots
+	select {
+	case f.slots <- struct{}{}:
+		<-f.slots
+	case <-time.After(patience):
+		t.Fatal("the connection that ended keeps its place")
+	}
 	if got := greeting(t, s.mustConnect(t, "127.0.0.1:80")); got != "127.0.0.1:80" {
 		t.Errorf("dialled %s", got)
 	}
@@ -295,6 +300,41 @@ func TestClose(t *testing.T) {
 	}
 	s.forwarder(t, dial)
 	greeting(t, s.mustConnect(t, "127.0.0.1:80"))
+}
+
+// Close and a failed Open give every descriptor back.
+func TestDescriptors(t *testing.T) {
+	s := newSpace(t)
+	use := func() {
+		f := s.forwarder(t, serving(t, echo))
+		conn := s.mustConnect(t, "127.0.0.1:80")
+		greeting(t, conn)
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		conn.Close()
+		if _, err := Open(t.Context(), "/proc/self/ns/net", nil); err == nil {
+			t.Error("the process's own namespace was taken")
+		}
+		if _, err := Open(t.Context(), "/proc/self/ns/uts", nil); err == nil {
+			t.Error("a namespace of another kind was taken")
+		}
+	}
+	count := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(open)
+	}
+	use() // what the process makes once, such as the poller's, is made now
+	before := count()
+	for range 3 {
+		use()
+	}
+	if after := count(); after != before {
+		t.Errorf("%d descriptors are open, %d before", after, before)
+	}
 }
 
 // childEnv makes the test's program open a Forwarder and wait for its death.

@@ -127,16 +127,23 @@ func instructions(sockets int) asm.Instructions {
 	}
 }
 
-// kernelError says what the kernel's refusal means. EPERM has two causes that
-// look alike: before Linux 5.11 BPF's memory counts as locked, some 8 KiB for
-// each pod, and the shim does not raise that limit for itself because every
-// process that it starts would have it as well.
+// kernelError says what the kernel's refusal means.
 func kernelError(what string, err error) error {
-	if errors.Is(features.HaveProgramType(ebpf.SkLookup), ebpf.ErrNotSupported) {
+	return explain(what, err, errors.Join(features.HaveMapType(ebpf.SockMap), features.HaveProgramType(ebpf.SkLookup)))
+}
+
+// explain gives a refusal its kind; missing is what is known of the kernel.
+// EPERM has two causes that look alike: before Linux 5.11 BPF's memory counts
+// as locked, some 8 KiB for each pod (kernel/bpf/syscall.c,
+// bpf_map_charge_init). The shim does not raise that limit for itself, because
+// every process that it starts meanwhile would keep it.
+func explain(what string, err, missing error) error {
+	switch {
+	case errors.Is(missing, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOSYS):
 		return fmt.Errorf("%s: %w: the kernel has no sk_lookup programs (Linux 5.9, CONFIG_BPF_SYSCALL): %w", what, errdefs.ErrNotImplemented, err)
-	}
-	if errors.Is(err, unix.EPERM) {
+	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%s: %w: it takes CAP_BPF and CAP_NET_ADMIN, and before Linux 5.11 room below RLIMIT_MEMLOCK: %w", what, errdefs.ErrPermissionDenied, err)
+	default:
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return fmt.Errorf("%s: %w", what, err)
 }

@@ -6,9 +6,30 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
+
+func TestKindsOfRefusal(t *testing.T) {
+	for _, test := range []struct {
+		name                   string
+		err, missing           error
+		notImplemented, denied bool
+	}{
+		{"kernel without sk_lookup", unix.EINVAL, ebpf.ErrNotSupported, true, false},
+		{"without sk_lookup, and forbidden", unix.EPERM, errors.Join(nil, ebpf.ErrNotSupported), true, false},
+		{"kernel without BPF", unix.ENOSYS, unix.ENOSYS, true, false},
+		{"forbidden", unix.EPERM, unix.EPERM, false, true},
+		{"too many programs", unix.E2BIG, nil, false, false},
+	} {
+		err := explain("load", test.err, test.missing)
+		if !errors.Is(err, test.err) || errors.Is(err, errdefs.ErrNotImplemented) != test.notImplemented ||
+			errors.Is(err, errdefs.ErrPermissionDenied) != test.denied {
+			t.Errorf("%s: %v, want not implemented %v, permission denied %v", test.name, err, test.notImplemented, test.denied)
+		}
+	}
+}
 
 // Without the capabilities the error says which, and is of its kind.
 func TestWithoutCapabilities(t *testing.T) {
