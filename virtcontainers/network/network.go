@@ -1,0 +1,172 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// Model is how a link of the namespace is joined to its NIC; the names are
+// those of Kata Containers' internetworking_model.
+type Model string
+
+// The models; the package comment says what each makes.
+const (
+	TCFilter Model = "tcfilter"
+	Macvtap  Model = "macvtap"
+	None     Model = "none"
+)
+
+// maxQueues is how many queues a tap has at most: MAX_TAP_QUEUES in the
+// kernel's drivers/net/tun.c.
+const maxQueues = 256
+
+// Options say which namespace is joined, and how.
+type Options struct {
+	// Namespace is the path of the network namespace.
+	Namespace string
+	// Model is TCFilter when it is empty.
+	Model Model
+	// Queues is the number of queue pairs of each NIC, 1 to 256; 0 is 1.
+	Queues int
+	// VhostNet lets the host's kernel carry the packets where it can
+	// (/dev/vhost-net); without that device the monitor carries them.
+	VhostNet bool
+	// RxRate bounds what a NIC receives, TxRate what it sends, in bits per
+	// second; 0 leaves it unbounded.
+	RxRate, TxRate uint64
+	// Save keeps what Clean needs, should this process die. It is called
+	// before anything is changed in the namespace, and an error keeps it from
+	// being changed. nil keeps nothing.
+	Save func(made []byte) error
+}
+
+// Machine is the VM that gets the NICs. One whose devices can be taken out
+// again is a hypervisor.Detacher too.
+type Machine interface {
+	Attach(ctx context.Context, d hypervisor.Device) error
+	PCIPath(id string) (hypervisor.PCIPath, error)
+}
+
+// Network joins the links of one network namespace to one VM. Its methods may
+// be called from several goroutines.
+type Network struct {
+	opts Options
+
+	// turn holds a token while nobody works on the namespace; whoever has
+	// taken it owns what follows. It is a channel and no mutex because the VM
+	// is called meanwhile, and waiting must end with a context.
+	turn   chan struct{}
+	ns     *namespace
+	nics   map[int]*nic // by the index of the link
+	ids    map[string]bool
+	told   map[string]bool // what was logged or refused already
+	seen   string          // what the namespace was at the last look
+	failed bool            // whether the last Plug failed
+	closed bool
+
+	mu    sync.Mutex // guards state
+	state *api.SetNetworkRequest
+}
+
+// Open opens a network namespace, which stays open, and so alive, until
+// Close. It changes nothing there. It fails with errdefs.ErrInvalidArgument
+// for the host's namespace and for options that cannot be met, with
+// errdefs.ErrNotFound for a path that is gone.
+func Open(opts Options) (*Network, error) {
+	if err := opts.complete(); err != nil {
+		return nil, fmt.Errorf("join network namespace %s: %w", opts.Namespace, err)
+	}
+	ns, err := openNamespace(opts.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{
+		opts: opts, ns: ns, turn: make(chan struct{}, 1),
+		nics: make(map[int]*nic), ids: make(map[string]bool), told: make(map[string]bool),
+		state: &api.SetNetworkRequest{},
+	}
+	n.turn <- struct{}{}
+	return n, nil
+}
+
+func (o *Options) complete() error {
+	switch o.Model {
+	case "":
+		o.Model = TCFilter
+	case TCFilter, None:
+	case Macvtap:
+		return fmt.Errorf("model %q: %w", o.Model, errdefs.ErrNotImplemented)
+	default:
+		return fmt.Errorf("model %q: want %s, %s or %s: %w", o.Model, TCFilter, Macvtap, None, errdefs.ErrInvalidArgument)
+	}
+	if o.Queues < 0 || o.Queues > maxQueues {
+		return fmt.Errorf("%d queue pairs: want 1 to %d: %w", o.Queues, maxQueues, errdefs.ErrInvalidArgument)
+	}
+	o.Queues = max(o.Queues, 1)
+	if o.Save == nil {
+		o.Save = func([]byte) error { return nil }
+	}
+	return o.checkRates()
+}
+
+// State is what the guest must be told: the interfaces, routes and neighbours
+// as of the last Plug, in an order that is the same for the same namespace.
+// The caller does not change it.
+func (n *Network) State() *api.SetNetworkRequest {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state
+}
+
+func (n *Network) setState(state *api.SetNetworkRequest) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.state = state
+}
+
+// Close takes away what was made in the namespace and lets go of it. The VM
+// should have ended; it is not asked. It may be called again; only the first
+// call does something.
+func (n *Network) Close(ctx context.Context) error {
+	if err := n.take(ctx); err != nil {
+		if errdefs.IsFailedPrecondition(err) {
+			return nil
+		}
+		return err
+	}
+	defer n.give()
+	n.closed = true
+	var errs []error
+	for _, c := range n.nics {
+		errs = append(errs, n.ns.undo(c.made))
+	}
+	errs = append(errs, n.ns.close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("leave network namespace %s: %w", n.opts.Namespace, err)
+	}
+	return nil
+}
+
+// take waits for the turn. It fails with errdefs.ErrFailedPrecondition after
+// Close.
+func (n *Network) take(ctx context.Context) error {
+	select {
+	case <-n.turn:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for network namespace %s: %w", n.opts.Namespace, context.Cause(ctx))
+	}
+	if n.closed {
+		n.give()
+		return fmt.Errorf("network namespace %s was closed: %w", n.opts.Namespace, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+func (n *Network) give() { n.turn <- struct{}{} }

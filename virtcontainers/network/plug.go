@@ -1,0 +1,274 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// nic is a link's card in the VM.
+type nic struct {
+	id   string
+	path hypervisor.PCIPath
+	made joint
+	// gone tells that the link is no more, but the card still in the VM.
+	gone bool
+}
+
+// Plug gives the VM a NIC for each link that has an address and no NIC yet,
+// and takes away those whose link is gone. A link that cannot be joined leaves
+// nothing of itself; the others are joined all the same, and the error names
+// it. A link that no VM could have (link.check) is an error once.
+func (n *Network) Plug(ctx context.Context, vm Machine) error {
+	if err := n.take(ctx); err != nil {
+		return err
+	}
+	defer n.give()
+	err := n.plug(ctx, vm)
+	n.failed = err != nil
+	if err != nil {
+		return fmt.Errorf("join network namespace %s: %w", n.opts.Namespace, err)
+	}
+	return nil
+}
+
+func (n *Network) plug(ctx context.Context, vm Machine) error {
+	found, err := n.look(ctx)
+	if err != nil {
+		return err
+	}
+	n.seen = found.fingerprint()
+	errs := []error{n.refuse(found), n.unplugGone(ctx, vm, found), n.plugNew(ctx, vm, found)}
+	state, notes, err := found.describe(n.paths())
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	n.setState(state)
+	for _, note := range notes {
+		if n.tellOnce(note) {
+			log.G(ctx).Infof("not given to the guest: %s", note)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// look scans the namespace.
+func (n *Network) look(ctx context.Context) (*view, error) {
+	own := make(map[string]bool)
+	for _, c := range n.nics {
+		if c.made.Made != "" {
+			own[c.made.Made] = true
+		}
+	}
+	return n.ns.scan(ctx, own, func(index int) bool {
+		c, joined := n.nics[index]
+		return joined && !c.gone
+	})
+}
+
+// refuse is the error of links that cannot have a NIC, said once for each.
+func (n *Network) refuse(found *view) error {
+	var errs []error
+	for _, index := range slices.Sorted(maps.Keys(found.bad)) {
+		if err := found.bad[index]; n.tellOnce(err.Error()) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tellOnce tells whether something is to be said for the first time.
+func (n *Network) tellOnce(what string) bool {
+	if n.told[what] {
+		return false
+	}
+	n.told[what] = true
+	return true
+}
+
+// paths are the places of the NICs, by their links.
+func (n *Network) paths() map[int]string {
+	paths := make(map[int]string)
+	for index, c := range n.nics {
+		if !c.gone {
+			paths[index] = string(c.path)
+		}
+	}
+	return paths
+}
+
+// unplugGone takes away the NICs whose link is gone. One that the VM does not
+// let go of is tried again at the next Plug.
+func (n *Network) unplugGone(ctx context.Context, vm Machine, found *view) error {
+	var errs []error
+	for _, index := range slices.Sorted(maps.Keys(n.nics)) {
+		c := n.nics[index]
+		if !c.gone && found.has(index) {
+			continue
+		}
+		c.gone = true
+		if err := n.unplug(ctx, vm, c); err != nil {
+			errs = append(errs, fmt.Errorf("take away NIC %s: %w", c.id, err))
+			continue
+		}
+		delete(n.nics, index)
+	}
+	return errors.Join(errs...)
+}
+
+// unplug takes a NIC out of the VM, if the VM can, and what was made for it
+// away.
+func (n *Network) unplug(ctx context.Context, vm Machine, c *nic) error {
+	var err error
+	if d, ok := vm.(hypervisor.Detacher); ok {
+		err = d.Detach(ctx, c.id)
+		switch {
+		case errdefs.IsNotFound(err), errdefs.IsNotImplemented(err):
+			err = nil
+		}
+	}
+	return errors.Join(err, n.ns.undo(c.made))
+}
+
+// plugNew joins the links that have no NIC.
+func (n *Network) plugNew(ctx context.Context, vm Machine, found *view) error {
+	plans, errs := n.plan(found)
+	if len(plans) == 0 {
+		return errors.Join(errs...)
+	}
+	var coming []joint
+	for _, p := range plans {
+		coming = append(coming, p.made)
+	}
+	if err := n.save(coming...); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	for _, p := range plans {
+		if err := n.join(ctx, vm, p); err != nil {
+			errs = append(errs, fmt.Errorf("link %s (%s): %w", p.link.name, p.link.kind, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// plan is what will be made for one link.
+type plan struct {
+	link link
+	made joint
+}
+
+// plan looks at the links that have no NIC and says what is to be made for
+// each. It changes nothing.
+func (n *Network) plan(found *view) (plans []plan, errs []error) {
+	for _, l := range found.links {
+		if _, joined := n.nics[l.index]; joined {
+			continue
+		}
+		if len(n.nics)+len(plans) >= api.MaxInterfaces {
+			errs = append(errs, fmt.Errorf("link %s (%s): a VM has at most %d NICs: %w", l.name, l.kind, api.MaxInterfaces, errdefs.ErrInvalidArgument))
+			continue
+		}
+		made, err := n.planLink(l)
+		if isGone(err) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("link %s (%s): %w", l.name, l.kind, err))
+			continue
+		}
+		plans = append(plans, plan{link: l, made: made})
+	}
+	return plans, errs
+}
+
+func (n *Network) planLink(l link) (joint, error) {
+	made := joint{Link: l.index}
+	if n.opts.TxRate != 0 && !l.tap && n.opts.Model == TCFilter {
+		made.Rate = true
+		if err := n.ns.checkRoot(l.index); err != nil {
+			return joint{}, err
+		}
+	}
+	switch {
+	case l.tap:
+	case n.opts.Model == TCFilter:
+		return n.planFilter(made)
+	case n.opts.Model == None:
+		made.Made, made.Kind = tapName(l.index), tapKind
+	}
+	return made, nil
+}
+
+// join makes what was planned for a link and gives the VM its NIC.
+func (n *Network) join(ctx context.Context, vm Machine, p plan) (err error) {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	c := &nic{id: n.newID(p.link.index), made: p.made}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.ns.undo(p.made))
+		}
+	}()
+	taps, err := n.build(p)
+	defer closeAll(taps) // the VM has duplicates
+	if err != nil {
+		return err
+	}
+	vhost := n.vhost(ctx, len(taps))
+	defer closeAll(vhost)
+	if err := vm.Attach(ctx, hypervisor.NIC{ID: c.id, MAC: p.link.mac, Taps: taps, Vhost: vhost}); err != nil {
+		return err
+	}
+	n.ids[c.id] = true
+	if c.path, err = vm.PCIPath(c.id); err != nil {
+		if d, ok := vm.(hypervisor.Detacher); ok {
+			err = errors.Join(err, d.Detach(ctx, c.id))
+		}
+		return err
+	}
+	n.nics[p.link.index] = c
+	return nil
+}
+
+// build makes what was planned for a link and gives the queues of its tap,
+// also with an error.
+func (n *Network) build(p plan) ([]*os.File, error) {
+	switch {
+	case p.link.tap:
+		return n.ns.openTap(p.link.name, n.opts.Queues)
+	default:
+		return n.buildTap(p)
+	}
+}
+
+// newID is the ID of a link's NIC. Indexes come again, when a link leaves the
+// namespace and returns.
+func (n *Network) newID(index int) string {
+	id := fmt.Sprintf("net-%d", index)
+	for i := 2; n.ids[id]; i++ {
+		id = fmt.Sprintf("net-%d-%d", index, i)
+	}
+	return id
+}
+
+// vhost opens the host kernel's data path, or gives nil where there is none.
+func (n *Network) vhost(ctx context.Context, queues int) []*os.File {
+	if !n.opts.VhostNet {
+		return nil
+	}
+	files, err := openVhost(queues)
+	if err != nil && n.tellOnce("vhost-net") {
+		log.G(ctx).WithError(err).Debug("the monitor carries the pod's packets itself")
+	}
+	return files
+}

@@ -1,0 +1,129 @@
+package network
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// recordVersion is the format of what Options.Save gets.
+const recordVersion = 1
+
+// record is all that has to be undone in a namespace.
+type record struct {
+	Version   int      `json:"version"`
+	Namespace identity `json:"namespace"`
+	Joints    []joint  `json:"links"`
+}
+
+// joint is what is made to join one link to its NIC. What of it is there may
+// be less: it is written down before.
+type joint struct {
+	// Link is the index of the link.
+	Link int `json:"link"`
+	// Made is the name of the tap or macvtap, of kind Kind; empty for a link
+	// that is a tap itself.
+	Made string `json:"made,omitempty"`
+	Kind string `json:"kind,omitempty"`
+	// Ingress tells that the link's ingress qdisc is ours.
+	Ingress bool `json:"ingress,omitempty"`
+	// Priority is that of our filter on the link, 0 for none.
+	Priority uint16 `json:"priority,omitempty"`
+	// Rate tells that the link's root qdisc is ours.
+	Rate bool `json:"rate,omitempty"`
+}
+
+// Clean takes away what a process that died has made in a namespace: made is
+// what Options.Save got last. A namespace that is gone took everything with
+// it, and one that has its path by now is not touched. It fails with
+// errdefs.ErrInvalidArgument when made is not a record of this release.
+func Clean(path string, made []byte) error {
+	rec, err := decodeRecord(made)
+	if err != nil {
+		return fmt.Errorf("clean network namespace %s: %w", path, err)
+	}
+	ns, err := openNamespace(path)
+	if errdefs.IsNotFound(err) || errdefs.IsInvalidArgument(err) {
+		return nil // gone, or not that namespace
+	}
+	if err != nil {
+		return fmt.Errorf("clean: %w", err)
+	}
+	if !rec.Namespace.same(ns.id) {
+		return ns.close()
+	}
+	var errs []error
+	for _, j := range rec.Joints {
+		errs = append(errs, ns.undo(j))
+	}
+	errs = append(errs, ns.close())
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("clean network namespace %s: %w", path, err)
+	}
+	return nil
+}
+
+// same tells whether both are one namespace; see identity.Cookie.
+func (id identity) same(other identity) bool { return id == other }
+
+// decodeRecord reads and checks a record.
+func decodeRecord(made []byte) (*record, error) {
+	dec := json.NewDecoder(bytes.NewReader(made))
+	dec.DisallowUnknownFields()
+	var rec record
+	if err := dec.Decode(&rec); err != nil {
+		return nil, fmt.Errorf("read what was made: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if rec.Version != recordVersion {
+		return nil, fmt.Errorf("read what was made: version %d, want %d: %w", rec.Version, recordVersion, errdefs.ErrInvalidArgument)
+	}
+	if len(rec.Joints) > 2*api.MaxInterfaces { // those that are leaving count too
+		return nil, fmt.Errorf("read what was made: %d links, want at most %d: %w", len(rec.Joints), 2*api.MaxInterfaces, errdefs.ErrInvalidArgument)
+	}
+	return &rec, nil
+}
+
+// save writes down what was made, and what is going to be.
+func (n *Network) save(coming ...joint) error {
+	rec := record{Version: recordVersion, Namespace: n.ns.id, Joints: coming}
+	for _, c := range n.nics {
+		rec.Joints = append(rec.Joints, c.made)
+	}
+	slices.SortFunc(rec.Joints, func(a, b joint) int { return a.Link - b.Link })
+	data, err := json.Marshal(rec)
+	if err == nil {
+		err = n.opts.Save(data)
+	}
+	if err != nil {
+		return fmt.Errorf("save what is made in the network namespace: %w", err)
+	}
+	return nil
+}
+
+// undo takes away what was made for a link, as much as there is of it. The
+// link may be gone.
+func (ns *namespace) undo(j joint) error {
+	var errs []error
+	if j.Priority != 0 {
+		errs = append(errs, ns.removeRedirect(j.Link, j.Priority))
+	}
+	if j.Ingress {
+		errs = append(errs, ns.removeIngress(j.Link))
+	}
+	if j.Rate {
+		errs = append(errs, ns.removeRate(j.Link))
+	}
+	if j.Made != "" {
+		errs = append(errs, ns.removeLink(j.Made, j.Kind))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("link %d: %w", j.Link, err)
+	}
+	return nil
+}

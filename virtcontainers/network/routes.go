@@ -1,0 +1,180 @@
+package network
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// routing collects the routes that the guest gets.
+type routing struct {
+	names  map[int]string      // the links with a NIC
+	local  map[netip.Addr]bool // the guest's own addresses
+	routes []*api.Route
+	spread []spread
+	notes  []string
+}
+
+// spread is a route over several hops.
+type spread struct {
+	route *api.Route
+	hops  []*netlink.NexthopInfo
+}
+
+// add takes in a route of the main table. The kernel's own are left out
+// without a word: the guest's kernel makes them too.
+func (r *routing) add(route netlink.Route, allNames map[int]string) {
+	if route.Protocol == unix.RTPROT_KERNEL || route.Dst == nil {
+		return
+	}
+	to := prefixOf(route.Dst).Masked()
+	switch {
+	case route.Type != unix.RTN_UNICAST:
+		r.notef("route to %s: of type %s, which a guest does not get", to, typeName(route.Type))
+		return
+	case route.Encap != nil || route.MPLSDst != nil || route.Tos != 0:
+		r.notef("route to %s: with encapsulation or TOS, which a guest does not get", to)
+		return
+	}
+	made := &api.Route{
+		Destination: to.String(), Source: r.source(route, to), Scope: uint32(route.Scope),
+		Mtu: uint32(route.MTU), Metric: uint32(route.Priority), // the kernel's are 32 bits wide
+	}
+	if len(route.MultiPath) > 0 {
+		r.spread = append(r.spread, spread{made, route.MultiPath})
+		return
+	}
+	if route.Via != nil {
+		r.notef("route to %s: its gateway is of the other address family, which a guest does not get", to)
+		return
+	}
+	r.over(made, hop{route.LinkIndex, addrOf(route.Gw, route.Family), route.Flags}, allNames)
+}
+
+// hop is where a route leads.
+type hop struct {
+	link    int
+	gateway netip.Addr // not valid: none
+	flags   int
+}
+
+// over adds a route over one hop.
+func (r *routing) over(route *api.Route, to hop, allNames map[int]string) {
+	name, given := r.names[to.link]
+	if !given {
+		r.notef("route to %s: over link %s, which has no NIC", route.Destination, cmp.Or(allNames[to.link], strconv.Itoa(to.link)))
+		return
+	}
+	route.Interface, route.Onlink = name, to.flags&unix.RTNH_F_ONLINK != 0
+	if to.gateway.IsValid() && !to.gateway.IsUnspecified() {
+		route.Gateway = to.gateway.String()
+	}
+	r.routes = append(r.routes, route)
+}
+
+// source is a route's preferred source address, if the guest has it.
+func (r *routing) source(route netlink.Route, to netip.Prefix) string {
+	src := addrOf(route.Src, route.Family)
+	switch {
+	case !src.IsValid() || src.IsUnspecified():
+		return ""
+	case !r.local[src]:
+		r.notef("source %s of the route to %s: no address of a link with a NIC", src, to)
+		return ""
+	}
+	return src.String()
+}
+
+// finish adds the routes over several hops, one route for each hop, and orders
+// all: a route is behind those that its gateway may need.
+func (r *routing) finish() []*api.Route {
+	r.addSpread()
+	slices.SortStableFunc(r.routes, func(a, b *api.Route) int {
+		return cmp.Or(
+			cmp.Compare(rank(a), rank(b)),
+			cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.Metric, b.Metric),
+			cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Gateway, b.Gateway),
+		)
+	})
+	return r.routes
+}
+
+// addSpread gives each hop a route of its own. Of two routes to one network
+// with the same metric a kernel keeps only one (IPv4) or makes one of them
+// again (IPv6); so each further hop has the next free metric, and is used when
+// those before it are gone.
+func (r *routing) addSpread() {
+	type key struct {
+		destination string
+		metric      uint32
+	}
+	taken := make(map[key]bool)
+	for _, route := range r.routes {
+		taken[key{route.Destination, route.Metric}] = true
+	}
+	for _, s := range r.spread {
+		for _, h := range s.hops {
+			one := &api.Route{
+				Destination: s.route.Destination, Source: s.route.Source, Scope: s.route.Scope, Mtu: s.route.Mtu, Metric: s.route.Metric,
+			}
+			for taken[key{one.Destination, one.Metric}] {
+				one.Metric++
+			}
+			if h.Via != nil || h.Encap != nil {
+				r.notef("route to %s: a hop with encapsulation or a gateway of the other family, which a guest does not get", one.Destination)
+				continue
+			}
+			before := len(r.routes)
+			r.over(one, hop{h.LinkIndex, addrOf(h.Gw, familyOf(one)), h.Flags}, nil)
+			taken[key{one.Destination, one.Metric}] = len(r.routes) > before
+		}
+	}
+}
+
+// familyOf is a route's address family.
+func familyOf(r *api.Route) int {
+	if prefix, err := netip.ParsePrefix(r.Destination); err == nil && prefix.Addr().Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// rank orders routes by what they may need: those without a gateway first,
+// then those to networks, then the default routes.
+func rank(r *api.Route) int {
+	prefix, _ := netip.ParsePrefix(r.Destination)
+	switch {
+	case r.Gateway == "":
+		return 0
+	case prefix.Bits() > 0:
+		return 1
+	default:
+		return 2
+	}
+}
+
+func (r *routing) notef(format string, args ...any) {
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+func typeName(kind int) string {
+	switch kind {
+	case unix.RTN_BLACKHOLE:
+		return "blackhole"
+	case unix.RTN_UNREACHABLE:
+		return "unreachable"
+	case unix.RTN_PROHIBIT:
+		return "prohibit"
+	case unix.RTN_THROW:
+		return "throw"
+	default:
+		return strconv.Itoa(kind)
+	}
+}

@@ -1,0 +1,141 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The MTUs that both a tap and a virtio NIC can have: MIN_MTU in the kernel's
+// drivers/net/tun.c, and there MAX_MTU without the Ethernet header.
+const (
+	minMTU = 68
+	maxMTU = 65535 - 14
+)
+
+// maxScans bounds how often a scan is begun anew because the kernel says that
+// something changed meanwhile (NLM_F_DUMP_INTR).
+const maxScans = 8
+
+// link is a link of the namespace that has, or is to get, a NIC.
+type link struct {
+	index int
+	name  string
+	kind  string // "veth", "macvlan", ...
+	mac   net.HardwareAddr
+	mtu   int
+	noARP bool
+	addrs []netlink.Addr
+	// tap tells that the link is a tap itself and needs no other.
+	tap bool
+}
+
+// view is what was found in a namespace.
+type view struct {
+	links  []link        // ordered by index
+	bad    map[int]error // links that have addresses but cannot have a NIC
+	names  map[int]string
+	routes []netlink.Route
+	neighs []netlink.Neigh
+}
+
+// scan looks at the namespace. Links named in own are left out; those in keep
+// are taken in also without addresses.
+func (ns *namespace) scan(ctx context.Context, own map[string]bool, keep func(index int) bool) (*view, error) {
+	for range maxScans {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("scan network namespace: %w", context.Cause(ctx))
+		}
+		v, err := ns.scanOnce(own, keep)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return v, err
+		}
+	}
+	return nil, fmt.Errorf("scan network namespace: it changed during each of %d scans: %w", maxScans, errdefs.ErrUnavailable)
+}
+
+func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*view, error) {
+	links, err := ns.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	addrs, err := ns.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	v := &view{bad: make(map[int]error), names: make(map[int]string)}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := ns.RouteListFiltered(family, &netlink.Route{}, 0) // of the main table
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		v.routes = append(v.routes, routes...)
+	}
+	v.neighs, err = ns.NeighListExecute(netlink.Ndmsg{State: netlink.NUD_PERMANENT})
+	if err != nil {
+		return nil, fmt.Errorf("list neighbours: %w", err)
+	}
+	for _, l := range links {
+		if !own[l.Attrs().Name] {
+			v.add(l, addrs, keep)
+		}
+	}
+	slices.SortFunc(v.links, func(a, b link) int { return cmp.Compare(a.index, b.index) })
+	return v, nil
+}
+
+// add takes in a link that the guest gets.
+func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bool) {
+	a := l.Attrs()
+	v.names[a.Index] = a.Name
+	if a.Flags&net.FlagLoopback != 0 {
+		return
+	}
+	addrs = slices.DeleteFunc(slices.Clone(addrs), func(addr netlink.Addr) bool {
+		return addr.LinkIndex != a.Index || addr.IPNet == nil
+	})
+	if len(addrs) == 0 && !keep(a.Index) {
+		return // it may get some later
+	}
+	tap, _ := l.(*netlink.Tuntap)
+	found := link{
+		index: a.Index, name: a.Name, kind: l.Type(), mac: a.HardwareAddr, mtu: a.MTU,
+		noARP: a.RawFlags&unix.IFF_NOARP != 0, addrs: addrs,
+		tap: tap != nil && tap.Mode == netlink.TUNTAP_MODE_TAP && !tap.NonPersist,
+	}
+	if err := found.check(a.EncapType); err != nil {
+		v.bad[a.Index] = err
+		return
+	}
+	v.links = append(v.links, found)
+}
+
+// check says why a link cannot have a NIC.
+func (l *link) check(encap string) error {
+	what := fmt.Sprintf("link %s (%s)", l.name, l.kind)
+	switch {
+	case encap != "ether" || len(l.mac) != 6 || l.mac[0]&1 != 0 || strings.Trim(string(l.mac), "\x00") == "":
+		return fmt.Errorf("%s has addresses but the hardware address %q: a VM's NIC needs an Ethernet link with a MAC of six bytes: %w",
+			what, l.mac.String(), errdefs.ErrInvalidArgument)
+	case l.mtu > maxMTU:
+		return fmt.Errorf("%s has an MTU of %d: a VM's NIC has at most %d: %w", what, l.mtu, maxMTU, errdefs.ErrInvalidArgument)
+	case l.mtu < minMTU:
+		return fmt.Errorf("%s has an MTU of %d: a VM's NIC has at least %d: %w", what, l.mtu, minMTU, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// has tells whether the link of that index is in the namespace, of whatever
+// kind.
+func (v *view) has(index int) bool {
+	_, ok := v.names[index]
+	return ok
+}

@@ -1,0 +1,119 @@
+package network
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// describe says what the guest must be told of the links that pciPaths names,
+// by their indexes. notes say what was left out, and why.
+func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, notes []string, err error) {
+	want = &api.SetNetworkRequest{}
+	local := make(map[netip.Addr]bool)
+	names := make(map[int]string)
+	for _, l := range v.links {
+		path, given := pciPaths[l.index]
+		if !given {
+			continue
+		}
+		names[l.index] = l.name
+		i := &api.Interface{PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP} // at most maxMTU
+		for _, a := range l.addrs {
+			if prefix, peer := addressOf(a); !linkLocal6(prefix.Addr()) {
+				i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer})
+				local[prefix.Addr()] = true
+			}
+		}
+		want.Interfaces = append(want.Interfaces, i)
+	}
+	r := routing{names: names, local: local}
+	for _, route := range v.routes {
+		r.add(route, v.names)
+	}
+	want.Routes, notes = r.finish(), r.notes
+	want.Neighbours = v.neighbours(names)
+	return want, notes, checkLimits(want)
+}
+
+// checkLimits refuses what the guest would.
+func checkLimits(want *api.SetNetworkRequest) error {
+	for _, limit := range []struct {
+		what    string
+		is, max int
+	}{
+		{"links with addresses", len(want.GetInterfaces()), api.MaxInterfaces},
+		{"routes", len(want.GetRoutes()), api.MaxRoutes},
+		{"permanent neighbours", len(want.GetNeighbours()), api.MaxNeighbours},
+	} {
+		if limit.is > limit.max {
+			return fmt.Errorf("the network namespace has %d %s: a guest has at most %d: %w", limit.is, limit.what, limit.max, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// addressOf gives an address with the length of its network and, for a
+// point-to-point one, the other end's address: the kernel keeps the length
+// with the latter.
+func addressOf(a netlink.Addr) (prefix netip.Prefix, peer string) {
+	prefix = prefixOf(a.IPNet)
+	if a.Peer == nil {
+		return prefix, ""
+	}
+	other := prefixOf(a.Peer)
+	if other.Addr() == prefix.Addr() {
+		return other, ""
+	}
+	return netip.PrefixFrom(prefix.Addr(), other.Bits()), other.Addr().String()
+}
+
+// prefixOf converts a network of the netlink package. A mask of four bytes
+// tells IPv4, however long the address is.
+func prefixOf(n *net.IPNet) netip.Prefix {
+	addr, _ := netip.AddrFromSlice(n.IP)
+	if len(n.Mask) == net.IPv4len {
+		addr = addr.Unmap()
+	}
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr, bits)
+}
+
+// addrOf is the address of an IP of a family, or the zero Addr.
+func addrOf(ip net.IP, family int) netip.Addr {
+	addr, _ := netip.AddrFromSlice(ip)
+	if family == unix.AF_INET {
+		addr = addr.Unmap()
+	}
+	return addr
+}
+
+// linkLocal6 tells addresses that the guest makes itself.
+func linkLocal6(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
+
+// neighbours are the permanent ones, of either family, of the links in names.
+func (v *view) neighbours(names map[int]string) []*api.Neighbour {
+	var all []*api.Neighbour
+	for _, n := range v.neighs {
+		name, given := names[n.LinkIndex]
+		addr := addrOf(n.IP, n.Family)
+		if !given || n.State&netlink.NUD_PERMANENT == 0 || n.Flags&netlink.NTF_PROXY != 0 || len(n.HardwareAddr) != 6 ||
+			!addr.IsValid() || addr.IsMulticast() {
+			continue
+		}
+		all = append(all, &api.Neighbour{Interface: name, Address: addr.String(), Mac: n.HardwareAddr})
+	}
+	slices.SortFunc(all, func(a, b *api.Neighbour) int {
+		return cmp.Or(cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Address, b.Address), bytes.Compare(a.Mac, b.Mac))
+	})
+	return all
+}

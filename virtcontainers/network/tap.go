@@ -1,0 +1,164 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	tunDevice   = "/dev/net/tun"
+	vhostDevice = "/dev/vhost-net"
+	// tunExcl is IFF_TUN_EXCL of include/uapi/linux/if_tun.h: the link must
+	// not be there yet.
+	tunExcl = 0x8000
+)
+
+// tapName is the name of the tap that is made for a link. It is unique in the
+// namespace, as the index is, and fits into IFNAMSIZ for any index.
+func tapName(index int) string {
+	name := fmt.Sprintf("tap%d_kata", index)
+	if len(name) >= unix.IFNAMSIZ {
+		name = fmt.Sprintf("tap%x_k", index)
+	}
+	return name
+}
+
+// newTap makes a tap with the given number of queues. It is gone when all of
+// them, and their duplicates, are closed.
+func (ns *namespace) newTap(name string, queues int) ([]*os.File, error) {
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if queues > 1 {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	files, err := ns.openQueues(name, queues, flags, tunExcl)
+	if errors.Is(err, unix.EBUSY) {
+		return nil, fmt.Errorf("make tap %s: the namespace has such a link already: is it another VM's? %w", name, errdefs.ErrAlreadyExists)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make tap %s: %w", name, err)
+	}
+	return files, nil
+}
+
+// openTap opens a tap that is there. One that was made for a single queue
+// gives a single one.
+func (ns *namespace) openTap(name string, queues int) ([]*os.File, error) {
+	const flags = uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	files, err := ns.openQueues(name, queues, flags|unix.IFF_MULTI_QUEUE, 0)
+	if errors.Is(err, unix.EINVAL) { // tun_set_iff: the tap has IFF_MULTI_QUEUE, or not
+		files, err = ns.openQueues(name, 1, flags, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open tap %s: %w", name, err)
+	}
+	return files, nil
+}
+
+// openQueues attaches queues to the tap of that name; first are flags for the
+// first queue alone.
+func (ns *namespace) openQueues(name string, queues int, flags, first uint16) (files []*os.File, err error) {
+	err = ns.do(func() error {
+		for range queues {
+			f, err := openQueue(name, flags|first)
+			if err != nil {
+				return err
+			}
+			files, first = append(files, f), 0
+		}
+		return nil
+	})
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	return files, nil
+}
+
+// openQueue opens one queue of a tap in the thread's network namespace.
+func openQueue(name string, flags uint16) (*os.File, error) {
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, fmt.Errorf("name %q: %w", name, err)
+	}
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: tunDevice, Err: err}
+	}
+	req.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("TUNSETIFF", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// raise gives a link that was made here the MTU of the link it serves and
+// brings it up, without letting it take part in IPv6 itself: what it would
+// send (router solicitations, reports of group membership) would reach the
+// guest. It gives the index.
+func (ns *namespace) raise(name string, mtu int) (index int, err error) {
+	made, err := ns.LinkByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("find link %s: %w", name, err)
+	}
+	err = ns.LinkSetIP6AddrGenMode(made, nl.IN6_ADDR_GEN_MODE_NONE)
+	if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) { // a kernel without IPv6
+		return 0, fmt.Errorf("keep IPv6 off link %s: %w", name, err)
+	}
+	if err := ns.LinkSetMTU(made, mtu); err != nil {
+		return 0, fmt.Errorf("set the MTU of link %s to %d: %w", name, mtu, err)
+	}
+	if err := ns.LinkSetUp(made); err != nil {
+		return 0, fmt.Errorf("bring up link %s: %w", name, err)
+	}
+	return made.Attrs().Index, nil
+}
+
+// removeLink removes a link that was made here, if it is there and still of
+// the kind that was made.
+func (ns *namespace) removeLink(name, kind string) error {
+	made, err := ns.LinkByName(name)
+	if isGone(err) {
+		return nil
+	}
+	if err == nil && made.Type() == kind {
+		err = ns.LinkDel(made)
+	}
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("remove link %s: %w", name, err)
+	}
+	return nil
+}
+
+// isGone tells that a link is not, or not any more, in the namespace.
+func isGone(err error) bool {
+	var notFound netlink.LinkNotFoundError
+	return errors.As(err, &notFound) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)
+}
+
+// openVhost opens one /dev/vhost-net for each queue.
+func openVhost(queues int) ([]*os.File, error) {
+	var files []*os.File
+	for range queues {
+		f, err := os.OpenFile(vhostDevice, os.O_RDWR, 0)
+		if err != nil {
+			closeAll(files)
+			return nil, fmt.Errorf("open vhost-net: %w", err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

@@ -1,0 +1,153 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// topPriority is where the search for a free filter priority begins. A low
+// number comes first: filters of others keep their say.
+const topPriority = 0xc000
+
+// ingressParent is where filters for incoming packets hang, of an ingress
+// qdisc as of a clsact (include/uapi/linux/pkt_sched.h, TC_H_MIN_INGRESS).
+const ingressParent = netlink.HANDLE_MIN_INGRESS
+
+// hasIngress tells whether a link has an ingress or a clsact qdisc: it can
+// have one of them.
+func (ns *namespace) hasIngress(index int) (bool, error) {
+	qdiscs, err := ns.qdiscs(index)
+	if err != nil {
+		return false, err
+	}
+	for _, q := range qdiscs {
+		if q.Attrs().Parent == netlink.HANDLE_INGRESS {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// qdiscs are those of a link.
+func (ns *namespace) qdiscs(index int) ([]netlink.Qdisc, error) {
+	var list []netlink.Qdisc
+	err := again(func() (err error) {
+		list, err = ns.QdiscList(linkAt(index))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list qdiscs: %w", err)
+	}
+	return list, nil
+}
+
+// filters are those that see the packets coming in over a link.
+func (ns *namespace) filters(index int) ([]netlink.Filter, error) {
+	var list []netlink.Filter
+	err := again(func() (err error) {
+		list, err = ns.FilterList(linkAt(index), ingressParent)
+		return err
+	})
+	if errors.Is(err, unix.EINVAL) { // no qdisc
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list filters: %w", err)
+	}
+	return list, nil
+}
+
+// again repeats a dump that a change interrupted.
+func again(dump func() error) error {
+	err := dump()
+	for i := 0; i < maxScans && errors.Is(err, netlink.ErrDumpInterrupted); i++ {
+		err = dump()
+	}
+	return err
+}
+
+// linkAt names a link by its index alone.
+func linkAt(index int) netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+}
+
+// freePriority is a filter priority that no filter of the link has, so that
+// what is removed by it later is only ours.
+func (ns *namespace) freePriority(index int) (uint16, error) {
+	filters, err := ns.filters(index)
+	if err != nil {
+		return 0, err
+	}
+	taken := make(map[uint16]bool)
+	for _, f := range filters {
+		taken[f.Attrs().Priority] = true
+	}
+	priority := uint16(topPriority)
+	for taken[priority] {
+		priority--
+	}
+	return priority, nil
+}
+
+// addIngress gives a link an ingress qdisc, and tells false when it has one,
+// or a clsact, of somebody else's.
+func (ns *namespace) addIngress(index int) (made bool, err error) {
+	err = ns.QdiscAdd(ingressOf(index)) // with NLM_F_EXCL
+	if errors.Is(err, unix.EEXIST) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("add ingress qdisc: %w", err)
+	}
+	return true, nil
+}
+
+func (ns *namespace) removeIngress(index int) error {
+	if err := ns.QdiscDel(ingressOf(index)); err != nil && !noSuchQdisc(err) {
+		return fmt.Errorf("remove ingress qdisc: %w", err)
+	}
+	return nil
+}
+
+func ingressOf(index int) *netlink.Ingress {
+	return &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS,
+	}}
+}
+
+// addRedirect sends every packet that comes in over one link out over another.
+func (ns *namespace) addRedirect(from, to int, priority uint16) error {
+	f := filterOf(from, priority)
+	f.Actions = []netlink.Action{netlink.NewMirredAction(to)}
+	if err := ns.FilterAdd(f); err != nil {
+		return fmt.Errorf("redirect packets: %w", err)
+	}
+	return nil
+}
+
+// removeRedirect removes the filters of a priority.
+func (ns *namespace) removeRedirect(from int, priority uint16) error {
+	err := ns.FilterDel(filterOf(from, priority))
+	if err != nil && !noSuchQdisc(err) {
+		return fmt.Errorf("remove redirect: %w", err)
+	}
+	return nil
+}
+
+// filterOf matches every packet: a u32 filter with no selector of its own gets
+// one with a zero mask.
+func filterOf(index int, priority uint16) *netlink.U32 {
+	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{
+		LinkIndex: index, Parent: ingressParent, Priority: priority, Protocol: unix.ETH_P_ALL,
+	}}
+}
+
+// noSuchQdisc tells that what was to be removed is not there: net/sched/
+// sch_api.c and cls_api.c answer ENOENT or EINVAL, and ENODEV without the
+// link.
+func noSuchQdisc(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || isGone(err)
+}

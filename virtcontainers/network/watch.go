@@ -1,0 +1,205 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// A change is looked at when nothing has happened for quietTime, or
+	// changeTime after it at the latest.
+	quietTime  = 50 * time.Millisecond
+	changeTime = 500 * time.Millisecond
+	// A Plug that failed is asked for again after retryTime, and then after
+	// twice the time before, at most maxRetryTime.
+	retryTime    = time.Second
+	maxRetryTime = 64 * time.Second
+)
+
+// watched are the netlink groups that tell of what the guest is told
+// (include/uapi/linux/rtnetlink.h).
+var watched = []int{
+	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+}
+
+// Watch calls changed when the guest should be told something else than at the
+// last Plug, and again, after a while, when the Plug that followed has failed.
+// A burst of changes is one call; what is made here itself is none. It returns
+// nil when ctx ends, and an error when the namespace cannot be watched, or was
+// closed.
+func (n *Network) Watch(ctx context.Context, changed func()) error {
+	file, err := n.subscribe(ctx)
+	if err != nil {
+		return err
+	}
+	news := news{happened: make(chan struct{}, 1), ended: make(chan error, 1)}
+	var reader sync.WaitGroup
+	reader.Go(func() { news.follow(file) })
+	defer reader.Wait()
+	defer file.Close() // ends the reader
+	if err := n.watch(ctx, news, changed); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("watch network namespace %s: %w", n.opts.Namespace, err)
+	}
+	return nil
+}
+
+// watch begins with a look of its own: something may have changed between the
+// last Plug and the subscription.
+func (n *Network) watch(ctx context.Context, news news, changed func()) error {
+	var pause time.Duration
+	for retry := false; ; {
+		differs, err := n.differs(ctx)
+		if err != nil {
+			return err
+		}
+		if differs || retry {
+			changed()
+			if pause, err = n.nextPause(ctx, pause); err != nil {
+				return err
+			}
+		}
+		if retry, err = news.settle(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// differs tells whether the namespace has changed since the last look. A look
+// that fails is a change: the Plug that follows says why.
+func (n *Network) differs(ctx context.Context) (bool, error) {
+	if err := n.take(ctx); err != nil {
+		return false, err
+	}
+	defer n.give()
+	found, err := n.look(ctx)
+	if err != nil {
+		return true, ctx.Err()
+	}
+	before := n.seen
+	n.seen = found.fingerprint()
+	return n.seen != before, nil
+}
+
+// nextPause is after what time a Plug is tried again, 0 for not.
+func (n *Network) nextPause(ctx context.Context, before time.Duration) (time.Duration, error) {
+	if err := n.take(ctx); err != nil {
+		return 0, err
+	}
+	defer n.give()
+	if !n.failed {
+		return 0, nil
+	}
+	return min(max(2*before, retryTime), maxRetryTime), nil
+}
+
+// subscribe opens a netlink socket in the namespace that hears of changes.
+func (n *Network) subscribe(ctx context.Context) (*os.File, error) {
+	if err := n.take(ctx); err != nil {
+		return nil, err
+	}
+	defer n.give()
+	var file *os.File
+	err := n.ns.do(func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		file = os.NewFile(uintptr(fd), "netlink")
+		groups := uint32(0)
+		for _, g := range watched {
+			groups |= 1 << (g - 1)
+		}
+		return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}))
+	})
+	if err != nil {
+		if file != nil {
+			file.Close()
+		}
+		return nil, fmt.Errorf("subscribe to network namespace %s: %w", n.opts.Namespace, err)
+	}
+	return file, nil
+}
+
+// news is what a subscription brings.
+type news struct {
+	happened chan struct{} // one token: something has changed
+	ended    chan error    // why no more will come
+}
+
+// follow reads messages until file is closed. What they say is not looked at:
+// only that something happened. When the kernel had to drop some (ENOBUFS), a
+// new look finds it all the same, and the subscription stays.
+func (w news) follow(file *os.File) {
+	buf := make([]byte, 64*1024)
+	for {
+		_, err := file.Read(buf)
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			w.ended <- err
+			return
+		}
+		select {
+		case w.happened <- struct{}{}:
+		default: // it will be looked at
+		}
+	}
+}
+
+// settle waits for a change and then until it is over. After pause, if that is
+// not 0, it waits no longer and tells so. It fails when the news end, or ctx.
+func (w news) settle(ctx context.Context, pause time.Duration) (paused bool, err error) {
+	var over <-chan time.Time
+	if pause > 0 {
+		over = time.After(pause)
+	}
+	select {
+	case <-over:
+		return true, nil
+	case <-w.happened:
+	case err := <-w.ended:
+		return false, err
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	latest := time.After(changeTime)
+	for {
+		select {
+		case <-w.happened:
+		case <-time.After(quietTime):
+			return false, nil
+		case <-latest:
+			return false, nil
+		case err := <-w.ended:
+			return false, err
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// fingerprint is what the guest could be told of a namespace, as a text that
+// is equal when the namespace is.
+func (v *view) fingerprint() string {
+	all := make(map[int]string)
+	var b strings.Builder
+	for _, l := range v.links {
+		all[l.index] = fmt.Sprint(l.index)
+	}
+	want, _, err := v.describe(all)
+	for _, index := range slices.Sorted(maps.Keys(v.bad)) {
+		fmt.Fprintln(&b, v.bad[index])
+	}
+	text, _ := proto.MarshalOptions{Deterministic: true}.Marshal(want) // what cannot be marshalled has no message
+	fmt.Fprintf(&b, "%v\n%s", err, text)
+	return b.String()
+}
