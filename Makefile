@@ -13,12 +13,12 @@ GUEST_DIR = $(DATADIR)/kata-containers
 
 # The integration suites; every other package has unit tests only.
 SUITES = ./tests/containerd ./tests/isulad ./tests/chaos
-UNITS  = $(filter-out $(SUITES:./%=\%/%),$(shell $(GO) list ./... 2>/dev/null))
+UNITS  = $(filter-out $(SUITES:./%=\%/%) %/tests/cri,$(shell $(GO) list ./... 2>/dev/null))
 
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd demo test unit fuzz integration vet fmt lint bench generate install clean
+.PHONY: help deps build shim agent guest-image containerd critools test-cri critest cri-shell demo test unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ guest-image: agent ## build the guest's kernel and initramfs into build/guest
 containerd: ## build the containerd 2.x that the suites run with
 	@tests/tools/containerd.sh
 
+critools: ## build crictl, critest and the runc that tests/cri compares with
+	@tests/tools/critools.sh
+
 demo: deps build guest-image ## run a pod under a private containerd and show all of it
 	$(GO) run ./tests/demo
 
@@ -62,6 +65,15 @@ fuzz: ## every fuzz target for FUZZTIME
 
 integration: build guest-image containerd ## the suites against real containerd, 1.6 and 2.x
 	$(GO) test -count=1 -p 1 -timeout 25m $(SUITES)
+
+test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl
+	$(GO) test -count=1 -timeout 70m ./tests/cri
+
+critest: deps build guest-image containerd critools ## the conformance suite alone, with progress lines
+	$(GO) test -count=1 -timeout 70m -v -run TestCritest ./tests/cri
+
+cri-shell: build guest-image containerd critools ## a private containerd with CRI to work with by hand
+	$(GO) run ./tests/cri/cmd/crienv
 
 lint: ## golangci-lint, with the import rules
 	@tests/tools/lint.sh
