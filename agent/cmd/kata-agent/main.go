@@ -14,6 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
 	_ "github.com/katabox/katabox/agent/container/inside" // Takes over when started as "init".
+	"github.com/katabox/katabox/agent/forward"
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/logs"
 	"github.com/katabox/katabox/agent/service"
@@ -77,6 +78,10 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	if err != nil {
 		return err
 	}
+	forwardPort, err := listen(api.PortForward)
+	if err != nil {
+		return err
+	}
 	rpcPort, err := listen(api.PortRPC)
 	if err != nil {
 		return err
@@ -88,6 +93,7 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	group.Go(func() error { return reaper.Run(ctx) })
 	group.Go(func() error { return ring.Serve(ctx, logPort) })
 	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streamPort) })
+	group.Go(func() error { return new(forward.Server).Serve(ctx, forwardPort) })
 	group.Go(func() error { return service.Serve(ctx, rpcPort, pod, times, guest.PowerOff) })
 	return errors.Join(errors.New("agent stopped serving"), group.Wait())
 }

@@ -1,0 +1,373 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// waitTime bounds what is waited for in one step.
+const waitTime = 20 * time.Second
+
+func TestMain(m *testing.M) {
+	_ = log.SetLevel("warn")
+	goleak.VerifyTestMain(m)
+}
+
+// start serves on a UNIX socket, whose ends close in halves as a vsock's do.
+func start(t *testing.T) (addr string, stop func()) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "forward"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- new(Server).Serve(ctx, l) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	return l.Addr().String(), stop
+}
+
+func connect(t *testing.T, addr string) *net.UnixConn {
+	t.Helper()
+	conn, err := net.Dial("unix", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(waitTime))
+	return conn.(*net.UnixConn)
+}
+
+// open asks for a port and returns the answer.
+func open(t *testing.T, addr, port string) (*net.UnixConn, string) {
+	t.Helper()
+	conn := connect(t, addr)
+	if err := api.WriteFrame(conn, &api.ForwardOpen{Address: port}); err != nil {
+		t.Fatal(err)
+	}
+	var opened api.ForwardOpened
+	if err := api.ReadFrame(conn, &opened); err != nil {
+		t.Fatal(err)
+	}
+	return conn, opened.GetError()
+}
+
+// pair opens a connection to a listener in the guest, and returns both ends.
+func pair(t *testing.T, addr, network, listen string) (host *net.UnixConn, port *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen(network, listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	host, refusal := open(t, addr, l.Addr().String())
+	if refusal != "" {
+		t.Fatal(refusal)
+	}
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(waitTime))
+	return host, conn.(*net.TCPConn)
+}
+
+func write(t *testing.T, w io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantAll(t *testing.T, r io.Reader, want string) {
+	t.Helper()
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != want {
+		t.Errorf("read %d bytes %.40q, %v, want %d bytes %.40q", len(got), got, err, len(want), want)
+	}
+}
+
+const localhost = "127.0.0.1:0"
+
+func TestHalfCloseOfTheHost(t *testing.T) {
+	addr, _ := start(t)
+	host, port := pair(t, addr, "tcp4", localhost)
+	write(t, host, "request")
+	_ = host.CloseWrite()
+	wantAll(t, port, "request")
+	long := strings.Repeat("answer", 1<<18) // More than all buffers hold.
+	go func() {
+		_, _ = io.WriteString(port, long)
+		_ = port.Close()
+	}()
+	wantAll(t, host, long)
+}
+
+func TestHalfCloseOfThePort(t *testing.T) {
+	addr, _ := start(t)
+	host, port := pair(t, addr, "tcp4", localhost)
+	write(t, port, "greeting")
+	_ = port.CloseWrite()
+	wantAll(t, host, "greeting")
+	long := strings.Repeat("upload", 1<<18)
+	go func() {
+		_, _ = io.WriteString(host, long)
+		_ = host.CloseWrite()
+	}()
+	wantAll(t, port, long)
+}
+
+func TestIPv6(t *testing.T) {
+	addr, _ := start(t)
+	host, port := pair(t, addr, "tcp6", "[::1]:0")
+	write(t, host, "x")
+	_ = host.CloseWrite()
+	wantAll(t, port, "x")
+	_ = port.Close()
+	wantAll(t, host, "")
+}
+
+func TestResetOfThePort(t *testing.T) {
+	addr, _ := start(t)
+	host, port := pair(t, addr, "tcp4", localhost)
+	_ = port.SetLinger(0)
+	_ = port.Close()
+	if n, err := host.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if _, err := host.Write([]byte("x")); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("write after the reset: %v", err)
+	}
+}
+
+// What a server sends before it closes with bytes unread comes through, though
+// the kernel resets the connection.
+func TestLastWordsOfThePort(t *testing.T) {
+	addr, _ := start(t)
+	host, port := pair(t, addr, "tcp4", localhost)
+	write(t, host, "unread")
+	write(t, port, "go away")
+	got := make([]byte, len("go away"))
+	if _, err := io.ReadFull(host, got); err != nil || string(got) != "go away" {
+		t.Errorf("%q, %v", got, err)
+	}
+	_ = port.Close()
+	wantAll(t, host, "")
+}
+
+func TestEndOfTheHost(t *testing.T) {
+	addr, _ := start(t)
+	host, port := pair(t, addr, "tcp4", localhost)
+	write(t, host, "half a requ")
+	_ = host.Close()
+	wantAll(t, port, "half a requ")
+	_ = port.Close()
+}
+
+// A server that does not care for the end of its input is let go when the
+// host has closed its connection altogether, and not before.
+func TestServerThatStaysSilent(t *testing.T) {
+	l, err := net.Listen("tcp4", localhost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	agent, host := unixPair(t)
+	dialled, err := net.Dial("tcp4", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	_ = port.SetDeadline(time.Now().Add(waitTime))
+	ended := make(chan error, 1)
+	go func() { ended <- join(t.Context(), agent, dialled.(*net.TCPConn), time.Millisecond) }()
+	_ = host.CloseWrite()
+	wantAll(t, port, "")
+	write(t, port, "still talking")
+	got := make([]byte, len("still talking"))
+	if _, err := io.ReadFull(host, got); err != nil {
+		t.Fatalf("after the host's half-close: %v", err)
+	}
+	_ = host.Close()
+	if err := <-ended; !errors.Is(err, errLost) {
+		t.Errorf("ended with %v", err)
+	}
+	if _, err := port.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, io.EOF) {
+		t.Errorf("the server reads %v", err)
+	}
+}
+
+func unixPair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "pair"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b = connect(t, l.Addr().String())
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.(*net.UnixConn), b
+}
+
+func TestRefuses(t *testing.T) {
+	addr, _ := start(t)
+	l, err := net.Listen("tcp4", localhost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := l.Addr().String()
+	_ = l.Close()
+	for address, want := range map[string]string{
+		closed:                "connection refused",
+		"":                    "want an address and a port",
+		"localhost:80":        "want an address and a port",
+		"127.0.0.1":           "want an address and a port",
+		"127.0.0.1:0":         "want an address and a port",
+		"127.0.0.1:http":      "want an address and a port",
+		"[fe80::1%lo]:80":     "want an address and a port",
+		"::1:80":              "want an address and a port",
+		"127.0.0.1:80/../etc": "want an address and a port",
+	} {
+		conn, refusal := open(t, addr, address)
+		if !strings.Contains(refusal, want) {
+			t.Errorf("%q: %q, want %q", address, refusal, want)
+		}
+		wantAll(t, conn, "")
+	}
+}
+
+func TestBadFrames(t *testing.T) {
+	addr, _ := start(t)
+	for name, bytes := range map[string]string{
+		"too long":   "\x00\x01\x00\x00",
+		"no message": "\x00\x00\x00\x01\xff",
+		"cut":        "\x00\x00\x00\x09abc",
+		"empty":      "",
+	} {
+		conn := connect(t, addr)
+		write(t, conn, bytes)
+		_ = conn.CloseWrite()
+		if got, err := io.ReadAll(conn); len(got) != 0 {
+			t.Errorf("%s: answered %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestMostConnections(t *testing.T) {
+	l, err := net.Listen("tcp4", localhost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	host, agent := unixPair(t)
+	s := &Server{slots: make(chan struct{}, 1)}
+	s.slots <- struct{}{}
+	served := make(chan error, 1)
+	go func() { served <- s.serve(t.Context(), agent, func() {}) }()
+	if err := api.WriteFrame(host, &api.ForwardOpen{Address: l.Addr().String()}); err != nil {
+		t.Fatal(err)
+	}
+	var opened api.ForwardOpened
+	if err := api.ReadFrame(host, &opened); err != nil || !strings.Contains(opened.GetError(), "connections are open") {
+		t.Errorf("answered %q, %v", opened.GetError(), err)
+	}
+	if err := <-served; err == nil {
+		t.Error("served")
+	}
+	if len(s.slots) != 1 {
+		t.Errorf("%d slots are taken, want the one", len(s.slots))
+	}
+}
+
+// The end of the server ends what is open and what is opening.
+func TestEndOfTheServer(t *testing.T) {
+	addr, stop := start(t)
+	host, port := pair(t, addr, "tcp4", localhost)
+	silent := connect(t, addr)
+	write(t, silent, "\x00\x00") // Half a frame's length.
+	stop()
+	for name, conn := range map[string]net.Conn{"host": host, "port": port, "silent": silent} {
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s reads %d bytes, %v", name, n, err)
+		}
+	}
+}
+
+// halfPipe is an end of a net.Pipe for synctest.
+type halfPipe struct{ net.Conn }
+
+func (halfPipe) CloseWrite() error { return nil }
+
+func TestSilentHostIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host, agent := net.Pipe()
+		defer host.Close()
+		began := time.Now()
+		err := new(Server).serve(t.Context(), halfPipe{agent}, func() {})
+		if took := time.Since(began); err == nil || took != openTimeout {
+			t.Errorf("dropped after %v, want %v: %v", took, openTimeout, err)
+		}
+	})
+}
+
+// takesNone is a connection that takes no bytes and sends none.
+type takesNone struct{ halfPipe }
+
+func (takesNone) Write([]byte) (int, error) { return 0, unix.EPIPE }
+
+// A side that takes no more bytes may send its last words, for some time.
+func TestTakesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, source := net.Pipe()
+		to, sink := net.Pipe()
+		for _, conn := range []net.Conn{from, source, to, sink} {
+			defer conn.Close()
+		}
+		go func() { _, _ = source.Write([]byte("x")) }()
+		side := takesNone{halfPipe{to}}
+		if err := copyHalf(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
+			t.Errorf("%v, want that the direction ends alone", err)
+		}
+		began := time.Now()
+		if err := copyHalf(halfPipe{from}, side); !errors.Is(err, errLost) {
+			t.Errorf("%v, want the loss of the silent side", err)
+		}
+		if took := time.Since(began); took != lastWords {
+			t.Errorf("lost after %v, want %v", took, lastWords)
+		}
+	})
+}
