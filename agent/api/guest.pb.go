@@ -915,8 +915,11 @@ type ContainerConfig struct {
 	// Join the PID namespace of the pod's first container instead of making
 	// one.
 	SharePidNamespace bool `protobuf:"varint,3,opt,name=share_pid_namespace,json=sharePidNamespace,proto3" json:"share_pid_namespace,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Join the user namespace of the pod's first container instead of making
+	// one; its mappings are the spec's.
+	ShareUserNamespace bool `protobuf:"varint,4,opt,name=share_user_namespace,json=shareUserNamespace,proto3" json:"share_user_namespace,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ContainerConfig) Reset() {
@@ -966,6 +969,13 @@ func (x *ContainerConfig) GetStorages() []*Storage {
 func (x *ContainerConfig) GetSharePidNamespace() bool {
 	if x != nil {
 		return x.SharePidNamespace
+	}
+	return false
+}
+
+func (x *ContainerConfig) GetShareUserNamespace() bool {
+	if x != nil {
+		return x.ShareUserNamespace
 	}
 	return false
 }
@@ -1572,11 +1582,12 @@ const file_guest_proto_rawDesc = "" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x18\n" +
 	"\aoptions\x18\x03 \x03(\tR\aoptions\x12\x16\n" +
-	"\x06target\x18\x04 \x01(\tR\x06target\"\x8c\x01\n" +
+	"\x06target\x18\x04 \x01(\tR\x06target\"\xbe\x01\n" +
 	"\x0fContainerConfig\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\fR\x04spec\x125\n" +
 	"\bstorages\x18\x02 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x12.\n" +
-	"\x13share_pid_namespace\x18\x03 \x01(\bR\x11sharePidNamespace\"\x0f\n" +
+	"\x13share_pid_namespace\x18\x03 \x01(\bR\x11sharePidNamespace\x120\n" +
+	"\x14share_user_namespace\x18\x04 \x01(\bR\x12shareUserNamespace\"\x0f\n" +
 	"\rEventsRequest\"i\n" +
 	"\x05Event\x12,\n" +
 	"\x04exit\x18\x01 \x01(\v2\x16.katabox.agent.v1.ExitH\x00R\x04exit\x12)\n" +

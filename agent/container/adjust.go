@@ -18,6 +18,9 @@ type Placement struct {
 	IPC, UTS string
 	// PID is the namespace to join; empty makes a new one.
 	PID string
+	// User is the user namespace to join for a container that has one; empty
+	// makes a new one.
+	User string
 	// Mqueue and Sysfs are mounts of these file systems for a container in a
 	// user namespace, which cannot make its own; empty if there are none.
 	Mqueue, Sysfs string
@@ -95,7 +98,7 @@ func namespaces(asked []specs.LinuxNamespace, at Placement) []specs.LinuxNamespa
 	}
 	for _, ns := range asked {
 		if ns.Type == specs.UserNamespace {
-			list = append(list, specs.LinuxNamespace{Type: ns.Type})
+			list = append(list, specs.LinuxNamespace{Type: ns.Type, Path: at.User})
 		}
 	}
 	return list

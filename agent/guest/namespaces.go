@@ -75,6 +75,20 @@ func PinNamespace(ns, path string) error {
 	return nil
 }
 
+// HasOwnNamespace tells whether a process is in another namespace of that kind
+// than the agent.
+func HasOwnNamespace(pid uint32, kind string) (bool, error) {
+	own, err := os.Readlink("/proc/self/ns/" + kind)
+	if err != nil {
+		return false, fmt.Errorf("look at namespace: %w", err)
+	}
+	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+	if err != nil {
+		return false, fmt.Errorf("look at namespace of process %d: %w", pid, err)
+	}
+	return own != its, nil
+}
+
 // UnpinNamespace undoes PinNamespace.
 func UnpinNamespace(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {

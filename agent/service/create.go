@@ -28,7 +28,7 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 	if err != nil {
 		return 0, fmt.Errorf("container %s: %w", req.GetID(), err)
 	}
-	at, err := p.place(req.GetID(), config.GetSharePidNamespace())
+	at, err := p.place(req.GetID(), config)
 	if err != nil {
 		return 0, err
 	}

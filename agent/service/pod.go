@@ -1,12 +1,15 @@
 package service
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/stream"
@@ -34,8 +37,10 @@ type Pod struct {
 	setUp, ready bool
 	// hostname: the pod's UTS namespace has a name of its own.
 	hostname bool
-	// first is the container whose PID namespace others may join.
-	first string
+	// first is the container whose namespaces others may join, and pinned
+	// the kinds of those.
+	first  string
+	pinned []string
 }
 
 var _ stream.Finder = (*Pod)(nil)
@@ -99,9 +104,9 @@ func (p *Pod) FindStdio(containerID, execID string) (*stream.Stdio, error) {
 	return proc.stdio, nil
 }
 
-// place says where a new container goes; joinPID asks for the PID namespace
-// of the pod's first container.
-func (p *Pod) place(id string, joinPID bool) (container.Placement, error) {
+// place says where a new container goes, and which namespaces of the pod's
+// first container it joins.
+func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ready {
@@ -111,17 +116,27 @@ func (p *Pod) place(id string, joinPID bool) (container.Placement, error) {
 		ID: id, IPC: p.nsPath("ipc"), UTS: p.nsPath("uts"), HasHostname: p.hostname,
 		Mqueue: p.nsPath("mqueue"), Sysfs: p.nsPath("sysfs"),
 	}
-	if joinPID {
-		if p.first == "" {
-			return at, fmt.Errorf("container %s: no container whose PID namespace it could join: %w", id, errdefs.ErrFailedPrecondition)
+	for _, join := range []struct {
+		wanted bool
+		kind   string
+		path   *string
+	}{
+		{config.GetSharePidNamespace(), "pid", &at.PID},
+		{config.GetShareUserNamespace(), "user", &at.User},
+	} {
+		if !join.wanted {
+			continue
 		}
-		at.PID = p.nsPath("pid")
+		if p.first == "" || !slices.Contains(p.pinned, join.kind) {
+			return at, fmt.Errorf("container %s: no container whose %s namespace it could join: %w", id, join.kind, errdefs.ErrFailedPrecondition)
+		}
+		*join.path = p.nsPath(join.kind)
 	}
 	return at, nil
 }
 
-// pinFirst makes t's PID namespace the one that others may join, if there is
-// none yet.
+// pinFirst makes t's PID namespace, and its user namespace if it has one of
+// its own, those that others may join, if there are none yet.
 func (p *Pod) pinFirst(t *task, pid uint32) error {
 	p.mu.Lock()
 	if p.first != "" {
@@ -130,26 +145,51 @@ func (p *Pod) pinFirst(t *task, pid uint32) error {
 	}
 	p.first = t.id
 	p.mu.Unlock()
-	err := guest.PinNamespace(fmt.Sprintf("/proc/%d/ns/pid", pid), p.nsPath("pid"))
-	if err != nil {
-		p.mu.Lock()
+	pinned, err := p.pin(pid)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.pinned = pinned; err != nil {
 		p.first = ""
-		p.mu.Unlock()
 	}
 	return err
+}
+
+// pin pins the namespaces of a process that others may join, and says which.
+func (p *Pod) pin(pid uint32) (pinned []string, err error) {
+	for _, kind := range []string{"pid", "user"} {
+		own, err := guest.HasOwnNamespace(pid, kind)
+		if err == nil && own {
+			err = guest.PinNamespace(fmt.Sprintf("/proc/%d/ns/%s", pid, kind), p.nsPath(kind))
+		}
+		if err != nil {
+			return nil, errors.Join(err, p.unpin(pinned))
+		}
+		if own {
+			pinned = append(pinned, kind)
+		}
+	}
+	return pinned, nil
+}
+
+func (p *Pod) unpin(pinned []string) error {
+	var errs []error
+	for _, kind := range pinned {
+		errs = append(errs, guest.UnpinNamespace(p.nsPath(kind)))
+	}
+	return errors.Join(errs...)
 }
 
 // unpinFirst undoes pinFirst when t is that container.
 func (p *Pod) unpinFirst(t *task) error {
 	p.mu.Lock()
-	isFirst := p.first == t.id
+	isFirst, pinned := p.first == t.id, p.pinned
 	p.mu.Unlock()
 	if !isFirst {
 		return nil
 	}
-	err := guest.UnpinNamespace(p.nsPath("pid"))
+	err := p.unpin(pinned)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.first = ""
+	p.first, p.pinned = "", nil
 	return err
 }

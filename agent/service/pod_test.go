@@ -230,12 +230,22 @@ func TestPlacement(t *testing.T) {
 	if _, err := pod.create(t.Context(), req); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("joined nobody's PID namespace: %v", err)
 	}
-	pod.first = "pause"
+	pod.first, pod.pinned = "pause", []string{"pid"}
+	user := createRequest(t, "u")
+	user.Options = packed(t, &api.ContainerConfig{Spec: []byte("{}"), ShareUserNamespace: true})
+	if _, err := pod.create(t.Context(), user); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("joined a user namespace that is not there: %v", err)
+	}
 	if _, err := pod.create(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
+	_ = runtime.last.Kill()
+	pod.pinned = []string{"pid", "user"}
+	if _, err := pod.create(t.Context(), user); err != nil || runtime.created[1].User != pod.nsPath("user") {
+		t.Errorf("%+v: %v", runtime.created, err)
+	}
 	at := runtime.created[0]
-	if at.PID != pod.nsPath("pid") || at.IPC != pod.nsPath("ipc") || at.UTS != pod.nsPath("uts") || !at.HasHostname {
+	if at.User != "" || at.PID != pod.nsPath("pid") || at.IPC != pod.nsPath("ipc") || at.UTS != pod.nsPath("uts") || !at.HasHostname {
 		t.Errorf("%+v", at)
 	}
 }

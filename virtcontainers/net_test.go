@@ -1,0 +1,212 @@
+package virtcontainers_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// network is a pod's network in memory: what it should be is set by the test.
+type network struct {
+	options virtcontainers.NetworkOptions
+	changed chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	state   *api.SetNetworkRequest
+	plugged int
+	plugErr error
+	closed  int
+}
+
+func newNetwork() *network {
+	return &network{changed: make(chan struct{}), state: &api.SetNetworkRequest{
+		Interfaces: []*api.Interface{{Name: "eth0", PciPath: "01/02", Mtu: 1400}},
+		Routes:     []*api.Route{{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.0.0.1"}},
+	}}
+}
+
+// platform makes host's platform one with this network.
+func (n *network) platform(p virtcontainers.Platform) virtcontainers.Platform {
+	p.OpenNetwork = func(_ context.Context, _ *config.Config, o virtcontainers.NetworkOptions) (virtcontainers.Network, error) {
+		n.options = o
+		return n, nil
+	}
+	return p
+}
+
+func (n *network) Plug(ctx context.Context, vm hypervisor.VM) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.plugged++
+	if n.plugErr != nil {
+		return n.plugErr
+	}
+	if n.plugged > 1 {
+		return nil
+	}
+	if err := n.options.Save([]byte(`{"tap":"tap2_kata"}`)); err != nil {
+		return err
+	}
+	return vm.Attach(ctx, hypervisor.NIC{ID: "net-2"})
+}
+
+func (n *network) State() *api.SetNetworkRequest {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.state
+}
+
+func (n *network) Watch(ctx context.Context, changed func()) error {
+	for {
+		select {
+		case <-n.changed:
+			changed()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (n *network) Close(context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed++
+	return nil
+}
+
+func (n *network) isClosed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.closed > 0
+}
+
+func (n *network) setMTU(mtu uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.state = proto.CloneOf(n.state)
+	n.state.Interfaces[0].Mtu = mtu
+}
+
+// The guest is told its whole network before its first container, and again
+// when it changes; its end is the network's.
+func TestNetwork(t *testing.T) {
+	host, net := newHost(t), newNetwork()
+	resolv := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(resolv, []byte("nameserver 10.0.0.10\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts := options(newObserver())
+	opts.Network = virtcontainers.NetworkSpec{Namespace: "/run/netns/pod", ResolvConf: resolv}
+	s, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if net.options.Namespace != "/run/netns/pod" || net.options.Queues != 1 || host.VM().Spec.NetworkNamespace != "/run/netns/pod" {
+		t.Errorf("network opened with %+v, machine with %+v", net.options, host.VM().Spec)
+	}
+	want := proto.CloneOf(net.State())
+	want.Hostname, want.Dns = "host", &api.DNS{Servers: []string{"10.0.0.10"}}
+	if diff := cmp.Diff(want, host.Agent.Network(), protocmp.Transform()); diff != "" {
+		t.Errorf("the guest was told: %s", diff)
+	}
+	rec, err := persist.Load(host.Platform().StateDir(), sandboxID)
+	if err != nil || rec.NetNS != "/run/netns/pod" || !strings.Contains(string(rec.Network), "tap2_kata") {
+		t.Errorf("record %+v: %v", rec, err)
+	}
+	net.setMTU(9000)
+	net.changed <- struct{}{}
+	eventually(t, "the new MTU", func() bool { return host.Agent.Network().Interfaces[0].Mtu == 9000 })
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !net.isClosed() {
+		t.Error("the network is open")
+	}
+}
+
+// Without a namespace of the engine's, the VM process's is the pod's.
+func TestNetworkOfTheVM(t *testing.T) {
+	host, net := newHost(t), newNetwork()
+	s, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), options(newObserver()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ns := net.options.Namespace; !strings.HasPrefix(ns, "/proc/") || !strings.HasSuffix(ns, "/ns/net") {
+		t.Errorf("network of %s", ns)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A network that cannot be plugged fails the boot and is closed.
+func TestNetworkFails(t *testing.T) {
+	host, net := newHost(t), newNetwork()
+	net.plugErr = errInjected
+	_, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), options(newObserver()))
+	wantError(t, "boot", err, func(error) bool { return true }, "network: injected")
+	if !net.isClosed() {
+		t.Error("the network is open")
+	}
+	host.Agent.Fail("SetNetwork", errdefs.ErrInvalidArgument)
+	net.plugErr = nil
+	_, err = virtcontainers.New(t.Context(), net.platform(host.Platform()), options(newObserver()))
+	wantError(t, "boot", err, errdefs.IsInvalidArgument, "guest: set up the guest's network")
+}
+
+// The operator may take the network into his own hands.
+func TestNetworkDisabled(t *testing.T) {
+	host, net := newHost(t), newNetwork()
+	opts := options(newObserver())
+	opts.Config.Runtime.DisableNewNetNS, opts.Network.Namespace = true, "/run/netns/pod"
+	s, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if net.plugged != 0 {
+		t.Error("the namespace was looked at")
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// What a dead shim made in a network namespace is taken away from its record.
+func TestRecoverNetwork(t *testing.T) {
+	host := newHost(t)
+	platform := host.Platform()
+	store, err := persist.Create(platform.StateDir(), sandboxID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Update(func(r *persist.Record) { r.NetNS, r.Network = "/run/netns/pod", []byte(`{"tap":1}`) }); err != nil {
+		t.Fatal(err)
+	}
+	var cleaned []string
+	platform.CleanNetwork = func(namespace string, made []byte) error {
+		cleaned = append(cleaned, namespace)
+		return nil
+	}
+	for range 2 {
+		if _, err := virtcontainers.Recover(platform, sandboxID, sandboxID, patience); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"/run/netns/pod"}, cleaned); diff != "" {
+		t.Error(diff)
+	}
+}
