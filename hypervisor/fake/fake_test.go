@@ -62,6 +62,49 @@ func TestLife(t *testing.T) {
 	}
 }
 
+func TestDetach(t *testing.T) {
+	var m fake.Monitor
+	vm := launch(t, &m)
+	for _, id := range []string{"a", "b", "c"} {
+		if err := vm.Attach(t.Context(), hypervisor.NIC{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.Fail(fake.StepDetach, errInjected)
+	if err := vm.Detach(t.Context(), "b"); !errors.Is(err, errInjected) || len(vm.Devices()) != 3 {
+		t.Errorf("Detach that is told to fail: %v", err)
+	}
+	m.Fail(fake.StepDetach, nil)
+	if err := vm.Detach(t.Context(), "b"); err != nil {
+		t.Error(err)
+	}
+	if err := vm.Detach(t.Context(), "b"); !errdefs.IsNotFound(err) {
+		t.Errorf("Detach again: %v", err)
+	}
+	if _, err := vm.PCIPath("b"); !errdefs.IsNotFound(err) {
+		t.Errorf("PCIPath of what is gone: %v", err)
+	}
+	if err := vm.Attach(t.Context(), hypervisor.NIC{ID: "d"}); err != nil {
+		t.Error(err)
+	}
+	for id, want := range map[string]hypervisor.PCIPath{"a": "01/01", "c": "01/03", "d": "01/02"} {
+		if got, err := vm.PCIPath(id); got != want || err != nil {
+			t.Errorf("%s is at %q, %v, want %s", id, got, err, want)
+		}
+	}
+	var left []string
+	for _, d := range vm.Devices() {
+		left = append(left, d.DeviceID())
+	}
+	if diff := cmp.Diff([][]string{{"a", "c", "d"}, {"b"}}, [][]string{left, vm.Detached()}); diff != "" {
+		t.Error(diff)
+	}
+	vm.Die(errInjected)
+	if err := vm.Detach(t.Context(), "a"); !errors.Is(err, errInjected) {
+		t.Errorf("Detach after the end: %v", err)
+	}
+}
+
 func TestFailures(t *testing.T) {
 	share, vsock := hypervisor.FSShare{ID: "a"}, hypervisor.VhostUserVsock{ID: "b"}
 	for _, tt := range []struct {

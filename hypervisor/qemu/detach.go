@@ -11,10 +11,18 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
-// unplugRepeat is after how long a guest is asked again: a guest that boots
-// clears the request that came before its driver was there, and never sees it
-// (QEMU's hw/acpi/pcihp.c, acpi_pcihp_device_unplug_request_cb).
-const unplugRepeat = time.Second
+const (
+	// unplugRepeat is after how long a guest is asked again: a guest that
+	// boots clears the request that came before its driver was there, and
+	// never sees it (QEMU's hw/acpi/pcihp.c,
+	// acpi_pcihp_device_unplug_request_cb).
+	unplugRepeat = time.Second
+	// firstTick is how long a machine has run when QEMU can be asked for the
+	// first time. QEMU 7.2 notes the guest's time in milliseconds as the end
+	// of a request, and takes 0 for never: it would refuse to ask again
+	// (same place; softmmu/qdev-monitor.c, qmp_device_del).
+	firstTick = 2 * time.Millisecond
+)
 
 var _ hypervisor.Detacher = (*VM)(nil)
 
@@ -22,10 +30,10 @@ var _ hypervisor.Detacher = (*VM)(nil)
 var errGuestKeeps = errors.New("the guest does not let go of the device")
 
 // Detach implements hypervisor.Detacher. On a q35 board QEMU asks the guest
-// by ACPI, whatever the bridge's own controller is, and takes the device out
-// when the guest ejects it. So nothing happens while the machine is paused:
-// Detach then waits for Resume and for the guest's kernel, as long as ctx
-// allows.
+// by ACPI, whatever controller the bridge has, and takes the device out when
+// the guest ejects it. Of a machine that was never resumed nothing can be
+// taken out: Detach then waits for Resume, and after it for the guest's
+// kernel, as long as ctx allows.
 //
 // A request cannot be taken back. After ctx has ended the guest may still let
 // go; the ID and its slot stay in use until another Detach has succeeded. Of
@@ -43,7 +51,11 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := vm.unplug(ctx, id); err != nil {
+	err = vm.awaitTicks(ctx)
+	if err == nil {
+		err = vm.unplug(ctx, id)
+	}
+	if err != nil {
 		vm.settle(id, remains)
 		return err
 	}
@@ -56,6 +68,18 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 	}
 	vm.unreserve(id)
 	return nil
+}
+
+// awaitTicks waits for a machine that has run.
+func (vm *VM) awaitTicks(ctx context.Context) error {
+	select {
+	case <-vm.ticks:
+		return nil
+	case <-vm.done:
+		return qmp.ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("await the machine's start: %w", context.Cause(ctx))
+	}
 }
 
 // unplug asks for the device until QEMU has none of that ID.

@@ -17,6 +17,7 @@ import (
 )
 
 const (
+	cont          = "cont"
 	deviceDel     = `device_del {"id":"x"}`
 	chardevRemove = `chardev-remove {"id":"char-x"}`
 )
@@ -69,6 +70,9 @@ func attachedShare(t *testing.T, removed any, answers ...guest) *scripted {
 	if err := vm.Attach(testContext(t), hypervisor.FSShare{ID: "x", Tag: "t", Socket: devNull(t)}); err != nil {
 		t.Fatal(err)
 	}
+	if err := vm.Resume(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
 	return vm
 }
 
@@ -97,7 +101,7 @@ func TestDetach(t *testing.T) {
 			if (err != nil) != (tt.want != "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Detach: %v", err)
 			}
-			if diff := cmp.Diff(append([]string{getfd, chardevAdd, addTagged}, tt.sent...), vm.sent()); diff != "" {
+			if diff := cmp.Diff(append([]string{getfd, chardevAdd, addTagged, cont}, tt.sent...), vm.sent()); diff != "" {
 				t.Error(diff)
 			}
 			if _, err := vm.PCIPath("x"); errdefs.IsNotFound(err) != (tt.want == "") {
@@ -132,6 +136,41 @@ func TestDetachGivesUp(t *testing.T) {
 	}
 	if err := vm.Attach(testContext(t), hypervisor.FSShare{ID: "x", Tag: "t", Socket: devNull(t)}); err != nil {
 		t.Errorf("Attach with the same ID: %v", err)
+	}
+}
+
+// QEMU is not asked for a device of a machine that has not run: it would not
+// take the question a second time.
+func TestDetachWaitsForResume(t *testing.T) {
+	vm := scriptAnswers(t, func(s *qmptest.Server, r qmptest.Request) any {
+		if r.Execute == "device_del" {
+			return letsGo(s)
+		}
+		return yes
+	})
+	if err := vm.Attach(testContext(t), hypervisor.FSShare{ID: "x", Tag: "t", Socket: devNull(t)}); err != nil {
+		t.Fatal(err)
+	}
+	detach := func(ctx context.Context) <-chan error {
+		detached := make(chan error, 1)
+		go func() { detached <- vm.Detach(ctx, "x") }()
+		return detached
+	}
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancelled := detach(ctx)
+	cancel()
+	if err := <-cancelled; !errors.Is(err, context.Canceled) {
+		t.Errorf("Detach from a paused machine: %v", err)
+	}
+	detached := detach(testContext(t))
+	if err := vm.Resume(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-detached; err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{getfd, chardevAdd, addTagged, cont, deviceDel, chardevRemove}, vm.sent()); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -195,10 +234,13 @@ func TestDetachAfterAttachWithoutAnswer(t *testing.T) {
 		t.Errorf("Attach: %v", err)
 	}
 	close(gaveUp)
+	if err := vm.Resume(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
 	if err := vm.Detach(testContext(t), "x"); err != nil {
 		t.Error(err)
 	}
-	want := []string{getfd, chardevAdd, addTagged, deviceDel, chardevRemove, `closefd {"fdname":"fd-x"}`}
+	want := []string{getfd, chardevAdd, addTagged, cont, deviceDel, chardevRemove, `closefd {"fdname":"fd-x"}`}
 	if diff := cmp.Diff(want, vm.sent()); diff != "" {
 		t.Error(diff)
 	}

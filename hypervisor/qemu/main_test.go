@@ -19,7 +19,12 @@ func TestMain(m *testing.M) {
 	if kernel, ok := os.LookupEnv(parentEnv); ok {
 		os.Exit(beParent(kernel))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if guestDir != "" {
+			_ = os.RemoveAll(guestDir)
+		}
+		os.Exit(code)
+	}))
 }
 
 // beParent launches a machine, prints its pid and waits to be killed.

@@ -186,6 +186,9 @@ func TestLaunchFails(t *testing.T) {
 		"unknown board":       {func(s *hypervisor.Spec) { s.MachineType = "q35-none" }, "unsupported machine type"},
 		"bad accelerator":     {func(s *hypervisor.Spec) { s.Accelerators = "sauce=hot" }, "sauce"},
 		"bad CPU feature":     {func(s *hypervisor.Spec) { s.CPUFeatures = "warp=on" }, "warp"},
+		"relative network":    {func(s *hypervisor.Spec) { s.NetworkNamespace = "netns" }, `network namespace "netns": not an absolute path`},
+		"missing network":     {func(s *hypervisor.Spec) { s.NetworkNamespace = "/nonexistent/netns" }, "open network namespace: open /nonexistent/netns"},
+		"network is junk":     {func(s *hypervisor.Spec) { s.NetworkNamespace = junk }, junk + " is not a network namespace"},
 		"bad seccomp setting": {func(s *hypervisor.Spec) { s.Seccomp = "maybe" }, "maybe"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -219,8 +222,12 @@ func TestLaunchIsBounded(t *testing.T) {
 
 func TestNothingLeaks(t *testing.T) {
 	kernel := testKernel(t, "", idle)
+	ns := testNetns(t)
 	cycle := func(i int) {
 		spec := testSpec(t, kernel)
+		if i%2 == 1 {
+			spec.NetworkNamespace = netnsPath(ns)
+		}
 		if i%4 == 3 {
 			spec.CPUFeatures = "warp=on" // fails
 		}

@@ -31,6 +31,8 @@ type VM struct {
 	mon     *qmp.Monitor
 	console *child.Tail
 	done    chan struct{} // closed after err is set
+	started func()        // to be called after each Resume
+	ticks   chan struct{} // closed when the guest's time has begun
 
 	mu       sync.Mutex
 	stopping bool
@@ -58,8 +60,12 @@ func newVM(ctx context.Context, id string, proc *child.Process, mon *qmp.Monitor
 		mon:     mon,
 		console: console,
 		done:    make(chan struct{}),
+		ticks:   make(chan struct{}),
 		devices: make(map[string]*device),
 	}
+	vm.started = sync.OnceFunc(func() {
+		time.AfterFunc(firstTick, func() { close(vm.ticks) })
+	})
 	// The watch lasts as long as the machine, not as long as the launch.
 	ctx = context.WithoutCancel(ctx)
 	go vm.watch(ctx, mon.Subscribe(ctx).C())
@@ -90,6 +96,7 @@ func (vm *VM) Resume(ctx context.Context) error {
 	if err := vm.mon.Execute(ctx, "cont", nil, nil); err != nil {
 		return vm.explain(ctx, "resume virtual machine", err)
 	}
+	vm.started()
 	return nil
 }
 

@@ -1,0 +1,109 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// A guest with a real driver sees a card that was there at boot, one that
+// comes later, and both go; a slot is used again.
+func TestHotplug(t *testing.T) {
+	ns := testNetns(t)
+	spec := guestSpec(t)
+	spec.NetworkNamespace = netnsPath(ns)
+	vm := launch(t, spec)
+	boot := testNIC(t, ns, "boot", 2)
+	plug(t, vm, boot, "01/01")
+	if err := vm.Resume(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	awaitConsole(t, vm, saw("add", "01/01", boot.MAC.String()), "testguest: ready")
+
+	for i, id := range []string{"first", "second"} {
+		nic := testNIC(t, ns, id, 1+i)
+		nic.MAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}
+		start := time.Now()
+		plug(t, vm, nic, "01/02")
+		accepted := time.Since(start)
+		awaitConsole(t, vm, saw("add", "01/02", nic.MAC.String()))
+		t.Logf("%d queues: accepted after %v, seen by the guest after %v", len(nic.Taps), accepted, time.Since(start))
+		start = time.Now()
+		unplug(t, vm, id)
+		t.Logf("unplugged after %v", time.Since(start))
+	}
+	unplug(t, vm, "boot")
+	awaitConsole(t, vm, saw("remove", "01/02", "-"), saw("remove", "01/01", "-"))
+	if text := netdevs(t, vm); text != "" || tapsOf(t, vm.PID()) != 0 {
+		t.Errorf("QEMU keeps %q and %d TAP queues", text, tapsOf(t, vm.PID()))
+	}
+}
+
+func plug(t *testing.T, vm *VM, nic hypervisor.NIC, want hypervisor.PCIPath) {
+	t.Helper()
+	if err := vm.Attach(testContext(t), nic); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := vm.PCIPath(nic.ID); path != want || err != nil {
+		t.Errorf("%s is at %q, %v, want %s", nic.ID, path, err, want)
+	}
+}
+
+func unplug(t *testing.T, vm *VM, id string) {
+	t.Helper()
+	if err := vm.Detach(testContext(t), id); err != nil {
+		t.Fatalf("%v; console:\n%s", err, vm.ConsoleTail())
+	}
+}
+
+// What stood between QEMU and a device goes with it.
+func TestHotUnplugShare(t *testing.T) {
+	vm := launch(t, guestSpec(t))
+	if err := vm.Resume(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := vm.Attach(testContext(t), hypervisor.FSShare{ID: "share", Tag: "t", Socket: shareSocket(t)}); err != nil {
+			t.Fatal(err)
+		}
+		unplug(t, vm, "share")
+		var chardevs []struct{ Label string }
+		if err := vm.mon.Execute(testContext(t), "query-chardev", nil, &chardevs); err != nil {
+			t.Fatal(err)
+		}
+		if len(chardevs) != 2 { // qmp, console
+			t.Errorf("chardevs: %+v", chardevs)
+		}
+	}
+}
+
+// A guest that has not booted yet lets go as soon as it can.
+func TestDetachBeforeGuest(t *testing.T) {
+	ns := testNetns(t)
+	vm := launch(t, guestSpec(t))
+	nic := testNIC(t, ns, "n", 1)
+	plug(t, vm, nic, "01/01")
+	paused, cancel := context.WithTimeout(testContext(t), 100*time.Millisecond)
+	defer cancel()
+	if err := vm.Detach(paused, "n"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Detach from a paused machine: %v", err)
+	}
+	if got := tapsOf(t, vm.PID()); got != 1 {
+		t.Errorf("QEMU has %d TAP queues", got)
+	}
+	detached := make(chan error, 1)
+	go func() { detached <- vm.Detach(testContext(t), "n") }()
+	if err := vm.Resume(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-detached; err != nil {
+		t.Errorf("%v; console:\n%s", err, vm.ConsoleTail())
+	}
+	if text := netdevs(t, vm); text != "" || tapsOf(t, vm.PID()) != 0 {
+		t.Errorf("QEMU keeps %q and %d TAP queues", text, tapsOf(t, vm.PID()))
+	}
+}
