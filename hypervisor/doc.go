@@ -11,7 +11,8 @@
 //	                        v                       v  panic, or death
 //	                     [gone] <-------------------+
 //
-// Devices may be attached while the VM is paused or running. [gone] is final:
+// Devices may be attached while the VM is paused or running. To take one out
+// again (Detacher) needs the guest, and so a VM that runs. [gone] is final:
 // Done is closed, the monitor process is reaped, and every file it was given
 // is released.
 package hypervisor

@@ -36,8 +36,8 @@ type Spec struct {
 	Kernel, Initrd string
 	// KernelParams is the kernel's whole command line.
 	KernelParams string
-	// NetworkNamespace is the path of the network namespace that the monitor's
-	// process runs in; empty gives it an empty one of its own. The monitor
+	// NetworkNamespace is the absolute path of the network namespace that the
+	// monitor's process runs in, entered once, at Launch; empty gives it an empty one of its own. The monitor
 	// needs no network: whoever looks for the pod's by the process's id finds
 	// it there.
 	NetworkNamespace string

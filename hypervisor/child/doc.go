@@ -3,6 +3,10 @@
 // kernel kills the helper. It also keeps the end of what the helper prints
 // (Tail), so that an early death can explain itself.
 //
+// A helper may run in namespaces of its own, or in a network namespace that is
+// there already: the thread that forks it enters that one first, and is used
+// for nothing else before or after.
+//
 // What the helper is for, and how to talk to it, is not known here.
 //
 //	Start            exit, Kill

@@ -11,6 +11,10 @@
 //	  |  death: the process is reaped, whatever QMP said    |
 //	  +-----------------------------------------------------+
 //
+// A device is attached by a plan (planOf): descriptors, what QEMU makes of them
+// (a character or a network device), and the card on the pod's bus. Detach goes
+// the same way back, once the guest has ejected the card.
+//
 // The process's end is the truth about the machine's end; events only say why.
 // A QEMU that announced its end, or whose monitor connection is gone, and that
 // does not exit by itself is killed.
