@@ -59,7 +59,7 @@ func critest(ctx context.Context, t *testing.T, e *env.Env, handler, skip string
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(ctx, env.CritestPath(bed.layout), critestArgs(e, handler, skip, report)...)
-	cmd.Env = append(e.Daemon.Env(), "TMPDIR="+workDir(t, e))
+	cmd.Env = append(e.Daemon.Env(), "TMPDIR="+workDir(t, e, handler))
 	log, err := os.Create(base + ".log")
 	if err != nil {
 		t.Fatal(err)
@@ -109,13 +109,10 @@ func skipPattern(known []exception) string {
 
 // workDir is where the suite makes its directories. It is below the daemon's,
 // and so gone with it; a case that ends early leaves some.
-func workDir(t *testing.T, e *env.Env) string {
+func workDir(t *testing.T, e *env.Env, handler string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(e.Daemon.Dir, "critest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
+	dir := filepath.Join(e.Daemon.Dir, "critest-"+handler)
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return dir

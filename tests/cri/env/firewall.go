@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -59,28 +60,24 @@ func (f firewall) restore() error {
 }
 
 // undoChains returns the iptables commands that remove portmap's own chains,
-// except those that were there before, and the rules that lead to them.
+// except those that were there before: first the rules that lead to them, then
+// what is in them, then they themselves.
 func undoChains(lines []string, before map[string]bool) [][]string {
-	var jumps, chains [][]string
+	var jumps, flushes, removals [][]string
 	for _, chain := range sharedChains(lines) {
 		if before[chain] {
 			continue
 		}
-		chains = append(chains, []string{"-F", chain})
 		for _, line := range lines {
 			rule, ok := strings.CutPrefix(line, "-A ")
 			if ok && strings.HasSuffix(rule, "-j "+chain) && !strings.HasPrefix(rule, "CNI-") {
 				jumps = append(jumps, append([]string{"-D"}, words(rule)...))
 			}
 		}
+		flushes = append(flushes, []string{"-F", chain})
+		removals = append(removals, []string{"-X", chain})
 	}
-	for _, flush := range chains {
-		jumps = append(jumps, flush)
-	}
-	for _, flush := range chains {
-		jumps = append(jumps, []string{"-X", flush[1]})
-	}
-	return jumps
+	return slices.Concat(jumps, flushes, removals)
 }
 
 // sharedChains lists the chains that portmap makes once for all pods
@@ -113,16 +110,17 @@ func words(rule string) []string {
 // CNI's plugins put the network's name into a comment of each.
 func rulesWith(word string) ([]string, error) {
 	lines, err := natRules()
-	if err != nil {
-		return nil, err
-	}
+	return matching(lines, word), err
+}
+
+func matching(lines []string, word string) []string {
 	var found []string
 	for _, line := range lines {
 		if strings.Contains(line, word) {
 			found = append(found, "firewall rule "+line)
 		}
 	}
-	return found, nil
+	return found
 }
 
 func natRules() ([]string, error) {
