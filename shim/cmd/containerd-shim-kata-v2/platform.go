@@ -10,6 +10,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/network"
 	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
@@ -29,6 +30,9 @@ func host(ctx context.Context) virtcontainers.Platform {
 		Accel: accel, AccelReason: reason,
 		KernelParams:  qemu.DefaultKernelParams(accel),
 		OpenTransport: openTransport,
+		OpenNetwork:   openNetwork,
+		CleanNetwork:  network.Clean,
+		OpenForward:   openForward,
 		RunDir:        runDir,
 		Failpoint:     os.Getenv(failpointEnv),
 	}
