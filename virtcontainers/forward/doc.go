@@ -35,6 +35,7 @@
 //   - UDP is not forwarded: port-forward has none.
 //
 // What a guest can do with it is to answer, slowly or not at all, whoever on
-// the host connected to it: the number of connections, the memory of each and
-// the time that each may take to be made are bounded.
+// the host connected to it. The number of connections, the memory of each and
+// the time in which each must be made are bounded. A guest that takes
+// connections and never reads them uses up its own pod's number, until Close.
 package forward

@@ -305,14 +305,9 @@ func TestClose(t *testing.T) {
 // Close and a failed Open give every descriptor back.
 func TestDescriptors(t *testing.T) {
 	s := newSpace(t)
-	use := func() {
-		f := s.forwarder(t, serving(t, echo))
-		conn := s.mustConnect(t, "127.0.0.1:80")
-		greeting(t, conn)
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-		conn.Close()
+	use := func(t *testing.T) {
+		s.forwarder(t, serving(t, echo))
+		greeting(t, s.mustConnect(t, "127.0.0.1:80"))
 		if _, err := Open(t.Context(), "/proc/self/ns/net", nil); err == nil {
 			t.Error("the process's own namespace was taken")
 		}
@@ -327,10 +322,10 @@ func TestDescriptors(t *testing.T) {
 		}
 		return len(open)
 	}
-	use() // what the process makes once, such as the poller's, is made now
+	t.Run("first", use) // what the process makes once, such as the poller's, is made now
 	before := count()
 	for range 3 {
-		use()
+		t.Run("again", use)
 	}
 	if after := count(); after != before {
 		t.Errorf("%d descriptors are open, %d before", after, before)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +27,6 @@ const (
 type pair struct {
 	client *net.TCPConn
 	far    guest.Conn
-	ended  atomic.Int32 // the directions that came to their end of file
 }
 
 // relay copies both ways until both directions have ended, one of the
@@ -49,23 +47,22 @@ func relay(ctx context.Context, client *net.TCPConn, far guest.Conn) {
 	_ = client.Close()
 }
 
-// toGuest copies what the client sends, and then waits for the answer's end
-// or the client's: a client that is gone must not keep its place for as long
-// as the guest says nothing.
+// toGuest copies what the client sends, and then waits for the client's end:
+// one that is gone must not keep its place for as long as the guest says
+// nothing.
 func (p *pair) toGuest() {
-	switch err := transfer(p.far, p.client); {
-	case errors.Is(err, errWrite):
+	err := transfer(p.far, p.client)
+	if errors.Is(err, errWrite) {
 		_ = p.far.SetReadDeadline(time.Now().Add(drainTimeout))
-	case err != nil:
-		p.abort()
-	default:
+		return
+	}
+	if err == nil {
 		// It fails when the guest has closed already; what it sent before
 		// is still read.
 		_ = p.far.CloseWrite()
-		if p.ended.Add(1) == 1 && awaitEnd(p.client) {
-			p.abort()
-		}
+		awaitEnd(p.client)
 	}
+	p.abort()
 }
 
 func (p *pair) toClient() {
@@ -74,9 +71,6 @@ func (p *pair) toClient() {
 		return
 	}
 	_ = p.client.CloseWrite()
-	if p.ended.Add(1) == 2 {
-		_ = p.client.SetReadDeadline(time.Unix(1, 0)) // ends awaitEnd
-	}
 }
 
 // abort ends both connections at once; the client sees a reset.
@@ -119,17 +113,16 @@ func transfer(to io.Writer, from io.Reader) error {
 const tcpClose = 7
 
 // awaitEnd waits, after the client's end of file, until the client's socket
-// is gone as well, and tells so; false when its read deadline came first. A
-// reset wakes it. A client that ended without one is found by keep-alive
-// probes, which package net turns on.
-func awaitEnd(c *net.TCPConn) bool {
+// is no more: both sides have closed and everything has arrived, or a reset
+// came. A client that ended without either is found by keep-alive probes,
+// which package net turns on.
+func awaitEnd(c *net.TCPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return true // closed: aborted
+		return // it was closed already
 	}
-	err = raw.Read(func(fd uintptr) bool {
+	_ = raw.Read(func(fd uintptr) bool { // called again whenever the socket's state changes
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		return err != nil || info.State == tcpClose
 	})
-	return err == nil
 }
