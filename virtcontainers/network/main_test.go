@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/containerd/log"
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -18,7 +20,16 @@ import (
 	"github.com/katabox/katabox/hypervisor/fake"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The first thread stays where it is: tests make namespaces on others.
+func init() { runtime.LockOSThread() }
+
+func TestMain(m *testing.M) {
+	if err := log.SetLevel("error"); err != nil { // what is left out is tested
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // newNamespace makes a network namespace without a name; it goes with the
 // test. path opens it.
@@ -95,6 +106,45 @@ func (p *pod) address(t *testing.T, name string, addrs ...string) netlink.Link {
 		must(t, p.ns.AddrAdd(l, addr))
 	}
 	return l
+}
+
+// settle waits until the kernel has made the routes of all IPv6 addresses,
+// which it does later, when the link has a carrier.
+func settle(t *testing.T, ns *namespace) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !settled(t, ns) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the namespace does not settle:\n%s", list(t, ns))
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func settled(t *testing.T, ns *namespace) bool {
+	t.Helper()
+	addrs, err := ns.AddrList(nil, netlink.FAMILY_V6)
+	must(t, err)
+	routes, err := ns.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+	must(t, err)
+	there := make(map[string]bool)
+	for _, r := range routes {
+		there[fmt.Sprint(r.LinkIndex, " ", r.Dst)] = true
+	}
+	for _, a := range addrs {
+		if a.Flags&unix.IFA_F_TENTATIVE != 0 || !there[fmt.Sprint(a.LinkIndex, " ", netlink.NewIPNet(a.IP))] {
+			return false
+		}
+	}
+	links, err := ns.LinkList()
+	must(t, err)
+	for _, l := range links {
+		a := l.Attrs()
+		if l.Type() == "veth" && a.Flags&net.FlagUp != 0 && (a.Flags&net.FlagRunning == 0 || !there[fmt.Sprint(a.Index, " ff00::/8")]) {
+			return false
+		}
+	}
+	return true
 }
 
 func up(t *testing.T, ns *namespace, name string) netlink.Link {
@@ -195,8 +245,14 @@ func (m *machine) end() {
 }
 
 // inventory is what a namespace holds: links with addresses and flags,
-// qdiscs, filters, routes.
+// qdiscs, filters, routes, neighbours. It waits for what the kernel does later.
 func inventory(t *testing.T, ns *namespace) string {
+	t.Helper()
+	settle(t, ns)
+	return list(t, ns)
+}
+
+func list(t *testing.T, ns *namespace) string {
 	t.Helper()
 	var lines []string
 	links, err := ns.LinkList()

@@ -133,14 +133,23 @@ func cookie() uint64 {
 // that relies on it, and no process.
 func (ns *namespace) do(f func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- ns.enter(f) }()
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			done <- ns.enter(f)
+			return
+		}
+		// The first thread's namespace is what /proc/self shows as the
+		// process's: another thread does it while this one is held.
+		done <- ns.do(f)
+		runtime.UnlockOSThread()
+	}()
 	return <-done
 }
 
-// enter runs f in the namespace. A thread that cannot be brought back stays
-// locked, and ends with its goroutine.
+// enter runs f in the namespace, on a locked thread. One that cannot be
+// brought back stays locked, and ends with its goroutine.
 func (ns *namespace) enter(f func() error) error {
-	runtime.LockOSThread()
 	back, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		runtime.UnlockOSThread()

@@ -20,6 +20,7 @@ type nic struct {
 	id   string
 	path hypervisor.PCIPath
 	made joint
+	mtu  int // of the tap
 	// gone tells that the link is no more, but the card still in the VM.
 	gone bool
 }
@@ -47,18 +48,21 @@ func (n *Network) plug(ctx context.Context, vm Machine) error {
 		return err
 	}
 	n.seen = found.fingerprint()
-	errs := []error{n.refuse(found), n.unplugGone(ctx, vm, found), n.plugNew(ctx, vm, found)}
+	errs := []error{n.refuse(found), n.unplugGone(ctx, vm, found), n.refresh(found), n.plugNew(ctx, vm, found)}
 	state, notes, err := found.describe(n.paths())
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	n.setState(state)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
 	for _, note := range notes {
 		if n.tellOnce(note) {
 			log.G(ctx).Infof("not given to the guest: %s", note)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // look scans the namespace.
@@ -139,6 +143,27 @@ func (n *Network) unplug(ctx context.Context, vm Machine, c *nic) error {
 	return errors.Join(err, n.ns.undo(c.made))
 }
 
+// refresh brings what was made for links up to date with them.
+func (n *Network) refresh(found *view) error {
+	var errs []error
+	for _, l := range found.links {
+		c, joined := n.nics[l.index]
+		if !joined || c.gone || c.made.Kind != tapKind || c.mtu == l.mtu {
+			continue
+		}
+		tap, err := n.ns.LinkByName(c.made.Made)
+		if err == nil {
+			err = n.ns.LinkSetMTU(tap, l.mtu)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("give tap %s the MTU %d of link %s: %w", c.made.Made, l.mtu, l.name, err))
+			continue
+		}
+		c.mtu = l.mtu
+	}
+	return errors.Join(errs...)
+}
+
 // plugNew joins the links that have no NIC.
 func (n *Network) plugNew(ctx context.Context, vm Machine, found *view) error {
 	plans, errs := n.plan(found)
@@ -213,7 +238,7 @@ func (n *Network) join(ctx context.Context, vm Machine, p plan) (err error) {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	c := &nic{id: n.newID(p.link.index), made: p.made}
+	c := &nic{id: n.newID(p.link.index), made: p.made, mtu: p.link.mtu}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.ns.undo(p.made))

@@ -15,7 +15,8 @@ import (
 
 // routing collects the routes that the guest gets.
 type routing struct {
-	names  map[int]string      // the links with a NIC
+	names  map[int]string      // the links with a NIC, by index
+	all    map[int]string      // every link
 	local  map[netip.Addr]bool // the guest's own addresses
 	routes []*api.Route
 	spread []spread
@@ -30,7 +31,7 @@ type spread struct {
 
 // add takes in a route of the main table. The kernel's own are left out
 // without a word: the guest's kernel makes them too.
-func (r *routing) add(route netlink.Route, allNames map[int]string) {
+func (r *routing) add(route netlink.Route) {
 	if route.Protocol == unix.RTPROT_KERNEL || route.Dst == nil {
 		return
 	}
@@ -55,7 +56,7 @@ func (r *routing) add(route netlink.Route, allNames map[int]string) {
 		r.notef("route to %s: its gateway is of the other address family, which a guest does not get", to)
 		return
 	}
-	r.over(made, hop{route.LinkIndex, addrOf(route.Gw, route.Family), route.Flags}, allNames)
+	r.over(made, hop{route.LinkIndex, addrOf(route.Gw, route.Family), route.Flags})
 }
 
 // hop is where a route leads.
@@ -66,10 +67,10 @@ type hop struct {
 }
 
 // over adds a route over one hop.
-func (r *routing) over(route *api.Route, to hop, allNames map[int]string) {
+func (r *routing) over(route *api.Route, to hop) {
 	name, given := r.names[to.link]
 	if !given {
-		r.notef("route to %s: over link %s, which has no NIC", route.Destination, cmp.Or(allNames[to.link], strconv.Itoa(to.link)))
+		r.notef("route to %s: over link %s, which has no NIC", route.Destination, cmp.Or(r.all[to.link], strconv.Itoa(to.link)))
 		return
 	}
 	route.Interface, route.Onlink = name, to.flags&unix.RTNH_F_ONLINK != 0
@@ -132,7 +133,7 @@ func (r *routing) addSpread() {
 				continue
 			}
 			before := len(r.routes)
-			r.over(one, hop{h.LinkIndex, addrOf(h.Gw, familyOf(one)), h.Flags}, nil)
+			r.over(one, hop{h.LinkIndex, addrOf(h.Gw, familyOf(one)), h.Flags})
 			taken[key{one.Destination, one.Metric}] = len(r.routes) > before
 		}
 	}

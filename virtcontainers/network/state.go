@@ -36,9 +36,9 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		}
 		want.Interfaces = append(want.Interfaces, i)
 	}
-	r := routing{names: names, local: local}
+	r := routing{names: names, all: v.names, local: local}
 	for _, route := range v.routes {
-		r.add(route, v.names)
+		r.add(route)
 	}
 	want.Routes, notes = r.finish(), r.notes
 	want.Neighbours = v.neighbours(names)

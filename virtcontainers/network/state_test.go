@@ -1,0 +1,112 @@
+package network
+
+import (
+	"net"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// newRoutedPod is a pod with routes of many shapes and neighbours.
+func newRoutedPod(t *testing.T) *pod {
+	t.Helper()
+	p := newPod(t)
+	eth1 := p.veth(t, "eth1", "10.2.0.2/24", "10.2.0.3/24", "fd02::2/64").Attrs().Index
+	eth0 := linkOf(t, p.ns, "eth0").Attrs().Index
+	gone := p.veth(t, "bare").Attrs().Index
+	p.address(t, "eth1", "fe80::6/64")
+	must(t, p.ns.AddrAdd(linkAt(eth1), &netlink.Addr{IPNet: network("10.6.0.1/32"), Peer: network("10.6.0.2/24")}))
+	p.route(t, netlink.Route{LinkIndex: eth0}, "0.0.0.0/0", "10.1.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0}, "::/0", "fd01::1")
+	p.route(t, netlink.Route{LinkIndex: eth1, Scope: netlink.SCOPE_LINK, MTU: 1300, Src: []byte{10, 2, 0, 3}}, "10.20.0.0/16", "")
+	p.route(t, netlink.Route{LinkIndex: eth1, Priority: 7}, "10.21.0.0/16", "10.2.0.1")
+	p.route(t, netlink.Route{LinkIndex: eth0, Flags: int(netlink.FLAG_ONLINK)}, "10.22.0.0/16", "169.254.1.1")
+	p.route(t, netlink.Route{LinkIndex: eth1, Protocol: unix.RTPROT_STATIC}, "fd20::/32", "fe80::1")
+	p.route(t, netlink.Route{LinkIndex: eth1, Table: 100}, "10.23.0.0/16", "10.2.0.1")
+	p.route(t, netlink.Route{LinkIndex: gone, Scope: netlink.SCOPE_LINK}, "10.24.0.0/16", "")
+	p.route(t, netlink.Route{Type: unix.RTN_BLACKHOLE}, "10.25.0.0/16", "")
+	p.route(t, netlink.Route{MultiPath: []*netlink.NexthopInfo{
+		{LinkIndex: eth0, Gw: []byte{10, 1, 0, 9}}, {LinkIndex: eth1, Gw: []byte{10, 2, 0, 9}},
+	}}, "10.26.0.0/16", "")
+	p.route(t, netlink.Route{LinkIndex: eth0, Priority: 1}, "10.26.0.0/16", "10.1.0.8")
+	for _, ip := range [][]byte{{10, 1, 0, 1}, {0xfd, 1, 15: 1}} {
+		must(t, p.ns.NeighAdd(&netlink.Neigh{LinkIndex: eth0, State: netlink.NUD_PERMANENT, IP: ip, HardwareAddr: []byte{2, 0, 0, 0, 0, 9}}))
+	}
+	must(t, p.ns.NeighAdd(&netlink.Neigh{LinkIndex: eth0, State: netlink.NUD_STALE, IP: []byte{10, 1, 0, 7}, HardwareAddr: []byte{2, 0, 0, 0, 0, 7}}))
+	return p
+}
+
+func network(s string) *net.IPNet {
+	ip, n, _ := net.ParseCIDR(s)
+	n.IP = ip
+	return n
+}
+
+func TestState(t *testing.T) {
+	t.Parallel()
+	p := newRoutedPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	must(t, n.Plug(t.Context(), vm))
+	mac := func(name string) []byte { return linkOf(t, p.ns, name).Attrs().HardwareAddr }
+	want := &api.SetNetworkRequest{
+		Interfaces: []*api.Interface{
+			{PciPath: "01/01", Name: "eth0", Mac: mac("eth0"), Mtu: 1400, Addresses: []*api.Address{{Prefix: "10.1.0.2/24"}, {Prefix: "fd01::2/64"}}},
+			{PciPath: "01/02", Name: "eth1", Mac: mac("eth1"), Mtu: 1400, Addresses: []*api.Address{
+				{Prefix: "10.2.0.2/24"}, {Prefix: "10.6.0.1/24", Peer: "10.6.0.2"}, {Prefix: "10.2.0.3/24"}, {Prefix: "fd02::2/64"},
+			}},
+		},
+		Routes: []*api.Route{
+			{Interface: "eth1", Destination: "10.20.0.0/16", Source: "10.2.0.3", Scope: 253, Mtu: 1300},
+			{Interface: "eth1", Destination: "10.21.0.0/16", Gateway: "10.2.0.1", Metric: 7},
+			{Interface: "eth0", Destination: "10.22.0.0/16", Gateway: "169.254.1.1", Onlink: true},
+			{Interface: "eth0", Destination: "10.26.0.0/16", Gateway: "10.1.0.9"},
+			{Interface: "eth0", Destination: "10.26.0.0/16", Gateway: "10.1.0.8", Metric: 1},
+			{Interface: "eth1", Destination: "10.26.0.0/16", Gateway: "10.2.0.9", Metric: 2},
+			{Interface: "eth1", Destination: "fd20::/32", Gateway: "fe80::1", Metric: 1024},
+			{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.1.0.1"},
+			{Interface: "eth0", Destination: "::/0", Gateway: "fd01::1", Metric: 1024},
+		},
+		Neighbours: []*api.Neighbour{
+			{Interface: "eth0", Address: "10.1.0.1", Mac: []byte{2, 0, 0, 0, 0, 9}},
+			{Interface: "eth0", Address: "fd01::1", Mac: []byte{2, 0, 0, 0, 0, 9}},
+		},
+	}
+	if diff := cmp.Diff(want, n.State(), protocmp.Transform()); diff != "" {
+		t.Errorf("State (-want +got):\n%s", diff)
+	}
+}
+
+func TestStateFollows(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	must(t, n.Plug(t.Context(), vm))
+	before := n.State()
+	eth0 := linkOf(t, p.ns, "eth0")
+	must(t, p.ns.LinkSetMTU(eth0, 1280))
+	must(t, p.ns.LinkSetARPOff(eth0))
+	addrs, err := p.ns.AddrList(eth0, netlink.FAMILY_V4)
+	must(t, err)
+	must(t, p.ns.AddrDel(eth0, &addrs[0]))
+	must(t, n.Plug(t.Context(), vm))
+	want := []*api.Interface{{
+		PciPath: "01/01", Name: "eth0", Mac: eth0.Attrs().HardwareAddr, Mtu: 1280, NoArp: true, Addresses: []*api.Address{{Prefix: "fd01::2/64"}},
+	}}
+	if diff := cmp.Diff(want, n.State().GetInterfaces(), protocmp.Transform()); diff != "" {
+		t.Errorf("State (-want +got):\n%s", diff)
+	}
+	if len(vm.order) != 1 {
+		t.Errorf("NICs %v: a change of attributes made another", vm.order)
+	}
+	if before.GetInterfaces()[0].GetMtu() != 1400 {
+		t.Error("an earlier State was changed")
+	}
+	if mtu := linkOf(t, p.ns, tapName(eth0.Attrs().Index)).Attrs().MTU; mtu != 1280 {
+		t.Errorf("the tap's MTU is %d", mtu)
+	}
+}

@@ -1,0 +1,235 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/fake"
+)
+
+// watching is a Network that is watched; each call of changed is a token.
+type watching struct {
+	changes chan struct{}
+	stop    func()
+}
+
+// watch follows a namespace as a sandbox does, until the test ends.
+func watch(t *testing.T, n *Network, vm Machine) *watching {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &watching{changes: make(chan struct{}, 100)}
+	var run sync.WaitGroup
+	run.Go(func() {
+		err := n.Watch(ctx, func() {
+			if err := n.Plug(ctx, vm); err == nil {
+				w.changes <- struct{}{}
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	w.stop = func() { cancel(); run.Wait() }
+	t.Cleanup(w.stop)
+	return w
+}
+
+// until waits for changes until the guest's interfaces are those wanted.
+func (w *watching) until(t *testing.T, n *Network, want ...string) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !cmp.Equal(interfaces(n), want) {
+		select {
+		case <-w.changes:
+		case <-deadline:
+			t.Fatalf("the guest has %v, want %v", interfaces(n), want)
+		}
+	}
+}
+
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	must(t, n.Plug(t.Context(), vm))
+	p.veth(t, "before", "10.2.0.2/24") // before it is watched
+	w := watch(t, n, vm)
+	w.until(t, n, "eth0", "before")
+	p.veth(t, "late", "10.3.0.2/24")
+	w.until(t, n, "eth0", "before", "late")
+	must(t, p.ns.LinkDel(linkOf(t, p.ns, "before")))
+	w.until(t, n, "eth0", "late")
+	w.stop()
+	for {
+		select {
+		case <-w.changes:
+			continue
+		default:
+		}
+		break
+	}
+	if differs, err := n.differs(t.Context()); differs || err != nil {
+		t.Errorf("it differs from what was plugged: %v, %v", differs, err)
+	}
+}
+
+// TestOwnChangesAreNone sees that what Plug makes is no change: the namespace
+// with its taps looks the same as without.
+func TestOwnChangesAreNone(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	if differs, err := n.differs(t.Context()); !differs || err != nil {
+		t.Errorf("before the first Plug: %v, %v", differs, err)
+	}
+	must(t, n.Plug(t.Context(), vm))
+	for _, change := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"nothing", func() {}, false},
+		{"a link without an address", func() { p.veth(t, "bare") }, false},
+		{"an address", func() { p.address(t, "bare", "10.7.0.1/24") }, true},
+		{"the same again", func() {}, false},
+		{"an MTU", func() { must(t, p.ns.LinkSetMTU(linkOf(t, p.ns, "eth0"), 1300)) }, true},
+		{"a bad MTU", func() { must(t, p.ns.LinkSetMTU(linkOf(t, p.ns, "bare"), 65535)) }, true},
+	} {
+		change.do()
+		if differs, err := n.differs(t.Context()); differs != change.want || err != nil {
+			t.Errorf("after %s: differs %v, %v", change.what, differs, err)
+		}
+	}
+}
+
+func TestWatchTriesAgain(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n := p.open(t, Options{})
+	var m fake.Monitor
+	vm := newMachineOf(t, &m)
+	must(t, n.Plug(t.Context(), vm))
+	failed := make(chan struct{}, 10)
+	m.Hook(fake.StepAttach, func(context.Context, *fake.VM) error {
+		m.Hook(fake.StepAttach, nil)
+		failed <- struct{}{}
+		return errInjected
+	})
+	w := watch(t, n, vm)
+	p.veth(t, "late", "10.3.0.2/24")
+	<-failed
+	w.until(t, n, "eth0", "late") // nothing more has happened in the namespace
+}
+
+func TestWatchEnds(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n := p.open(t, Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	err := n.Watch(ctx, cancel) // the first look is a change
+	if err != nil {
+		t.Errorf("Watch: %v", err)
+	}
+}
+
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := news{happened: make(chan struct{}, 1), ended: make(chan error, 1)}
+		for _, tt := range []struct {
+			every, lasts, want time.Duration
+		}{
+			{time.Hour, 0, quietTime},
+			{20 * time.Millisecond, 200 * time.Millisecond, 200*time.Millisecond + quietTime},
+			{20 * time.Millisecond, 10 * time.Second, changeTime},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				for begin := time.Now(); ctx.Err() == nil && time.Since(begin) <= tt.lasts; time.Sleep(tt.every) {
+					select {
+					case w.happened <- struct{}{}:
+					default:
+					}
+				}
+			}()
+			begin := time.Now()
+			if retry, err := w.settle(t.Context(), 0); retry || err != nil {
+				t.Errorf("settle: %v, %v", retry, err)
+			}
+			if took := time.Since(begin); took != tt.want {
+				t.Errorf("changes every %v for %v: settled after %v, want %v", tt.every, tt.lasts, took, tt.want)
+			}
+			cancel()
+			time.Sleep(2 * time.Hour)
+			select {
+			case <-w.happened:
+			default:
+			}
+		}
+		if retry, err := w.settle(t.Context(), time.Minute); !retry || err != nil {
+			t.Errorf("after a pause: %v, %v", retry, err)
+		}
+		w.ended <- errInjected
+		if _, err := w.settle(t.Context(), 0); !errors.Is(err, errInjected) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+func TestNextPause(t *testing.T) {
+	t.Parallel()
+	n := &Network{turn: make(chan struct{}, 1), failed: true}
+	n.give()
+	var pause time.Duration
+	var got []time.Duration
+	for range 9 {
+		pause, _ = n.nextPause(t.Context(), pause)
+		got = append(got, pause/time.Second)
+	}
+	if diff := cmp.Diff([]time.Duration{1, 2, 4, 8, 16, 32, 64, 64, 64}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestOverrun fills the subscription's buffer, so that the kernel drops
+// messages: that is news too, and not the end.
+func TestOverrun(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n := p.open(t, Options{})
+	file, err := n.subscribe(t.Context())
+	must(t, err)
+	raw, err := file.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1) }))
+	must(t, err)
+	l := linkOf(t, p.ns, "eth0")
+	for i := range 50 {
+		must(t, p.ns.LinkSetMTU(l, 1300+i))
+	}
+	w := news{happened: make(chan struct{}, 1), ended: make(chan error, 1)}
+	overrun, err := unix.GetsockoptInt(descriptor(t, file), unix.SOL_SOCKET, unix.SO_ERROR)
+	must(t, err)
+	if unix.Errno(overrun) != unix.ENOBUFS {
+		t.Errorf("the socket's error is %v, want ENOBUFS", unix.Errno(overrun))
+	}
+	var reader sync.WaitGroup
+	reader.Go(func() { w.follow(file) })
+	<-w.happened
+	must(t, p.ns.LinkSetMTU(l, 1400))
+	<-w.happened
+	file.Close()
+	reader.Wait()
+}
+
+func descriptor(t *testing.T, file interface{ Fd() uintptr }) int {
+	t.Helper()
+	return int(file.Fd())
+}
