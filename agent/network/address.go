@@ -35,10 +35,9 @@ func (j *job) addAddress(nic nic, a address, have []address) error {
 		if other == a {
 			return nil
 		}
-		if other.prefix.Addr() != a.prefix.Addr() {
+		if other.key() != a.key() {
 			continue
 		}
-		// The kernel takes no address twice for a link, whatever its prefix.
 		if err := netlink.AddrDel(linkOf(nic.index), other.netlink()); err != nil && !isGone(err) {
 			return fmt.Errorf("replace %s: %w", other, err)
 		}

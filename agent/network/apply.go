@@ -33,7 +33,10 @@ type Network struct {
 
 // memory is what earlier calls made, also one that failed half way.
 type memory struct {
-	nics       map[int]string // names by the kernel's number
+	nics map[int]string // names by the kernel's number
+	// given are the numbers of all NICs that were ever named: of those that
+	// are not any more, the name may be taken.
+	given      map[int]bool
 	addresses  map[ownAddress]struct{}
 	routes     map[route]struct{}
 	neighbours map[neighbour]struct{}
@@ -52,7 +55,7 @@ func New(loadDriver func() error) *Network {
 		loadDriver: loadDriver, pci: pciRoot, resolvConf: resolvConf,
 		busy: make(chan struct{}, 1),
 		own: memory{
-			nics: map[int]string{}, addresses: map[ownAddress]struct{}{},
+			nics: map[int]string{}, given: map[int]bool{}, addresses: map[ownAddress]struct{}{},
 			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{},
 		},
 	}

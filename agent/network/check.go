@@ -155,7 +155,7 @@ func checkAddresses(field string, in *api.Interface) ([]address, error) {
 	if err := tooMany(field+".addresses", len(in.GetAddresses()), api.MaxAddresses); err != nil {
 		return nil, err
 	}
-	seen := map[netip.Addr]bool{}
+	seen := map[address]bool{}
 	var list []address
 	for i, a := range in.GetAddresses() {
 		field := fmt.Sprintf("%s.addresses[%d]", field, i)
@@ -163,10 +163,6 @@ func checkAddresses(field string, in *api.Interface) ([]address, error) {
 		if err != nil || !isStation(prefix.Addr()) {
 			return nil, wrong(field+".prefix", a.GetPrefix(), `an address with its prefix length, as "10.88.0.2/16"`)
 		}
-		if seen[prefix.Addr()] {
-			return nil, wrong(field+".prefix", a.GetPrefix(), "an address that the interface has only once")
-		}
-		seen[prefix.Addr()] = true
 		if prefix.Addr().Is6() && in.GetMtu() != 0 && in.GetMtu() < minMTU6 {
 			return nil, fmt.Errorf("%s is %s and the interface's mtu %d, want at least %d for IPv6: %w",
 				field, prefix, in.GetMtu(), minMTU6, errdefs.ErrInvalidArgument)
@@ -178,7 +174,12 @@ func checkAddresses(field string, in *api.Interface) ([]address, error) {
 		if peer == prefix.Addr() { // As if there were none.
 			peer = netip.Addr{}
 		}
-		list = append(list, address{prefix: prefix, peer: peer})
+		valid := address{prefix: prefix, peer: peer}
+		if seen[valid.key()] {
+			return nil, wrong(field+".prefix", a.GetPrefix(), "an address that the interface has only once")
+		}
+		seen[valid.key()] = true
+		list = append(list, valid)
 	}
 	return list, nil
 }

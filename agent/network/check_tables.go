@@ -62,9 +62,7 @@ func (c *checker) route(field string, in *api.Route) (route, error) {
 	if r.mtu > maxRouteMTU {
 		return r, fmt.Errorf("%s.mtu is %d, want at most %d: %w", field, r.mtu, maxRouteMTU, errdefs.ErrInvalidArgument)
 	}
-	if r.onlink && !r.gateway.IsValid() {
-		return r, fmt.Errorf("%s.onlink is set, want a gateway with it: %w", field, errdefs.ErrInvalidArgument)
-	}
+	r.onlink = r.onlink && r.gateway.IsValid() // It says something of gateways only.
 	if err := checkScope(field, in); err != nil {
 		return r, err
 	}

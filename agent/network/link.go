@@ -18,7 +18,7 @@ func (j *job) links(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		j.own.nics[nic.index] = nic.name
+		j.own.nics[nic.index], j.own.given[nic.index] = nic.name, true
 		if err := j.link(nic); err != nil {
 			return fmt.Errorf("interface %s: %w", nic.name, err)
 		}

@@ -31,8 +31,7 @@ func (j *job) name(ctx context.Context) error {
 		have[link.Attrs().Index], links[link.Attrs().Index] = link.Attrs().Name, link.Attrs()
 	}
 	plan, err := planNames(have, j.wantedNames(), func(index int) bool {
-		_, ours := j.own.nics[index]
-		return ours || links[index].ParentDevBus == "virtio"
+		return j.own.given[index] || links[index].ParentDevBus == "virtio"
 	})
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -204,5 +203,3 @@ func twoNICs() *api.SetNetworkRequest {
 		},
 	}
 }
-
-func clone(r *api.SetNetworkRequest) *api.SetNetworkRequest { return proto.CloneOf(r) }

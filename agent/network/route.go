@@ -81,9 +81,9 @@ func explainRoute(r route, err error) error {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
 		return fmt.Errorf("check that the gateway is in a network of the interface, or mark the route onlink: %w", err)
 	case errors.Is(err, unix.EINVAL) && r.source.IsValid():
-		return fmt.Errorf("check that %s is an address of the guest's and the gateway another's: %w", r.source, err)
+		return fmt.Errorf("check that %s is an address of the guest's, and the gateway another station's on this interface: %w", r.source, err)
 	case errors.Is(err, unix.EINVAL) && r.gateway.IsValid():
-		return fmt.Errorf("check that the gateway is not an address of the guest's: %w", err)
+		return fmt.Errorf("check that the gateway is another station's address on this interface: %w", err)
 	case r.destination.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP)):
 		return fmt.Errorf("IPv6 is disabled in the guest: %w", err)
 	}

@@ -44,6 +44,15 @@ func (a address) String() string {
 	return a.prefix.String()
 }
 
+// key is what the kernel tells a link's addresses apart by: in IPv6 only the
+// address itself.
+func (a address) key() address {
+	if a.prefix.Addr().Is6() {
+		return address{prefix: netip.PrefixFrom(a.prefix.Addr(), a.prefix.Addr().BitLen())}
+	}
+	return a
+}
+
 // route is one route of the main table, in the form in which the kernel would
 // tell it. It can be compared with ==.
 type route struct {
