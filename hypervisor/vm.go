@@ -49,9 +49,10 @@ type PCIPath string
 // Detacher is a VM whose devices can be taken out again.
 type Detacher interface {
 	// Detach removes a device and waits until the guest has let go of it; of
-	// a machine that was never resumed, and of a guest that does not let go,
-	// ctx is the end. It fails with
-	// errdefs.ErrNotFound for an ID that is not attached. After another error
-	// the device may still be there, and Detach may be called again.
+	// a guest that does not, ctx is the end. It fails with
+	// errdefs.ErrNotFound for an ID that is not attached, and with
+	// errdefs.ErrFailedPrecondition while the machine was not resumed yet:
+	// there is no guest then; the guest must be up. After another error the
+	// device may still be there, and Detach may be called again.
 	Detach(ctx context.Context, id string) error
 }

@@ -70,6 +70,12 @@ func TestDetach(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := vm.Detach(t.Context(), "b"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Detach before Resume: %v", err)
+	}
+	if err := vm.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	m.Fail(fake.StepDetach, errInjected)
 	if err := vm.Detach(t.Context(), "b"); !errors.Is(err, errInjected) || len(vm.Devices()) != 3 {
 		t.Errorf("Detach that is told to fail: %v", err)

@@ -70,8 +70,8 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	return nil
 }
 
-// Detach implements hypervisor.Detacher. Its guest lets go at once, paused or
-// not; hook StepDetach for another.
+// Detach implements hypervisor.Detacher. Its guest lets go at once; hook
+// StepDetach for another.
 func (vm *VM) Detach(ctx context.Context, id string) error {
 	what := fmt.Sprintf("detach device %q from virtual machine %s", id, vm.Spec.ID)
 	if err := vm.monitor.enter(ctx, StepDetach, vm); err != nil {
@@ -85,6 +85,9 @@ func (vm *VM) Detach(ctx context.Context, id string) error {
 	i := vm.find(id)
 	if i < 0 {
 		return fmt.Errorf("%s: %w", what, errdefs.ErrNotFound)
+	}
+	if !vm.resumed {
+		return fmt.Errorf("%s: it has not run yet: %w", what, errdefs.ErrFailedPrecondition)
 	}
 	vm.devices = slices.Delete(vm.devices, i, i+1)
 	vm.detached = append(vm.detached, id)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
@@ -31,9 +33,11 @@ var errGuestKeeps = errors.New("the guest does not let go of the device")
 
 // Detach implements hypervisor.Detacher. On a q35 board QEMU asks the guest
 // by ACPI, whatever controller the bridge has, and takes the device out when
-// the guest ejects it. Of a machine that was never resumed nothing can be
-// taken out: Detach then waits for Resume, and after it for the guest's
-// kernel, as long as ctx allows.
+// the guest ejects it. So a machine that was never resumed, not even for
+// firstTick, has nobody to ask.
+//
+// Wait for the guest's first words before: Linux 6.1 was seen to crash when a
+// device went while it was still giving the devices their resources.
 //
 // A request cannot be taken back. After ctx has ended the guest may still let
 // go; the ID and its slot stay in use until another Detach has succeeded. Of
@@ -51,11 +55,7 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	err = vm.awaitTicks(ctx)
-	if err == nil {
-		err = vm.unplug(ctx, id)
-	}
-	if err != nil {
+	if err := vm.unplug(ctx, id); err != nil {
 		vm.settle(id, remains)
 		return err
 	}
@@ -70,20 +70,13 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 	return nil
 }
 
-// awaitTicks waits for a machine that has run.
-func (vm *VM) awaitTicks(ctx context.Context) error {
-	select {
-	case <-vm.ticks:
-		return nil
-	case <-vm.done:
-		return qmp.ErrClosed
-	case <-ctx.Done():
-		return fmt.Errorf("await the machine's start: %w", context.Cause(ctx))
-	}
-}
-
 // unplug asks for the device until QEMU has none of that ID.
 func (vm *VM) unplug(ctx context.Context, id string) error {
+	select {
+	case <-vm.ticks:
+	default:
+		return fmt.Errorf("the machine has not run yet: %w", errdefs.ErrFailedPrecondition)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	events := vm.mon.Subscribe(ctx) // before the request: its answer can come first

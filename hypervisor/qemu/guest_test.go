@@ -76,6 +76,9 @@ func awaitConsole(t testing.TB, vm *VM, lines ...string) {
 	}
 }
 
+// ready is what testguest prints when it has its drivers.
+const ready = "testguest: ready"
+
 // saw is what testguest prints about an interface.
 func saw(action string, path hypervisor.PCIPath, address string) string {
 	return fmt.Sprintf("testguest: %s %s %s", action, path, address)
