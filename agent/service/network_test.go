@@ -1,0 +1,153 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/guest"
+)
+
+// fakeNetwork notes what is wanted.
+type fakeNetwork struct {
+	wanted []*api.SetNetworkRequest
+	err    error
+}
+
+func (n *fakeNetwork) Apply(_ context.Context, want *api.SetNetworkRequest) ([]string, error) {
+	n.wanted = append(n.wanted, want)
+	return []string{"eth0 set up"}, n.err
+}
+
+// networkPod is a pod with a fake network and a UTS namespace of its own.
+func networkPod(t *testing.T) (*Pod, *fakeNetwork) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for a UTS namespace of its own")
+	}
+	pod, _ := testPod(t)
+	pod.hostname = false
+	n := &fakeNetwork{}
+	pod.network = n
+	if err := os.Mkdir(pod.nsPath(""), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// The namespace lives as long as this thread, which ends with the
+	// goroutine.
+	unshared, end, ended := make(chan error), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_NEWUTS)
+		if err == nil {
+			err = os.Symlink(fmt.Sprintf("/proc/self/task/%d/ns/uts", unix.Gettid()), pod.nsPath("uts"))
+		}
+		unshared <- err
+		<-end
+	}()
+	t.Cleanup(func() { close(end); <-ended })
+	if err := <-unshared; err != nil {
+		t.Fatal(err)
+	}
+	return pod, n
+}
+
+func TestSetNetwork(t *testing.T) {
+	pod, n := networkPod(t)
+	client := api.NewGuestClient(dialPod(t, pod))
+	before, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []struct {
+		hostname string
+		changes  []string
+		named    bool
+	}{
+		{"", []string{"eth0 set up"}, false},
+		{"pod-1", []string{"eth0 set up", "hostname set to pod-1"}, true},
+		{"pod-1", []string{"eth0 set up"}, true},
+		{"", []string{"eth0 set up"}, true},
+		{"pod-2", []string{"eth0 set up", "hostname set to pod-2"}, true},
+	} {
+		resp, err := client.SetNetwork(t.Context(), &api.SetNetworkRequest{Hostname: call.hostname})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(call.changes, resp.GetChanges()); diff != "" {
+			t.Errorf("%q: %s", call.hostname, diff)
+		}
+		if at, err := pod.place("c", &api.ContainerConfig{}); err != nil || at.HasHostname != call.named {
+			t.Errorf("%q: a container is placed at %+v, %v", call.hostname, at, err)
+		}
+	}
+	if len(n.wanted) != 5 {
+		t.Errorf("the network was set %d times", len(n.wanted))
+	}
+	if after, err := os.Hostname(); err != nil || after != before {
+		t.Errorf("the agent's own host name is %q, %v, was %q", after, err, before)
+	}
+}
+
+func TestSetNetworkBeforeSetup(t *testing.T) {
+	pod, n := networkPod(t)
+	pod.ready = false
+	client := api.NewGuestClient(dialPod(t, pod))
+	if _, err := client.SetNetwork(t.Context(), &api.SetNetworkRequest{Hostname: "x"}); !errdefs.IsFailedPrecondition(errgrpc.ToNative(err)) {
+		t.Error(err)
+	}
+	if len(n.wanted) != 0 {
+		t.Error("the network was set all the same")
+	}
+}
+
+// A network that is refused leaves the host name.
+func TestSetNetworkRefused(t *testing.T) {
+	pod, n := networkPod(t)
+	n.err = fmt.Errorf("interfaces[0].name: %w", errdefs.ErrInvalidArgument)
+	client := api.NewGuestClient(dialPod(t, pod))
+	if _, err := client.SetNetwork(t.Context(), &api.SetNetworkRequest{Hostname: "x"}); !errdefs.IsInvalidArgument(errgrpc.ToNative(err)) {
+		t.Error(err)
+	}
+	if pod.hostname {
+		t.Error("the pod was named")
+	}
+	n.err = nil
+	if err := os.Remove(pod.nsPath("uts")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pod.setNetwork(t.Context(), &api.SetNetworkRequest{Hostname: "x"}); !errors.Is(err, os.ErrNotExist) || pod.hostname {
+		t.Errorf("without a namespace: %v", err)
+	}
+}
+
+// The pod's real network loads its driver with the first NIC, not before.
+func TestNetworkLoadsItsDriver(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "modules")
+	if err := os.WriteFile(list, []byte("demand "+nicModule+" /no/such/module.ko\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	modules, err := guest.ReadModules(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNetwork(Config{Mounter: &guest.Mounter{Modules: modules}})
+	if _, err := n.Apply(t.Context(), &api.SetNetworkRequest{}); err != nil {
+		t.Errorf("without NICs: %v", err)
+	}
+	want := &api.SetNetworkRequest{Interfaces: []*api.Interface{{PciPath: "01/1e", Name: "eth0", Mac: []byte{2, 0, 0, 0, 0, 1}}}}
+	if _, err := n.Apply(t.Context(), want); err == nil || !strings.Contains(err.Error(), "load module "+nicModule) {
+		t.Errorf("with one: %v", err)
+	}
+}
