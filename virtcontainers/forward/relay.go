@@ -37,8 +37,16 @@ type pair struct {
 //	  +-- reset, error, ctx ------+-----------------------> both reset
 func relay(ctx context.Context, client *net.TCPConn, far guest.Conn) {
 	p := &pair{client: client, far: far}
-	stop := context.AfterFunc(ctx, p.abort)
-	defer stop()
+	aborted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(aborted)
+		p.abort()
+	})
+	defer func() {
+		if !stop() {
+			<-aborted // it runs, and ends with us
+		}
+	}()
 	var both sync.WaitGroup
 	both.Go(p.toGuest)
 	both.Go(p.toClient)
