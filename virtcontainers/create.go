@@ -108,7 +108,9 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 	if len(spec.Dropped) > 0 {
 		log.G(ctx).WithField("container", c.ID).Warnf("not given to the guest: %v", spec.Dropped)
 	}
-	config, err := proto.Marshal(&api.ContainerConfig{Spec: spec.JSON, SharePidNamespace: spec.SharePID && c.ID != s.ID})
+	config, err := proto.Marshal(&api.ContainerConfig{
+		Spec: spec.JSON, SharePidNamespace: spec.SharePID && c.ID != s.ID, ShareUserNamespace: spec.ShareUser && c.ID != s.ID,
+	})
 	if err != nil {
 		return fmt.Errorf("encode container: %w", err)
 	}

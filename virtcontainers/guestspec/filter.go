@@ -14,6 +14,10 @@ type Paths struct {
 	Rootfs string
 	// Binds holds the source of each mount that HostBinds listed, by index.
 	Binds map[int]string
+	// Writable lists the read-only ones that the guest must mount writable:
+	// the host refuses the writes, to them but not to a mount below them,
+	// which the guest cannot tell apart.
+	Writable map[int]bool
 	// Shm is the pod's shared memory file system.
 	Shm string
 }
@@ -22,8 +26,9 @@ type Paths struct {
 type Guest struct {
 	// JSON is the encoded spec.
 	JSON []byte
-	// SharePID says that the container joins the pod's PID namespace.
-	SharePID bool
+	// SharePID and ShareUser say that the container joins the pod's PID or
+	// user namespace.
+	SharePID, ShareUser bool
 	// Hostname is the name the spec gives its UTS namespace.
 	Hostname string
 	// Dropped names what was left out and a user might miss.
@@ -40,11 +45,11 @@ func Filter(host *specs.Spec, paths Paths) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{Hostname: spec.Hostname, SharePID: sharesPID(spec)}
+	g := &Guest{Hostname: spec.Hostname, SharePID: sharesPID(spec), ShareUser: sharesUser(spec)}
 	spec.Hooks = nil
 	spec.Root.Path = paths.Rootfs
 	spec.Process.ApparmorProfile, spec.Process.SelinuxLabel = "", ""
-	filterMounts(spec, paths)
+	g.filterMounts(spec, paths)
 	filterNamespaces(spec)
 	g.dropDevices(spec)
 	filterLinux(spec.Linux)
@@ -68,32 +73,49 @@ func clone(spec *specs.Spec) (*specs.Spec, error) {
 }
 
 // sharesPID: a PID namespace with a path is another container's, and in a pod
-// that means the pod's; CRI gives /proc/<sandbox pid>/ns/pid.
+// that means the pod's; CRI gives /proc/<sandbox pid>/ns/pid. A container that
+// asks for the host's (it names none) gets the pod's too: the guest's own
+// holds the agent, and what it wants to see is the other containers.
 func sharesPID(spec *specs.Spec) bool {
+	i := slices.IndexFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.PIDNamespace })
+	return i < 0 || spec.Linux.Namespaces[i].Path != ""
+}
+
+// sharesUser: likewise for a user namespace with a path.
+func sharesUser(spec *specs.Spec) bool {
 	return slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
-		return ns.Type == specs.PIDNamespace && ns.Path != ""
+		return ns.Type == specs.UserNamespace && ns.Path != ""
 	})
 }
 
-func filterMounts(spec *specs.Spec, paths Paths) {
+// filterMounts gives mounts the guest's sources, and leaves out what the host
+// does for them.
+func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]
+		m.UIDMappings, m.GIDMappings = nil, nil
+		m.Options = without(m.Options, idmapped...)
 		if source, ok := paths.Binds[i]; ok {
 			m.Source = source
+			if hasAny(m.Options, shared) {
+				g.Dropped = append(g.Dropped, "propagation to the host of what is mounted below "+m.Destination)
+			}
 		} else if m.Destination == ShmDestination && isBind(*m) {
 			m.Source = paths.Shm
+		}
+		if paths.Writable[i] {
+			m.Options = without(m.Options, "ro", "rro")
 		}
 	}
 }
 
 // filterNamespaces leaves the kinds of namespace that a container gets inside
 // its pod's guest, without paths. IPC, UTS and network are the pod's and are
-// the agent's to give; time is the guest's. A container that asks for the
-// host's PID namespace gets one of its own: the guest's holds the agent.
+// the agent's to give; time is the guest's.
 func filterNamespaces(spec *specs.Spec) {
 	own := []specs.LinuxNamespaceType{specs.PIDNamespace, specs.MountNamespace}
 	for _, ns := range spec.Linux.Namespaces {
-		if ns.Type == specs.CgroupNamespace || ns.Type == specs.UserNamespace && ns.Path == "" {
+		if ns.Type == specs.CgroupNamespace || ns.Type == specs.UserNamespace {
 			own = append(own, ns.Type)
 		}
 	}

@@ -11,6 +11,11 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
+var (
+	ids     = []specs.LinuxIDMapping{{HostID: 1000, Size: 10}}
+	userIDs = []specs.LinuxIDMapping{{HostID: 5000, Size: 65536}}
+)
+
 // hostSpec has one of everything that must not reach a guest.
 func hostSpec() *specs.Spec {
 	return &specs.Spec{
@@ -25,13 +30,15 @@ func hostSpec() *specs.Spec {
 			{Destination: "/data", Source: "/srv", Options: []string{"bind", "ro", "rw"}},
 			{Destination: "/dev/shm", Type: "bind", Source: "/run/sandboxes/s1/shm"},
 			{Destination: "/dev/kmsg", Type: "bind", Source: "/dev/kmsg"},
+			{Destination: "/mapped", Type: "bind", Source: "/srv/m", Options: []string{"rbind", "ro", "rro", "rshared"}, UIDMappings: ids, GIDMappings: ids},
+			{Destination: "/idmap", Type: "bind", Source: "/srv/i", Options: []string{"rbind", "ridmap", "rslave"}},
 		},
 		Linux: &specs.Linux{
-			CgroupsPath: "/kubepods/pod1/c1", MountLabel: "l",
+			CgroupsPath: "/kubepods/pod1/c1", MountLabel: "l", UIDMappings: userIDs, GIDMappings: userIDs,
 			Devices: []specs.LinuxDevice{{Path: "/dev/sda", Type: "b", Major: 8}},
 			Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/7/ns/pid"},
 				{Type: specs.NetworkNamespace, Path: "/var/run/netns/x"}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
-				{Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}, {Type: specs.TimeNamespace}},
+				{Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}, {Type: specs.TimeNamespace}, {Type: specs.UserNamespace, Path: "/proc/7/ns/user"}},
 			MaskedPaths: []string{"/proc/kcore"},
 			Resources: &specs.LinuxResources{
 				CPU:     &specs.LinuxCPU{Quota: ptr(int64(50000)), Period: ptr(uint64(100000)), Cpus: "0-3", Mems: "0"},
@@ -48,6 +55,8 @@ func TestHostBinds(t *testing.T) {
 	want := []Bind{
 		{Index: 1, Source: "/var/lib/pod/hosts", ReadOnly: true, Recursive: true},
 		{Index: 2, Source: "/srv"},
+		{Index: 5, Source: "/srv/m", ReadOnly: true, RecursiveReadOnly: true, Recursive: true, Slave: true, IDMap: &IDMap{ids, ids}},
+		{Index: 6, Source: "/srv/i", Recursive: true, Slave: true, IDMap: &IDMap{userIDs, userIDs}},
 	}
 	if diff := cmp.Diff(want, HostBinds(hostSpec())); diff != "" {
 		t.Error(diff)
@@ -56,7 +65,8 @@ func TestHostBinds(t *testing.T) {
 
 func TestFilter(t *testing.T) {
 	host := hostSpec()
-	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Binds: map[int]string{1: "/guest/hosts", 2: "/guest/srv"}, Shm: "/guest/shm"})
+	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Binds: map[int]string{1: "/guest/hosts", 2: "/guest/srv", 5: "/guest/m", 6: "/guest/i"},
+		Writable: map[int]bool{1: true, 2: false}, Shm: "/guest/shm"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +78,13 @@ func TestFilter(t *testing.T) {
 	want.Process.ApparmorProfile, want.Process.SelinuxLabel = "", ""
 	want.Hooks = nil
 	want.Mounts[1].Source, want.Mounts[2].Source, want.Mounts[3].Source = "/guest/hosts", "/guest/srv", "/guest/shm"
+	want.Mounts[1].Options = []string{"rbind"} // the host refuses to write
+	want.Mounts[5].Source, want.Mounts[5].UIDMappings, want.Mounts[5].GIDMappings = "/guest/m", nil, nil
+	want.Mounts[6].Source, want.Mounts[6].Options = "/guest/i", []string{"rbind", "rslave"}
 	want.Linux = &specs.Linux{
-		Namespaces:  []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace}},
+		UIDMappings: userIDs, GIDMappings: userIDs,
+		Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace},
+			{Type: specs.UserNamespace}},
 		MaskedPaths: []string{"/proc/kcore"},
 		Resources: &specs.LinuxResources{
 			CPU:     &specs.LinuxCPU{Quota: ptr(int64(50000)), Period: ptr(uint64(100000))},
@@ -85,8 +100,27 @@ func TestFilter(t *testing.T) {
 	if diff := cmp.Diff(want, &got); diff != "" {
 		t.Error(diff)
 	}
-	if !g.SharePID || g.Hostname != "web" || len(g.Dropped) != 1 {
+	if !g.SharePID || !g.ShareUser || g.Hostname != "web" || len(g.Dropped) != 2 {
 		t.Errorf("got %+v", g)
+	}
+}
+
+// A container that wants the host's processes gets the pod's.
+func TestFilterPIDNamespace(t *testing.T) {
+	for _, test := range []struct {
+		namespaces []specs.LinuxNamespace
+		share      bool
+	}{
+		{[]specs.LinuxNamespace{{Type: specs.PIDNamespace}}, false},
+		{[]specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/7/ns/pid"}}, true},
+		{[]specs.LinuxNamespace{{Type: specs.IPCNamespace}}, true},
+	} {
+		spec := hostSpec()
+		spec.Linux.Namespaces = test.namespaces
+		g, err := Filter(spec, Paths{})
+		if err != nil || g.SharePID != test.share || g.ShareUser {
+			t.Errorf("%v: %+v, %v", test.namespaces, g, err)
+		}
 	}
 }
 

@@ -21,9 +21,21 @@ type Bind struct {
 	// ReadOnly is set when the container may not write: the host's side then
 	// refuses writes too, whatever the guest does.
 	ReadOnly bool
+	// RecursiveReadOnly is set when that goes for the mounts below Source
+	// too (rro).
+	RecursiveReadOnly bool
 	// Recursive is set for rbind.
 	Recursive bool
+	// Slave is set when mounts that the host makes below Source later must be
+	// seen.
+	Slave bool
+	// IDMap says which ids the container sees its files' owners as; nil
+	// leaves them.
+	IDMap *IDMap
 }
+
+// IDMap is the mapping of an idmapped mount (mount_setattr(2)).
+type IDMap struct{ UIDs, GIDs []specs.LinuxIDMapping }
 
 // HostBinds lists the spec's bind mounts that need the host's files. Binds of
 // /proc, /sys and /dev mean the guest's own; /dev/shm is the pod's.
@@ -34,13 +46,47 @@ func HostBinds(spec *specs.Spec) []Bind {
 			continue
 		}
 		binds = append(binds, Bind{
-			Index:     i,
-			Source:    m.Source,
-			ReadOnly:  isReadOnly(m.Options),
-			Recursive: slices.Contains(m.Options, "rbind"),
+			Index:             i,
+			Source:            m.Source,
+			ReadOnly:          isReadOnly(m.Options),
+			RecursiveReadOnly: isReadOnly(m.Options) && slices.Contains(m.Options, "rro"),
+			Recursive:         slices.Contains(m.Options, "rbind"),
+			Slave:             hasAny(m.Options, slave) || hasAny(m.Options, shared),
+			IDMap:             idMapOf(spec, m),
 		})
 	}
 	return binds
+}
+
+// The options of mount(8) that ask for propagation from the host, and for
+// propagation to it, which a VM cannot give.
+var (
+	slave  = []string{"slave", "rslave"}
+	shared = []string{"shared", "rshared"}
+)
+
+// idmapped are the options of an idmapped mount.
+var idmapped = []string{"idmap", "ridmap"}
+
+// idMapOf is the mapping that a mount asks for: its own, or with the option
+// alone the container's.
+func idMapOf(spec *specs.Spec, m specs.Mount) *IDMap {
+	switch {
+	case len(m.UIDMappings) > 0 || len(m.GIDMappings) > 0:
+		return &IDMap{UIDs: m.UIDMappings, GIDs: m.GIDMappings}
+	case hasAny(m.Options, idmapped):
+		return &IDMap{UIDs: spec.Linux.UIDMappings, GIDs: spec.Linux.GIDMappings}
+	}
+	return nil
+}
+
+func hasAny(options, words []string) bool {
+	return slices.ContainsFunc(options, func(o string) bool { return slices.Contains(words, o) })
+}
+
+// without gives the options that are none of words.
+func without(options []string, words ...string) []string {
+	return slices.DeleteFunc(slices.Clone(options), func(o string) bool { return slices.Contains(words, o) })
 }
 
 func isBind(m specs.Mount) bool {

@@ -30,56 +30,23 @@ func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ guest
 			err = errors.Join(err, s.removeContainer(id))
 		}
 	}()
-	paths := guestspec.Paths{Binds: make(map[int]string, len(binds))}
-	if err := bindInto(rootfs, filepath.Join(s.opts.Dir, id, "rootfs"), guestspec.Bind{Recursive: true}); err != nil {
+	paths := guestspec.Paths{Binds: make(map[int]string, len(binds)), Writable: make(map[int]bool)}
+	if err := bindInto(rootfs, filepath.Join(s.opts.Dir, id, "rootfs"), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
 		return paths, fmt.Errorf("share rootfs: %w", err)
 	}
 	paths.Rootfs = path.Join(api.GuestSharedDir, id, "rootfs")
 	for _, b := range binds {
 		name := strconv.Itoa(b.Index)
-		if err := bindInto(b.Source, filepath.Join(s.opts.Dir, id, "mounts", name), b); err != nil {
+		target := filepath.Join(s.opts.Dir, id, "mounts", name)
+		if err := bindInto(b.Source, target, b); err != nil {
+			return paths, fmt.Errorf("share mount: %w", err)
+		}
+		if paths.Writable[b.Index], err = hasWritableBelow(target, b); err != nil {
 			return paths, fmt.Errorf("share mount: %w", err)
 		}
 		paths.Binds[b.Index] = path.Join(api.GuestSharedDir, id, "mounts", name)
 	}
 	return paths, nil
-}
-
-// bindInto mounts source at target. Later mounts of the host below source
-// follow, as with a slave mount; mounts below target never reach the host.
-func bindInto(source, target string, b guestspec.Bind) error {
-	if err := makeMountPoint(source, target); err != nil {
-		return err
-	}
-	flags := uintptr(unix.MS_BIND)
-	if b.Recursive {
-		flags |= unix.MS_REC
-	}
-	if err := unix.Mount(source, target, "", flags, ""); err != nil {
-		return fmt.Errorf("bind %s: %w", source, err)
-	}
-	if err := unix.Mount("", target, "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("bind %s as slave: %w", source, err)
-	}
-	if !b.ReadOnly {
-		return nil
-	}
-	if err := remountReadOnly(target); err != nil {
-		return fmt.Errorf("bind %s read-only: %w", source, err)
-	}
-	return nil
-}
-
-// remountReadOnly keeps the flags that the source's mount has: a remount that
-// would clear a locked one is refused (mount_namespaces(7)).
-func remountReadOnly(target string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(target, &st); err != nil {
-		return err
-	}
-	const kept = unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC
-	flags := uintptr(st.Flags&kept) | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
-	return unix.Mount("", target, "", flags, "")
 }
 
 // makeMountPoint makes an empty directory or file to mount source on.

@@ -1,0 +1,121 @@
+package storage
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+// sharedTree is a directory that is a shared mount, as volumes with
+// propagation are, with a mount below it.
+func sharedTree(t *testing.T) string {
+	t.Helper()
+	dir := tree(t)
+	mountAt(t, "tmpfs", dir, "tmpfs", 0)
+	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	below := filepath.Join(dir, "below")
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mountAt(t, "tmpfs", below, "tmpfs", 0)
+	return dir
+}
+
+func mountAt(t *testing.T, source, target, fstype string, flags uintptr) {
+	t.Helper()
+	if err := unix.Mount(source, target, fstype, flags, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What the host mounts later is seen where it was asked for, and only there;
+// what is mounted in the share is never seen by the host.
+func TestPropagation(t *testing.T) {
+	s := newShare(t)
+	source := sharedTree(t)
+	_, err := s.AddContainer("c1", tree(t), []guestspec.Bind{
+		{Index: 0, Source: source, Recursive: true},
+		{Index: 1, Source: source, Recursive: true, Slave: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := filepath.Join(source, "late")
+	if err := os.Mkdir(late, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mountAt(t, tree(t), late, "", unix.MS_BIND)
+	private, slave := filepath.Join(s.opts.Dir, "c1/mounts/0"), filepath.Join(s.opts.Dir, "c1/mounts/1")
+	if _, err := os.Stat(filepath.Join(private, "late/file")); !os.IsNotExist(err) {
+		t.Errorf("a private bind follows the host: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(slave, "late/file")); err != nil {
+		t.Errorf("a slave does not follow the host: %v", err)
+	}
+	mountAt(t, "tmpfs", filepath.Join(slave, "below"), "tmpfs", 0)
+	if err := os.WriteFile(filepath.Join(slave, "below/mine"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(source, "below/mine")); !os.IsNotExist(err) {
+		t.Errorf("the host sees a mount of the share: %v", err)
+	}
+}
+
+// A read-only bind leaves the mounts below it as they are, and then the guest
+// must not make it read-only; unless all of it is.
+func TestReadOnlyWithMountsBelow(t *testing.T) {
+	s := newShare(t)
+	source := sharedTree(t)
+	paths, err := s.AddContainer("c1", tree(t), []guestspec.Bind{
+		{Index: 0, Source: source, Recursive: true, ReadOnly: true},
+		{Index: 1, Source: source, Recursive: true, ReadOnly: true, RecursiveReadOnly: true},
+		{Index: 2, Source: source, ReadOnly: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"0/top": false, "0/below/file": true, "1/top": false, "1/below/file": false, "2/top": false} {
+		err := os.WriteFile(filepath.Join(s.opts.Dir, "c1/mounts", name), nil, 0o600)
+		if (err == nil) != want {
+			t.Errorf("write %s: %v", name, err)
+		}
+	}
+	if !paths.Writable[0] || paths.Writable[1] || paths.Writable[2] {
+		t.Errorf("the guest may write to %v", paths.Writable)
+	}
+}
+
+func TestIDMappedBind(t *testing.T) {
+	s := newShare(t)
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 5000, Size: 100}}
+	source := tree(t)
+	if _, err := s.AddContainer("c1", tree(t), []guestspec.Bind{
+		{Index: 0, Source: source, Recursive: true, ReadOnly: true, IDMap: &guestspec.IDMap{UIDs: ids, GIDs: ids}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(s.opts.Dir, "c1/mounts/0/file"), &st); err != nil || st.Uid != 5000 || st.Gid != 5000 {
+		t.Errorf("owner %d:%d, %v; want 5000:5000", st.Uid, st.Gid, err)
+	}
+	if err := os.WriteFile(filepath.Join(s.opts.Dir, "c1/mounts/0/new"), nil, 0o600); err == nil {
+		t.Error("a read-only mount can be written")
+	}
+	_, err := s.AddContainer("c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, IDMap: &guestspec.IDMap{UIDs: ids}}})
+	if err == nil || !strings.Contains(err.Error(), "1 and 0") {
+		t.Errorf("a mapping without group ids: %v", err)
+	}
+}
