@@ -100,9 +100,7 @@ func (o *Options) complete() error {
 	switch o.Model {
 	case "":
 		o.Model = TCFilter
-	case TCFilter, None:
-	case Macvtap:
-		return fmt.Errorf("model %q: %w", o.Model, errdefs.ErrNotImplemented)
+	case TCFilter, Macvtap, None:
 	default:
 		return fmt.Errorf("model %q: want %s, %s or %s: %w", o.Model, TCFilter, Macvtap, None, errdefs.ErrInvalidArgument)
 	}

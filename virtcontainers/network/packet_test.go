@@ -74,11 +74,16 @@ func ping(t *testing.T, p *pod, tap *os.File, name string) {
 
 func TestPacketsPass(t *testing.T) {
 	t.Parallel()
-	p := newPod(t)
-	p.veth(t, "eth1", "10.2.0.2/24")
-	n, vm := p.open(t, Options{Queues: 1}), newMachine(t)
-	must(t, n.Plug(t.Context(), vm))
-	for i, name := range []string{"eth0", "eth1"} {
-		ping(t, p, vm.taps[vm.order[i]][0], name)
+	for _, model := range []Model{TCFilter, Macvtap} {
+		t.Run(string(model), func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			p.veth(t, "eth1", "10.2.0.2/24")
+			n, vm := p.open(t, Options{Model: model}), newMachine(t)
+			must(t, n.Plug(t.Context(), vm))
+			for i, name := range []string{"eth0", "eth1"} {
+				ping(t, p, vm.taps[vm.order[i]][0], name)
+			}
+		})
 	}
 }

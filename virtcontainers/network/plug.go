@@ -148,7 +148,7 @@ func (n *Network) refresh(found *view) error {
 	var errs []error
 	for _, l := range found.links {
 		c, joined := n.nics[l.index]
-		if !joined || c.gone || c.made.Kind != tapKind || c.mtu == l.mtu {
+		if !joined || c.gone || c.made.Made == "" || c.mtu == l.mtu {
 			continue
 		}
 		tap, err := n.ns.LinkByName(c.made.Made)
@@ -217,20 +217,36 @@ func (n *Network) plan(found *view) (plans []plan, errs []error) {
 
 func (n *Network) planLink(l link) (joint, error) {
 	made := joint{Link: l.index}
-	if n.opts.TxRate != 0 && !l.tap && n.opts.Model == TCFilter {
-		made.Rate = true
-		if err := n.ns.checkRoot(l.index); err != nil {
+	if l.tap {
+		return made, n.checkTap()
+	}
+	made.Made, made.Kind = tapName(l.index), tapKind
+	switch n.opts.Model {
+	case TCFilter:
+		if n.opts.TxRate != 0 {
+			made.Rate = true
+			if err := n.ns.checkRoot(l.index); err != nil {
+				return joint{}, err
+			}
+		}
+		return n.planRedirect(made)
+	case Macvtap:
+		made.Kind = macvtapKind
+		if err := checkMacvtap(l); err != nil {
 			return joint{}, err
 		}
+		return n.planRedirect(made)
+	default:
+		return made, nil
 	}
-	switch {
-	case l.tap:
-	case n.opts.Model == TCFilter:
-		return n.planFilter(made)
-	case n.opts.Model == None:
-		made.Made, made.Kind = tapName(l.index), tapKind
+}
+
+// checkTap refuses rates for a link that is a tap itself: it is left as it is.
+func (n *Network) checkTap() error {
+	if n.opts.RxRate != 0 || n.opts.TxRate != 0 {
+		return fmt.Errorf("limit the rate: a tap that is given to the VM as it is keeps its own qdiscs: %w", errdefs.ErrInvalidArgument)
 	}
-	return made, nil
+	return nil
 }
 
 // join makes what was planned for a link and gives the VM its NIC.
@@ -271,6 +287,8 @@ func (n *Network) build(p plan) ([]*os.File, error) {
 	switch {
 	case p.link.tap:
 		return n.ns.openTap(p.link.name, n.opts.Queues)
+	case p.made.Kind == macvtapKind:
+		return n.buildMacvtap(p)
 	default:
 		return n.buildTap(p)
 	}

@@ -28,6 +28,7 @@ var ways = map[string]Options{
 	"rates":          {RxRate: 10e6, TxRate: 20e6},
 	"none":           {Model: None},
 	"none and rates": {Model: None, RxRate: 10e6},
+	"macvtap":        {Model: Macvtap, Queues: 2, TxRate: 20e6},
 }
 
 func TestCloseRestores(t *testing.T) {
@@ -204,7 +205,7 @@ func TestLinksComeAndGo(t *testing.T) {
 	if got := interfaces(n); !cmp.Equal(got, []string{"late"}) {
 		t.Errorf("after its link is gone: the guest has %v", got)
 	}
-	if _, err := p.ns.LinkByName(tapName(int(vm.index(t, 0)))); !isGone(err) {
+	if _, err := p.ns.LinkByName(tapName(vm.index(t, 0))); !isGone(err) {
 		t.Errorf("the tap is left when the VM keeps the NIC: %v", err)
 	}
 	vm.detach = nil

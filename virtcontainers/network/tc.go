@@ -118,10 +118,21 @@ func ingressOf(index int) *netlink.Ingress {
 	}}
 }
 
-// addRedirect sends every packet that comes in over one link out over another.
-func (ns *namespace) addRedirect(from, to int, priority uint16) error {
+// A direction is what becomes of a packet at the link it is redirected to.
+type direction = netlink.MirredAct
+
+const (
+	sent     direction = netlink.TCA_EGRESS_REDIR
+	received direction = netlink.TCA_INGRESS_REDIR
+)
+
+// addRedirect sends every packet that comes in over one link to another, as if
+// that were to send it, or had received it.
+func (ns *namespace) addRedirect(from, to int, as direction, priority uint16) error {
 	f := filterOf(from, priority)
-	f.Actions = []netlink.Action{netlink.NewMirredAction(to)}
+	redirect := netlink.NewMirredAction(to)
+	redirect.MirredAction = as
+	f.Actions = []netlink.Action{redirect}
 	if err := ns.FilterAdd(f); err != nil {
 		return fmt.Errorf("redirect packets: %w", err)
 	}

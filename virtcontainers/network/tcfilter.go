@@ -8,9 +8,9 @@ import (
 // tapKind is the kind of a tap among links.
 const tapKind = "tuntap"
 
-// planFilter says what a link needs to be joined by redirects.
-func (n *Network) planFilter(made joint) (joint, error) {
-	made.Made, made.Kind = tapName(made.Link), tapKind
+// planRedirect says what a link needs so that what comes in over it can be
+// redirected.
+func (n *Network) planRedirect(made joint) (joint, error) {
 	present, err := n.ns.hasIngress(made.Link)
 	if err != nil {
 		return joint{}, err
@@ -61,7 +61,7 @@ func (n *Network) connect(p plan, tap int) error {
 		if _, err := n.ns.addIngress(way.from); err != nil {
 			return err
 		}
-		if err := n.ns.addRedirect(way.from, way.to, way.priority); err != nil {
+		if err := n.ns.addRedirect(way.from, way.to, sent, way.priority); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,152 @@
+package network
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// macvtapKind is the kind of a macvtap among links.
+const macvtapKind = "macvtap"
+
+// checkMacvtap refuses links on which a macvtap does not stand by itself: on a
+// macvlan it becomes that link's sibling, and each would hear the other
+// (macvlan_common_newlink in the kernel's drivers/net/macvlan.c).
+func checkMacvtap(l link) error {
+	if l.kind == "macvlan" || l.kind == macvtapKind {
+		return fmt.Errorf("model %s on a %s: use %s: %w", Macvtap, l.kind, TCFilter, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// buildMacvtap makes a macvtap over a link. What the guest sends leaves over
+// the link. What comes in over the link is redirected to the macvtap before
+// anybody else sees it: so the macvtap needs not the guest's MAC, which the
+// link has, and the link keeps MAC, addresses and routes, but its stack hears
+// and answers nothing.
+func (n *Network) buildMacvtap(p plan) ([]*os.File, error) {
+	err := n.ns.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{
+		LinkAttrs: netlink.LinkAttrs{Name: p.made.Made, ParentIndex: p.link.index, TxQLen: -1},
+		Mode:      netlink.MACVLAN_MODE_BRIDGE,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("make macvtap %s: %w", p.made.Made, err)
+	}
+	index, err := n.ns.raise(p.made.Made, p.link.mtu)
+	if err != nil {
+		return nil, err
+	}
+	if n.opts.TxRate != 0 {
+		if err := n.ns.limitRate(index, n.opts.TxRate); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.made.Made, err)
+		}
+	}
+	taps, err := n.ns.openMacvtap(p.made.Made, index, n.opts.Queues)
+	if err != nil {
+		return taps, fmt.Errorf("open macvtap %s: %w", p.made.Made, err)
+	}
+	if _, err := n.ns.addIngress(p.link.index); err != nil {
+		return taps, err
+	}
+	return taps, n.ns.addRedirect(p.link.index, index, received, p.made.Priority)
+}
+
+// openMacvtap opens queues of a macvtap. Its character device has a number
+// that only sysfs tells, as seen from the namespace, and a node only where
+// something like udev makes one. So both file systems are mounted for the
+// moment, at no place (fsmount(2), Linux 5.2), and vanish when closed.
+func (ns *namespace) openMacvtap(name string, index, queues int) (files []*os.File, err error) {
+	err = ns.do(func() error {
+		dev, err := macvtapNumber(name, index)
+		if err != nil {
+			return err
+		}
+		nodes, err := detachedMount("tmpfs", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(nodes)
+		if err := unix.Mknodat(nodes, name, unix.S_IFCHR|0o600, int(dev)); err != nil {
+			return fmt.Errorf("make a device node: %w", err)
+		}
+		for range queues {
+			f, err := openMacvtapQueue(nodes, name, queues > 1)
+			if err != nil {
+				return err
+			}
+			files = append(files, f)
+		}
+		return nil
+	})
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	return files, nil
+}
+
+// macvtapNumber is the device number of a macvtap of the thread's namespace.
+func macvtapNumber(name string, index int) (uint64, error) {
+	sys, err := detachedMount("sysfs", unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(sys)
+	path := fmt.Sprintf("class/net/%s/macvtap/tap%d/dev", name, index)
+	fd, err := unix.Openat(sys, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open sysfs %s: %w", path, err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close()
+	var major, minor uint32
+	if _, err := fmt.Fscanf(file, "%d:%d", &major, &minor); err != nil {
+		return 0, fmt.Errorf("read sysfs %s: %w", path, err)
+	}
+	return unix.Mkdev(major, minor), nil
+}
+
+// detachedMount mounts a file system at no place; it is gone when the
+// descriptor is closed.
+func detachedMount(kind string, attrs int) (fd int, err error) {
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("open file system %s: %w", kind, err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, fmt.Errorf("make file system %s: %w", kind, err)
+	}
+	fd, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attrs)
+	if err != nil {
+		return -1, fmt.Errorf("mount file system %s: %w", kind, err)
+	}
+	return fd, nil
+}
+
+// openMacvtapQueue opens one queue; each open of the device is one
+// (tap_open in the kernel's drivers/net/tap.c).
+func openMacvtapQueue(dir int, name string, several bool) (*os.File, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("name %q: %w", name, err)
+	}
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if several {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	req.SetUint16(flags)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		unix.Close(fd)
+		return nil, os.NewSyscallError("TUNSETIFF", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
