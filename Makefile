@@ -67,7 +67,7 @@ integration: build guest-image containerd ## the suites against real containerd,
 	$(GO) test -count=1 -p 1 -timeout 25m $(SUITES)
 
 test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl
-	$(GO) test -count=1 -timeout 70m ./tests/cri
+	$(GO) test -count=1 -timeout 70m -v ./tests/cri
 
 critest: deps build guest-image containerd critools ## the conformance suite alone, with progress lines
 	$(GO) test -count=1 -timeout 70m -v -run TestCritest ./tests/cri
