@@ -27,7 +27,7 @@ func checkMacvtap(l link) error {
 // anybody else sees it: so the macvtap needs not the guest's MAC, which the
 // link has, and the link keeps MAC, addresses and routes, but its stack hears
 // and answers nothing.
-func (n *Network) buildMacvtap(p plan) ([]*os.File, error) {
+func (n *Network) buildMacvtap(p *plan) ([]*os.File, error) {
 	err := n.ns.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{
 		LinkAttrs: netlink.LinkAttrs{Name: p.made.Made, ParentIndex: p.link.index, TxQLen: -1},
 		Mode:      netlink.MACVLAN_MODE_BRIDGE,
@@ -48,10 +48,7 @@ func (n *Network) buildMacvtap(p plan) ([]*os.File, error) {
 	if err != nil {
 		return taps, fmt.Errorf("open macvtap %s: %w", p.made.Made, err)
 	}
-	if _, err := n.ns.addIngress(p.link.index); err != nil {
-		return taps, err
-	}
-	return taps, n.ns.addRedirect(p.link.index, index, received, p.made.Priority)
+	return taps, n.connectIn(p, index, received)
 }
 
 // openMacvtap opens queues of a macvtap. Its character device has a number

@@ -156,9 +156,13 @@ func (n *Network) Close(ctx context.Context) error {
 // Close.
 func (n *Network) take(ctx context.Context) error {
 	select {
-	case <-n.turn:
-	case <-ctx.Done():
-		return fmt.Errorf("wait for network namespace %s: %w", n.opts.Namespace, context.Cause(ctx))
+	case <-n.turn: // also when ctx has ended: what is made must be undone
+	default:
+		select {
+		case <-n.turn:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for network namespace %s: %w", n.opts.Namespace, context.Cause(ctx))
+		}
 	}
 	if n.closed {
 		n.give()

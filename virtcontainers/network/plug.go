@@ -148,20 +148,30 @@ func (n *Network) refresh(found *view) error {
 	var errs []error
 	for _, l := range found.links {
 		c, joined := n.nics[l.index]
-		if !joined || c.gone || c.made.Made == "" || c.mtu == l.mtu {
+		if !joined || c.gone || c.made.Made == "" {
 			continue
 		}
-		tap, err := n.ns.LinkByName(c.made.Made)
-		if err == nil {
-			err = n.ns.LinkSetMTU(tap, l.mtu)
+		if err := errors.Join(n.reconnect(c, l), n.resize(c, l)); err != nil {
+			errs = append(errs, fmt.Errorf("link %s (%s): %w", l.name, l.kind, err))
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("give tap %s the MTU %d of link %s: %w", c.made.Made, l.mtu, l.name, err))
-			continue
-		}
-		c.mtu = l.mtu
 	}
 	return errors.Join(errs...)
+}
+
+// resize gives a tap the MTU that its link has by now.
+func (n *Network) resize(c *nic, l link) error {
+	if c.mtu == l.mtu {
+		return nil
+	}
+	tap, err := n.ns.LinkByName(c.made.Made)
+	if err == nil {
+		err = n.ns.LinkSetMTU(tap, l.mtu)
+	}
+	if err != nil {
+		return fmt.Errorf("set the MTU of link %s to %d: %w", c.made.Made, l.mtu, err)
+	}
+	c.mtu = l.mtu
+	return nil
 }
 
 // plugNew joins the links that have no NIC.
@@ -178,7 +188,7 @@ func (n *Network) plugNew(ctx context.Context, vm Machine, found *view) error {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, p := range plans {
-		if err := n.join(ctx, vm, p); err != nil {
+		if err := n.join(ctx, vm, &p); err != nil {
 			errs = append(errs, fmt.Errorf("link %s (%s): %w", p.link.name, p.link.kind, err))
 		}
 	}
@@ -250,11 +260,11 @@ func (n *Network) checkTap() error {
 }
 
 // join makes what was planned for a link and gives the VM its NIC.
-func (n *Network) join(ctx context.Context, vm Machine, p plan) (err error) {
+func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	c := &nic{id: n.newID(p.link.index), made: p.made, mtu: p.link.mtu}
+	c := &nic{id: n.newID(p.link.index), mtu: p.link.mtu}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.ns.undo(p.made))
@@ -277,13 +287,14 @@ func (n *Network) join(ctx context.Context, vm Machine, p plan) (err error) {
 		}
 		return err
 	}
+	c.made = p.made
 	n.nics[p.link.index] = c
 	return nil
 }
 
 // build makes what was planned for a link and gives the queues of its tap,
 // also with an error.
-func (n *Network) build(p plan) ([]*os.File, error) {
+func (n *Network) build(p *plan) ([]*os.File, error) {
 	switch {
 	case p.link.tap:
 		return n.ns.openTap(p.link.name, n.opts.Queues)

@@ -65,6 +65,7 @@ func TestCleanRestores(t *testing.T) {
 		for _, attached := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, attached %v", name, attached), func(t *testing.T) {
 				t.Parallel()
+				opts := opts
 				p := newRoutedPod(t)
 				before := inventory(t, p.ns)
 				var saved []byte
@@ -250,6 +251,30 @@ func TestSameIndexAgain(t *testing.T) {
 	ping(t, p, vm.taps[vm.order[1]][0], "eth0")
 }
 
+// TestRedirectsReturn takes the redirects away and sees the next Plug make them
+// anew.
+func TestRedirectsReturn(t *testing.T) {
+	t.Parallel()
+	for _, opts := range []Options{{TxRate: 1e9}, {Model: Macvtap}} {
+		p := newPod(t)
+		before := inventory(t, p.ns)
+		n, vm := p.open(t, opts), newMachine(t)
+		must(t, n.Plug(t.Context(), vm))
+		during := inventory(t, p.ns)
+		must(t, p.ns.removeIngress(linkOf(t, p.ns, "eth0").Attrs().Index))
+		must(t, n.Plug(t.Context(), vm))
+		if diff := cmp.Diff(during, inventory(t, p.ns)); diff != "" {
+			t.Errorf("not as before (-before +after):\n%s", diff)
+		}
+		ping(t, p, vm.taps[vm.order[0]][0], "eth0")
+		vm.end()
+		must(t, n.Close(t.Context()))
+		if diff := cmp.Diff(before, inventory(t, p.ns)); diff != "" {
+			t.Errorf("left behind (-before +after):\n%s", diff)
+		}
+	}
+}
+
 func TestForeignQdiscs(t *testing.T) {
 	t.Parallel()
 	for _, q := range []string{"ingress", "clsact"} {
@@ -288,7 +313,7 @@ func TestForeignQdiscs(t *testing.T) {
 func TestRates(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
-	n, vm := p.open(t, Options{RxRate: 80e6, TxRate: 100e9, Queues: 2}), newMachine(t)
+	n, vm := p.open(t, Options{RxRate: 80e6, TxRate: 100e9, Queues: 2}), newMachine(t) // the latter needs 64 bits
 	must(t, n.Plug(t.Context(), vm))
 	index := linkOf(t, p.ns, "eth0").Attrs().Index
 	for name, want := range map[string]uint64{tapName(index): 10e6, "eth0": 12.5e9} {

@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -72,6 +73,13 @@ func again(dump func() error) error {
 // linkAt names a link by its index alone.
 func linkAt(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+}
+
+// hasFilter tells whether a filter of that priority sees what comes in over a
+// link.
+func (ns *namespace) hasFilter(index int, priority uint16) (bool, error) {
+	filters, err := ns.filters(index)
+	return slices.ContainsFunc(filters, func(f netlink.Filter) bool { return f.Attrs().Priority == priority }), err
 }
 
 // freePriority is a filter priority that no filter of the link has, so that

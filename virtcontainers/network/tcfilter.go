@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"fmt"
 	"os"
 )
@@ -24,7 +25,7 @@ func (n *Network) planRedirect(made joint) (joint, error) {
 }
 
 // buildTap makes a link's tap and, with model TCFilter, the redirects.
-func (n *Network) buildTap(p plan) ([]*os.File, error) {
+func (n *Network) buildTap(p *plan) ([]*os.File, error) {
 	taps, err := n.ns.newTap(p.made.Made, n.opts.Queues)
 	if err != nil {
 		return nil, err
@@ -38,32 +39,70 @@ func (n *Network) buildTap(p plan) ([]*os.File, error) {
 			return taps, fmt.Errorf("%s: %w", p.made.Made, err)
 		}
 	}
-	if p.made.Priority == 0 {
+	if n.opts.Model != TCFilter {
 		return taps, nil
 	}
 	return taps, n.connect(p, tap)
 }
 
 // connect redirects what comes in over the link to the tap and back.
-func (n *Network) connect(p plan, tap int) error {
+func (n *Network) connect(p *plan, tap int) error {
 	if p.made.Rate {
 		if err := n.ns.limitRate(p.link.index, n.opts.TxRate); err != nil {
 			return err
 		}
 	}
-	for _, way := range []struct {
-		from, to int
-		priority uint16
-	}{
-		{tap, p.link.index, topPriority},
-		{p.link.index, tap, p.made.Priority},
-	} {
-		if _, err := n.ns.addIngress(way.from); err != nil {
-			return err
-		}
-		if err := n.ns.addRedirect(way.from, way.to, sent, way.priority); err != nil {
-			return err
+	if _, err := n.ns.addIngress(tap); err != nil {
+		return err
+	}
+	if err := n.ns.addRedirect(tap, p.link.index, sent, topPriority); err != nil {
+		return err
+	}
+	return n.connectIn(p, tap, sent)
+}
+
+// connectIn redirects what comes in over the link.
+func (n *Network) connectIn(p *plan, to int, as direction) (err error) {
+	if p.made.Ingress, err = n.ns.addIngress(p.link.index); err != nil {
+		return err
+	}
+	return n.ns.addRedirect(p.link.index, to, as, p.made.Priority)
+}
+
+// reconnect makes redirects anew when the link has lost its filter: with its
+// qdisc, or because it was in another namespace meanwhile.
+func (n *Network) reconnect(c *nic, l link) error {
+	if c.made.Priority == 0 {
+		return nil
+	}
+	there, err := n.ns.hasFilter(l.index, c.made.Priority)
+	if there || isGone(err) {
+		return nil
+	}
+	p := plan{link: l}
+	if err == nil {
+		p.made, err = n.planRedirect(c.made)
+	}
+	if err != nil {
+		return err
+	}
+	c.made = p.made
+	if err := n.save(); err != nil {
+		return err
+	}
+	made, err := n.ns.LinkByName(c.made.Made)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", c.made.Made, err)
+	}
+	index := made.Attrs().Index
+	if c.made.Kind == macvtapKind {
+		err = n.connectIn(&p, index, received)
+	} else {
+		err = errors.Join(n.ns.removeRedirect(index, topPriority), n.ns.removeRate(l.index))
+		if err == nil {
+			err = n.connect(&p, index)
 		}
 	}
-	return nil
+	c.made = p.made
+	return err
 }
