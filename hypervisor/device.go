@@ -55,7 +55,8 @@ type NIC struct {
 	// Taps are the open queues of one TAP device, one for each pair of the
 	// card's queues (at least one), made with a virtio-net header
 	// (IFF_VNET_HDR, Linux's Documentation/networking/tuntap.rst). They stay
-	// the caller's: Attach passes duplicates on.
+	// the caller's: Attach enables them and passes duplicates on. The device
+	// must be there as long as the card: a monitor may not survive its loss.
 	Taps []*os.File
 	// Vhost are open /dev/vhost-net, as many as Taps, for a data path in the
 	// host's kernel; nil leaves it to the monitor.

@@ -33,7 +33,7 @@ func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
 		return err
 	}
 	if nic, ok := d.(hypervisor.NIC); ok {
-		if err := checkTaps(nic.Taps); err != nil {
+		if err := prepareTaps(nic.Taps); err != nil {
 			return err
 		}
 	}

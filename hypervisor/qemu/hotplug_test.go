@@ -36,7 +36,13 @@ func TestHotplug(t *testing.T) {
 		unplug(t, vm, id)
 		t.Logf("unplugged after %v", time.Since(start))
 	}
+	// Its queues, one of which QEMU has disabled, serve another card.
 	unplug(t, vm, "boot")
+	again := boot
+	again.ID, again.MAC = "again", net.HardwareAddr{2, 0, 0, 0, 2, 0}
+	plug(t, vm, again, "01/01")
+	awaitConsole(t, vm, saw("add", "01/01", again.MAC.String()))
+	unplug(t, vm, "again")
 	awaitConsole(t, vm, saw("remove", "01/02", "-"), saw("remove", "01/01", "-"))
 	if text := netdevs(t, vm); text != "" || tapsOf(t, vm.PID()) != 0 {
 		t.Errorf("QEMU keeps %q and %d TAP queues", text, tapsOf(t, vm.PID()))

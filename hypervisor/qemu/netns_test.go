@@ -67,6 +67,9 @@ func netnsPath(ns *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Get
 // all its queues are closed; they are when the test ends.
 func openTap(t testing.TB, ns *os.File, name string, flags uint16) *os.File {
 	t.Helper()
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		t.Skip("needs TAP devices:", err)
+	}
 	var tap *os.File
 	inNetns(t, ns, func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)

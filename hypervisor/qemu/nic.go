@@ -115,14 +115,18 @@ func joined(files []passed) string {
 // device without the virtio-net header and leave out every offload.
 const tapFlags = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 
-// checkTaps refuses what is not a queue of one suitable TAP device.
-func checkTaps(taps []*os.File) error {
+// prepareTaps refuses what is not a queue of one suitable TAP device, and
+// enables a queue that is disabled, as an earlier card may have left it: QEMU
+// 7.2 takes each queue for an enabled one, and aborts when it cannot disable it
+// (hw/net/virtio-net.c, virtio_net_set_queue_pairs).
+func prepareTaps(taps []*os.File) error {
 	var first string
 	for i, f := range taps {
-		name, flags, err := tapOf(f)
+		ifr, err := tapIoctl(f, unix.TUNGETIFF, 0)
 		if err != nil {
 			return fmt.Errorf("ask %s for its TAP device: %w", f.Name(), err)
 		}
+		name, flags := ifr.Name(), ifr.Uint16()
 		if flags&tapFlags != tapFlags {
 			return fmt.Errorf("TAP device %s has flags %#x, without one of %#x (IFF_TAP, IFF_NO_PI, IFF_VNET_HDR): %w",
 				name, flags, tapFlags, errdefs.ErrInvalidArgument)
@@ -133,27 +137,34 @@ func checkTaps(taps []*os.File) error {
 		if name != first {
 			return fmt.Errorf("queues of the TAP devices %s and %s in one card: %w", first, name, errdefs.ErrInvalidArgument)
 		}
+		if flags&unix.IFF_DETACH_QUEUE == 0 { // drivers/net/tun.c, TUNGETIFF
+			continue
+		}
+		if _, err := tapIoctl(f, unix.TUNSETQUEUE, unix.IFF_ATTACH_QUEUE); err != nil {
+			return fmt.Errorf("enable a queue of TAP device %s: %w", name, err)
+		}
 	}
 	return nil
 }
 
-// tapOf asks the kernel which device an open queue belongs to. It also
-// answers for a macvtap device (drivers/net/tap.c).
-func tapOf(f *os.File) (name string, flags uint16, err error) {
+// tapIoctl calls the kernel about an open queue with flags, and gives what it
+// answers.
+func tapIoctl(f *os.File, request uint, flags uint16) (*unix.Ifreq, error) {
 	ifr, err := unix.NewIfreq("")
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
+	ifr.SetUint16(flags)
 	raw, err := f.SyscallConn()
 	if err != nil {
-		return "", 0, err
+		return nil, err
 	}
 	// Not f.Fd(): that would make the open file blocking.
 	ctlErr := raw.Control(func(fd uintptr) {
-		err = unix.IoctlIfreq(int(fd), unix.TUNGETIFF, ifr)
+		err = unix.IoctlIfreq(int(fd), request, ifr)
 	})
 	if ctlErr != nil {
-		return "", 0, ctlErr
+		return nil, ctlErr
 	}
-	return ifr.Name(), ifr.Uint16(), err
+	return ifr, err
 }
