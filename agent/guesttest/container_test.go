@@ -39,14 +39,14 @@ func TestGuestProgramNotFound(t *testing.T) {
 func TestGuestLimits(t *testing.T) {
 	m := guestOnly(t)
 	spec := shell("cd /sys/fs/cgroup; cat pids.max memory.max cpu.max; ulimit -n; cat /proc/self/cgroup /proc/self/oom_score_adj; grep CapEff /proc/self/status; " +
-		"cat /proc/sys/kernel/msgmax /proc/sys/net/ipv4/ip_unprivileged_port_start; hostname; ls /sys/class/net")
+		"cat /proc/sys/kernel/msgmax /proc/sys/net/ipv4/ip_unprivileged_port_start; hostname; ls -d /sys/class/net/lo")
 	r := spec.Linux.Resources
 	r.Pids = &specs.LinuxPids{Limit: ptr(int64(77))}
 	r.Memory = &specs.LinuxMemory{Limit: ptr(int64(64 << 20)), Swappiness: ptr(uint64(1<<64 - 1))}
 	r.CPU = &specs.LinuxCPU{Quota: ptr(int64(50000)), Period: ptr(uint64(100000)), Cpus: "40-47"}
 	spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0", "kernel.msgmax": "4321"}
 	spec.Process.OOMScoreAdj = ptr(500)
-	want := "77\n67108864\n50000 100000\n1024\n0::/\n500\nCapEff:\t00000000080000e1\n4321\n0\npodname\nlo\n"
+	want := "77\n67108864\n50000 100000\n1024\n0::/\n500\nCapEff:\t00000000080000e1\n4321\n0\npodname\n/sys/class/net/lo\n"
 	if got := m.run(t, "limits", spec); got.out != want {
 		t.Errorf("got %q, %q\nwant %q", got.out, got.errs, want)
 	}

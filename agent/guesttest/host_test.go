@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -115,14 +116,32 @@ func archive(t *testing.T, self []byte) []byte {
 	return append(buf.Bytes(), make([]byte, -buf.Len()&3)...)
 }
 
+// nics are the guest's, on a bridge as a pod's are. Each has a network of
+// QEMU's own that leads nowhere, but for one server.
+func nics() []string {
+	args := []string{"-device", "pci-bridge,id=pod,bus=pcie.0,addr=0x1,chassis_nr=1,shpc=on"}
+	for i, slot := range []string{"0x1e", "0x02"} {
+		args = append(args,
+			"-netdev", fmt.Sprintf("user,id=net%d,restrict=on,net=10.0.%d.0/24,guestfwd=tcp:%s-cmd:/bin/echo net%d", i, i, serverAddress(i), i),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,bus=pod,addr=%s,host_mtu=1450,mac=52:54:00:00:00:%02x", i, slot, i))
+	}
+	return args
+}
+
+// serverAddress is where a NIC's network has a server, which says that
+// network's name.
+func serverAddress(nic int) string { return fmt.Sprintf("10.0.%d.100:80", nic) }
+
 // boot runs the guest to its end and returns what it printed.
 func boot(ctx context.Context, t *testing.T, qemu, initrd string) string {
 	t.Helper()
-	cmd := exec.CommandContext(ctx, qemu, "-M", "q35,accel=tcg", "-cpu", "max", "-smp", "1,maxcpus=2", "-m", "768",
-		"-kernel", image+"/vmlinux", "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/"+program+" -- -test.v",
-		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot")
-	out, err := cmd.CombinedOutput()
+	args := []string{
+		"-M", "q35,accel=tcg", "-cpu", "max", "-smp", "1,maxcpus=2", "-m", "768",
+		"-kernel", image + "/vmlinux", "-initrd", initrd,
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/" + program + " -- -test.v",
+		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
+	}
+	out, err := exec.CommandContext(ctx, qemu, append(args, nics()...)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("QEMU: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
+	"github.com/katabox/katabox/agent/forward"
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/service"
 	"github.com/katabox/katabox/agent/stream"
@@ -32,7 +33,8 @@ const callTimeout = 30 * time.Second
 type machine struct {
 	task    taskapi.TTRPCTaskService
 	guest   api.GuestClient
-	streams string // the socket's path
+	streams string // the sockets' paths
+	forward string
 
 	mu      sync.Mutex
 	events  []*api.Event
@@ -55,10 +57,15 @@ func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error)
 	if err != nil {
 		return nil, err
 	}
+	forwarding, err := net.Listen("unix", "/run/forward")
+	if err != nil {
+		return nil, err
+	}
 	times := service.BootTimes{Serving: guest.SinceBoot()}
 	for _, serve := range []func() error{
 		func() error { return reaper.Run(ctx) },
 		func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streams) },
+		func() error { return new(forward.Server).Serve(ctx, forwarding) },
 		func() error { return service.Serve(ctx, rpc, pod, times, guest.PowerOff) },
 	} {
 		go func() { fmt.Println("served until:", serve()) }()
@@ -72,7 +79,7 @@ func connect(ctx context.Context) (*machine, error) {
 		return nil, err
 	}
 	client := ttrpc.NewClient(conn)
-	m := &machine{task: taskapi.NewTTRPCTaskClient(client), guest: api.NewGuestClient(client), streams: "/run/streams"}
+	m := &machine{task: taskapi.NewTTRPCTaskClient(client), guest: api.NewGuestClient(client), streams: "/run/streams", forward: "/run/forward"}
 	m.changed = sync.NewCond(&m.mu)
 	events, err := m.guest.Events(ctx, &api.EventsRequest{})
 	if err != nil {
