@@ -26,7 +26,7 @@ type Network struct {
 	// pci is the directory of the root PCI bus, resolvConf the file's path.
 	pci, resolvConf string
 
-	// busy holds a token while a call is served; it guards own.
+	// busy holds a token while a call is served; it guards own and loadDriver.
 	busy chan struct{}
 	own  memory
 }
@@ -49,7 +49,8 @@ type ownAddress struct {
 }
 
 // New makes a Network of the calling thread's network namespace. loadDriver
-// is called before NICs are looked for; it may be nil.
+// is called before NICs are looked for, until it has succeeded once; it may be
+// nil.
 func New(loadDriver func() error) *Network {
 	return &Network{
 		loadDriver: loadDriver, pci: pciRoot, resolvConf: resolvConf,
@@ -117,6 +118,7 @@ func (j *job) locate(ctx context.Context) error {
 		if err := j.loadDriver(); err != nil {
 			return err
 		}
+		j.loadDriver = nil // Once is enough.
 	}
 	indexes, err := j.find(ctx, j.want.nics)
 	if err != nil {
