@@ -313,6 +313,12 @@ func TestForeignQdiscs(t *testing.T) {
 func TestRates(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
+	for _, extreme := range []uint64{minRate, maxRate} {
+		n, vm := p.open(t, Options{RxRate: extreme, TxRate: extreme}), newMachine(t)
+		must(t, n.Plug(t.Context(), vm))
+		vm.end()
+		must(t, n.Close(t.Context()))
+	}
 	n, vm := p.open(t, Options{RxRate: 80e6, TxRate: 100e9, Queues: 2}), newMachine(t) // the latter needs 64 bits
 	must(t, n.Plug(t.Context(), vm))
 	index := linkOf(t, p.ns, "eth0").Attrs().Index

@@ -11,12 +11,14 @@ import (
 )
 
 const (
-	// minRate keeps the arithmetic of a token bucket within its 32 bits.
+	// minRate and maxRate keep the arithmetic of a token bucket within its 32
+	// bits.
 	minRate = 8 * 1024
+	maxRate = 1e15
 	// minBurst is what may go at once at least: one packet of the largest
 	// size that segmentation offload makes.
 	minBurst = 64 * 1024
-	// burstsPerSecond and queueSeconds: a burst is what the rate carries in
+	// burstsPerSecond and waitsPerSecond: a burst is what the rate carries in
 	// 10 ms, and what waits is what it carries in 50 ms.
 	burstsPerSecond = 100
 	waitsPerSecond  = 20
@@ -27,8 +29,8 @@ var rateHandle = netlink.MakeHandle(0x4b42, 0)
 
 func (o *Options) checkRates() error {
 	for name, rate := range map[string]uint64{"receive": o.RxRate, "send": o.TxRate} {
-		if rate != 0 && rate < minRate {
-			return fmt.Errorf("%s rate of %d bit/s: want 0 for none or at least %d: %w", name, rate, minRate, errdefs.ErrInvalidArgument)
+		if rate != 0 && (rate < minRate || rate > maxRate) {
+			return fmt.Errorf("%s rate of %d bit/s: want 0 for none, or %d to %d: %w", name, rate, minRate, uint64(maxRate), errdefs.ErrInvalidArgument)
 		}
 	}
 	switch {
