@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -16,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/agent/guest"
 )
 
 // fakeNetwork notes what is wanted.
@@ -129,25 +126,5 @@ func TestSetNetworkRefused(t *testing.T) {
 	}
 	if _, err := pod.setNetwork(t.Context(), &api.SetNetworkRequest{Hostname: "x"}); !errors.Is(err, os.ErrNotExist) || pod.hostname {
 		t.Errorf("without a namespace: %v", err)
-	}
-}
-
-// The pod's real network loads its driver with the first NIC, not before.
-func TestNetworkLoadsItsDriver(t *testing.T) {
-	list := filepath.Join(t.TempDir(), "modules")
-	if err := os.WriteFile(list, []byte("demand "+nicModule+" /no/such/module.ko\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	modules, err := guest.ReadModules(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := newNetwork(Config{Mounter: &guest.Mounter{Modules: modules}})
-	if _, err := n.Apply(t.Context(), &api.SetNetworkRequest{}); err != nil {
-		t.Errorf("without NICs: %v", err)
-	}
-	want := &api.SetNetworkRequest{Interfaces: []*api.Interface{{PciPath: "01/1e", Name: "eth0", Mac: []byte{2, 0, 0, 0, 0, 1}}}}
-	if _, err := n.Apply(t.Context(), want); err == nil || !strings.Contains(err.Error(), "load module "+nicModule) {
-		t.Errorf("with one: %v", err)
 	}
 }
