@@ -412,6 +412,7 @@ func (x *SetNetworkRequest) GetNeighbours() []*Neighbour {
 }
 
 // DNS is the guest's own resolver; containers bring their own resolv.conf.
+// Each list has at most MaxDNSEntries.
 type DNS struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Servers       []string               `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
@@ -482,8 +483,10 @@ type Interface struct {
 	// The name it gets, at most 15 bytes.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Six bytes.
-	Mac       []byte     `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
-	Mtu       uint32     `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	Mac []byte `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
+	// In bytes; 0 leaves the driver's. With IPv6 addresses at least 1280.
+	Mtu uint32 `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	// At most MaxAddresses.
 	Addresses []*Address `protobuf:"bytes,5,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Set for a link that does not resolve addresses (IFF_NOARP).
 	NoArp         bool `protobuf:"varint,6,opt,name=no_arp,json=noArp,proto3" json:"no_arp,omitempty"`
@@ -565,8 +568,9 @@ func (x *Interface) GetNoArp() bool {
 
 type Address struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Address and prefix length: "10.88.0.2/16". IPv6 link-local ones are not
-	// sent: the guest's kernel makes its own from the MAC.
+	// Address and prefix length: "10.88.0.2/16"; with a peer, the length is that
+	// of the peer's network. IPv6 link-local ones are not sent: the guest's
+	// kernel makes its own from the MAC.
 	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// The other end's address of a point-to-point link, or empty.
 	Peer          string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
