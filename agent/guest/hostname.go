@@ -13,28 +13,35 @@ import (
 func SetHostname(path, name string) (changed bool, err error) {
 	ns, err := os.Open(path)
 	if err != nil {
-		return false, fmt.Errorf("set hostname: %w", err)
+		return false, fmt.Errorf("set hostname %q: %w", name, err)
 	}
 	defer ns.Close()
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // and the thread ends with the goroutine
-		done <- func() error {
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWUTS); err != nil {
-				return fmt.Errorf("enter %s: %w", path, err)
-			}
-			var uts unix.Utsname
-			if err := unix.Uname(&uts); err != nil {
-				return fmt.Errorf("read hostname: %w", err)
-			}
-			if changed = unix.ByteSliceToString(uts.Nodename[:]) != name; !changed {
-				return nil
-			}
-			return unix.Sethostname([]byte(name))
-		}()
+		defer close(done)
+		// The thread is left in the namespace, so it must not run any other
+		// goroutine: without UnlockOSThread it ends with this one.
+		runtime.LockOSThread()
+		changed, err = nameNamespace(ns, name)
 	}()
-	if err := <-done; err != nil {
+	<-done
+	if err != nil {
 		return false, fmt.Errorf("set hostname %q: %w", name, err)
 	}
 	return changed, nil
+}
+
+// nameNamespace moves the calling thread into a UTS namespace and names that.
+func nameNamespace(ns *os.File, name string) (changed bool, err error) {
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWUTS); err != nil {
+		return false, fmt.Errorf("enter %s: %w", ns.Name(), err)
+	}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return false, fmt.Errorf("read the name it has: %w", err)
+	}
+	if unix.ByteSliceToString(uts.Nodename[:]) == name {
+		return false, nil
+	}
+	return true, unix.Sethostname([]byte(name))
 }
