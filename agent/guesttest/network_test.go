@@ -71,6 +71,11 @@ func TestGuestNetwork(t *testing.T) {
 			t.Errorf("a container sees no %q in\n%s", words, r.out)
 		}
 	}
+	for line := range strings.Lines(r.out) {
+		if strings.Contains(line, "fd00::15") && strings.Contains(line, "tentative") {
+			t.Errorf("an address that cannot be used yet: %s", line)
+		}
+	}
 	m.counts(t, "net", "eth0", "eth1")
 
 	// Links that are up change their names.

@@ -25,6 +25,9 @@ const (
 	nicPoll = 10 * time.Millisecond
 )
 
+// errLate is the end of the wait.
+var errLate = fmt.Errorf("it did not come within %v", nicTimeout)
+
 // pciFunction is a device's directory: domain, bus, slot, function
 // (Documentation/ABI/testing/sysfs-bus-pci).
 var pciFunction = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:([0-9a-f]{2})\.0$`)
@@ -32,7 +35,7 @@ var pciFunction = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:([0-9a-f]{2})\.0$
 // find returns the kernel's number of each NIC, in order. It waits for those
 // that are not there yet.
 func (n *Network) find(ctx context.Context, nics []nic) ([]int, error) {
-	ctx, cancel := context.WithTimeout(ctx, nicTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, nicTimeout, errLate)
 	defer cancel()
 	indexes := make([]int, 0, len(nics))
 	for _, nic := range nics {
@@ -57,7 +60,7 @@ func (n *Network) await(ctx context.Context, path string) (int, error) {
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("waited at most %v for the device: %w (%w)", nicTimeout, err, context.Cause(ctx))
+			return 0, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestFindWaits(t *testing.T) {
 		n.pci = tree(t, nil)
 		began := time.Now()
 		_, err := n.find(t.Context(), nics)
-		if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "find interface eth0 at PCI path 01/1e") {
+		if !errdefs.IsNotFound(err) || !errors.Is(err, errLate) || !strings.Contains(err.Error(), "find interface eth0 at PCI path 01/1e: it did not come within 10s: no device in slot 01") {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != nicTimeout {
