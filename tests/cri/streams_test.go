@@ -181,7 +181,9 @@ var forwarded = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> 80`)
 func TestCrictlPortForward(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		p := runp(ctx, t, e, "forward")
-		p.start(ctx, t, nil, map[string]any{"image": map[string]any{"image": images.Web}})
+		id := p.start(ctx, t, nil, map[string]any{"image": map[string]any{"image": images.Web}})
+		// The client ends at the first connection that fails.
+		p.exec(ctx, t, id, "sh", "-c", "until wget -q -O /dev/null http://127.0.0.1/; do sleep 0.1; done")
 		forwarding, stop := context.WithCancel(ctx)
 		cmd := e.CrictlCmd(forwarding, "port-forward", p.id, ":80")
 		stdout, err := cmd.StdoutPipe()
