@@ -11,6 +11,7 @@ type GuestService interface {
 	Hello(context.Context, *HelloRequest) (*HelloResponse, error)
 	SetupSandbox(context.Context, *SetupSandboxRequest) (*SetupSandboxResponse, error)
 	SetNetwork(context.Context, *SetNetworkRequest) (*SetNetworkResponse, error)
+	SetResources(context.Context, *SetResourcesRequest) (*SetResourcesResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
@@ -52,6 +53,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.SetNetwork(ctx, &req)
 			},
+			"SetResources": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req SetResourcesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.SetResources(ctx, &req)
+			},
 			"PowerOff": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req PowerOffRequest
 				if err := unmarshal(&req); err != nil {
@@ -80,6 +88,7 @@ type GuestClient interface {
 	Hello(context.Context, *HelloRequest) (*HelloResponse, error)
 	SetupSandbox(context.Context, *SetupSandboxRequest) (*SetupSandboxResponse, error)
 	SetNetwork(context.Context, *SetNetworkRequest) (*SetNetworkResponse, error)
+	SetResources(context.Context, *SetResourcesRequest) (*SetResourcesResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
@@ -113,6 +122,14 @@ func (c *guestClient) SetupSandbox(ctx context.Context, req *SetupSandboxRequest
 func (c *guestClient) SetNetwork(ctx context.Context, req *SetNetworkRequest) (*SetNetworkResponse, error) {
 	var resp SetNetworkResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetNetwork", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) SetResources(ctx context.Context, req *SetResourcesRequest) (*SetResourcesResponse, error) {
+	var resp SetResourcesResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetResources", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -34,10 +34,11 @@ type Agent struct {
 	life context.Context //nolint:containedctx // the machine's, not a request's
 	end  context.CancelFunc
 	// serving counts the goroutines that serve connections.
-	serving sync.WaitGroup
-	setup   *api.SetupSandboxRequest
-	network *api.SetNetworkRequest
-	metrics []byte
+	serving   sync.WaitGroup
+	setup     *api.SetupSandboxRequest
+	network   *api.SetNetworkRequest
+	resources *api.SetResourcesRequest
+	metrics   []byte
 }
 
 // NewAgent gives an agent that is up, without a machine; Die ends it.

@@ -89,6 +89,24 @@ func (a *Agent) Setup() *api.SetupSandboxRequest {
 	return a.setup
 }
 
+// SetResources implements the Guest service: what it is told is there.
+func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesRequest) (*api.SetResourcesResponse, error) {
+	if err := s.agent.enter(ctx, "SetResources", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	s.agent.resources = req
+	return &api.SetResourcesResponse{Cpus: req.Cpus, MemoryMib: req.MemoryMib}, nil
+}
+
+// Resources is the last request about CPUs and memory, or nil.
+func (a *Agent) Resources() *api.SetResourcesRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.resources
+}
+
 // Network is the last request that set the guest's network, or nil.
 func (a *Agent) Network() *api.SetNetworkRequest {
 	a.mu.Lock()

@@ -29,6 +29,7 @@ func (m monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.V
 	if err != nil {
 		return nil, err
 	}
+	vm.(*fake.VM).SetVCPUThreads(process.Pid())
 	mc := &machine{VM: vm.(*fake.VM), agent: m.host.Agent, process: process, reaped: make(chan struct{})}
 	m.host.mu.Lock()
 	defer m.host.mu.Unlock()

@@ -112,6 +112,16 @@ func (c *Client) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]
 	return resp.Changes, nil
 }
 
+// SetResources has the guest use the CPUs and the memory that its machine has
+// by now, and returns how much is in use.
+func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64) (*api.SetResourcesResponse, error) {
+	resp, err := c.guest.SetResources(ctx, &api.SetResourcesRequest{Cpus: cpus, MemoryMib: memoryMiB})
+	if err != nil {
+		return nil, fmt.Errorf("bring CPUs and memory into use: %w", Err(err))
+	}
+	return resp, nil
+}
+
 // Ping asks for a sign of life.
 func (c *Client) Ping(ctx context.Context) error {
 	if _, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {
