@@ -27,13 +27,14 @@ type Pod struct {
 	daemon   *Daemon
 }
 
-// NewPod makes and starts a pod's pause container.
-func (d *Daemon) NewPod(ctx context.Context, name string) (*Pod, error) {
+// NewPod makes and starts a pod's pause container. spec changes its OCI spec
+// after all else: its network namespace, for example.
+func (d *Daemon) NewPod(ctx context.Context, name string, spec ...oci.SpecOpts) (*Pod, error) {
 	id := d.NewID(name)
 	c, err := d.Create(ctx, ContainerConfig{
 		ID:    id,
 		Image: image.Pause,
-		Spec:  []oci.SpecOpts{withPodAnnotations("sandbox", id), oci.WithHostname(name)},
+		Spec:  append([]oci.SpecOpts{withPodAnnotations("sandbox", id), oci.WithHostname(name)}, spec...),
 	})
 	if err != nil {
 		return nil, err

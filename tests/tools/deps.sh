@@ -10,7 +10,8 @@ packages=(
 	qemu-system-x86                   # the VM; its common part has virtiofsd
 	containerd runc                   # the 1.6 that the suites run with
 	busybox-static                    # the test image
-	containernetworking-plugins iptables # the pods' network in tests/cri
+	containernetworking-plugins iptables # the pods' network in tests/cri and tests/network
+	iperf3                            # the network's part of the benchmark
 	iproute2 kmod cpio lz4 xz-utils zstd # guest image and tests
 )
 

@@ -1,0 +1,11 @@
+// Probe is the program that the network suite runs on both ends: in a
+// container, in a pod's network namespace and on the host. It is static, so
+// that it runs in any root file system.
+//
+//	probe serve tcp://ADDR udp://ADDR ...   echo servers; prints "ready"
+//	probe check tcp://ADDR?bytes=N ...      one line "ok ..." for each, or an error
+//	probe state                             the network as lines that can be compared
+//
+// What a check proves is said at checks (check.go), what a line of the state
+// says at state.go.
+package main

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("want serve, check or state")
+	}
+	switch args[0] {
+	case "serve":
+		return serve(args[1:])
+	case "check":
+		return check(args[1:])
+	case "state":
+		return printState(os.Stdout)
+	default:
+		return fmt.Errorf("unknown command %q: want serve, check or state", args[0])
+	}
+}

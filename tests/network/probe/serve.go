@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// serve echoes on every address until the first listener fails.
+func serve(targets []string) error {
+	ended := make(chan error)
+	for _, target := range targets {
+		u, err := url.Parse(target)
+		if err != nil {
+			return err
+		}
+		switch u.Scheme {
+		case "tcp":
+			l, err := net.Listen("tcp", u.Host)
+			if err != nil {
+				return err
+			}
+			go func() { ended <- serveTCP(l) }()
+		case "udp":
+			config := net.ListenConfig{Control: neverFragment}
+			conn, err := config.ListenPacket(context.Background(), "udp", u.Host)
+			if err != nil {
+				return err
+			}
+			go func() { ended <- serveUDP(conn) }()
+		default:
+			return fmt.Errorf("serve %s: want tcp or udp", target)
+		}
+	}
+	fmt.Println("ready")
+	return <-ended
+}
+
+// serveTCP sends back what comes, and ends a connection when the client has.
+func serveTCP(l net.Listener) error {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			_, _ = io.Copy(conn, conn) // the client compares
+			_ = conn.Close()
+		}()
+	}
+}
+
+// serveUDP sends back each datagram; one that does not fit is not sent.
+func serveUDP(conn net.PacketConn) error {
+	buf := make([]byte, 1<<16)
+	for {
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			return err
+		}
+		_, _ = conn.WriteTo(buf[:n], from) // the client notices
+	}
+}
+
+// neverFragment sets the "don't fragment" bit of what a UDP socket sends: a
+// datagram that does not fit the link's MTU is an error (ip(7), ipv6(7)).
+func neverFragment(_, _ string, c syscall.RawConn) error {
+	var set error
+	err := c.Control(func(fd uintptr) {
+		v4 := unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+		v6 := unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+		if v4 != nil && v6 != nil { // each knows at least one of the families
+			set = errors.Join(v4, v6)
+		}
+	})
+	return errors.Join(err, set)
+}

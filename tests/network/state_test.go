@@ -1,0 +1,127 @@
+package network
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// everything is a network with one of each thing that a pod may have. %s is
+// the other end's namespace.
+const everything = `
+	ip link add eth0 mtu 1300 address 02:00:00:00:77:01 type veth peer name far0 netns %[1]s
+	ip link add net1 address 02:00:00:00:77:02 type veth peer name far1 netns %[1]s
+	nsenter --net=%[1]s sh -ec 'for l in far0 far1; do ip link set $l up; done; ip link set far0 address 02:00:00:00:77:fe'
+	ip addr add 10.78.0.2/24 brd + dev eth0
+	ip addr add 10.78.0.3/24 brd + dev eth0
+	ip addr add fd78::2/64 dev eth0 nodad
+	ip addr add 192.0.2.7/32 dev net1
+	ip addr add 10.79.0.1 peer 10.79.0.2/32 dev net1
+	ip link set eth0 up
+	ip link set net1 up
+	ip route add default via 10.78.0.1 dev eth0 src 10.78.0.3
+	ip route add default via 169.254.1.1 dev net1 onlink metric 200
+	ip -6 route add default via fd78::1 dev eth0
+	ip route add 10.90.0.0/16 via 10.78.0.9 dev eth0 metric 50 mtu 1200
+	ip route add 169.254.1.1 dev net1 scope link
+	ip -6 route add fd90::/32 via fd78::9 dev eth0 metric 77
+	ip neigh add 10.78.0.1 lladdr 02:00:00:00:77:fe dev eth0 nud permanent
+	ip neigh add fd78::1 lladdr 02:00:00:00:77:fe dev eth0 nud permanent
+	ip neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev net1 nud permanent
+`
+
+// withEverything makes a namespace that has it all.
+func withEverything(t *testing.T, d *harness.Daemon) netns {
+	t.Helper()
+	ns, far := newNetns(t, d), newNetns(t, d)
+	ns.do(t, fmt.Sprintf(everything, far))
+	return ns
+}
+
+// What a container sees of its network is what the engine has made in the
+// pod's namespace: names, MACs, MTUs, addresses, routes, neighbours.
+func TestContainerSeesTheNamespace(t *testing.T) {
+	ctx, d := begin(t)
+	ns := withEverything(t, d)
+	p := newPod(ctx, t, d, ns)
+	p.sameState(ctx, t, ns)
+	state := must(t, p.state(ctx))
+	for _, line := range []string{
+		"link eth0 mac 02:00:00:00:77:01 mtu 1300 up",
+		"addr net1 10.79.0.1/32 peer 10.79.0.2/32",
+		"neigh net1 169.254.1.1 ee:ee:ee:ee:ee:ee",
+		"route 0.0.0.0/0 dev eth0 via 10.78.0.1 src 10.78.0.3",
+		"route 0.0.0.0/0 dev net1 via 169.254.1.1 metric 200 onlink",
+		"route 10.90.0.0/16 dev eth0 via 10.78.0.9 metric 50 mtu 1200",
+	} {
+		if !strings.Contains(state, line+"\n") {
+			t.Errorf("the container does not see %q in\n%s", line, state)
+		}
+	}
+}
+
+// The same commands show the same with runc, in a namespace made alike.
+func TestContainerSeesWhatRuncShows(t *testing.T) {
+	ctx, d := begin(t)
+	p := newPod(ctx, t, d, withEverything(t, d))
+	box, err := d.Create(ctx, harness.ContainerConfig{
+		Name: "runc", Args: []string{"sleep", "1000"}, Runtime: harness.Runc,
+		Spec: []oci.SpecOpts{inNetns(withEverything(t, d))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removed(t, "container", box.Remove) })
+	if err := box.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{
+		"ip -o -4 addr", "ip -o -6 addr", "ip route", "ip -6 route", "ip neigh show nud permanent",
+		"ip route get 10.90.1.1", "ip -6 route get fd90::1", "ip route get 192.0.2.99",
+		"hostname -i; cat /sys/class/net/*/mtu /sys/class/net/*/address", "cat /sys/class/net/eth0/operstate",
+	} {
+		// Link-local addresses come a moment after a link.
+		read := func(c *harness.Container) func() (string, error) {
+			return func() (string, error) {
+				out, err := runIn(ctx, c, "sh", "-c", command)
+				return comparable(out), err
+			}
+		}
+		want := must(t, read(box))
+		t.Logf("%s:\n%s", command, want)
+		eventually(ctx, t, command, want, read(p.box))
+	}
+}
+
+// Of ip's output: indexes are a kernel's own, a link-local address is tentative
+// for a moment (in runc's namespace too), and a route's uid and cache
+// lines say nothing of the network.
+var incidental = regexp.MustCompile(`(?m)^[0-9]+: |@if[0-9]+|@[a-z0-9]+| uid 0| tentative|^ *cache *$|\\ +`)
+
+// comparable takes away what may differ, and orders the lines.
+func comparable(out string) string {
+	lines := strings.Split(incidental.ReplaceAllString(out, ""), "\n")
+	for i := range lines {
+		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func TestComparable(t *testing.T) {
+	const guest = "2: eth0@if7    inet 10.78.0.2/24 brd 10.78.0.255 scope global eth0\\       valid_lft forever preferred_lft forever\n"
+	const runc = "9: eth0    inet 10.78.0.2/24 brd 10.78.0.255 scope global eth0\\       valid_lft forever preferred_lft forever\n"
+	if diff := cmp.Diff(comparable(runc), comparable(guest)); diff != "" {
+		t.Errorf("two outputs that mean the same (-want +got):\n%s", diff)
+	}
+	if comparable(runc) == comparable(strings.Replace(guest, "0.2/24", "0.3/24", 1)) {
+		t.Error("two addresses are taken to be the same")
+	}
+}
