@@ -1,17 +1,19 @@
 package virtcontainers
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path/filepath"
 	"time"
 
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
 // Recover takes away what a dead shim left of a sandbox: its processes, its
-// share, its record. It is called by another process than the shim, once or
+// cgroups, its share, its record. It is called by another process than the shim, once or
 // often, at whatever point the shim died. While the shim lives, nothing is
 // touched, unless the container is the sandbox's own. What the record could
 // not tell is returned empty.
@@ -33,6 +35,7 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 	if platform.CleanNetwork != nil && len(rec.Network) > 0 {
 		errs = append(errs, platform.CleanNetwork(rec.NetNS, rec.Network))
 	}
+	errs = append(errs, hostcgroup.Remove(context.Background(), rec.Cgroups))
 	errs = append(errs, storage.RemoveShare(platform.shareDir(sandboxID)), persist.Remove(platform.StateDir(), sandboxID))
 	return *rec, errors.Join(errs...)
 }

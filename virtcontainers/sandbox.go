@@ -48,6 +48,9 @@ type Platform struct {
 	// OpenForward makes a Forwarder for a network namespace; dial connects to
 	// a TCP address of the guest's. nil leaves pods without.
 	OpenForward func(ctx context.Context, namespace string, dial ForwardFunc) (Forwarder, error)
+	// CgroupRoot is where the host's cgroup file systems are; empty is
+	// hostcgroup.DefaultRoot.
+	CgroupRoot string
 	// RunDir holds what sandboxes make on the host while they live.
 	RunDir string
 	// Failpoint names a boot step that fails after it was done, or is empty.
@@ -60,8 +63,12 @@ type Options struct {
 	ID       string
 	Hostname string
 	Network  NetworkSpec
-	Config   *config.Config
-	Observer Observer
+	// CgroupsPath is the cgroup that the engine chose for the sandbox's own
+	// container (OCI's linux.cgroupsPath): the pod's is made beside it. Empty:
+	// the pod has none.
+	CgroupsPath string
+	Config      *config.Config
+	Observer    Observer
 }
 
 // Sandbox is a pod: a virtual machine and its containers. Its methods may be
@@ -75,6 +82,7 @@ type Sandbox struct {
 	// What the boot made; not changed afterwards.
 	boot      boot
 	state     *persist.Store
+	cgroup    *cgroup // nil for none
 	share     *storage.Share
 	vm        hypervisor.VM
 	transport Transport

@@ -33,11 +33,13 @@ func (s *Sandbox) bootSteps() []step {
 	return []step{
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
 		{"netns", s.openNetwork, s.closeNetwork},
+		{"cgroup", s.openCgroup, s.closeCgroup},
 		{"share", s.openShare, func(ctx context.Context) error { return s.share.Close(ctx) }},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"network", s.plugNetwork, nil},
 		{"storage", func(ctx context.Context) error { return s.share.Attach(ctx, s.vm) }, nil},
+		{"account", s.accountVM, nil},
 		// The machine stops before what it uses goes away.
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},

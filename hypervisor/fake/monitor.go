@@ -19,6 +19,8 @@ const (
 	StepDetach Step = "detach"
 	StepResume Step = "resume"
 	StepStop   Step = "stop"
+	// StepVCPUThreads is their listing.
+	StepVCPUThreads Step = "vcpu threads"
 )
 
 // AttachStep is the step of attaching a device of d's kind.

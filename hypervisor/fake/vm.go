@@ -32,6 +32,7 @@ type VM struct {
 	gone     bool
 	err      error
 	console  string
+	vcpus    []int
 }
 
 // attached is a device and its slot.
@@ -41,8 +42,9 @@ type attached struct {
 }
 
 var (
-	_ hypervisor.VM       = (*VM)(nil)
-	_ hypervisor.Detacher = (*VM)(nil)
+	_ hypervisor.VM           = (*VM)(nil)
+	_ hypervisor.Detacher     = (*VM)(nil)
+	_ hypervisor.VCPUThreader = (*VM)(nil)
 )
 
 // Attach implements hypervisor.VM.
@@ -170,6 +172,27 @@ func (vm *VM) Err() error {
 
 // PID implements hypervisor.VM. No process has it.
 func (vm *VM) PID() int { return vm.pid }
+
+// SetVCPUThreads is what VCPUThreads gives from now on; none at first.
+func (vm *VM) SetVCPUThreads(ids ...int) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	vm.vcpus = ids
+}
+
+// VCPUThreads implements hypervisor.VCPUThreader.
+func (vm *VM) VCPUThreads(ctx context.Context) ([]int, error) {
+	what := "find vCPU threads of virtual machine " + vm.Spec.ID
+	if err := vm.monitor.enter(ctx, StepVCPUThreads, vm); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	if vm.gone {
+		return nil, fmt.Errorf("%s: %w", what, vm.err)
+	}
+	return slices.Clone(vm.vcpus), nil
+}
 
 // ConsoleTail implements hypervisor.VM.
 func (vm *VM) ConsoleTail() string {

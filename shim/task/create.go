@@ -94,7 +94,11 @@ func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Con
 		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
 	}
 	network := virtcontainers.NetworkSpec{Namespace: netns, ResolvConf: b.ResolvConf()}
-	return s.boot(ctx, s.sandboxOptions(ctx, b.Spec.Hostname, network, cfg))
+	opts := s.sandboxOptions(ctx, b.Spec.Hostname, network, cfg)
+	if b.Spec.Linux != nil {
+		opts.CgroupsPath = b.Spec.Linux.CgroupsPath
+	}
+	return s.boot(ctx, opts)
 }
 
 // abandonAfter is the default of Options.AbandonAfter.

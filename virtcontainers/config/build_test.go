@@ -94,8 +94,8 @@ func TestBuild(t *testing.T) {
 		{"longest timeout", "agent.kata.dial_timeout = 4294967295", func(c *Config) {
 			c.Agent.DialTimeout = 4294967295 * time.Second
 		}},
-		{"a known key that does nothing yet", "runtime.sandbox_cgroup_only = true\nfactory.enable_template = true", func(c *Config) {
-			c.Warnings = []string{"keys not implemented yet are ignored: factory.enable_template, runtime.sandbox_cgroup_only"}
+		{"a known key that does nothing yet", "runtime.vfio_mode = 'vfio'\nfactory.enable_template = true", func(c *Config) {
+			c.Warnings = []string{"keys not implemented yet are ignored: factory.enable_template, runtime.vfio_mode"}
 		}},
 		{"an image", qemu + "image='/i'\ninitrd='/rd'", func(c *Config) {
 			c.Hypervisor.Initrd = "/rd"

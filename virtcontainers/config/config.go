@@ -112,6 +112,10 @@ type Runtime struct {
 	// DisableNewNetNS leaves pods without network: what the guest gets is
 	// the operator's to plumb. NetworkModel is then NetworkNone.
 	DisableNewNetNS bool
+	// SandboxCgroupOnly keeps the shim, the monitor and the share's daemon in
+	// the pod's cgroup, with all that they use. Otherwise what a pod needs
+	// beside its guest is not charged to it.
+	SandboxCgroupOnly bool
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration

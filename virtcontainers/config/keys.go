@@ -126,6 +126,11 @@ var runtimeKeys = []key{
 	define("runtime.disable_new_netns", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.DisableNewNetNS },
 		"Do not look at pods' network namespaces: the guests get no network card. Only with internetworking_model = "+`"none".`),
+	define("runtime.sandbox_cgroup_only", false, boolean,
+		func(d *draft) *bool { return &d.Runtime.SandboxCgroupOnly },
+		"Keep the shim, QEMU and virtiofsd in the pod's cgroup on the host, with all they use: the pod's limits must leave "+
+			"room for them (the runtime class's overhead). Otherwise the pod is charged for its guest, and the rest goes to "+
+			"/kata_overhead, which has no limit. See docs/host-cgroups.md."),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
 		"How many seconds the creation of one container may take.").orDefault(),

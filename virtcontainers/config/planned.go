@@ -30,8 +30,8 @@ var planned = map[string]string{
 	"agent.kata": `enable_tracing debug_console_enabled cdh_api_timeout launch_process_timeout
 		visible_cdi_devices`,
 	"runtime": `disable_guest_seccomp enable_vcpus_pinning guest_selinux_label enable_tracing
-		jaeger_endpoint jaeger_user jaeger_password sandbox_cgroup_only
-		static_sandbox_resource_mgmt sandbox_bind_mounts vfio_mode disable_guest_empty_dir
+		jaeger_endpoint jaeger_user jaeger_password static_sandbox_resource_mgmt
+		sandbox_bind_mounts vfio_mode disable_guest_empty_dir
 		emptydir_mode experimental enable_pprof dan_conf kubelet_root_dir pod_resource_api_sock
 		experimental_force_guest_pull`,
 }

@@ -27,6 +27,9 @@ type Record struct {
 	// in words of the package that made it.
 	NetNS   string          `json:"netns,omitempty"`
 	Network json.RawMessage `json:"network,omitempty"`
+	// Cgroups are the directories of the pod's cgroups on the host
+	// (hostcgroup.Remove).
+	Cgroups []string `json:"cgroups,omitempty"`
 }
 
 // Store keeps one pod's record. Its methods may be called from several

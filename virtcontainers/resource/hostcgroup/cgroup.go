@@ -1,0 +1,208 @@
+package hostcgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Options say which cgroups to make.
+type Options struct {
+	// Root is where the host's cgroup file systems are; empty is DefaultRoot.
+	Root string
+	// Path is the cgroup that the engine chose for the sandbox's own
+	// container (OCI's linux.cgroupsPath). It must not be empty.
+	Path string
+	// SandboxID names the cgroups. It must be fit for a file's name.
+	SandboxID string
+	// Only keeps all of the pod in its own cgroup (Kata's
+	// sandbox_cgroup_only); without it there is an overhead cgroup.
+	Only bool
+}
+
+// VM is a virtual machine and what it may come to use.
+type VM struct {
+	// PID is its process; VCPUs are its threads that run the guest.
+	PID   int
+	VCPUs []int
+	// Memory is in bytes, the guest's and what its process needs beside it.
+	Memory uint64
+}
+
+// Cgroup is a pod's cgroups in all hierarchies. Its methods must not be called
+// at the same time, but for Add and Dirs.
+type Cgroup struct {
+	path   string
+	only   bool
+	places []place
+}
+
+// place is a pod's cgroups in one hierarchy.
+type place struct {
+	hierarchy
+	// pod and overhead are directories, or empty for what is not needed.
+	pod, overhead string
+	// home is the cgroup that this process was in.
+	home string
+}
+
+// New plans a pod's cgroups; it makes nothing.
+func New(opts Options) (*Cgroup, error) {
+	if opts.Root == "" {
+		opts.Root = DefaultRoot
+	}
+	path, err := podPath(opts.Path, opts.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	found, err := hierarchies(opts.Root)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("find own cgroups: %w", err)
+	}
+	c := &Cgroup{path: path, only: opts.Only}
+	for _, h := range found {
+		p := place{hierarchy: h, home: h.home(self)}
+		if opts.Only || h.limitsMemory() || h.has(threadControllers...) {
+			p.pod = h.dir(path)
+		}
+		if !opts.Only {
+			p.overhead = h.dir(overheadDir + "/" + opts.SandboxID)
+		}
+		c.places = append(c.places, p)
+	}
+	return c, nil
+}
+
+// Path is the pod's cgroup, below the hierarchies' roots.
+func (c *Cgroup) Path() string { return c.path }
+
+// Dirs are the directories that Make makes, for Remove in another process. The
+// parents that Make adds to them are removed with them.
+func (c *Cgroup) Dirs() []string {
+	var dirs []string
+	for _, p := range c.places {
+		for _, dir := range []string{p.pod, p.overhead} {
+			if dir != "" {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
+// Make makes the cgroups. On an error some may be there: Remove removes them.
+func (c *Cgroup) Make() error {
+	for _, p := range c.places {
+		for _, dir := range []string{p.pod, p.overhead} {
+			if dir == "" {
+				continue
+			}
+			if err := p.makeDir(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Add moves a process of the pod's, other than the VM, to where it is charged.
+// What it starts from then on is there too. The first move after a while waits
+// for a grace period of the kernel's RCU, tens of milliseconds
+// (cgroup_threadgroup_rwsem).
+func (c *Cgroup) Add(pid int) error {
+	for _, p := range c.places {
+		if err := move(p.rest(), procsFile, pid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rest is where all goes that is not the VM.
+func (p place) rest() string {
+	if p.overhead != "" {
+		return p.overhead
+	}
+	return p.pod
+}
+
+// AddVM moves a VM, and may be called again when the VM gets another vCPU or
+// more memory. When a memory limit above the pod's cgroup leaves no room for
+// the VM, the VM is the overhead's, and short is that limit in bytes; else
+// short is 0. It is 0 with Options.Only too.
+func (c *Cgroup) AddVM(vm VM) (short uint64, err error) {
+	for _, p := range c.places {
+		less, err := p.addVM(vm)
+		if err != nil {
+			return 0, err
+		}
+		short = max(short, less)
+	}
+	return short, nil
+}
+
+func (p place) addVM(vm VM) (short uint64, err error) {
+	dir := p.rest()
+	if p.overhead != "" && p.limitsMemory() {
+		limit, err := p.memoryLimit(p.pod)
+		if err != nil {
+			return 0, err
+		}
+		if dir = p.pod; limit < vm.Memory {
+			dir, short = p.overhead, limit
+		}
+	}
+	if err := move(dir, procsFile, vm.PID); err != nil {
+		return 0, err
+	}
+	if dir != p.overhead || p.unified || !p.has(threadControllers...) {
+		return short, nil
+	}
+	for _, thread := range vm.VCPUs {
+		if err := move(p.pod, tasksFile, thread); err != nil {
+			return 0, err
+		}
+	}
+	return short, nil
+}
+
+// Release moves this process back to where it was, or, should that cgroup be
+// gone, to the hierarchy's root: a cgroup with a process in it stays.
+func (c *Cgroup) Release() error {
+	var errs []error
+	for _, p := range c.places {
+		err := move(p.home, procsFile, os.Getpid())
+		if err != nil {
+			if move(p.mount, procsFile, os.Getpid()) == nil {
+				err = nil
+			}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Remove removes the cgroups, as the function of that name.
+func (c *Cgroup) Remove(ctx context.Context) error { return Remove(ctx, c.Dirs()) }
+
+// removeWait bounds how long the kernel may take to let go of what was in the
+// cgroups.
+const removeWait = 2 * time.Second
+
+// Remove removes the cgroups of a pod: dirs is what Dirs gave. Their processes
+// must have ended, or have left. Those that are not there are no error.
+func Remove(ctx context.Context, dirs []string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeWait)
+	defer cancel()
+	var errs []error
+	for _, dir := range dirs {
+		errs = append(errs, removeDir(ctx, dir))
+	}
+	return errors.Join(errs...)
+}

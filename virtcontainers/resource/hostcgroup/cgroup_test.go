@@ -1,0 +1,389 @@
+package hostcgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// The tests run in the host's own hierarchies, below a cgroup of theirs.
+
+// roots are where v1's hierarchies and a v2 one may be on a host.
+func roots(t *testing.T) map[string]string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("makes cgroups, which needs root")
+	}
+	found := map[string]string{}
+	for _, root := range []string{DefaultRoot, DefaultRoot + "/unified"} {
+		hs, err := hierarchies(root)
+		if err != nil {
+			continue
+		}
+		if err := unix.Access(hs[0].mount, unix.W_OK); err != nil {
+			t.Skipf("the host's cgroups cannot be written: %v", err)
+		}
+		found[map[bool]string{true: "v2", false: "v1"}[hs[0].unified]] = root
+	}
+	if len(found) == 0 {
+		t.Skip("the host has no cgroups")
+	}
+	return found
+}
+
+// eachVersion runs a test with every version of cgroups that the host has.
+func eachVersion(t *testing.T, run func(t *testing.T, root string)) {
+	t.Helper()
+	for version, root := range roots(t) {
+		t.Run(version, func(t *testing.T) { run(t, root) })
+	}
+}
+
+// scene is a parent that only this test uses, and a process.
+type scene struct {
+	*Cgroup
+	parent string
+}
+
+// parentName is a cgroup that nobody else has.
+func parentName(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf("/kbtest-%d-%d", os.Getpid(), time.Now().UnixNano())
+}
+
+func plan(t *testing.T, root, parent, id string, only bool) *Cgroup {
+	t.Helper()
+	c, err := New(Options{Root: root, Path: parent + "/c1", SandboxID: id, Only: only})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newScene(t *testing.T, root string, only bool) *scene {
+	t.Helper()
+	s := &scene{parent: parentName(t)}
+	s.Cgroup = plan(t, root, s.parent, s.parent[1:], only)
+	if err := s.Make(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Release(), s.Remove(context.Background())); err != nil {
+			t.Error(err)
+		}
+		for _, p := range s.places {
+			for _, dir := range []string{p.dir(s.parent), p.pod, p.overhead} {
+				if _, err := os.Stat(dir); dir != "" && !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s is left: %v", dir, err)
+				}
+			}
+		}
+	})
+	return s
+}
+
+// sleeper starts a process that does nothing, and ends it with the test,
+// before its cgroups go.
+func sleeper(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd.Process.Pid
+}
+
+// where tells in which of the pod's cgroups a process or thread is, by
+// hierarchy.
+func (s *scene) where(t *testing.T, id int) map[string]string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, p := range s.places {
+		name := strings.Join(p.controllers, ",")
+		if p.unified {
+			name = "v2"
+		}
+		switch dir := p.hierarchy.home(data); dir {
+		case p.pod:
+			found[name] = "pod"
+		case p.overhead:
+			found[name] = "overhead"
+		default:
+			found[name] = "elsewhere: " + dir
+		}
+	}
+	return found
+}
+
+// want is what where gives if everything is in rest, but for the hierarchies
+// with those controllers.
+func (s *scene) want(rest string, pod ...string) map[string]string {
+	all := map[string]string{}
+	for _, p := range s.places {
+		name := strings.Join(p.controllers, ",")
+		if p.unified {
+			name = "v2"
+		}
+		all[name] = rest
+		if p.has(pod...) || p.unified && len(pod) > 0 {
+			all[name] = "pod"
+		}
+	}
+	return all
+}
+
+func (s *scene) check(t *testing.T, what string, id int, want map[string]string) {
+	t.Helper()
+	if diff := cmp.Diff(want, s.where(t, id)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestOnly(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		s := newScene(t, root, true)
+		daemon, vm := sleeper(t), sleeper(t)
+		if err := errors.Join(s.Add(os.Getpid()), s.Add(daemon)); err != nil {
+			t.Fatal(err)
+		}
+		// Its memory is no matter: the operator has left room for it.
+		if short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vm}, Memory: noLimit}); short != 0 || err != nil {
+			t.Errorf("AddVM: short by %d, %v", short, err)
+		}
+		for what, pid := range map[string]int{"this process": os.Getpid(), "daemon": daemon, "VM": vm} {
+			s.check(t, what, pid, s.want("pod"))
+		}
+		if err := s.Remove(t.Context()); err == nil || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
+			t.Errorf("removing what processes are in: %v", err)
+		}
+	})
+}
+
+func TestOverhead(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		s := newScene(t, root, false)
+		if err := s.Add(os.Getpid()); err != nil {
+			t.Fatal(err)
+		}
+		s.check(t, "this process", os.Getpid(), s.want("overhead"))
+		vm, vcpu := sleeper(t), startThread(t)
+		s.check(t, "a process that it starts", vm, s.want("overhead"))
+		short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20})
+		if short != 0 || err != nil {
+			t.Fatalf("AddVM: short by %d, %v", short, err)
+		}
+		s.check(t, "VM", vm, s.want("overhead", "memory"))
+		if s.places[0].unified {
+			return // threads stay with their process
+		}
+		s.check(t, "vCPU", vcpu, s.want("overhead", threadControllers...))
+		s.check(t, "this process", os.Getpid(), s.want("overhead"))
+	})
+}
+
+// startThread starts a thread of this process, until the test's end. It is not
+// the first, by whose place that of the process is told.
+func startThread(t *testing.T) int {
+	t.Helper()
+	ids, end := make(chan int), make(chan struct{})
+	var wg sync.WaitGroup
+	var run func()
+	run = func() {
+		runtime.LockOSThread() // it ends with the goroutine
+		if unix.Gettid() == os.Getpid() {
+			wg.Go(run)
+		} else {
+			ids <- unix.Gettid()
+		}
+		<-end
+	}
+	wg.Go(run)
+	t.Cleanup(func() {
+		close(end)
+		wg.Wait()
+	})
+	return <-ids
+}
+
+// A VM that the limit around the pod would kill is not the pod's.
+func TestNoRoomForVM(t *testing.T) {
+	root, ok := roots(t)["v1"]
+	if !ok {
+		t.Skip("needs the memory controller of v1")
+	}
+	s := newScene(t, root, false)
+	const limit = 64 << 20
+	for _, p := range s.places {
+		if !p.has("memory") {
+			continue
+		}
+		if err := write(filepath.Join(p.dir(s.parent), "memory.limit_in_bytes"), strconv.Itoa(limit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vm := sleeper(t)
+	if short, err := s.AddVM(VM{PID: vm, Memory: limit}); short != 0 || err != nil {
+		t.Errorf("a VM that just fits: short by %d, %v", short, err)
+	}
+	s.check(t, "VM that fits", vm, s.want("overhead", "memory"))
+	if short, err := s.AddVM(VM{PID: vm, Memory: limit + 1}); short != limit || err != nil {
+		t.Errorf("a VM that does not fit: short by %d, %v", short, err)
+	}
+	s.check(t, "VM that has grown", vm, s.want("overhead"))
+}
+
+// The v2 of a host with v1's controllers has no memory.max: plain files play
+// it.
+func TestNoRoomForVMInV2(t *testing.T) {
+	mount := t.TempDir()
+	p := place{hierarchy: hierarchy{mount: mount, unified: true}, pod: mount + "/pods/kata_s", overhead: mount + "/kata_overhead/s"}
+	for _, dir := range []string{p.pod, p.overhead} {
+		writeFile(t, filepath.Join(dir, procsFile), "")
+	}
+	writeFile(t, mount+"/pods/memory.max", "4096\n")
+	for _, tt := range []struct {
+		memory, short uint64
+		dir           string
+	}{{4096, 0, p.pod}, {4097, 4096, p.overhead}} {
+		short, err := p.addVM(VM{PID: 77, VCPUs: []int{78}, Memory: tt.memory})
+		if short != tt.short || err != nil {
+			t.Errorf("%d bytes: short by %d, %v", tt.memory, short, err)
+		}
+		if got, err := os.ReadFile(filepath.Join(tt.dir, procsFile)); string(got) != "77" || err != nil {
+			t.Errorf("%d bytes: %s has %q, %v", tt.memory, tt.dir, got, err)
+		}
+	}
+}
+
+// What is on the way to a pod's cgroup goes with the last pod that uses it,
+// whoever made it; what others have made stays.
+func TestParents(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		parent := parentName(t)
+		first, second := plan(t, root, parent+"/in", parent[1:]+"-1", false), plan(t, root, parent+"/in", parent[1:]+"-2", false)
+		for _, c := range []*Cgroup{first, second, first} { // making again is no error
+			if err := c.Make(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		foreign := first.places[0].dir(parent) + "/in/foreign"
+		for i, c := range []*Cgroup{first, second} {
+			if err := c.Remove(t.Context()); err != nil {
+				t.Error(err)
+			}
+			_, err := os.Stat(c.places[0].dir(parent))
+			if there := err == nil; there != (i == 0) {
+				t.Errorf("after pod %d of 2 the parent is there: %v", i+1, there)
+			}
+		}
+		if err := os.MkdirAll(foreign, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			for _, dir := range []string{foreign, filepath.Dir(foreign), filepath.Dir(filepath.Dir(foreign))} {
+				if err := os.Remove(dir); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		if err := errors.Join(first.Make(), first.Remove(t.Context()), first.Remove(t.Context())); err != nil {
+			t.Error(err)
+		}
+		for _, c := range first.places[1:] {
+			if _, err := os.Stat(c.dir(parent)); err == nil {
+				t.Errorf("%s is left", c.dir(parent))
+			}
+		}
+	})
+}
+
+// Pods that begin and end at once, with parents that come and go.
+func TestParentsAtOnce(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		parent := parentName(t)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			c := plan(t, root, parent, fmt.Sprintf("%s-%d", parent[1:], i), false)
+			wg.Go(func() {
+				for range 20 {
+					if err := c.Make(); err != nil {
+						t.Error(err)
+					}
+					if err := c.Remove(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		c := plan(t, root, parent, "x", false)
+		for _, p := range c.places {
+			if _, err := os.Stat(p.dir(parent)); err == nil {
+				t.Errorf("%s is left", p.dir(parent))
+			}
+		}
+	})
+}
+
+// A process that leaves finds its way to the root when its home has gone.
+func TestReleaseWithoutHome(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		s := newScene(t, root, true)
+		for i := range s.places {
+			s.places[i].home += "/gone"
+		}
+		if err := errors.Join(s.Add(os.Getpid()), s.Release()); err != nil {
+			t.Fatal(err)
+		}
+		for h, where := range s.where(t, os.Getpid()) {
+			if !strings.HasPrefix(where, "elsewhere") {
+				t.Errorf("in %s this process is still in %s", h, where)
+			}
+		}
+	})
+}
+
+func TestAddFails(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		s := newScene(t, root, true)
+		const nobody = 1 << 23 // beyond PID_MAX_LIMIT
+		if err := s.Add(nobody); !errors.Is(err, unix.ESRCH) {
+			t.Errorf("moving nobody: %v", err)
+		}
+		if _, err := s.AddVM(VM{PID: nobody}); !errors.Is(err, unix.ESRCH) {
+			t.Errorf("moving nobody's machine: %v", err)
+		}
+	})
+}
+
+// Nothing but directories of cgroups is made, and no file in them.
+func TestMakeOnAFileSystem(t *testing.T) {
+	h := hierarchy{mount: t.TempDir(), controllers: []string{"cpuset"}}
+	if err := h.makeDir(h.dir("a/b")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a cpuset without files: %v", err)
+	}
+	if err := move(h.mount, procsFile, 1); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a move into no cgroup: %v", err)
+	}
+}

@@ -1,0 +1,29 @@
+// Package hostcgroup gives a pod its cgroups on the host: one that the
+// engine's parent limits and measures, and, unless everything of the pod is to
+// be in that one, an overhead cgroup without limits.
+//
+//	<parent>/kata_<sandbox>      what the pod is charged for
+//	/kata_overhead/<sandbox>     the rest
+//
+// The parent is the one of the cgroup that the engine chose for the sandbox's
+// own container (OCI's linux.cgroupsPath); the name is Kata Containers'. No
+// limit is set here: the parent's are the kubelet's.
+//
+// Where each part of a pod is:
+//
+//	                          only    v1                       v2
+//	shim, virtiofsd           pod     overhead                 overhead
+//	the VM's vCPU threads     pod     pod (cpu, cpuacct,       with the process
+//	                                  cpuset)
+//	the VM's memory           pod     pod, if it fits          with the process
+//	the rest of the process   pod     overhead                 pod, if it fits
+//
+// "It fits" when no memory limit above the pod's cgroup is less than what the
+// VM can come to use: a VM beyond a limit would be killed with the whole pod,
+// for what its containers are allowed. Otherwise it is the overhead's.
+//
+// A Cgroup is made in steps, so that what a crash leaves is known before:
+//
+//	New --> [planned] --Make--> [made] --Release--> [left] --Remove--> (nothing)
+//	          Dirs                Add, AddVM
+package hostcgroup

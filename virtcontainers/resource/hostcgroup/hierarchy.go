@@ -1,0 +1,114 @@
+package hostcgroup
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultRoot is where hosts have their cgroup file systems.
+const DefaultRoot = "/sys/fs/cgroup"
+
+// hierarchy is one mounted tree of cgroups: the only one of v2, or one of the
+// several of v1.
+type hierarchy struct {
+	// mount is its root cgroup's directory.
+	mount string
+	// root is the path of that cgroup in the hierarchy, "/" but for a host
+	// that is a container itself.
+	root string
+	// unified is cgroup v2's.
+	unified bool
+	// controllers are those of a v1 hierarchy, and mount options that are
+	// none.
+	controllers []string
+}
+
+// threadControllers are the v1 controllers that tell a process's threads
+// apart, and have a use for it. A process's memory is its first thread's.
+var threadControllers = []string{"cpu", "cpuacct", "cpuset"}
+
+func (h hierarchy) has(controllers ...string) bool {
+	return slices.ContainsFunc(controllers, func(c string) bool { return slices.Contains(h.controllers, c) })
+}
+
+// limitsMemory tells whether memory is limited by this hierarchy.
+func (h hierarchy) limitsMemory() bool { return h.unified || h.has("memory") }
+
+// dir is the directory of a cgroup, given below the hierarchy's root.
+func (h hierarchy) dir(path string) string { return filepath.Join(h.mount, path) }
+
+// hierarchies finds the cgroup file systems at root: v2 when it is one, else
+// those of v1 that are mounted below it. A v2 tree beside v1's ("hybrid") has
+// no controller that v1 uses, and is left alone.
+func hierarchies(root string) ([]hierarchy, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(root, &fs); err != nil {
+		return nil, fmt.Errorf("look at %s: %w", root, err)
+	}
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup file systems: %w", err)
+	}
+	found := mounts(info, root, fs.Type == unix.CGROUP2_SUPER_MAGIC)
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no cgroup file system is mounted at %s: %w", root, errdefs.ErrNotFound)
+	}
+	return found, nil
+}
+
+// mounts reads the cgroup hierarchies out of a mountinfo (proc(5)): the v2
+// one at root, or the v1 ones below it.
+func mounts(info []byte, root string, unified bool) []hierarchy {
+	var found []hierarchy
+	for line := range bytes.Lines(info) {
+		// 36 35 98:0 /root /mount/point options... - type source options
+		place, kind, ok := strings.Cut(string(line), " - ")
+		fields, more := strings.Fields(place), strings.Fields(kind)
+		if !ok || len(fields) < 5 || len(more) < 3 {
+			continue
+		}
+		h := hierarchy{mount: fields[4], root: fields[3], unified: unified}
+		switch {
+		case unified && more[0] == "cgroup2" && h.mount == root:
+			return []hierarchy{h}
+		case !unified && more[0] == "cgroup" && strings.HasPrefix(h.mount, root+"/"):
+			h.controllers = strings.Split(more[2], ",")
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// home is the directory of the cgroup that the calling process is in.
+func (h hierarchy) home(self []byte) string {
+	for line := range bytes.Lines(self) {
+		// hierarchy-ID:controller-list:cgroup-path (cgroups(7))
+		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3)
+		if len(fields) < 3 || !h.named(fields[1]) {
+			continue
+		}
+		if strings.HasPrefix(fields[2], "/..") {
+			break // outside of this process's cgroup namespace (cgroup_namespaces(7))
+		}
+		if rel, err := filepath.Rel(h.root, fields[2]); err == nil && filepath.IsLocal(rel) {
+			return h.dir(rel)
+		}
+	}
+	return h.mount // it is in one that cannot be seen from here
+}
+
+// named tells whether a line of /proc/PID/cgroup with that list of controllers
+// is this hierarchy's.
+func (h hierarchy) named(list string) bool {
+	if h.unified || list == "" {
+		return h.unified && list == ""
+	}
+	return h.has(strings.Split(list, ",")...)
+}

@@ -1,0 +1,56 @@
+package hostcgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// noLimit is a memory limit that is none.
+const noLimit = math.MaxUint64
+
+// memoryLimit is the least memory limit, in bytes, of a cgroup and those
+// around it.
+func (h hierarchy) memoryLimit(dir string) (uint64, error) {
+	file := "memory.max"
+	if !h.unified {
+		file = "memory.limit_in_bytes"
+	}
+	least := uint64(noLimit)
+	for ; ; dir = filepath.Dir(dir) {
+		limit, err := readLimit(filepath.Join(dir, file))
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, limit)
+		if dir == h.mount {
+			return least, nil
+		}
+	}
+}
+
+// readLimit reads one cgroup's limit. The root of v2 has none, nor has a
+// cgroup whose parent has the controller not turned on.
+func readLimit(path string) (uint64, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return noLimit, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read memory limit: %w", err)
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "max" {
+		return noLimit, nil
+	}
+	limit, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read memory limit: %s: %w", path, err)
+	}
+	return limit, nil
+}

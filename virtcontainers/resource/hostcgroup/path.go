@@ -1,0 +1,68 @@
+package hostcgroup
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// overheadDir holds the overhead cgroups of all pods.
+const overheadDir = "/kata_overhead"
+
+// namePrefix begins the name of a pod's cgroup, as with Kata Containers.
+const namePrefix = "kata_"
+
+// podPath is where a pod's cgroup is, below a hierarchy's root: beside the
+// cgroup that the engine chose.
+func podPath(cgroupsPath, sandboxID string) (string, error) {
+	parent, err := parentOf(cgroupsPath)
+	if err != nil {
+		return "", fmt.Errorf("cgroups path %q: %w: %w", cgroupsPath, err, errdefs.ErrInvalidArgument)
+	}
+	return path.Join(parent, namePrefix+sandboxID), nil
+}
+
+// parentOf is the parent of the cgroup that an OCI spec names, in one of two
+// forms: a path ("/kubepods/pod1/c1"; a relative one is taken from the root
+// too, which the runtime may choose), or runc's for systemd, slice, prefix and
+// name ("kubepods-pod1.slice:cri-containerd:c1"), whose parent is the slice.
+func parentOf(cgroupsPath string) (string, error) {
+	if strings.ContainsAny(cgroupsPath, "\x00\n") { // the kernel allows neither in a name
+		return "", fmt.Errorf("it has a character that no cgroup's name has")
+	}
+	slice, rest, _ := strings.Cut(cgroupsPath, ":")
+	if strings.Count(rest, ":") == 1 && !strings.Contains(slice, "/") {
+		return slicePath(slice)
+	}
+	return path.Dir(path.Clean("/" + cgroupsPath)), nil
+}
+
+// defaultSlice is where systemd puts units of which nothing is said.
+const defaultSlice = "system.slice"
+
+// slicePath is the path of a systemd slice: its name tells the slices around
+// it, so that a-b.slice is in a.slice (systemd.slice(5)).
+func slicePath(slice string) (string, error) {
+	if slice == "" {
+		slice = defaultSlice
+	}
+	name, ok := strings.CutSuffix(slice, ".slice")
+	if !ok {
+		return "", fmt.Errorf("%q is no slice", slice)
+	}
+	if name == "-" { // the root slice
+		return "/", nil
+	}
+	full, prefix := "/", ""
+	for part := range strings.SplitSeq(name, "-") {
+		if part == "" {
+			return "", fmt.Errorf("slice %q has an empty part in its name", slice)
+		}
+		prefix += part
+		full = path.Join(full, prefix+".slice")
+		prefix += "-"
+	}
+	return full, nil
+}
