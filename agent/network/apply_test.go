@@ -160,6 +160,9 @@ func ipNet(text string) *net.IPNet {
 func TestApplyReplaces(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
+		want := twoNICs()
+		want.Interfaces, want.Routes, want.Neighbours = want.Interfaces[:1], want.Routes[:2], want.Neighbours[:1]
+		g.apply(&api.SetNetworkRequest{Interfaces: []*api.Interface{{PciPath: "01/00", Name: "eth0", Mac: mac(1), Mtu: 1400}}})
 		link, err := netlink.LinkByName("eth0")
 		must(t, err)
 		for _, prefix := range []string{"fd00::2/80", "10.88.0.2/16"} {
@@ -167,12 +170,12 @@ func TestApplyReplaces(t *testing.T) {
 			must(t, err)
 			must(t, netlink.AddrAdd(link, other))
 		}
-		must(t, netlink.LinkSetUp(link))
 		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet("0.0.0.0/0"), Gw: net.ParseIP("10.88.0.77")}))
-		want := twoNICs()
-		want.Interfaces, want.Routes, want.Neighbours = want.Interfaces[:1], want.Routes[:2], want.Neighbours[:1]
+		must(t, netlink.NeighSet(&netlink.Neigh{
+			LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP("10.88.0.1"), HardwareAddr: mac(0x55),
+		}))
 		g.apply(want)
-		g.has("address fd00::2/64 dev eth0", "address 10.88.0.2/16 dev eth0", "route 0.0.0.0/0 via 10.88.0.1 dev eth0")
+		g.has("address fd00::2/64 dev eth0", "address 10.88.0.2/16 dev eth0", "route 0.0.0.0/0 via 10.88.0.1 dev eth0", "neighbour 10.88.0.1 at "+macText(0x11)+" dev eth0")
 		g.hasNot("address fd00::2/80 dev eth0", "route 0.0.0.0/0 via 10.88.0.77 dev eth0")
 	})
 }
