@@ -12,8 +12,8 @@ import (
 
 // keysByName is keys by full dotted name.
 var keysByName = func() map[string]key {
-	m := make(map[string]key, len(keys))
-	for _, k := range keys {
+	m := make(map[string]key)
+	for _, k := range slices.Concat(keys, withoutEffect) {
 		m[k.name] = k
 	}
 	return m
@@ -22,14 +22,11 @@ var keysByName = func() map[string]key {
 // tables is every table that holds a known key, and the tables around it.
 var tables = func() map[string]bool {
 	m := make(map[string]bool)
-	for _, k := range keys {
-		for name := k.name; strings.Contains(name, "."); {
+	for name := range keysByName {
+		for strings.Contains(name, ".") {
 			name = name[:strings.LastIndexByte(name, '.')]
 			m[name] = true
 		}
-	}
-	for name := range planned {
-		m[name] = true
 	}
 	return m
 }()
@@ -39,31 +36,34 @@ type builder struct {
 	draft   draft
 	errs    []error
 	unknown []setting
-	planned []setting
+	// idle is those of keys without effect that ask for something.
+	idle []setting
 }
 
 // build makes a Config for a host with cpus CPUs out of the settings of all
 // files, in the order of merging. Its error joins one for each wrong value.
 func build(settings []setting, cpus int) (*Config, error) {
 	var b builder
+	b.draft.cpus, b.draft.Origins = max(cpus, 1), make(map[string]Origin)
 	b.setDefaults()
 	for _, s := range merge(settings) {
 		b.apply(s)
 	}
-	b.checkTogether()
-	if len(b.errs) > 0 {
-		return nil, errors.Join(b.errs...)
+	b.errs = append(b.errs, b.draft.checkTogether())
+	if err := errors.Join(b.errs...); err != nil {
+		return nil, err
 	}
 	b.warn()
-	b.draft.resolve(cpus)
+	b.draft.resolve()
 	return &b.draft.Config, nil
 }
 
 // checkTogether finds values that are allowed alone and not together.
-func (b *builder) checkTogether() {
-	if r := b.draft.Runtime; r.DisableNewNetNS && r.NetworkModel != NetworkNone {
-		b.errs = append(b.errs, fmt.Errorf(`runtime.disable_new_netns = true with runtime.internetworking_model = %q: want "none" with it`, r.NetworkModel))
+func (d *draft) checkTogether() error {
+	if r := d.Runtime; r.DisableNewNetNS && r.NetworkModel != NetworkNone {
+		return fmt.Errorf(`runtime.disable_new_netns = true with runtime.internetworking_model = %q: want "none" with it`, r.NetworkModel)
 	}
+	return nil
 }
 
 // merge keeps the last setting of each key, in the order of files and lines.
@@ -77,7 +77,7 @@ func merge(settings []setting) []setting {
 		merged = append(merged, s)
 	}
 	slices.SortFunc(merged, func(a, b setting) int {
-		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.line, b.line), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.origin.Line, b.origin.Line), cmp.Compare(a.name, b.name))
 	})
 	return merged
 }
@@ -92,15 +92,17 @@ func (b *builder) setDefaults() {
 
 // apply takes one setting, or notes why it cannot be taken.
 func (b *builder) apply(s setting) {
-	k, used := keysByName[s.name]
+	k, known := keysByName[s.name]
 	_, isTable := s.value.(map[string]any)
 	switch {
-	case used:
-		if !k.isUnset(s.value) && !k.set(&b.draft, s.value) {
-			b.fail(s, k.want)
-		}
-	case plannedKeys[s.name]:
-		b.planned = append(b.planned, s)
+	case known && k.state == effective:
+		b.set(k, s)
+	case known && k.isDefault(s.value):
+		// What is asked for is so.
+	case known && k.unsafe:
+		b.errs = append(b.errs, fmt.Errorf("%s: %s = %s is refused: %s", s.origin, s.name, show(s.value), k.doc))
+	case known:
+		b.idle = append(b.idle, s)
 	case tables[s.name] && !isTable:
 		b.fail(s, "a table")
 	case tables[s.name]:
@@ -108,6 +110,18 @@ func (b *builder) apply(s setting) {
 	default:
 		b.unknown = append(b.unknown, s)
 	}
+}
+
+// set puts a value into the draft, if it is allowed.
+func (b *builder) set(k key, s setting) {
+	if k.isUnset(s.value) {
+		return
+	}
+	if !k.set(&b.draft, s.value) {
+		b.fail(s, k.want)
+		return
+	}
+	b.draft.Origins[s.name] = s.origin
 }
 
 func (b *builder) fail(s setting, want string) {

@@ -11,12 +11,21 @@ type Config struct {
 	Agent Agent
 	// Runtime is [runtime].
 	Runtime Runtime
+	// Annotations is what pods may change; its keys are in [hypervisor.qemu].
+	Annotations Allowed
 	// Warnings are things the operator should know and that stop nothing:
 	// keys without effect, values that the host cannot give. One line each.
 	Warnings []string
 	// Source is the files read, in the order they were merged; empty when
 	// there was none and all values are the built-in defaults.
 	Source []string
+	// Origins is where each value comes from, by the key's full dotted name.
+	// A key that is not in it has the built-in default.
+	Origins map[string]Origin
+
+	// cpus is the host's CPUs; 0, in a Config that was not loaded, stands for
+	// those of this process.
+	cpus int
 }
 
 // Hypervisor is the machine that a sandbox gets when neither annotations nor

@@ -31,8 +31,8 @@ func FuzzParseAndBuild(f *testing.F) {
 			return
 		}
 		for _, s := range settings {
-			if s.line < 1 || s.line > 1+strings.Count(string(doc), "\n") {
-				t.Errorf("%s is in line %d", s.name, s.line)
+			if s.origin.Line < 1 || s.origin.Line > 1+strings.Count(string(doc), "\n") {
+				t.Errorf("%s is in line %d", s.name, s.origin.Line)
 			}
 		}
 		config, err := build(settings, cpus)

@@ -1,23 +1,49 @@
 package config
 
-import "reflect"
+import (
+	"reflect"
+	"time"
+)
 
-// key is one key of configuration.toml that has an effect.
+// state is what becomes of a key that is set.
+type state string
+
+const (
+	// effective keys do what they say.
+	effective state = "effective"
+	// planned keys are known and do nothing yet.
+	planned state = "planned"
+	// refused keys ask for what a sandbox here cannot be or does not need.
+	refused state = "refused"
+)
+
+// key is one key of configuration.toml.
 type key struct {
 	// name is the full dotted name.
 	name string
-	// def is the default as TOML would decode it; it goes through set like
-	// any other value.
+	// state says which of the fields below count.
+	state state
+	// def is the default as TOML would decode it; of an effective key it goes
+	// through set like any other value. Of the others it is Kata's, and a
+	// file that sets it gets what it wants.
 	def any
 	// zeroIsUnset makes "" and 0 mean the default, as they do for Kata.
 	zeroIsUnset bool
 	// want ends the sentence "want ..." in error texts.
 	want string
 	// doc explains the key to an operator: sentences, without line breaks.
+	// Of a refused key it is the reason, a phrase that can follow a colon.
 	doc string
+	// unsafe refused keys are an error and no warning: to go on would give
+	// less protection than the operator asked for.
+	unsafe bool
+	// annotations are those by which a pod can set the key.
+	annotations []annotation
 	// set puts a decoded TOML value into a draft; false means that the value
-	// is not allowed.
+	// is not allowed. get is what is in the draft. Only effective keys have
+	// them.
 	set func(*draft, any) bool
+	get func(*draft) any
 }
 
 // draft is a Config in the making: some values mean something only together
@@ -33,7 +59,7 @@ type draft struct {
 // define declares a key whose value goes to a field of the draft.
 func define[T any](name string, def any, k kind[T], field func(*draft) *T, doc string) key {
 	return key{
-		name: name, def: def, want: k.want, doc: doc,
+		name: name, state: effective, def: def, want: k.want, doc: doc,
 		set: func(d *draft, v any) bool {
 			value, ok := k.parse(v)
 			if ok {
@@ -41,12 +67,29 @@ func define[T any](name string, def any, k kind[T], field func(*draft) *T, doc s
 			}
 			return ok
 		},
+		get: func(d *draft) any { return plain(*field(d)) },
 	}
+}
+
+// later declares a key that does nothing yet.
+func later[T any](name string, def any, k kind[T], doc string) key {
+	return key{name: name, state: planned, def: def, want: k.want, doc: doc}
+}
+
+// never declares a key that is refused, and why.
+func never[T any](name string, def any, k kind[T], why string) key {
+	return key{name: name, state: refused, def: def, want: k.want, doc: why}
 }
 
 // orDefault makes "" and 0 mean the default.
 func (k key) orDefault() key {
 	k.zeroIsUnset = true
+	return k
+}
+
+// orFail makes a refused key an error.
+func (k key) orFail() key {
+	k.unsafe = true
 	return k
 }
 
@@ -58,4 +101,31 @@ func (k key) isUnset(v any) bool {
 		return k.zeroIsUnset && reflect.ValueOf(v).IsZero()
 	}
 	return false
+}
+
+// isDefault tells whether v asks of a key without effect for nothing that is
+// not so already.
+func (k key) isDefault(v any) bool {
+	return v == "" || reflect.DeepEqual(v, k.def)
+}
+
+// plain gives a value the type that TOML has for it.
+func plain(v any) any {
+	switch v := v.(type) {
+	case time.Duration:
+		return int64(v / time.Second)
+	case []string:
+		list := make([]any, len(v))
+		for i, item := range v {
+			list[i] = item
+		}
+		return list
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.String:
+		return r.String()
+	case reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return int64(r.Uint())
+	}
+	return v
 }

@@ -13,46 +13,61 @@ const (
 	maxMemoryMiB = 16 << 20
 	// maxQueueSize is QEMU's VIRTQUEUE_MAX_SIZE.
 	maxQueueSize = 1024
+
+	defaultHypervisor     = "/usr/bin/qemu-system-x86_64"
+	defaultVirtioFSDaemon = "/usr/lib/qemu/virtiofsd"
 )
 
 // keys is every key that has an effect, in the order of configuration.toml.
-var keys = slices.Concat(qemuKeys, virtioFSKeys, networkKeys, agentKeys, runtimeKeys)
+var keys = slices.Concat(qemuKeys, virtioFSKeys, networkKeys, annotationKeys, agentKeys, runtimeKeys)
 
 var qemuKeys = []key{
-	define("hypervisor.qemu.path", "/usr/bin/qemu-system-x86_64", absolutePath,
+	define("hypervisor.qemu.path", defaultHypervisor, absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.Path },
-		"The QEMU executable.").orDefault(),
+		"The QEMU executable.").orDefault().
+		annotated("config.hypervisor.path").within(hypervisorPathsKey, hypervisorPaths),
 	define("hypervisor.qemu.kernel", "/usr/share/kata-containers/vmlinux", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.Kernel },
-		"The guest's kernel. An uncompressed ELF boots faster than a bzImage.").orDefault(),
+		"The guest's kernel. An uncompressed ELF boots faster than a bzImage.").orDefault().
+		annotated("config.hypervisor.kernel"),
 	define("hypervisor.qemu.initrd", "/usr/share/kata-containers/initrd.img", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.Initrd },
-		"The guest's initramfs; the agent in it is the guest's init.").orDefault(),
+		"The guest's initramfs; the agent in it is the guest's init.").orDefault().
+		annotated("config.hypervisor.initrd"),
 	define("hypervisor.qemu.machine_type", "q35", machineType,
 		func(d *draft) *string { return &d.Hypervisor.MachineType },
-		"The board: q35, or one of its versions to keep the guest's hardware as it is when QEMU is upgraded.").orDefault(),
+		"The board: q35, or one of its versions to keep the guest's hardware as it is when QEMU is upgraded.").orDefault().
+		annotated("config.hypervisor.machine_type"),
 	define("hypervisor.qemu.machine_accelerators", "", commaList,
 		func(d *draft) *string { return &d.Hypervisor.MachineAccelerators },
-		"Additions to the machine's options, separated by commas, such as kernel_irqchip=split."),
+		"Additions to the machine's options, separated by commas, such as kernel_irqchip=split.").
+		annotated("config.hypervisor.machine_accelerators"),
 	define("hypervisor.qemu.cpu_features", "", commaList,
 		func(d *draft) *string { return &d.Hypervisor.CPUFeatures },
-		"Additions to the CPU model, separated by commas, such as pmu=off."),
+		"Additions to the CPU model, separated by commas, such as pmu=off.").
+		annotated("config.hypervisor.cpu_features"),
 	define("hypervisor.qemu.kernel_params", "", text,
 		func(d *draft) *string { return &d.Hypervisor.KernelParams },
-		"Appended to the guest kernel's command line."),
+		"Appended to the guest kernel's command line.").
+		annotated("config.hypervisor.kernel_params").adds(),
 	define("hypervisor.qemu.default_vcpus", int64(1), cpuCount,
 		func(d *draft) *float64 { return &d.vcpus },
 		"The vCPUs of a new sandbox. A fraction is rounded up; a negative number means all CPUs of the host, "+
-			"and so does one that the host does not have.").orDefault(),
+			"and so does one that the host does not have.").orDefault().
+		annotated("config.hypervisor.default_vcpus").
+		forked("sandbox_cpu", "a number of vCPUs, at least 0.5 (a fraction is rounded up)", decodeSandboxCPU),
 	define("hypervisor.qemu.default_maxvcpus", int64(0),
 		integer[uint32]("an integer number of vCPUs, 0 for all host CPUs", 0, maxUint32),
 		func(d *draft) *uint32 { return &d.maxVCPUs },
 		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, the most it can be. "+
-			"Each possible vCPU costs the guest a little memory and time at boot."),
+			"Each possible vCPU costs the guest a little memory and time at boot.").
+		annotated("config.hypervisor.default_max_vcpus"),
 	define("hypervisor.qemu.default_memory", int64(2048),
 		integer[uint64]("an integer number of MiB, at least 256 and at most 16777216", minMemoryMiB, maxMemoryMiB),
 		func(d *draft) *uint64 { return &d.Hypervisor.MemoryMiB },
-		"The memory of a new sandbox in MiB, at least 256."),
+		"The memory of a new sandbox in MiB, at least 256.").
+		annotated("config.hypervisor.default_memory").
+		forked("sandbox_mem", "bytes, or a number with K, M, G or T, at least 256M and at most 16T", decodeSandboxMemory),
 	define("hypervisor.qemu.seccompsandbox", "", text,
 		func(d *draft) *string { return &d.Hypervisor.Seccomp },
 		"QEMU's own seccomp filter, such as on,obsolete=deny,spawn=deny,resourcecontrol=deny; empty leaves it off."),
@@ -65,18 +80,23 @@ var virtioFSKeys = []key{
 	define("hypervisor.qemu.shared_fs", SharedFSVirtioFS,
 		oneOf(`"virtio-fs", the only shared file system supported so far`, SharedFSVirtioFS),
 		func(d *draft) *string { return &d.Hypervisor.SharedFS },
-		"How the guest sees directories of the host. Only virtio-fs is supported so far.").orDefault(),
-	define("hypervisor.qemu.virtio_fs_daemon", "/usr/lib/qemu/virtiofsd", absolutePath,
+		"How the guest sees directories of the host. Only virtio-fs is supported so far.").orDefault().
+		annotated("config.hypervisor.shared_fs"),
+	define("hypervisor.qemu.virtio_fs_daemon", defaultVirtioFSDaemon, absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.VirtioFS.Daemon },
-		"The virtio-fs daemon.").orDefault(),
+		"The virtio-fs daemon.").orDefault().
+		annotated("config.hypervisor.virtio_fs_daemon").within(virtioFSDaemonPathsKey, virtioFSDaemonPaths),
 	define("hypervisor.qemu.virtio_fs_cache", string(CacheAuto),
 		oneOf("", CacheNever, CacheMetadata, CacheAuto, CacheAlways),
 		func(d *draft) *CacheMode { return &d.Hypervisor.VirtioFS.Cache },
 		"How much the guest caches of the host's files: never, metadata (names and attributes only), "+
-			"auto (until a file is closed), or always (only for files that nobody else changes).").orDefault(),
+			"auto (until a file is closed), or always (only for files that nobody else changes).").orDefault().
+		annotated("config.hypervisor.virtio_fs_cache"),
 	define("hypervisor.qemu.virtio_fs_extra_args", []any{}, arguments,
 		func(d *draft) *[]string { return &d.Hypervisor.VirtioFS.ExtraArgs },
-		"Further arguments for the virtio-fs daemon."),
+		"Further arguments for the virtio-fs daemon.").
+		annotated("config.hypervisor.virtio_fs_extra_args").
+		decoded("a JSON list of arguments, none empty", decodeJSONList).adds(),
 	define("hypervisor.qemu.virtio_fs_queue_size", int64(maxQueueSize), queueSize,
 		func(d *draft) *uint16 { return &d.Hypervisor.VirtioFS.QueueSize },
 		"The length of the virtio-fs request queue: a power of two, at most 1024.").orDefault(),
@@ -85,13 +105,16 @@ var virtioFSKeys = []key{
 var networkKeys = []key{
 	define("hypervisor.qemu.disable_vhost_net", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.DisableVhostNet },
-		"Let QEMU move the packets of the guest's network cards, and not the host's kernel (vhost-net) where it can."),
+		"Let QEMU move the packets of the guest's network cards, and not the host's kernel (vhost-net) where it can.").
+		annotated("config.hypervisor.disable_vhost_net"),
 	define("hypervisor.qemu.rx_rate_limiter_max_rate", int64(0), bitRate,
 		func(d *draft) *uint64 { return &d.Hypervisor.RxMaxRate },
-		"How many bits a second each network card of a guest may receive; 0 is no limit."),
+		"How many bits a second each network card of a guest may receive; 0 is no limit.").
+		annotated("config.hypervisor.rx_rate_limiter_max_rate"),
 	define("hypervisor.qemu.tx_rate_limiter_max_rate", int64(0), bitRate,
 		func(d *draft) *uint64 { return &d.Hypervisor.TxMaxRate },
-		"How many bits a second each network card of a guest may send; 0 is no limit."),
+		"How many bits a second each network card of a guest may send; 0 is no limit.").
+		annotated("config.hypervisor.tx_rate_limiter_max_rate"),
 }
 
 var agentKeys = []key{
@@ -100,7 +123,9 @@ var agentKeys = []key{
 		"Log the agent's debug messages."),
 	define("agent.kata.kernel_modules", []any{}, modules,
 		func(d *draft) *[]string { return &d.Agent.KernelModules },
-		`Modules to load in the guest, each with its parameters: "e1000e EEE=1".`),
+		`Modules to load in the guest, each with its parameters: "e1000e EEE=1".`).
+		annotated("config.agent.kernel_modules").
+		decoded(`"module parameter=value ..." with ";" between modules`, decodeModules),
 	define("agent.kata.dial_timeout", int64(45), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.DialTimeout },
 		"How many seconds a started guest has until its agent answers. A guest that dies earlier is noticed at once.").orDefault(),
@@ -122,16 +147,20 @@ var runtimeKeys = []key{
 		func(d *draft) *NetworkModel { return &d.Runtime.NetworkModel },
 		"How the links of the pod's network namespace reach the guest: tcfilter (a TAP device beside each link, all frames "+
 			"redirected by traffic control), macvtap (a macvtap device on each link), or none (a TAP device beside each "+
-			"link, connected to nothing).").orDefault(),
+			"link, connected to nothing).").orDefault().
+		annotated("config.runtime.internetworking_model"),
 	define("runtime.disable_new_netns", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.DisableNewNetNS },
-		"Do not look at pods' network namespaces: the guests get no network card. Only with internetworking_model = "+`"none".`),
+		"Do not look at pods' network namespaces: the guests get no network card. Only with internetworking_model = "+`"none".`).
+		annotated("config.runtime.disable_new_netns"),
 	define("runtime.sandbox_cgroup_only", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.SandboxCgroupOnly },
 		"Keep the shim, QEMU and virtiofsd in the pod's cgroup on the host, with all they use: the pod's limits must leave "+
 			"room for them (the runtime class's overhead). Otherwise the pod is charged for its guest, and the rest goes to "+
-			"/kata_overhead, which has no limit. See docs/host-cgroups.md."),
+			"/kata_overhead, which has no limit. See docs/host-cgroups.md.").
+		annotated("config.runtime.sandbox_cgroup_only"),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
-		"How many seconds the creation of one container may take.").orDefault(),
+		"How many seconds the creation of one container may take.").orDefault().
+		annotated("config.runtime.create_container_timeout"),
 }

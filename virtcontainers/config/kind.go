@@ -87,6 +87,27 @@ var interval = kind[time.Duration]{"an integer number of seconds, 0 for never", 
 
 var bitRate = integer[uint64]("a number of bits per second, 0 for no limit", 0, math.MaxInt64)
 
+// count, words and portKind are for keys without effect: their values are
+// described and not looked at.
+var (
+	count    = integer[uint64]("an integer, at least 0", 0, math.MaxInt64)
+	words    = listOf("a list of strings", func(string) bool { return true })
+	portKind = oneOf("", "no-port", "bridge-port", "root-port", "switch-port")
+)
+
+// patterns is a list of glob patterns as in filepath.Match; an empty one
+// matches nothing but an empty path.
+var patterns = listOf("a list of glob patterns", func(s string) bool {
+	_, err := filepath.Match(s, "")
+	return err == nil
+})
+
+// expressions is a list of regular expressions as package regexp has them.
+var expressions = listOf("a list of regular expressions", func(s string) bool {
+	_, err := regexp.Compile(s)
+	return err == nil
+})
+
 var arguments = listOf("a list of arguments, none empty", func(s string) bool { return s != "" })
 
 var moduleName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)

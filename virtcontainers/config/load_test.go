@@ -127,7 +127,7 @@ func TestLoadDropIns(t *testing.T) {
 		want.Source[1] + ":4: hypervisor.qemu.image is not implemented yet and is ignored: " +
 			"the guest boots from the initrd /usr/share/kata-containers/initrd.img",
 	}
-	if diff := cmp.Diff(&want, config); diff != "" {
+	if diff := diffConfig(&want, config); diff != "" {
 		t.Errorf("load (-want +got):\n%s", diff)
 	}
 }
@@ -194,9 +194,14 @@ func TestLoadKatasFile(t *testing.T) {
 	want.Agent.Debug = true
 	want.Agent.KernelModules = []string{"e1000e InterruptThrottleRate=3000,3000", "i915"}
 	want.Runtime.CreateContainerTimeout = 90 * time.Second
+	want.Annotations = Allowed{
+		Enabled:             []string{"enable_iommu", "kernel_params"},
+		HypervisorPaths:     []string{"/opt/kata/bin/qemu-system-x86_64"},
+		VirtioFSDaemonPaths: []string{"/opt/kata/libexec/virtiofsd"},
+	}
 	want.Source = []string{"testdata/kata.toml"}
 	want.Warnings = config.Warnings
-	if diff := cmp.Diff(&want, config); diff != "" {
+	if diff := diffConfig(&want, config); diff != "" {
 		t.Errorf("load (-want +got):\n%s", diff)
 	}
 	golden(t, "testdata/kata.warnings", strings.Join(config.Warnings, "\n")+"\n")

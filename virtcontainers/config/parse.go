@@ -12,19 +12,12 @@ import (
 type setting struct {
 	// name is the dotted name; it has at most maxParts parts, and what is
 	// deeper is part of the value.
-	name  string
-	value any
-	origin
+	name   string
+	value  any
+	origin Origin
+	// order is the file's place in the order of merging.
+	order int
 }
-
-// origin is where a setting was written.
-type origin struct {
-	file string
-	// order is the file's place in the order of merging, line counts from 1.
-	order, line int
-}
-
-func (o origin) String() string { return fmt.Sprintf("%s:%d", o.file, o.line) }
 
 // maxParts is the number of parts of the longest key there is
 // (hypervisor.qemu.path). It also bounds the work for a hostile document.
@@ -45,7 +38,7 @@ func parse(file string, order int, doc []byte) ([]setting, error) {
 	lines := linesOf(doc)
 	for i := range settings {
 		s := &settings[i]
-		s.origin = origin{file, order, lines.find(s.name)}
+		s.origin, s.order = Origin{File: file, Line: lines.find(s.name)}, order
 	}
 	return settings, nil
 }
@@ -68,6 +61,6 @@ func flatten(settings []setting, path []string, table map[string]any) []setting 
 
 // isKey tells whether name is a key of any table, with or without effect.
 func isKey(name string) bool {
-	_, used := keysByName[name]
-	return used || plannedKeys[name]
+	_, known := keysByName[name]
+	return known
 }

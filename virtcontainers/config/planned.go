@@ -1,48 +1,181 @@
 package config
 
-import "strings"
+import "slices"
 
-// planned is the keys that Kata Containers has and that have no effect yet,
-// by table.
-var planned = map[string]string{
-	"hypervisor.qemu": `image rootfs_type rootless enable_annotations valid_hypervisor_paths
-		valid_virtio_fs_daemon_paths valid_vhost_user_store_paths valid_entropy_sources
-		valid_file_mem_backends valid_jailer_paths jailer_path kernel_verity_params firmware
-		firmware_volume pflashes default_bridges memory_slots default_maxmemory memory_offset
-		enable_virtio_mem disable_block_device_use virtio_fs_cache_size block_device_driver
-		block_device_aio block_device_cache_set block_device_cache_direct
-		block_device_cache_noflush block_device_logical_sector_size
-		block_device_physical_sector_size enable_iothreads indep_iothreads enable_mem_prealloc
-		reclaim_guest_freed_memory enable_hugepages enable_vhost_user_store vhost_user_store_path
-		vhost_user_reconnect_timeout_sec enable_iommu enable_iommu_platform enable_numa
-		numa_mapping extra_monitor_socket disable_nesting_checks msize_9p disable_image_nvdimm
-		hot_plug_vfio cold_plug_vfio pcie_root_port pcie_switch_port entropy_source
-		guest_hook_path guest_memory_dump_path guest_memory_dump_paging enable_guest_swap
-		use_legacy_serial disable_selinux disable_guest_selinux hypervisor_loglevel
-		guest_extension_images confidential_guest sev_snp_guest snp_id_block snp_id_auth
-		snp_guest_policy tdx_quote_generation_service_socket_port measurement_algo
-		file_mem_backend hotplug_vfio_on_root_bus disk_rate_limiter_bw_max_rate
-		disk_rate_limiter_bw_one_time_burst disk_rate_limiter_ops_max_rate
-		disk_rate_limiter_ops_one_time_burst net_rate_limiter_bw_max_rate
-		net_rate_limiter_bw_one_time_burst net_rate_limiter_ops_max_rate
-		net_rate_limiter_ops_one_time_burst`,
-	"factory": "enable_template template_path vm_cache_number vm_cache_endpoint",
-	"agent.kata": `enable_tracing debug_console_enabled cdh_api_timeout launch_process_timeout
-		visible_cdi_devices`,
-	"runtime": `disable_guest_seccomp enable_vcpus_pinning guest_selinux_label enable_tracing
-		jaeger_endpoint jaeger_user jaeger_password static_sandbox_resource_mgmt
-		sandbox_bind_mounts vfio_mode disable_guest_empty_dir
-		emptydir_mode experimental enable_pprof dan_conf kubelet_root_dir pod_resource_api_sock
-		experimental_force_guest_pull`,
+// withoutEffect is every key that Kata Containers has and that does nothing
+// here, with Kata's defaults: planned, or refused.
+var withoutEffect = slices.Concat(
+	guestKeys, sizeKeys, blockKeys, deviceKeys, limitKeys, confidentialKeys, factoryKeys, plannedAgentKeys, plannedRuntimeKeys)
+
+// guestKeys are about what the guest boots and how it is watched.
+var guestKeys = []key{
+	later("hypervisor.qemu.image", "", absolutePath,
+		"A guest image with a root file system, in place of the initrd.").
+		annotated("config.hypervisor.image"),
+	later("hypervisor.qemu.rootfs_type", "ext4", oneOf("", "ext4", "xfs", "erofs"),
+		"The file system of that image."),
+	later("hypervisor.qemu.disable_image_nvdimm", false, boolean,
+		"Give the image to the guest as a disk and not as an NVDIMM.").
+		annotated("config.hypervisor.disable_image_nvdimm"),
+	later("hypervisor.qemu.kernel_verity_params", "", text,
+		"The dm-verity parameters of that image.").
+		annotated("config.hypervisor.kernel_verity_params"),
+	never("hypervisor.qemu.guest_extension_images", []any{}, words,
+		"the guest is one initramfs, to which modules are added when it is built"),
+	later("hypervisor.qemu.firmware", "", absolutePath,
+		"Firmware for the guest; by default QEMU's, which only starts the kernel.").
+		annotated("config.hypervisor.firmware"),
+	later("hypervisor.qemu.firmware_volume", "", absolutePath,
+		"A variable store for that firmware.").
+		annotated("config.hypervisor.firmware_volume"),
+	later("hypervisor.qemu.pflashes", []any{}, words,
+		"Flash images for the guest's board."),
+	later("hypervisor.qemu.rootless", false, boolean,
+		"Run QEMU as a user of its own.").
+		annotated("config.hypervisor.rootless"),
+	later("hypervisor.qemu.entropy_source", "/dev/urandom", absolutePath,
+		"Where the guest's random number device takes its numbers from.").
+		annotated("config.hypervisor.entropy_source"),
+	later("hypervisor.qemu.valid_entropy_sources", []any{"/dev/urandom", "/dev/random", ""}, words,
+		"Patterns for what the annotation entropy_source may name."),
+	later("hypervisor.qemu.guest_hook_path", "", text,
+		"A directory in the guest with OCI hooks to run there.").
+		annotated("config.hypervisor.guest_hook_path"),
+	later("hypervisor.qemu.guest_memory_dump_path", "", text,
+		"Where the memory of a guest is written whose kernel panics."),
+	later("hypervisor.qemu.guest_memory_dump_paging", false, boolean,
+		"Write that dump by the guest's virtual addresses."),
+	later("hypervisor.qemu.extra_monitor_socket", "", oneOf("", "", "hmp", "qmp", "qmp-pretty"),
+		"A second QEMU monitor, to debug with."),
+	later("hypervisor.qemu.hypervisor_loglevel", int64(0), count,
+		"How much the monitor logs."),
+	later("hypervisor.qemu.use_legacy_serial", false, boolean,
+		"Use ttyS0 as the guest's console.").
+		annotated("config.hypervisor.use_legacy_serial"),
+	later("hypervisor.qemu.disable_selinux", false, boolean,
+		"Run QEMU without an SELinux label of its own."),
+	later("hypervisor.qemu.disable_guest_selinux", true, boolean,
+		"Do not use SELinux in the guest."),
+	never("hypervisor.qemu.disable_nesting_checks", false, boolean,
+		"nothing here asks whether the host is itself a guest"),
+	never("hypervisor.qemu.jailer_path", "", absolutePath,
+		"only Firecracker has a jailer").
+		annotated("config.hypervisor.jailer_path"),
+	never("hypervisor.qemu.valid_jailer_paths", []any{}, words,
+		"only Firecracker has a jailer"),
 }
 
-// plannedKeys is planned by full dotted name.
-var plannedKeys = func() map[string]bool {
-	names := make(map[string]bool)
-	for table, list := range planned {
-		for name := range strings.FieldsSeq(list) {
-			names[table+"."+name] = true
-		}
-	}
-	return names
-}()
+// sizeKeys are about CPUs and memory.
+var sizeKeys = []key{
+	later("hypervisor.qemu.memory_slots", int64(10), count,
+		"How often memory can be added to a running guest.").
+		annotated("config.hypervisor.memory_slots"),
+	later("hypervisor.qemu.default_maxmemory", int64(0), count,
+		"The most memory a guest can grow to, in MiB; 0 is the host's."),
+	later("hypervisor.qemu.memory_offset", int64(0), count,
+		"Further address space for NVDIMMs, in MiB.").
+		annotated("config.hypervisor.memory_offset"),
+	later("hypervisor.qemu.enable_virtio_mem", false, boolean,
+		"Resize the guest's memory by virtio-mem, in both directions.").
+		annotated("config.hypervisor.enable_virtio_mem"),
+	later("hypervisor.qemu.enable_mem_prealloc", false, boolean,
+		"Take all memory of the guest from the host at its start.").
+		annotated("config.hypervisor.enable_mem_prealloc"),
+	later("hypervisor.qemu.enable_hugepages", false, boolean,
+		"Take the guest's memory from hugetlbfs.").
+		annotated("config.hypervisor.enable_hugepages"),
+	later("hypervisor.qemu.file_mem_backend", "", text,
+		"A directory for files that are the guest's memory.").
+		annotated("config.hypervisor.file_mem_backend"),
+	later("hypervisor.qemu.valid_file_mem_backends", []any{""}, words,
+		"Patterns for what the annotation file_mem_backend may name."),
+	later("hypervisor.qemu.reclaim_guest_freed_memory", false, boolean,
+		"Give memory that the guest has freed back to the host.").
+		annotated("config.hypervisor.reclaim_guest_freed_memory"),
+	later("hypervisor.qemu.enable_guest_swap", false, boolean,
+		"Let the guest swap to a file of the host.").
+		annotated("config.hypervisor.enable_guest_swap"),
+	later("hypervisor.qemu.enable_numa", false, boolean,
+		"Show the host's NUMA nodes to the guest."),
+	later("hypervisor.qemu.numa_mapping", []any{}, words,
+		"Which host nodes are each guest node's.").
+		annotated("config.hypervisor.numa_mapping"),
+	never("hypervisor.qemu.virtio_fs_cache_size", int64(0), count,
+		"QEMU has no DAX window for virtio-fs").
+		annotated("config.hypervisor.virtio_fs_cache_size"),
+	never("hypervisor.qemu.msize_9p", int64(8192), count,
+		"there is no 9p: the guest sees the host's directories by virtio-fs").
+		annotated("config.hypervisor.msize_9p"),
+}
+
+// blockKeys are about disks.
+var blockKeys = []key{
+	later("hypervisor.qemu.disable_block_device_use", true, boolean,
+		"Mount a container's root file system on the host even when it is a block device.").
+		annotated("config.hypervisor.disable_block_device_use"),
+	later("hypervisor.qemu.block_device_driver", "virtio-scsi", oneOf("", "virtio-scsi", "virtio-blk", "nvdimm", "virtio-mmio", "virtio-blk-ccw"),
+		"How the guest sees disks.").
+		annotated("config.hypervisor.block_device_driver"),
+	later("hypervisor.qemu.block_device_aio", "io_uring", oneOf("", "io_uring", "native", "threads"),
+		"How QEMU reads and writes disks.").
+		annotated("config.hypervisor.block_device_aio"),
+	later("hypervisor.qemu.block_device_cache_set", false, boolean,
+		"Set the two options below on disks.").
+		annotated("config.hypervisor.block_device_cache_set"),
+	later("hypervisor.qemu.block_device_cache_direct", false, boolean,
+		"Pass the host's page cache by.").
+		annotated("config.hypervisor.block_device_cache_direct"),
+	later("hypervisor.qemu.block_device_cache_noflush", false, boolean,
+		"Ignore the guest's flushes.").
+		annotated("config.hypervisor.block_device_cache_noflush"),
+	later("hypervisor.qemu.block_device_logical_sector_size", int64(0), count,
+		"The logical sector size the guest sees, in bytes; 0 is the disk's.").
+		annotated("config.hypervisor.blk_logical_sector_size"),
+	later("hypervisor.qemu.block_device_physical_sector_size", int64(0), count,
+		"The physical sector size the guest sees, in bytes; 0 is the disk's.").
+		annotated("config.hypervisor.blk_physical_sector_size"),
+	later("hypervisor.qemu.enable_iothreads", false, boolean,
+		"Serve disks in a thread of their own.").
+		annotated("config.hypervisor.enable_iothreads"),
+	later("hypervisor.qemu.indep_iothreads", int64(0), count,
+		"How many such threads are made for disks to come.").
+		annotated("config.hypervisor.indep_iothreads"),
+	later("hypervisor.qemu.enable_vhost_user_store", false, boolean,
+		"Take disks from vhost-user back ends such as SPDK.").
+		annotated("config.hypervisor.enable_vhost_user_store"),
+	later("hypervisor.qemu.vhost_user_store_path", "/var/run/kata-containers/vhost-user", absolutePath,
+		"The directory of their sockets and device nodes.").
+		annotated("config.hypervisor.vhost_user_store_path"),
+	later("hypervisor.qemu.valid_vhost_user_store_paths", []any{"/var/run/kata-containers/vhost-user"}, words,
+		"Patterns for what the annotation vhost_user_store_path may name."),
+	later("hypervisor.qemu.vhost_user_reconnect_timeout_sec", int64(0), count,
+		"After how many seconds QEMU connects to a lost back end again; 0 means never.").
+		annotated("config.hypervisor.vhost_user_reconnect_timeout_sec"),
+}
+
+// deviceKeys are about buses and the host's own devices.
+var deviceKeys = []key{
+	later("hypervisor.qemu.default_bridges", int64(1), count,
+		"How many PCI bridges for hot-plug a guest has."),
+	later("hypervisor.qemu.hot_plug_vfio", "no-port", portKind,
+		"Where VFIO devices are plugged into a running guest.").
+		annotated("config.hypervisor.hot_plug_vfio"),
+	later("hypervisor.qemu.cold_plug_vfio", "no-port", portKind,
+		"Where VFIO devices are plugged before the guest starts.").
+		annotated("config.hypervisor.cold_plug_vfio"),
+	later("hypervisor.qemu.pcie_root_port", int64(0), count,
+		"How many PCIe root ports are made beforehand.").
+		annotated("config.hypervisor.pcie_root_port"),
+	later("hypervisor.qemu.pcie_switch_port", int64(0), count,
+		"How many PCIe switch ports are made beforehand.").
+		annotated("config.hypervisor.pcie_switch_port"),
+	never("hypervisor.qemu.hotplug_vfio_on_root_bus", false, boolean,
+		"hot_plug_vfio has taken its place").
+		annotated("config.hypervisor.hotplug_vfio_on_root_bus"),
+	later("hypervisor.qemu.enable_iommu", false, boolean,
+		"Give the guest an IOMMU.").
+		annotated("config.hypervisor.enable_iommu"),
+	later("hypervisor.qemu.enable_iommu_platform", false, boolean,
+		"Send the virtio devices' memory accesses through that IOMMU.").
+		annotated("config.hypervisor.enable_iommu_platform"),
+}

@@ -1,23 +1,40 @@
 package config
 
-import "math"
+import (
+	"math"
+	"runtime"
+)
 
 const (
 	maxUint32 = math.MaxUint32
-	// mostVCPUs is Kata's limit for amd64. (A q35 of more than 255 needs an
+	// maxVCPUs is Kata's limit for amd64. (A q35 of more than 255 needs an
 	// interrupt remapper: QEMU's hw/i386/x86-common.c.)
-	mostVCPUs = 240
+	maxVCPUs = 240
 )
 
-// resolve turns the vCPU counts as written into ones that a host with cpus
-// CPUs can give: 1 <= VCPUs <= MaxVCPUs <= cpus.
-func (d *draft) resolve(cpus int) {
-	most := uint32(min(max(cpus, 1), mostVCPUs))
+// hostVCPUs is the most vCPUs that the host can give.
+func (d *draft) hostVCPUs() uint32 {
+	cpus := d.cpus
+	if cpus == 0 {
+		cpus = runtime.NumCPU()
+	}
+	return uint32(min(max(cpus, 1), maxVCPUs))
+}
+
+// mostVCPUs is the most that the host can and the configuration lets give.
+func (d *draft) mostVCPUs() uint32 {
+	if d.maxVCPUs == 0 {
+		return d.hostVCPUs()
+	}
+	return min(d.hostVCPUs(), d.maxVCPUs)
+}
+
+// resolve turns the vCPU counts as written into ones that the host can give:
+// 1 <= VCPUs <= MaxVCPUs <= the host's CPUs.
+func (d *draft) resolve() {
+	most := d.mostVCPUs()
 	if d.maxVCPUs > most {
 		d.warnf("hypervisor.qemu.default_maxvcpus = %d is more than this host can give: using %d", d.maxVCPUs, most)
-	}
-	if d.maxVCPUs > 0 {
-		most = min(most, d.maxVCPUs)
 	}
 	d.Hypervisor.MaxVCPUs = most
 

@@ -29,7 +29,8 @@ const shippedHead = `# Configuration of Katabox, the runtime io.containerd.kata.
 # names: to change one key, put it into a file there, with its [table] line.
 #
 # A wrong value is an error. A key of Kata Containers that is not here is known
-# but not implemented yet; it and any unknown key are ignored with a warning.
+# and has no effect; it and any unknown key are ignored with a warning. All keys,
+# and the annotations by which pods can set some: docs/configuration.md.
 `
 
 func TestShippedFileIsWrittenFromTheTable(t *testing.T) {
@@ -50,7 +51,7 @@ func TestShippedFileIsTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaults()
-	if diff := cmp.Diff(&want, got); diff != "" {
+	if diff := diffConfig(&want, got); diff != "" {
 		t.Errorf("configuration.toml (-defaults +file):\n%s", diff)
 	}
 	present := make(map[string]bool)
@@ -70,14 +71,20 @@ func renderShipped() string {
 	b.WriteString(shippedHead)
 	var table string
 	for _, k := range keys {
-		dot := strings.LastIndexByte(k.name, '.')
-		if k.name[:dot] != table {
-			table = k.name[:dot]
+		in, name := split(k)
+		if in != table {
+			table = in
 			fmt.Fprintf(&b, "\n[%s]\n", table)
 		}
-		fmt.Fprintf(&b, "\n%s%s = %s\n", comment(k.doc), k.name[dot+1:], tomlValue(k.def))
+		fmt.Fprintf(&b, "\n%s%s = %s\n", comment(k.doc), name, tomlValue(k.def))
 	}
 	return b.String()
+}
+
+// split gives a key's table and its name there.
+func split(k key) (table, name string) {
+	dot := strings.LastIndexByte(k.name, '.')
+	return k.name[:dot], k.name[dot+1:]
 }
 
 // comment breaks sentences into comment lines of at most 79 characters.
@@ -94,10 +101,17 @@ func comment(doc string) string {
 	return b.String() + line + "\n"
 }
 
-// tomlValue writes a default; the lists among them are empty.
+// tomlValue writes a default.
 func tomlValue(v any) string {
-	if s, ok := v.(string); ok {
-		return strconv.Quote(s)
+	switch v := v.(type) {
+	case string:
+		return strconv.Quote(v)
+	case []any:
+		items := make([]string, len(v))
+		for i, item := range v {
+			items[i] = tomlValue(item)
+		}
+		return "[" + strings.Join(items, ", ") + "]"
 	}
 	return fmt.Sprint(v)
 }

@@ -19,20 +19,24 @@ func (b *builder) warn() {
 		}
 		b.draft.warnf("%s: unknown key %s is ignored", s.origin, s.name)
 	}
-	b.warnPlanned()
+	b.warnIdle()
 }
 
-// warnPlanned lists the keys that are not implemented, in one warning. The
-// guest's image has one of its own: it is what the operator wants to boot.
-func (b *builder) warnPlanned() {
+// warnIdle says of each key that is refused why it is, and lists those that are
+// not implemented in one warning. The guest's image has one of its own: it is
+// what the operator wants to boot.
+func (b *builder) warnIdle() {
 	var names []string
-	for _, s := range b.planned {
-		if s.name == "hypervisor.qemu.image" && s.value != "" {
+	for _, s := range b.idle {
+		switch k := keysByName[s.name]; {
+		case k.state == refused:
+			b.draft.warnf("%s: %s is ignored: %s", s.origin, s.name, k.doc)
+		case s.name == "hypervisor.qemu.image":
 			b.draft.warnf("%s: hypervisor.qemu.image is not implemented yet and is ignored: the guest boots from the initrd %s",
 				s.origin, b.draft.Hypervisor.Initrd)
-			continue
+		default:
+			names = append(names, s.name)
 		}
-		names = append(names, s.name)
 	}
 	if len(names) > 0 {
 		slices.Sort(names)

@@ -1,0 +1,261 @@
+package config
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	hv   = "io.katacontainers.config.hypervisor."
+	rt   = "io.katacontainers.config.runtime."
+	ag   = "io.katacontainers.config.agent."
+	fork = "com.github.containers.virtcontainers."
+)
+
+// everything is a configuration file that enables all annotations.
+const everything = "[hypervisor.qemu]\nenable_annotations = ['.*']\n" +
+	"valid_hypervisor_paths = ['/usr/bin/qemu-*', '/opt/*/*']\nvalid_virtio_fs_daemon_paths = ['/usr/libexec/virtiofsd']\n"
+
+// annotate builds a document for a host with four CPUs and applies annotations.
+func annotate(t *testing.T, doc string, annotations map[string]string) (before, after *Config, err error) {
+	t.Helper()
+	before, err = buildDoc(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err = before.Annotate(annotations)
+	return before, after, err
+}
+
+func TestAnnotate(t *testing.T) {
+	tests := []struct {
+		name        string
+		annotations map[string]string
+		want        func(*Config)
+	}{
+		{"none", nil, func(*Config) {}},
+		{"others' are passed over", map[string]string{"io.kubernetes.cri.sandbox-memory": "x", "io.katacontainersx": "", "": ""}, func(*Config) {}},
+		{"sizes", map[string]string{hv + "default_vcpus": "1.5", hv + "default_max_vcpus": "3", hv + "default_memory": "512"}, func(c *Config) {
+			c.Hypervisor.VCPUs, c.Hypervisor.MaxVCPUs, c.Hypervisor.MemoryMiB = 2, 3, 512
+		}},
+		{"all CPUs", map[string]string{hv + "default_vcpus": "-1", hv + "default_max_vcpus": "0"}, func(c *Config) {
+			c.Hypervisor.VCPUs = 4
+		}},
+		{"zero and empty mean unset", map[string]string{hv + "default_vcpus": "0", hv + "path": "", hv + "machine_type": ""}, func(*Config) {}},
+		{"paths", map[string]string{hv + "path": "/usr/bin/qemu-mine", hv + "kernel": "/k", hv + "initrd": "/i",
+			hv + "virtio_fs_daemon": "/usr/libexec/virtiofsd"}, func(c *Config) {
+			c.Hypervisor.Path, c.Hypervisor.Kernel, c.Hypervisor.Initrd = "/usr/bin/qemu-mine", "/k", "/i"
+			c.Hypervisor.VirtioFS.Daemon = "/usr/libexec/virtiofsd"
+		}},
+		{"what is added", map[string]string{hv + "kernel_params": " more=1", hv + "virtio_fs_extra_args": `["-o","a,b"]`}, func(c *Config) {
+			c.Hypervisor.KernelParams = "file=1  more=1"
+			c.Hypervisor.VirtioFS.ExtraArgs = []string{"--file", "-o", "a,b"}
+		}},
+		{"what is replaced", map[string]string{hv + "cpu_features": "pmu=off, ", hv + "machine_type": "pc-q35-7.2", hv + "virtio_fs_cache": "never",
+			ag + "kernel_modules": "e1000e EEE=1; i915 ;"}, func(c *Config) {
+			c.Hypervisor.CPUFeatures, c.Hypervisor.MachineType, c.Hypervisor.VirtioFS.Cache = "pmu=off", "pc-q35-7.2", CacheNever
+			c.Agent.KernelModules = []string{"e1000e EEE=1", "i915"}
+		}},
+		{"network", map[string]string{rt + "internetworking_model": "none", rt + "disable_new_netns": "1", hv + "disable_vhost_net": "TRUE",
+			hv + "rx_rate_limiter_max_rate": "1000"}, func(c *Config) {
+			c.Runtime.NetworkModel, c.Runtime.DisableNewNetNS = NetworkNone, true
+			c.Hypervisor.DisableVhostNet, c.Hypervisor.RxMaxRate = true, 1000
+		}},
+		{"runtime", map[string]string{rt + "create_container_timeout": "7", rt + "sandbox_cgroup_only": "true"}, func(c *Config) {
+			c.Runtime.CreateContainerTimeout, c.Runtime.SandboxCgroupOnly = 7*time.Second, true
+		}},
+		{"openEuler's size", map[string]string{fork + "sandbox_cpu": "0.5", fork + "sandbox_mem": "4G"}, func(c *Config) {
+			c.Hypervisor.VCPUs, c.Hypervisor.MemoryMiB = 1, 4096
+		}},
+		{"openEuler's size in bytes", map[string]string{fork + "sandbox_cpu": "4", fork + "sandbox_mem": "536870913"}, func(c *Config) {
+			c.Hypervisor.VCPUs, c.Hypervisor.MemoryMiB = 4, 513
+		}},
+		{"old names", map[string]string{fork + "KernelPath": "/k", fork + "InitrdPath": "/i", "io.kata-containers.config.hypervisor.default_memory": "300",
+			fork + "KernelModules": "a", fork + "pkg.oci.container_type": "pod_sandbox"}, func(c *Config) {
+			c.Hypervisor.Kernel, c.Hypervisor.Initrd, c.Hypervisor.MemoryMiB = "/k", "/i", 300
+			c.Agent.KernelModules = []string{"a"}
+		}},
+		{"twice the same", map[string]string{fork + "KernelPath": "/k", hv + "kernel": "/k"}, func(c *Config) { c.Hypervisor.Kernel = "/k" }},
+		{"without effect", map[string]string{
+			hv + "enable_iommu": "true", "io.katacontainers.enable_vcpus_pinning": "true", hv + "use_vsock": "true",
+			"io.katacontainers.container.resource.swappiness": "60", rt + "nonsense": "1", "io.katacontainers.x\n": "", fork + "files_limit": "1",
+		}, func(c *Config) {
+			c.Warnings = append(c.Warnings,
+				"unknown annotation com.github.containers.virtcontainers.files_limit is ignored",
+				"annotation io.katacontainers.config.hypervisor.use_vsock is ignored: the agent is always reached by vsock",
+				"unknown annotation io.katacontainers.config.runtime.nonsense is ignored",
+				"annotation io.katacontainers.container.resource.swappiness is ignored: guests have no swap yet",
+				`unknown annotation "io.katacontainers.x\n" is ignored`,
+				"annotations not implemented yet are ignored: io.katacontainers.config.hypervisor.enable_iommu, io.katacontainers.enable_vcpus_pinning",
+			)
+		}},
+	}
+	doc := everything + "kernel_params='file=1'\nvirtio_fs_extra_args=['--file']\nno_such_key=1\n[agent.kata]\nkernel_modules=['m']"
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before, got, err := annotate(t, doc, test.annotations)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := buildDoc(doc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := diffConfig(want, before); diff != "" {
+				t.Errorf("the configuration has changed (-want +got):\n%s", diff)
+			}
+			test.want(want)
+			if diff := diffConfig(want, got); diff != "" {
+				t.Errorf("annotate (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnnotateRefuses(t *testing.T) {
+	const memory = ": want an integer number of MiB, at least 256 and at most 16777216"
+	const hashes = "files are not checked by their hash; let enable_annotations name no path that pods may not choose"
+	tests := []struct{ doc, name, value, want string }{
+		{"", hv + "default_memory", "512", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches "default_memory"`},
+		{"\nhypervisor.qemu.enable_annotations = ['path']", hv + "kernel", "/k", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (c.toml:2) that matches "kernel"`},
+		{"", hv + "use_vsock", "true", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches "use_vsock"`},
+		{"", fork + "KernelPath", "/k", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches "kernel"`},
+		{"", hv + "nonsense", "1", "is unknown: want one of the annotations in docs/configuration.md"},
+		{everything, hv + "Kernel", "/k", "is unknown: want one of the annotations in docs/configuration.md"},
+		{everything, hv, "/k", "is unknown: want one of the annotations in docs/configuration.md"},
+		{everything, hv + "msize_9p", "8192", "is refused: there is no 9p: the guest sees the host's directories by virtio-fs"},
+		{everything, hv + "kernel_hash", "00", "is refused: " + hashes},
+		{everything, fork + "AssetHashType", "sha512", "is refused: " + hashes},
+		{everything, ag + "policy", "cGFja2FnZQ==", "is refused: the agent has no policy engine"},
+		{everything, "io.katacontainers.config_path", "/c.toml", "is refused: only the engine names the configuration file (containerd's ConfigPath option)"},
+		{"", fork + "static_devices", "{}", "is refused: devices of the host are not given to guests by annotation"},
+		{"", fork + "storage_spec", "{}", "is refused: volumes are the mounts of the container's spec"},
+		{everything, hv + "default_memory", "255", memory},
+		{everything, hv + "default_memory", "512M", memory},
+		{everything, hv + "default_memory", "", memory},
+		{everything, hv + "default_memory", "9223372036854775808", memory},
+		{everything, hv + "default_vcpus", "NaN", ": want a number of vCPUs (a fraction is rounded up), or a negative one for all host CPUs"},
+		{everything, hv + "default_vcpus", "4.1", ": want at most 4, which default_maxvcpus and this host allow"},
+		{everything + "default_maxvcpus=2", fork + "sandbox_cpu", "3", ": want at most 2, which default_maxvcpus and this host allow"},
+		{everything, hv + "default_max_vcpus", "5", ": want at most 4, the vCPUs that this host can give"},
+		{everything, hv + "path", "/bin/sh", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_hypervisor_paths (c.toml:3)"},
+		{everything, hv + "path", "/opt/../evil", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_hypervisor_paths (c.toml:3)"},
+		{everything, hv + "virtio_fs_daemon", "/usr/lib/qemu/virtiofsd", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_virtio_fs_daemon_paths (c.toml:4)"},
+		{everything, hv + "kernel", "k", ": want an absolute path"},
+		{everything, hv + "kernel_params", "a\nb", ": want a string without control characters"},
+		{everything, hv + "virtio_fs_extra_args", "-o x", ": want a JSON list of arguments, none empty"},
+		{everything, hv + "virtio_fs_extra_args", `[""]`, ": want a JSON list of arguments, none empty"},
+		{everything, hv + "disable_vhost_net", "yes", ": want true or false"},
+		{"", ag + "kernel_modules", " ; ", `: want "module parameter=value ..." with ";" between modules`},
+		{"", ag + "kernel_modules", "../x", `: want "module parameter=value ..." with ";" between modules`},
+		{"", rt + "create_container_timeout", "-1", ": want an integer number of seconds, 0 for the default"},
+		{"", rt + "internetworking_model", "bridged", `: want one of "tcfilter", "macvtap", "none"`},
+		{"", fork + "sandbox_cpu", "0.4", ": want a number of vCPUs, at least 0.5 (a fraction is rounded up)"},
+		{"", fork + "sandbox_cpu", "inf", ": want a number of vCPUs, at least 0.5 (a fraction is rounded up)"},
+		{"", fork + "sandbox_mem", "255M", ": want bytes, or a number with K, M, G or T, at least 256M and at most 16T"},
+		{"", fork + "sandbox_mem", "17T", ": want bytes, or a number with K, M, G or T, at least 256M and at most 16T"},
+		{"", fork + "sandbox_mem", "9223372036854775807T", ": want bytes, or a number with K, M, G or T, at least 256M and at most 16T"},
+		{"", fork + "sandbox_mem", "", ": want bytes, or a number with K, M, G or T, at least 256M and at most 16T"},
+		{"", fork + "sandbox_mem", "1.5G", ": want bytes, or a number with K, M, G or T, at least 256M and at most 16T"},
+	}
+	for _, test := range tests {
+		_, got, err := annotate(t, test.doc, map[string]string{test.name: test.value})
+		if err == nil {
+			t.Errorf("%s = %q gives %+v", test.name, test.value, got)
+			continue
+		}
+		want := test.want
+		if !strings.HasPrefix(want, ":") {
+			want = " " + want
+		}
+		want = "annotation " + test.name + " = " + show(test.value) + want
+		if err.Error() != want {
+			t.Errorf("%s = %q\n got  %s\n want %s", test.name, test.value, err, want)
+		}
+	}
+}
+
+func TestAnnotateReportsAllAtOnce(t *testing.T) {
+	_, _, err := annotate(t, everything, map[string]string{
+		rt + "disable_new_netns": "true", hv + "kernel": "/a", fork + "KernelPath": "/b", hv + "initrd\n": "x",
+	})
+	want := strings.Join([]string{
+		`annotation ` + `"` + hv + `initrd\n" = "x" is unknown: want one of the annotations in docs/configuration.md`,
+		`annotation ` + hv + `kernel = "/a" contradicts annotation ` + fork + `KernelPath = "/b": want one of them`,
+		`runtime.disable_new_netns = true with runtime.internetworking_model = "tcfilter": want "none" with it`,
+	}, "\n")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	// The first error's name is sorted by its bytes: "initrd\n" before "kernel".
+	if strings.Join(lines, "\n") != want {
+		t.Errorf("got\n%s\nwant\n%s", err, want)
+	}
+}
+
+// A Config that was written out and not loaded can be annotated as well.
+func TestAnnotateAnyConfig(t *testing.T) {
+	c := defaults()
+	got, err := c.Annotate(map[string]string{ag + "kernel_modules": "a"})
+	if err != nil || len(got.Agent.KernelModules) != 1 || c.Origins != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestExpressionsAreSearchedAsKataDoes(t *testing.T) {
+	for _, test := range []struct {
+		expression, name string
+		want             bool
+	}{
+		{"kernel", "kernel_params", true},
+		{"^kernel$", "kernel_params", false},
+		{"^kernel$", "kernel", true},
+		{"virtio_.*", "enable_virtio_mem", true},
+		{"", "path", true},
+	} {
+		if got := enabled([]string{"x", test.expression}, test.name); got != test.want {
+			t.Errorf("%q for %q: %v", test.expression, test.name, got)
+		}
+	}
+}
+
+// FuzzAnnotate feeds any annotation to a configuration that enables all: the
+// answer is an error or a Config whose promises hold.
+func FuzzAnnotate(f *testing.F) {
+	for name := range annotationsByName {
+		f.Add(name, "1", everything)
+	}
+	for old := range oldNames {
+		f.Add(fork+old, "/x", "")
+	}
+	f.Add(fork+"sandbox_mem", "4G", everything)
+	f.Add(hv+"virtio_fs_extra_args", `["-o","x"]`, everything)
+	f.Add(hv+"path", "/opt/a/b", everything)
+	f.Fuzz(func(t *testing.T, name, value, doc string) {
+		base, err := buildDoc(doc)
+		if err != nil {
+			return
+		}
+		before, err := json.Marshal(base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := base.Annotate(map[string]string{name: value, "io.katacontainers.config.agent.kernel_modules": "m"})
+		if after, _ := json.Marshal(base); string(after) != string(before) {
+			t.Errorf("the configuration has changed: %s, was %s", after, before)
+		}
+		if err != nil {
+			return
+		}
+		checkPromises(t, got, 4)
+		if h := got.Hypervisor; h.Path != base.Hypervisor.Path && !matchesAny(base.Annotations.HypervisorPaths, h.Path) {
+			t.Errorf("hypervisor %q", h.Path)
+		}
+		if h := got.Hypervisor.VirtioFS; h.Daemon != base.Hypervisor.VirtioFS.Daemon && !matchesAny(base.Annotations.VirtioFSDaemonPaths, h.Daemon) {
+			t.Errorf("daemon %q", h.Daemon)
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package config
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+)
+
+const (
+	// annotationPrefix begins the names of Kata's annotations.
+	annotationPrefix = "io.katacontainers."
+	// hypervisorPrefix begins those that the operator has to enable.
+	hypervisorPrefix = annotationPrefix + "config.hypervisor."
+	// forkPrefix begins the names of openEuler's Kata for iSulad, and those
+	// of Kata Containers up to 1.8.
+	forkPrefix = "com.github.containers.virtcontainers."
+	// oldPrefix is what Kata Containers 1.9 had in place of the first.
+	oldPrefix = "io.kata-containers."
+)
+
+// annotation is a way for a pod to set a key.
+type annotation struct {
+	// name is the full name.
+	name string
+	// want ends the sentence "want ..." when it is not what the key wants.
+	want string
+	// decode turns the text into what TOML would have decoded; what it gives
+	// goes through the key's own checks.
+	decode func(string) (any, bool)
+	// adds appends the value to the configuration's and does not replace it.
+	adds bool
+	// allowed is the patterns of which a path must match one; allowedBy is
+	// the key that has them. nil allows all.
+	allowed   func(*Config) []string
+	allowedBy string
+}
+
+// annotated lets pods set the key by io.katacontainers.NAME, in the words that
+// the file has for it.
+func (k key) annotated(name string) key {
+	k.annotations = append(k.annotations, annotation{name: annotationPrefix + name, decode: decoderLike(k.def)})
+	return k
+}
+
+// forked lets pods set the key by a name of openEuler's, too.
+func (k key) forked(name, want string, decode func(string) (any, bool)) key {
+	k.annotations = append(k.annotations, annotation{name: forkPrefix + name, want: want, decode: decode})
+	return k
+}
+
+// adds makes the newest annotation one that appends.
+func (k key) adds() key {
+	k.annotations[len(k.annotations)-1].adds = true
+	return k
+}
+
+// decoded replaces how the newest annotation is written.
+func (k key) decoded(want string, decode func(string) (any, bool)) key {
+	a := &k.annotations[len(k.annotations)-1]
+	a.want, a.decode = want, decode
+	return k
+}
+
+// within limits the newest annotation to the paths that another key allows.
+func (k key) within(name string, allowed func(*Config) []string) key {
+	a := &k.annotations[len(k.annotations)-1]
+	a.allowedBy, a.allowed = name, allowed
+	return k
+}
+
+// decoderLike decodes the text of an annotation whose key has such a default.
+func decoderLike(def any) func(string) (any, bool) {
+	switch def.(type) {
+	case bool:
+		return decodeBool
+	case int64, float64:
+		return decodeNumber
+	}
+	return func(s string) (any, bool) { return s, true }
+}
+
+// decodeBool takes what Kata's does: 1, t, true, 0, f, false and their kin.
+func decodeBool(s string) (any, bool) {
+	v, err := strconv.ParseBool(s)
+	return v, err == nil
+}
+
+func decodeNumber(s string) (any, bool) {
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n, true
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	return f, err == nil
+}
+
+// decodeJSONList takes a JSON list of strings.
+func decodeJSONList(s string) (any, bool) {
+	var list []string
+	if err := json.Unmarshal([]byte(s), &list); err != nil {
+		return nil, false
+	}
+	return plain(list), true
+}
+
+// decodeModules takes modules with their parameters, separated by semicolons.
+func decodeModules(s string) (any, bool) {
+	var list []any
+	for module := range strings.SplitSeq(s, ";") {
+		if module = strings.TrimSpace(module); module != "" {
+			list = append(list, module)
+		}
+	}
+	return list, len(list) > 0
+}
+
+// minSandboxCPU is openEuler's least sandbox_cpu.
+const minSandboxCPU = 0.5
+
+// decodeSandboxCPU takes a number of vCPUs that may be a fraction.
+func decodeSandboxCPU(s string) (any, bool) {
+	f, err := strconv.ParseFloat(s, 64)
+	return f, err == nil && f >= minSandboxCPU && !math.IsInf(f, 0)
+}
+
+// sizeUnits is the bytes of each unit of a size.
+var sizeUnits = map[byte]uint64{'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40}
+
+// decodeSandboxMemory takes bytes, or a number with one of sizeUnits, and gives
+// MiB, rounded up.
+func decodeSandboxMemory(s string) (any, bool) {
+	unit := uint64(1)
+	if s != "" {
+		if u, ok := sizeUnits[s[len(s)-1]|0x20]; ok { // | 0x20: in lower case
+			s, unit = s[:len(s)-1], u
+		}
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil || n > math.MaxInt64/unit {
+		return nil, false
+	}
+	bytes := n * unit
+	mib := bytes >> 20
+	if bytes&(1<<20-1) != 0 {
+		mib++
+	}
+	return int64(mib), true
+}

@@ -1,0 +1,103 @@
+package config
+
+const (
+	otherMonitors   = "only Firecracker and Cloud Hypervisor have it"
+	noConfidential  = "guests are not confidential: the host can read their memory"
+	nicsRateLimiter = otherMonitors + "; rx_rate_limiter_max_rate and tx_rate_limiter_max_rate limit NICs"
+)
+
+// limitKeys limit rates in other monitors than QEMU.
+var limitKeys = []key{
+	never("hypervisor.qemu.disk_rate_limiter_bw_max_rate", int64(0), count, otherMonitors),
+	never("hypervisor.qemu.disk_rate_limiter_bw_one_time_burst", int64(0), count, otherMonitors),
+	never("hypervisor.qemu.disk_rate_limiter_ops_max_rate", int64(0), count, otherMonitors),
+	never("hypervisor.qemu.disk_rate_limiter_ops_one_time_burst", int64(0), count, otherMonitors),
+	never("hypervisor.qemu.net_rate_limiter_bw_max_rate", int64(0), count, nicsRateLimiter),
+	never("hypervisor.qemu.net_rate_limiter_bw_one_time_burst", int64(0), count, nicsRateLimiter),
+	never("hypervisor.qemu.net_rate_limiter_ops_max_rate", int64(0), count, nicsRateLimiter),
+	never("hypervisor.qemu.net_rate_limiter_ops_one_time_burst", int64(0), count, nicsRateLimiter),
+}
+
+// confidentialKeys are about guests that need not trust their host.
+var confidentialKeys = []key{
+	never("hypervisor.qemu.confidential_guest", false, boolean, noConfidential).orFail(),
+	never("hypervisor.qemu.sev_snp_guest", false, boolean, noConfidential).orFail(),
+	never("hypervisor.qemu.snp_id_block", "", text, noConfidential),
+	never("hypervisor.qemu.snp_id_auth", "", text, noConfidential),
+	never("hypervisor.qemu.snp_guest_policy", int64(0), count, noConfidential),
+	never("hypervisor.qemu.tdx_quote_generation_service_socket_port", int64(0), count, noConfidential),
+	never("hypervisor.qemu.measurement_algo", "", text, noConfidential),
+}
+
+var factoryKeys = []key{
+	later("factory.enable_template", false, boolean,
+		"Start guests as copies of one that has booted."),
+	later("factory.template_path", "/run/vc/vm/template", absolutePath,
+		"Where that guest is kept."),
+	later("factory.vm_cache_number", int64(0), count,
+		"How many booted guests are kept ready."),
+	later("factory.vm_cache_endpoint", "/var/run/kata-containers/cache.sock", absolutePath,
+		"The socket of the server that keeps them."),
+}
+
+var plannedAgentKeys = []key{
+	later("agent.kata.enable_tracing", false, boolean,
+		"Trace the agent's calls.").
+		annotated("config.agent.enable_tracing"),
+	later("agent.kata.debug_console_enabled", false, boolean,
+		"Offer a shell in the guest to who debugs it."),
+	later("agent.kata.visible_cdi_devices", "", text,
+		"The CDI devices that containers may see."),
+	never("agent.kata.cdh_api_timeout", int64(50), count,
+		"the guest has no confidential data hub").
+		annotated("config.agent.cdh_api_timeout"),
+	never("agent.kata.launch_process_timeout", int64(6), count,
+		"the agent starts no helpers of its own").
+		annotated("config.agent.launch_process_timeout"),
+}
+
+var plannedRuntimeKeys = []key{
+	later("runtime.disable_guest_seccomp", true, boolean,
+		"Ignore containers' seccomp profiles in the guest.").
+		annotated("config.runtime.disable_guest_seccomp"),
+	later("runtime.enable_vcpus_pinning", false, boolean,
+		"Bind each vCPU to a CPU of the pod's cpuset.").
+		annotated("enable_vcpus_pinning"),
+	later("runtime.guest_selinux_label", "", text,
+		"The SELinux label of containers in the guest.").
+		annotated("config.runtime.guest_selinux_label"),
+	later("runtime.enable_tracing", false, boolean,
+		"Trace the shim's calls."),
+	later("runtime.jaeger_endpoint", "", text,
+		"Where the traces are sent."),
+	later("runtime.jaeger_user", "", text,
+		"The user's name there."),
+	later("runtime.jaeger_password", "", text,
+		"The password there."),
+	later("runtime.static_sandbox_resource_mgmt", false, boolean,
+		"Size the guest once, at its start, and never add CPUs or memory."),
+	later("runtime.sandbox_bind_mounts", []any{}, words,
+		"Directories of the host that all containers' guest sees, read-only."),
+	later("runtime.vfio_mode", "guest-kernel", oneOf("", "guest-kernel", "vfio"),
+		"Who drives VFIO devices: the guest's kernel or a program in the container.").
+		annotated("config.runtime.vfio_mode"),
+	later("runtime.disable_guest_empty_dir", true, boolean,
+		"Keep emptyDir volumes on the host."),
+	later("runtime.emptydir_mode", "shared-fs", oneOf("", "shared-fs", "block-plain", "block-encrypted"),
+		"What emptyDir volumes are made of."),
+	later("runtime.experimental", []any{}, words,
+		"Features to try.").
+		annotated("config.runtime.experimental"),
+	later("runtime.enable_pprof", false, boolean,
+		"Offer the shim's profiles on its management socket.").
+		annotated("config.runtime.enable_pprof"),
+	later("runtime.dan_conf", "/run/kata-containers/dans", absolutePath,
+		"Where directly attached networks are described."),
+	later("runtime.kubelet_root_dir", "/var/lib/kubelet", absolutePath,
+		"The kubelet's directory, by which volumes are recognised."),
+	later("runtime.pod_resource_api_sock", "", text,
+		"The kubelet's socket that tells which devices are a pod's."),
+	never("runtime.experimental_force_guest_pull", false, boolean,
+		"images are the engine's: the guest pulls none").
+		annotated("config.runtime.experimental_force_guest_pull"),
+}
