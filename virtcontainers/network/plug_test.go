@@ -222,6 +222,44 @@ func TestLinksComeAndGo(t *testing.T) {
 	ping(t, p, vm.taps[vm.order[2]][0], "eth0")
 }
 
+// TestMachineThatKeepsDevices sees a VM that cannot detach lose the link and
+// its tap all the same.
+func TestMachineThatKeepsDevices(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	plain := struct{ Machine }{vm}
+	must(t, n.Plug(t.Context(), plain))
+	must(t, p.ns.LinkDel(linkOf(t, p.ns, "eth0")))
+	must(t, n.Plug(t.Context(), plain))
+	if got := interfaces(n); len(got) != 0 {
+		t.Errorf("the guest has %v", got)
+	}
+	if len(vm.detached) != 0 {
+		t.Errorf("detached: %v", vm.detached)
+	}
+	if _, err := p.ns.LinkByName(tapName(vm.index(t, 0))); !isGone(err) {
+		t.Errorf("the tap is left: %v", err)
+	}
+}
+
+// TestJoinedLinkTurnsBad gives a link that has a NIC an MTU that no NIC has.
+func TestJoinedLinkTurnsBad(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	must(t, n.Plug(t.Context(), vm))
+	must(t, p.ns.LinkSetMTU(linkOf(t, p.ns, "eth0"), 65535))
+	if err := n.Plug(t.Context(), vm); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Plug: %v", err)
+	}
+	if i := n.State().GetInterfaces(); len(i) != 1 || i[0].GetMtu() != maxMTU {
+		t.Errorf("the guest has %v, want one interface with the largest MTU", i)
+	}
+	must(t, n.Plug(t.Context(), vm))
+	ping(t, p, vm.taps[vm.order[0]][0], "eth0")
+}
+
 // index is the index of the link that the ith NIC was made for.
 func (m *machine) index(t *testing.T, i int) (index int) {
 	t.Helper()

@@ -48,7 +48,7 @@ type view struct {
 }
 
 // scan looks at the namespace. Links named in own are left out; those in keep
-// are taken in also without addresses.
+// have a NIC, and are taken in whatever they are by now.
 func (ns *namespace) scan(ctx context.Context, own map[string]bool, keep func(index int) bool) (*view, error) {
 	for range maxScans {
 		if err := ctx.Err(); err != nil {
@@ -113,7 +113,10 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 	}
 	if err := found.check(a.EncapType); err != nil {
 		v.bad[a.Index] = err
-		return
+		if !keep(a.Index) {
+			return
+		}
+		found.mtu = min(max(found.mtu, minMTU), maxMTU) // a NIC keeps what it can have
 	}
 	v.links = append(v.links, found)
 }
