@@ -2,13 +2,16 @@
 // Config. The keys are those that Kata Containers' users know.
 //
 // Each key is declared once, in a table (keys.go): name, default, what values
-// it takes, and its explanation. Decoding, validation, error texts and the
-// shipped configuration.toml all come from that table; a key that users may
-// have but that does nothing yet is in another (planned.go). Whether the files
-// that a Config names exist is not checked here, and neither is anything done
-// with them.
+// it takes, its explanation, and the annotations by which a pod can set it.
+// Decoding, validation, error texts, the shipped configuration.toml and
+// docs/configuration.md all come from that table; keys that users may have but
+// that do nothing here are in others (planned.go, refused.go), and so are
+// annotations that belong to no key (foreign.go). Whether the files that a
+// Config names exist is not checked here, and neither is anything done with
+// them.
 //
-//	files ---parse---> settings, with file and line
-//	      ---merge---> the last setting of each key
-//	      ---build---> Config and warnings, or all errors at once
+//	files ---parse-----> settings, with file and line
+//	      ---merge-----> the last setting of each key
+//	      ---build-----> Config and warnings, or all errors at once
+//	      ---Annotate--> the Config of one pod, the same way
 package config

@@ -170,7 +170,7 @@ var deviceKeys = []key{
 		"How many PCIe switch ports are made beforehand.").
 		annotated("config.hypervisor.pcie_switch_port"),
 	never("hypervisor.qemu.hotplug_vfio_on_root_bus", false, boolean,
-		"hot_plug_vfio has taken its place").
+		"its place is taken by hot_plug_vfio").
 		annotated("config.hypervisor.hotplug_vfio_on_root_bus"),
 	later("hypervisor.qemu.enable_iommu", false, boolean,
 		"Give the guest an IOMMU.").
