@@ -36,11 +36,12 @@ const podConfig = `{
 // runp runs a pod.
 func runp(ctx context.Context, t *testing.T, e *env.Env, name string) *pod {
 	t.Helper()
-	return runpWith(ctx, t, e, name, "")
+	return runpWith(ctx, t, e, name, bed.runtime.Name, "")
 }
 
-// runpWith runs a pod with more in the "linux" part of its configuration.
-func runpWith(ctx context.Context, t *testing.T, e *env.Env, name, linux string) *pod {
+// runpWith runs a pod with a runtime handler, and with more in the "linux" part of
+// its configuration.
+func runpWith(ctx context.Context, t *testing.T, e *env.Env, name, handler, linux string) *pod {
 	t.Helper()
 	p := &pod{e: e, dir: t.TempDir()}
 	p.config = filepath.Join(p.dir, "sandbox-config.json")
@@ -48,7 +49,7 @@ func runpWith(ctx context.Context, t *testing.T, e *env.Env, name, linux string)
 	if err := os.WriteFile(p.config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p.id = p.do(ctx, t, "runp", "--runtime", bed.runtime.Name, p.config)
+	p.id = p.do(ctx, t, "runp", "--runtime", handler, p.config)
 	return p
 }
 

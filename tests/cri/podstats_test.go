@@ -16,13 +16,10 @@ import (
 // A pod whose engine gives it a cgroup, as kubelet does, has counters of its own,
 // and leaves the cgroup empty.
 func TestCrictlPodStats(t *testing.T) {
-	if bed.runtime.VM {
-		t.Skip("a virtual machine's pod has no cgroup on the host yet")
-	}
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		parent := e.Daemon.NewID("pods")
 		t.Cleanup(func() { removeCgroup(t, parent) })
-		p := runpWith(ctx, t, e, "podstats", fmt.Sprintf(`"cgroup_parent": "/%s"`, parent))
+		p := runpWith(ctx, t, e, "podstats", bed.runtime.Name, fmt.Sprintf(`"cgroup_parent": "/%s"`, parent))
 		p.start(ctx, t, []string{"sh", "-c", "while :; do :; done"}, nil)
 		var answer struct {
 			Stats []struct{ Linux counters }

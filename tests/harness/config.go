@@ -78,9 +78,5 @@ func (d *Daemon) writeConfigs() error {
 	if !d.options.Runtime.VM {
 		return nil
 	}
-	text = d.options.Kata.withDefaults(d.options.Layout).text()
-	if err := os.WriteFile(d.KataConfigPath(), []byte(text), 0o600); err != nil {
-		return fmt.Errorf("write runtime configuration: %w", err)
-	}
-	return nil
+	return d.options.Kata.Write(d.options.Layout, d.KataConfigPath())
 }

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"fmt"
+	"os"
 	"strings"
 )
 
@@ -40,6 +41,14 @@ func setDefault(s *string, value string) {
 	if *s == "" {
 		*s = value
 	}
+}
+
+// Write makes a configuration file at path, for what the checkout has built.
+func (k KataConfig) Write(l Layout, path string) error {
+	if err := os.WriteFile(path, []byte(k.withDefaults(l).text()), 0o600); err != nil {
+		return fmt.Errorf("write runtime configuration: %w", err)
+	}
+	return nil
 }
 
 // text returns the configuration file.

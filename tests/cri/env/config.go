@@ -10,6 +10,19 @@ import (
 	"github.com/katabox/katabox/tests/image"
 )
 
+// The runtime handlers of Katabox. The first has no options: containerd 2.4 cannot
+// start a container of a pod with a user namespace whose handler has options that
+// are not runc's (containerd, client/task_opts_unix.go, WithUIDOwner). So it finds
+// its configuration by KATA_CONF_FILE, and the second one by ConfigPath.
+const (
+	KataHandler       = "kata"
+	ConfiguredHandler = "kata-config"
+)
+
+// ConfiguredMemoryMiB is the memory of a pod of ConfiguredHandler, by which its
+// configuration file is known.
+const ConfiguredMemoryMiB = 384
+
 // criPlugins are what the harness turns off and CRI needs (containerd,
 // plugins/cri/cri.go, Requires).
 var criPlugins = []string{
@@ -37,8 +50,23 @@ func (e *Env) prepare(d *harness.Daemon) (string, error) {
 			return "", fmt.Errorf("write configuration: %w", err)
 		}
 	}
+	if d.Runtime().VM {
+		if err := e.writeOtherKataConfig(d); err != nil {
+			return "", err
+		}
+	}
 	return e.containerdConfig(d), nil
 }
+
+// writeOtherKataConfig writes the configuration of ConfiguredHandler: the
+// daemon's, and a little more memory.
+func (e *Env) writeOtherKataConfig(d *harness.Daemon) error {
+	other := e.kata
+	other.MemoryMiB = ConfiguredMemoryMiB
+	return other.Write(d.Layout(), otherKataConfig(d))
+}
+
+func otherKataConfig(d *harness.Daemon) string { return filepath.Join(d.Dir, "other.toml") }
 
 func certsDir(d *harness.Daemon) string { return filepath.Join(d.Dir, "certs.d") }
 
@@ -71,10 +99,12 @@ func (e *Env) containerdConfig(d *harness.Daemon) string {
 	table(runtimes+"runc", set("runtime_type", harness.Runc.Type))
 	table(runtimes+"runc.options", set("BinaryName", runcPath(d.Layout())))
 	if d.Runtime().VM {
-		table(runtimes+"kata", set("runtime_type", harness.Kata.Type),
-			"privileged_without_host_devices = true",
-			"pod_annotations = ['io.katacontainers.*']")
-		table(runtimes+"kata.options", set("ConfigPath", d.KataConfigPath()))
+		for _, handler := range []string{KataHandler, ConfiguredHandler} {
+			table(runtimes+handler, set("runtime_type", harness.Kata.Type),
+				"privileged_without_host_devices = true",
+				"pod_annotations = ['io.katacontainers.*']")
+		}
+		table(runtimes+ConfiguredHandler+".options", set("ConfigPath", otherKataConfig(d)))
 	}
 	return b.String()
 }

@@ -19,6 +19,7 @@ type Env struct {
 	Daemon *harness.Daemon
 
 	layout   harness.Layout
+	kata     harness.KataConfig
 	registry *images.Server
 	network  network
 	firewall firewall
@@ -49,7 +50,7 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 	if err := Missing(o.Layout); err != nil {
 		return nil, fmt.Errorf("start CRI: %w", err)
 	}
-	e := &Env{layout: o.Layout}
+	e := &Env{layout: o.Layout, kata: o.Kata}
 	if e.firewall, err = readFirewall(); err != nil {
 		return nil, err
 	}
