@@ -101,8 +101,7 @@ func assemble(ctx context.Context, opts options, agent []byte, file string, r *r
 	if err != nil {
 		return nil, nil, err
 	}
-	r.line("modules: %d at boot (%s), %d on demand (%s), of %d", len(mods.boot), mib(size(mods.boot)),
-		len(mods.demand), mib(size(mods.demand)), len(pkg.modules))
+	r.line("modules: %s, of %d", mods, len(pkg.modules))
 	plain, err := archive(agent, mods)
 	if err != nil {
 		return nil, nil, err

@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,10 +36,16 @@ func testPackageFiles(t *testing.T) map[string][]byte {
 		modules + "kernel/virtio_pci.ko": append(elftest.Module("name=virtio_pci", "depends=virtio"),
 			"\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00~Module signature appended~\n"...),
 	}
-	for _, name := range append(bootModules[1:], demandModules...) {
-		files[modules+"kernel/"+name+".ko"] = elftest.Module("name="+name, "depends=virtio")
+	for _, name := range slices.Concat(bootModules[1:], demandModules, kernelModules) {
+		files[modules+"kernel/"+name+".ko"] = testModule(name)
 	}
 	return files
+}
+
+// testModule is a module as all in testPackage are, with an alias that the
+// kernel asks for and one that it does not.
+func testModule(name string) []byte {
+	return elftest.Module("name="+name, "depends=virtio", "softdep=pre: soft_"+name, "alias=ask-"+name, "alias=pci:v*")
 }
 
 func testBzImage(t *testing.T, note []byte) []byte {
@@ -130,7 +137,7 @@ func TestBuildPrintsEachStep(t *testing.T) {
 	}
 	for _, want := range []string{
 		"[1/5] agent", "[2/5] package", "[3/5] kernel " + testRelease, "PVH entry 0x1000850",
-		"[4/5] modules: 5 at boot", "6 on demand", "[5/5] initrd", "vmlinux", "done in",
+		"[4/5] modules: 5 boot (", " 6 demand (", " kernel (", "[5/5] initrd", "vmlinux", "done in",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)

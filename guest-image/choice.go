@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // bootModules are loaded at start: what every pod needs.
 var bootModules = []string{
 	"virtio_pci",                 // every device of a pod is a virtio device on PCI
@@ -16,4 +18,79 @@ var demandModules = []string{
 	"virtio_balloon", // memory taken back from one
 	"erofs",          // root file systems from an image (ext4 is built in)
 	"loop",           // file systems in files
+}
+
+// kernelModules are loaded when the kernel asks for them, because somebody in
+// a container does what needs them. What is not here is left out for its size
+// (sctp, bonding: as large as the twenty smallest matches), or because no pod
+// has what it drives.
+var kernelModules = slices.Concat(linkModules, xtablesModules, nftModules, setModules, qdiscModules, diagModules)
+
+// linkModules are network interfaces and what stands behind them.
+var linkModules = []string{
+	"bridge",       // Docker's and CNI's bridges in a pod (dind, kind)
+	"br_netfilter", // their packets through iptables; asked for by xt_physdev
+	"veth",         // the interfaces of containers in a container
+	"tun",          // VPN clients, user-mode networks
+	"dummy",        // addresses of node-local services (nodelocaldns, IPVS)
+	"macvlan",      // CNI plugins of the same names
+	"ipvlan",
+	"8021q", // VLANs
+	"vxlan", // overlay networks of Docker, flannel, Calico
+	"ipip",  // Calico's other overlay
+	"vrf",   // routing suites (FRR)
+	"ifb",   // shaping what comes in
+	"wireguard",
+}
+
+// xtablesModules are iptables' tables, matches and targets, for the old
+// iptables and for the one over nf_tables.
+var xtablesModules = []string{
+	"iptable_filter", "iptable_nat", "iptable_mangle", "iptable_raw",
+	"ip6table_filter", "ip6table_nat", "ip6table_mangle", "ip6table_raw",
+	"ipt_REJECT", "ip6t_REJECT", // Kubernetes' services without endpoints
+	"ipt_rpfilter", "ip6t_rpfilter", // Calico, firewalld
+	"xt_tcpudp", "xt_multiport", "xt_comment", "xt_conntrack", "xt_state", "xt_addrtype", // everybody's rules
+	"xt_mark", "xt_connmark", "xt_nat", "xt_MASQUERADE", "xt_statistic", "xt_recent", // kube-proxy
+	"xt_REDIRECT", "xt_owner", "xt_TPROXY", "xt_socket", "xt_CT", // service meshes
+	"xt_LOG", "xt_NFLOG", "xt_NFQUEUE", // logs and inspection
+	"xt_limit", "xt_hashlimit", "xt_length", "xt_pkttype", "xt_string", "xt_u32", "xt_bpf", "xt_cgroup",
+	"xt_iprange", "xt_mac", "xt_physdev", "xt_set",
+	"xt_TCPMSS", "xt_tcpmss", // VPNs and overlays with small packets
+	"nf_nat_ftp",           // active FTP through NAT
+	"nf_conntrack_netlink", // conntrack(8), kube-proxy's clean-up
+}
+
+// nftModules are nf_tables' chains and expressions, and its bridge to the
+// matches above, which iptables-nft uses.
+var nftModules = []string{
+	"nf_tables", "nft_compat",
+	"nft_chain_nat", "nft_nat", "nft_masq", "nft_redir", "nft_ct",
+	"nft_reject_ipv4", "nft_reject_ipv6", "nft_reject_inet",
+	"nft_log", "nft_limit", "nft_quota", "nft_connlimit", "nft_objref",
+	"nft_fib_ipv4", "nft_fib_ipv6", "nft_fib_inet",
+	"nft_hash", "nft_numgen", // spreading over back ends
+	"nft_tproxy", "nft_socket", "nft_queue",
+}
+
+// setModules are ipset's types that firewalls and network policies use, and
+// IPVS, which kube-proxy and Docker's swarm may use.
+var setModules = []string{
+	"ip_set_hash_ip", "ip_set_hash_net", "ip_set_hash_ipport", "ip_set_hash_ipportip", "ip_set_hash_ipportnet",
+	"ip_set_hash_netport", "ip_set_bitmap_port", "ip_set_list_set",
+	"ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh", "xt_ipvs",
+}
+
+// qdiscModules are what tc(8) makes for shaping (CNI's bandwidth plugin) and
+// for programs on packets (Cilium).
+var qdiscModules = []string{
+	"sch_ingress", "sch_tbf", "sch_htb", "sch_netem", "sch_fq", "sch_sfq",
+	"cls_u32", "cls_bpf", "cls_matchall", "cls_flower", "act_mirred", "act_bpf", "act_police",
+}
+
+// diagModules are small things that programs ask for by themselves.
+var diagModules = []string{
+	"tcp_diag", "udp_diag", "raw_diag", "unix_diag", "netlink_diag", "af_packet_diag", // ss(8)
+	"tcp_bbr",     // a congestion control that servers set
+	"binfmt_misc", // programs of other machines, with QEMU's user mode
 }

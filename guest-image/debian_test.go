@@ -96,7 +96,7 @@ func TestDebianBoots(t *testing.T) {
 				}
 			}
 			atBoot, demanded, ok := strings.Cut(console, "GROUP boot ")
-			if !ok || !strings.Contains(demanded, "GROUP demand ") || !strings.Contains(demanded, "READY") {
+			if !ok || !strings.Contains(demanded, "GROUP demand ") || !strings.Contains(demanded, "GROUP kernel ") || !strings.Contains(demanded, "READY") {
 				t.Error("the guest did not come to its end")
 			}
 			if diff := cmp.Diff(debianBoot, loadedModules(atBoot)); diff != "" {

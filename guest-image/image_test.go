@@ -2,14 +2,17 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/katabox/katabox/guest-image/internal/elftest"
+	"github.com/katabox/katabox/guest-image/internal/modules"
 )
 
 // contents reads an archive with another reader than the one that wrote it.
@@ -33,6 +36,19 @@ func contents(t *testing.T, archive []byte) map[string]string {
 	}
 }
 
+func unzipped(t *testing.T, data string) string {
+	t.Helper()
+	r, err := gzip.NewReader(strings.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(plain)
+}
+
 func TestArchiveContents(t *testing.T) {
 	opts := testOptions(t)
 	mustBuild(t, opts)
@@ -42,20 +58,22 @@ func TestArchiveContents(t *testing.T) {
 	want := map[string]string{
 		"init":        string(get(t, opts.agent)),
 		"dev/console": "", "dev/null": "",
-		"etc/katabox/modules": "boot virtio /" + dir + "virtio.ko\n" +
-			"boot virtio_pci /" + dir + "virtio_pci.ko\n" +
-			"boot vmw_vsock_virtio_transport /" + dir + "vmw_vsock_virtio_transport.ko\n" +
-			"boot virtiofs /" + dir + "virtiofs.ko\n" +
-			"boot overlay /" + dir + "overlay.ko\n",
+		"etc/katabox/modules": "boot virtio /" + dir + "virtio.ko -\nboot virtio_pci /" + dir + "virtio_pci.ko virtio\n",
 		dir + "virtio.ko":     string(elftest.Module("name=virtio")),
 		dir + "virtio_pci.ko": string(elftest.Module("name=virtio_pci", "depends=virtio")), // unsigned
 	}
-	for _, name := range bootModules[1:] {
-		want[dir+name+".ko"] = string(elftest.Module("name="+name, "depends=virtio"))
-	}
-	for _, name := range demandModules {
-		want[dir+name+".ko"] = string(elftest.Module("name="+name, "depends=virtio"))
-		want["etc/katabox/modules"] += "demand " + name + " /" + dir + name + ".ko\n"
+	for _, group := range []struct {
+		when, suffix string
+		names        []string
+	}{{"boot", ".ko", bootModules[1:]}, {"demand", ".ko", demandModules}, {"kernel", ".ko.gz", kernelModules}} {
+		for _, name := range group.names {
+			path := dir + name + group.suffix
+			want[path] = string(testModule(name))
+			want["etc/katabox/modules"] += group.when + " " + name + " /" + path + " virtio ask-" + name + "\n"
+			if group.when == "kernel" {
+				got[path] = unzipped(t, got[path])
+			}
+		}
 	}
 	for _, name := range []string{
 		"dev", "etc", "etc/katabox", "lib", "lib/modules", "lib/modules/" + testRelease,
@@ -65,5 +83,40 @@ func TestArchiveContents(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// What a module can do without is marked in the list, and what is not in the
+// image is not in the list.
+func TestListNamesNeeds(t *testing.T) {
+	mods := []*modules.Module{
+		{Info: modules.Info{Name: "sum", Aliases: []string{"sums"}}, Path: "sum.ko"},
+		{Info: modules.Info{Name: "late"}, Path: "late.ko"},
+		{Info: modules.Info{Name: "user", Depends: []string{"builtin"}, SoftPre: []string{"sums", "late", "gone"}}, Path: "user.ko"},
+	}
+	set, err := modules.NewSet(mods, []byte("builtin.ko\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := chosen{set: set, groups: []group{
+		{when: "boot", mods: mods[:1]},
+		{when: "kernel", mods: []*modules.Module{mods[2], mods[1]}, packed: true},
+	}}
+	want := "boot sum /sum.ko - sums\nkernel user /user.ko.gz ?sum\nkernel late /late.ko.gz -\n"
+	if diff := cmp.Diff(want, string(c.list())); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAsked(t *testing.T) {
+	for alias, want := range map[string]bool{
+		"rtnl-link-bridge": true, "nft-chain-2-nat": true, "ip_set_hash:ip,port": true, "char-major-10-200": true,
+		"net-pf-16-proto-16-family-wireguard": true, "fs-erofs": true,
+		"devname:net/tun": false, "block-major-7-*": false, "pci:v00001AF4d*sv*": false, "virtio:d00000001v*": false,
+		"two words": false, "": false,
+	} {
+		if got := asked(alias); got != want {
+			t.Errorf("asked(%q) is %v", alias, got)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/agent/modules"
 	"github.com/katabox/katabox/agent/network"
 )
 
@@ -28,11 +29,14 @@ func Boot(ctx context.Context) (*Modules, error) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limits); err != nil {
 		return nil, fmt.Errorf("raise open file limit: %w", err)
 	}
-	modules, err := ReadModules(modulesFile)
+	offered, err := ReadModules(modules.ListFile)
 	if err != nil {
 		return nil, err
 	}
-	if err := modules.LoadBoot(); err != nil {
+	if err := offered.LoadBoot(); err != nil {
+		return nil, err
+	}
+	if err := answerKernel(); err != nil {
 		return nil, err
 	}
 	if err := network.LoopbackUp(); err != nil {
@@ -42,7 +46,7 @@ func Boot(ctx context.Context) (*Modules, error) {
 	log.G(ctx).WithFields(log.Fields{
 		"t_mounts": mounted.Sub(begun), "t_modules": time.Since(mounted),
 	}).Info("guest booted")
-	return modules, nil
+	return offered, nil
 }
 
 // enableHotplugMemory lets the kernel bring added memory online by itself. A

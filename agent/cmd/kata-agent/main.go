@@ -17,6 +17,7 @@ import (
 	"github.com/katabox/katabox/agent/forward"
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/logs"
+	_ "github.com/katabox/katabox/agent/modules/modprobe" // Takes over when started as "modprobe".
 	"github.com/katabox/katabox/agent/service"
 	"github.com/katabox/katabox/agent/stream"
 )

@@ -1,12 +1,14 @@
 // Command bootinit is the /init of this program's boot test: it loads the
 // "boot" modules and checks that what they are for is there, loads the
-// "demand" ones, prints how long each took, and powers the machine off. It is
+// "demand" and "kernel" ones, prints how long each took, and powers the machine off. It is
 // never part of a pod's image.
 package main
 
 import (
 	"bufio"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -23,6 +25,7 @@ func main() {
 		checkBoot,
 		func() error { return load("demand") },
 		func() error { return checkFilesystem("erofs") },
+		func() error { return load("kernel") },
 	} {
 		if err := step(); err != nil {
 			fmt.Println("FAILED", err)
@@ -55,7 +58,7 @@ func load(when string) error {
 	lines := bufio.NewScanner(list)
 	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
-		if len(fields) != 3 {
+		if len(fields) < 4 {
 			return fmt.Errorf("read list: bad line %q", lines.Text())
 		}
 		if fields[0] != when {
@@ -78,7 +81,18 @@ func insert(path string) error {
 		return err
 	}
 	defer f.Close()
-	return unix.FinitModule(int(f.Fd()), "", 0)
+	if !strings.HasSuffix(path, ".gz") {
+		return unix.FinitModule(int(f.Fd()), "", 0)
+	}
+	packed, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	ko, err := io.ReadAll(packed)
+	if err != nil {
+		return err
+	}
+	return unix.InitModule(ko, "")
 }
 
 // checkBoot checks what a pod needs of the kernel at its start.

@@ -66,6 +66,23 @@ func (s *Set) LoadOrder(names []string, loaded []*Module) ([]*Module, error) {
 	return w.order, nil
 }
 
+// Needs returns the names of the modules that m needs directly, and of those
+// that it asks for and can do without.
+func (s *Set) Needs(m *Module) (hard, soft []string) {
+	for _, name := range m.SoftPre {
+		soft = append(soft, s.standsFor(name)...)
+	}
+	return m.Depends, soft
+}
+
+// standsFor returns the modules that a name or an alias stands for.
+func (s *Set) standsFor(soft string) []string {
+	if s.byName[normal(soft)] != nil {
+		return []string{normal(soft)}
+	}
+	return s.byAlias[soft]
+}
+
 type visit int
 
 const (
@@ -109,11 +126,7 @@ func (w *walk) need(name string) error {
 // of modules. One that cannot be loaded first, because it leads back to a
 // module being walked or needs what is not there, is left out whole.
 func (w *walk) want(soft string) {
-	names := w.set.byAlias[soft]
-	if w.set.byName[normal(soft)] != nil {
-		names = []string{normal(soft)}
-	}
-	for _, name := range names {
+	for _, name := range w.set.standsFor(soft) {
 		trial := walk{set: w.set, state: maps.Clone(w.state), order: slices.Clone(w.order)}
 		if err := trial.need(name); err == nil {
 			*w = trial

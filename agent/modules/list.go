@@ -1,0 +1,125 @@
+package modules
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// ListFile is where the image has its list of modules.
+const ListFile = "/etc/katabox/modules"
+
+// When says when a module is loaded.
+type When string
+
+// The words of the list.
+const (
+	// Boot modules are loaded at start.
+	Boot When = "boot"
+	// Demand modules are loaded when the host asks for them by name.
+	Demand When = "demand"
+	// Kernel modules are loaded when the kernel asks for them.
+	Kernel When = "kernel"
+)
+
+// Module is one line of the list.
+type Module struct {
+	When       When
+	Name, Path string
+	// Needs are the modules that must be loaded before, by name. What is not
+	// in the list is built into the kernel.
+	Needs []Need
+	// Aliases are the further names by which the kernel asks for it.
+	Aliases []string
+}
+
+// Need is one module that another one needs.
+type Need struct {
+	Name string
+	// Soft says that the other one does without it if it cannot be loaded.
+	Soft bool
+}
+
+// List is the modules of an image in load order: what a module needs stands
+// before it.
+type List []Module
+
+// ReadList reads the list at path. A missing file is an empty list: every
+// driver may be built in.
+func ReadList(path string) (List, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read module list: %w", err)
+	}
+	defer f.Close()
+	list, err := ParseList(f)
+	if err != nil {
+		return nil, fmt.Errorf("read module list: %w", err)
+	}
+	return list, nil
+}
+
+// ParseList reads lines "WHEN NAME PATH NEEDS [ALIAS...]". Empty lines and
+// those that begin with '#' are skipped.
+func ParseList(r io.Reader) (List, error) {
+	var list List
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		when := When(fields[0])
+		if len(fields) < 4 || (when != Boot && when != Demand && when != Kernel) {
+			return nil, fmt.Errorf("line %d: want \"boot|demand|kernel NAME PATH NEEDS [ALIAS...]\"", n)
+		}
+		list = append(list, Module{
+			When: when, Name: fields[1], Path: fields[2],
+			Needs: parseNeeds(fields[3]), Aliases: fields[4:],
+		})
+	}
+	return list, lines.Err()
+}
+
+// parseNeeds reads "-" for nothing, or names with commas between them. A
+// question mark before a name makes it a soft need.
+func parseNeeds(word string) []Need {
+	if word == "-" {
+		return nil
+	}
+	var needs []Need
+	for name := range strings.SplitSeq(word, ",") {
+		name, soft := strings.CutPrefix(name, "?")
+		needs = append(needs, Need{Name: name, Soft: soft})
+	}
+	return needs
+}
+
+// Find returns the place of the module called name, or -1.
+func (l List) Find(name string) int {
+	return slices.IndexFunc(l, func(m Module) bool { return sameName(m.Name, name) })
+}
+
+// Lookup returns the places of the modules that the kernel means by name: the
+// module's own or an alias, of which several may have the same.
+func (l List) Lookup(name string) []int {
+	var places []int
+	for at, m := range l {
+		if sameName(m.Name, name) || slices.ContainsFunc(m.Aliases, func(a string) bool { return sameName(a, name) }) {
+			places = append(places, at)
+		}
+	}
+	return places
+}
+
+// sameName compares names as the kernel does: '-' and '_' are one.
+func sameName(a, b string) bool {
+	return a == b || strings.ReplaceAll(a, "-", "_") == strings.ReplaceAll(b, "-", "_")
+}

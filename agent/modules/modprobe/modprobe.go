@@ -1,0 +1,83 @@
+package modprobe
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	"github.com/katabox/katabox/agent/modules"
+)
+
+// program is the name under which the kernel starts its helper
+// (CONFIG_MODPROBE_PATH, /proc/sys/kernel/modprobe).
+const program = "modprobe"
+
+func init() {
+	if len(os.Args) > 0 && path.Base(os.Args[0]) == program {
+		os.Exit(answer())
+	}
+}
+
+// answer loads what the kernel asked for and returns the exit status.
+func answer() int {
+	list, err := modules.ReadList(modules.ListFile)
+	if err == nil {
+		var known bool
+		known, err = probe(os.Args[1:], list, modules.LoadFile)
+		if known && err == nil {
+			return 0
+		}
+	}
+	if err != nil {
+		tell(err)
+	}
+	return 1
+}
+
+// probe loads the modules that args ask for. known says that there are some;
+// one of them must be loaded.
+func probe(args []string, list modules.List, load modules.Loader) (known bool, err error) {
+	name, err := request(args)
+	if err != nil {
+		return false, err
+	}
+	loaded := false
+	for _, place := range list.Lookup(name) {
+		known = true
+		if one := list.Load(place, "", load); one != nil {
+			err = fmt.Errorf("answer the kernel's request for %q: %w", name, one)
+			continue
+		}
+		loaded = true
+	}
+	if loaded {
+		err = nil
+	}
+	return known, err
+}
+
+// request reads the command line, which is always the same but for the name
+// (call_modprobe in kernel/module/kmod.c).
+func request(args []string) (string, error) {
+	if len(args) != 3 || args[0] != "-q" || args[1] != "--" || args[2] == "" {
+		return "", fmt.Errorf("read arguments: got %.200q, want -q -- NAME", args)
+	}
+	return args[2], nil
+}
+
+// tell writes to the kernel's log: the process has no other way to speak.
+func tell(err error) {
+	kmsg, openErr := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0)
+	if openErr != nil {
+		return
+	}
+	defer kmsg.Close()
+	logLine(kmsg, err)
+}
+
+// logLine writes one record of the priority "warning" (Documentation/ABI/
+// testing/dev-kmsg).
+func logLine(kmsg io.Writer, err error) {
+	_, _ = fmt.Fprintf(kmsg, "<4>kata-agent: %s: %v\n", program, err)
+}
