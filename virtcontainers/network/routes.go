@@ -40,6 +40,9 @@ func (r *routing) add(route netlink.Route) {
 	case route.Type != unix.RTN_UNICAST:
 		r.notef("route to %s: of type %s, which a guest does not get", to, typeName(route.Type))
 		return
+	case to.Addr().Is4In6():
+		r.notef("route to %s: an IPv4 network in IPv6, which a guest does not get", to)
+		return
 	case route.Encap != nil || route.MPLSDst != nil || route.Tos != 0:
 		r.notef("route to %s: with encapsulation or TOS, which a guest does not get", to)
 		return
@@ -69,6 +72,10 @@ type hop struct {
 // over adds a route over one hop.
 func (r *routing) over(route *api.Route, to hop) {
 	name, given := r.names[to.link]
+	if to.gateway.IsValid() && !to.gateway.IsUnspecified() && !isStation(to.gateway) {
+		r.notef("route to %s: by way of %s, which is no machine's address", route.Destination, to.gateway)
+		return
+	}
 	if !given {
 		r.notef("route to %s: over link %s, which has no NIC", route.Destination, cmp.Or(r.all[to.link], strconv.Itoa(to.link)))
 		return

@@ -21,6 +21,12 @@ const (
 	maxMTU = 65535 - 14
 )
 
+// group marks addresses of more than one station, in the first byte (IEEE 802,
+// the I/G bit).
+const group = 1
+
+func isZero(mac net.HardwareAddr) bool { return strings.Trim(string(mac), "\x00") == "" }
+
 // maxScans bounds how often a scan is begun anew because the kernel says that
 // something changed meanwhile (NLM_F_DUMP_INTR).
 const maxScans = 8
@@ -125,7 +131,7 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 func (l *link) check(encap string) error {
 	what := fmt.Sprintf("link %s (%s)", l.name, l.kind)
 	switch {
-	case encap != "ether" || len(l.mac) != 6 || l.mac[0]&1 != 0 || strings.Trim(string(l.mac), "\x00") == "":
+	case encap != "ether" || len(l.mac) != 6 || l.mac[0]&group != 0 || isZero(l.mac):
 		return fmt.Errorf("%s has addresses but the hardware address %q: a VM's NIC needs an Ethernet link with a MAC of six bytes: %w",
 			what, l.mac.String(), errdefs.ErrInvalidArgument)
 	case l.mtu > maxMTU:

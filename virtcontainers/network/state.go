@@ -29,7 +29,7 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		names[l.index] = l.name
 		i := &api.Interface{PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP} // at most maxMTU
 		for _, a := range l.addrs {
-			if prefix, peer := addressOf(a); !linkLocal6(prefix.Addr()) {
+			if prefix, peer := addressOf(a); isStation(prefix.Addr()) && !linkLocal6(prefix.Addr()) {
 				i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer})
 				local[prefix.Addr()] = true
 			}
@@ -42,6 +42,11 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 	}
 	want.Routes, notes = r.finish(), r.notes
 	want.Neighbours = v.neighbours(names)
+	for _, i := range want.GetInterfaces() {
+		if n := len(i.GetAddresses()); n > api.MaxAddresses {
+			return want, notes, tooMany(fmt.Sprintf("addresses on link %s", i.GetName()), n, api.MaxAddresses)
+		}
+	}
 	return want, notes, checkLimits(want)
 }
 
@@ -56,10 +61,14 @@ func checkLimits(want *api.SetNetworkRequest) error {
 		{"permanent neighbours", len(want.GetNeighbours()), api.MaxNeighbours},
 	} {
 		if limit.is > limit.max {
-			return fmt.Errorf("the network namespace has %d %s: a guest has at most %d: %w", limit.is, limit.what, limit.max, errdefs.ErrInvalidArgument)
+			return tooMany(limit.what, limit.is, limit.max)
 		}
 	}
 	return nil
+}
+
+func tooMany(what string, n, most int) error {
+	return fmt.Errorf("the network namespace has %d %s: a guest has at most %d: %w", n, what, most, errdefs.ErrInvalidArgument)
 }
 
 // addressOf gives an address with the length of its network and, for a
@@ -97,6 +106,11 @@ func addrOf(ip net.IP, family int) netip.Addr {
 	return addr
 }
 
+// isStation tells addresses of one machine, which is what the guest accepts.
+func isStation(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6()
+}
+
 // linkLocal6 tells addresses that the guest makes itself.
 func linkLocal6(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
@@ -107,7 +121,7 @@ func (v *view) neighbours(names map[int]string) []*api.Neighbour {
 		name, given := names[n.LinkIndex]
 		addr := addrOf(n.IP, n.Family)
 		if !given || n.State&netlink.NUD_PERMANENT == 0 || n.Flags&netlink.NTF_PROXY != 0 || len(n.HardwareAddr) != 6 ||
-			!addr.IsValid() || addr.IsMulticast() {
+			n.HardwareAddr[0]&group != 0 || isZero(n.HardwareAddr) || !isStation(addr) {
 			continue
 		}
 		all = append(all, &api.Neighbour{Interface: name, Address: addr.String(), Mac: n.HardwareAddr})

@@ -37,6 +37,7 @@ func newRoutedPod(t *testing.T) *pod {
 	for _, ip := range [][]byte{{10, 1, 0, 1}, {0xfd, 1, 15: 1}} {
 		must(t, p.ns.NeighAdd(&netlink.Neigh{LinkIndex: eth0, State: netlink.NUD_PERMANENT, IP: ip, HardwareAddr: []byte{2, 0, 0, 0, 0, 9}}))
 	}
+	must(t, p.ns.NeighAdd(&netlink.Neigh{LinkIndex: eth0, State: netlink.NUD_PERMANENT, IP: []byte{10, 1, 0, 6}, HardwareAddr: []byte{3, 0, 0, 0, 0, 6}}))
 	must(t, p.ns.NeighAdd(&netlink.Neigh{LinkIndex: eth0, State: netlink.NUD_STALE, IP: []byte{10, 1, 0, 7}, HardwareAddr: []byte{2, 0, 0, 0, 0, 7}}))
 	return p
 }
@@ -78,6 +79,51 @@ func TestState(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, n.State(), protocmp.Transform()); diff != "" {
 		t.Errorf("State (-want +got):\n%s", diff)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	many := func(n int) []netlink.Addr {
+		var addrs []netlink.Addr
+		for i := range n {
+			addrs = append(addrs, netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 1, byte(i>>8), byte(i)).To4(), Mask: net.CIDRMask(16, 32)}})
+		}
+		return addrs
+	}
+	routes := func(n int) []netlink.Route {
+		var all []netlink.Route
+		for i := range n {
+			all = append(all, netlink.Route{LinkIndex: 2, Type: unix.RTN_UNICAST, Family: unix.AF_INET, Dst: netlink.NewIPNet(net.IPv4(11, 1, byte(i>>8), byte(i)).To4())})
+		}
+		return all
+	}
+	neighs := func(n int) []netlink.Neigh {
+		var all []netlink.Neigh
+		for i := range n {
+			all = append(all, netlink.Neigh{
+				LinkIndex: 2, State: netlink.NUD_PERMANENT, Family: unix.AF_INET,
+				IP: net.IPv4(10, 1, byte(i>>8), byte(i)), HardwareAddr: []byte{2, 0, 0, 0, byte(i >> 8), byte(i)},
+			})
+		}
+		return all
+	}
+	of := func(addrs, nroutes, nneighs int) *view {
+		return &view{links: []link{{index: 2, name: "eth0", addrs: many(addrs)}}, routes: routes(nroutes), neighs: neighs(nneighs)}
+	}
+	for name, tt := range map[string]struct {
+		view *view
+		ok   bool
+	}{
+		"all":        {of(api.MaxAddresses, api.MaxRoutes, api.MaxNeighbours), true},
+		"addresses":  {of(api.MaxAddresses+1, 0, 0), false},
+		"routes":     {of(1, api.MaxRoutes+1, 0), false},
+		"neighbours": {of(1, 0, api.MaxNeighbours+1), false},
+	} {
+		_, _, err := tt.view.describe(map[int]string{2: "01/01"})
+		if (err == nil) != tt.ok {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
