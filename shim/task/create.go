@@ -42,7 +42,7 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		return nil, fmt.Errorf("create container %s: it belongs to sandbox %s, this shim serves %s: %w",
 			r.ID, place.SandboxID, s.opts.ID, errdefs.ErrInvalidArgument)
 	}
-	cfg, err := loadConfig(ctx, r.Options)
+	cfg, err := containerConfig(ctx, r.Options, place.Kind, b.Spec.Annotations)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
@@ -167,6 +167,31 @@ func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox,
 	return &task.CreateTaskResponse{Pid: pid}, nil
 }
 
+// containerConfig reads the configuration as a container's annotations have it.
+// Of a service container they change nothing: its sandbox is there.
+func containerConfig(ctx context.Context, options *anypb.Any, kind bundle.Kind, annotations map[string]string) (*config.Config, error) {
+	cfg, err := loadConfig(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	if kind == bundle.Service {
+		warnings, err := config.CheckContainer(annotations)
+		for _, w := range warnings {
+			log.G(ctx).Warn(w)
+		}
+		return cfg, asInvalid(err)
+	}
+	cfg, err = cfg.Annotate(annotations)
+	return cfg, asInvalid(err)
+}
+
+func asInvalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+}
+
 // loadConfig reads the configuration; the engine may name its file in the
 // runtime's options. Options of another runtime (runc's) are ignored.
 func loadConfig(ctx context.Context, options *anypb.Any) (*config.Config, error) {
@@ -181,8 +206,5 @@ func loadConfig(ctx context.Context, options *anypb.Any) (*config.Config, error)
 		log.G(ctx).WithField("type", options.TypeUrl).Debug("runtime options ignored")
 	}
 	cfg, err := config.Load(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
-	}
-	return cfg, nil
+	return cfg, asInvalid(err)
 }

@@ -50,6 +50,12 @@ func TestCreateFails(t *testing.T) {
 		{"options name no configuration", func(t *testing.T, _ *shim, r *taskapi.CreateTaskRequest) {
 			r.Options = pack(t, "/no/such/options.toml")
 		}, errdefs.IsInvalidArgument, "/no/such/options.toml"},
+		{"annotation that is not enabled", func(t *testing.T, s *shim, r *taskapi.CreateTaskRequest) {
+			r.Bundle = s.bundle(t, sandboxID, "io.katacontainers.config.hypervisor.default_memory", "512")
+		}, errdefs.IsInvalidArgument, `default_memory = "512" is not enabled: want an expression in hypervisor.qemu.enable_annotations`},
+		{"malformed annotation", func(t *testing.T, s *shim, r *taskapi.CreateTaskRequest) {
+			r.Bundle = s.bundle(t, sandboxID, "com.github.containers.virtcontainers.sandbox_mem", "much")
+		}, errdefs.IsInvalidArgument, `sandbox_mem = "much": want bytes`},
 		{"broken options", func(t *testing.T, _ *shim, r *taskapi.CreateTaskRequest) {
 			r.Options = pack(t, "")
 			r.Options.Value = []byte("\xff\xff")
@@ -115,6 +121,37 @@ func TestOptions(t *testing.T) {
 	r.Options = &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte("\xff")}
 	if _, err := s.Create(t.Context(), r); err != nil {
 		t.Error(err)
+	}
+}
+
+// Annotations of the sandbox set the size of its machine; those of its other
+// containers, where engines repeat them, do not matter, but for their own.
+func TestAnnotations(t *testing.T) {
+	const (
+		memory  = "com.github.containers.virtcontainers.sandbox_mem"
+		storage = "com.github.containers.virtcontainers.storage_spec"
+		kind    = "io.kubernetes.cri.container-type"
+		of      = "io.kubernetes.cri.sandbox-id"
+	)
+	for _, extra := range [][]string{nil, {kind, "sandbox"}} { // a single container, a pod's
+		s := newShim(t, nil)
+		r := s.request(t, sandboxID)
+		r.Bundle = s.bundle(t, sandboxID, append(extra, memory, "300M", "com.github.containers.virtcontainers.sandbox_cpu", "0.5")...)
+		if _, err := s.Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.host.VM().Spec.MemoryMiB; got != 300 {
+			t.Errorf("memory is %d MiB, the annotation says 300", got)
+		}
+		r = s.request(t, "c1")
+		r.Bundle = s.bundle(t, "c1", kind, "container", of, sandboxID, memory, "much")
+		if _, err := s.Create(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+		r = s.request(t, "c2")
+		r.Bundle = s.bundle(t, "c2", kind, "container", of, sandboxID, storage, "{}")
+		_, err := s.Create(t.Context(), r)
+		wantError(t, "create", err, errdefs.IsInvalidArgument, storage)
 	}
 }
 

@@ -89,6 +89,20 @@ func (c *Config) Annotate(annotations map[string]string) (*Config, error) {
 	return &p.draft.Config, nil
 }
 
+// CheckContainer looks at the annotations of a pod's further container: those
+// that configure its sandbox, which engines repeat there, are passed over. The
+// error and the warnings are as Annotate's.
+func CheckContainer(annotations map[string]string) (warnings []string, err error) {
+	var p pod
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		canonical, _ := canonicalName(name)
+		if b := bareByName[canonical]; b.container {
+			p.applyBare(b, given{name, canonical, annotations[name]})
+		}
+	}
+	return p.draft.Warnings, errors.Join(p.errs...)
+}
+
 // canonicalName gives today's name of an annotation; false when it is none of
 // ours.
 func canonicalName(name string) (canonical string, ours bool) {
@@ -109,7 +123,7 @@ func (p *pod) apply(c *Config, g given) {
 	suffix, guarded := strings.CutPrefix(g.canonical, hypervisorPrefix)
 	switch {
 	case known && b.refused:
-		p.fail(g, "is refused: "+b.why)
+		p.applyBare(b, g)
 	case sets && a.key.state == refused:
 		p.fail(g, "is refused: "+a.key.doc)
 	case !sets && !known && guarded:
@@ -117,15 +131,24 @@ func (p *pod) apply(c *Config, g given) {
 	case guarded && !enabled(c.Annotations.Enabled, suffix):
 		p.fail(g, fmt.Sprintf("is not enabled: want an expression in hypervisor.qemu.enable_annotations (%s) that matches %q",
 			c.Origins[enableKey], suffix))
-	case known && !b.quiet:
-		p.draft.warnf("annotation %s is ignored: %s", g, b.why)
 	case known:
+		p.applyBare(b, g)
 	case !sets:
 		p.draft.warnf("unknown annotation %s is ignored", g)
 	case a.key.state == planned:
 		p.planned = append(p.planned, g.String())
 	default:
 		p.assign(c, a, g)
+	}
+}
+
+// applyBare refuses or ignores an annotation that sets no key.
+func (p *pod) applyBare(b bare, g given) {
+	switch {
+	case b.refused:
+		p.fail(g, "is refused: "+b.why)
+	case !b.quiet:
+		p.draft.warnf("annotation %s is ignored: %s", g, b.why)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const (
@@ -193,6 +195,20 @@ func TestAnnotateReportsAllAtOnce(t *testing.T) {
 	// The first error's name is sorted by its bytes: "initrd\n" before "kernel".
 	if strings.Join(lines, "\n") != want {
 		t.Errorf("got\n%s\nwant\n%s", err, want)
+	}
+}
+
+func TestCheckContainer(t *testing.T) {
+	warnings, err := CheckContainer(map[string]string{
+		hv + "default_memory": "x", fork + "sandbox_mem": "x", fork + "static_devices": "x", "io.katacontainers.container.resource.swappiness": "60",
+	})
+	want := []string{"annotation io.katacontainers.container.resource.swappiness is ignored: guests have no swap yet"}
+	if diff := cmp.Diff(want, warnings); diff != "" || err != nil {
+		t.Errorf("%v; warnings (-want +got):\n%s", err, diff)
+	}
+	_, err = CheckContainer(map[string]string{fork + "storage_spec": "{}"})
+	if err == nil || err.Error() != "annotation "+fork+`storage_spec = "{}" is refused: volumes are the mounts of the container's spec` {
+		t.Errorf("storage_spec: %v", err)
 	}
 }
 

@@ -57,11 +57,12 @@ are the tables of other hypervisors. An empty string, and 0 where it makes no se
 
 ## Annotations
 
-A pod sets a key by an annotation of its sandbox; on its other containers they are not looked at. (A container outside any
-pod is its own sandbox.) containerd passes annotations on when the runtime's table has
+A pod sets a key by an annotation of its sandbox; on its other containers only those that are marked below are looked at. (A
+container outside any pod is its own sandbox.) containerd passes annotations on when the runtime's table has
 
 ` + "```toml" + `
 pod_annotations = ["io.katacontainers.*"]
+container_annotations = ["io.katacontainers.container.*"]
 ` + "```" + `
 
 and iSulad all that ` + "`isula run --annotation`" + ` gets. The rules:
@@ -156,6 +157,9 @@ func writeBare(b *strings.Builder) {
 			becomes = "refused: an error"
 		} else if a.quiet {
 			becomes = "ignored"
+		}
+		if a.container {
+			becomes += "; on every container"
 		}
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", a.name, becomes, a.why)
 	}

@@ -9,6 +9,8 @@ type bare struct {
 	// refused ones fail the pod that has them; the others are ignored, with a
 	// warning unless quiet.
 	refused, quiet bool
+	// container ones count on every container, not only on the sandbox's.
+	container bool
 	// why is a phrase that can follow a colon.
 	why string
 }
@@ -54,15 +56,15 @@ var forkAnnotations = []bare{
 		why: "modules are loaded in the guest by " + annotationPrefix + "config.agent.kernel_modules"},
 	{name: forkPrefix + "boot_cgroup", refused: true,
 		why: "the pod's cgroup is the engine's choice (cgroupsPath)"},
-	{name: forkPrefix + "storage_spec", refused: true,
+	{name: forkPrefix + "storage_spec", refused: true, container: true,
 		why: "volumes are the mounts of the container's spec"},
-	{name: forkPrefix + "blkio_cgroup", refused: true,
+	{name: forkPrefix + "blkio_cgroup", refused: true, container: true,
 		why: "block I/O is not limited on the host"},
 }
 
 var containerAnnotations = []bare{
-	{name: annotationPrefix + "container.resource.swappiness", why: "guests have no swap yet"},
-	{name: annotationPrefix + "container.resource.swap_in_bytes", why: "guests have no swap yet"},
+	{name: annotationPrefix + "container.resource.swappiness", container: true, why: "guests have no swap yet"},
+	{name: annotationPrefix + "container.resource.swap_in_bytes", container: true, why: "guests have no swap yet"},
 }
 
 // oldNames is the names up to Kata Containers 1.8, without their prefix, and
