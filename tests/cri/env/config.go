@@ -41,7 +41,7 @@ func (e *Env) prepare(d *harness.Daemon) (string, error) {
 	for path, text := range map[string]string{
 		hosts: fmt.Sprintf("server = %q\n[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", e.registry.URL, e.registry.URL),
 		filepath.Join(e.network.confDir, "10-pods.conflist"): e.network.conflist(),
-		crictlConfig(d): fmt.Sprintf("runtime-endpoint: unix://%s\nimage-endpoint: unix://%[1]s\ntimeout: 120\n", d.Socket()),
+		crictlConfig(d): fmt.Sprintf("runtime-endpoint: unix://%s\nimage-endpoint: unix://%[1]s\ntimeout: 300\n", d.Socket()),
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return "", fmt.Errorf("make directory: %w", err)

@@ -31,7 +31,8 @@ type Options struct {
 	// Runtime is harness.Kata, with which both handlers are there, or
 	// harness.Runc, with which "kata" is not and need not be built.
 	Runtime harness.Runtime
-	// Kata varies the runtime's configuration.
+	// Kata varies the runtime's configuration. Its timeouts are long, unless
+	// Extra is set.
 	Kata harness.KataConfig
 	// Debug makes containerd and its shims log at debug level.
 	Debug bool
@@ -39,6 +40,17 @@ type Options struct {
 
 // release is the containerd of the suite; Debian's 1.6 has too old a CRI.
 const release = "2.4"
+
+// patience is added to the runtime's configuration: five machines that boot at once
+// where two processors without KVM do other work too take longer than a user would
+// want to wait, and a timeout would tell how busy the machine is.
+const patience = `
+[agent.kata]
+dial_timeout = 240
+health_check_timeout = 120
+[runtime]
+create_container_timeout = 280
+`
 
 // Start starts it all. The caller must Stop it. An error says what to build or
 // install.
@@ -49,6 +61,9 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 	}
 	if err := Missing(o.Layout); err != nil {
 		return nil, fmt.Errorf("start CRI: %w", err)
+	}
+	if o.Kata.Extra == "" {
+		o.Kata.Extra = patience
 	}
 	e := &Env{layout: o.Layout, kata: o.Kata}
 	if e.firewall, err = readFirewall(); err != nil {
