@@ -97,8 +97,12 @@ type lease struct {
 // addrs are the addresses that CNI gave.
 func (l *lease) addrs() []netip.Addr { return []netip.Addr{l.addr4, l.addr6} }
 
+// gateways are the host's addresses.
+func (n *cni) gateways() []netip.Addr { return []netip.Addr{n.gateway4, n.gateway6} }
+
 // join adds a network's interface to a namespace, and takes it back at the
-// test's end.
+// test's end. It returns when the IPv6 addresses of both ends can be used: that
+// of a bridge is tentative until a while after its first port.
 func (n *cni) join(t *testing.T, ns netns, iface string) *lease {
 	t.Helper()
 	l, err := n.add(ns, iface, nil)
@@ -110,6 +114,8 @@ func (n *cni) join(t *testing.T, ns netns, iface string) *lease {
 			t.Error(err)
 		}
 	})
+	settled(t.Context(), t, ns)
+	settled(t.Context(), t, "")
 	return l
 }
 
@@ -222,4 +228,11 @@ func firewallRules() ([]string, error) {
 		}
 	}
 	return rules, nil
+}
+
+// noRoutes makes it a network that is not the way to all others.
+func (n *cni) noRoutes() {
+	if ipam, ok := n.plugins[0]["ipam"].(object); ok {
+		delete(ipam, "routes")
+	}
 }

@@ -2,7 +2,6 @@ package network
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 )
@@ -20,8 +19,8 @@ func TestPodsReachEachOther(t *testing.T) {
 			a, b := newPod(ctx, t, d, firstNS), newPod(ctx, t, d, secondNS)
 			a.sameState(ctx, t, firstNS)
 
-			host := []netip.Addr{bridge.gateway4, bridge.gateway6}
-			netns("").serve(ctx, t, fmt.Sprintf("tcp://:%d", port), fmt.Sprintf("udp://:%d", port))
+			host := bridge.gateways()
+			netns("").serve(ctx, t, servers...)
 
 			a.checks(ctx, t, targets(mtu, append(second.addrs(), host...)...)...)
 			b.checks(ctx, t, targets(mtu, first.addrs()...)...)

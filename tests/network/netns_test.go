@@ -35,9 +35,6 @@ func output(name string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// do runs commands, one a line, in the suite's namespace.
-func do(t *testing.T, commands string) { netns("").do(t, commands) }
-
 // netns is the path of a network namespace; empty is the suite's own.
 type netns string
 
@@ -45,30 +42,39 @@ type netns string
 // lo up.
 func newNetns(t *testing.T, d *harness.Daemon) netns {
 	t.Helper()
-	ns := netns(filepath.Join(d.Dir, "netns", d.NewID("ns")))
-	if err := os.MkdirAll(filepath.Dir(string(ns)), 0o755); err != nil {
+	ns, err := makeNetns(d)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(string(ns), nil, 0o444); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := output("unshare", "--net="+string(ns), "true"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.remove(t) })
-	ns.do(t, "ip link set lo up")
+	t.Cleanup(func() {
+		if err := ns.remove(); err != nil {
+			t.Error(err)
+		}
+	})
 	return ns
 }
 
-// remove lets the namespace go; doing it twice is no error.
-func (ns netns) remove(t *testing.T) {
-	t.Helper()
-	if err := unix.Unmount(string(ns), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.ENOENT) {
-		t.Errorf("unmount %s: %v", ns, err)
+// makeNetns is newNetns for those who remove it themselves.
+func makeNetns(d *harness.Daemon) (netns, error) {
+	ns := netns(filepath.Join(d.Dir, "netns", d.NewID("ns")))
+	if err := os.MkdirAll(filepath.Dir(string(ns)), 0o755); err != nil {
+		return "", err
 	}
-	if err := os.Remove(string(ns)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
+	if err := os.WriteFile(string(ns), nil, 0o444); err != nil {
+		return "", err
 	}
+	if _, err := output("unshare", "--net="+string(ns), "ip", "link", "set", "lo", "up"); err != nil {
+		return "", errors.Join(err, os.Remove(string(ns)))
+	}
+	return ns, nil
+}
+
+// remove lets the namespace go.
+func (ns netns) remove() error {
+	if err := unix.Unmount(string(ns), unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %s: %w", ns, err)
+	}
+	return os.Remove(string(ns))
 }
 
 // command is a program's command line in the namespace.
@@ -145,4 +151,12 @@ func eventually(ctx context.Context, t *testing.T, what, want string, read func(
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// settled waits until no IPv6 address of the namespace is tentative, and
+// returns all of it.
+func settled(ctx context.Context, t *testing.T, ns netns) string {
+	t.Helper()
+	eventually(ctx, t, "tentative addresses", "", func() (string, error) { return ns.run("ip", "-o", "addr", "show", "tentative") })
+	return must(t, ns.all)
 }

@@ -21,6 +21,9 @@ import (
 // port is where a pod's server listens, TCP and UDP, on every address.
 const port = 7000
 
+// servers are what listens there.
+var servers = []string{fmt.Sprintf("tcp://:%d", port), fmt.Sprintf("udp://:%d", port)}
+
 // inNetns puts a pod into a network namespace; an empty path gives it a new
 // one, as Docker does.
 func inNetns(ns netns) oci.SpecOpts {
@@ -37,7 +40,7 @@ type pod struct {
 // server. It is removed when the test ends.
 func newPod(ctx context.Context, t *testing.T, d *harness.Daemon, ns netns) *pod {
 	t.Helper()
-	return serving(ctx, t, barePod(ctx, t, d, ns), fmt.Sprintf("tcp://:%d", port), fmt.Sprintf("udp://:%d", port))
+	return serving(ctx, t, barePod(ctx, t, d, ns), servers...)
 }
 
 // barePod is a pod of a pause container alone.
@@ -54,9 +57,7 @@ func barePod(ctx context.Context, t *testing.T, d *harness.Daemon, ns netns) *ha
 // serving adds the container with a server for each target.
 func serving(ctx context.Context, t *testing.T, p *harness.Pod, targets ...string) *pod {
 	t.Helper()
-	box, err := p.Add(ctx, harness.ContainerConfig{
-		Name: "probe", Args: append([]string{"/probe/probe", "serve"}, targets...), Spec: []oci.SpecOpts{withProbe()},
-	})
+	box, err := p.Add(ctx, probeConfig(targets...))
 	if err != nil {
 		t.Fatalf("add container: %v", err)
 	}
@@ -65,6 +66,13 @@ func serving(ctx context.Context, t *testing.T, p *harness.Pod, targets ...strin
 	}
 	awaitReady(ctx, t, box.Out, box.Err)
 	return &pod{Pod: p, box: box}
+}
+
+// probeConfig is a container that serves each target.
+func probeConfig(targets ...string) harness.ContainerConfig {
+	return harness.ContainerConfig{
+		Name: "probe", Args: append([]string{"/probe/probe", "serve"}, targets...), Spec: []oci.SpecOpts{withProbe()},
+	}
 }
 
 // withProbe mounts the probe.

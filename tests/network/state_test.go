@@ -91,7 +91,7 @@ func TestContainerSeesWhatRuncShows(t *testing.T) {
 		read := func(c *harness.Container) func() (string, error) {
 			return func() (string, error) {
 				out, err := runIn(ctx, c, "sh", "-c", command)
-				return comparable(out), err
+				return essence(out), err
 			}
 		}
 		want := must(t, read(box))
@@ -105,8 +105,8 @@ func TestContainerSeesWhatRuncShows(t *testing.T) {
 // lines say nothing of the network.
 var incidental = regexp.MustCompile(`(?m)^[0-9]+: |@if[0-9]+|@[a-z0-9]+| uid 0| tentative|^ *cache *$|\\ +`)
 
-// comparable takes away what may differ, and orders the lines.
-func comparable(out string) string {
+// essence takes away what may differ, and orders the lines.
+func essence(out string) string {
 	lines := strings.Split(incidental.ReplaceAllString(out, ""), "\n")
 	for i := range lines {
 		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
@@ -118,10 +118,10 @@ func comparable(out string) string {
 func TestComparable(t *testing.T) {
 	const guest = "2: eth0@if7    inet 10.78.0.2/24 brd 10.78.0.255 scope global eth0\\       valid_lft forever preferred_lft forever\n"
 	const runc = "9: eth0    inet 10.78.0.2/24 brd 10.78.0.255 scope global eth0\\       valid_lft forever preferred_lft forever\n"
-	if diff := cmp.Diff(comparable(runc), comparable(guest)); diff != "" {
+	if diff := cmp.Diff(essence(runc), essence(guest)); diff != "" {
 		t.Errorf("two outputs that mean the same (-want +got):\n%s", diff)
 	}
-	if comparable(runc) == comparable(strings.Replace(guest, "0.2/24", "0.3/24", 1)) {
+	if essence(runc) == essence(strings.Replace(guest, "0.2/24", "0.3/24", 1)) {
 		t.Error("two addresses are taken to be the same")
 	}
 }

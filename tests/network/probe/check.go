@@ -36,7 +36,7 @@ var checks = map[string]func(address string, options url.Values) error{
 	"closed": checkClosed,
 }
 
-func check(targets []string) error {
+func check(targets []string, out io.Writer) error {
 	for _, target := range targets {
 		u, err := url.Parse(target)
 		if err != nil {
@@ -50,7 +50,7 @@ func check(targets []string) error {
 		if err := run(u.Host, u.Query()); err != nil {
 			return fmt.Errorf("check %s: %w", target, err)
 		}
-		fmt.Printf("ok %s in %d ms\n", target, time.Since(begin).Milliseconds())
+		fmt.Fprintf(out, "ok %s in %d ms\n", target, time.Since(begin).Milliseconds())
 	}
 	return nil
 }

@@ -2,27 +2,28 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return fmt.Errorf("want serve, check or state")
 	}
 	switch args[0] {
 	case "serve":
-		return serve(args[1:])
+		return serve(args[1:], out)
 	case "check":
-		return check(args[1:])
+		return check(args[1:], out)
 	case "state":
-		return printState(os.Stdout)
+		return printState(out)
 	default:
 		return fmt.Errorf("unknown command %q: want serve, check or state", args[0])
 	}

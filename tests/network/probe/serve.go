@@ -13,7 +13,7 @@ import (
 )
 
 // serve echoes on every address until the first listener fails.
-func serve(targets []string) error {
+func serve(targets []string, out io.Writer) error {
 	ended := make(chan error)
 	for _, target := range targets {
 		u, err := url.Parse(target)
@@ -38,7 +38,9 @@ func serve(targets []string) error {
 			return fmt.Errorf("serve %s: want tcp or udp", target)
 		}
 	}
-	fmt.Println("ready")
+	if _, err := fmt.Fprintln(out, "ready"); err != nil {
+		return err
+	}
 	return <-ended
 }
 

@@ -1,0 +1,116 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// wantRefused makes a pod that must be refused with an error that has every
+// one of the words.
+func wantRefused(ctx context.Context, t *testing.T, d *harness.Daemon, network oci.SpecOpts, words ...string) {
+	t.Helper()
+	p, err := d.NewPod(ctx, "refused", network)
+	if err == nil {
+		t.Fatalf("the pod was made, want an error with %q; %v", words, errors.Join(p.Remove(ctx)))
+	}
+	t.Logf("error: %v", err)
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("the error lacks %q: %v", word, err)
+		}
+	}
+	if err := d.Settled(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// A namespace that a guest cannot have is refused, the error names what is
+// wrong with it, and the namespace is left as it was.
+func TestNetworksThatNoGuestCanHave(t *testing.T) {
+	needVM(t)
+	for _, test := range []struct {
+		name, commands string
+		words          []string
+	}{
+		{"no MAC", "ip tuntap add dev tun0 mode tun; ip addr add 10.80.0.1/24 dev tun0; ip link set tun0 up", []string{"tun0", "MAC"}},
+		{"MTU too large", `
+			ip link add eth0 mtu 65535 type veth peer name far0
+			ip addr add 10.80.0.2/24 dev eth0; ip link set eth0 up; ip link set far0 up`,
+			[]string{"eth0", "65535"}},
+		// The kernel checks a route's gateway when the route is added, and
+		// not when the address goes that made it reachable.
+		{"unreachable gateway", `
+			ip link add eth0 type veth peer name far0
+			ip addr add 10.80.0.2/24 dev eth0; ip addr add 10.81.0.2/24 dev eth0
+			ip link set eth0 up; ip link set far0 up
+			ip route add 10.82.0.0/16 via 10.81.0.1 dev eth0
+			ip addr del 10.81.0.2/24 dev eth0
+			ip route | grep -q '^10.82.0.0/16 via 10.81.0.1'`,
+			[]string{"10.82.0.0/16", "10.81.0.1", "unreachable"}},
+		{"too many links", `
+			for i in $(seq 29); do
+				ip link add eth$i type veth peer name far$i
+				ip addr add 10.83.$i.2/24 dev eth$i; ip link set eth$i up; ip link set far$i up
+			done`,
+			[]string{"28"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, d := begin(t)
+			ns := newNetns(t, d)
+			ns.do(t, test.commands)
+			before := settled(ctx, t, ns)
+			wantRefused(ctx, t, d, inNetns(ns), test.words...)
+			eventually(ctx, t, "the namespace after the pod", before, ns.all)
+		})
+	}
+}
+
+// A namespace's path that leads nowhere, or to something else.
+func TestPathIsNoNamespace(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		path  func(*testing.T) string
+		words []string
+	}{
+		{"gone", func(t *testing.T) string { return t.TempDir() + "/gone" }, []string{"no such file"}},
+		{"a file", func(*testing.T) string { return probePath() }, []string{"namespace"}},
+		{"a namespace of another kind", func(*testing.T) string { return fmt.Sprintf("/proc/%d/ns/mnt", os.Getpid()) }, []string{"namespace of another kind"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, d := begin(t)
+			path := test.path(t)
+			words := append(test.words, path)
+			if !bed.runtime.VM {
+				words = nil // runc's words are runc's
+			}
+			wantRefused(ctx, t, d, inNetns(netns(path)), words...)
+		})
+	}
+}
+
+// The host's network cannot be a guest's.
+func TestHostNetworkIsRefused(t *testing.T) {
+	needVM(t)
+	for _, test := range []struct {
+		name    string
+		network oci.SpecOpts
+	}{
+		{"the first process's namespace", inNetns("/proc/1/ns/net")},
+		{"the engine's namespace", inNetns(netns(fmt.Sprintf("/proc/%d/ns/net", os.Getpid())))},
+		{"no namespace", oci.WithHostNamespace(specs.NetworkNamespace)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, d := begin(t)
+			wantRefused(ctx, t, d, test.network, "host network")
+		})
+	}
+}

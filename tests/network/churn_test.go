@@ -1,0 +1,98 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// Pods of the churn test.
+const (
+	churnPods  = 20
+	churnBatch = 5
+	// hostPort is the first pod's port of the host's.
+	hostPort = 18000
+)
+
+// Pods with addresses behind NAT and with ports of the host come and go, some
+// at once: nothing of any is left.
+func TestChurn(t *testing.T) {
+	ctx, d := begin(t)
+	n := newCNI(t, d, object{"type": "bridge", "isGateway": true, "hairpinMode": true, "ipMasq": true},
+		object{"type": "portmap", "capabilities": object{"portMappings": true}})
+	n.useBridge(t)
+	t.Cleanup(func() { // the chains that portmap makes once for all pods
+		for _, iptables := range []string{"iptables", "ip6tables"} {
+			netns("").do(t, fmt.Sprintf("%[1]s -t nat -F; %[1]s -t nat -X", iptables))
+		}
+	})
+	for first := 0; first < churnPods; first += churnBatch {
+		var batch sync.WaitGroup
+		for i := first; i < first+churnBatch; i++ {
+			batch.Go(func() {
+				if err := churnOne(ctx, d, n, i); err != nil {
+					t.Errorf("pod %d: %v", i, err)
+				}
+			})
+		}
+		batch.Wait()
+		if err := d.Settled(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if leases, err := n.leases(); err != nil || len(leases) > 0 {
+			t.Fatalf("leases left: %v, error %v", leases, err)
+		}
+		rules, err := firewallRules()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Each rule for one pod has the network's name in its comment.
+		if left := slices.DeleteFunc(rules, func(r string) bool { return !strings.Contains(r, n.name) }); len(left) > 0 {
+			t.Fatalf("firewall rules left: %q", left)
+		}
+	}
+}
+
+// churnOne makes a pod, connects to it from the host by its port there, and
+// removes it as an engine does: first the network, then the pod.
+func churnOne(ctx context.Context, d *harness.Daemon, n *cni, i int) (err error) {
+	ns, err := makeNetns(d)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ns.remove()) }()
+	ports := []object{{"hostPort": hostPort + i, "containerPort": port, "protocol": "tcp"}}
+	l, err := n.add(ns, "eth0", object{"portMappings": ports})
+	if err != nil {
+		return err
+	}
+	p, err := d.NewPod(ctx, fmt.Sprint("churn", i), inNetns(ns))
+	if err != nil {
+		return errors.Join(err, l.del())
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		err = errors.Join(err, l.del(), p.Remove(ctx))
+	}()
+	box, err := p.Add(ctx, probeConfig(servers...))
+	if err != nil {
+		return err
+	}
+	if err := box.Start(ctx); err != nil {
+		return err
+	}
+	if err := box.Out.Await(ctx, "ready"); err != nil {
+		return err
+	}
+	_, err = output(probePath(), "check", fmt.Sprintf("tcp://%s:%d?bytes=100000", n.gateway4, hostPort+i),
+		fmt.Sprintf("tcp://%s:%d?bytes=100000", l.addr4, port))
+	return err
+}

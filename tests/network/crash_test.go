@@ -1,0 +1,68 @@
+package network
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// When a part of a pod is killed, its namespace is as it was before the pod
+// once containerd has removed it: taps, queues, filters and what was changed
+// of links are gone, CNI's links and addresses are there.
+func TestNamespaceAfterDeath(t *testing.T) {
+	needVM(t)
+	for _, test := range []struct{ name, config, victim string }{
+		{"shim, tcfilter and rates", rated, harness.KindShim},
+		{"QEMU, tcfilter and rates", rated, harness.KindVMM},
+		{"shim, macvtap", "[runtime]\ninternetworking_model = \"macvtap\"\n", harness.KindShim},
+		{"QEMU, macvtap", "[runtime]\ninternetworking_model = \"macvtap\"\n", harness.KindVMM},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, d := begin(t)
+			configure(t, d, test.config)
+			ns := newNetns(t, d)
+			l := newBridge(t, d, 0).join(t, ns, "eth0")
+			before := settled(ctx, t, ns)
+			recorder := d.Record(ctx)
+			defer recorder.Close()
+			p := newPod(ctx, t, d, ns)
+			netns("").checks(t, targets(1500, l.addr4)[1:]...)
+			killOne(t, d, test.victim)
+			for _, c := range []*harness.Container{p.box, p.Sandbox} {
+				if _, err := recorder.Await(ctx, c.Box.ID(), "exit"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			removed(t, "pod", p.Remove)
+			if err := d.Settled(ctx); err != nil {
+				t.Error(err)
+			}
+			eventually(ctx, t, "the namespace after the pod", before, ns.all)
+		})
+	}
+}
+
+// rated is a configuration by which the links' root queues are changed too.
+const rated = "[hypervisor.qemu]\nrx_rate_limiter_max_rate = 50000000\ntx_rate_limiter_max_rate = 50000000\n"
+
+// killOne sends SIGKILL to the only process of a kind.
+func killOne(t *testing.T, d *harness.Daemon, kind string) {
+	t.Helper()
+	procs, err := d.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []harness.Proc
+	for _, p := range procs {
+		if p.Kind() == kind {
+			found = append(found, p)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d processes are a %s, want 1: %v", len(found), kind, found)
+	}
+	if err := syscall.Kill(found[0].PID, syscall.SIGKILL); err != nil {
+		t.Fatalf("kill %v: %v", found[0], err)
+	}
+}

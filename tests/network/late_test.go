@@ -1,0 +1,65 @@
+package network
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// What changes in a pod's namespace while it runs, its containers see: links
+// that come and go, their addresses, routes and MTU. Docker makes no namespace
+// but puts links into that of the task's process.
+func TestNamespaceChangesWhilePodRuns(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		ns   func(*testing.T, *harness.Daemon) netns
+	}{
+		{"namespace of the engine", newNetns},
+		{"namespace of the task", func(*testing.T, *harness.Daemon) netns { return "" }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, d := begin(t)
+			first, second := newBridge(t, d, 0), newBridge(t, d, 1400)
+			second.noRoutes()
+			ns := test.ns(t, d)
+			p := newPod(ctx, t, d, ns)
+			if ns == "" {
+				ns = netns(fmt.Sprintf("/proc/%d/ns/net", p.Sandbox.Task.Pid()))
+				ns.do(t, "ip link set lo up")
+			}
+			p.sameState(ctx, t, ns)
+			netns("").serve(ctx, t, servers...)
+
+			eth0 := first.join(t, ns, "eth0")
+			p.sameState(ctx, t, ns)
+			netns("").checks(t, targets(1500, eth0.addrs()...)...)
+
+			net1 := second.join(t, ns, "net1")
+			p.sameState(ctx, t, ns)
+			netns("").checks(t, targets(1400, net1.addrs()...)...)
+
+			ns.do(t, fmt.Sprintf(`
+				ip addr add 10.91.0.1/24 dev eth0
+				ip addr add fd91::1/64 dev eth0
+				ip route add 10.92.0.0/16 via %s dev eth0 metric 9
+				ip link set eth0 mtu 1350
+				ip neigh add 10.91.0.9 lladdr 02:00:00:00:91:09 dev eth0 nud permanent`, first.gateway4))
+			p.sameState(ctx, t, ns)
+			p.checks(ctx, t, targets(1350, first.gateways()...)...)
+
+			ns.do(t, `
+				ip addr del 10.91.0.1/24 dev eth0
+				ip addr del fd91::1/64 dev eth0
+				ip route del 10.92.0.0/16
+				ip neigh del 10.91.0.9 dev eth0`)
+			p.sameState(ctx, t, ns)
+
+			if err := eth0.del(); err != nil {
+				t.Fatal(err)
+			}
+			p.sameState(ctx, t, ns)
+			netns("").checks(t, targets(1400, net1.addrs()...)...)
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package network
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// With rate limits there is a token bucket of the right rate for each
+// direction, and a transfer is no faster than they let it be. It may well be
+// slower: nothing else of a time is asserted.
+func TestRateLimits(t *testing.T) {
+	needVM(t)
+	ctx, d := begin(t)
+	bridge := newBridge(t, d, 0)
+	freeNS := newNetns(t, d)
+	free := bridge.join(t, freeNS, "eth0")
+	newPod(ctx, t, d, freeNS)
+
+	const receive, send = 10_000_000, 20_000_000
+	configure(t, d, fmt.Sprintf("[hypervisor.qemu]\nrx_rate_limiter_max_rate = %d\ntx_rate_limiter_max_rate = %d\n", receive, send))
+	ns := newNetns(t, d)
+	slow := bridge.join(t, ns, "eth0")
+	before := settled(ctx, t, ns)
+	p := newPod(ctx, t, d, ns)
+
+	rates := bucketRates(t, ns)
+	if len(rates) != 2 || rates["eth0"] != send {
+		t.Errorf("token buckets %v (bit/s by link), want %d at eth0 and %d at the tap", rates, send, receive)
+	}
+	delete(rates, "eth0")
+	for link, rate := range rates {
+		if rate != receive {
+			t.Errorf("token bucket of %d bit/s at %s, want %d", rate, link, receive)
+		}
+	}
+	const size, burst = 2 << 20, 128 << 10
+	took, unlimited := timeTransfer(t, slow.addr4, size), timeTransfer(t, free.addr4, size)
+	if least := time.Second * (size - burst) * 8 / receive; took < least {
+		t.Errorf("%d bytes took %v, want at least %v at %d bit/s", size, took, least, receive)
+	}
+	t.Logf("%d bytes there and back: %v with the limit, %v without: %.1f times", size, took, unlimited, took.Seconds()/unlimited.Seconds())
+	removed(t, "pod", p.Remove)
+	eventually(ctx, t, "the namespace after the pod", before, ns.all)
+}
+
+var inMilliseconds = regexp.MustCompile(` in ([0-9]+) ms`)
+
+// timeTransfer sends bytes from the host to a pod and back.
+func timeTransfer(t *testing.T, to netip.Addr, size int) time.Duration {
+	t.Helper()
+	out, err := output(probePath(), "check", fmt.Sprintf("tcp://%s?bytes=%d", netip.AddrPortFrom(to, port), size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := inMilliseconds.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("the probe prints no time: %q", out)
+	}
+	ms, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// bucketRates are the token buckets at the roots of a namespace's links, in
+// bits per second.
+func bucketRates(t *testing.T, ns netns) map[string]int {
+	t.Helper()
+	text, err := ns.run("tc", "-j", "qdisc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var qdiscs []struct {
+		Kind, Dev string
+		Options   struct{ Rate int } // bytes per second
+	}
+	if err := json.Unmarshal([]byte(text), &qdiscs); err != nil {
+		t.Fatalf("read %s: %v", text, err)
+	}
+	rates := map[string]int{}
+	for _, q := range qdiscs {
+		if q.Kind == "tbf" {
+			rates[q.Dev] = q.Options.Rate * 8
+		}
+	}
+	return rates
+}
