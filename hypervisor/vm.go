@@ -17,8 +17,13 @@ type VM interface {
 	// Attach adds a device. It may be called before and after Resume.
 	Attach(ctx context.Context, d Device) error
 	// PCIPath is where the guest finds an attached device. It fails with
-	// errdefs.ErrNotFound for an ID that is not attached.
+	// errdefs.ErrNotFound for an ID that is not attached, and with
+	// errdefs.ErrFailedPrecondition for a disk on the SCSI controller, which
+	// is no PCI device.
 	PCIPath(id string) (PCIPath, error)
+	// Locate is where the guest finds any attached device. It fails with
+	// errdefs.ErrNotFound for an ID that is not attached.
+	Locate(id string) (Location, error)
 	// Resume lets a paused machine run.
 	Resume(ctx context.Context) error
 	// Stop ends the machine at once, without the guest's consent, and waits
@@ -38,21 +43,4 @@ type VM interface {
 	// 16 KiB, with control characters replaced. It stays available after
 	// Done.
 	ConsoleTail() string
-}
-
-// PCIPath is a device's place on the guest's PCI buses: the slots (PCI device
-// numbers) from the root bus down to the device, two hexadecimal digits each,
-// parted by slashes: "01/1e" is slot 0x1e behind the bridge in slot 1. Bus
-// numbers are the guest's to choose and do not occur.
-type PCIPath string
-
-// Detacher is a VM whose devices can be taken out again.
-type Detacher interface {
-	// Detach removes a device and waits until the guest has let go of it; of
-	// a guest that does not, ctx is the end. It fails with
-	// errdefs.ErrNotFound for an ID that is not attached, and with
-	// errdefs.ErrFailedPrecondition while the machine was not resumed yet:
-	// there is no guest then; the guest must be up. After another error the
-	// device may still be there, and Detach may be called again.
-	Detach(ctx context.Context, id string) error
 }

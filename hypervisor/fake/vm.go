@@ -38,7 +38,7 @@ type VM struct {
 // attached is a device and its slot.
 type attached struct {
 	hypervisor.Device
-	slot int
+	slot int // or its target
 }
 
 var (
@@ -56,7 +56,7 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 		}
 	}
 	switch d.(type) {
-	case hypervisor.VhostVsock, hypervisor.VhostUserVsock, hypervisor.FSShare, hypervisor.NIC:
+	case hypervisor.VhostVsock, hypervisor.VhostUserVsock, hypervisor.FSShare, hypervisor.NIC, hypervisor.Disk:
 	default:
 		return fmt.Errorf("%s: %w", what, errdefs.ErrNotImplemented)
 	}
@@ -68,7 +68,7 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	if vm.find(d.DeviceID()) >= 0 {
 		return fmt.Errorf("%s: %w", what, errdefs.ErrAlreadyExists)
 	}
-	vm.devices = append(vm.devices, attached{d, vm.freeSlot()})
+	vm.devices = append(vm.devices, attached{d, vm.freeSlot(onSCSI(d))})
 	return nil
 }
 
@@ -101,25 +101,14 @@ func (vm *VM) find(id string) int {
 	return slices.IndexFunc(vm.devices, func(d attached) bool { return d.DeviceID() == id })
 }
 
-// freeSlot is the lowest slot that no device has. It needs mu.
-func (vm *VM) freeSlot() int {
+// freeSlot is the lowest slot, or target of SCSI disks, that no device has. It
+// needs mu.
+func (vm *VM) freeSlot(scsi bool) int {
 	slot := 1
-	for slices.ContainsFunc(vm.devices, func(d attached) bool { return d.slot == slot }) {
+	for slices.ContainsFunc(vm.devices, func(d attached) bool { return onSCSI(d.Device) == scsi && d.slot == slot }) {
 		slot++
 	}
 	return slot
-}
-
-// PCIPath implements hypervisor.VM: each device has the lowest slot that was
-// free, behind a bridge in slot 1.
-func (vm *VM) PCIPath(id string) (hypervisor.PCIPath, error) {
-	vm.mu.Lock()
-	defer vm.mu.Unlock()
-	i := vm.find(id)
-	if i < 0 {
-		return "", fmt.Errorf("find device %q of virtual machine %s: %w", id, vm.Spec.ID, errdefs.ErrNotFound)
-	}
-	return hypervisor.PCIPath(fmt.Sprintf("01/%02x", vm.devices[i].slot)), nil
 }
 
 // Resume implements hypervisor.VM.

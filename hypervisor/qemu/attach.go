@@ -25,7 +25,7 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 }
 
 func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
-	p, err := planOf(d)
+	p, err := planOf(d, vm.newSet())
 	if err != nil {
 		return err
 	}
@@ -37,19 +37,29 @@ func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
 			return err
 		}
 	}
-	slot, err := vm.reserve(d.DeviceID())
+	if p.bus == scsiBus {
+		if err := vm.needController(ctx); err != nil {
+			return fmt.Errorf("attach SCSI controller: %w", err)
+		}
+	}
+	return vm.place(ctx, d.DeviceID(), p)
+}
+
+// place finds a place for a device and carries its plan out.
+func (vm *VM) place(ctx context.Context, id string, p plan) error {
+	at, err := vm.reserve(id, p.bus)
 	if err != nil {
 		return err
 	}
-	p.device["addr"] = fmt.Sprintf("%#x", slot)
+	p.bus.put(p.device, at)
 	err = vm.plug(ctx, p)
 	switch {
 	case err == nil:
-		vm.settle(d.DeviceID(), p.remains())
+		vm.settle(id, p.remains())
 	case refused(err):
-		vm.unreserve(d.DeviceID())
+		vm.unreserve(id)
 	default:
-		vm.settle(d.DeviceID(), append(p.remains(), closing(p.files)...))
+		vm.settle(id, p.left())
 	}
 	return err
 }
@@ -58,7 +68,8 @@ func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
 // step; when QEMU does not answer there is nobody to undo it.
 func (vm *VM) plug(ctx context.Context, p plan) error {
 	for i, f := range p.files {
-		if err := vm.mon.GetFD(ctx, f.name, f.file); err != nil {
+		give := f.give()
+		if err := vm.mon.ExecuteWithFile(ctx, give.name, give.args, nil, f.file); err != nil {
 			vm.undo(ctx, err, closing(p.files[:i]))
 			return err
 		}
@@ -76,10 +87,6 @@ func (vm *VM) plug(ctx context.Context, p plan) error {
 	return err
 }
 
-func (vm *VM) run(ctx context.Context, c command) error {
-	return vm.mon.Execute(ctx, c.name, c.args, nil)
-}
-
 // undo takes steps back after cause, if QEMU is there to do so. A descriptor
 // that the refused command has consumed is no longer known to QEMU: that
 // refusal is expected.
@@ -87,11 +94,17 @@ func (vm *VM) undo(ctx context.Context, cause error, steps []command) {
 	if !refused(cause) {
 		return
 	}
+	vm.repeatLater(steps)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
+	vm.clean(ctx, steps)
+}
+
+// clean tries each of the steps and leaves it at that.
+func (vm *VM) clean(ctx context.Context, steps []command) {
 	for _, step := range steps {
 		if err := vm.run(ctx, step); err != nil {
-			log.G(ctx).WithField("sandbox", vm.id).WithError(err).Debug("step back after a refused device")
+			log.G(ctx).WithField("sandbox", vm.id).WithError(err).Debug("QEMU did not take a step back after a refused device")
 		}
 	}
 }

@@ -31,8 +31,9 @@ var _ hypervisor.Detacher = (*VM)(nil)
 // errGuestKeeps is a guest that says no.
 var errGuestKeeps = errors.New("the guest does not let go of the device")
 
-// Detach implements hypervisor.Detacher. On a q35 board QEMU asks the guest
-// by ACPI, whatever controller the bridge has, and takes the device out when
+// Detach implements hypervisor.Detacher. A SCSI disk goes without asking, and
+// the guest is told (hw/scsi/virtio-scsi.c, virtio_scsi_hotunplug). Of any
+// other device, on a q35 board, QEMU asks the guest by ACPI, whatever controller the bridge has, and takes the device out when
 // the guest ejects it. So a machine that was never resumed, not even for
 // firstTick, has nobody to ask.
 //
@@ -140,8 +141,10 @@ func underWay(err error) bool {
 
 // unknown is QEMU's refusal to remove what it does not have. Only of devices
 // and network devices it has a class (chardev/char.c, qmp_chardev_remove;
-// monitor/misc.c, qmp_closefd).
+// monitor/misc.c, qmp_closefd; monitor/fds.c, qmp_remove_fd; blockdev.c,
+// qmp_blockdev_del).
 func unknown(err error) bool {
 	var e *qmp.Error
-	return errors.As(err, &e) && (e.Class == qmp.ClassDeviceNotFound || strings.Contains(e.Desc, "not found"))
+	return errors.As(err, &e) && (e.Class == qmp.ClassDeviceNotFound ||
+		strings.Contains(e.Desc, "not found") || strings.Contains(e.Desc, "Failed to find node"))
 }

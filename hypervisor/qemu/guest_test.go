@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,7 +32,7 @@ var guestImage = sync.OnceValues(func() (string, error) {
 	init := filepath.Join(dir, "init")
 	for _, args := range [][]string{
 		{"build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./hypervisor/qemu/internal/testguest"},
-		{"run", "./guest-image", "-agent", init, "-out", dir},
+		{"run", "./guest-image", "-agent", init, "-out", dir, "-compress", "none"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
@@ -82,4 +83,18 @@ const ready = "testguest: ready"
 // saw is what testguest prints about an interface.
 func saw(action string, path hypervisor.PCIPath, address string) string {
 	return fmt.Sprintf("testguest: %s %s %s", action, path, address)
+}
+
+// guestHas tells whether testguest's image has a kernel module.
+func guestHas(t testing.TB, module string) bool {
+	t.Helper()
+	dir, err := guestImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := os.ReadFile(filepath.Join(dir, "initrd.img"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Contains(image, []byte("/"+module+".ko"))
 }

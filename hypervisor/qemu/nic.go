@@ -77,7 +77,7 @@ func checkNIC(d hypervisor.NIC) error {
 func named(prefix string, files []*os.File) []passed {
 	var all []passed
 	for i, f := range files {
-		all = append(all, passed{fmt.Sprintf("%s-%d", prefix, i), f})
+		all = append(all, passed{name: fmt.Sprintf("%s-%d", prefix, i), file: f})
 	}
 	return all
 }

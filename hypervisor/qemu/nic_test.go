@@ -37,7 +37,7 @@ func TestPlanNIC(t *testing.T) {
 			map[string]any{"mq": true, "vectors": 6}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := planOf(hypervisor.NIC{ID: "x", MAC: testMAC, Taps: repeat(f, tt.taps), Vhost: repeat(f, tt.vhosts)})
+			p, err := planOf(hypervisor.NIC{ID: "x", MAC: testMAC, Taps: repeat(f, tt.taps), Vhost: repeat(f, tt.vhosts)}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -220,7 +220,7 @@ func TestRefusedNICIsUndone(t *testing.T) {
 	ns := testNetns(t)
 	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
 	nic := testNIC(t, ns, "n", 1)
-	p, err := planOf(nic)
+	p, err := planOf(nic, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,14 +230,14 @@ func TestRefusedNICIsUndone(t *testing.T) {
 		"no such card":                func(p *plan) { p.device["driver"] = "warp" },
 		"no such slot":                func(p *plan) { p.device["addr"] = "0x20" },
 		"vhost-net is none": func(p *plan) {
-			q, err := planOf(hypervisor.NIC{ID: nic.ID, MAC: nic.MAC, Taps: nic.Taps, Vhost: []*os.File{devNull(t)}})
+			q, err := planOf(hypervisor.NIC{ID: nic.ID, MAC: nic.MAC, Taps: nic.Taps, Vhost: []*os.File{devNull(t)}}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			*p = q
 		},
 	} {
-		p, err = planOf(nic)
+		p, err = planOf(nic, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

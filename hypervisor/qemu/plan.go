@@ -19,18 +19,22 @@ var deviceID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,62}$`)
 // plan is how a device gets to QEMU: descriptors, what makes something of
 // them that a device can stand on, and the device.
 type plan struct {
+	bus     bus
 	files   []passed
 	backend *backend // nil for a device that takes its descriptor itself
 	device  map[string]any
 }
 
-// passed is a descriptor and the name that QEMU is to know it by.
+// passed is a descriptor and what QEMU is to know it by: a name, until a
+// command takes it, or the number of a set (set is not 0), until it is removed
+// from there.
 type passed struct {
 	name string
+	set  int
 	file *os.File
 }
 
-// backend is a character device or a network device of QEMU's host side.
+// backend is a character, network or block device of QEMU's host side.
 type backend struct {
 	add, remove command
 }
@@ -46,7 +50,22 @@ func (p plan) remains() []command {
 	if p.backend == nil {
 		return nil
 	}
-	return []command{p.backend.remove}
+	steps := []command{p.backend.remove}
+	for _, f := range p.files {
+		if f.set != 0 {
+			steps = append(steps, f.take())
+		}
+	}
+	return steps
+}
+
+// left is the same of a plan of which it is unknown how far it came.
+func (p plan) left() []command {
+	var steps []command
+	if p.backend != nil {
+		steps = append(steps, p.backend.remove)
+	}
+	return append(steps, closing(p.files)...)
 }
 
 // undone takes everything back that comes before a device that was refused.
@@ -61,9 +80,24 @@ func (p plan) undone() []command {
 func closing(files []passed) []command {
 	var steps []command
 	for _, f := range files {
-		steps = append(steps, command{"closefd", map[string]any{"fdname": f.name}})
+		steps = append(steps, f.take())
 	}
 	return steps
+}
+
+// give passes the descriptor to QEMU, and take takes it back.
+func (f passed) give() command {
+	if f.set != 0 {
+		return command{"add-fd", map[string]any{"fdset-id": f.set}}
+	}
+	return command{"getfd", map[string]any{"fdname": f.name}}
+}
+
+func (f passed) take() command {
+	if f.set != 0 {
+		return command{removeFD, map[string]any{"fdset-id": f.set}}
+	}
+	return command{"closefd", map[string]any{"fdname": f.name}}
 }
 
 // checkOpen finds a file that is closed before anything was done with it.
@@ -80,7 +114,9 @@ func checkOpen(files []passed) error {
 	return nil
 }
 
-func planOf(d hypervisor.Device) (plan, error) {
+// planOf makes the plan of a device. set is the number of a descriptor set
+// that the plan may use.
+func planOf(d hypervisor.Device, set int) (plan, error) {
 	if !deviceID.MatchString(d.DeviceID()) {
 		return plan{}, fmt.Errorf("device ID %q: %w", d.DeviceID(), errdefs.ErrInvalidArgument)
 	}
@@ -93,6 +129,8 @@ func planOf(d hypervisor.Device) (plan, error) {
 		return planFSShare(d)
 	case hypervisor.NIC:
 		return planNIC(d)
+	case hypervisor.Disk:
+		return planDisk(d, set)
 	}
 	return plan{}, fmt.Errorf("device kind %T: %w", d, errdefs.ErrNotImplemented)
 }
@@ -102,7 +140,7 @@ func planVhostVsock(d hypervisor.VhostVsock) (plan, error) {
 		return plan{}, fmt.Errorf("no vhost-vsock file: %w", errdefs.ErrInvalidArgument)
 	}
 	fd := "fd-" + d.ID
-	return plan{files: []passed{{fd, d.File}}, device: onPodBus(d.ID, map[string]any{
+	return plan{files: []passed{{name: fd, file: d.File}}, device: onPodBus(d.ID, map[string]any{
 		"driver":    "vhost-vsock-pci",
 		"guest-cid": d.CID,
 		"vhostfd":   fd,
@@ -130,7 +168,7 @@ func planVhostUser(id string, socket *os.File, props map[string]any) (plan, erro
 	fd, chardev := "fd-"+id, "char-"+id
 	props["chardev"] = chardev
 	return plan{
-		files: []passed{{fd, socket}},
+		files: []passed{{name: fd, file: socket}},
 		backend: &backend{
 			add:    command{"chardev-add", socketChardev(chardev, fd)},
 			remove: command{"chardev-remove", map[string]any{"id": chardev}},

@@ -10,31 +10,35 @@ import (
 
 // device is what is known of an ID in use.
 type device struct {
-	slot uint8 // on podBus
-	busy bool  // Attach or Detach works on it
+	bus  bus
+	at   int  // its place on the bus
+	busy bool // Attach or Detach works on it
 	// remains is what QEMU still has to be told once the device is gone.
 	remains []command
 }
 
-// reserve keeps two attaches from using the same names or the same slot in
+// reserve keeps two attaches from using the same names or the same place in
 // QEMU. settle or unreserve must follow.
-func (vm *VM) reserve(id string) (slot uint8, err error) {
+func (vm *VM) reserve(id string, b bus) (at int, err error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	if _, ok := vm.devices[id]; ok {
 		return 0, fmt.Errorf("device ID %q: %w", id, errdefs.ErrAlreadyExists)
 	}
-	var used [lastSlot + 1]bool
+	used := make(map[int]bool)
 	for _, d := range vm.devices {
-		used[d.slot] = true
-	}
-	for slot = firstSlot; slot <= lastSlot; slot++ {
-		if !used[slot] {
-			vm.devices[id] = &device{slot: slot, busy: true}
-			return slot, nil
+		if d.bus == b {
+			used[d.at] = true
 		}
 	}
-	return 0, fmt.Errorf("device %q: all %d slots are in use: %w", id, lastSlot, errdefs.ErrResourceExhausted)
+	first, last := b.places()
+	for at = first; at <= last; at++ {
+		if !used[at] {
+			vm.devices[id] = &device{bus: b, at: at, busy: true}
+			return at, nil
+		}
+	}
+	return 0, fmt.Errorf("device %q: all %d places are in use: %w", id, last-first+1, errdefs.ErrResourceExhausted)
 }
 
 // settle ends the work on an ID that stays in use.
@@ -45,7 +49,7 @@ func (vm *VM) settle(id string, remains []command) {
 	d.busy, d.remains = false, remains
 }
 
-// unreserve frees an ID and its slot.
+// unreserve frees an ID and its place.
 func (vm *VM) unreserve(id string) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -57,24 +61,51 @@ func (vm *VM) unreserve(id string) {
 func (vm *VM) claim(id string) (remains []command, err error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
-	d, ok := vm.devices[id]
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("device %q: %w", id, errdefs.ErrNotFound)
-	case d.busy:
+	d, err := vm.find(id)
+	if err != nil {
+		return nil, err
+	}
+	if d.busy {
 		return nil, fmt.Errorf("device %q is being attached or detached: %w", id, errdefs.ErrFailedPrecondition)
 	}
 	d.busy = true
 	return d.remains, nil
 }
 
-// PCIPath implements hypervisor.VM.
-func (vm *VM) PCIPath(id string) (hypervisor.PCIPath, error) {
+// find needs mu. What is not the caller's is not found (scsiController).
+func (vm *VM) find(id string) (*device, error) {
+	d, ok := vm.devices[id]
+	if !ok || !deviceID.MatchString(id) {
+		return nil, fmt.Errorf("device %q: %w", id, errdefs.ErrNotFound)
+	}
+	return d, nil
+}
+
+// Locate implements hypervisor.VM.
+func (vm *VM) Locate(id string) (hypervisor.Location, error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
-	d, ok := vm.devices[id]
-	if !ok {
-		return "", fmt.Errorf("find device %q of virtual machine %s: %w", id, vm.id, errdefs.ErrNotFound)
+	d, err := vm.find(id)
+	if err != nil {
+		return hypervisor.Location{}, fmt.Errorf("find in virtual machine %s: %w", vm.id, err)
 	}
-	return hypervisor.PCIPath(fmt.Sprintf("%02x/%02x", podBusSlot, d.slot)), nil
+	if d.bus == pciBus {
+		return hypervisor.Location{PCIPath: pciPath(d.at)}, nil
+	}
+	return hypervisor.Location{
+		PCIPath: pciPath(vm.devices[scsiController].at),
+		LUN:     &hypervisor.LUN{Target: uint8(d.at)},
+	}, nil
+}
+
+// PCIPath implements hypervisor.VM.
+func (vm *VM) PCIPath(id string) (hypervisor.PCIPath, error) {
+	where, err := vm.Locate(id)
+	if err != nil {
+		return "", err
+	}
+	if where.LUN != nil {
+		return "", fmt.Errorf("device %q of virtual machine %s is a SCSI disk: %w", id, vm.id, errdefs.ErrFailedPrecondition)
+	}
+	return where.PCIPath, nil
 }

@@ -39,6 +39,11 @@ type VM struct {
 	shutdown *shutdown          // the guest's end, as QEMU announced it
 	devices  map[string]*device // by IDs that are attached, or about to be
 	err      error
+
+	controller *attempt  // of attaching it; nil for none
+	sets       int       // descriptor sets there were
+	resumed    bool      // Resume has succeeded
+	later      []command // to be done when it has
 }
 
 // errDied is an end that nobody asked for.
@@ -96,6 +101,7 @@ func (vm *VM) Resume(ctx context.Context) error {
 	if err := vm.mon.Execute(ctx, "cont", nil, nil); err != nil {
 		return vm.explain(ctx, "resume virtual machine", err)
 	}
+	vm.clean(ctx, vm.takeLater())
 	vm.started()
 	return nil
 }

@@ -1,5 +1,6 @@
 // Command testguest is the init of the virtual machine in which the tests of
 // hypervisor/qemu see devices come and go with a real driver. It loads the
-// drivers of network cards, prints each interface that it gets or loses, and
-// never runs on a host.
+// drivers, prints each interface, disk, CPU and block of memory that it gets
+// or loses, reads and writes the disks, brings CPUs and memory online, gives
+// back what comes to a vsock port, and never runs on a host.
 package main

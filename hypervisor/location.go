@@ -1,0 +1,28 @@
+package hypervisor
+
+import "fmt"
+
+// PCIPath is a device's place on the guest's PCI buses: the slots (PCI device
+// numbers) from the root bus down to the device, two hexadecimal digits each,
+// parted by slashes: "01/1e" is slot 0x1e behind the bridge in slot 1. Bus
+// numbers are the guest's to choose and do not occur.
+type PCIPath string
+
+// Location is where the guest finds a device.
+type Location struct {
+	// PCIPath is the device's own place, or that of its SCSI controller.
+	PCIPath PCIPath
+	// LUN is the disk's address at the controller; nil for a PCI device.
+	LUN *LUN
+}
+
+// LUN is the address of a disk at its SCSI controller, on channel 0. Linux
+// shows it as the last two numbers of a SCSI device's name: "0:0:3:0" is target
+// 3, unit 0.
+type LUN struct {
+	Target uint8
+	Unit   uint16
+}
+
+// String is the address as Linux writes it: "3:0".
+func (l LUN) String() string { return fmt.Sprintf("%d:%d", l.Target, l.Unit) }

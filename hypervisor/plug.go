@@ -1,0 +1,45 @@
+package hypervisor
+
+import "context"
+
+// Detacher is a VM whose devices can be taken out again.
+type Detacher interface {
+	// Detach removes a device and waits until the guest has let go of it; of
+	// a guest that does not, ctx is the end. A disk on the SCSI controller
+	// goes without asking the guest: unmount it there before. It fails with
+	// errdefs.ErrNotFound for an ID that is not attached, and with
+	// errdefs.ErrFailedPrecondition while the machine was not resumed yet:
+	// there is no guest then; the guest must be up. After another error the
+	// device may still be there, and Detach may be called again.
+	Detach(ctx context.Context, id string) error
+}
+
+// CPUPlugger is a VM whose number of CPUs can change while it runs.
+type CPUPlugger interface {
+	// SetVCPUs plugs CPUs in, or out those that it has plugged in, until
+	// there are n, or as near as it gets: now is how many there are then.
+	// There are never fewer than Spec.VCPUs nor more than Spec.MaxVCPUs;
+	// that is told by now and is no error. A CPU that came in is of use when
+	// the guest has brought it online. One goes out, the last one in first,
+	// when the guest has let go of it; of a guest that does not, ctx is the
+	// end, now tells what remains, and that is no error either. Before an
+	// error some CPUs may have changed, and now counts them. The machine must
+	// have been resumed (errdefs.ErrFailedPrecondition). One call runs at a
+	// time; another waits for it, within its ctx.
+	SetVCPUs(ctx context.Context, n uint32) (now uint32, err error)
+}
+
+// MemoryPlugger is a VM whose memory can change while it runs.
+type MemoryPlugger interface {
+	// SetMemoryMiB changes the memory to n MiB, boot memory included, or as
+	// near as it gets: now is how much there is then, in MiB. It is more
+	// than n by what n is off the model's unit (MemoryModel), never less
+	// than Spec.MemoryMiB, nor more than Spec.MaxMemoryMiB. Memory that does not shrink, because
+	// the model cannot or the guest does not give it back until ctx ends, is told by
+	// now and is no error. Memory that came in is of use when the guest has
+	// brought it online. The machine must have been resumed
+	// (errdefs.ErrFailedPrecondition); without Spec.MaxMemoryMiB there is
+	// nothing to plug (errdefs.ErrNotImplemented). One call runs at a time;
+	// another waits for it, within its ctx.
+	SetMemoryMiB(ctx context.Context, n uint64) (now uint64, err error)
+}

@@ -1,0 +1,353 @@
+package qemu
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/qemu/internal/qmptest"
+	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+)
+
+func TestPlanDisk(t *testing.T) {
+	d := testDisk(t, "x", hypervisor.VirtioBlk)
+	for _, tt := range []struct {
+		name               string
+		change             func(*hypervisor.Disk)
+		bus                bus
+		node, file, device map[string]any // beyond what every disk has
+	}{
+		{"virtio-blk", func(*hypervisor.Disk) {}, pciBus, nil, nil,
+			map[string]any{"driver": "virtio-blk-pci", "bus": podBus, "disable-legacy": "on"}},
+		{"virtio-scsi", func(d *hypervisor.Disk) { d.Bus = hypervisor.VirtioSCSI }, scsiBus, nil, nil,
+			map[string]any{"driver": "scsi-hd", "bus": "pod.scsi.0", "lun": 0}},
+		{"everything", func(d *hypervisor.Disk) { *d = odd(readOnly(t, *d)) }, pciBus,
+			map[string]any{"read-only": true, "cache": map[string]any{"direct": true, "no-flush": true}},
+			map[string]any{"aio": "native"},
+			map[string]any{"driver": "virtio-blk-pci", "bus": podBus, "disable-legacy": "on",
+				"logical_block_size": uint32(4096), "physical_block_size": uint32(4096)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := d
+			tt.change(&d)
+			p, err := planOf(d, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := with(map[string]any{"driver": "file", "filename": "/dev/fdset/7", "discard": "unmap"}, tt.file)
+			node := with(map[string]any{
+				"driver": "raw", "node-name": "disk-x", "read-only": false, "discard": "unmap",
+				"cache": map[string]any{"direct": false, "no-flush": false}, "file": file,
+			}, tt.node)
+			device := with(map[string]any{"id": "x", "drive": "disk-x", "serial": "s-x"}, tt.device)
+			want := []any{tt.bus, 7, node, device}
+			if diff := cmp.Diff(want, []any{p.bus, p.files[0].set, p.backend.add.args, p.device}); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func with(all, more map[string]any) map[string]any {
+	for k, v := range more {
+		all[k] = v
+	}
+	return all
+}
+
+const (
+	addFD      = `add-fd {"fdset-id":1} +file`
+	removeFD1  = `remove-fd {"fdset-id":1}`
+	addNode    = `blockdev-add {"cache":{"direct":false,"no-flush":false},"discard":"unmap","driver":"raw","file":{"discard":"unmap","driver":"file","filename":"/dev/fdset/1"},"node-name":"disk-x","read-only":false}`
+	delNode    = `blockdev-del {"node-name":"disk-x"}`
+	addBlk     = `device_add {"addr":"0x1","bus":"pod","disable-legacy":"on","drive":"disk-x","driver":"virtio-blk-pci","id":"x","serial":"s-x"}`
+	addSCSI    = `device_add {"addr":"0x1","bus":"pod","disable-legacy":"on","driver":"virtio-scsi-pci","id":"pod.scsi"}`
+	addLUN     = `device_add {"bus":"pod.scsi.0","drive":"disk-x","driver":"scsi-hd","id":"x","lun":0,"scsi-id":0,"serial":"s-x"}`
+	outOfLuck  = "out of luck"
+	nodeNotYet = "Node 'disk-x' is busy: node is in use"
+)
+
+// Each step that QEMU refuses takes those before it back, once more when the
+// machine runs what QEMU does only then.
+func TestAttachDiskCommands(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		bus    hypervisor.DiskBus
+		refuse string // the beginning of a command
+		want   []string
+	}{
+		{"virtio-blk", hypervisor.VirtioBlk, "", []string{addFD, addNode, addBlk, cont}},
+		{"virtio-scsi", hypervisor.VirtioSCSI, "", []string{addSCSI, addFD, addNode, addLUN, cont}},
+		{"no descriptor", hypervisor.VirtioBlk, "add-fd", []string{addFD, cont}},
+		{"no node", hypervisor.VirtioBlk, "blockdev-add", []string{addFD, addNode, removeFD1, cont, removeFD1}},
+		{"no device", hypervisor.VirtioBlk, "device_add", []string{addFD, addNode, addBlk, delNode, removeFD1, cont, removeFD1}},
+		{"no controller", hypervisor.VirtioSCSI, "device_add", []string{addSCSI, cont}},
+		{"no LUN", hypervisor.VirtioSCSI, addLUN, []string{addSCSI, addFD, addNode, addLUN, delNode, removeFD1, cont, removeFD1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			vm := scriptAnswers(t, func(_ *qmptest.Server, r qmptest.Request) any {
+				if tt.refuse != "" && strings.HasPrefix(r.Execute+" "+string(r.Arguments), tt.refuse) {
+					return &qmptest.Refusal{Class: qmp.ClassGenericError, Desc: outOfLuck}
+				}
+				return yes
+			})
+			err := vm.Attach(testContext(t), testDisk(t, "x", tt.bus))
+			if (err != nil) != (tt.refuse != "") || err != nil && !strings.Contains(err.Error(), outOfLuck) {
+				t.Errorf("Attach: %v", err)
+			}
+			if err := vm.Resume(testContext(t)); err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(tt.want, vm.sent()); diff != "" {
+				t.Error(diff)
+			}
+			if _, err := vm.Locate("x"); (err != nil) != (tt.refuse != "") {
+				t.Errorf("the ID afterwards: %v", err)
+			}
+		})
+	}
+}
+
+// A node that is still in use when its device has gone is asked for again.
+func TestDetachDisk(t *testing.T) {
+	busy := 2
+	vm := scriptAnswers(t, func(s *qmptest.Server, r qmptest.Request) any {
+		switch {
+		case r.Execute == "device_del":
+			return letsGo(s)
+		case r.Execute == blockdevDel && busy > 0:
+			busy--
+			return &qmptest.Refusal{Class: qmp.ClassGenericError, Desc: nodeNotYet}
+		}
+		return yes
+	})
+	if err := vm.Attach(testContext(t), testDisk(t, "x", hypervisor.VirtioBlk)); err != nil {
+		t.Fatal(err)
+	}
+	resume(t, vm)
+	if err := vm.Detach(testContext(t), "x"); err != nil {
+		t.Error(err)
+	}
+	want := []string{addFD, addNode, addBlk, cont, deviceDel, delNode, delNode, delNode, removeFD1}
+	if diff := cmp.Diff(want, vm.sent()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What is wrong with a disk is found before QEMU hears of it.
+func TestDiskChecks(t *testing.T) {
+	vm := script(t, refuseNothing)
+	good := testDisk(t, "x", hypervisor.VirtioBlk)
+	closed := testDisk(t, "closed", hypervisor.VirtioBlk)
+	_ = closed.File.Close()
+	for name, tt := range map[string]struct {
+		change func(*hypervisor.Disk)
+		want   string
+	}{
+		"long ID":         {func(d *hypervisor.Disk) { d.ID = strings.Repeat("x", 27) }, "longer than 26 bytes"},
+		"no file":         {func(d *hypervisor.Disk) { d.File = nil }, "no file"},
+		"closed file":     {func(d *hypervisor.Disk) { d.File = closed.File }, "closed"},
+		"no bus":          {func(d *hypervisor.Disk) { d.Bus = "" }, `bus ""`},
+		"long serial":     {func(d *hypervisor.Disk) { d.Serial = strings.Repeat("s", 21) }, "at most 20"},
+		"strange serial":  {func(d *hypervisor.Disk) { d.Serial = "a b" }, "at most 20"},
+		"strange AIO":     {func(d *hypervisor.Disk) { d.AIO = "warp" }, "unknown"},
+		"native, cached":  {func(d *hypervisor.Disk) { d.AIO = hypervisor.AIONative }, "without direct cache"},
+		"small block":     {func(d *hypervisor.Disk) { d.LogicalBlockSize = 256 }, "block size 256"},
+		"odd block":       {func(d *hypervisor.Disk) { d.PhysicalBlockSize = 513 }, "block size 513"},
+		"blocks reversed": {func(d *hypervisor.Disk) { d.LogicalBlockSize, d.PhysicalBlockSize = 4096, 512 }, "below the logical"},
+		"not a disk":      {func(d *hypervisor.Disk) { d.File = openDisk(t, os.DevNull, os.O_RDWR) }, "neither a regular file"},
+		"file read-only":  {func(d *hypervisor.Disk) { d.File = readOnly(t, *d).File }, "not open for reading and writing"},
+		"disk read-only":  {func(d *hypervisor.Disk) { d.ReadOnly = true }, "not open for reading only"},
+	} {
+		d := good
+		tt.change(&d)
+		if err := vm.Attach(testContext(t), d); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := vm.Locate(d.ID); !errdefs.IsNotFound(err) {
+			t.Errorf("%s: the ID is in use: %v", name, err)
+		}
+	}
+	if got := vm.sent(); len(got) != 0 {
+		t.Errorf("QEMU was asked: %q", got)
+	}
+}
+
+// Disks that come at once share one controller; each has a place of its own.
+func TestControllerComesOnce(t *testing.T) {
+	vm := script(t, refuseNothing)
+	var disks []hypervisor.Disk
+	for _, id := range []string{"a", "b", "c", "d"} {
+		disks = append(disks, testDisk(t, id, hypervisor.VirtioSCSI))
+	}
+	each(disks, func(d hypervisor.Disk) {
+		if err := vm.Attach(testContext(t), d); err != nil {
+			t.Error(err)
+		}
+	})
+	if n := strings.Count(strings.Join(vm.sent(), "\n"), "virtio-scsi-pci"); n != 1 {
+		t.Errorf("%d controllers", n)
+	}
+	targets := make(map[uint8]bool)
+	for _, d := range disks {
+		where, err := vm.Locate(d.ID)
+		if err != nil || where.LUN == nil || where.PCIPath != "01/01" || targets[where.LUN.Target] {
+			t.Errorf("%s is at %+v, %v", d.ID, where, err)
+			continue
+		}
+		targets[where.LUN.Target] = true
+		if _, err := vm.PCIPath(d.ID); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("PCIPath: %v", err)
+		}
+	}
+	for _, id := range []string{scsiController, scsiBusName} {
+		if err := vm.Detach(testContext(t), id); !errdefs.IsNotFound(err) {
+			t.Errorf("Detach of %s: %v", id, err)
+		}
+	}
+}
+
+// One disk's failure to get the controller is not another's.
+func TestControllerIsTriedAgain(t *testing.T) {
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() {
+		close(asked)
+		<-goOn
+	})
+	refusals := 1
+	vm := scriptAnswers(t, func(_ *qmptest.Server, r qmptest.Request) any {
+		if r.Execute == "device_add" && refusals > 0 {
+			refusals--
+			first()
+			return &qmptest.Refusal{Class: qmp.ClassGenericError, Desc: outOfLuck}
+		}
+		return yes
+	})
+	errs := make(chan error, 1)
+	go func() { errs <- vm.Attach(testContext(t), testDisk(t, "a", hypervisor.VirtioSCSI)) }()
+	<-asked
+	second := make(chan error, 1)
+	go func() { second <- vm.Attach(testContext(t), testDisk(t, "b", hypervisor.VirtioSCSI)) }()
+	close(goOn)
+	if err := <-errs; err == nil || !strings.Contains(err.Error(), outOfLuck) {
+		t.Errorf("the first: %v", err)
+	}
+	if err := <-second; err != nil {
+		t.Errorf("the second: %v", err)
+	}
+}
+
+// What a real QEMU refuses leaves nothing there, in a paused machine once it
+// runs.
+func TestRefusedDiskIsUndone(t *testing.T) {
+	for _, b := range []hypervisor.DiskBus{hypervisor.VirtioBlk, hypervisor.VirtioSCSI} {
+		for _, running := range []bool{false, true} {
+			vm := launch(t, testSpec(t, testKernel(t, "", idle)))
+			if running {
+				if err := vm.Resume(testContext(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for name, change := range map[string]func(*plan){
+				"no such driver": func(p *plan) { p.backend.add.args["driver"] = "warp" },
+				"no such set":    func(p *plan) { p.backend.add.args["file"].(map[string]any)["filename"] = "/dev/fdset/99" },
+				"no such device": func(p *plan) { p.device["driver"] = "warp" },
+				"no such node":   func(p *plan) { p.device["drive"] = "warp" },
+				"no such block":  func(p *plan) { p.device["logical_block_size"] = 1 << 30 },
+			} {
+				p, err := planOf(testDisk(t, "x", b), vm.newSet())
+				if err != nil {
+					t.Fatal(err)
+				}
+				change(&p)
+				if err := vm.needController(testContext(t)); err != nil {
+					t.Fatal(err)
+				}
+				p.bus.put(p.device, 5)
+				if err := vm.plug(testContext(t), p); !refused(err) {
+					t.Errorf("%s, %s: %v", b, name, err)
+				}
+			}
+			d := testDisk(t, "x", b)
+			attachDisk(t, vm, d)
+			if !running {
+				if err := vm.Resume(testContext(t)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var nodes, sets []any
+			if err := vm.mon.Execute(testContext(t), "query-named-block-nodes", nil, &nodes); err != nil || len(nodes) != 2 {
+				t.Errorf("%s, running %v: %d nodes, %v", b, running, len(nodes), err)
+			}
+			if err := vm.mon.Execute(testContext(t), "query-fdsets", nil, &sets); err != nil || len(sets) != 1 {
+				t.Errorf("%s, running %v: %v, %v", b, running, sets, err)
+			}
+			checkOpenTimes(t, vm, d, 2) // in the set, and in the node
+		}
+	}
+}
+
+// checkOpenTimes checks how often QEMU has a disk's directory's files open.
+func checkOpenTimes(t testing.TB, vm *VM, d hypervisor.Disk, want int) {
+	t.Helper()
+	fds, err := filepath.Glob("/proc/" + strconv.Itoa(vm.PID()) + "/fd/*")
+	if err != nil || len(fds) == 0 {
+		t.Fatalf("%d open files, %v", len(fds), err)
+	}
+	n := 0
+	for _, fd := range fds {
+		if target, err := os.Readlink(fd); err == nil && filepath.Base(target) == d.ID {
+			n++
+		}
+	}
+	if n != want {
+		t.Errorf("QEMU has %d files of disks open, want %d", n, want)
+	}
+}
+
+// All kinds of asynchronous I/O that this QEMU has are taken, also inside its
+// seccomp sandbox.
+func TestDiskAIO(t *testing.T) {
+	spec := testSpec(t, testKernel(t, "", idle))
+	spec.Seccomp = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+	vm := launch(t, spec)
+	for i, aio := range []hypervisor.DiskAIO{hypervisor.AIOThreads, hypervisor.AIONative, hypervisor.AIOUring} {
+		d := testDisk(t, "d"+strconv.Itoa(i), hypervisor.VirtioSCSI)
+		d.AIO, d.Cache.Direct = aio, true
+		err := vm.Attach(testContext(t), d)
+		if aio == hypervisor.AIOUring && err != nil {
+			t.Logf("no io_uring: %v", err)
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", aio, err)
+		}
+	}
+}
+
+// All targets can be used, and no more.
+func TestTargetsAreUsedUp(t *testing.T) {
+	vm := script(t, refuseNothing)
+	d := testDisk(t, "x", hypervisor.VirtioSCSI)
+	for i := firstTarget; i <= lastTarget; i++ {
+		d.ID = "x" + strconv.Itoa(i)
+		if err := vm.Attach(testContext(t), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	where, err := vm.Locate(d.ID)
+	if want := (hypervisor.Location{PCIPath: "01/01", LUN: &hypervisor.LUN{Target: 255}}); !cmp.Equal(want, where) || err != nil {
+		t.Errorf("the last is at %+v, %v", where, err)
+	}
+	d.ID = "more"
+	if err := vm.Attach(testContext(t), d); !errdefs.IsResourceExhausted(err) {
+		t.Errorf("one more: %v", err)
+	}
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// blockAt is where the tests put a disk's words, and where the guest puts its
+// own: two blocks of 4 KiB.
+const (
+	hostWords  = 0
+	guestWords = 4096
+	wordsLen   = 64
+)
+
+// reportDisk prints a disk: "add", where it is, its serial number, its size in
+// blocks of 512 bytes, its logical block size, whether it is read-only, and
+// the words that the host has put into it; then it tries to write its own.
+// Of a disk that goes it prints "remove" and where it was.
+func reportDisk(action, path string) {
+	where := place(path)
+	switch action {
+	case "remove":
+		fmt.Printf("testguest: remove disk %s\n", where)
+	case "add":
+		words, err := useDisk("/dev/" + filepath.Base(path))
+		fmt.Printf("testguest: add disk %s serial=%s size=%s block=%s ro=%s words=%q wrote=%v\n", where, serial(path),
+			attribute(path, "size"), attribute(path, "queue/logical_block_size"), attribute(path, "ro"), words, err == nil)
+	}
+}
+
+func attribute(path, name string) string {
+	value, err := os.ReadFile(filepath.Join("/sys", path, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(value))
+}
+
+// serial is an attribute of virtio-blk's, and a page of data of a SCSI disk's
+// (SPC-4, 7.8.15: Unit Serial Number, after four bytes).
+func serial(path string) string {
+	if page := attribute(path, "device/vpd_pg80"); len(page) > 4 {
+		return page[4:]
+	}
+	return attribute(path, "serial")
+}
+
+// useDisk reads the host's words, and writes them back after "guest: ".
+func useDisk(node string) (string, error) {
+	block := make([]byte, 4096)
+	r, err := os.Open(node)
+	if err != nil {
+		return err.Error(), err
+	}
+	defer r.Close()
+	if _, err := r.ReadAt(block, hostWords); err != nil {
+		return err.Error(), err
+	}
+	words := string(bytes.TrimRight(block[:wordsLen], "\x00"))
+	w, err := os.OpenFile(node, os.O_WRONLY|os.O_SYNC, 0)
+	if err != nil {
+		return words, err
+	}
+	defer w.Close()
+	clear(block)
+	copy(block, "guest: "+words)
+	_, err = w.WriteAt(block, guestWords)
+	return words, err
+}

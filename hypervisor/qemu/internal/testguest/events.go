@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// report prints what a uevent says of a device that the tests plug, and makes
+// use of the device. A uevent begins with "action@devpath" (Linux,
+// lib/kobject_uevent.c).
+func report(head string) {
+	action, path, _ := strings.Cut(head, "@")
+	kind := filepath.Base(filepath.Dir(path))
+	switch {
+	case kind == "net":
+		reportNIC(action, path)
+	case kind == "block":
+		reportDisk(action, path)
+	case kind == "cpu" && strings.HasPrefix(path, "/devices/system/"):
+		reportCPU(action, path)
+	case kind == "memory" && strings.HasPrefix(path, "/devices/system/"):
+		reportMemory(action, path)
+	}
+}
+
+// reportNIC prints an interface of a PCI device: "add" and its place, as in
+// hypervisor.PCIPath, with the address; "remove" without it.
+func reportNIC(action, path string) {
+	where := place(path)
+	if where == "" {
+		return
+	}
+	mac, err := os.ReadFile(filepath.Join("/sys", path, "address"))
+	if err != nil {
+		mac = []byte("-")
+	}
+	fmt.Printf("testguest: %s %s %s\n", action, where, strings.TrimSpace(string(mac)))
+}
+
+// place is where a device is, by its path
+// /devices/pci0000:00/BRIDGE/DEVICE/virtioN/...: the slots of bridge and
+// device, as in hypervisor.PCIPath, and of a SCSI disk its target and unit.
+func place(path string) string {
+	parts := strings.Split(path, "/")
+	if len(parts) < 6 || !strings.HasPrefix(parts[2], "pci") {
+		return ""
+	}
+	where := slot(parts[3]) + "/" + slot(parts[4])
+	if len(parts) > 8 && strings.HasPrefix(parts[6], "host") {
+		_, address, _ := strings.Cut(parts[8], ":")
+		_, lun, _ := strings.Cut(address, ":")
+		where += " " + lun
+	}
+	return where
+}
+
+// slot is the device number of a PCI address "0000:01:02.0".
+func slot(address string) string {
+	_, device, _ := strings.Cut(address, ":")
+	_, device, _ = strings.Cut(device, ":")
+	device, _, _ = strings.Cut(device, ".")
+	return device
+}
+
+// reportCPU brings a CPU online and prints which are.
+func reportCPU(action, path string) {
+	if action == "add" {
+		if err := os.WriteFile(filepath.Join("/sys", path, "online"), []byte("1"), 0); err != nil {
+			fmt.Println("testguest:", err)
+		}
+	}
+	if action != "add" && action != "remove" {
+		return
+	}
+	online, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		fmt.Println("testguest:", err)
+	}
+	fmt.Printf("testguest: %s cpu, online %s\n", action, strings.TrimSpace(string(online)))
+}
+
+// reportMemory brings a block of memory online, as memory that can be taken
+// back, and prints how much there is.
+func reportMemory(action, path string) {
+	if action == "add" {
+		if err := os.WriteFile(filepath.Join("/sys", path, "state"), []byte("online_movable"), 0); err != nil {
+			fmt.Println("testguest:", err)
+		}
+	}
+	if action != "add" && action != "remove" {
+		return
+	}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		fmt.Println("testguest:", err)
+	}
+	fmt.Printf("testguest: memory %d MiB\n", info.Totalram*uint64(info.Unit)>>20)
+}

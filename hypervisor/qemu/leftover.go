@@ -1,0 +1,82 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+)
+
+const (
+	removeFD    = "remove-fd"
+	blockdevDel = "blockdev-del"
+	// nodeGrace is how long a block node may be in use after its device has
+	// gone: QEMU lets go of it a little later (RCU), and says so by nothing.
+	nodeGrace = 5 * time.Second
+	// nodeRepeat is after how long it is asked again.
+	nodeRepeat = 2 * time.Millisecond
+)
+
+// newSet is a number that no descriptor set of this machine has had: QEMU
+// finds a removed descriptor in its set as long as it has not closed it.
+func (vm *VM) newSet() int {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	vm.sets++
+	return vm.sets
+}
+
+// repeatLater notes steps that have to be done again when the machine runs:
+// QEMU 7.2 closes a descriptor that was removed from its set only then
+// (monitor/fds.c, monitor_fdset_cleanup).
+func (vm *VM) repeatLater(steps []command) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	if vm.resumed {
+		return
+	}
+	for _, step := range steps {
+		if step.name == removeFD {
+			vm.later = append(vm.later, step)
+		}
+	}
+}
+
+// takeLater gives the steps noted so far; there will be no others.
+func (vm *VM) takeLater() []command {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	steps := vm.later
+	vm.later, vm.resumed = nil, true
+	return steps
+}
+
+// run carries a step out.
+func (vm *VM) run(ctx context.Context, c command) error {
+	err := vm.mon.Execute(ctx, c.name, c.args, nil)
+	if c.name != blockdevDel || !inUse(err) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, nodeGrace)
+	defer cancel()
+	again := time.NewTicker(nodeRepeat)
+	defer again.Stop()
+	for inUse(err) {
+		select {
+		case <-again.C:
+			err = vm.mon.Execute(ctx, c.name, c.args, nil)
+		case <-ctx.Done():
+			return err
+		}
+	}
+	return err
+}
+
+// inUse is QEMU's refusal to remove a block node that something stands on
+// (blockdev.c, qmp_blockdev_del). It has no class of its own.
+func inUse(err error) bool {
+	var e *qmp.Error
+	return errors.As(err, &e) && strings.Contains(e.Desc, "is in use")
+}

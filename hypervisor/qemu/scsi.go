@@ -1,0 +1,67 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+)
+
+// scsiController is the ID of the controller of all SCSI disks. No device of a
+// caller's can have it (deviceID). QEMU names its bus after it.
+const (
+	scsiController = "pod.scsi"
+	scsiBusName    = scsiController + ".0"
+)
+
+// attempt is somebody's attempt to attach the controller.
+type attempt struct {
+	done chan struct{} // closed after err is set
+	err  error
+}
+
+// needController attaches the controller unless it is there. It comes with the
+// first disk, and stays: a machine without SCSI disks spends neither a slot
+// nor the guest's scan of 256 targets on it.
+func (vm *VM) needController(ctx context.Context) error {
+	for {
+		a, ours := vm.tryController()
+		if ours {
+			a.err = vm.attachController(ctx)
+			close(a.done)
+			return a.err
+		}
+		select {
+		case <-a.done:
+		case <-ctx.Done():
+			return fmt.Errorf("await another's attempt: %w", context.Cause(ctx))
+		}
+		if a.err == nil {
+			return nil
+		}
+	}
+}
+
+// tryController gives the attempt that stands, or a new one of the caller's.
+func (vm *VM) tryController() (a *attempt, ours bool) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	if vm.controller == nil {
+		vm.controller = &attempt{done: make(chan struct{})}
+		return vm.controller, true
+	}
+	return vm.controller, false
+}
+
+// attachController makes way for the next attempt when it fails.
+func (vm *VM) attachController(ctx context.Context) error {
+	err := vm.place(ctx, scsiController, plan{device: onPodBus(scsiController, map[string]any{
+		"driver":         "virtio-scsi-pci",
+		"disable-legacy": "on",
+	})})
+	if err == nil {
+		return nil
+	}
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	vm.controller = nil
+	return err
+}
