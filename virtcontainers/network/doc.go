@@ -40,7 +40,7 @@
 //	                                  refused    again at the next Plug
 //
 // What is made is undone by Close, or by Clean from what Options.Save got, if
-// this process is killed: qdiscs and filters on links, macvtaps. Taps vanish
+// this process is killed: qdiscs and filters on links, macvtaps and ifbs. Taps vanish
 // with the last process that has them open. Clean touches no other namespace
 // than the one that was opened, whatever is found at its path.
 package network

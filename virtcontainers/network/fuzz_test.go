@@ -10,7 +10,7 @@ import (
 
 func FuzzRecord(f *testing.F) {
 	for _, seed := range []string{
-		`{"version":1,"namespace":{"dev":4,"inode":4026532000,"cookie":7},"links":[{"link":2,"made":"tap2_kata","kind":"tuntap","ingress":true,"priority":49152,"rate":true}]}`,
+		`{"version":1,"namespace":{"dev":4,"inode":4026532000,"cookie":7},"links":[{"link":2,"made":"tap2_kata","kind":"tuntap","shaper":"ifb2_kata","ingress":true,"priority":49152,"rate":true}]}`,
 		`{"version":1,"namespace":{"dev":0,"inode":0},"links":null}`,
 		`{"version":1,"links":[{"link":-1,"priority":70000}]}`,
 		`{}`, `null`, `[]`, ``,

@@ -39,16 +39,48 @@ func (n *Network) buildMacvtap(p *plan) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.opts.TxRate != 0 {
-		if err := n.ns.limitRate(index, n.opts.TxRate); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.made.Made, err)
-		}
+	if err := n.shapeMacvtap(p, index); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.made.Made, err)
 	}
 	taps, err := n.ns.openMacvtap(p.made.Made, index, n.opts.Queues)
 	if err != nil {
 		return taps, fmt.Errorf("open macvtap %s: %w", p.made.Made, err)
 	}
 	return taps, n.connectIn(p, index, received)
+}
+
+// shaperKind is the kind of an ifb among links.
+const shaperKind = "ifb"
+
+func shaperName(index int) string { return "ifb" + tapName(index)[len("tap"):] }
+
+// shapeMacvtap limits what is sent over a macvtap, and what is received: an
+// ifb takes the packets from the macvtap's ingress, and gives them back there
+// when they have been through its queue (the kernel's drivers/net/ifb.c).
+func (n *Network) shapeMacvtap(p *plan, index int) error {
+	if n.opts.TxRate != 0 {
+		if err := n.ns.limitRate(index, n.opts.TxRate); err != nil {
+			return err
+		}
+	}
+	if p.made.Shaper == "" {
+		return nil
+	}
+	err := n.ns.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: p.made.Shaper, TxQLen: -1}})
+	if err != nil {
+		return fmt.Errorf("make ifb %s: %w", p.made.Shaper, err)
+	}
+	shaper, err := n.ns.raise(p.made.Shaper, p.link.mtu)
+	if err != nil {
+		return err
+	}
+	if err := n.ns.limitRate(shaper, n.opts.RxRate); err != nil {
+		return err
+	}
+	if _, err := n.ns.addIngress(index); err != nil {
+		return err
+	}
+	return n.ns.addRedirect(index, shaper, sent, topPriority)
 }
 
 // openMacvtap opens queues of a macvtap. Its character device has a number

@@ -34,7 +34,6 @@ func TestOpenRefuses(t *testing.T) {
 		"queues":             {Options{Queues: 257}, errdefs.IsInvalidArgument, "257 queue pairs: want 1 to 256"},
 		"low rate":           {Options{RxRate: 100}, errdefs.IsInvalidArgument, "receive rate of 100 bit/s"},
 		"high rate":          {Options{TxRate: 1e16}, errdefs.IsInvalidArgument, "8192 to 1000000000000000"},
-		"macvtap's receive":  {Options{Model: Macvtap, RxRate: 1e6}, errdefs.IsInvalidArgument, "use tcfilter"},
 		"none's send":        {Options{Model: None, TxRate: 1e6}, errdefs.IsInvalidArgument, "send rate with model none"},
 		"too many of queues": {Options{Queues: -1}, errdefs.IsInvalidArgument, "-1 queue pairs"},
 	} {

@@ -74,12 +74,14 @@ func ping(t *testing.T, p *pod, tap *os.File, name string) {
 
 func TestPacketsPass(t *testing.T) {
 	t.Parallel()
-	for _, model := range []Model{TCFilter, Macvtap} {
-		t.Run(string(model), func(t *testing.T) {
+	for name, opts := range map[string]Options{
+		"tcfilter": {}, "macvtap": {Model: Macvtap}, "macvtap, rates": {Model: Macvtap, RxRate: 1e9, TxRate: 1e9},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPod(t)
 			p.veth(t, "eth1", "10.2.0.2/24")
-			n, vm := p.open(t, Options{Model: model}), newMachine(t)
+			n, vm := p.open(t, opts), newMachine(t)
 			must(t, n.Plug(t.Context(), vm))
 			for i, name := range []string{"eth0", "eth1"} {
 				ping(t, p, vm.taps[vm.order[i]][0], name)

@@ -69,9 +69,7 @@ func (n *Network) plug(ctx context.Context, vm Machine) error {
 func (n *Network) look(ctx context.Context) (*view, error) {
 	own := make(map[string]bool)
 	for _, c := range n.nics {
-		if c.made.Made != "" {
-			own[c.made.Made] = true
-		}
+		own[c.made.Made], own[c.made.Shaper] = true, true
 	}
 	return n.ns.scan(ctx, own, func(index int) bool {
 		c, joined := n.nics[index]
@@ -244,6 +242,9 @@ func (n *Network) planLink(l link) (joint, error) {
 		made.Kind = macvtapKind
 		if err := checkMacvtap(l); err != nil {
 			return joint{}, err
+		}
+		if n.opts.RxRate != 0 {
+			made.Shaper = shaperName(l.index)
 		}
 		return n.planRedirect(made)
 	default:

@@ -29,6 +29,7 @@ var ways = map[string]Options{
 	"none":           {Model: None},
 	"none and rates": {Model: None, RxRate: 10e6},
 	"macvtap":        {Model: Macvtap, Queues: 2, TxRate: 20e6},
+	"macvtap, rates": {Model: Macvtap, RxRate: 20e6, TxRate: 20e6},
 }
 
 func TestCloseRestores(t *testing.T) {
@@ -350,30 +351,45 @@ func TestForeignQdiscs(t *testing.T) {
 
 func TestRates(t *testing.T) {
 	t.Parallel()
-	p := newPod(t)
-	for _, extreme := range []uint64{minRate, maxRate} {
-		n, vm := p.open(t, Options{RxRate: extreme, TxRate: extreme}), newMachine(t)
-		must(t, n.Plug(t.Context(), vm))
-		vm.end()
-		must(t, n.Close(t.Context()))
-	}
-	n, vm := p.open(t, Options{RxRate: 80e6, TxRate: 100e9, Queues: 2}), newMachine(t) // the latter needs 64 bits
-	must(t, n.Plug(t.Context(), vm))
-	index := linkOf(t, p.ns, "eth0").Attrs().Index
-	for name, want := range map[string]uint64{tapName(index): 10e6, "eth0": 12.5e9} {
-		var got []uint64
-		qdiscs, err := p.ns.qdiscs(linkOf(t, p.ns, name).Attrs().Index)
-		must(t, err)
-		for _, q := range qdiscs {
-			if tbf, ok := q.(*netlink.Tbf); ok {
-				got = append(got, tbf.Rate)
+	for _, model := range []Model{TCFilter, Macvtap} {
+		t.Run(string(model), func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			for _, extreme := range []uint64{minRate, maxRate} {
+				n, vm := p.open(t, Options{Model: model, RxRate: extreme, TxRate: extreme}), newMachine(t)
+				must(t, n.Plug(t.Context(), vm))
+				vm.end()
+				must(t, n.Close(t.Context()))
 			}
-		}
-		if diff := cmp.Diff([]uint64{want}, got); diff != "" {
-			t.Errorf("bytes per second on %s: %s", name, diff)
+			const toGuest, fromGuest = 80e6, 100e9 // the latter needs 64 bits
+			n, vm := p.open(t, Options{Model: model, RxRate: toGuest, TxRate: fromGuest}), newMachine(t)
+			must(t, n.Plug(t.Context(), vm))
+			ping(t, p, vm.taps[vm.order[0]][0], "eth0")
+			index := linkOf(t, p.ns, "eth0").Attrs().Index
+			received, sent := tapName(index), "eth0"
+			if model == Macvtap {
+				received, sent = shaperName(index), tapName(index)
+			}
+			for name, want := range map[string]uint64{received: toGuest / 8, sent: fromGuest / 8} {
+				if rate, packets := bucket(t, p.ns, name); rate != want || packets == 0 {
+					t.Errorf("%s: %d bytes per second for %d packets, want %d for some", name, rate, packets, want)
+				}
+			}
+		})
+	}
+}
+
+// bucket is the rate of a link's token bucket, and how many packets it saw.
+func bucket(t *testing.T, ns *namespace, name string) (rate uint64, packets uint32) {
+	t.Helper()
+	qdiscs, err := ns.qdiscs(linkOf(t, ns, name).Attrs().Index)
+	must(t, err)
+	for _, q := range qdiscs {
+		if tbf, ok := q.(*netlink.Tbf); ok {
+			return tbf.Rate, tbf.Statistics.Basic.Packets
 		}
 	}
-	ping(t, p, vm.taps[vm.order[0]][0], "eth0")
+	return 0, 0
 }
 
 func TestBadLinks(t *testing.T) {

@@ -33,10 +33,7 @@ func (o *Options) checkRates() error {
 			return fmt.Errorf("%s rate of %d bit/s: want 0 for none, or %d to %d: %w", name, rate, minRate, uint64(maxRate), errdefs.ErrInvalidArgument)
 		}
 	}
-	switch {
-	case o.Model == Macvtap && o.RxRate != 0:
-		return fmt.Errorf("receive rate with model %s: packets reach the guest past every queue; use %s: %w", Macvtap, TCFilter, errdefs.ErrInvalidArgument)
-	case o.Model == None && o.TxRate != 0:
+	if o.Model == None && o.TxRate != 0 {
 		return fmt.Errorf("send rate with model %s: where packets leave is not known: %w", None, errdefs.ErrInvalidArgument)
 	}
 	return nil

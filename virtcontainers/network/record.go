@@ -31,6 +31,9 @@ type joint struct {
 	// that is a tap itself.
 	Made string `json:"made,omitempty"`
 	Kind string `json:"kind,omitempty"`
+	// Shaper is the name of the ifb through which goes what the guest
+	// receives over a macvtap, or empty.
+	Shaper string `json:"shaper,omitempty"`
 	// Ingress tells that the link's ingress qdisc is ours.
 	Ingress bool `json:"ingress,omitempty"`
 	// Priority is that of our filter on the link, 0 for none.
@@ -121,6 +124,9 @@ func (ns *namespace) undo(j joint) error {
 	}
 	if j.Made != "" {
 		errs = append(errs, ns.removeLink(j.Made, j.Kind))
+	}
+	if j.Shaper != "" {
+		errs = append(errs, ns.removeLink(j.Shaper, shaperKind))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("link %d: %w", j.Link, err)
