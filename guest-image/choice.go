@@ -14,6 +14,8 @@ var bootModules = []string{
 var demandModules = []string{
 	"virtio_net",     // a pod's network interface
 	"virtio_blk",     // block devices as volumes and root file systems
+	"virtio_scsi",    // the same as LUNs of one controller
+	"sd_mod",         // disks among those
 	"virtio_mem",     // memory added to a running pod
 	"virtio_balloon", // memory taken back from one
 	"erofs",          // root file systems from an image (ext4 is built in)
@@ -24,7 +26,12 @@ var demandModules = []string{
 // a container does what needs them. What is not here is left out for its size
 // (sctp, bonding: as large as the twenty smallest matches), or because no pod
 // has what it drives.
-var kernelModules = slices.Concat(linkModules, xtablesModules, nftModules, setModules, qdiscModules, diagModules)
+var kernelModules = slices.Concat(fsModules, linkModules, xtablesModules, nftModules, setModules, qdiscModules, diagModules)
+
+// fsModules are file systems of disks.
+var fsModules = []string{
+	"xfs", // what devmapper snapshots and volumes have where they have not ext4
+}
 
 // linkModules are network interfaces and what stands behind them.
 var linkModules = []string{
