@@ -28,9 +28,6 @@ func wantRefused(ctx context.Context, t *testing.T, d *harness.Daemon, network o
 			t.Errorf("the error lacks %q: %v", word, err)
 		}
 	}
-	if err := d.Settled(ctx); err != nil {
-		t.Error(err)
-	}
 }
 
 // A namespace that a guest cannot have is refused, the error names what is
@@ -97,6 +94,9 @@ func TestPathIsNoNamespace(t *testing.T) {
 	}
 }
 
+// firstNetns is the network namespace of the machine's first process.
+const firstNetns = "/proc/1/ns/net"
+
 // The host's network cannot be a guest's.
 func TestHostNetworkIsRefused(t *testing.T) {
 	needVM(t)
@@ -104,11 +104,14 @@ func TestHostNetworkIsRefused(t *testing.T) {
 		name    string
 		network oci.SpecOpts
 	}{
-		{"the first process's namespace", inNetns("/proc/1/ns/net")},
+		{"the first process's namespace", inNetns(firstNetns)},
 		{"the engine's namespace", inNetns(netns(fmt.Sprintf("/proc/%d/ns/net", os.Getpid())))},
 		{"no namespace", oci.WithHostNamespace(specs.NetworkNamespace)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			if _, err := os.ReadFile(firstNetns); errors.Is(err, os.ErrPermission) && strings.HasPrefix(test.name, "the first") {
+				t.Skipf("this machine's root may not look at its first process: %v", err)
+			}
 			ctx, d := begin(t)
 			wantRefused(ctx, t, d, test.network, "host network")
 		})

@@ -63,11 +63,12 @@ func TestChurn(t *testing.T) {
 // churnOne makes a pod, connects to it from the host by its port there, and
 // removes it as an engine does: first the network, then the pod.
 func churnOne(ctx context.Context, d *harness.Daemon, n *cni, i int) (err error) {
-	ns, err := makeNetns(d)
+	made, err := d.NewNetns()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, ns.remove()) }()
+	defer func() { err = errors.Join(err, made.Remove()) }()
+	ns := netns(made)
 	ports := []object{{"hostPort": hostPort + i, "containerPort": port, "protocol": "tcp"}}
 	l, err := n.add(ns, "eth0", object{"portMappings": ports})
 	if err != nil {
@@ -92,7 +93,7 @@ func churnOne(ctx context.Context, d *harness.Daemon, n *cni, i int) (err error)
 	if err := box.Out.Await(ctx, "ready"); err != nil {
 		return err
 	}
-	_, err = output(probePath(), "check", fmt.Sprintf("tcp://%s:%d?bytes=100000", n.gateway4, hostPort+i),
+	_, err = netns("").run(probePath(), "check", fmt.Sprintf("tcp://%s:%d?bytes=100000", n.gateway4, hostPort+i),
 		fmt.Sprintf("tcp://%s:%d?bytes=100000", l.addr4, port))
 	return err
 }

@@ -79,7 +79,7 @@ func (n *cni) useBridge(t *testing.T) {
 	bridge := fmt.Sprintf("kbr%d", bed.networks)
 	n.plugins[0]["bridge"] = bridge
 	t.Cleanup(func() {
-		if _, err := output("ip", "link", "del", bridge); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
+		if _, err := netns("").run("ip", "link", "del", bridge); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
 			t.Error(err)
 		}
 	})
@@ -217,7 +217,7 @@ func (n *cni) leases() ([]string, error) {
 func firewallRules() ([]string, error) {
 	var rules []string
 	for _, save := range []string{"iptables-save", "ip6tables-save"} {
-		out, err := output(save)
+		out, err := netns("").run(save)
 		if err != nil {
 			return nil, err
 		}

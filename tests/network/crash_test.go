@@ -35,9 +35,6 @@ func TestNamespaceAfterDeath(t *testing.T) {
 				}
 			}
 			removed(t, "pod", p.Remove)
-			if err := d.Settled(ctx); err != nil {
-				t.Error(err)
-			}
 			eventually(ctx, t, "the namespace after the pod", before, ns.all)
 		})
 	}

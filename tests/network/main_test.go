@@ -118,7 +118,7 @@ func prepare() (err error) {
 			return fmt.Errorf("%w: it is of Debian's package %s: run \"make deps\"", err, tool.pkg)
 		}
 	}
-	if _, err := output("ip", "link", "set", "lo", "up"); err != nil {
+	if _, err := netns("").run("ip", "link", "set", "lo", "up"); err != nil {
 		return err
 	}
 	if bed.tools, err = os.MkdirTemp("", "kbprobe"); err != nil {

@@ -3,16 +3,11 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/harness"
 )
@@ -20,76 +15,27 @@ import (
 // changeTime bounds how long a change may take to be seen.
 const changeTime = 30 * time.Second
 
-// output runs a program of the host's and returns what it printed.
-func output(name string, args ...string) (string, error) {
-	cmd := exec.Command(name, args...)
-	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
-	out, err := cmd.Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
-		}
-		return string(out), fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
-	}
-	return string(out), nil
-}
-
 // netns is the path of a network namespace; empty is the suite's own.
 type netns string
 
-// newNetns makes a network namespace as containerd does: a mount of nsfs, with
-// lo up.
+// newNetns makes a network namespace with lo up, and removes it at the test's
+// end.
 func newNetns(t *testing.T, d *harness.Daemon) netns {
 	t.Helper()
-	ns, err := makeNetns(d)
+	ns, err := d.NewNetns()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := ns.remove(); err != nil {
+		if err := ns.Remove(); err != nil {
 			t.Error(err)
 		}
 	})
-	return ns
-}
-
-// makeNetns is newNetns for those who remove it themselves.
-func makeNetns(d *harness.Daemon) (netns, error) {
-	ns := netns(filepath.Join(d.Dir, "netns", d.NewID("ns")))
-	if err := os.MkdirAll(filepath.Dir(string(ns)), 0o755); err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(string(ns), nil, 0o444); err != nil {
-		return "", err
-	}
-	if _, err := output("unshare", "--net="+string(ns), "ip", "link", "set", "lo", "up"); err != nil {
-		return "", errors.Join(err, os.Remove(string(ns)))
-	}
-	return ns, nil
-}
-
-// remove lets the namespace go.
-func (ns netns) remove() error {
-	if err := unix.Unmount(string(ns), unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount %s: %w", ns, err)
-	}
-	return os.Remove(string(ns))
-}
-
-// command is a program's command line in the namespace.
-func (ns netns) command(args ...string) []string {
-	if ns == "" {
-		return args
-	}
-	return append([]string{"nsenter", "--net=" + string(ns)}, args...)
+	return netns(ns)
 }
 
 // run runs a program in the namespace and returns what it printed.
-func (ns netns) run(args ...string) (string, error) {
-	args = ns.command(args...)
-	return output(args[0], args[1:]...)
-}
+func (ns netns) run(args ...string) (string, error) { return harness.Netns(ns).Run(args...) }
 
 // do runs commands in the namespace, one a line; all must succeed.
 func (ns netns) do(t *testing.T, commands string) {
@@ -137,8 +83,7 @@ func hostNetwork() (string, error) {
 // when it does not come to that.
 func eventually(ctx context.Context, t *testing.T, what, want string, read func() (string, error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, changeTime)
-	defer cancel()
+	over := time.After(changeTime)
 	for {
 		got, err := read()
 		if err == nil && got == want {
@@ -146,6 +91,9 @@ func eventually(ctx context.Context, t *testing.T, what, want string, read func(
 		}
 		select {
 		case <-ctx.Done():
+			t.Errorf("%s: %v", what, ctx.Err())
+			return
+		case <-over:
 			t.Errorf("%s (-want +got), error %v:\n%s", what, err, cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			return
 		case <-time.After(50 * time.Millisecond):

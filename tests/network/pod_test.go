@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,9 +25,7 @@ var servers = []string{fmt.Sprintf("tcp://:%d", port), fmt.Sprintf("udp://:%d", 
 
 // inNetns puts a pod into a network namespace; an empty path gives it a new
 // one, as Docker does.
-func inNetns(ns netns) oci.SpecOpts {
-	return oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: string(ns)})
-}
+func inNetns(ns netns) oci.SpecOpts { return harness.InNetns(harness.Netns(ns)) }
 
 // pod is a running pod with one container that has the probe.
 type pod struct {
@@ -148,9 +145,8 @@ func targets(mtu int, addrs ...netip.Addr) []string {
 // the test ends.
 func (ns netns) serve(ctx context.Context, t *testing.T, targets ...string) {
 	t.Helper()
-	args := ns.command(append([]string{probePath(), "serve"}, targets...)...)
 	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := harness.Netns(ns).Command(ctx, append([]string{probePath(), "serve"}, targets...)...)
 	out := &harness.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -177,8 +173,7 @@ func awaitReady(ctx context.Context, t *testing.T, out, errors *harness.Buffer) 
 // the namespace does.
 func (p *pod) sameState(ctx context.Context, t *testing.T, ns netns) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, changeTime)
-	defer cancel()
+	over := time.After(changeTime)
 	for {
 		want, wantErr := ns.state()
 		got, err := p.state(ctx)()
@@ -186,7 +181,7 @@ func (p *pod) sameState(ctx context.Context, t *testing.T, ns netns) {
 			return
 		}
 		select {
-		case <-ctx.Done():
+		case <-over:
 			t.Errorf("the pod's network is not that of namespace %s (-want +got), errors %v, %v:\n%s", ns, wantErr, err,
 				cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")))
 			return

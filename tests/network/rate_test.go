@@ -53,7 +53,7 @@ var inMilliseconds = regexp.MustCompile(` in ([0-9]+) ms`)
 // timeTransfer sends bytes from the host to a pod and back.
 func timeTransfer(t *testing.T, to netip.Addr, size int) time.Duration {
 	t.Helper()
-	out, err := output(probePath(), "check", fmt.Sprintf("tcp://%s?bytes=%d", netip.AddrPortFrom(to, port), size))
+	out, err := netns("").run(probePath(), "check", fmt.Sprintf("tcp://%s?bytes=%d", netip.AddrPortFrom(to, port), size))
 	if err != nil {
 		t.Fatal(err)
 	}
