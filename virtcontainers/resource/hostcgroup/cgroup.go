@@ -5,7 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options say which cgroups to make.
@@ -61,13 +67,13 @@ func New(opts Options) (*Cgroup, error) {
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.ReadFile("/proc/self/cgroup")
+	self, err := cgroupsOf(os.Getpid())
 	if err != nil {
-		return nil, fmt.Errorf("find own cgroups: %w", err)
+		return nil, err
 	}
 	c := &Cgroup{path: path, only: opts.Only}
 	for _, h := range found {
-		p := place{hierarchy: h, home: h.home(self)}
+		p := place{hierarchy: h, home: h.of(self)}
 		if opts.Only || h.limitsMemory() || h.has(threadControllers...) {
 			p.pod = h.dir(path)
 		}
@@ -87,22 +93,20 @@ func (c *Cgroup) Path() string { return c.path }
 func (c *Cgroup) Dirs() []string {
 	var dirs []string
 	for _, p := range c.places {
-		for _, dir := range []string{p.pod, p.overhead} {
-			if dir != "" {
-				dirs = append(dirs, dir)
-			}
-		}
+		dirs = append(dirs, p.dirs()...)
 	}
 	return dirs
+}
+
+// dirs are the cgroups in this hierarchy.
+func (p place) dirs() []string {
+	return slices.DeleteFunc([]string{p.pod, p.overhead}, func(dir string) bool { return dir == "" })
 }
 
 // Make makes the cgroups. On an error some may be there: Remove removes them.
 func (c *Cgroup) Make() error {
 	for _, p := range c.places {
-		for _, dir := range []string{p.pod, p.overhead} {
-			if dir == "" {
-				continue
-			}
+		for _, dir := range p.dirs() {
 			if err := p.makeDir(dir); err != nil {
 				return err
 			}
@@ -116,12 +120,35 @@ func (c *Cgroup) Make() error {
 // for a grace period of the kernel's RCU, tens of milliseconds
 // (cgroup_threadgroup_rwsem).
 func (c *Cgroup) Add(pid int) error {
+	now, err := cgroupsOf(pid)
+	if err != nil {
+		return err
+	}
 	for _, p := range c.places {
-		if err := move(p.rest(), procsFile, pid); err != nil {
+		if err := p.moveFrom(now, p.rest(), pid); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// cgroupsOf reads where a process is.
+func cgroupsOf(pid int) ([]byte, error) {
+	now, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil, fmt.Errorf("find cgroups: %w", err)
+	}
+	return now, nil
+}
+
+// moveFrom moves a process, unless it is there already, as one is that was
+// started by a process in the cgroup: that saves most of the moves, of which
+// each stops all forks of the host for a moment.
+func (p place) moveFrom(now []byte, dir string, pid int) error {
+	if p.of(now) == dir {
+		return nil
+	}
+	return move(dir, procsFile, pid)
 }
 
 // rest is where all goes that is not the VM.
@@ -137,8 +164,12 @@ func (p place) rest() string {
 // the VM, the VM is the overhead's, and short is that limit in bytes; else
 // short is 0. It is 0 with Options.Only too.
 func (c *Cgroup) AddVM(vm VM) (short uint64, err error) {
+	now, err := cgroupsOf(vm.PID)
+	if err != nil {
+		return 0, err
+	}
 	for _, p := range c.places {
-		less, err := p.addVM(vm)
+		less, err := p.addVM(now, vm)
 		if err != nil {
 			return 0, err
 		}
@@ -147,7 +178,7 @@ func (c *Cgroup) AddVM(vm VM) (short uint64, err error) {
 	return short, nil
 }
 
-func (p place) addVM(vm VM) (short uint64, err error) {
+func (p place) addVM(now []byte, vm VM) (short uint64, err error) {
 	dir := p.rest()
 	if p.overhead != "" && p.limitsMemory() {
 		limit, err := p.memoryLimit(p.pod)
@@ -158,7 +189,7 @@ func (p place) addVM(vm VM) (short uint64, err error) {
 			dir, short = p.overhead, limit
 		}
 	}
-	if err := move(dir, procsFile, vm.PID); err != nil {
+	if err := p.moveFrom(now, dir, vm.PID); err != nil {
 		return 0, err
 	}
 	if dir != p.overhead || p.unified || !p.has(threadControllers...) {
@@ -172,20 +203,40 @@ func (p place) addVM(vm VM) (short uint64, err error) {
 	return short, nil
 }
 
-// Release moves this process back to where it was, or, should that cgroup be
-// gone, to the hierarchy's root: a cgroup with a process in it stays.
+// Release moves this process, and those that it has started and that are still
+// there, such as loggers, back to where this process was: a cgroup with a
+// process in it stays. The VM and the pod's helpers must have ended.
 func (c *Cgroup) Release() error {
 	var errs []error
 	for _, p := range c.places {
-		err := move(p.home, procsFile, os.Getpid())
-		if err != nil {
-			if move(p.mount, procsFile, os.Getpid()) == nil {
-				err = nil
-			}
+		for _, dir := range p.dirs() {
+			errs = append(errs, p.evacuate(dir))
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// evacuate moves what is in a cgroup home, or, should home be gone, to the
+// hierarchy's root.
+func (p place) evacuate(dir string) error {
+	procs, err := os.ReadFile(filepath.Join(dir, procsFile))
+	if err != nil && !gone(err) {
+		return fmt.Errorf("leave cgroup: %w", err)
+	}
+	for field := range strings.FieldsSeq(string(procs)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return fmt.Errorf("leave cgroup %s: %w", dir, err)
+		}
+		err = move(p.home, procsFile, pid)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			err = move(p.mount, procsFile, pid)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+			return fmt.Errorf("leave cgroup %s: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // Remove removes the cgroups, as the function of that name.

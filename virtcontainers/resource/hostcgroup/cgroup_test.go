@@ -124,7 +124,7 @@ func (s *scene) where(t *testing.T, id int) map[string]string {
 		if p.unified {
 			name = "v2"
 		}
-		switch dir := p.hierarchy.home(data); dir {
+		switch dir := p.of(data); dir {
 		case p.pod:
 			found[name] = "pod"
 		case p.overhead:
@@ -174,7 +174,9 @@ func TestOnly(t *testing.T) {
 		for what, pid := range map[string]int{"this process": os.Getpid(), "daemon": daemon, "VM": vm} {
 			s.check(t, what, pid, s.want("pod"))
 		}
-		if err := s.Remove(t.Context()); err == nil || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := s.Remove(ctx); err == nil || !strings.Contains(err.Error(), strconv.Itoa(os.Getpid())) {
 			t.Errorf("removing what processes are in: %v", err)
 		}
 	})
@@ -266,7 +268,7 @@ func TestNoRoomForVMInV2(t *testing.T) {
 		memory, short uint64
 		dir           string
 	}{{4096, 0, p.pod}, {4097, 4096, p.overhead}} {
-		short, err := p.addVM(VM{PID: 77, VCPUs: []int{78}, Memory: tt.memory})
+		short, err := p.addVM(nil, VM{PID: 77, VCPUs: []int{78}, Memory: tt.memory})
 		if short != tt.short || err != nil {
 			t.Errorf("%d bytes: short by %d, %v", tt.memory, short, err)
 		}
@@ -346,6 +348,25 @@ func TestParentsAtOnce(t *testing.T) {
 	})
 }
 
+// What this process has started leaves with it.
+func TestRelease(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		for _, only := range []bool{false, true} {
+			s := newScene(t, root, only)
+			before := s.where(t, os.Getpid())
+			if err := s.Add(os.Getpid()); err != nil {
+				t.Fatal(err)
+			}
+			logger := sleeper(t)
+			if err := errors.Join(s.Release(), s.Remove(t.Context()), s.Release()); err != nil {
+				t.Error(err)
+			}
+			s.check(t, "this process", os.Getpid(), before)
+			s.check(t, "its child", logger, before)
+		}
+	})
+}
+
 // A process that leaves finds its way to the root when its home has gone.
 func TestReleaseWithoutHome(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
@@ -368,10 +389,10 @@ func TestAddFails(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, true)
 		const nobody = 1 << 23 // beyond PID_MAX_LIMIT
-		if err := s.Add(nobody); !errors.Is(err, unix.ESRCH) {
+		if err := s.Add(nobody); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("moving nobody: %v", err)
 		}
-		if _, err := s.AddVM(VM{PID: nobody}); !errors.Is(err, unix.ESRCH) {
+		if _, err := s.AddVM(VM{PID: nobody}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("moving nobody's machine: %v", err)
 		}
 	})

@@ -86,9 +86,10 @@ func mounts(info []byte, root string, unified bool) []hierarchy {
 	return found
 }
 
-// home is the directory of the cgroup that the calling process is in.
-func (h hierarchy) home(self []byte) string {
-	for line := range bytes.Lines(self) {
+// of is the directory of the cgroup that a process is in: it has that
+// /proc/PID/cgroup.
+func (h hierarchy) of(process []byte) string {
+	for line := range bytes.Lines(process) {
 		// hierarchy-ID:controller-list:cgroup-path (cgroups(7))
 		fields := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3)
 		if len(fields) < 3 || !h.named(fields[1]) {

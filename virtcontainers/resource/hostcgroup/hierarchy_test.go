@@ -42,7 +42,7 @@ func TestHierarchyProperties(t *testing.T) {
 		{"/sys/fs/cgroup/systemd/init.scope", false, false},
 	} {
 		h := mounts([]byte(hybrid), "/sys/fs/cgroup", false)[i]
-		if home := h.home([]byte(self)); home != want.home {
+		if home := h.of([]byte(self)); home != want.home {
 			t.Errorf("home in %s is %s, want %s", h.mount, home, want.home)
 		}
 		if h.limitsMemory() != want.memory || h.has(threadControllers...) != want.threads {
@@ -50,7 +50,7 @@ func TestHierarchyProperties(t *testing.T) {
 		}
 	}
 	v2 := mounts([]byte(hybrid), "/sys/fs/cgroup/unified", true)[0]
-	if home := v2.home([]byte(self)); home != "/sys/fs/cgroup/unified/a:b" {
+	if home := v2.of([]byte(self)); home != "/sys/fs/cgroup/unified/a:b" {
 		t.Errorf("home in v2 is %s", home)
 	}
 }

@@ -1,0 +1,97 @@
+package qemu
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/hypervisor/qemu/internal/qmptest"
+)
+
+// vcpuThreads finds the threads that QEMU calls so (-name debug-threads=on).
+func vcpuThreads(t *testing.T, pid int) []int {
+	t.Helper()
+	comms, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []int
+	for _, comm := range comms {
+		name, err := os.ReadFile(comm)
+		if err != nil || !strings.HasPrefix(string(name), "CPU ") && !strings.HasPrefix(string(name), "ALL CPUs") {
+			continue
+		}
+		id, err := strconv.Atoi(filepath.Base(filepath.Dir(comm)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// QEMU runs in a PID namespace of its own, and says its ids there.
+func TestVCPUThreads(t *testing.T) {
+	for _, vcpus := range []uint32{1, 2} {
+		spec := testSpec(t, testKernel(t, "", idle))
+		spec.VCPUs, spec.MaxVCPUs = vcpus, vcpus
+		vm := launch(t, spec)
+		got, err := vm.VCPUThreads(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(vcpuThreads(t, vm.PID()), got); diff != "" || len(got) == 0 || slices.Contains(got, vm.PID()) {
+			t.Errorf("%d vCPUs of process %d: threads %v: %s", vcpus, vm.PID(), got, diff)
+		}
+	}
+}
+
+// Only QEMU's own threads are believed to be QEMU's.
+func TestVCPUThreadsOfOthers(t *testing.T) {
+	var answer atomic.Value
+	vm := scriptAnswers(t, func(*qmptest.Server, qmptest.Request) any { return json.RawMessage(answer.Load().(string)) })
+	for _, tt := range []struct {
+		answer string
+		want   []int
+	}{
+		{"[]", nil},
+		{fmt.Sprintf(`[{"cpu-index":0,"thread-id":%d},{"cpu-index":1,"thread-id":%[1]d}]`, vm.PID()), []int{vm.PID()}},
+	} {
+		answer.Store(tt.answer)
+		got, err := vm.VCPUThreads(testContext(t))
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v, %s", tt.answer, err, diff)
+		}
+	}
+	for _, wrong := range []string{`[{"thread-id":1}]`, `[{"thread-id":-1}]`, `[{}]`, `{}`, `[{"thread-id":"x"}]`} {
+		answer.Store(wrong)
+		if got, err := vm.VCPUThreads(testContext(t)); err == nil {
+			t.Errorf("%s: %v", wrong, got)
+		}
+	}
+}
+
+func TestInnermost(t *testing.T) {
+	for status, want := range map[string]int{
+		"Name:\tq\nNSpid:\t77\t5\nNSpgid:\t77\t5\n": 5,
+		"NSpid:\t77\n": 77,
+		"NSpid:\n":     9,
+		"NSpid:\tx\n":  9,
+		"Pid:\t77\n":   9,
+		"":             9,
+	} {
+		if got := innermost([]byte(status), 9); got != want {
+			t.Errorf("%q: %d, want %d", status, got, want)
+		}
+	}
+}

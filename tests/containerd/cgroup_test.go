@@ -1,0 +1,229 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// cgroupDirs finds a cgroup's directories in all hierarchies, v1's and v2's.
+func cgroupDirs(t *testing.T, path string) []string {
+	t.Helper()
+	var found []string
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		dirs, err := filepath.Glob(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+// awaitNoCgroup waits until a cgroup is gone from all hierarchies: a shim
+// removes it after its last answer.
+func awaitNoCgroup(t *testing.T, path string) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for left := cgroupDirs(t, path); len(left) > 0; left = cgroupDirs(t, path) {
+		if time.Now().After(deadline) {
+			t.Errorf("left: %v", left)
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// placeOf tells in which of a pod's cgroups a process or thread is with regard
+// to one controller; "v2" is cgroup v2's only hierarchy.
+func placeOf(t *testing.T, id int, controller string, names map[string]string) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3) // cgroups(7)
+		if fields[1] == "" {
+			fields[1] = "v2"
+		}
+		for name := range strings.SplitSeq(fields[1], ",") {
+			if name != controller {
+				continue
+			}
+			if place, ok := names[fields[2]]; ok {
+				return place
+			}
+			return fields[2]
+		}
+	}
+	return "no hierarchy"
+}
+
+// hasV2 tells whether the host's controllers are cgroup v2's.
+func hasV2() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
+// places tells where each part of the daemon's only pod is.
+func places(t *testing.T, d *harness.Daemon, names map[string]string) map[string]string {
+	t.Helper()
+	procs, err := d.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	controllers := []string{"cpu", "memory", "pids"}
+	if hasV2() {
+		controllers = []string{"v2"}
+	}
+	found := map[string]string{}
+	for _, p := range procs {
+		for _, c := range controllers {
+			found[p.Kind()+" "+c] = placeOf(t, p.PID, c, names)
+			for _, thread := range vcpusOf(t, p) {
+				found["vCPU "+c] = placeOf(t, thread, c, names)
+			}
+		}
+	}
+	return found
+}
+
+// vcpusOf finds the threads that QEMU names as vCPUs.
+func vcpusOf(t *testing.T, p harness.Proc) []int {
+	t.Helper()
+	if p.Kind() != harness.KindVMM {
+		return nil
+	}
+	comms, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", p.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []int
+	for _, comm := range comms {
+		name, err := os.ReadFile(comm)
+		if err != nil || !strings.Contains(string(name), "CPU") {
+			continue
+		}
+		var id int
+		if _, err := fmt.Sscan(filepath.Base(filepath.Dir(comm)), &id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		t.Errorf("%v has no thread for a vCPU", p)
+	}
+	return ids
+}
+
+// wantPlaces is where the parts of a pod belong.
+func wantPlaces(only bool) map[string]string {
+	want := map[string]string{}
+	parts := []string{harness.KindShim, harness.KindVirtiofsd, harness.KindVMM, "vCPU"}
+	for _, part := range parts {
+		for _, c := range []string{"cpu", "memory", "pids"} {
+			want[part+" "+c] = map[bool]string{true: "pod", false: "overhead"}[only]
+		}
+	}
+	// The machine's memory is the pod's, and its vCPUs' time.
+	want[harness.KindVMM+" memory"], want["vCPU memory"], want["vCPU cpu"] = "pod", "pod", "pod"
+	if !hasV2() {
+		return want
+	}
+	v2 := map[string]string{}
+	for _, part := range parts {
+		v2[part+" v2"] = want[part+" memory"]
+	}
+	return v2
+}
+
+// A pod's processes are charged where the configuration says, and the cgroups
+// end with the pod, also with one whose shim was killed.
+func TestPodCgroup(t *testing.T) {
+	needVM(t)
+	for _, only := range []bool{false, true} {
+		t.Run(fmt.Sprintf("only=%v", only), func(t *testing.T) {
+			configure := func(o *harness.Options) {
+				o.Kata.Extra = fmt.Sprintf("[runtime]\nsandbox_cgroup_only = %v\n", only)
+			}
+			eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+				for _, killed := range []bool{false, true} {
+					checkPodCgroup(ctx, t, d, only, killed)
+				}
+			})
+		})
+	}
+}
+
+func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, killed bool) {
+	t.Helper()
+	parent := "/" + d.NewID("pods")
+	recorder := d.Record(ctx)
+	defer recorder.Close()
+	pod, err := d.NewPod(ctx, "pod", oci.WithCgroup(parent+"/in/whatever"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := pod.Sandbox.Box.ID()
+	names := map[string]string{parent + "/in/kata_" + id: "pod", "/kata_overhead/" + id: "overhead"}
+	if diff := cmp.Diff(wantPlaces(only), places(t, d, names)); diff != "" {
+		t.Errorf("places (-want +got):\n%s", diff)
+	}
+	if killed {
+		killOne(t, d, harness.KindShim)
+		if _, err := recorder.Await(ctx, id, "delete"); err != nil {
+			t.Error(err)
+		}
+	}
+	removed(t, "pod", pod.Remove)
+	awaitNoCgroup(t, parent)
+	awaitNoCgroup(t, "/kata_overhead/"+id)
+}
+
+// The CPU time of a busy guest is the pod's, with its parent's.
+func TestPodCgroupCountsTheGuest(t *testing.T) {
+	needVM(t)
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		parent := "/" + d.NewID("pods")
+		pod, err := d.NewPod(ctx, "pod", oci.WithCgroup(parent+"/c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { removed(t, "pod", pod.Remove) })
+		before := cpuTime(t, parent)
+		c := add(ctx, t, pod, harness.ContainerConfig{Args: script("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")})
+		wantCode(ctx, t, &c.Process, 0)
+		if after := cpuTime(t, parent); after <= before {
+			t.Errorf("the parent's CPU time is %d after the guest's work, %d before", after, before)
+		}
+	})
+}
+
+// cpuTime is a cgroup's CPU time, its children's included, in the unit of the
+// host's version of cgroups.
+func cpuTime(t *testing.T, path string) (spent uint64) {
+	t.Helper()
+	for _, dir := range cgroupDirs(t, path) {
+		for file, format := range map[string]string{"cpuacct.usage": "%d", "cpu.stat": "usage_usec %d"} {
+			data, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				continue
+			}
+			if n, _ := fmt.Sscanf(string(data), format, &spent); n == 1 {
+				return spent
+			}
+		}
+	}
+	t.Fatalf("no CPU time of cgroup %s is found", path)
+	return 0
+}

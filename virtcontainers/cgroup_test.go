@@ -1,0 +1,209 @@
+package virtcontainers_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/fakeguest"
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+)
+
+// These tests move the test's own process, for it is the shim: none runs
+// beside another.
+
+// cgroupParent is a parent for the pod's cgroup that is nobody else's, and must
+// be gone when the test ends.
+func cgroupParent(t *testing.T) string {
+	t.Helper()
+	parent := fmt.Sprintf("/kbtest-pods-%d-%d", os.Getpid(), time.Now().UnixNano())
+	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/x", SandboxID: "x"})
+	if err == nil {
+		err = errors.Join(c.Make(), c.Remove(t.Context()))
+	}
+	if err != nil {
+		t.Skipf("cgroups cannot be made here: %v", err)
+	}
+	t.Cleanup(func() {
+		for _, dir := range c.Dirs() {
+			if dir = filepath.Dir(dir); !strings.HasSuffix(dir, parent) {
+				continue
+			}
+			if _, err := os.Stat(dir); err == nil {
+				t.Errorf("%s is left", dir)
+			}
+		}
+	})
+	return parent
+}
+
+// inCgroups counts the hierarchies in which a process is in the pod's cgroup,
+// in the overhead cgroup, or elsewhere.
+func inCgroups(t *testing.T, pid int, parent string) map[string]int {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	for line := range strings.Lines(string(data)) {
+		switch path := strings.SplitN(strings.TrimSpace(line), ":", 3)[2]; path {
+		case parent + "/kata_" + sandboxID:
+			found["pod"]++
+		case "/kata_overhead/" + sandboxID:
+			found["overhead"]++
+		default:
+			found["elsewhere"]++
+		}
+	}
+	return found
+}
+
+func cgroupOptions(o virtcontainers.Observer, parent string, only bool) virtcontainers.Options {
+	opts := options(o)
+	opts.CgroupsPath, opts.Config.Runtime.SandboxCgroupOnly = parent+"/"+sandboxID, only
+	return opts
+}
+
+func TestCgroup(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		t.Run(fmt.Sprintf("only=%v", only), func(t *testing.T) {
+			host, parent := newHost(t), cgroupParent(t)
+			before := inCgroups(t, os.Getpid(), parent)
+			s, err := virtcontainers.New(t.Context(), host.Platform(), cgroupOptions(newObserver(), parent, only))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec, err := persist.Load(host.Platform().StateDir(), sandboxID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkPlaces(t, rec, parent, only)
+			if err := s.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if diff := cmp.Diff(before, inCgroups(t, os.Getpid(), parent)); diff != "" {
+				t.Errorf("the shim's cgroups, before and after: %s", diff)
+			}
+			for _, dir := range rec.Cgroups {
+				if _, err := os.Stat(dir); err == nil {
+					t.Errorf("%s is left", dir)
+				}
+			}
+		})
+	}
+}
+
+// checkPlaces looks where a pod's processes are.
+func checkPlaces(t *testing.T, rec *persist.Record, parent string, only bool) {
+	t.Helper()
+	if len(rec.Cgroups) == 0 {
+		t.Error("no cgroup is in the record")
+	}
+	rest := "overhead"
+	if only {
+		rest = "pod"
+	}
+	for what, pid := range map[string]int{"shim": os.Getpid(), "virtiofsd": rec.FSDaemon.PID} {
+		if at := inCgroups(t, pid, parent); at[rest] == 0 || at["elsewhere"] > 1 || len(at) > 2 {
+			t.Errorf("%s is in %v, want it in %s", what, at, rest)
+		}
+	}
+	if at := inCgroups(t, rec.VM.PID, parent); at["pod"] == 0 || at["elsewhere"] > 1 {
+		t.Errorf("the machine is in %v", at)
+	}
+}
+
+// Where no cgroup can be made the pod runs, unless it must be in one.
+func TestWithoutCgroup(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		arrange func(*fakeguest.Host, *virtcontainers.Platform)
+		want    string
+	}{
+		{"no cgroups", func(_ *fakeguest.Host, p *virtcontainers.Platform) { p.CgroupRoot = p.RunDir }, "cgroup: no cgroup file system"},
+		{"no vCPUs", func(h *fakeguest.Host, _ *virtcontainers.Platform) { h.Monitor.Fail(fake.StepVCPUThreads, errInjected) }, "account: find vCPU threads"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			host, parent := newHost(t), cgroupParent(t)
+			platform := host.Platform()
+			tt.arrange(host, &platform)
+			s, err := virtcontainers.New(t.Context(), platform, cgroupOptions(newObserver(), parent, false))
+			if err == nil {
+				err = s.Stop(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			_, err = virtcontainers.New(t.Context(), platform, cgroupOptions(newObserver(), parent, true))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("a pod that must be in its cgroup: %v", err)
+			}
+		})
+	}
+}
+
+// A boot that fails takes the shim out again, wherever it fails.
+func TestCgroupFailpoints(t *testing.T) {
+	host, parent := newHost(t), cgroupParent(t)
+	before := inCgroups(t, os.Getpid(), parent)
+	for _, step := range virtcontainers.BootSteps() {
+		platform := host.Platform()
+		platform.Failpoint = step
+		_, err := virtcontainers.New(t.Context(), platform, cgroupOptions(newObserver(), parent, false))
+		if err == nil || strings.Contains(err.Error(), "undo") {
+			t.Errorf("%s: %v", step, err)
+		}
+		if diff := cmp.Diff(before, inCgroups(t, os.Getpid(), parent)); diff != "" {
+			t.Errorf("%s: the shim's cgroups, before and after: %s", step, diff)
+		}
+	}
+}
+
+// What a killed shim left in its cgroups ends, and they go.
+func TestRecoverCgroups(t *testing.T) {
+	host, parent := newHost(t), cgroupParent(t)
+	processes := deadPod(t, host)
+	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/" + sandboxID, SandboxID: sandboxID})
+	if err == nil {
+		err = c.Make()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range processes {
+		if err := c.Add(p.PID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec, err := persist.Load(host.Platform().StateDir(), sandboxID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := persist.Create(host.Platform().StateDir(), sandboxID)
+	if err == nil {
+		err = store.Update(func(r *persist.Record) { *r, r.Cgroups = *rec, c.Dirs() })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := virtcontainers.Recover(host.Platform(), sandboxID, sandboxID, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range c.Dirs() {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is left", dir)
+		}
+	}
+}
