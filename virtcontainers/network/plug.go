@@ -28,7 +28,8 @@ type nic struct {
 // Plug gives the VM a NIC for each link that has an address and no NIC yet,
 // and takes away those whose link is gone. A link that cannot be joined leaves
 // nothing of itself; the others are joined all the same, and the error names
-// it. A link that no VM could have (link.check) is an error once.
+// it. A link that cannot have a NIC, as it is, is an error once: it must not
+// keep the guest from being told of the others.
 func (n *Network) Plug(ctx context.Context, vm Machine) error {
 	if err := n.take(ctx); err != nil {
 		return err
@@ -206,16 +207,18 @@ func (n *Network) plan(found *view) (plans []plan, errs []error) {
 		if _, joined := n.nics[l.index]; joined {
 			continue
 		}
-		if len(n.nics)+len(plans) >= api.MaxInterfaces {
-			errs = append(errs, fmt.Errorf("link %s (%s): a VM has at most %d NICs: %w", l.name, l.kind, api.MaxInterfaces, errdefs.ErrInvalidArgument))
-			continue
-		}
 		made, err := n.planLink(l)
+		if err == nil && len(n.nics)+len(plans) >= api.MaxInterfaces {
+			err = fmt.Errorf("a VM has at most %d NICs: %w", api.MaxInterfaces, errdefs.ErrInvalidArgument)
+		}
 		if isGone(err) {
 			continue // it went meanwhile
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("link %s (%s): %w", l.name, l.kind, err))
+			err = fmt.Errorf("link %s (%s): %w", l.name, l.kind, err)
+			if n.tellOnce(err.Error()) {
+				errs = append(errs, err)
+			}
 			continue
 		}
 		plans = append(plans, plan{link: l, made: made})

@@ -342,9 +342,12 @@ func TestForeignQdiscs(t *testing.T) {
 		t.Parallel()
 		p := newPod(t)
 		must(t, p.ns.limitRate(linkOf(t, p.ns, "eth0").Attrs().Index, 1e6))
-		n := p.open(t, Options{TxRate: 1e6})
-		if err := n.Plug(t.Context(), newMachine(t)); !errdefs.IsAlreadyExists(err) {
+		n, vm := p.open(t, Options{TxRate: 1e6}), newMachine(t)
+		if err := n.Plug(t.Context(), vm); !errdefs.IsAlreadyExists(err) {
 			t.Errorf("Plug: %v", err)
+		}
+		if err := n.Plug(t.Context(), vm); err != nil {
+			t.Errorf("the same again: %v", err)
 		}
 	})
 }
@@ -436,6 +439,31 @@ func TestBadLinks(t *testing.T) {
 				t.Errorf("the same again: %v", err)
 			}
 		})
+	}
+}
+
+// TestRefusedByModel gives links to models that cannot join them.
+func TestRefusedByModel(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	parent := linkOf(t, p.ns, "eth0").Attrs().Index
+	must(t, p.ns.LinkAdd(&netlink.Macvlan{
+		LinkAttrs: netlink.LinkAttrs{Name: "mv0", ParentIndex: parent, TxQLen: -1}, Mode: netlink.MACVLAN_MODE_BRIDGE,
+	}))
+	p.address(t, "mv0", "10.4.0.2/24")
+	before := inventory(t, p.ns)
+	n, vm := p.open(t, Options{Model: Macvtap}), newMachine(t)
+	if err := n.Plug(t.Context(), vm); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "model macvtap on a macvlan: use tcfilter") {
+		t.Errorf("Plug: %v", err)
+	}
+	must(t, n.Plug(t.Context(), vm))
+	if got := interfaces(n); !cmp.Equal(got, []string{"eth0"}) {
+		t.Errorf("the guest has %v", got)
+	}
+	vm.end()
+	must(t, n.Close(t.Context()))
+	if diff := cmp.Diff(before, inventory(t, p.ns)); diff != "" {
+		t.Errorf("left behind (-before +after):\n%s", diff)
 	}
 }
 
