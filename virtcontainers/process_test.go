@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -284,19 +283,20 @@ func TestDelete(t *testing.T) {
 			}
 		})
 	}
-	checkOnlySandboxIsLeft(t, p)
+	checkNoMounts(t, p)
 }
 
-// checkOnlySandboxIsLeft checks that no container has left a mount.
-func checkOnlySandboxIsLeft(t *testing.T, p *pod) {
+// checkNoMounts checks that no container has left a mount on the host.
+func checkNoMounts(t *testing.T, p *pod) {
 	t.Helper()
 	left, err := p.host.Leftovers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	mounts := slices.DeleteFunc(left, func(s string) bool { return !strings.HasPrefix(s, "mount") })
-	if want := []string{"mount " + p.host.RunDir + "/shared/sandboxes/pod"}; !slices.Equal(mounts, want) {
-		t.Errorf("mounts: %v", mounts)
+	for _, what := range left {
+		if strings.HasPrefix(what, "mount") {
+			t.Errorf("left: %s", what)
+		}
 	}
 }
 

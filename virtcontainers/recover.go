@@ -13,10 +13,11 @@ import (
 )
 
 // Recover takes away what a dead shim left of a sandbox: its processes, its
-// cgroups, its share, its record. It is called by another process than the shim, once or
-// often, at whatever point the shim died. While the shim lives, nothing is
-// touched, unless the container is the sandbox's own. What the record could
-// not tell is returned empty.
+// cgroups, what it made in the pod's network namespace, its record. (The share
+// goes with the processes.) It is called by another process than the shim,
+// once or often, at whatever point the shim died. While the shim lives,
+// nothing is touched, unless the container is the sandbox's own. What the
+// record could not tell is returned empty.
 func Recover(platform Platform, sandboxID, containerID string, killTimeout time.Duration) (persist.Record, error) {
 	rec, err := persist.Load(platform.StateDir(), sandboxID)
 	if err != nil {
@@ -36,7 +37,7 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 		errs = append(errs, platform.CleanNetwork(rec.NetNS, rec.Network))
 	}
 	errs = append(errs, hostcgroup.Remove(context.Background(), rec.Cgroups))
-	errs = append(errs, storage.RemoveShare(platform.shareDir(sandboxID)), persist.Remove(platform.StateDir(), sandboxID))
+	errs = append(errs, persist.Remove(platform.StateDir(), sandboxID))
 	return *rec, errors.Join(errs...)
 }
 

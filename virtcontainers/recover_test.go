@@ -16,8 +16,7 @@ import (
 )
 
 // deadPod makes what a killed shim leaves: a record that names running
-// processes, and a share with a container's rootfs in it. The processes stand
-// for the shim, the VM and virtiofsd.
+// processes. They stand for the shim, the VM and virtiofsd.
 func deadPod(t *testing.T, host *fakeguest.Host) []persist.Process {
 	t.Helper()
 	platform := host.Platform()
@@ -46,24 +45,10 @@ func deadPod(t *testing.T, host *fakeguest.Host) []persist.Process {
 			<-gone
 		})
 	}
-	share := filepath.Join(host.RunDir, "shared", "sandboxes", sandboxID)
 	if err := store.Update(func(r *persist.Record) {
-		r.Shim, r.VM, r.FSDaemon, r.ShareDir = processes[0], processes[1], processes[2], share
+		r.Shim, r.VM, r.FSDaemon = processes[0], processes[1], processes[2]
 	}); err != nil {
 		t.Fatal(err)
-	}
-	rootfs := filepath.Join(share, "c1", "rootfs")
-	if err := os.MkdirAll(rootfs, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	source := t.TempDir()
-	if err := os.WriteFile(filepath.Join(source, "file"), []byte("data"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range []struct{ source, target string }{{share, share}, {source, rootfs}} {
-		if err := unix.Mount(m.source, m.target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			t.Fatal(err)
-		}
 	}
 	return processes
 }

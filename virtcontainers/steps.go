@@ -51,11 +51,6 @@ func (s *Sandbox) bootSteps() []step {
 // StateDir is where sandboxes keep their records.
 func (p Platform) StateDir() string { return filepath.Join(p.RunDir, "sandboxes") }
 
-// shareDir is the pod's share on the host.
-func (p Platform) shareDir(id string) string {
-	return filepath.Join(p.RunDir, "shared", "sandboxes", id)
-}
-
 func (s *Sandbox) openState(context.Context) error {
 	state, err := persist.Create(s.platform.StateDir(), s.ID)
 	if err != nil {
@@ -64,7 +59,7 @@ func (s *Sandbox) openState(context.Context) error {
 	s.state = state
 	self, err := persist.Identify(os.Getpid())
 	if err == nil {
-		err = state.Update(func(r *persist.Record) { r.Shim, r.ShareDir = self, s.platform.shareDir(s.ID) })
+		err = state.Update(func(r *persist.Record) { r.Shim = self })
 	}
 	if err != nil {
 		return errors.Join(err, state.Remove())
@@ -75,7 +70,7 @@ func (s *Sandbox) openState(context.Context) error {
 func (s *Sandbox) openShare(ctx context.Context) error {
 	fs := s.opts.Config.Hypervisor.VirtioFS
 	share, err := storage.OpenShare(storage.ShareOptions{
-		Dir: s.platform.shareDir(s.ID), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
+		Scratch: s.platform.StateDir(), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
 		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
 		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
 	})

@@ -67,7 +67,7 @@ func Start(opts Options) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}
 	started := make(chan error, 1)
-	onOwnThread(func() { p.run(opts.NetworkNamespace, pumps, started) })
+	OnOwnThread(func() { p.run(opts.NetworkNamespace, pumps, started) })
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}

@@ -21,7 +21,7 @@ func newNetwork(t *testing.T) (path, link string) {
 	}
 	var ns *os.File
 	errs := make(chan error, 1)
-	onOwnThread(func() {
+	OnOwnThread(func() {
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			ns, err = os.Open("/proc/thread-self/ns/net")
@@ -123,7 +123,7 @@ func openFiles(t *testing.T) int {
 func TestOwnThreadIsNotTheFirst(t *testing.T) {
 	for range 200 {
 		tid := make(chan int)
-		onOwnThread(func() { tid <- unix.Gettid() })
+		OnOwnThread(func() { tid <- unix.Gettid() })
 		if got := <-tid; got == os.Getpid() {
 			t.Fatal("it is the process's first thread")
 		}

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOwnThread runs f in a goroutine that is locked to a thread, and on that
+// OnOwnThread runs f in a goroutine that is locked to a thread, and on that
 // thread alone: it ends with f, and with it whatever f has changed of it. It
 // is not the process's first thread, which cannot end (the Go runtime parks
 // it) and whose namespaces are what /proc/PID/ns shows.
-func onOwnThread(f func()) {
+func OnOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() != os.Getpid() {

@@ -21,7 +21,7 @@ import (
 )
 
 // killedShim makes what a shim that was killed leaves of the sandbox "pod":
-// its record, its machine and its virtiofsd, a share, a socket.
+// its record, its machine and its virtiofsd, a mounted rootfs, a socket.
 type killedShim struct {
 	params      *Params
 	vm, fs      persist.Process
@@ -39,18 +39,12 @@ func newKilledShim(t *testing.T, host *fakeguest.Host, shim persist.Process) *ki
 	if err != nil {
 		t.Fatal(err)
 	}
-	share := filepath.Join(host.RunDir, "shared", "sandboxes", "pod")
-	if err := store.Update(func(r *persist.Record) { r.Shim, r.VM, r.FSDaemon, r.ShareDir = shim, k.vm, k.fs, share }); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(share, 0o700); err != nil {
+	if err := store.Update(func(r *persist.Record) { r.Shim, r.VM, r.FSDaemon = shim, k.vm, k.fs }); err != nil {
 		t.Fatal(err)
 	}
 	k.rootfsMount = filepath.Join(k.params.Bundle, "rootfs")
-	for _, m := range []struct{ source, target string }{{share, share}, {t.TempDir(), k.rootfsMount}} {
-		if err := unix.Mount(m.source, m.target, "", unix.MS_BIND, ""); err != nil {
-			t.Fatal(err)
-		}
+	if err := unix.Mount(t.TempDir(), k.rootfsMount, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
 	}
 	address := socketAddress(k.params)
 	l, err := listen(address)

@@ -73,7 +73,7 @@ func (h *Host) VM() *fake.VM {
 }
 
 // Leftovers lists what sandboxes have left on the host: machines, transports
-// and connections that are not closed, mounts, state and shares.
+// and connections that are not closed, mounts and state.
 func (h *Host) Leftovers() ([]string, error) {
 	left := h.open()
 	if n := h.Agent.Connections(); n > 0 {
@@ -84,14 +84,13 @@ func (h *Host) Leftovers() ([]string, error) {
 		return nil, err
 	}
 	left = append(left, mounts...)
-	for _, dir := range []string{h.Platform().StateDir(), filepath.Join(h.RunDir, "shared", "sandboxes")} {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !os.IsNotExist(err) {
-			return nil, err
-		}
-		for _, e := range entries {
-			left = append(left, filepath.Join(dir, e.Name()))
-		}
+	dir := h.Platform().StateDir()
+	entries, err := os.ReadDir(dir)
+	if err != nil && !os.IsNotExist(err) {
+		return nil, err
+	}
+	for _, e := range entries {
+		left = append(left, filepath.Join(dir, e.Name()))
 	}
 	return left, nil
 }

@@ -30,15 +30,15 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	share := filepath.Join(host.RunDir, "shared", "sandboxes", "pod")
+	rootfs := filepath.Join(host.RunDir, "bundles", "pod", "rootfs")
 	state := filepath.Join(platform.StateDir(), "pod")
-	for _, dir := range []string{share, state} {
+	for _, dir := range []string{rootfs, state} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 {
-		if err := unix.Mount(share, share, "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(rootfs, rootfs, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,7 +47,7 @@ func TestLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := strings.Join(left, "\n")
-	for _, want := range []string{"machine", "a transport", "1 connections", "mount " + share, "\n" + share, state} {
+	for _, want := range []string{"machine", "a transport", "1 connections", "mount " + rootfs, state} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not found: %v", want, left)
 		}

@@ -18,8 +18,8 @@ func TestRecordSurvives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Record{Version: Version, SandboxID: "s1", VM: Process{PID: 7, Start: 9}, ShareDir: "/share"}
-	err = s.Update(func(r *Record) { r.VM, r.ShareDir = want.VM, want.ShareDir })
+	want := &Record{Version: Version, SandboxID: "s1", VM: Process{PID: 7, Start: 9}, NetNS: "/netns"}
+	err = s.Update(func(r *Record) { r.VM, r.NetNS = want.VM, want.NetNS })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,6 @@ type Record struct {
 	Shim     Process `json:"shim"`
 	VM       Process `json:"vm"`
 	FSDaemon Process `json:"fs_daemon"`
-	// ShareDir is the pod's share (storage.RemoveShare).
-	ShareDir string `json:"share_dir"`
 	// NetNS is the pod's network namespace, and Network what was made in it,
 	// in words of the package that made it.
 	NetNS   string          `json:"netns,omitempty"`

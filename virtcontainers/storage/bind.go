@@ -3,75 +3,91 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
-	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// bindInto mounts source at target. Mounts that the host makes below source
-// later follow if b asks for it, as with a slave mount; mounts below target
-// never reach the host.
-func bindInto(source, target string, b guestspec.Bind) error {
-	if err := makeMountPoint(source, target); err != nil {
+// bind mounts source, a path of the host's, at target, one of the space's.
+// Mounts that the host makes below source later follow if b asks for it, as
+// with a slave mount; mounts below target never reach the host.
+func (s *space) bind(source, target string, b guestspec.Bind) error {
+	tree, err := cloneMount(source, b.Recursive)
+	if err != nil {
 		return err
 	}
-	bind := bindPlain
-	if b.IDMap != nil {
-		bind = bindMapped
-	}
-	if err := bind(source, target, b); err != nil {
+	defer tree.Close()
+	if err := setAttributes(tree, b); err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
-	propagation := uintptr(unix.MS_PRIVATE)
-	if b.Slave {
-		propagation = unix.MS_SLAVE
+	info, err := tree.Stat()
+	if err != nil {
+		return fmt.Errorf("bind %s: %w", source, err)
 	}
-	if err := unix.Mount("", target, "", unix.MS_REC|propagation, ""); err != nil {
-		return fmt.Errorf("set propagation of %s: %w", source, err)
+	if info.Mode().Type() == fs.ModeSocket {
+		return fmt.Errorf("source %s is a UNIX socket, which cannot be reached from inside a VM: %w", source, errdefs.ErrInvalidArgument)
 	}
-	if err := makeReadOnly(target, b); err != nil {
-		return fmt.Errorf("bind %s read-only: %w", source, err)
+	err = s.do(func() error { return place(tree, info.IsDir(), target, b) })
+	if err != nil {
+		return fmt.Errorf("bind %s: %w", source, err)
 	}
 	return nil
 }
 
-func bindPlain(source, target string, b guestspec.Bind) error {
-	flags := uintptr(unix.MS_BIND)
-	if b.Recursive {
-		flags |= unix.MS_REC
+// cloneMount makes a copy of the mount at a path of the host's, or of the part
+// of it below the path, that is mounted nowhere yet (open_tree(2)).
+func cloneMount(source string, recursive bool) (*os.File, error) {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
 	}
-	return unix.Mount(source, target, "", flags, "")
+	fd, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, fmt.Errorf("source %s is not there: %w", source, errdefs.ErrNotFound)
+	case errors.Is(err, unix.ENOSYS):
+		return nil, fmt.Errorf("bind %s: the kernel has no open_tree (Linux 5.2): %w", source, errdefs.ErrNotImplemented)
+	case err != nil:
+		return nil, fmt.Errorf("bind %s: %w", source, err)
+	}
+	return os.NewFile(uintptr(fd), source), nil
 }
 
-// bindMapped binds with the owners of files mapped: only a mount that nobody
-// has seen yet can be (mount_setattr(2), MOUNT_ATTR_IDMAP).
-func bindMapped(source, target string, b guestspec.Bind) error {
+// setAttributes has the owners of files mapped, if b asks for it: only a mount
+// that nobody has seen yet can be (mount_setattr(2), MOUNT_ATTR_IDMAP). And it
+// keeps virtiofsd from opening the device nodes that it makes for a guest: the
+// guest opens its own kernel's devices by them.
+func setAttributes(tree *os.File, b guestspec.Bind) error {
+	flags := uint(unix.AT_EMPTY_PATH)
+	if b.Recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	confined := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
+	err := unix.MountSetattr(int(tree.Fd()), "", flags, &confined)
+	if err != nil && !errors.Is(err, unix.ENOSYS) { // Linux 5.12
+		return fmt.Errorf("forbid devices: %w", err)
+	}
+	if b.IDMap == nil {
+		return nil
+	}
 	userns, err := userNamespace(b.IDMap)
 	if err != nil {
 		return err
 	}
 	defer userns.Close()
-	var recursive uint
-	if b.Recursive {
-		recursive = unix.AT_RECURSIVE
-	}
-	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|recursive)
-	if err != nil {
-		return fmt.Errorf("clone mount: %w", err)
-	}
-	defer unix.Close(tree)
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|recursive, &attr); err != nil {
+	mapped := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
+	if err := unix.MountSetattr(int(tree.Fd()), "", flags, &mapped); err != nil {
 		return fmt.Errorf("map the owners of its files (a file system that cannot be idmapped?): %w", err)
 	}
-	return unix.MoveMount(tree, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	return nil
 }
 
 // userNamespace makes a user namespace with those mappings, which lives as
@@ -95,6 +111,42 @@ func mappings(list []specs.LinuxIDMapping) string {
 		words[i] = fmt.Sprintf("%d:%d:%d", m.ContainerID, m.HostID, m.Size)
 	}
 	return strings.Join(words, ",")
+}
+
+// place mounts a clone at target; it runs on the space's thread.
+func place(tree *os.File, isDir bool, target string, b guestspec.Bind) error {
+	if err := makeMountPoint(target, isDir); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return os.NewSyscallError("move_mount", err)
+	}
+	propagation := uintptr(unix.MS_PRIVATE)
+	if b.Slave {
+		propagation = unix.MS_SLAVE
+	}
+	if err := unix.Mount("", target, "", unix.MS_REC|propagation, ""); err != nil {
+		return fmt.Errorf("set propagation: %w", err)
+	}
+	if err := makeReadOnly(target, b); err != nil {
+		return fmt.Errorf("make read-only: %w", err)
+	}
+	return nil
+}
+
+// makeMountPoint makes an empty directory or file.
+func makeMountPoint(target string, isDir bool) error {
+	if isDir {
+		return os.MkdirAll(target, 0o755)
+	}
+	if err := os.MkdirAll(path.Dir(target), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // makeReadOnly makes the mount at target read-only, if b asks for it.
@@ -126,11 +178,11 @@ func remountReadOnly(target string) error {
 
 // hasWritableBelow tells whether a read-only bind has other mounts below it
 // that are not made read-only.
-func hasWritableBelow(target string, b guestspec.Bind) (bool, error) {
+func (s *space) hasWritableBelow(target string, b guestspec.Bind) (bool, error) {
 	if !b.ReadOnly || b.RecursiveReadOnly || !b.Recursive {
 		return false, nil
 	}
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(target))
+	mounts, err := s.mounts(target)
 	if err != nil {
 		return false, fmt.Errorf("look for mounts below %s: %w", target, err)
 	}

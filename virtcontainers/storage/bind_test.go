@@ -58,14 +58,16 @@ func TestPropagation(t *testing.T) {
 		t.Fatal(err)
 	}
 	mountAt(t, tree(t), late, "", unix.MS_BIND)
-	private, slave := filepath.Join(s.opts.Dir, "c1/mounts/0"), filepath.Join(s.opts.Dir, "c1/mounts/1")
+	private, slave := inShare(s, "c1/mounts/0"), inShare(s, "c1/mounts/1")
 	if _, err := os.Stat(filepath.Join(private, "late/file")); !os.IsNotExist(err) {
 		t.Errorf("a private bind follows the host: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(slave, "late/file")); err != nil {
 		t.Errorf("a slave does not follow the host: %v", err)
 	}
-	mountAt(t, "tmpfs", filepath.Join(slave, "below"), "tmpfs", 0)
+	if err := s.space.do(func() error { return unix.Mount("tmpfs", "/c1/mounts/1/below", "tmpfs", 0, "") }); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(slave, "below/mine"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +90,7 @@ func TestReadOnlyWithMountsBelow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{"0/top": false, "0/below/file": true, "1/top": false, "1/below/file": false, "2/top": false} {
-		err := os.WriteFile(filepath.Join(s.opts.Dir, "c1/mounts", name), nil, 0o600)
+		err := os.WriteFile(inShare(s, "c1/mounts/"+name), nil, 0o600)
 		if (err == nil) != want {
 			t.Errorf("write %s: %v", name, err)
 		}
@@ -108,14 +110,71 @@ func TestIDMappedBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(filepath.Join(s.opts.Dir, "c1/mounts/0/file"), &st); err != nil || st.Uid != 5000 || st.Gid != 5000 {
+	if err := unix.Stat(inShare(s, "c1/mounts/0/file"), &st); err != nil || st.Uid != 5000 || st.Gid != 5000 {
 		t.Errorf("owner %d:%d, %v; want 5000:5000", st.Uid, st.Gid, err)
 	}
-	if err := os.WriteFile(filepath.Join(s.opts.Dir, "c1/mounts/0/new"), nil, 0o600); err == nil {
+	if err := os.WriteFile(inShare(s, "c1/mounts/0/new"), nil, 0o600); err == nil {
 		t.Error("a read-only mount can be written")
 	}
 	_, err := s.AddContainer("c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, IDMap: &guestspec.IDMap{UIDs: ids}}})
 	if err == nil || !strings.Contains(err.Error(), "1 and 0") {
 		t.Errorf("a mapping without group ids: %v", err)
+	}
+}
+
+// A volume's directory can be removed on the host while a guest uses it: what
+// is mounted for the guest is in no namespace of the host's.
+func TestVolumeCanBeRemoved(t *testing.T) {
+	s := newShare(t)
+	source := sharedTree(t)
+	if _, err := s.AddContainer("c1", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true}}); err != nil {
+		t.Fatal(err)
+	}
+	late := filepath.Join(source, "late")
+	if err := os.Mkdir(late, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", late, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AddContainer("c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(late, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(late); err != nil {
+		t.Errorf("a guest keeps the host from removing a volume's directory: %v", err)
+	}
+}
+
+// A guest that makes links at the root of its share leads the host nowhere.
+func TestLinksOfTheGuest(t *testing.T) {
+	s := newShare(t)
+	elsewhere := t.TempDir()
+	if err := os.Symlink(elsewhere, inShare(s, "c1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AddContainer("c1", tree(t), nil); err == nil {
+		t.Log("the link was followed within the share")
+	}
+	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) != 0 {
+		t.Errorf("the host's directory has %v: %v", entries, err)
+	}
+}
+
+// virtiofsd makes a guest's device nodes and cannot open them.
+func TestDeviceNodes(t *testing.T) {
+	s := newShare(t)
+	if _, err := s.AddContainer("c1", tree(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	node := inShare(s, "c1/rootfs/null")
+	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := os.Open(node); err == nil {
+		f.Close()
+		t.Error("a device of the host's can be opened through the share")
 	}
 }

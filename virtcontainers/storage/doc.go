@@ -1,15 +1,20 @@
 // Package storage brings the host's files into a pod's guest.
 //
-// A Share is one directory of the host, served to the guest by one virtiofsd
+// A Share is one tree of the host's, served to the guest by one virtiofsd
 // over virtio-fs. The root file systems and bind mounts of the pod's
 // containers appear in it as they come and go:
 //
-//	<share>/<container>/rootfs      the container's root file system
-//	<share>/<container>/mounts/<n>  the source of its nth mount
+//	/<container>/rootfs      the container's root file system
+//	/<container>/mounts/<n>  the source of its nth mount
 //
-// The share is a mount of its own, private, so that nothing mounted below it
-// is seen elsewhere and one lazy unmount takes the whole tree away, whoever
-// does it (a shim that was killed leaves that to `delete`).
+// It is in a mount namespace of its own, in which nothing else is (space.go):
+//
+//	host's mount namespace          the share's
+//	  source ──open_tree──> clone ──move_mount──> /<container>/mounts/<n>
+//	  virtiofsd, its root directory being ──────> /
+//
+// Nothing of it is in the host's mount table, and all of it ends with the shim
+// and virtiofsd.
 //
 // A Rootfs is what an engine hands over to be mounted at a bundle's rootfs.
 package storage

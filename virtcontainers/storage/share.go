@@ -9,17 +9,14 @@ import (
 	"path/filepath"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/child"
 )
 
 // ShareOptions say how a pod's share is served.
 type ShareOptions struct {
-	// Dir is the share's directory on the host; Open makes it and Close
-	// removes it.
-	Dir string
+	// Scratch is a directory of the host's that is there; it is not changed.
+	Scratch string
 	// Daemon is virtiofsd's executable.
 	Daemon string
 	// Cache is Kata's virtio_fs_cache: never, metadata, auto or always.
@@ -38,6 +35,7 @@ type ShareOptions struct {
 // several goroutines, but not two for one container at a time.
 type Share struct {
 	opts   ShareOptions
+	space  *space
 	daemon *child.Process
 	conn   *os.File // the connection for the VM, until Attach
 
@@ -47,45 +45,19 @@ type Share struct {
 	closed bool
 }
 
-// OpenShare makes the share's directory and starts the daemon. The daemon
-// ends with this process, however that ends. On an error nothing is left.
+// OpenShare makes an empty share and starts the daemon. The daemon ends with
+// this process, however that ends, and the share with both. On an error
+// nothing is left.
 func OpenShare(opts ShareOptions) (_ *Share, err error) {
 	s := &Share{opts: opts}
-	// What a shim that was killed left under the same name.
-	if err := RemoveShare(opts.Dir); err != nil {
+	if s.space, err = newSpace(opts.Scratch); err != nil {
 		return nil, fmt.Errorf("make share: %w", err)
 	}
-	if err := makeTree(opts.Dir); err != nil {
-		return nil, fmt.Errorf("make share: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, RemoveShare(opts.Dir))
-		}
-	}()
-	if s.daemon, s.conn, err = startDaemon(opts); err != nil {
+	if s.daemon, s.conn, err = startDaemon(opts, s.space); err != nil {
+		s.space.close()
 		return nil, fmt.Errorf("start share: %w", err)
 	}
 	return s, nil
-}
-
-// makeTree makes dir a private mount of itself.
-func makeTree(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return err
-	}
-	// A user of the guest's that is not root must pass through the share to
-	// its files; on the host the directory above keeps others out.
-	if err := os.Mkdir(dir, 0o711); err != nil {
-		return err
-	}
-	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
-		return errors.Join(fmt.Errorf("bind %s: %w", dir, err), os.Remove(dir))
-	}
-	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
-		return errors.Join(fmt.Errorf("make %s private: %w", dir, err), RemoveShare(dir))
-	}
-	return nil
 }
 
 // Attacher is the VM as a share sees it.
@@ -119,6 +91,7 @@ func (s *Share) Err() error {
 // it. It may be called again.
 func (s *Share) Close(ctx context.Context) error {
 	s.mu.Lock()
+	first := !s.closed
 	s.closed = true
 	s.mu.Unlock()
 	var errs []error
@@ -126,33 +99,12 @@ func (s *Share) Close(ctx context.Context) error {
 		errs = append(errs, s.conn.Close())
 		s.conn = nil
 	}
-	errs = append(errs, s.daemon.Kill(ctx), RemoveShare(s.opts.Dir))
+	errs = append(errs, s.daemon.Kill(ctx))
+	if first {
+		s.space.close()
+	}
 	return errors.Join(errs...)
 }
-
-// RemoveShare takes a share's tree away, also one that another process left.
-// It never follows a mount: what lies below one is the host's.
-func RemoveShare(dir string) error {
-	for {
-		err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			break // not a mount (any more)
-		}
-		if err != nil {
-			return fmt.Errorf("unmount share %s: %w", dir, err)
-		}
-	}
-	if err := removeEmptyTree(dir); err != nil {
-		return fmt.Errorf("remove share: %w", err)
-	}
-	if err := os.Remove(socketOf(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove share: %w", err)
-	}
-	return nil
-}
-
-// socketOf is the daemon's socket, which exists while it starts.
-func socketOf(dir string) string { return dir + ".sock" }
 
 // removeEmptyTree removes directories and the empty files that were mount
 // points, and nothing else: should a mount still be there, its files stay.

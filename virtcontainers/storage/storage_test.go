@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,23 +27,38 @@ func newShare(t *testing.T) *Share {
 	if _, err := os.Stat(daemon); err != nil {
 		t.Skipf("virtiofsd is not installed (Debian: qemu-system-common): %v", err)
 	}
-	s, err := OpenShare(ShareOptions{Dir: filepath.Join(t.TempDir(), "share"), Daemon: daemon, Tag: "t", Cache: "auto"})
+	scratch := t.TempDir()
+	s, err := OpenShare(ShareOptions{Scratch: scratch, Daemon: daemon, Tag: "t", Cache: "auto"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkNoMounts(t, scratch) // all of it is in its own namespace
 	t.Cleanup(func() {
 		if err := s.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
-		checkNoMounts(t, s.opts.Dir)
-		if _, err := os.Stat(s.opts.Dir); !os.IsNotExist(err) {
-			t.Errorf("%s is left: %v", s.opts.Dir, err)
-		}
-		if _, err := os.Stat(s.opts.Dir + ".sock"); !os.IsNotExist(err) {
-			t.Errorf("the socket is left: %v", err)
-		}
 	})
 	return s
+}
+
+// inShare is a path by which a file of the share can be used from outside.
+func inShare(s *Share, name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", s.space.root.Fd(), name)
+}
+
+// checkEmpty fails the test when something of a container is in the share.
+func checkEmpty(t *testing.T, s *Share, id string) {
+	t.Helper()
+	mounts, err := s.space.mounts(containerDir(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mounts {
+		t.Errorf("mount left: %s", m.Mountpoint)
+	}
+	if _, err := os.Stat(inShare(s, id)); !os.IsNotExist(err) {
+		t.Errorf("the container's directory is left: %v", err)
+	}
 }
 
 func checkNoMounts(t *testing.T, below string) {
@@ -82,17 +98,17 @@ func TestShareContainer(t *testing.T) {
 		t.Errorf("mount 5 is at %s, want %s", paths.Binds[5], want)
 	}
 	for _, name := range []string{"rootfs/file", "mounts/3/file", "mounts/5"} {
-		if data, err := os.ReadFile(filepath.Join(s.opts.Dir, "c1", name)); string(data) != "data" {
+		if data, err := os.ReadFile(inShare(s, "c1/"+name)); string(data) != "data" {
 			t.Errorf("%s: %q, %v", name, data, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(s.opts.Dir, "c1/mounts/3/new"), nil, 0o644); err == nil {
+	if err := os.WriteFile(inShare(s, "c1/mounts/3/new"), nil, 0o644); err == nil {
 		t.Error("a read-only mount can be written")
 	}
 	if err := s.RemoveContainer("c1"); err != nil {
 		t.Fatal(err)
 	}
-	checkNoMounts(t, filepath.Join(s.opts.Dir, "c1"))
+	checkEmpty(t, s, "c1")
 	if _, err := os.Stat(filepath.Join(volume, "file")); err != nil {
 		t.Errorf("the host's file is gone: %v", err)
 	}
@@ -104,10 +120,7 @@ func TestShareFailureLeavesNothing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "/no/such/source") {
 		t.Fatalf("got %v, want an error that names the source", err)
 	}
-	checkNoMounts(t, filepath.Join(s.opts.Dir, "c1"))
-	if _, err := os.Stat(filepath.Join(s.opts.Dir, "c1")); !os.IsNotExist(err) {
-		t.Errorf("the container's directory is left: %v", err)
-	}
+	checkEmpty(t, s, "c1")
 }
 
 // Close has to clean up after containers that were never removed.
@@ -129,15 +142,12 @@ func TestOpenShareWithoutDaemon(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
-	dir := filepath.Join(t.TempDir(), "share")
-	_, err := OpenShare(ShareOptions{Dir: dir, Daemon: "/no/such/virtiofsd", Tag: "t"})
+	dir := t.TempDir()
+	_, err := OpenShare(ShareOptions{Scratch: dir, Daemon: "/no/such/virtiofsd", Tag: "t"})
 	if err == nil || !strings.Contains(err.Error(), "/no/such/virtiofsd") {
 		t.Fatalf("got %v, want an error that names the daemon", err)
 	}
 	checkNoMounts(t, dir)
-	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("%s is left: %v", dir, err)
-	}
 }
 
 // attacher records what it is given.

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 
 	"github.com/containerd/errdefs"
@@ -31,48 +30,27 @@ func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ guest
 		}
 	}()
 	paths := guestspec.Paths{Binds: make(map[int]string, len(binds)), Writable: make(map[int]bool)}
-	if err := bindInto(rootfs, filepath.Join(s.opts.Dir, id, "rootfs"), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
+	if err := s.space.bind(rootfs, rootfsPoint(id), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
 		return paths, fmt.Errorf("share rootfs: %w", err)
 	}
-	paths.Rootfs = path.Join(api.GuestSharedDir, id, "rootfs")
+	paths.Rootfs = path.Join(api.GuestSharedDir, rootfsPoint(id))
 	for _, b := range binds {
-		name := strconv.Itoa(b.Index)
-		target := filepath.Join(s.opts.Dir, id, "mounts", name)
-		if err := bindInto(b.Source, target, b); err != nil {
+		target := path.Join(mountsDir(id), strconv.Itoa(b.Index))
+		if err := s.space.bind(b.Source, target, b); err != nil {
 			return paths, fmt.Errorf("share mount: %w", err)
 		}
-		if paths.Writable[b.Index], err = hasWritableBelow(target, b); err != nil {
+		if paths.Writable[b.Index], err = s.space.hasWritableBelow(target, b); err != nil {
 			return paths, fmt.Errorf("share mount: %w", err)
 		}
-		paths.Binds[b.Index] = path.Join(api.GuestSharedDir, id, "mounts", name)
+		paths.Binds[b.Index] = path.Join(api.GuestSharedDir, target)
 	}
 	return paths, nil
 }
 
-// makeMountPoint makes an empty directory or file to mount source on.
-func makeMountPoint(source, target string) error {
-	info, err := os.Stat(source)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("source %s is not there: %w", source, errdefs.ErrNotFound)
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode().Type() == fs.ModeSocket {
-		return fmt.Errorf("source %s is a UNIX socket, which cannot be reached from inside a VM: %w", source, errdefs.ErrInvalidArgument)
-	}
-	if info.IsDir() {
-		return os.MkdirAll(target, 0o755)
-	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
+// Where a container's files are in the share.
+func containerDir(id string) string { return "/" + id }
+func rootfsPoint(id string) string  { return path.Join(containerDir(id), "rootfs") }
+func mountsDir(id string) string    { return path.Join(containerDir(id), "mounts") }
 
 // RemoveContainer takes a container's part of the share away. The unmounts
 // are lazy: the daemon may hold files that the guest has not forgotten yet.
@@ -87,23 +65,27 @@ func (s *Share) RemoveContainer(id string) error {
 
 // removeContainer must be called with mu held.
 func (s *Share) removeContainer(id string) error {
-	dir := filepath.Join(s.opts.Dir, id)
-	points := []string{filepath.Join(dir, "rootfs")}
-	mounts, err := os.ReadDir(filepath.Join(dir, "mounts"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.space.do(func() error { return removeTree(id) }); err != nil {
 		return fmt.Errorf("unshare container: %w", err)
 	}
+	return nil
+}
+
+// removeTree runs on the space's thread.
+func removeTree(id string) error {
+	points := []string{rootfsPoint(id)}
+	mounts, err := os.ReadDir(mountsDir(id))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	for _, m := range mounts {
-		points = append(points, filepath.Join(dir, "mounts", m.Name()))
+		points = append(points, path.Join(mountsDir(id), m.Name()))
 	}
 	for _, p := range points {
 		err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("unshare container: unmount %s: %w", p, err)
+			return fmt.Errorf("unmount %s: %w", p, err)
 		}
 	}
-	if err := removeEmptyTree(dir); err != nil {
-		return fmt.Errorf("unshare container: %w", err)
-	}
-	return nil
+	return removeEmptyTree(containerDir(id))
 }

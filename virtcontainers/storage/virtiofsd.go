@@ -14,29 +14,34 @@ import (
 	"github.com/katabox/katabox/hypervisor/child"
 )
 
-// startDaemon starts virtiofsd on a socket, connects to it, and unlinks the
-// socket: the connection is the VM's, and nobody else gets one.
-func startDaemon(opts ShareOptions) (*child.Process, *os.File, error) {
-	path := socketOf(opts.Dir)
-	listener, err := listen(path)
-	if err != nil {
+// socketName is the daemon's socket in the space, while it starts.
+const socketName = "/virtiofsd.sock"
+
+// startDaemon starts virtiofsd for a space on a socket there, connects to it,
+// and unlinks the socket: the connection is the VM's, and nobody else gets
+// one.
+func startDaemon(opts ShareOptions, sp *space) (daemon *child.Process, conn *os.File, err error) {
+	var listener *os.File
+	if err := sp.do(func() (err error) { listener, err = listen(socketName); return err }); err != nil {
 		return nil, nil, err
 	}
 	defer listener.Close()
-	defer os.Remove(path)
-	daemon, err := child.Start(child.Options{
+	daemon, err = child.Start(child.Options{
 		Path:       opts.Daemon,
 		Args:       daemonArgs(opts),
-		ExtraFiles: []*os.File{listener},
+		ExtraFiles: []*os.File{listener, sp.root},
 		StderrLine: opts.LogLine,
-		// The daemon sees the host's mounts, for it serves them as they come,
-		// and is confined to the share by chroot; all else it does not need.
+		// The daemon is confined to the share by chroot; all else it does not
+		// need.
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := connect(path)
+	err = sp.do(func() (err error) {
+		conn, err = connect(socketName)
+		return errors.Join(err, os.Remove(socketName))
+	})
 	if err != nil {
 		return nil, nil, errors.Join(err, abandon(daemon))
 	}
@@ -57,7 +62,9 @@ func abandon(daemon *child.Process) error {
 func daemonArgs(opts ShareOptions) []string {
 	args := []string{
 		fmt.Sprintf("--fd=%d", child.FirstExtraFD),
-		"-o", "source=" + opts.Dir,
+		// The space's root, which has no path of the host's. The dot has the
+		// daemon look at the directory and not at the link to it.
+		"-o", fmt.Sprintf("source=/proc/self/fd/%d/.", child.FirstExtraFD+1),
 		"-o", "sandbox=chroot",
 		"-o", "cache=" + daemonCache(opts.Cache),
 		// Each mount of the share is a file system of its own in the guest,
@@ -82,7 +89,6 @@ func daemonCache(mode string) string {
 }
 
 func listen(path string) (*os.File, error) {
-	_ = os.Remove(path) // left by a shim that was killed
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen for virtiofsd: %w", err)

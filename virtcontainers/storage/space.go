@@ -1,0 +1,133 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/child"
+)
+
+// spaceOptions keep a guest from filling the host's memory with files of its
+// own between the mount points: it may write to the root of its share. Users
+// that are not root must pass through it to their files.
+const spaceOptions = "mode=0711,size=1m,nr_inodes=16384"
+
+// space is a mount namespace of its own in which there is a file system for
+// mount points and, below it, what is mounted for the guest. The host's own
+// mounts are not in it, and none of its mounts is in the host's: a volume's
+// directory can be removed on the host though a guest uses it, and nothing
+// needs unmounting when the process dies.
+//
+// One thread lives in it. Its root directory is the space's, so whatever path
+// a guest has made of its share (symbolic links, "..") leads nowhere else.
+type space struct {
+	calls chan func()
+	// ended is closed when the thread has ended, and the namespace with it.
+	ended chan struct{}
+	// root is the space's root directory, opened with O_PATH.
+	root *os.File
+	tid  int
+}
+
+// newSpace makes a space. scratch is any directory of the host's; it is not
+// changed.
+func newSpace(scratch string) (*space, error) {
+	s := &space{calls: make(chan func()), ended: make(chan struct{})}
+	started := make(chan error, 1)
+	child.OnOwnThread(func() {
+		defer close(s.ended)
+		err := s.enter(scratch)
+		started <- err
+		if err != nil {
+			return
+		}
+		for call := range s.calls {
+			call()
+		}
+	})
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("make mount namespace: %w", err)
+	}
+	return s, nil
+}
+
+// enter moves the calling thread into a new namespace and leaves all of the
+// host's mounts behind.
+func (s *space) enter(scratch string) error {
+	s.tid = unix.Gettid()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("katabox", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, spaceOptions); err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	if err := unix.Chdir(scratch); err != nil {
+		return os.NewSyscallError("chdir", err)
+	}
+	if err := changeRoot(); err != nil {
+		return err
+	}
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("open", err)
+	}
+	s.root = os.NewFile(uintptr(fd), "share")
+	return nil
+}
+
+// changeRoot makes the working directory the root and lets go of the old one
+// (pivot_root(2), "pivot_root(".", ".")"). Where that is the initramfs, which
+// cannot be left, it is hidden.
+func changeRoot() error {
+	err := unix.PivotRoot(".", ".")
+	switch {
+	case err == nil:
+		err = os.NewSyscallError("umount", unix.Unmount(".", unix.MNT_DETACH))
+	case errors.Is(err, unix.EINVAL):
+		if err = os.NewSyscallError("move mount", unix.Mount(".", "/", "", unix.MS_MOVE, "")); err == nil {
+			err = os.NewSyscallError("chroot", unix.Chroot("."))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("change root: %w", err)
+	}
+	return os.NewSyscallError("chdir", unix.Chdir("/"))
+}
+
+// do runs f on the thread of the space: every path in it is one of the
+// space's. f must not wait for anything but the kernel.
+func (s *space) do(f func() error) error {
+	result := make(chan error, 1)
+	select {
+	case s.calls <- func() { result <- f() }:
+		return <-result
+	case <-s.ended:
+		return fmt.Errorf("the share is closed: %w", errdefs.ErrFailedPrecondition)
+	}
+}
+
+// mounts lists the space's mounts at and below a path of its.
+func (s *space) mounts(path string) ([]*mountinfo.Info, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/mountinfo", s.tid))
+	if err != nil {
+		return nil, fmt.Errorf("list mounts: %w", err)
+	}
+	defer f.Close()
+	return mountinfo.GetMountsFromReader(f, mountinfo.PrefixFilter(path))
+}
+
+// close ends the thread, and with it the namespace and all its mounts, when
+// nobody uses them any more. It may be called once.
+func (s *space) close() {
+	close(s.calls)
+	<-s.ended
+	s.root.Close()
+}
