@@ -3,13 +3,13 @@ package network
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/pci"
 )
 
 const (
@@ -24,8 +24,6 @@ const (
 	maxName = unix.IFNAMSIZ - 1
 	// maxHostname is __NEW_UTS_LEN (include/uapi/linux/utsname.h).
 	maxHostname = 64
-	// maxDepth is how many PCI buses may be behind one another.
-	maxDepth = 8
 )
 
 // check reads a request. Its error names the field that is wrong.
@@ -40,8 +38,6 @@ func check(req *api.SetNetworkRequest) (*state, error) {
 	}
 	return c.state, nil
 }
-
-var pciSlot = regexp.MustCompile(`^[01][0-9a-f]$`)
 
 // checker gathers what was read.
 type checker struct {
@@ -98,8 +94,8 @@ func (c *checker) interfaces(req *api.SetNetworkRequest) error {
 
 func checkInterface(field string, in *api.Interface) (nic, error) {
 	n := nic{path: in.GetPciPath(), name: in.GetName(), mtu: int(in.GetMtu()), noARP: in.GetNoArp()}
-	if err := checkPCIPath(field, n.path); err != nil {
-		return n, err
+	if !pci.ValidPath(n.path) {
+		return n, wrong(field+".pci_path", n.path, pci.PathForm)
 	}
 	if err := checkName(field, n.name); err != nil {
 		return n, err
@@ -113,20 +109,6 @@ func checkInterface(field string, in *api.Interface) (nic, error) {
 	}
 	n.addresses, err = checkAddresses(field, in)
 	return n, err
-}
-
-// checkPCIPath accepts slot numbers of two hexadecimal digits; a bus has 32
-// slots.
-func checkPCIPath(field, path string) error {
-	slots := strings.Split(path, "/")
-	valid := len(slots) <= maxDepth
-	for _, slot := range slots {
-		valid = valid && pciSlot.MatchString(slot)
-	}
-	if !valid {
-		return wrong(field+".pci_path", path, `slots of two hexadecimal digits up to 1f, as "01/1e"`)
-	}
-	return nil
 }
 
 // checkName accepts what net/core/dev.c (dev_valid_name) does, but for names

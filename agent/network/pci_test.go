@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/pci"
 )
 
 // tree makes a PCI tree of files, one for each path, with what they hold.
@@ -64,11 +66,11 @@ func TestFindWaits(t *testing.T) {
 		n.pci = tree(t, nil)
 		began := time.Now()
 		_, err := n.find(t.Context(), nics)
-		if !errdefs.IsNotFound(err) || !errors.Is(err, errLate) || !strings.Contains(err.Error(), "find interface eth0 at PCI path 01/1e: it did not come within 10s: no device in slot 01") {
+		if !errdefs.IsNotFound(err) || !errors.Is(err, pci.ErrLate) || !strings.Contains(err.Error(), "find interface eth0 at PCI path 01/1e: it did not come within 10s: no device in slot 01") {
 			t.Error(err)
 		}
-		if took := time.Since(began); took != nicTimeout {
-			t.Errorf("gave up after %v, want %v", took, nicTimeout)
+		if took := time.Since(began); took != pci.Timeout {
+			t.Errorf("gave up after %v, want %v", took, pci.Timeout)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -84,7 +86,7 @@ func TestFindWaits(t *testing.T) {
 		if indexes, err := n.find(t.Context(), nics); err != nil || indexes[0] != 3 {
 			t.Errorf("%v, %v", indexes, err)
 		}
-		if took := time.Since(began); took < after || took > after+nicPoll {
+		if took := time.Since(began); took < after || took > after+pci.Poll {
 			t.Errorf("found after %v, plugged after %v", took, after)
 		}
 	})
