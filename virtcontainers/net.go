@@ -2,6 +2,7 @@ package virtcontainers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -40,7 +41,8 @@ type NetworkOptions struct {
 // Network joins the links of a network namespace to a VM.
 type Network interface {
 	// Plug gives the VM a NIC for each link that has none yet, and takes
-	// those away whose link is gone. An error leaves what was there before.
+	// those away whose link is gone. An error is about some links; what State
+	// says is true all the same.
 	Plug(ctx context.Context, vm hypervisor.VM) error
 	// State is what the guest must be told: the interfaces, routes and
 	// neighbours as of the last Plug.
@@ -131,10 +133,8 @@ func (s *Sandbox) watchNetwork() {
 	err := s.network.Watch(s.lifeCtx, func() {
 		ctx, cancel := context.WithTimeout(s.lifeCtx, s.opts.Config.Runtime.CreateContainerTimeout)
 		defer cancel()
-		err := s.network.Plug(ctx, s.vm)
-		if err == nil {
-			err = s.setNetwork(ctx)
-		}
+		// A link that cannot be joined does not keep the guest from the rest.
+		err := errors.Join(s.network.Plug(ctx, s.vm), s.setNetwork(ctx))
 		if err != nil && s.lifeCtx.Err() == nil && !s.gone() {
 			log.G(s.lifeCtx).WithError(err).Error("the guest could not follow a change of the pod's network")
 		}
