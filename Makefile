@@ -26,10 +26,11 @@ help: ## list the targets
 deps: ## install what building and testing need (Debian packages that are missing)
 	@tests/tools/deps.sh
 
-build: shim agent ## build bin/containerd-shim-kata-v2 and bin/kata-agent
+build: shim agent ## build bin/containerd-shim-kata-v2, bin/kata-runtime and bin/kata-agent
 
 shim:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ ./shim/cmd/containerd-shim-kata-v2
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ \
+		./shim/cmd/containerd-shim-kata-v2 ./shim/cmd/kata-runtime
 
 # The guest has no shared libraries; same source, same bytes.
 agent:
@@ -85,7 +86,7 @@ generate: ## the protobuf code of agent/api
 	@tests/tools/generate.sh
 
 install: build guest-image ## install below DESTDIR
-	install -D -t $(DESTDIR)$(PREFIX)/bin bin/containerd-shim-kata-v2
+	install -D -t $(DESTDIR)$(PREFIX)/bin bin/containerd-shim-kata-v2 bin/kata-runtime
 	install -D -m 644 -t $(DESTDIR)$(GUEST_DIR) $(GUEST)
 	install -D -m 644 configuration.toml $(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml
 

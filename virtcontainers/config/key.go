@@ -120,6 +120,10 @@ func plain(v any) any {
 			list[i] = item
 		}
 		return list
+	case float64:
+		if n := int64(v); float64(n) == v {
+			return n
+		}
 	}
 	switch r := reflect.ValueOf(v); r.Kind() {
 	case reflect.String:

@@ -51,7 +51,7 @@ func TestValues(t *testing.T) {
 	}
 	want := map[string]any{
 		"hypervisor.qemu.path":                 "/usr/bin/qemu-system-x86_64",
-		"hypervisor.qemu.default_vcpus":        float64(4),
+		"hypervisor.qemu.default_vcpus":        int64(4),
 		"hypervisor.qemu.default_maxvcpus":     int64(4),
 		"hypervisor.qemu.virtio_fs_extra_args": []any{"-o", "x"},
 		"hypervisor.qemu.virtio_fs_queue_size": int64(512),

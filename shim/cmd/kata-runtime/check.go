@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+func checkCommand(h host) *cli.Command {
+	return &cli.Command{
+		Name:  "check",
+		Usage: "can this host run pods? exits with 0 if it can, with 1 if not",
+		Description: "Each line is ok, warning (pods run, but not as they could) or missing (no pod runs),\n" +
+			"with what that means and the command that changes it. Run it as root, as the shim does.",
+		Flags:        []cli.Flag{configFlag(), jsonFlag()},
+		OnUsageError: usageError,
+		Before:       noArguments,
+		Action: func(c *cli.Context) error {
+			r := newReport(h.check(c.Context, c.String("config")))
+			if c.Bool("json") {
+				if err := writeJSON(c.App.Writer, r); err != nil {
+					return err
+				}
+			} else {
+				r.writeText(c.App.Writer)
+			}
+			if !r.CanRun {
+				return errNoPod
+			}
+			return nil
+		},
+	}
+}
+
+// check does all checks. Without a configuration only those are left that
+// need none.
+func (h host) check(ctx context.Context, configFile string) []result {
+	cfg, found := h.checkConfig(configFile)
+	results := []result{h.checkUser(), found}
+	results = append(results, h.checkAccel(), h.checkVsock(ctx))
+	if cfg != nil {
+		results = append(results, h.checkPrograms(ctx, cfg)...)
+	}
+	results = append(results, h.checkShim(), h.checkTUN(), h.checkTraffic(cfg), h.checkSkLookup(), h.checkIDMap())
+	return results
+}
+
+func (h host) checkPrograms(ctx context.Context, cfg *config.Config) []result {
+	return []result{
+		h.checkQEMU(ctx, cfg), h.checkVirtioFSD(ctx, cfg), h.checkKernel(cfg), h.checkInitrd(cfg), h.checkMemory(cfg),
+	}
+}

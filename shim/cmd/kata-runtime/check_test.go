@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/vsock"
+)
+
+func TestCheckGood(t *testing.T) {
+	file := configure(t, "")
+	out, errs, code := call(t, newFakeHost(t).host, "check", "--config", file)
+	if code != 0 || errs != "" {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+	golden(t, "check-good.txt", shorten(out, file))
+}
+
+// shorten takes the directory of a test's own configuration file out.
+func shorten(out, file string) string { return strings.ReplaceAll(out, filepath.Dir(file), "DIR") }
+
+// bad makes a host on which everything is wrong that can be.
+func bad(t *testing.T) *fakeHost {
+	f := newFakeHost(t)
+	f.files = fstest.MapFS{
+		"usr/share/kata-containers/initrd.img/x": {},
+		"proc/meminfo":                           {Data: []byte("MemAvailable:    102400 kB\n")},
+		"proc/config.gz":                         {Data: packed(t, "CONFIG_NET_CLS_U32=y\n# CONFIG_NET_ACT_MIRRED is not set\n")},
+		"proc/sys/user/max_user_namespaces":      {Data: []byte("0\n")},
+	}
+	f.programs = map[string]string{"/usr/bin/qemu-system-x86_64": "QEMU emulator version 6.2.0\n"}
+	f.accel = func() (hypervisor.Accel, string) { return hypervisor.AccelTCG, "KVM cannot be used: no reason" }
+	f.vsockKind = func(context.Context) (string, error) { return "", errors.New("open vsock: injected") }
+	f.openDevice = func(string) error { return unix.ENOENT }
+	f.lookPath = func(string) (string, error) { return "", unix.ENOENT }
+	f.skLookup = func() error { return errors.New("program type: not supported") }
+	f.uid = 1000
+	return f
+}
+
+func TestCheckBad(t *testing.T) {
+	h := bad(t).host
+	file := configure(t, "[runtime]\nvfio_mode = 'vfio'\n")
+	out, errs, code := call(t, h, "check", "--config", file)
+	if code != 1 || errs != "" {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+	golden(t, "check-bad.txt", shorten(out, file))
+
+	out, errs, code = call(t, h, "check", "--json", "--config", file)
+	if code != 1 || errs != "" {
+		t.Errorf("JSON: exit %d, %q", code, errs)
+	}
+	var r report
+	if err := json.Unmarshal([]byte(out), &r); err != nil || r.CanRun || len(r.Checks) < 10 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, c := range r.Checks {
+		if c.Status != ok && (c.Means == "" || c.Do == "") {
+			t.Errorf("%s is %s, and what to do is not said: %+v", c.Name, c.Status, c)
+		}
+	}
+}
+
+func TestCheckWithoutConfiguration(t *testing.T) {
+	file := configure(t, "[hypervisor.qemu]\ndefault_memory = 'x'\npath = 'y'")
+	out, errs, code := call(t, newFakeHost(t).host, "check", "--config", file)
+	if code != 1 || errs != "" {
+		t.Errorf("exit %d, %q", code, errs)
+	}
+	golden(t, "check-config.txt", shorten(out, file))
+}
+
+// Each change alone gives that status and those words.
+func TestChecks(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*testing.T, *fakeHost)
+		config string
+		check  string
+		status status
+		words  string
+	}{
+		{"own vsock", func(_ *testing.T, f *fakeHost) {
+			f.vsockKind = func(context.Context) (string, error) { return vsock.KindVhostUser, nil }
+		}, "", "vsock", ok, "in the shim itself"},
+		{"old QEMU", func(_ *testing.T, f *fakeHost) {
+			f.programs["/usr/bin/qemu-system-x86_64"] = "QEMU emulator version 7.1.0"
+		}, "", "QEMU", warning, "older than 7.2"},
+		{"odd QEMU", func(_ *testing.T, f *fakeHost) { f.programs["/usr/bin/qemu-system-x86_64"] = "hello" }, "", "QEMU", warning, "cannot be told"},
+		{"new QEMU", func(_ *testing.T, f *fakeHost) {
+			f.programs["/usr/bin/qemu-system-x86_64"] = "QEMU emulator version 10.0.2"
+		}, "", "QEMU", ok, "10.0.2"},
+		{"QEMU elsewhere", nil, "hypervisor.qemu.path = '/opt/qemu'", "QEMU", missing, "/opt/qemu"},
+		{"Rust's virtiofsd", func(_ *testing.T, f *fakeHost) { f.programs["/usr/lib/qemu/virtiofsd"] = "virtiofsd 1.13.0\n" }, "", "virtiofsd", ok, "version 1.13.0"},
+		{"no kernel release", func(_ *testing.T, f *fakeHost) {
+			f.files["usr/share/kata-containers/vmlinux"] = &fstest.MapFile{Data: []byte("bzImage")}
+		}, "", "guest kernel", ok, "1 MiB"},
+		{"little memory", nil, "hypervisor.qemu.default_memory = 5000", "memory", warning, "OOM"},
+		{"no meminfo", func(_ *testing.T, f *fakeHost) { delete(f.files, "proc/meminfo") }, "", "memory", warning, "cannot be told"},
+		{"shim beside", func(_ *testing.T, f *fakeHost) {
+			f.lookPath = func(string) (string, error) { return "", unix.ENOENT }
+			f.files["usr/local/bin/"+shimName] = &fstest.MapFile{}
+		}, "", "shim", warning, "/usr/local/bin in its PATH"},
+		{"no network", nil, "[runtime]\ninternetworking_model = 'none'", "traffic control", ok, "not needed"},
+		{"macvtap", func(t *testing.T, f *fakeHost) {
+			f.files["proc/config.gz"] = &fstest.MapFile{Data: packed(t, strings.ReplaceAll(kernelOptions, "CONFIG_MACVTAP=m", ""))}
+		}, "[runtime]\ninternetworking_model = 'macvtap'", "traffic control", missing, "no macvtap"},
+		{"configuration in /boot", func(_ *testing.T, f *fakeHost) {
+			delete(f.files, "proc/config.gz")
+			f.files["boot/config-6.18.1"] = &fstest.MapFile{Data: []byte(kernelOptions)}
+		}, "", "traffic control", ok, "/boot/config-6.18.1"},
+		{"configuration unknown", func(_ *testing.T, f *fakeHost) { delete(f.files, "proc/config.gz") }, "", "traffic control", warning, "modprobe sch_ingress && modprobe cls_u32"},
+		{"configuration damaged", func(_ *testing.T, f *fakeHost) {
+			f.files["proc/config.gz"] = &fstest.MapFile{Data: []byte("x")}
+		}, "", "traffic control", warning, "read /proc/config.gz"},
+		{"no user namespaces", func(_ *testing.T, f *fakeHost) { delete(f.files, "proc/sys/user/max_user_namespaces") }, "", "user namespaces", warning, "CONFIG_USER_NS"},
+		{"no idmapped mounts", func(_ *testing.T, f *fakeHost) { f.idmap = func() error { return unix.ENOSYS } }, "", "user namespaces", warning, "5.12"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFakeHost(t)
+			if test.change != nil {
+				test.change(t, f)
+			}
+			results := f.check(t.Context(), configure(t, test.config))
+			i := slices.IndexFunc(results, func(r result) bool { return r.Name == test.check })
+			if i < 0 {
+				t.Fatalf("no check %q in %+v", test.check, results)
+			}
+			r := results[i]
+			if said := r.Found + "\n" + r.Means + "\n" + r.Do; r.Status != test.status || !strings.Contains(said, test.words) {
+				t.Errorf("%s: %+v, want %s and %q", r.Name, r, test.status, test.words)
+			}
+			for _, other := range results {
+				if other.Name != test.check && other.Status != ok {
+					t.Errorf("%s is %s as well: %+v", other.Name, other.Status, other)
+				}
+			}
+		})
+	}
+}
+
+// The real host answers every question, whatever the answers are.
+func TestThisHost(t *testing.T) {
+	h := thisHost()
+	results := h.check(t.Context(), configure(t, ""))
+	for _, r := range results {
+		if r.Found == "" || r.Status != ok && (r.Means == "" || r.Do == "") {
+			t.Errorf("nothing is said: %+v", r)
+		}
+	}
+	if h.release == "" || h.executable == "" || h.cpus < 1 {
+		t.Errorf("host %q, %q, %d CPUs", h.release, h.executable, h.cpus)
+	}
+}

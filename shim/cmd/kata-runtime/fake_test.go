@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// fakeHost is a host on which all is well, made of files. Tests take things
+// away from it.
+type fakeHost struct {
+	host
+	files    fstest.MapFS
+	programs map[string]string
+}
+
+// kernelOptions is what all network models need.
+const kernelOptions = "# CONFIG_X is not set\nCONFIG_NET_SCH_INGRESS=m\nCONFIG_NET_CLS_U32=y\nCONFIG_NET_ACT_MIRRED=m\nCONFIG_MACVTAP=m\n"
+
+func newFakeHost(t *testing.T) *fakeHost {
+	t.Helper()
+	f := &fakeHost{
+		files: fstest.MapFS{
+			"usr/share/kata-containers/vmlinux":    {Data: []byte("\x7fELF Linux version %s (%s) Linux version 6.1.0-56 (debian) ...")},
+			"usr/share/kata-containers/initrd.img": {Data: []byte("initrd")},
+			"proc/meminfo":                         {Data: []byte("MemTotal:        8388608 kB\nMemAvailable:    4194304 kB\n")},
+			"proc/config.gz":                       {Data: packed(t, kernelOptions)},
+			"proc/sys/user/max_user_namespaces":    {Data: []byte("1000\n")},
+		},
+		programs: map[string]string{
+			"/usr/bin/qemu-system-x86_64": "QEMU emulator version 7.2.22 (Debian 1:7.2)\nCopyright ...\n",
+			"/usr/lib/qemu/virtiofsd":     "virtiofsd version 7.2.22 (Debian 1:7.2)\n",
+		},
+	}
+	f.host = host{
+		loadConfig: config.Load,
+		accel:      func() (hypervisor.Accel, string) { return hypervisor.AccelKVM, "" },
+		vsockKind:  func(context.Context) (string, error) { return "vhost-vsock", nil },
+		open: func(path string) (io.ReadCloser, error) {
+			file, err := f.files.Open(path[1:])
+			return file, asPath(err, path)
+		},
+		openDevice: func(string) error { return nil },
+		stat: func(path string) (os.FileInfo, error) {
+			info, err := f.files.Stat(path[1:])
+			return info, asPath(err, path)
+		},
+		lookPath: func(name string) (string, error) { return "/usr/local/bin/" + name, nil },
+		output: func(_ context.Context, path string, _ ...string) (string, error) {
+			if out, ok := f.programs[path]; ok {
+				return out, nil
+			}
+			return "", &fs.PathError{Op: "exec", Path: path, Err: fs.ErrNotExist}
+		},
+		skLookup: func() error { return nil },
+		idmap:    func() error { return nil },
+		release:  "6.18.1", executable: "/usr/local/bin/kata-runtime", cpus: 4,
+	}
+	return f
+}
+
+// asPath makes an error about a file of the map one about the absolute path.
+func asPath(err error, path string) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
+	}
+	return err
+}
+
+func packed(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// configure writes a configuration file and gives its path.
+func configure(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "configuration.toml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// call runs the program.
+func call(t *testing.T, h host, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), append([]string{"kata-runtime"}, args...), &out, &errs, h)
+	return out.String(), errs.String(), code
+}
+
+// golden compares got with a file, or rewrites the file.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); go test -update writes it anew:\n%s", file, diff)
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/qemu"
+	"github.com/katabox/katabox/hypervisor/vsock"
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+// host is all that is asked of the machine.
+type host struct {
+	// loadConfig reads the configuration; "" is the usual place.
+	loadConfig func(path string) (*config.Config, error)
+	// accel is qemu.DetectAccel.
+	accel func() (hypervisor.Accel, string)
+	// vsockKind is the kind of transport that a pod would get.
+	vsockKind func(context.Context) (string, error)
+	// open opens a file to read, openDevice one to read and write.
+	open       func(path string) (io.ReadCloser, error)
+	openDevice func(path string) error
+	stat       func(path string) (os.FileInfo, error)
+	lookPath   func(name string) (string, error)
+	// output runs a program, and gives what it wrote to its standard output.
+	output func(ctx context.Context, path string, args ...string) (string, error)
+	// skLookup asks the kernel for sk_lookup programs, idmap for idmapped
+	// mounts; nil means that it has them.
+	skLookup, idmap func() error
+	// release is the kernel's; executable is this program's path.
+	release, executable string
+	cpus, uid           int
+}
+
+// programTimeout bounds a program that is asked for its version.
+const programTimeout = 10 * time.Second
+
+func thisHost() host {
+	return host{
+		loadConfig: config.Load,
+		accel:      func() (hypervisor.Accel, string) { return qemu.DetectAccel(qemu.Host{}) },
+		vsockKind:  vsockKind,
+		open:       func(path string) (io.ReadCloser, error) { return os.Open(path) },
+		openDevice: openDevice,
+		stat:       os.Stat,
+		lookPath:   exec.LookPath,
+		output:     output,
+		skLookup:   func() error { return features.HaveProgramType(ebpf.SkLookup) },
+		idmap:      idmap,
+		release:    kernelRelease(),
+		executable: executable(),
+		cpus:       runtime.NumCPU(),
+		uid:        os.Geteuid(),
+	}
+}
+
+// vsockKind opens the transport that a pod would get, and closes it.
+func vsockKind(ctx context.Context) (string, error) {
+	t, err := vsock.Open(ctx, vsock.Options{})
+	if err != nil {
+		return "", err
+	}
+	return t.Kind(), t.Close()
+}
+
+func openDevice(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func output(ctx context.Context, path string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, programTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, args...).Output()
+	return string(out), err
+}
+
+// idmap calls mount_setattr(2), which came with idmapped mounts in Linux 5.12,
+// in a way that can only fail.
+func idmap() error {
+	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	if errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	return nil
+}
+
+func kernelRelease() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// readAll reads a file of at most limit bytes; more is cut.
+func (h host) readAll(path string, limit int64) ([]byte, error) {
+	f, err := h.open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}

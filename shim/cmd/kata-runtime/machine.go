@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/vsock"
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+func (h host) checkAccel() result {
+	accel, reason := h.accel()
+	if accel == hypervisor.AccelKVM {
+		return result{Name: "accelerator", Status: ok, Found: "KVM"}
+	}
+	return result{Name: "accelerator", Status: warning, Found: "TCG, QEMU's translator: " + reason,
+		Means: "pods run, but what they compute takes several times as long, and a start takes a second or two",
+		Do:    "modprobe kvm_intel (or kvm_amd); on a virtual host, have its own host pass vmx or svm on"}
+}
+
+func (h host) checkVsock(ctx context.Context) result {
+	r := result{Name: "vsock", Status: ok}
+	kind, err := h.vsockKind(ctx)
+	switch {
+	case err != nil:
+		r.Status, r.Found = missing, oneLine(err.Error())
+		r.Means = "a shim cannot reach its guest"
+		r.Do = "modprobe vhost_vsock, and run this as root"
+	case kind == vsock.KindVhost:
+		r.Found = "vhost-vsock, in the host's kernel"
+	default:
+		r.Found = kind + ", in the shim itself"
+		r.Means = "all works; the kernel's moves more bytes a second"
+		r.Do = "modprobe vhost_vsock, to have the kernel's"
+	}
+	return r
+}
+
+// The QEMU versions that matter: the board's option i8042 came with the first,
+// the suites run with the second.
+var (
+	leastQEMU  = release{7, 0}
+	testedQEMU = release{7, 2}
+)
+
+func (h host) checkQEMU(ctx context.Context, cfg *config.Config) result {
+	r := result{Name: "QEMU", Status: ok, Do: "apt-get install qemu-system-x86, or correct hypervisor.qemu.path"}
+	path := cfg.Hypervisor.Path
+	words, err := h.programVersion(ctx, path)
+	if err != nil {
+		r.Status, r.Found, r.Means = missing, oneLine(err.Error()), "no machine can be started"
+		return r
+	}
+	r.Found = path + ", version " + words
+	switch v, known := parseRelease(words); {
+	case !known:
+		r.Status, r.Means = warning, fmt.Sprintf("whether it is at least %v cannot be told", leastQEMU)
+	case v.less(leastQEMU):
+		r.Status, r.Means = missing, fmt.Sprintf("at least %v is needed", leastQEMU)
+	case v.less(testedQEMU):
+		r.Status, r.Means = warning, fmt.Sprintf("nothing older than %v is tested", testedQEMU)
+	default:
+		r.Do = ""
+	}
+	return r
+}
+
+func (h host) checkVirtioFSD(ctx context.Context, cfg *config.Config) result {
+	r := result{Name: "virtiofsd", Status: ok}
+	path := cfg.Hypervisor.VirtioFS.Daemon
+	words, err := h.programVersion(ctx, path)
+	if err != nil {
+		r.Status, r.Found, r.Means = missing, oneLine(err.Error()), "containers have no root file system without it"
+		r.Do = "apt-get install qemu-system-common (from Debian 13 on: virtiofsd), or correct hypervisor.qemu.virtio_fs_daemon"
+		return r
+	}
+	r.Found = path + ", version " + words
+	return r
+}
+
+func (h host) checkKernel(cfg *config.Config) result {
+	r := h.checkFile("guest kernel", cfg.Hypervisor.Kernel, "kernel")
+	if v := h.guestKernel(cfg.Hypervisor.Kernel); r.Status == ok && v != "" {
+		r.Found += ", Linux " + v
+	}
+	return r
+}
+
+func (h host) checkInitrd(cfg *config.Config) result {
+	return h.checkFile("guest initrd", cfg.Hypervisor.Initrd, "initrd")
+}
+
+// checkFile looks for a regular file that the configuration names.
+func (h host) checkFile(name, path, key string) result {
+	r := result{Name: name, Status: ok}
+	info, err := h.stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		r.Status, r.Found, r.Means = missing, err.Error(), "no guest can boot"
+		r.Do = "make install, or correct hypervisor.qemu." + key
+		return r
+	}
+	r.Found = fmt.Sprintf("%s, %d MiB", path, (info.Size()+1<<20-1)>>20)
+	return r
+}
+
+func (h host) checkMemory(cfg *config.Config) result {
+	r := result{Name: "memory", Status: ok}
+	available, err := h.meminfo("MemAvailable")
+	if err != nil {
+		r.Status, r.Found = warning, err.Error()
+		r.Means = "whether a guest fits cannot be told"
+		return r
+	}
+	wanted := cfg.Hypervisor.MemoryMiB
+	r.Found = fmt.Sprintf("%d MiB available, default_memory is %d MiB", available, wanted)
+	if available < wanted {
+		r.Status, r.Means = warning, "a guest takes memory as it uses it: one that uses all of its own meets the host's OOM killer"
+		r.Do = "lower hypervisor.qemu.default_memory (256 at least)"
+	}
+	return r
+}
+
+// meminfo gives a line of /proc/meminfo in MiB.
+func (h host) meminfo(name string) (uint64, error) {
+	f, err := h.open("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 || fields[0] != name+":" {
+			continue
+		}
+		kib, err := strconv.ParseUint(fields[1], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read %s of /proc/meminfo: %w", name, err)
+		}
+		return kib >> 10, nil
+	}
+	return 0, fmt.Errorf("/proc/meminfo has no %s", name)
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+)
+
+// version is set by the linker.
+var version = "development"
+
+// errNoPod ends the program with 1 when all has been said.
+var errNoPod = errors.New("a pod cannot run here")
+
+func main() {
+	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr, thisHost()))
+}
+
+// run is the whole program; it gives its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) int {
+	err := newApp(stdout, stderr, h).RunContext(ctx, args)
+	if err == nil {
+		return 0
+	}
+	if !errors.Is(err, errNoPod) {
+		fmt.Fprintf(stderr, "kata-runtime: %v\n", err)
+	}
+	return 1
+}
+
+func newApp(stdout, stderr io.Writer, h host) *cli.App {
+	return &cli.App{
+		Name:    "kata-runtime",
+		Usage:   "look at what this host gives to pods in virtual machines",
+		Version: version,
+		Writer:  stdout, ErrWriter: stderr,
+		HideVersion: true, HideHelpCommand: true,
+		// A pod's annotation may have commas in it.
+		DisableSliceFlagSeparator: true,
+		// An error comes back to run, which writes it once.
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   usageError,
+		Action:         noCommand,
+		Commands: []*cli.Command{
+			checkCommand(h), envCommand(h),
+			{Name: "version", Usage: "print the version", OnUsageError: usageError, Action: func(c *cli.Context) error {
+				fmt.Fprintf(c.App.Writer, "kata-runtime %s\n", version)
+				return nil
+			}},
+		},
+	}
+}
+
+func usageError(c *cli.Context, err error, _ bool) error {
+	return fmt.Errorf("%w: see kata-runtime %s --help", err, c.Command.Name)
+}
+
+// noCommand is called without a command, or with an unknown one.
+func noCommand(c *cli.Context) error {
+	if c.Args().Present() {
+		return fmt.Errorf("unknown command %q: want check, env or version; see kata-runtime --help", c.Args().First())
+	}
+	return cli.ShowAppHelp(c)
+}
+
+// noArguments refuses what is left after the flags.
+func noArguments(c *cli.Context) error {
+	if c.Args().Present() {
+		return fmt.Errorf("unexpected argument %q: see kata-runtime %s --help", c.Args().First(), c.Command.Name)
+	}
+	return nil
+}
+
+func configFlag() cli.Flag {
+	return &cli.StringFlag{Name: "config", Usage: "the configuration `FILE`, in place of the usual one"}
+}
+
+func annotationsFlag() cli.Flag {
+	return &cli.StringSliceFlag{Name: "annotations", Usage: "a pod's annotation `KEY=VALUE`; may be repeated"}
+}
+
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "write JSON"}
+}

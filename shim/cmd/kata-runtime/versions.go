@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// release is the first two parts of a version.
+type release struct{ major, minor int }
+
+func (r release) less(o release) bool {
+	return r.major < o.major || r.major == o.major && r.minor < o.minor
+}
+
+func (r release) String() string { return fmt.Sprintf("%d.%d", r.major, r.minor) }
+
+var releasePattern = regexp.MustCompile(`^([0-9]{1,5})\.([0-9]{1,5})`)
+
+func parseRelease(s string) (release, bool) {
+	m := releasePattern.FindStringSubmatch(s)
+	if m == nil {
+		return release{}, false
+	}
+	major, _ := strconv.Atoi(m[1])
+	minor, _ := strconv.Atoi(m[2])
+	return release{major, minor}, true
+}
+
+// versionPattern finds the version in the first line of "--version": QEMU says
+// "QEMU emulator version 7.2.22 (Debian ...)", its virtiofsd "virtiofsd version
+// 7.2.22 (...)", the Rust one "virtiofsd 1.13.0".
+var versionPattern = regexp.MustCompile(`[0-9]+\.[0-9].*$`)
+
+// programVersion runs a program and gives what it says its version is.
+func (h host) programVersion(ctx context.Context, path string) (string, error) {
+	out, err := h.output(ctx, path, "--version")
+	if exit, ended := errors.AsType[*exec.ExitError](err); ended {
+		return "", fmt.Errorf("%s --version: %w: %s", path, err, firstLine(string(exit.Stderr)))
+	}
+	if err != nil {
+		return "", err
+	}
+	line := firstLine(out)
+	if v := versionPattern.FindString(line); v != "" {
+		return v, nil
+	}
+	return "unknown (" + strconv.Quote(line) + ")", nil
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return strings.TrimSpace(line)
+}
+
+// bannerPattern is the beginning of linux_banner (init/version-timestamp.c),
+// which an uncompressed kernel has in its text.
+var bannerPattern = regexp.MustCompile(`Linux version ([0-9][!-~]{0,127}) \(`)
+
+// maxKernel bounds what is read of a kernel, in bytes.
+const maxKernel = 256 << 20
+
+// guestKernel is the release of an uncompressed kernel; empty when it cannot be
+// told.
+func (h host) guestKernel(path string) string {
+	image, err := h.readAll(path, maxKernel)
+	if err != nil {
+		return ""
+	}
+	m := bannerPattern.FindSubmatch(image)
+	if m == nil {
+		return ""
+	}
+	return string(bytes.Clone(m[1]))
+}
