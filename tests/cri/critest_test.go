@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -59,7 +61,9 @@ func critest(ctx context.Context, t *testing.T, e *env.Env, handler, skip string
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(ctx, env.CritestPath(bed.layout), critestArgs(e, handler, skip, report)...)
-	cmd.Env = append(e.Daemon.Env(), "TMPDIR="+workDir(t, e, handler))
+	cmd.Env = append(e.Daemon.Env(), "TMPDIR="+workDir(t, e, handler),
+		// It starts "ginkgo", and the cases start "ipcmk" and "sleep".
+		"PATH="+env.ToolsDir(bed.layout)+":"+os.Getenv("PATH"))
 	log, err := os.Create(base + ".log")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +90,10 @@ func critest(ctx context.Context, t *testing.T, e *env.Env, handler, skip string
 
 func critestArgs(e *env.Env, handler, skip, report string) []string {
 	args := []string{
-		"-runtime-endpoint", e.Endpoint(), "-runtime-handler", handler, "-config", e.CrictlConfig(),
+		// Cases that cannot stand others beside them say so (ginkgo's
+		// Serial); more than four at once are more than their timeouts bear.
+		"-parallel", strconv.Itoa(min(runtime.NumCPU(), 4)),
+		"-runtime-endpoint", e.Endpoint(), "-runtime-handler", handler,
 		"-ginkgo.no-color", "-ginkgo.json-report", report, "-ginkgo.timeout", (critestTimeout - time.Minute).String(),
 	}
 	if skip != "" {
