@@ -43,3 +43,15 @@ func TestPSS(t *testing.T) {
 		t.Errorf("Pss is %d", got)
 	}
 }
+
+func TestMbits(t *testing.T) {
+	got, err := mbits(`{"start": {}, "end": {"sum_sent": {"bits_per_second": 9e6}, "sum_received": {"bits_per_second": 2.5e8}}}`)
+	if err != nil || got != 250 {
+		t.Errorf("got %v, error %v, want 250", got, err)
+	}
+	for _, report := range []string{"", "{}", `{"error": "unable to connect to server"}`} {
+		if got, err := mbits(report); err == nil {
+			t.Errorf("report %q gives %v", report, got)
+		}
+	}
+}

@@ -15,9 +15,10 @@ import (
 func main() {
 	rounds := flag.Int("n", 10, "how often each thing is measured")
 	release := flag.String("containerd", "1.6", "containerd release: 1.6 (Debian's) or 2.4 (make containerd)")
+	network := flag.Bool("network", false, "measure the network only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := bench(ctx, *release, *rounds)
+	err := bench(ctx, *release, *rounds, *network)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -26,7 +27,7 @@ func main() {
 }
 
 // bench measures and prints. The daemon is stopped in any case.
-func bench(ctx context.Context, releaseName string, rounds int) (err error) {
+func bench(ctx context.Context, releaseName string, rounds int, networkOnly bool) (err error) {
 	if rounds < 1 {
 		return errors.New("-n: want at least 1")
 	}
@@ -43,6 +44,9 @@ func bench(ctx context.Context, releaseName string, rounds int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Stop(context.WithoutCancel(ctx))) }()
+	if networkOnly {
+		return benchNetwork(ctx, d)
+	}
 	result, err := measure(ctx, d, rounds)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, d.LogTail(20))
@@ -63,7 +67,8 @@ type result struct {
 	steps map[string]series
 	pod   podMemory
 	// warm is what a running container does, by runtime.
-	warm map[string]*warm
+	warm    map[string]*warm
+	network *throughput
 }
 
 // measure takes a warm-up of each first: the first pod reads QEMU, kernel and
@@ -95,7 +100,10 @@ func measure(ctx context.Context, d *harness.Daemon, rounds int) (*result, error
 		return nil, err
 	}
 	fmt.Fprintln(os.Stderr, "bench: execs and output of a running container")
-	r.warm, err = measureWarm(ctx, d, 10*rounds)
+	if r.warm, err = measureWarm(ctx, d, 10*rounds); err != nil {
+		return nil, err
+	}
+	r.network, err = measureThroughput(ctx, d)
 	return r, err
 }
 

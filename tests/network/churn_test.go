@@ -28,6 +28,8 @@ func TestChurn(t *testing.T) {
 	n := newCNI(t, d, object{"type": "bridge", "isGateway": true, "hairpinMode": true, "ipMasq": true},
 		object{"type": "portmap", "capabilities": object{"portMappings": true}})
 	n.useBridge(t)
+	// Five machines at once on two CPUs without KVM, and other work.
+	configure(t, d, "[runtime]\ncreate_container_timeout = 300\n")
 	t.Cleanup(func() { // the chains that portmap makes once for all pods
 		for _, iptables := range []string{"iptables", "ip6tables"} {
 			netns("").do(t, fmt.Sprintf("%[1]s -t nat -F; %[1]s -t nat -X", iptables))

@@ -23,8 +23,9 @@ const envInside = "KATABOX_NETWORK_INSIDE"
 // release is the containerd of the suite: what it tests does not depend on it.
 const release = "2.4"
 
-// testTimeout bounds one test.
-const testTimeout = 4 * time.Minute
+// testTimeout bounds one test. It is generous: a machine without KVM that has
+// other work boots five VMs in a minute.
+const testTimeout = 8 * time.Minute
 
 // bed is what all tests share: one daemon, started at first use.
 var bed struct {
@@ -33,7 +34,7 @@ var bed struct {
 	daemon  *harness.Daemon
 	// tools is a directory with the probe, mounted into containers.
 	tools string
-	// settings is the number of the next pod's own configuration file.
+	// networks is how many there were; each has a number of its own.
 	networks int
 }
 

@@ -50,10 +50,12 @@ func (ns netns) state() (string, error) { return ns.run(probePath(), "state") }
 
 // all is everything of the namespace that somebody can have changed, for a
 // comparison of before and after: links, addresses, routes, neighbours, queues
-// and filters.
+// and filters. Not so the length of a link's queue, which the kernel gives to
+// one without (CNI's veth) when it gets its first qdisc (net/sched/sch_api.c,
+// qdisc_create).
 func (ns netns) all() (string, error) {
 	return ns.run("sh", "-ec", `
-		ip -o link; ip -o addr; ip route show table all; ip -6 route show table all
+		ip -o link | sed 's/ qlen [0-9]*//'; ip -o addr; ip route show table all; ip -6 route show table all
 		ip neigh show nud permanent; tc qdisc
 		for link in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do
 			tc filter show dev $link ingress 2>/dev/null || true
@@ -101,10 +103,22 @@ func eventually(ctx context.Context, t *testing.T, what, want string, read func(
 	}
 }
 
-// settled waits until no IPv6 address of the namespace is tentative, and
-// returns all of it.
-func settled(ctx context.Context, t *testing.T, ns netns) string {
+// settled waits until the kernel has noticed that links are up, and no IPv6
+// address of the namespace is tentative any more; it returns all of it.
+func settled(ctx context.Context, t *testing.T, ns netns) (all string) {
 	t.Helper()
-	eventually(ctx, t, "tentative addresses", "", func() (string, error) { return ns.run("ip", "-o", "addr", "show", "tentative") })
-	return must(t, ns.all)
+	eventually(ctx, t, "unsettled lines of "+string(ns), "", func() (string, error) {
+		var err error
+		if all, err = ns.all(); err != nil {
+			return "", err
+		}
+		var unsettled strings.Builder
+		for line := range strings.Lines(all) {
+			if strings.Contains(line, " tentative ") || strings.Contains(line, " LOWERLAYERDOWN ") {
+				unsettled.WriteString(line)
+			}
+		}
+		return unsettled.String(), nil
+	})
+	return all
 }
