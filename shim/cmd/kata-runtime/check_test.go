@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -102,6 +103,9 @@ func TestChecks(t *testing.T) {
 		}, "", "QEMU", ok, "10.0.2"},
 		{"QEMU elsewhere", nil, "hypervisor.qemu.path = '/opt/qemu'", "QEMU", missing, "/opt/qemu"},
 		{"Rust's virtiofsd", func(_ *testing.T, f *fakeHost) { f.programs["/usr/lib/qemu/virtiofsd"] = "virtiofsd 1.13.0\n" }, "", "virtiofsd", ok, "version 1.13.0"},
+		{"virtiofsd fails", func(_ *testing.T, f *fakeHost) {
+			f.output = failing(f.output, "/usr/lib/qemu/virtiofsd")
+		}, "", "virtiofsd", missing, "--version: exit status 1: setgroups() failed"},
 		{"no kernel release", func(_ *testing.T, f *fakeHost) {
 			f.files["usr/share/kata-containers/vmlinux"] = &fstest.MapFile{Data: []byte("bzImage")}
 		}, "", "guest kernel", ok, "1 MiB"},
@@ -147,6 +151,28 @@ func TestChecks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// failing lets one program fail as virtiofsd does when it is not root.
+func failing(output func(context.Context, string, ...string) (string, error), path string) func(context.Context, string, ...string) (string, error) {
+	return func(ctx context.Context, name string, args ...string) (string, error) {
+		if name != path {
+			return output(ctx, name, args...)
+		}
+		out, err := exec.CommandContext(ctx, "sh", "-c", "echo 'setgroups() failed' >&2; exit 1").Output()
+		return string(out), err
+	}
+}
+
+func TestProgramThatOnlyRootCanRun(t *testing.T) {
+	f := newFakeHost(t)
+	f.output = failing(f.output, "/usr/lib/qemu/virtiofsd")
+	f.uid = 1000
+	r := newReport(f.check(t.Context(), configure(t, "")))
+	i := slices.IndexFunc(r.Checks, func(r result) bool { return r.Name == "virtiofsd" })
+	if !r.CanRun || r.Checks[i].Status != warning {
+		t.Errorf("%+v", r.Checks[i])
 	}
 }
 
