@@ -85,7 +85,7 @@ func TestPathIsNoNamespace(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, d := begin(t)
 			path := test.path(t)
-			words := append(test.words, path)
+			words := append([]string{path}, test.words...)
 			if !bed.runtime.VM {
 				words = nil // runc's words are runc's
 			}
