@@ -2,6 +2,8 @@ package config
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -241,10 +243,10 @@ func TestExpressionsAreSearchedAsKataDoes(t *testing.T) {
 // FuzzAnnotate feeds any annotation to a configuration that enables all: the
 // answer is an error or a Config whose promises hold.
 func FuzzAnnotate(f *testing.F) {
-	for name := range annotationsByName {
+	for _, name := range slices.Sorted(maps.Keys(annotationsByName)) {
 		f.Add(name, "1", everything)
 	}
-	for old := range oldNames {
+	for _, old := range slices.Sorted(maps.Keys(oldNames)) {
 		f.Add(fork+old, "/x", "")
 	}
 	f.Add(fork+"sandbox_mem", "4G", everything)
