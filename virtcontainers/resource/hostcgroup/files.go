@@ -116,15 +116,14 @@ func (h hierarchy) inheritCpuset(dir string) error {
 	return nil
 }
 
-// enable turns all controllers on for the children of a v2 cgroup, so that
-// they are measured. Some cannot be, for example while realtime processes run;
-// those that can be are.
+// measured are the v2 controllers that count what a pod uses.
+const measured = "cpu memory io pids"
+
+// enable turns controllers on for the children of a v2 cgroup, so that they
+// are measured. Some may be missing, or refused: the CPU's, for example, while
+// realtime processes run. The others are turned on all the same.
 func enable(dir string) {
-	controllers, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
-	if err != nil {
-		return
-	}
-	for c := range strings.FieldsSeq(string(controllers)) {
+	for c := range strings.FieldsSeq(measured) {
 		_ = write(filepath.Join(dir, "cgroup.subtree_control"), "+"+c)
 	}
 }
