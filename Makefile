@@ -12,8 +12,8 @@ RUNTIME_DEFAULTS = $(DATADIR)/defaults/kata-containers
 GUEST_DIR = $(DATADIR)/kata-containers
 
 # The integration suites; every other package has unit tests only.
-SUITES = ./tests/containerd ./tests/isulad ./tests/chaos
-UNITS  = $(filter-out $(SUITES:./%=\%/%) %/tests/cri,$(shell $(GO) list ./... 2>/dev/null))
+SUITES = ./tests/containerd ./tests/isulad ./tests/chaos ./tests/network ./tests/cri
+UNITS  = $(filter-out $(SUITES:./%=\%/%),$(shell $(GO) list ./... 2>/dev/null))
 
 export PATH := $(PATH):/usr/local/go/bin
 
@@ -64,7 +64,7 @@ unit: build guest-image containerd ## unit tests, with the race detector
 fuzz: ## every fuzz target for FUZZTIME
 	$(GO) run ./tests/tools/fuzz -time $(FUZZTIME)
 
-integration: build guest-image containerd ## the suites against real containerd, 1.6 and 2.x
+integration: build guest-image containerd critools ## the suites against real containerd, 1.6 and 2.x
 	$(GO) test -count=1 -p 1 -timeout 25m $(SUITES)
 
 test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl

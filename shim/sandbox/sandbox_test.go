@@ -286,6 +286,10 @@ func TestErrors(t *testing.T) {
 	_, err = s.CreateSandbox(ctx, &sandboxapi.CreateSandboxRequest{SandboxID: id})
 	wantError(t, "no configuration", err, errdefs.IsInvalidArgument)
 	t.Setenv("KATA_CONF_FILE", good)
+	_, err = s.CreateSandbox(ctx, &sandboxapi.CreateSandboxRequest{SandboxID: id, Annotations: map[string]string{
+		"io.katacontainers.config.runtime.create_container_timeout": "soon",
+	}})
+	wantError(t, "a malformed annotation", err, errdefs.IsInvalidArgument)
 	s.host.Agent.Fail("SetupSandbox", errInjected)
 	if _, err = s.CreateSandbox(ctx, &sandboxapi.CreateSandboxRequest{SandboxID: id}); err != nil {
 		t.Fatal(err)

@@ -72,6 +72,9 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, bundle.ErrHostNetwork)
 	}
 	cfg, err := config.Load("")
+	if err == nil {
+		cfg, err = cfg.Annotate(r.Annotations)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w: %w", s.id, err, errdefs.ErrInvalidArgument)
 	}
