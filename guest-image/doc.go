@@ -25,15 +25,25 @@
 //	/init                   the agent
 //	/dev/console, /dev/null
 //	/etc/katabox/modules    the list of modules, for the agent
-//	/lib/modules/RELEASE/   the modules
+//	/lib/modules/RELEASE/   the modules; modules.zip has those that the kernel asks for
 //	/dev /etc /proc /run /sys /tmp   directories to mount on
 //
-// The list has one module a line, "WHEN NAME PATH", and is in load order: each
-// module comes after those it needs. WHEN is "boot" for what every pod needs,
-// loaded at start, and "demand" for what waits until it is asked for by name;
-// a demanded module needs "boot" modules and "demand" modules above it only.
+// The list has one module a line, "WHEN NAME PATH NEEDS [ALIAS...]", and is in
+// load order: each module comes after those it needs. WHEN is one of these, and
+// a module needs modules above it of its own kind and of those before:
 //
-//	boot virtio /lib/modules/6.1.0-56-cloud-amd64/kernel/drivers/virtio/virtio.ko
+//	boot     what every pod needs, loaded at start
+//	demand   loaded when the host asks for it by name
+//	kernel   loaded when the kernel asks for it by name or alias
+//
+// NEEDS names the modules above that it needs directly, with commas between
+// them, or is "-"; one with a question mark it can do without. Those that are
+// built into the kernel are left out. An ALIAS is a name from the module's
+// .modinfo that the kernel may ask for whole (aliases.go). A PATH below a .zip
+// file is in that file.
+//
+//	boot virtio /lib/modules/6.1.0-56-cloud-amd64/kernel/drivers/virtio/virtio.ko virtio_ring
+//	kernel bridge /lib/modules/6.1.0-56-cloud-amd64/modules.zip/bridge.ko llc,stp rtnl-link-bridge
 //
 // The program reads kernels that are packed with gzip, bzip2 or LZ4, and with
 // xz or zstd if the host has these tools; it cannot read LZMA and LZO.

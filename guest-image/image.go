@@ -22,8 +22,11 @@ type group struct {
 	// when is the list's word for the kind.
 	when string
 	mods []*modules.Module
-	// packed says that the files are compressed: they are read by few pods.
-	packed bool
+	// archive is the zip file in which the modules lie together, for a group
+	// that few pods load something of; else each is a file. It must be the
+	// last file by name: the LZ4 compressor takes ever longer strides through
+	// what it cannot compress, and misses what comes next.
+	archive string
 }
 
 // chosen are the modules of an image. Each group needs no other modules than
@@ -40,7 +43,7 @@ func choose(pkg *kernelPackage) (chosen, error) {
 		return chosen{}, err
 	}
 	c := chosen{set: set, groups: []group{
-		{when: "boot"}, {when: "demand"}, {when: "kernel", packed: true},
+		{when: "boot"}, {when: "demand"}, {when: "kernel", archive: "lib/modules/" + pkg.release + "/modules.zip"},
 	}}
 	var before []*modules.Module
 	for i, names := range [][]string{bootModules, demandModules, kernelModules} {
@@ -93,20 +96,12 @@ func (c chosen) needs(m *modules.Module, listed map[string]bool) string {
 	return strings.Join(words, ",")
 }
 
-// path is where the image has the file of m.
+// path is where the image has m.
 func (g group) path(m *modules.Module) string {
-	if g.packed {
-		return m.Path + ".gz"
+	if g.archive != "" {
+		return g.archive + "/" + m.Name + ".ko"
 	}
 	return m.Path
-}
-
-// content is the file of m as the image has it.
-func (g group) content(m *modules.Module) ([]byte, error) {
-	if !g.packed {
-		return m.Data, nil
-	}
-	return pack(m.Data)
 }
 
 // String says how many modules there are of each kind, and their size.
@@ -156,12 +151,18 @@ func archive(agent []byte, c chosen) ([]byte, error) {
 // addFiles adds the modules themselves.
 func (c chosen) addFiles(tree *initramfs.Tree) error {
 	for _, g := range c.groups {
-		for _, m := range g.mods {
-			data, err := g.content(m)
+		if g.archive != "" {
+			data, err := zipModules(g.mods)
 			if err != nil {
-				return fmt.Errorf("pack module %s: %w", m.Name, err)
+				return fmt.Errorf("pack %s: %w", g.archive, err)
 			}
-			if err := tree.File(g.path(m), 0o644, data); err != nil {
+			if err := tree.File(g.archive, 0o644, data); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, m := range g.mods {
+			if err := tree.File(m.Path, 0o644, m.Data); err != nil {
 				return err
 			}
 		}

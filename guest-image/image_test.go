@@ -1,10 +1,11 @@
 package main
 
 import (
+	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"io"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -36,17 +37,21 @@ func contents(t *testing.T, archive []byte) map[string]string {
 	}
 }
 
-func unzipped(t *testing.T, data string) string {
+// unzip reads a zip file into files below its own path.
+func unzip(t *testing.T, path string, files map[string]string) {
 	t.Helper()
-	r, err := gzip.NewReader(strings.NewReader(data))
+	r, err := zip.NewReader(strings.NewReader(files[path]), int64(len(files[path])))
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
+	for _, f := range r.File {
+		data, err := fs.ReadFile(r, f.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[path+"/"+f.Name] = string(data)
 	}
-	return string(plain)
+	delete(files, path)
 }
 
 func TestArchiveContents(t *testing.T) {
@@ -54,7 +59,10 @@ func TestArchiveContents(t *testing.T) {
 	mustBuild(t, opts)
 	got := contents(t, get(t, opts.out, initrdName))
 
-	dir := "lib/modules/" + testRelease + "/kernel/"
+	release := "lib/modules/" + testRelease
+	unzip(t, release+"/modules.zip", got)
+
+	dir := release + "/kernel/"
 	want := map[string]string{
 		"init":        string(get(t, opts.agent)),
 		"dev/console": "", "dev/null": "",
@@ -63,16 +71,13 @@ func TestArchiveContents(t *testing.T) {
 		dir + "virtio_pci.ko": string(elftest.Module("name=virtio_pci", "depends=virtio")), // unsigned
 	}
 	for _, group := range []struct {
-		when, suffix string
-		names        []string
-	}{{"boot", ".ko", bootModules[1:]}, {"demand", ".ko", demandModules}, {"kernel", ".ko.gz", kernelModules}} {
+		when, dir string
+		names     []string
+	}{{"boot", dir, bootModules[1:]}, {"demand", dir, demandModules}, {"kernel", release + "/modules.zip/", kernelModules}} {
 		for _, name := range group.names {
-			path := dir + name + group.suffix
+			path := group.dir + name + ".ko"
 			want[path] = string(testModule(name))
 			want["etc/katabox/modules"] += group.when + " " + name + " /" + path + " virtio ask-" + name + "\n"
-			if group.when == "kernel" {
-				got[path] = unzipped(t, got[path])
-			}
 		}
 	}
 	for _, name := range []string{
@@ -91,8 +96,8 @@ func TestArchiveContents(t *testing.T) {
 func TestListNamesNeeds(t *testing.T) {
 	mods := []*modules.Module{
 		{Info: modules.Info{Name: "sum", Aliases: []string{"sums"}}, Path: "sum.ko"},
-		{Info: modules.Info{Name: "late"}, Path: "late.ko"},
-		{Info: modules.Info{Name: "user", Depends: []string{"builtin"}, SoftPre: []string{"sums", "late", "gone"}}, Path: "user.ko"},
+		{Info: modules.Info{Name: "late"}},
+		{Info: modules.Info{Name: "user", Depends: []string{"builtin"}, SoftPre: []string{"sums", "late", "gone"}}},
 	}
 	set, err := modules.NewSet(mods, []byte("builtin.ko\n"))
 	if err != nil {
@@ -100,9 +105,9 @@ func TestListNamesNeeds(t *testing.T) {
 	}
 	c := chosen{set: set, groups: []group{
 		{when: "boot", mods: mods[:1]},
-		{when: "kernel", mods: []*modules.Module{mods[2], mods[1]}, packed: true},
+		{when: "kernel", mods: []*modules.Module{mods[2], mods[1]}, archive: "all.zip"},
 	}}
-	want := "boot sum /sum.ko - sums\nkernel user /user.ko.gz ?sum\nkernel late /late.ko.gz -\n"
+	want := "boot sum /sum.ko - sums\nkernel user /all.zip/user.ko ?sum\nkernel late /all.zip/late.ko -\n"
 	if diff := cmp.Diff(want, string(c.list())); diff != "" {
 		t.Error(diff)
 	}

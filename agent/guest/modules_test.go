@@ -19,7 +19,7 @@ demand net_failover /m/net_failover.ko failover
 demand libcrc32c /m/libcrc32c.ko -
 demand virtio_net /m/virtio_net.ko net_failover,virtio
 demand erofs /m/erofs.ko libcrc32c fs-erofs
-kernel bridge /m/bridge.ko.gz - rtnl-link-bridge
+kernel bridge /m/modules.zip/bridge.ko - rtnl-link-bridge
 `
 
 func testModules(t *testing.T) (*Modules, *[]string) {
@@ -50,7 +50,7 @@ func TestModulesLoadInOrderAndOnce(t *testing.T) {
 	want := []string{
 		"/m/virtio.ko", "/m/virtio_pci.ko",
 		"/m/failover.ko", "/m/net_failover.ko", "/m/virtio_net.ko csum=0",
-		"/m/libcrc32c.ko", "/m/erofs.ko", "/m/bridge.ko.gz",
+		"/m/libcrc32c.ko", "/m/erofs.ko", "/m/modules.zip/bridge.ko",
 	}
 	if diff := cmp.Diff(want, *calls); diff != "" {
 		t.Error(diff)

@@ -14,10 +14,10 @@ boot virtio /m/virtio.ko -
 
 demand crc32c_intel /m/crc32c-intel.ko - crypto-crc32c
 demand libcrc32c /m/libcrc32c.ko ?crc32c_intel
-kernel nfnetlink /m/nfnetlink.ko.gz - net-pf-16-proto-12
-kernel nf_tables /m/nf_tables.ko.gz nfnetlink,libcrc32c nfnetlink-subsys-10
-kernel ip_set_hash_ipport /m/ip_set_hash_ipport.ko.gz nfnetlink,builtin ip_set_hash:ip,port shared
-kernel other /m/other.ko.gz libcrc32c,crc32c_intel shared
+kernel nfnetlink /m/modules.zip/nfnetlink.ko - net-pf-16-proto-12
+kernel nf_tables /m/modules.zip/nf_tables.ko nfnetlink,libcrc32c nfnetlink-subsys-10
+kernel ip_set_hash_ipport /m/modules.zip/ip_set_hash_ipport.ko nfnetlink,builtin ip_set_hash:ip,port shared
+kernel other /m/modules.zip/other.ko libcrc32c,crc32c_intel shared
 `
 
 func testList(t *testing.T) List {
@@ -33,8 +33,8 @@ func TestParseList(t *testing.T) {
 	got := testList(t)[2:5]
 	want := List{
 		{When: Demand, Name: "libcrc32c", Path: "/m/libcrc32c.ko", Needs: []Need{{"crc32c_intel", true}}, Aliases: []string{}},
-		{When: Kernel, Name: "nfnetlink", Path: "/m/nfnetlink.ko.gz", Aliases: []string{"net-pf-16-proto-12"}},
-		{When: Kernel, Name: "nf_tables", Path: "/m/nf_tables.ko.gz",
+		{When: Kernel, Name: "nfnetlink", Path: "/m/modules.zip/nfnetlink.ko", Aliases: []string{"net-pf-16-proto-12"}},
+		{When: Kernel, Name: "nf_tables", Path: "/m/modules.zip/nf_tables.ko",
 			Needs: []Need{{"nfnetlink", false}, {"libcrc32c", false}}, Aliases: []string{"nfnetlink-subsys-10"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -1,12 +1,12 @@
 package modules
 
 import (
-	"bufio"
-	"compress/gzip"
+	"archive/zip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -61,44 +61,57 @@ func (l List) needs(place int) map[int]Need {
 	return wanted
 }
 
-// LoadFile is the Loader of a running kernel. A path that ends in ".gz" is
-// unpacked first: Debian's kernel does not do it (CONFIG_MODULE_COMPRESS_NONE).
+// LoadFile is the Loader of a running kernel. A path as in "DIR/FILE.zip/NAME"
+// leads to a module in a zip file: in Debian's kernel, only user space unpacks
+// modules (CONFIG_MODULE_COMPRESS_NONE).
 func LoadFile(path, params string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if strings.HasSuffix(path, ".gz") {
-		err = loadPacked(f, params)
-	} else {
-		err = unix.FinitModule(int(f.Fd()), params, 0)
-	}
+	err := loadFile(path, params)
 	if errors.Is(err, unix.EEXIST) {
 		return nil
 	}
 	return err
 }
 
-func loadPacked(r io.Reader, params string) error {
-	ko, err := unpack(r, maxModule)
+func loadFile(path, params string) error {
+	archive, name, packed := strings.Cut(path, ".zip/")
+	if packed {
+		ko, err := unpack(archive+".zip", name, maxModule)
+		if err != nil {
+			return err
+		}
+		return unix.InitModule(ko, params)
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return unix.InitModule(ko, params)
+	defer f.Close()
+	return unix.FinitModule(int(f.Fd()), params, 0)
 }
 
-func unpack(r io.Reader, limit int64) ([]byte, error) {
-	packed, err := gzip.NewReader(bufio.NewReader(r))
+// unpack reads a file in a zip file. A file of more than limit bytes is an
+// error.
+func unpack(archive, name string, limit uint64) ([]byte, error) {
+	r, err := zip.OpenReader(archive)
 	if err != nil {
-		return nil, fmt.Errorf("unpack module: %w", err)
+		return nil, fmt.Errorf("open %s: %w", archive, err)
 	}
-	ko, err := io.ReadAll(io.LimitReader(packed, limit+1))
+	defer r.Close()
+	at := slices.IndexFunc(r.File, func(f *zip.File) bool { return f.Name == name })
+	if at < 0 {
+		return nil, fmt.Errorf("find %s in %s: %w", name, archive, os.ErrNotExist)
+	}
+	if size := r.File[at].UncompressedSize64; size > limit {
+		return nil, fmt.Errorf("unpack %s of %s: %d bytes are above %d", name, archive, size, limit)
+	}
+	f, err := r.File[at].Open()
 	if err != nil {
-		return nil, fmt.Errorf("unpack module: %w", err)
+		return nil, fmt.Errorf("open %s of %s: %w", name, archive, err)
 	}
-	if int64(len(ko)) > limit {
-		return nil, fmt.Errorf("unpack module: more than %d bytes", limit)
+	defer f.Close()
+	data, err := io.ReadAll(f) // Its end is where the checksum is compared.
+	if err != nil {
+		return nil, fmt.Errorf("unpack %s of %s: %w", name, archive, err)
 	}
-	return ko, nil
+	return data, nil
 }

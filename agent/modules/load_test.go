@@ -1,8 +1,8 @@
 package modules
 
 import (
+	"archive/zip"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"os"
 	"path/filepath"
@@ -32,7 +32,7 @@ func (r *recorder) load(path, params string) error {
 func TestLoad(t *testing.T) {
 	list := testList(t)
 	const intel, crc, nfnetlink, tables, other = "/m/crc32c-intel.ko", "/m/libcrc32c.ko",
-		"/m/nfnetlink.ko.gz", "/m/nf_tables.ko.gz", "/m/other.ko.gz"
+		"/m/modules.zip/nfnetlink.ko", "/m/modules.zip/nf_tables.ko", "/m/modules.zip/other.ko"
 	for _, test := range []struct {
 		about, name, params string
 		broken, want        []string
@@ -55,31 +55,57 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func packed(t *testing.T, data []byte) []byte {
+// zipFile makes a zip file with one file and returns the path.
+func zipFile(t *testing.T, name, data string) string {
 	t.Helper()
 	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	if _, err := w.Write(data); err != nil {
+	w := zip.NewWriter(&out)
+	f, err := w.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte(data)); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return out.Bytes()
+	return written(t, "test.zip", out.Bytes())
+}
+
+func written(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestUnpack(t *testing.T) {
-	good := packed(t, []byte("module"))
-	if got, err := unpack(bytes.NewReader(good), 6); err != nil || string(got) != "module" {
+	good := zipFile(t, "a.ko", strings.Repeat("module", 100))
+	if got, err := unpack(good, "a.ko", 600); err != nil || string(got) != strings.Repeat("module", 100) {
 		t.Errorf("got %q, %v", got, err)
 	}
-	for name, data := range map[string][]byte{
-		"not packed": []byte("module"),
-		"cut":        good[:len(good)-4],
-		"too large":  packed(t, []byte("modules")),
+	whole, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(whole)
+	damaged[len("PK..")+26+len("a.ko")+3] ^= 0xff // in the content, after the header
+	for _, test := range []struct {
+		about, archive, name, want string
+		limit                      uint64
+	}{
+		{"no such file in it", good, "b.ko", "find b.ko", 600},
+		{"too large", good, "a.ko", "600 bytes are above 599", 599},
+		{"no such archive", good + ".gone", "a.ko", "no such file", 600},
+		{"cut", written(t, "cut.zip", whole[:len(whole)-4]), "a.ko", "not a valid zip file", 600},
+		{"damaged", written(t, "bad.zip", damaged), "a.ko", "unpack a.ko", 600},
 	} {
-		if _, err := unpack(bytes.NewReader(data), 6); err == nil {
-			t.Errorf("%s: no error", name)
+		_, err := unpack(test.archive, test.name, test.limit)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.about, err, test.want)
 		}
 	}
 }
@@ -87,18 +113,15 @@ func TestUnpack(t *testing.T) {
 // The kernel's refusal is passed on. What these files hold is no module, so
 // that nothing happens to the machine that runs the test.
 func TestLoadFileIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	for name, data := range map[string][]byte{"a.ko": []byte("no module"), "b.ko.gz": packed(t, []byte("no module"))} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	for _, path := range []string{written(t, "a.ko", []byte("no module")), zipFile(t, "b.ko", "no module") + "/b.ko"} {
 		err := LoadFile(path, "")
 		if !errors.Is(err, unix.ENOEXEC) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) {
-			t.Errorf("%s: %v, want the kernel's refusal", name, err)
+			t.Errorf("%s: %v, want the kernel's refusal", path, err)
 		}
 	}
-	if err := LoadFile(filepath.Join(dir, "gone.ko"), ""); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
+	for _, path := range []string{filepath.Join(t.TempDir(), "gone.ko"), filepath.Join(t.TempDir(), "gone.zip/a.ko")} {
+		if err := LoadFile(path, ""); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v, want that it is not there", path, err)
+		}
 	}
 }

@@ -5,10 +5,10 @@
 package main
 
 import (
+	"archive/zip"
 	"bufio"
-	"compress/gzip"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -75,20 +75,27 @@ func load(when string) error {
 	return lines.Err()
 }
 
+// insert loads a module, which is a file or lies in a zip file.
 func insert(path string) error {
+	archive, name, packed := strings.Cut(path, ".zip/")
+	if packed {
+		return insertPacked(archive+".zip", name)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if !strings.HasSuffix(path, ".gz") {
-		return unix.FinitModule(int(f.Fd()), "", 0)
-	}
-	packed, err := gzip.NewReader(f)
+	return unix.FinitModule(int(f.Fd()), "", 0)
+}
+
+func insertPacked(archive, name string) error {
+	r, err := zip.OpenReader(archive)
 	if err != nil {
 		return err
 	}
-	ko, err := io.ReadAll(packed)
+	defer r.Close()
+	ko, err := fs.ReadFile(r, name)
 	if err != nil {
 		return err
 	}
