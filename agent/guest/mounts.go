@@ -50,7 +50,7 @@ func mountAll() error {
 
 // writeFile writes to an existing file of a kernel file system.
 func writeFile(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}

@@ -5,44 +5,81 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
+	"path/filepath"
 	"strings"
-	"time"
+	"sync"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/pci"
 )
 
-// deviceWait bounds how long a storage's device may take to appear: a
-// hot-plugged one is seen within 0.3 s, with room for a loaded host.
-const (
-	deviceWait = 10 * time.Second
-	devicePoll = 10 * time.Millisecond
-)
-
-// storageKind is how a driver of api.Storage is mounted.
-type storageKind struct {
-	fstype, module string
-	// late says that the device may still be on its way.
-	late bool
-}
-
-var storageKinds = map[string]storageKind{
-	"virtio-fs": {fstype: "virtiofs", module: "virtiofs", late: true},
-	"tmpfs":     {fstype: "tmpfs"},
-}
-
-// Mounter mounts storages.
+// Mounter mounts storages and finds disks. Its methods may be called from any
+// goroutine.
 type Mounter struct {
 	Modules *Modules
+
+	// Where things are: sysfs, device nodes, proc, and what storages must be
+	// below.
+	sys, dev, proc, run string
+	kernel              calls
+
+	mu sync.Mutex
+	// disks are the disks of mounted storages, by target, each until the
+	// kernel has let go of it.
+	disks map[string]diskUse
+}
+
+// diskUse is a disk as one storage uses it.
+type diskUse struct {
+	Disk
+	// released: the storage is unmounted.
+	released bool
+}
+
+// calls are the system calls that tests replace.
+type calls struct {
+	mount    func(source, target, fstype string, flags uintptr, data string) error
+	unmount  func(target string, flags int) error
+	openDisk func(disk Disk, flags int) error
+}
+
+// NewMounter makes a Mounter of the guest's own. modules are what drivers and
+// file systems may be in.
+func NewMounter(modules *Modules) *Mounter {
+	return &Mounter{
+		Modules: modules,
+		sys:     "/sys", dev: "/dev", proc: "/proc", run: api.GuestRunDir,
+		kernel: calls{mount: unix.Mount, unmount: unix.Unmount, openDisk: openDisk},
+		disks:  map[string]diskUse{},
+	}
+}
+
+// request is a storage made ready for mount(2).
+type request struct {
+	source, target, fstype string
+	flags                  uintptr
+	data                   string
+}
+
+// drivers are the ways to mount a storage, by api.Storage's driver.
+var drivers = map[string]func(m *Mounter, ctx context.Context, s *api.Storage) error{
+	"virtio-fs": (*Mounter).mountShare,
+	"tmpfs":     (*Mounter).mountTmpfs,
+	"overlay":   (*Mounter).mountOverlay,
+	virtioBlk:   (*Mounter).mountDisk,
+	scsi:        (*Mounter).mountDisk,
 }
 
 // Mount mounts the storages in order; when one fails, those before it are
-// unmounted again. It blocks until devices are there, deviceWait at most.
+// unmounted again. It blocks until devices are there, pci.Timeout at most for
+// each.
 func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 	for i, s := range storages {
 		if err := m.mountOne(ctx, s); err != nil {
+			err = fmt.Errorf("mount storage %s: %w", s.GetTarget(), err)
 			return errors.Join(err, m.Unmount(storages[:i]))
 		}
 	}
@@ -50,72 +87,81 @@ func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 }
 
 func (m *Mounter) mountOne(ctx context.Context, s *api.Storage) error {
-	kind, ok := storageKinds[s.GetDriver()]
+	mount, ok := drivers[s.GetDriver()]
 	if !ok {
-		return fmt.Errorf("mount storage on %s: unknown driver %q", s.GetTarget(), s.GetDriver())
+		return fmt.Errorf("unknown driver %.40q: %w", s.GetDriver(), errdefs.ErrInvalidArgument)
 	}
-	if err := checkTarget(s.GetTarget()); err != nil {
+	if err := m.checkPath(s.GetTarget()); err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	return mount(m, ctx, s)
+}
+
+func (m *Mounter) mountTmpfs(_ context.Context, s *api.Storage) error {
+	flags, data := parseMountOptions(s.GetOptions())
+	return m.mount(request{sourceOr(s, "tmpfs"), s.GetTarget(), "tmpfs", flags, data})
+}
+
+// mountShare mounts a virtio-fs share, whose device may be on its way.
+func (m *Mounter) mountShare(ctx context.Context, s *api.Storage) error {
+	if err := m.Modules.Demand("virtiofs"); err != nil {
 		return err
 	}
-	if kind.module != "" {
-		if err := m.Modules.Demand(kind.module); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(s.GetTarget(), 0o755); err != nil {
-		return fmt.Errorf("make storage target: %w", err)
-	}
-	source := s.GetSource()
-	if source == "" {
-		source = kind.fstype
-	}
 	flags, data := parseMountOptions(s.GetOptions())
-	if err := mountWhenThere(ctx, kind, source, s.GetTarget(), flags, data); err != nil {
-		return fmt.Errorf("mount %s %s on %s: %w", kind.fstype, source, s.GetTarget(), err)
-	}
-	return nil
-}
-
-// mountWhenThere retries while the kernel says that it does not know the
-// device: EINVAL for a virtio-fs tag (fs/fuse/virtio_fs.c, virtio_fs_get_tree).
-func mountWhenThere(ctx context.Context, kind storageKind, source, target string, flags uintptr, data string) error {
-	ctx, cancel := context.WithTimeout(ctx, deviceWait)
+	r := request{sourceOr(s, "virtiofs"), s.GetTarget(), "virtiofs", flags, data}
+	ctx, cancel := pci.WithTimeout(ctx)
 	defer cancel()
-	for {
-		err := unix.Mount(source, target, kind.fstype, flags, data)
-		absent := errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
-		if err == nil || !kind.late || !absent {
-			return err
+	_, err := pci.Await(ctx, func() (struct{}, error) {
+		err := m.mount(r)
+		// EINVAL: the kernel does not know the tag (fs/fuse/virtio_fs.c,
+		// virtio_fs_get_tree).
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {
+			err = fmt.Errorf("%w (%w)", err, errdefs.ErrNotFound)
 		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(devicePoll):
-		}
-	}
+		return struct{}{}, err
+	})
+	return err
 }
 
-// checkTarget keeps storages below the agent's own directory, where no mount
-// can hide a part of the running system.
-func checkTarget(target string) error {
-	if path.Clean(target) != target || !strings.HasPrefix(target, api.GuestRunDir+"/") {
-		return fmt.Errorf("mount storage: target %q is not a clean path below %s", target, api.GuestRunDir)
+func sourceOr(s *api.Storage, other string) string {
+	if s.GetSource() != "" {
+		return s.GetSource()
+	}
+	return other
+}
+
+// mount makes the target and mounts on it.
+func (m *Mounter) mount(r request) error {
+	if err := os.MkdirAll(r.target, 0o755); err != nil {
+		return fmt.Errorf("make target: %w", err)
+	}
+	if err := m.kernel.mount(r.source, r.target, r.fstype, r.flags, r.data); err != nil {
+		return fmt.Errorf("mount %s %s: %w", r.fstype, r.source, err)
 	}
 	return nil
 }
 
-// Unmount undoes Mount, in reverse order. A storage that is not mounted is
-// not an error.
-func (m *Mounter) Unmount(storages []*api.Storage) error {
-	var errs []error
-	for i := len(storages) - 1; i >= 0; i-- {
-		target := storages[i].GetTarget()
-		err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", target, err))
-			continue
-		}
-		_ = os.Remove(target) // Still in use by another storage: left alone.
+// checkPath keeps storages below the agent's own directory, where no mount can
+// hide a part of the running system. What is on a disk or in the share is not
+// the agent's: a symbolic link there may lead anywhere.
+func (m *Mounter) checkPath(path string) error {
+	rest, below := strings.CutPrefix(path, m.run+"/")
+	if !below || rest == "" || filepath.Clean(path) != path {
+		return fmt.Errorf("%.200q is not a clean path below %s: %w", path, m.run, errdefs.ErrInvalidArgument)
 	}
-	return errors.Join(errs...)
+	at := m.run
+	for name := range strings.SplitSeq(rest, "/") {
+		at = filepath.Join(at, name)
+		info, err := os.Lstat(at)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look at path: %w", err)
+		}
+		if info.Mode()&os.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a symbolic link: %w", at, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
 }

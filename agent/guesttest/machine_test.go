@@ -46,7 +46,7 @@ func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error)
 	reaper := guest.NewReaper()
 	pod := service.NewPod(service.Config{
 		Runtime: service.LibRuntime{Runtime: &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper}},
-		Mounter: &guest.Mounter{Modules: modules},
+		Mounter: guest.NewMounter(modules),
 		RunDir:  api.GuestRunDir,
 	})
 	rpc, err := net.Listen("unix", "/run/rpc")

@@ -36,8 +36,11 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 	if err != nil {
 		return 0, err
 	}
-	if err := p.config.Mounter.Mount(ctx, t.storages); err != nil {
-		return 0, errors.Join(err, p.abandon(t, nil))
+	if err := p.addDevices(ctx, spec, config.GetDevices()); err != nil {
+		return 0, errors.Join(fmt.Errorf("container %s: %w", t.id, err), p.abandon(t, nil))
+	}
+	if err := p.disks.Mount(ctx, t.storages); err != nil {
+		return 0, errors.Join(fmt.Errorf("container %s: %w", t.id, err), p.abandon(t, nil))
 	}
 	ctr, proc, err := p.config.Runtime.Create(spec, at, childStdio(t.init.stdio))
 	if err != nil {
@@ -73,7 +76,7 @@ func (p *Pod) newTask(req *taskapi.CreateTaskRequest, config *api.ContainerConfi
 func (p *Pod) abandon(t *task, mounted []*api.Storage) error {
 	t.init.stdio.Child().Close()
 	t.init.stdio.Close()
-	err := p.config.Mounter.Unmount(mounted)
+	err := p.disks.Unmount(mounted)
 	p.remove(t)
 	t.init.failed() // Whoever waits for it already.
 	return err
@@ -92,7 +95,9 @@ func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process)
 	if err != nil {
 		_ = proc.Signal(unix.SIGKILL)
 		proc.Wait()
-		return 0, errors.Join(err, p.destroy(t, ctr))
+		err = errors.Join(err, p.destroy(t, ctr))
+		p.remove(t)
+		return 0, err
 	}
 	t.init.begun(proc, created)
 	p.watchers.Go(func() { p.watchOOM(ctx, t, ctr) })

@@ -165,17 +165,23 @@ func (p *Pod) deleteExec(t *task, exec *process) (*taskapi.DeleteResponse, error
 	return exec.deleted(), nil
 }
 
-// destroy removes all of a container whose init has ended.
+// destroy removes all of a container whose init has ended. When its storages
+// cannot be released, the rest is gone and it may be called again.
 func (p *Pod) destroy(t *task, ctr Container) error {
 	for _, exec := range t.allExecs() {
 		exec.stdio.Child().Close()
 		exec.stdio.Close()
 	}
 	t.init.stdio.Close()
-	if err := ctr.Destroy(); err != nil {
+	if !t.destroyed {
+		if err := ctr.Destroy(); err != nil {
+			return err
+		}
+		t.destroyed = true
+	}
+	if err := errors.Join(p.unpinFirst(t), p.disks.Unmount(t.storages)); err != nil {
 		return err
 	}
-	err := errors.Join(p.unpinFirst(t), p.config.Mounter.Unmount(t.storages))
 	p.remove(t)
-	return err
+	return nil
 }

@@ -27,6 +27,7 @@ type fakeRuntime struct {
 	pid       int
 	createErr error
 	created   []container.Placement
+	specs     []*specs.Spec
 	last      *fakeContainer
 }
 
@@ -37,11 +38,11 @@ func (r *fakeRuntime) newProcess() *fakeProcess {
 	return &fakeProcess{pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10)}
 }
 
-func (r *fakeRuntime) Create(_ *specs.Spec, at container.Placement, _ container.Stdio) (Container, Process, error) {
+func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, _ container.Stdio) (Container, Process, error) {
 	init := r.newProcess()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.created = append(r.created, at)
+	r.created, r.specs = append(r.created, at), append(r.specs, spec)
 	if r.createErr != nil {
 		return nil, nil, r.createErr
 	}

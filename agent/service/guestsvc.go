@@ -121,7 +121,7 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 	if err := guest.PinNamespaces(p.nsPath("")); err != nil {
 		return err
 	}
-	if err := p.config.Mounter.Mount(ctx, req.GetStorages()); err != nil {
+	if err := p.disks.Mount(ctx, req.GetStorages()); err != nil {
 		return err
 	}
 	p.mu.Lock()

@@ -28,6 +28,8 @@ type Config struct {
 type Pod struct {
 	config   Config
 	network  networkApplier
+	machine  resources
+	disks    storer
 	events   *eventQueue
 	watchers sync.WaitGroup
 
@@ -47,7 +49,10 @@ var _ stream.Finder = (*Pod)(nil)
 
 // NewPod makes a pod without containers.
 func NewPod(config Config) *Pod {
-	return &Pod{config: config, network: newNetwork(config), events: newEventQueue(), tasks: map[string]*task{}}
+	return &Pod{
+		config: config, network: newNetwork(config), machine: guest.NewResources(config.Mounter.Modules),
+		disks: config.Mounter, events: newEventQueue(), tasks: map[string]*task{},
+	}
 }
 
 // Wait blocks until nothing waits for a process any more.

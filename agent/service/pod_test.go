@@ -28,7 +28,7 @@ func testPod(t *testing.T) (*Pod, *fakeRuntime) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := NewPod(Config{Runtime: runtime, Mounter: &guest.Mounter{Modules: modules}, RunDir: t.TempDir()})
+	pod := NewPod(Config{Runtime: runtime, Mounter: guest.NewMounter(modules), RunDir: t.TempDir()})
 	pod.setUp, pod.ready, pod.hostname = true, true, true
 	pod.first = "elsewhere" // Keeps the test from pinning its own namespace.
 	t.Cleanup(func() {

@@ -3,13 +3,30 @@ package service
 import (
 	"context"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/guest"
 )
 
-// SetResources implements the Guest service.
-func (s guestService) SetResources(context.Context, *api.SetResourcesRequest) (*api.SetResourcesResponse, error) {
-	return nil, errgrpc.ToGRPC(errdefs.ErrNotImplemented)
+// resources are the guest's CPUs and memory.
+type resources interface {
+	Online(ctx context.Context, want guest.Amount) (guest.Amount, error)
+}
+
+var _ resources = (*guest.Resources)(nil)
+
+// SetResources implements the Guest service. Less than wanted is an answer,
+// not an error: the host compares.
+func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesRequest) (*api.SetResourcesResponse, error) {
+	want := guest.Amount{CPUs: req.GetCpus(), MemoryMiB: req.GetMemoryMib()}
+	have, err := s.pod.machine.Online(ctx, want)
+	if err != nil {
+		if have == (guest.Amount{}) {
+			return nil, errgrpc.ToGRPC(err)
+		}
+		log.G(ctx).WithError(err).Warn("fewer resources than the host has given")
+	}
+	return &api.SetResourcesResponse{Cpus: have.CPUs, MemoryMib: have.MemoryMiB}, nil
 }

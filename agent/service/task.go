@@ -24,6 +24,9 @@ type task struct {
 	id       string
 	storages []*api.Storage
 	init     *process
+	// destroyed: the runtime's container is gone. It belongs to whoever
+	// deletes the task, of whom there is one at a time.
+	destroyed bool
 
 	mu    sync.Mutex
 	ctr   Container           // nil until it is made

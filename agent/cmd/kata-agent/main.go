@@ -63,7 +63,7 @@ func run(ctx context.Context, started time.Duration) error {
 		Runtime: service.LibRuntime{Runtime: &container.Runtime{
 			StateDir: api.GuestRunDir + "/agent", Children: reaper,
 		}},
-		Mounter: &guest.Mounter{Modules: modules},
+		Mounter: guest.NewMounter(modules),
 		RunDir:  api.GuestRunDir,
 	})
 	return serve(ctx, reaper, ring, pod, started)

@@ -1,0 +1,94 @@
+package container
+
+import (
+	"encoding/json"
+	"io/fs"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestAddDevice(t *testing.T) {
+	deny := specs.LinuxDeviceCgroup{Access: "rwm"}
+	rule := func(major, minor int64) specs.LinuxDeviceCgroup {
+		return specs.LinuxDeviceCgroup{Allow: true, Type: "b", Major: &major, Minor: &minor, Access: "rwm"}
+	}
+	spec := &specs.Spec{Linux: &specs.Linux{
+		Devices: []specs.LinuxDevice{
+			{Path: "/dev/sdb", Type: "b", Major: 8, Minor: 16}, {Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229},
+			{Path: "/dev//sdb", Type: "b", Major: 8, Minor: 32},
+		},
+		Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{deny, rule(8, 16), rule(8, 48), rule(8, 32)}},
+	}}
+	err := AddDevice(spec, BlockDevice{Path: "/dev/sdb", Mode: 0o640, UID: 1, GID: 2, Access: "rw", Major: 254, Minor: 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := rule(254, 0)
+	given.Access = "rw"
+	want := &specs.Linux{
+		Devices: []specs.LinuxDevice{
+			{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229},
+			{Path: "/dev/sdb", Type: "b", Major: 254, FileMode: ptr(fs.FileMode(0o640)), UID: ptr(uint32(1)), GID: ptr(uint32(2))},
+		},
+		Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{deny, rule(8, 48), given}},
+	}
+	if diff := cmp.Diff(want, spec.Linux); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAddDeviceToAnEmptySpec(t *testing.T) {
+	spec := &specs.Spec{}
+	if err := AddDevice(spec, BlockDevice{Path: "/d", Access: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(spec.Linux.Devices) != 1 || len(spec.Linux.Resources.Devices) != 1 {
+		t.Errorf("%+v", spec.Linux)
+	}
+}
+
+func TestAddDeviceRefuses(t *testing.T) {
+	for want, d := range map[string]BlockDevice{
+		`path of a device is "dev/x"`:     {Path: "dev/x", Access: "r"},
+		`path of a device is "/dev/../x"`: {Path: "/dev/../x", Access: "r"},
+		`path of a device is "/"`:         {Path: "/", Access: "r"},
+		`path of a device is ""`:          {Access: "r"},
+		"mode of device /x is 060644":     {Path: "/x", Mode: 0o60644, Access: "r"},
+		`access to device /x is "rx"`:     {Path: "/x", Access: "rx"},
+		`access to device /x is ""`:       {Path: "/x"},
+	} {
+		spec := &specs.Spec{}
+		if err := AddDevice(spec, d); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) || spec.Linux != nil {
+			t.Errorf("%+v: %v, want %q", d, err, want)
+		}
+	}
+}
+
+// FuzzAddDevice feeds what a host may send as a spec and a device.
+func FuzzAddDevice(f *testing.F) {
+	f.Add([]byte(`{"linux":{"devices":[{"path":"/dev/sdb","type":"b"}],"resources":{"devices":[{"allow":true,"type":"b","major":0,"minor":0}]}}}`), "/dev/sdb", "rw", uint32(0o600))
+	f.Add([]byte(`{}`), "dev", "", uint32(1<<31))
+	f.Fuzz(func(t *testing.T, data []byte, at, access string, mode uint32) {
+		var spec specs.Spec
+		if json.Unmarshal(data, &spec) != nil {
+			return
+		}
+		if AddDevice(&spec, BlockDevice{Path: at, Access: access, Mode: mode, Major: 254}) != nil {
+			return
+		}
+		found := 0
+		for _, d := range spec.Linux.Devices {
+			if path.Clean(d.Path) == at {
+				found++
+			}
+		}
+		if found != 1 {
+			t.Errorf("%d devices at %s", found, at)
+		}
+	})
+}

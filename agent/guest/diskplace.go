@@ -1,0 +1,95 @@
+package guest
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/pci"
+)
+
+// The drivers of disks in api.Storage and api.BlockDevice.
+const (
+	virtioBlk = "virtio-blk"
+	scsi      = "scsi"
+)
+
+// The most that a virtio-scsi controller can address: one byte of target and
+// 14 bits of LUN (virtio 1.2, section 5.6.6.1).
+const (
+	maxTarget = 255
+	maxLUN    = 1<<14 - 1
+)
+
+// diskPlace is where a disk is plugged in.
+type diskPlace struct {
+	driver string
+	// path is the disk's own place on the PCI buses or its controller's.
+	path string
+	// target and lun are the place at a SCSI controller.
+	target, lun int
+}
+
+// scsiSource is the form of a SCSI disk's source: controller, target, LUN.
+var scsiSource = regexp.MustCompile(`^([0-9a-f/]+):([0-9]{1,5}):([0-9]{1,5})$`)
+
+// parsePlace reads a disk's source.
+func parsePlace(driver, source string) (diskPlace, error) {
+	place := diskPlace{driver: driver, path: source}
+	switch driver {
+	case virtioBlk:
+		if !pci.ValidPath(source) {
+			return place, fmt.Errorf("source of a %s disk is %.100q, want %s: %w", driver, source, pci.PathForm, errdefs.ErrInvalidArgument)
+		}
+	case scsi:
+		m := scsiSource.FindStringSubmatch(source)
+		if m == nil {
+			return place, wrongSCSI(source)
+		}
+		place.path = m[1]
+		place.target, _ = strconv.Atoi(m[2]) // Digits, as few as an int holds.
+		place.lun, _ = strconv.Atoi(m[3])
+		if !pci.ValidPath(place.path) || place.target > maxTarget || place.lun > maxLUN {
+			return place, wrongSCSI(source)
+		}
+	default:
+		return place, fmt.Errorf("driver of a disk is %.40q, want %q or %q: %w", driver, virtioBlk, scsi, errdefs.ErrInvalidArgument)
+	}
+	return place, nil
+}
+
+func wrongSCSI(source string) error {
+	return fmt.Errorf("source of a %s disk is %.100q, want its controller's %s, then target up to %d and LUN up to %d with colons between them: %w",
+		scsi, source, pci.PathForm, maxTarget, maxLUN, errdefs.ErrInvalidArgument)
+}
+
+// drivers are what must be there for the kernel to see the disk, in order.
+func (p diskPlace) drivers() []kernelDriver {
+	if p.driver == scsi {
+		return []kernelDriver{
+			{"virtio_scsi", "bus/virtio/drivers/virtio_scsi"},
+			{"sd_mod", "bus/scsi/drivers/sd"},
+		}
+	}
+	return []kernelDriver{{"virtio_blk", "bus/virtio/drivers/virtio_blk"}}
+}
+
+// pattern is the disk's directory below that of the PCI device. SCSI devices
+// are called host:channel:target:LUN (drivers/scsi/scsi_sysfs.c,
+// scsi_sysfs_device_initialize); virtio-scsi has channel 0 only.
+func (p diskPlace) pattern() string {
+	if p.driver == scsi {
+		return fmt.Sprintf("virtio*/host*/target*:0:%d/*:0:%d:%d", p.target, p.target, p.lun)
+	}
+	return "virtio*"
+}
+
+// String says where the disk is behind its PCI device.
+func (p diskPlace) String() string {
+	if p.driver == scsi {
+		return fmt.Sprintf("target %d, LUN %d", p.target, p.lun)
+	}
+	return "its virtio device"
+}

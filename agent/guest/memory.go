@@ -1,0 +1,108 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const mib = 1 << 20
+
+// memoryDir has a directory for each block of memory
+// (Documentation/admin-guide/mm/memory-hotplug.rst).
+const memoryDir = "devices/system/memory"
+
+// onlineMemory brings every block of memory that the machine has into use and
+// returns how much that is in MiB: whole blocks, of 128 MiB in a small
+// machine, so that a machine whose memory does not end with a block seems to
+// have a little more. A block that the kernel refuses is not counted and is in
+// the error. A kernel that cannot take memory in brings what it has.
+func (r *Resources) onlineMemory() (inUse uint64, err error) {
+	size, err := r.blockSize()
+	if errors.Is(err, os.ErrNotExist) {
+		return totalMemory()
+	}
+	if err != nil {
+		return 0, err
+	}
+	dirs, err := filepath.Glob(filepath.Join(r.sys, memoryDir, "memory[0-9]*"))
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, dir := range dirs {
+		err := setOnline(filepath.Join(dir, "state"), "offline", "online")
+		switch {
+		case err == nil:
+			inUse += size
+		case errors.Is(err, os.ErrNotExist): // It is being taken away.
+		default:
+			errs = append(errs, fmt.Errorf("bring %s into use: %w", filepath.Base(dir), err))
+		}
+	}
+	return inUse / mib, errors.Join(errs...)
+}
+
+// blockSize is how much one block of memory is, in bytes.
+func (r *Resources) blockSize() (uint64, error) {
+	text, err := os.ReadFile(filepath.Join(r.sys, memoryDir, "block_size_bytes"))
+	if err != nil {
+		return 0, fmt.Errorf("read size of memory blocks: %w", err)
+	}
+	size, err := strconv.ParseUint(strings.TrimSpace(string(text)), 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read size of memory blocks: %w", err)
+	}
+	return size, nil
+}
+
+func totalMemory() (uint64, error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0, fmt.Errorf("read memory size: %w", err)
+	}
+	return info.Totalram * uint64(info.Unit) / mib, nil
+}
+
+// virtioMem is the number of the virtio device that brings memory (virtio 1.2,
+// section 5, "Device Types"), as the virtio bus shows it.
+const virtioMem = "0x0018"
+
+// needMemoryDriver loads the driver of a virtio-mem device once there is one.
+// Memory of other kinds, such as pc-dimm, needs none.
+func (r *Resources) needMemoryDriver() error {
+	if r.memoryDriver || !r.hasVirtio(virtioMem) {
+		return nil
+	}
+	// What virtio-mem brings, it shall be able to take back: the kernel then
+	// keeps data that cannot move out of most of it (memory-hotplug.rst,
+	// "Online Policies"). A kernel before 5.16 has no such file.
+	err := writeFile(filepath.Join(r.sys, "module/memory_hotplug/parameters/online_policy"), "auto-movable")
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	if loadErr := r.modules.Demand("virtio_mem"); loadErr != nil {
+		return errors.Join(err, loadErr)
+	}
+	r.memoryDriver = true
+	return err
+}
+
+// hasVirtio tells whether there is a virtio device of a kind.
+func (r *Resources) hasVirtio(kind string) bool {
+	files, err := filepath.Glob(filepath.Join(r.sys, "bus/virtio/devices/*/device"))
+	if err != nil {
+		return false
+	}
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) == kind {
+			return true
+		}
+	}
+	return false
+}

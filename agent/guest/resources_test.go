@@ -1,0 +1,166 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/agent/modules"
+)
+
+// newResources makes a machine of two CPUs, of which the second is not in use,
+// and of three blocks of 128 MiB, of which the last is not.
+func newResources(t *testing.T) (*Resources, *fakeMachine, *[]string) {
+	t.Helper()
+	f := newMachine(t)
+	offered, loaded := newModules(modules.List{{When: modules.Demand, Name: "virtio_mem", Path: "/m/virtio_mem.ko"}}), &[]string{}
+	offered.load = func(path, _ string) error {
+		*loaded = append(*loaded, path)
+		return nil
+	}
+	r := NewResources(offered)
+	r.sys = f.sys
+	f.cpu(t, 0, "")
+	f.cpu(t, 1, "0")
+	f.write(t, f.sys+"/devices/system/cpu/cpufreq/x", "")
+	f.write(t, f.sys+"/devices/system/memory/block_size_bytes", "8000000\n")
+	for n, state := range []string{"online", "online", "offline"} {
+		f.block(t, n, state)
+	}
+	return r, f, loaded
+}
+
+func (f *fakeMachine) cpu(t *testing.T, n int, online string) {
+	t.Helper()
+	dir := fmt.Sprintf("%s/devices/system/cpu/cpu%d", f.sys, n)
+	must(t, os.MkdirAll(dir, 0o700))
+	if online != "" {
+		f.write(t, dir+"/online", online+"\n")
+	}
+}
+
+func (f *fakeMachine) block(t *testing.T, n int, state string) {
+	t.Helper()
+	f.write(t, fmt.Sprintf("%s/devices/system/memory/memory%d/state", f.sys, n), state+"\n")
+}
+
+func (f *fakeMachine) reads(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(f.sys, file))
+	must(t, err)
+	return strings.TrimSpace(string(text))
+}
+
+func TestOnline(t *testing.T) {
+	r, f, loaded := newResources(t)
+	have, err := r.Online(t.Context(), Amount{})
+	if err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(Amount{2, 384}, have); diff != "" {
+		t.Error(diff)
+	}
+	if cpu, block := f.reads(t, "devices/system/cpu/cpu1/online"), f.reads(t, "devices/system/memory/memory2/state"); cpu != "1" || block != "online" {
+		t.Errorf("CPU %q, memory %q", cpu, block)
+	}
+	if have, err := r.Online(t.Context(), Amount{CPUs: 1, MemoryMiB: 100}); err != nil || have != (Amount{2, 384}) {
+		t.Errorf("less than there is: %v, %v", have, err)
+	}
+	if len(*loaded) != 0 {
+		t.Errorf("loaded %q for nothing", *loaded)
+	}
+}
+
+func TestOnlineWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, f, _ := newResources(t)
+		const after = 100 * time.Millisecond
+		time.AfterFunc(after, func() { f.cpu(t, 2, "0") })
+		time.AfterFunc(after, func() { f.block(t, 3, "offline") })
+		began := time.Now()
+		have, err := r.Online(t.Context(), Amount{CPUs: 3, MemoryMiB: 512})
+		if took := time.Since(began); took < after || took > after+resourcesPoll {
+			t.Errorf("took %v", took)
+		}
+		if err != nil || have != (Amount{3, 512}) {
+			t.Errorf("%v, %v", have, err)
+		}
+	})
+}
+
+func TestOnlineGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, f, _ := newResources(t)
+		f.cpu(t, 2, "refused")
+		f.block(t, 3, "going-offline")
+		began := time.Now()
+		have, err := r.Online(t.Context(), Amount{CPUs: 3, MemoryMiB: 384})
+		if have != (Amount{2, 384}) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, %v", have, err)
+		}
+		for _, want := range []string{"2 CPUs and 384 MiB are in use, want 3 and 384", `bring cpu2 into use: it is "refused"`, `bring memory3 into use: it is "going-offline"`} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %q", err, want)
+			}
+		}
+		if took := time.Since(began); took != resourcesWait {
+			t.Errorf("gave up after %v, want %v", took, resourcesWait)
+		}
+	})
+}
+
+func TestOnlineWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _, _ := newResources(t)
+		r.busy <- struct{}{}
+		if have, err := r.Online(t.Context(), Amount{}); have != (Amount{}) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, %v", have, err)
+		}
+	})
+}
+
+func TestVirtioMemGetsItsDriver(t *testing.T) {
+	r, f, loaded := newResources(t)
+	const policy = "module/memory_hotplug/parameters/online_policy"
+	f.write(t, filepath.Join(f.sys, policy), "contig-zones\n")
+	f.write(t, f.sys+"/bus/virtio/devices/virtio0/device", "0x0002\n")
+	want := Amount{MemoryMiB: 128}
+	if _, err := r.Online(t.Context(), want); err != nil || len(*loaded) != 0 {
+		t.Errorf("a machine without virtio-mem: %v, loaded %q", err, *loaded)
+	}
+	f.write(t, f.sys+"/bus/virtio/devices/virtio1/device", "0x0018\n")
+	if _, err := r.Online(t.Context(), Amount{CPUs: 1}); err != nil || len(*loaded) != 0 {
+		t.Errorf("no memory is wanted: %v, loaded %q", err, *loaded)
+	}
+	for range 2 {
+		if _, err := r.Online(t.Context(), want); err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"/m/virtio_mem.ko"}, *loaded); diff != "" {
+		t.Error(diff)
+	}
+	if got := f.reads(t, policy); got != "auto-movable" {
+		t.Errorf("policy %q", got)
+	}
+}
+
+func TestMemoryOfAKernelWithoutHotplug(t *testing.T) {
+	r, f, _ := newResources(t)
+	must(t, os.RemoveAll(filepath.Join(f.sys, memoryDir)))
+	if have, err := r.Online(t.Context(), Amount{}); err != nil || have.MemoryMiB < 64 {
+		t.Errorf("%v, %v", have, err)
+	}
+	f.write(t, f.sys+"/devices/system/memory/block_size_bytes", "lots\n")
+	if _, err := r.onlineMemory(); err == nil || !strings.Contains(err.Error(), "read size of memory blocks") {
+		t.Error(err)
+	}
+}

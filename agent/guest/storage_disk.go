@@ -1,0 +1,127 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// mountDisk mounts the file system of a disk.
+func (m *Mounter) mountDisk(ctx context.Context, s *api.Storage) error {
+	if err := m.needFilesystem(s.GetFstype()); err != nil {
+		return err
+	}
+	disk, err := m.FindDisk(ctx, s.GetDriver(), s.GetSource())
+	if err != nil {
+		return err
+	}
+	if err := m.use(s.GetTarget(), disk); err != nil {
+		return err
+	}
+	flags, data := parseMountOptions(diskOptions(s.GetFstype(), s.GetOptions()))
+	err = m.mountShared(request{disk.Node, s.GetTarget(), s.GetFstype(), flags, data})
+	if err != nil {
+		m.forget(s.GetTarget())
+	}
+	return err
+}
+
+// diskOptions are a disk's mount options: what the host wants and what its
+// file system needs.
+func diskOptions(fstype string, wanted []string) []string {
+	options := slices.Clone(wanted)
+	switch {
+	case fstype == "xfs" && !slices.Contains(strings.Split(strings.Join(options, ","), ","), "nouuid"):
+		// Snapshots of one image have the same UUID, and XFS mounts only one
+		// of them otherwise (xfs(5)).
+		options = append(options, "nouuid")
+	case fstype == "erofs":
+		options = append(options, "ro") // A disk that is read-only cannot be opened otherwise.
+	}
+	return options
+}
+
+// mountShared mounts a disk that may be mounted elsewhere already. All its
+// mounts share one file system, which is either read-only or not (EBUSY:
+// fs/super.c, get_tree_bdev): a read-only mount beside one for writing is made
+// so by itself.
+func (m *Mounter) mountShared(r request) error {
+	err := m.mount(r)
+	switch {
+	case errors.Is(err, unix.EACCES) && r.flags&unix.MS_RDONLY == 0:
+		return fmt.Errorf("%w: is the disk read-only? The options have no ro", err)
+	case !errors.Is(err, unix.EBUSY):
+		return err
+	case r.flags&unix.MS_RDONLY == 0:
+		return fmt.Errorf("%w: it is mounted read-only elsewhere, or here", err)
+	}
+	writable := r
+	writable.flags &^= unix.MS_RDONLY
+	if err := m.mount(writable); err != nil {
+		return err
+	}
+	if err := m.kernel.mount("", r.target, "", unix.MS_REMOUNT|unix.MS_BIND|r.flags, ""); err != nil {
+		return errors.Join(fmt.Errorf("make mount read-only: %w", err), m.kernel.unmount(r.target, unix.UMOUNT_NOFOLLOW))
+	}
+	return nil
+}
+
+var filesystemName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+
+// needFilesystem loads the file system of a disk, unless the kernel has it.
+func (m *Mounter) needFilesystem(name string) error {
+	if !filesystemName.MatchString(name) {
+		return fmt.Errorf("file system is %.40q, want a name such as \"ext4\": %w", name, errdefs.ErrInvalidArgument)
+	}
+	known, err := m.hasFilesystem(name)
+	if err != nil || known {
+		return err
+	}
+	return m.Modules.Demand(name)
+}
+
+// hasFilesystem reads /proc/filesystems (proc(5)): a line for each, with
+// "nodev" before those that need no disk.
+func (m *Mounter) hasFilesystem(name string) (bool, error) {
+	list, err := os.ReadFile(filepath.Join(m.proc, "filesystems"))
+	if err != nil {
+		return false, fmt.Errorf("read file systems: %w", err)
+	}
+	for line := range strings.Lines(string(list)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 2 && fields[1] == name:
+			return false, fmt.Errorf("file system %s is not one of a disk: %w", name, errdefs.ErrInvalidArgument)
+		case len(fields) == 1 && fields[0] == name:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// use notes that a storage uses a disk.
+func (m *Mounter) use(target string, disk Disk) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if used, ok := m.disks[target]; ok && (!used.released || used.Disk != disk) {
+		return fmt.Errorf("target is in use by disk %s: %w", used.Node, errdefs.ErrAlreadyExists)
+	}
+	m.disks[target] = diskUse{Disk: disk}
+	return nil
+}
+
+func (m *Mounter) forget(target string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.disks, target)
+}

@@ -1,0 +1,132 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// unmountWait bounds the wait for who still uses a disk: the mount namespace
+// of a container that has just ended, or of one that is being made and has not
+// left the agent's mounts yet.
+const (
+	unmountWait = 5 * time.Second
+	unmountPoll = 10 * time.Millisecond
+)
+
+// Unmount undoes Mount, in reverse order. It blocks until the kernel has let
+// go of disks that no other storage uses, unmountWait at most for each: a disk
+// that is pulled out before takes data and, later, other disks' removal with
+// it. Then the error, an errdefs.ErrFailedPrecondition, says who uses the disk;
+// the call may be made again. A storage that is not mounted is not an error.
+func (m *Mounter) Unmount(storages []*api.Storage) error {
+	var errs []error
+	for i := len(storages) - 1; i >= 0; i-- {
+		if err := m.unmountOne(storages[i]); err != nil {
+			errs = append(errs, fmt.Errorf("unmount storage %s: %w", storages[i].GetTarget(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Mounter) unmountOne(s *api.Storage) error {
+	target := s.GetTarget()
+	ctx, cancel := context.WithTimeout(context.Background(), unmountWait)
+	defer cancel()
+	if err := m.unmountTarget(ctx, s); err != nil {
+		return err
+	}
+	_ = os.Remove(target) // Still in use by another storage: left alone.
+	return m.release(ctx, target)
+}
+
+// unmountTarget takes a mount away. One that keeps a disk in use is not
+// detached from the tree while it is busy: it would go on in secret.
+func (m *Mounter) unmountTarget(ctx context.Context, s *api.Storage) error {
+	err := m.whileBusy(ctx, keepsDisk(s), func() error {
+		return m.kernel.unmount(s.GetTarget(), unix.UMOUNT_NOFOLLOW)
+	})
+	switch {
+	case errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT):
+		return nil
+	case !errors.Is(err, unix.EBUSY):
+		return err
+	case keepsDisk(s):
+		return fmt.Errorf("%w: %s (%w)", err, m.filesIn(s.GetTarget()), errdefs.ErrFailedPrecondition)
+	}
+	return m.kernel.unmount(s.GetTarget(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+}
+
+// keepsDisk says that a storage is a disk or may be made of some.
+func keepsDisk(s *api.Storage) bool {
+	return s.GetDriver() == virtioBlk || s.GetDriver() == scsi || s.GetDriver() == "overlay"
+}
+
+// release waits until the disk below an unmounted target is free, unless
+// other storages use it.
+func (m *Mounter) release(ctx context.Context, target string) error {
+	disk, ok := m.letGo(target)
+	if !ok {
+		return nil
+	}
+	err := m.whileBusy(ctx, true, func() error {
+		if m.inUse(disk) {
+			return nil
+		}
+		return m.kernel.openDisk(disk, unix.O_EXCL) // EBUSY while it is mounted (open(2)).
+	})
+	if errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("release disk %s: %w: %s (%w)", disk.Node, err, m.mountsOf(disk), errdefs.ErrFailedPrecondition)
+	}
+	m.forget(target) // Another error: there is no such disk any more.
+	return nil
+}
+
+// whileBusy tries again, when it may, for as long as the kernel says that
+// something is busy and ctx lasts.
+func (m *Mounter) whileBusy(ctx context.Context, again bool, try func() error) error {
+	poll := time.NewTicker(unmountPoll)
+	defer poll.Stop()
+	for {
+		err := try()
+		if !again || !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// letGo notes that a storage is unmounted and returns its disk, if it has one.
+func (m *Mounter) letGo(target string) (Disk, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used, ok := m.disks[target]
+	if ok {
+		used.released = true
+		m.disks[target] = used
+	}
+	return used.Disk, ok
+}
+
+// inUse tells whether a mounted storage uses the disk.
+func (m *Mounter) inUse(disk Disk) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, used := range m.disks {
+		if used.Disk == disk && !used.released {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,200 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/guest"
+)
+
+// fakeDisks writes down what is mounted and unmounted. The disk at source
+// "N" is the device 254:N.
+type fakeDisks struct {
+	mu     sync.Mutex
+	done   []string
+	mount  error
+	umount []error // of further calls
+}
+
+func (f *fakeDisks) note(verb string, storages []*api.Storage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range storages {
+		f.done = append(f.done, verb+" "+path.Base(s.GetTarget()))
+	}
+}
+
+func (f *fakeDisks) Mount(_ context.Context, storages []*api.Storage) error {
+	f.note("mount", storages)
+	return f.mount
+}
+
+func (f *fakeDisks) Unmount(storages []*api.Storage) error {
+	f.note("unmount", storages)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.umount) == 0 {
+		return nil
+	}
+	err := f.umount[0]
+	f.umount = f.umount[1:]
+	return err
+}
+
+func (f *fakeDisks) FindDisk(_ context.Context, driver, source string) (guest.Disk, error) {
+	d := guest.Disk{Node: "/dev/" + driver, Major: 254}
+	if _, err := fmt.Sscan(source, &d.Minor); err != nil {
+		return d, fmt.Errorf("find disk %q: %w", source, errdefs.ErrNotFound)
+	}
+	return d, nil
+}
+
+func diskPod(t *testing.T) (*Pod, *fakeRuntime, *fakeDisks) {
+	t.Helper()
+	pod, runtime := testPod(t)
+	disks := &fakeDisks{}
+	pod.disks = disks
+	return pod, runtime, disks
+}
+
+func diskRequest(t *testing.T, devices ...*api.BlockDevice) *taskapi.CreateTaskRequest {
+	t.Helper()
+	return &taskapi.CreateTaskRequest{ID: "c", Options: packed(t, &api.ContainerConfig{
+		Spec:     []byte(`{"linux":{"devices":[{"path":"/dev/b","type":"b","major":8,"minor":0}]}}`),
+		Storages: []*api.Storage{{Driver: "scsi", Target: "/s"}}, Devices: devices,
+	})}
+}
+
+func TestCreateWithDevices(t *testing.T) {
+	pod, runtime, disks := diskPod(t)
+	_, err := pod.create(t.Context(), diskRequest(t,
+		&api.BlockDevice{Path: "/dev/a", Driver: "scsi", Source: "16", Mode: 0o600, Access: "rw"},
+		&api.BlockDevice{Path: "/dev/b", Driver: "virtio-blk", Source: "32", Mode: 0o640, Uid: 3, Gid: 4, Access: "r"},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	linux := runtime.specs[0].Linux
+	for i, d := range linux.Devices {
+		got = append(got, fmt.Sprintf("%s %s %d:%d %#o %d:%d %s", d.Path, d.Type, d.Major, d.Minor, *d.FileMode, *d.UID, *d.GID, linux.Resources.Devices[i].Access))
+	}
+	if diff := cmp.Diff([]string{"/dev/a b 254:16 0600 0:0 rw", "/dev/b b 254:32 0640 3:4 r"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"mount s"}, disks.done); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCreateRefusesDevices(t *testing.T) {
+	a := &api.BlockDevice{Path: "/dev/a", Driver: "scsi", Source: "16", Access: "rw"}
+	for _, test := range []struct {
+		devices []*api.BlockDevice
+		want    string
+		is      func(error) bool
+	}{
+		{[]*api.BlockDevice{a, a}, "container c: device /dev/a is given twice", errdefs.IsInvalidArgument},
+		{[]*api.BlockDevice{a, {Path: "a"}}, `container c: path of a device is "a"`, errdefs.IsInvalidArgument},
+		{[]*api.BlockDevice{{Path: "/dev/x", Source: "none", Access: "r"}}, `container c: device /dev/x: find disk "none"`, errdefs.IsNotFound},
+	} {
+		pod, runtime, disks := diskPod(t)
+		_, err := pod.create(t.Context(), diskRequest(t, test.devices...))
+		if !test.is(err) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+		if len(runtime.specs) != 0 || len(disks.done) != 0 {
+			t.Errorf("%q was done", disks.done)
+		}
+		if _, err := pod.task("c"); !errdefs.IsNotFound(err) {
+			t.Errorf("something is left: %v", err)
+		}
+	}
+}
+
+func TestFailedCreateReleasesStorages(t *testing.T) {
+	pod, runtime, disks := diskPod(t)
+	runtime.createErr = errors.New("no")
+	if _, err := pod.create(t.Context(), diskRequest(t)); !errors.Is(err, runtime.createErr) {
+		t.Error(err)
+	}
+	disks.mount = errors.New("no disk")
+	if _, err := pod.create(t.Context(), diskRequest(t)); !errors.Is(err, disks.mount) {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"mount s", "unmount s", "mount s"}, disks.done); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDeleteReleasesStorages(t *testing.T) {
+	pod, runtime, disks := diskPod(t)
+	if _, err := pod.create(t.Context(), diskRequest(t)); err != nil {
+		t.Fatal(err)
+	}
+	busy := errors.New("busy")
+	disks.umount = []error{busy}
+	runtime.last.init.exit(3)
+	wait(t, pod, "c", "")
+	if _, err := pod.delete(t.Context(), "c", ""); !errors.Is(err, busy) {
+		t.Errorf("with a disk in use: %v", err)
+	}
+	if resp, err := pod.delete(t.Context(), "c", ""); err != nil || resp.GetExitStatus() != 3 {
+		t.Errorf("again: %v, %v", resp, err)
+	}
+	if diff := cmp.Diff([]string{"mount s", "unmount s", "unmount s"}, disks.done); diff != "" {
+		t.Error(diff)
+	}
+	if runtime.last.destroyed != 1 {
+		t.Errorf("destroyed %d times", runtime.last.destroyed)
+	}
+	if _, err := pod.task("c"); !errdefs.IsNotFound(err) {
+		t.Errorf("something is left: %v", err)
+	}
+}
+
+// fakeMachine has what it was told.
+type fakeMachine struct {
+	asked, have guest.Amount
+	err         error
+}
+
+func (m *fakeMachine) Online(_ context.Context, want guest.Amount) (guest.Amount, error) {
+	m.asked = want
+	return m.have, m.err
+}
+
+func TestSetResources(t *testing.T) {
+	pod, _ := testPod(t)
+	machine := &fakeMachine{}
+	pod.machine = machine
+	client := api.NewGuestClient(dialPod(t, pod))
+	for name, test := range map[string]struct {
+		have guest.Amount
+		err  error
+		ok   bool
+	}{
+		"all":     {guest.Amount{CPUs: 2, MemoryMiB: 512}, nil, true},
+		"less":    {guest.Amount{CPUs: 1, MemoryMiB: 384}, context.DeadlineExceeded, true},
+		"nothing": {guest.Amount{}, errdefs.ErrUnavailable, false},
+	} {
+		machine.have, machine.err = test.have, test.err
+		resp, err := client.SetResources(t.Context(), &api.SetResourcesRequest{Cpus: 2, MemoryMib: 512})
+		if got := (guest.Amount{CPUs: resp.GetCpus(), MemoryMiB: resp.GetMemoryMib()}); got != test.have || (err == nil) != test.ok {
+			t.Errorf("%s: %v, %v", name, resp, err)
+		}
+		if machine.asked != (guest.Amount{CPUs: 2, MemoryMiB: 512}) {
+			t.Errorf("%s: asked for %v", name, machine.asked)
+		}
+	}
+}
