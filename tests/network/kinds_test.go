@@ -22,18 +22,20 @@ func TestTwoInterfaces(t *testing.T) {
 	p.checks(ctx, t, append(targets(1500, first.gateways()...), targets(1400, second.gateways()...)...)...)
 }
 
-// The plugin ptp has no bridge, and routes by gateways that are on no network
-// of the pod's.
+// The plugin ptp has no bridge: the host routes between the pods, and a pod has
+// no network on its link, only its gateway.
 func TestPointToPoint(t *testing.T) {
 	ctx, d := begin(t)
 	n := newCNI(t, d, object{"type": "ptp"})
-	ns := newNetns(t, d)
-	l := n.join(t, ns, "eth0")
+	ns, otherNS := newNetns(t, d), newNetns(t, d)
+	l, other := n.join(t, ns, "eth0"), n.join(t, otherNS, "eth0")
+	otherNS.serve(ctx, t, servers...)
 	p := newPod(ctx, t, d, ns)
 	p.sameState(ctx, t, ns)
 	netns("").checks(t, targets(1500, l.addrs()...)...)
+	otherNS.checks(t, targets(1500, l.addrs()...)...)
 	netns("").serve(ctx, t, servers...)
-	p.checks(ctx, t, targets(1500, n.gateways()...)...)
+	p.checks(ctx, t, targets(1500, append(n.gateways(), other.addrs()...)...)...)
 }
 
 // A pod whose namespace has nothing but lo, and one for which the engine made

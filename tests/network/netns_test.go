@@ -55,7 +55,7 @@ func (ns netns) state() (string, error) { return ns.run(probePath(), "state") }
 // qdisc_create).
 func (ns netns) all() (string, error) {
 	return ns.run("sh", "-ec", `
-		ip -o link | sed 's/ qlen [0-9]*//'; ip -o addr; ip route show table all; ip -6 route show table all
+		ip -o link | sed -E 's/ (qlen [0-9]+)?\\/\\/'; ip -o addr; ip route show table all; ip -6 route show table all
 		ip neigh show nud permanent; tc qdisc
 		for link in $(ip -o link | cut -d: -f2 | cut -d@ -f1); do
 			tc filter show dev $link ingress 2>/dev/null || true
