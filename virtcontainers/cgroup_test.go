@@ -128,23 +128,30 @@ func TestWithoutCgroup(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		arrange func(*fakeguest.Host, *virtcontainers.Platform)
+		below   string // the parent
 		want    string
 	}{
-		{"no cgroups", func(_ *fakeguest.Host, p *virtcontainers.Platform) { p.CgroupRoot = p.RunDir }, "cgroup: no cgroup file system"},
-		{"no vCPUs", func(h *fakeguest.Host, _ *virtcontainers.Platform) { h.Monitor.Fail(fake.StepVCPUThreads, errInjected) }, "account: find vCPU threads"},
+		{name: "no cgroups", want: "cgroup: no cgroup file system",
+			arrange: func(_ *fakeguest.Host, p *virtcontainers.Platform) { p.CgroupRoot = p.RunDir }},
+		{name: "no vCPUs", want: "account: find vCPU threads",
+			arrange: func(h *fakeguest.Host, _ *virtcontainers.Platform) { h.Monitor.Fail(fake.StepVCPUThreads, errInjected) }},
+		{name: "a name that is too long", want: "cgroup: make cgroup", below: "/in/" + strings.Repeat("x", 256),
+			arrange: func(*fakeguest.Host, *virtcontainers.Platform) {}},
+		{name: "a path that is none", want: "cgroup: cgroups path", below: "\x00",
+			arrange: func(*fakeguest.Host, *virtcontainers.Platform) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			host, parent := newHost(t), cgroupParent(t)
 			platform := host.Platform()
 			tt.arrange(host, &platform)
-			s, err := virtcontainers.New(t.Context(), platform, cgroupOptions(newObserver(), parent, false))
+			s, err := virtcontainers.New(t.Context(), platform, cgroupOptions(newObserver(), parent+tt.below, false))
 			if err == nil {
 				err = s.Stop(t.Context())
 			}
 			if err != nil {
 				t.Error(err)
 			}
-			_, err = virtcontainers.New(t.Context(), platform, cgroupOptions(newObserver(), parent, true))
+			_, err = virtcontainers.New(t.Context(), platform, cgroupOptions(newObserver(), parent+tt.below, true))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("a pod that must be in its cgroup: %v", err)
 			}

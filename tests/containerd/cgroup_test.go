@@ -190,6 +190,67 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 	awaitNoCgroup(t, "/kata_overhead/"+id)
 }
 
+// A pod whose memory limit has no room for its VM is not charged for the VM's
+// memory, and so not killed for it.
+func TestPodCgroupWithoutRoom(t *testing.T) {
+	needVM(t)
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		parent := "/" + d.NewID("pods")
+		t.Cleanup(func() { removeCgroup(t, parent) })
+		limitMemory(t, parent, 64<<20)
+		pod, err := d.NewPod(ctx, "pod", oci.WithCgroup(parent+"/c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := pod.Sandbox.Box.ID()
+		t.Cleanup(func() {
+			removed(t, "pod", pod.Remove)
+			awaitNoCgroup(t, parent+"/kata_"+id)
+		})
+		names := map[string]string{parent + "/kata_" + id: "pod", "/kata_overhead/" + id: "overhead"}
+		want := wantPlaces(false)
+		for part := range want {
+			if strings.HasSuffix(part, " memory") || hasV2() {
+				want[part] = "overhead"
+			}
+		}
+		if diff := cmp.Diff(want, places(t, d, names)); diff != "" {
+			t.Errorf("places (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// limitMemory makes a cgroup of the host's, as the kubelet does for a pod, with
+// a limit in bytes.
+func limitMemory(t *testing.T, path string, limit int) {
+	t.Helper()
+	dir, file := "/sys/fs/cgroup/memory"+path, "memory.limit_in_bytes"
+	if hasV2() {
+		dir, file = "/sys/fs/cgroup"+path, "memory.max"
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, file), fmt.Append(nil, limit), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeCgroup removes a cgroup of the test's own. It is to be empty, and to
+// have stayed.
+func removeCgroup(t *testing.T, path string) {
+	t.Helper()
+	dirs := cgroupDirs(t, path)
+	if len(dirs) != 1 {
+		t.Errorf("cgroup %s is at %v, want the test's own alone", path, dirs)
+	}
+	for _, dir := range dirs {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // The CPU time of a busy guest is the pod's, with its parent's.
 func TestPodCgroupCountsTheGuest(t *testing.T) {
 	needVM(t)
