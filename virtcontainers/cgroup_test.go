@@ -135,7 +135,7 @@ func TestWithoutCgroup(t *testing.T) {
 			arrange: func(_ *fakeguest.Host, p *virtcontainers.Platform) { p.CgroupRoot = p.RunDir }},
 		{name: "no vCPUs", want: "account: find vCPU threads",
 			arrange: func(h *fakeguest.Host, _ *virtcontainers.Platform) { h.Monitor.Fail(fake.StepVCPUThreads, errInjected) }},
-		{name: "a name that is too long", want: "cgroup: make cgroup", below: "/in/" + strings.Repeat("x", 256),
+		{name: "a name that is too long", want: "cgroup: make cgroup", below: "/in/" + strings.Repeat("x", 4096),
 			arrange: func(*fakeguest.Host, *virtcontainers.Platform) {}},
 		{name: "a path that is none", want: "cgroup: cgroups path", below: "\x00",
 			arrange: func(*fakeguest.Host, *virtcontainers.Platform) {}},
