@@ -1,0 +1,16 @@
+// Package resource computes how large a pod's virtual machine is to be. It is
+// arithmetic only: it reads no file and asks nobody.
+//
+//	container's OCI limits ──OfContainer──┐
+//	                                      ├──> Need ──Machine.Size──> Size
+//	CRI's annotations ──OfAnnotations─────┘
+//
+// A machine has its default size for itself and for containers without limits;
+// what containers are allowed to use comes on top of it. Fractions of a CPU are
+// added up and rounded once, for the machine; memory is rounded up to the unit
+// in which Linux takes in new memory.
+//
+// Which containers count, and what is done with the result, is the caller's:
+// package virtcontainers. The pod's cgroups on the host are package
+// hostcgroup's.
+package resource

@@ -1,0 +1,157 @@
+package resource
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+const (
+	// perCPU is the parts in which CPUs are counted: whole numbers, because
+	// 0.1 + 0.2 + 0.7 is more than 1 in floating point. A fraction is rounded
+	// down to them: three times 2/3 is 2.
+	perCPU = 1_000_000
+	// defaultPeriod is the kernel's period of a quota without one, in
+	// microseconds (kernel/sched/core.c, default_cfs_period).
+	defaultPeriod = 100_000
+	// unlimited is the least memory limit that means none: cgroup v1 shows
+	// the largest number of whole pages in an int64
+	// (mm/memcontrol-v1.c, PAGE_COUNTER_MAX).
+	unlimited = math.MaxInt64 &^ 4095
+	// sharesPerCPU is CRI's scale of CPU shares; minShares is what it gives
+	// who has asked for nothing (the kernel's MIN_SHARES).
+	sharesPerCPU, minShares = 1024, 2
+)
+
+// Need is what a container, or a whole pod, is allowed to use beside the
+// machine's own size. The zero value is nothing.
+type Need struct {
+	// cpu is in parts of a CPU, perCPU each; it does not count those of pinned.
+	cpu uint64
+	// pinned are the CPUs of a container that has a cpuset and no quota.
+	pinned cpuSet
+	// memory is in bytes.
+	memory uint64
+}
+
+// OfContainer is the need of a container with those limits; nil is without. A
+// limit that is zero or negative is none, as for the kernel and the engines,
+// and so is a memory limit beyond what an address space holds. Swap does not
+// count: it is not the machine's memory. The error is of kind
+// errdefs.ErrInvalidArgument: a cpuset that cannot be read.
+func OfContainer(r *specs.LinuxResources) (Need, error) {
+	var n Need
+	if r == nil {
+		return n, nil
+	}
+	if err := n.addCPU(r.CPU); err != nil {
+		return Need{}, err
+	}
+	if r.Memory != nil && r.Memory.Limit != nil {
+		n.memory = memoryLimit(*r.Memory.Limit)
+	}
+	for _, huge := range r.HugepageLimits {
+		if huge.Limit < unlimited {
+			n.memory = add(n.memory, huge.Limit)
+		}
+	}
+	return n, nil
+}
+
+func (n *Need) addCPU(cpu *specs.LinuxCPU) error {
+	if cpu == nil {
+		return nil
+	}
+	if cpu.Quota != nil && *cpu.Quota > 0 {
+		var period uint64
+		if cpu.Period != nil {
+			period = *cpu.Period
+		}
+		n.cpu = quota(*cpu.Quota, period)
+		return nil
+	}
+	if cpu.Cpus == "" {
+		return nil
+	}
+	var err error
+	if n.pinned, err = parseCPUSet(cpu.Cpus); err != nil {
+		return fmt.Errorf("cpuset %q: %w", cpu.Cpus, err)
+	}
+	return nil
+}
+
+// quota is how many parts of a CPU a quota of that period is; both are in
+// microseconds.
+func quota(quota int64, period uint64) uint64 {
+	if quota <= 0 {
+		return 0
+	}
+	if period == 0 {
+		period = defaultPeriod
+	}
+	return scale(uint64(quota), perCPU, period)
+}
+
+// scale is n * by / per, rounded down, or the largest number.
+func scale(n, by, per uint64) uint64 {
+	hi, lo := bits.Mul64(n, by)
+	if hi >= per {
+		return math.MaxUint64
+	}
+	q, _ := bits.Div64(hi, lo, per)
+	return q
+}
+
+func memoryLimit(limit int64) uint64 {
+	if limit <= 0 || limit >= unlimited {
+		return 0
+	}
+	return uint64(limit)
+}
+
+// add is a + b, or the largest number.
+func add(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
+}
+
+// The annotations by which containerd's CRI plugin tells a sandbox's size: the
+// sums over the pod's containers, as the kubelet knows them beforehand.
+const (
+	annotationPeriod = "io.kubernetes.cri.sandbox-cpu-period"
+	annotationQuota  = "io.kubernetes.cri.sandbox-cpu-quota"
+	annotationShares = "io.kubernetes.cri.sandbox-cpu-shares"
+	annotationMemory = "io.kubernetes.cri.sandbox-memory"
+)
+
+// OfAnnotations is the need of a pod whose sandbox has those annotations. A
+// pod without CPU limit, which its quota says, needs what its containers have
+// requested, which its shares say. The error names the annotation and is of
+// kind errdefs.ErrInvalidArgument.
+func OfAnnotations(annotations map[string]string) (Need, error) {
+	var values [4]int64
+	for i, name := range []string{annotationPeriod, annotationQuota, annotationShares, annotationMemory} {
+		text, ok := annotations[name]
+		if !ok {
+			continue
+		}
+		v, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return Need{}, fmt.Errorf("annotation %s = %q: want an integer: %w", name, text, errdefs.ErrInvalidArgument)
+		}
+		values[i] = v
+	}
+	period, quotaOf, shares, memory := values[0], values[1], values[2], values[3]
+	n := Need{cpu: quota(quotaOf, uint64(max(period, 0))), memory: memoryLimit(memory)}
+	if quotaOf <= 0 && shares > minShares {
+		n.cpu = scale(uint64(shares), perCPU, sharesPerCPU)
+	}
+	return n, nil
+}

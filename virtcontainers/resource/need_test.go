@@ -1,0 +1,113 @@
+package resource
+
+import (
+	"math"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func cpu(quota int64, period uint64, cpus string) *specs.LinuxResources {
+	return &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota, Period: &period, Cpus: cpus}}
+}
+
+func memory(limit int64) *specs.LinuxResources {
+	return &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+}
+
+func huge(limits ...uint64) *specs.LinuxResources {
+	r := memory(1)
+	for _, l := range limits {
+		r.HugepageLimits = append(r.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: "2MB", Limit: l})
+	}
+	return r
+}
+
+func TestOfContainer(t *testing.T) {
+	tests := []struct {
+		name                string
+		r                   *specs.LinuxResources
+		cpu, pinned, memory uint64
+	}{
+		{"nil", nil, 0, 0, 0},
+		{"nothing", &specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}, 0, 0, 0},
+		{"quota", cpu(150_000, 100_000, ""), 1_500_000, 0, 0},
+		{"quota without period", &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr[int64](50_000)}}, 500_000, 0, 0},
+		{"period without quota", &specs.LinuxResources{CPU: &specs.LinuxCPU{Period: ptr[uint64](50_000)}}, 0, 0, 0},
+		{"period of zero", cpu(50_000, 0, ""), 500_000, 0, 0},
+		{"no quota", cpu(-1, 100_000, ""), 0, 0, 0},
+		{"quota of zero", cpu(0, 100_000, ""), 0, 0, 0},
+		{"least quota", cpu(math.MinInt64, 100_000, ""), 0, 0, 0},
+		{"largest quota", cpu(math.MaxInt64, 1, ""), math.MaxUint64, 0, 0},
+		{"largest quota and period", cpu(math.MaxInt64, math.MaxUint64, ""), 499_999, 0, 0},
+		{"a third is rounded down", cpu(1, 3, ""), 333_333, 0, 0},
+		{"cpuset", cpu(-1, 0, "0-2,7"), 0, 4, 0},
+		{"cpuset, twice the same", cpu(-1, 0, "1,0-2,2-3\n"), 0, 4, 0},
+		{"last CPU", cpu(-1, 0, "8191"), 0, 1, 0},
+		{"cpuset and quota", cpu(100_000, 100_000, "0-2"), 1_000_000, 0, 0},
+		{"shares are no limit", &specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](4096)}}, 0, 0, 0},
+		{"memory", memory(5 << 20), 0, 0, 5 << 20},
+		{"no memory limit", memory(-1), 0, 0, 0},
+		{"memory limit of zero", memory(0), 0, 0, 0},
+		{"unlimited memory", memory(math.MaxInt64), 0, 0, 0},
+		{"unlimited memory in whole pages", memory(math.MaxInt64 - 4095), 0, 0, 0},
+		{"more memory than there is", memory(math.MaxInt64 - 4096), 0, 0, math.MaxInt64 - 4096},
+		{"huge pages", huge(2<<20, 1<<30), 0, 0, 1 + 2<<20 + 1<<30},
+		{"unlimited huge pages", huge(math.MaxUint64, math.MaxInt64), 0, 0, 1},
+		{"swap does not count", &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](4096), Swap: ptr[int64](8192)}}, 0, 0, 4096},
+	}
+	for _, test := range tests {
+		n, err := OfContainer(test.r)
+		if err != nil || n.cpu != test.cpu || n.pinned.count() != test.pinned || n.memory != test.memory {
+			t.Errorf("%s: %d parts of a CPU, %d pinned, %d bytes, %v", test.name, n.cpu, n.pinned.count(), n.memory, err)
+		}
+	}
+}
+
+func TestBadCPUSets(t *testing.T) {
+	for _, list := range []string{" ", ",", "0,", "a", "-1", "1-", "3-2", "0-8192", "8192", "65536", "0x1", "1 2", "0-2:1/2", "+1"} {
+		if n, err := OfContainer(cpu(-1, 0, list)); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("cpuset %q: %v, %v", list, n, err)
+		}
+	}
+}
+
+func TestOfAnnotations(t *testing.T) {
+	tests := []struct {
+		name                          string
+		quota, period, shares, memory string
+		cpu, bytes                    uint64
+	}{
+		{name: "none"},
+		{name: "limits", quota: "250000", period: "100000", shares: "102", memory: "1073741824", cpu: 2_500_000, bytes: 1 << 30},
+		{name: "no period", quota: "100000", cpu: 1_000_000},
+		{name: "negative period", quota: "100000", period: "-1", cpu: 1_000_000},
+		{name: "requests only", quota: "-1", period: "100000", shares: "512", memory: "0", cpu: 500_000},
+		{name: "requests only, quota of zero", quota: "0", period: "100000", shares: "2048", cpu: 2_000_000},
+		{name: "best effort", quota: "0", period: "100000", shares: "2", memory: "0"},
+		{name: "negative shares", shares: "-1"},
+		{name: "unlimited memory", memory: "9223372036854775807"},
+		{name: "negative memory", memory: "-1"},
+	}
+	for _, test := range tests {
+		annotations := map[string]string{"other": "x"}
+		for name, v := range map[string]string{annotationQuota: test.quota, annotationPeriod: test.period,
+			annotationShares: test.shares, annotationMemory: test.memory} {
+			if v != "" {
+				annotations[name] = v
+			}
+		}
+		n, err := OfAnnotations(annotations)
+		if err != nil || n.cpu != test.cpu || n.memory != test.bytes {
+			t.Errorf("%s: %d parts of a CPU, %d bytes, %v", test.name, n.cpu, n.memory, err)
+		}
+	}
+	for _, v := range []string{"", "1.5", "1e9", "9223372036854775808", "1G"} {
+		if n, err := OfAnnotations(map[string]string{annotationMemory: v}); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("memory %q: %v, %v", v, n, err)
+		}
+	}
+}

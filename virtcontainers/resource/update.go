@@ -1,0 +1,44 @@
+package resource
+
+import (
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Updated is the limits of a container after an update: what the update does
+// not name, or names as zero, stays as it was, as it does in the guest's
+// cgroup. Only what OfContainer looks at is in it. Neither argument is changed;
+// both may be nil.
+func Updated(old, update *specs.LinuxResources) *specs.LinuxResources {
+	limits := specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}
+	for _, r := range []*specs.LinuxResources{old, update} {
+		if r == nil {
+			continue
+		}
+		if cpu := r.CPU; cpu != nil {
+			replace(&limits.CPU.Quota, cpu.Quota)
+			replace(&limits.CPU.Period, cpu.Period)
+			if cpu.Cpus != "" {
+				limits.CPU.Cpus = cpu.Cpus
+			}
+		}
+		if r.Memory != nil {
+			replace(&limits.Memory.Limit, r.Memory.Limit)
+		}
+		for _, huge := range r.HugepageLimits {
+			limits.HugepageLimits = slices.DeleteFunc(limits.HugepageLimits, func(h specs.LinuxHugepageLimit) bool {
+				return h.Pagesize == huge.Pagesize
+			})
+			limits.HugepageLimits = append(limits.HugepageLimits, huge)
+		}
+	}
+	return &limits
+}
+
+// replace sets a limit that an update names.
+func replace[T int64 | uint64](limit **T, update *T) {
+	if update != nil && *update != 0 {
+		*limit = update
+	}
+}
