@@ -36,7 +36,7 @@ func Boot(ctx context.Context) (*Modules, error) {
 	if err := offered.LoadBoot(); err != nil {
 		return nil, err
 	}
-	if err := answerKernel(); err != nil {
+	if err := answerKernel(modprobeFile); err != nil {
 		return nil, err
 	}
 	if err := network.LoopbackUp(); err != nil {

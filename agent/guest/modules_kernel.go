@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,15 +15,16 @@ const (
 )
 
 // answerKernel gives the kernel's requests for modules to the agent: under the
-// other name it is what package agent/modules/modprobe describes.
+// name modprobe it is what package agent/modules/modprobe describes. An image
+// that has a modprobe of its own keeps it.
 //
-// The image has no such link because a kernel that boots asks for what it can
-// do without, and would wait each time for a process to say no.
-func answerKernel() error {
-	if err := os.MkdirAll(filepath.Dir(modprobeFile), 0o755); err != nil {
+// Ours has none because a kernel that boots asks for what it can do without,
+// and would wait each time for a process to say no.
+func answerKernel(modprobe string) error {
+	if err := os.MkdirAll(filepath.Dir(modprobe), 0o755); err != nil {
 		return fmt.Errorf("make directory of modprobe: %w", err)
 	}
-	if err := os.Symlink(agentFile, modprobeFile); err != nil {
+	if err := os.Symlink(agentFile, modprobe); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("link modprobe to the agent: %w", err)
 	}
 	return nil

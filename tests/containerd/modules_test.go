@@ -74,6 +74,29 @@ ip link add wg type wireguard
 ip link add red type vrf table 9
 `
 
+// manyAtOnce are requests for one module, and others with the same needs, from
+// processes that do not wait for each other.
+const manyAtOnce = `
+for i in 1 2 3 4 5 6; do
+	ip link add b$i type bridge & pids="$pids $!"
+	ip link add x$i type vxlan id $i dstport 4789 & pids="$pids $!"
+	iptables-nft -t nat -A OUTPUT -p tcp -m multiport --dports 8$i -j REDIRECT & pids="$pids $!"
+done
+for pid in $pids; do wait $pid || exit 1; done
+`
+
+// The kernel runs a modprobe for each who asks, all at once.
+func TestModulesForManyAtOnce(t *testing.T) {
+	needVM(t)
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		c := networkAdmin(ctx, t, newPod(ctx, t, d), "CAP_SYSLOG")
+		works(ctx, t, c, manyAtOnce)
+		if said := works(ctx, t, c, "dmesg | grep modprobe || true"); said != "" {
+			t.Errorf("the guest's kernel log says %s", said)
+		}
+	})
+}
+
 // The kernel of the guest finds the modules for links of every kind.
 func TestLinksBringTheirModules(t *testing.T) {
 	needVM(t)
