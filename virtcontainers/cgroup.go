@@ -90,7 +90,7 @@ func (s *Sandbox) accountVM(ctx context.Context) error {
 		err = s.cgroup.Add(s.share.PID())
 	}
 	if err == nil {
-		err = s.chargeVM(ctx, s.opts.Config.Hypervisor.MemoryMiB)
+		err = s.chargeVM(ctx, s.size.MemoryMiB)
 	}
 	return s.orWithoutCgroup(ctx, err)
 }

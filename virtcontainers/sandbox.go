@@ -15,6 +15,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/resource"
 	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
@@ -67,6 +68,7 @@ type Options struct {
 	// container (OCI's linux.cgroupsPath): the pod's is made beside it. Empty:
 	// the pod has none.
 	CgroupsPath string
+	Size        SizeHints
 	Config      *config.Config
 	Observer    Observer
 }
@@ -78,6 +80,9 @@ type Sandbox struct {
 	opts     Options
 	platform Platform
 	observer Observer
+
+	// size is the machine's at its start.
+	size resource.Size
 
 	// What the boot made; not changed afterwards.
 	boot      boot
@@ -126,7 +131,11 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 	if platform.AccelReason != "" {
 		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)
 	}
-	if err := s.boot.run(ctx, s.bootSteps()); err != nil {
+	err := s.chooseSize(ctx)
+	if err == nil {
+		err = s.boot.run(ctx, s.bootSteps())
+	}
+	if err != nil {
 		end()
 		return nil, fmt.Errorf("boot sandbox %s: %w", s.ID, err)
 	}
@@ -138,7 +147,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 func (s *Sandbox) logBoot(ctx context.Context) {
 	info := s.client.Info
 	log.G(ctx).WithFields(s.boot.fields()).WithFields(log.Fields{
-		"accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(),
+		"vcpus": s.size.VCPUs, "memory_mib": s.size.MemoryMiB, "accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(),
 		"guest_kernel": info.KernelRelease, "agent_version": info.AgentVersion, "agent_rss": info.AgentRss,
 		"guest_boot_to_agent_us": info.BootToAgentUs, "guest_boot_to_serving_us": info.BootToServingUs,
 	}).Info("sandbox booted")

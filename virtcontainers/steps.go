@@ -109,8 +109,8 @@ func (s *Sandbox) spec() hypervisor.Spec {
 	h := s.opts.Config.Hypervisor
 	return hypervisor.Spec{
 		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
-		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures, VCPUs: h.VCPUs, MaxVCPUs: h.MaxVCPUs,
-		MemoryMiB: h.MemoryMiB, Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
+		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures, VCPUs: s.size.VCPUs, MaxVCPUs: s.maxVCPUs(),
+		MemoryMiB: s.size.MemoryMiB, Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
 		KernelParams: s.kernelParams(), NetworkNamespace: s.opts.Network.Namespace,
 	}
 }

@@ -19,10 +19,11 @@ func buildDoc(doc string) (*Config, error) {
 	return build(settings, 4)
 }
 
-// diffConfig compares what callers see, but for the origins: they have tests of
-// their own.
+// diffConfig compares what callers see, but for the origins and the unrounded
+// vCPUs: they have tests of their own.
 func diffConfig(want, got *Config) string {
-	return cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "Origins"))
+	return cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "Origins"),
+		cmpopts.IgnoreFields(Hypervisor{}, "DefaultVCPUs"))
 }
 
 // defaults is the built-in configuration on a host with four CPUs, written
@@ -269,6 +270,36 @@ func TestHostsOfAnySize(t *testing.T) {
 		if err != nil || config.Hypervisor.MaxVCPUs != test.want || config.Hypervisor.VCPUs != 1 {
 			t.Errorf("%d CPUs: %d of %d vCPUs, %v; want 1 of %d",
 				test.cpus, config.Hypervisor.VCPUs, config.Hypervisor.MaxVCPUs, err, test.want)
+		}
+	}
+}
+
+func TestVCPUsBeforeRounding(t *testing.T) {
+	for _, test := range []struct {
+		doc, annotation string
+		want            float64
+	}{
+		{"", "", 1},
+		{"default_vcpus=0.5", "", 0.5},
+		{"default_vcpus=2.25\ndefault_maxvcpus=3", "", 2.25},
+		{"default_vcpus=2.25\ndefault_maxvcpus=2", "", 2},
+		{"default_vcpus=-0.5", "", 4},
+		{"default_vcpus=100", "", 4},
+		{"default_vcpus=0.5", "1.5", 1.5},
+	} {
+		got, err := buildDoc("[hypervisor.qemu]\n" + test.doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		annotations := map[string]string{}
+		if test.annotation != "" {
+			annotations["com.github.containers.virtcontainers.sandbox_cpu"] = test.annotation
+		}
+		if got, err = got.Annotate(annotations); err != nil {
+			t.Fatal(err)
+		}
+		if got.Hypervisor.DefaultVCPUs != test.want {
+			t.Errorf("%q, %q: %v, want %v", test.doc, test.annotation, got.Hypervisor.DefaultVCPUs, test.want)
 		}
 	}
 }

@@ -45,6 +45,9 @@ type Hypervisor struct {
 	// VCPUs run from boot, MaxVCPUs can be there after hot-plug:
 	// 1 <= VCPUs <= MaxVCPUs <= the host's CPUs.
 	VCPUs, MaxVCPUs uint32
+	// DefaultVCPUs is VCPUs before it was rounded up: containers' fractions of
+	// a CPU are added before that is done. 0 < DefaultVCPUs <= VCPUs.
+	DefaultVCPUs float64
 	// MemoryMiB is the memory at boot, at least 256 MiB.
 	MemoryMiB uint64
 	// SharedFS is how the guest sees host directories: SharedFSVirtioFS.
@@ -125,6 +128,9 @@ type Runtime struct {
 	// the pod's cgroup, with all that they use. Otherwise what a pod needs
 	// beside its guest is not charged to it.
 	SandboxCgroupOnly bool
+	// StaticSizing makes a guest as large at its start as the engine says
+	// that the pod may become, and leaves it so.
+	StaticSizing bool
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration

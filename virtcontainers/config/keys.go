@@ -52,7 +52,7 @@ var qemuKeys = []key{
 		annotated("config.hypervisor.kernel_params").adds(),
 	define("hypervisor.qemu.default_vcpus", int64(1), cpuCount,
 		func(d *draft) *float64 { return &d.vcpus },
-		"The vCPUs of a new sandbox. A fraction is rounded up; a negative number means all CPUs of the host, "+
+		"The vCPUs of a new sandbox. A fraction is rounded up, once, when what containers need was added; a negative number means all CPUs of the host, "+
 			"and so does one that the host does not have.").orDefault().
 		annotated("config.hypervisor.default_vcpus").
 		forked("sandbox_cpu", "a number of vCPUs, at least 0.5 (a fraction is rounded up)", decodeSandboxCPU),
@@ -159,6 +159,11 @@ var runtimeKeys = []key{
 			"room for them (the runtime class's overhead). Otherwise the pod is charged for its guest, and the rest goes to "+
 			"/kata_overhead, which has no limit. See docs/host-cgroups.md.").
 		annotated("config.runtime.sandbox_cgroup_only"),
+	define("runtime.static_sandbox_resource_mgmt", false, boolean,
+		func(d *draft) *bool { return &d.Runtime.StaticSizing },
+		"Size the guest once, at its start: default_vcpus and default_memory and what the sandbox's annotations of CRI "+
+			"(io.kubernetes.cri.sandbox-cpu-quota, -cpu-period, -cpu-shares and sandbox-memory) and its own container's limits "+
+			"add up to. It never grows or shrinks then."),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
 		"How many seconds the creation of one container may take.").orDefault().

@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Origin is where a value comes from. The zero value is the built-in default.
 type Origin struct {
@@ -47,5 +50,5 @@ func (c *Config) Values() []Value {
 
 // draft makes a draft out of a Config.
 func (c *Config) draft() draft {
-	return draft{Config: *c, vcpus: float64(c.Hypervisor.VCPUs), maxVCPUs: c.Hypervisor.MaxVCPUs}
+	return draft{Config: *c, vcpus: cmp.Or(c.Hypervisor.DefaultVCPUs, float64(c.Hypervisor.VCPUs)), maxVCPUs: c.Hypervisor.MaxVCPUs}
 }

@@ -74,8 +74,6 @@ var plannedRuntimeKeys = []key{
 		"The user's name there."),
 	later("runtime.jaeger_password", "", text,
 		"The password there."),
-	later("runtime.static_sandbox_resource_mgmt", false, boolean,
-		"Size the guest once, at its start, and never add CPUs or memory."),
 	later("runtime.sandbox_bind_mounts", []any{}, words,
 		"Directories of the host that all containers' guest sees, read-only."),
 	later("runtime.vfio_mode", "guest-kernel", oneOf("", "guest-kernel", "vfio"),

@@ -46,4 +46,8 @@ func (d *draft) resolve() {
 		vcpus = float64(most)
 	}
 	d.Hypervisor.VCPUs = uint32(vcpus)
+	d.Hypervisor.DefaultVCPUs = min(d.vcpus, vcpus)
+	if d.vcpus < 0 {
+		d.Hypervisor.DefaultVCPUs = vcpus
+	}
 }
