@@ -573,7 +573,10 @@ type Address struct {
 	// kernel makes its own from the MAC.
 	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// The other end's address of a point-to-point link, or empty.
-	Peer          string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	Peer string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	// The kernel makes no route to the address's network (IFA_F_NOPREFIXROUTE,
+	// include/uapi/linux/if_addr.h).
+	NoPrefixRoute bool `protobuf:"varint,3,opt,name=no_prefix_route,json=noPrefixRoute,proto3" json:"no_prefix_route,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -620,6 +623,13 @@ func (x *Address) GetPeer() string {
 		return x.Peer
 	}
 	return ""
+}
+
+func (x *Address) GetNoPrefixRoute() bool {
+	if x != nil {
+		return x.NoPrefixRoute
+	}
+	return false
 }
 
 // Route is one route of the main table.
@@ -1791,10 +1801,11 @@ const file_guest_proto_rawDesc = "" +
 	"\x03mac\x18\x03 \x01(\fR\x03mac\x12\x10\n" +
 	"\x03mtu\x18\x04 \x01(\rR\x03mtu\x127\n" +
 	"\taddresses\x18\x05 \x03(\v2\x19.katabox.agent.v1.AddressR\taddresses\x12\x15\n" +
-	"\x06no_arp\x18\x06 \x01(\bR\x05noArp\"5\n" +
+	"\x06no_arp\x18\x06 \x01(\bR\x05noArp\"]\n" +
 	"\aAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
-	"\x04peer\x18\x02 \x01(\tR\x04peer\"\xd1\x01\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\x12&\n" +
+	"\x0fno_prefix_route\x18\x03 \x01(\bR\rnoPrefixRoute\"\xd1\x01\n" +
 	"\x05Route\x12\x1c\n" +
 	"\tinterface\x18\x01 \x01(\tR\tinterface\x12 \n" +
 	"\vdestination\x18\x02 \x01(\tR\vdestination\x12\x18\n" +

@@ -78,6 +78,9 @@ func (a address) netlink() *netlink.Addr {
 	if a.prefix.Addr().Is6() {
 		addr.Flags = unix.IFA_F_NODAD
 	}
+	if a.unrouted {
+		addr.Flags |= unix.IFA_F_NOPREFIXROUTE
+	}
 	return addr
 }
 
@@ -108,13 +111,13 @@ func addressFrom(addr netlink.Addr) (address, bool) {
 		return address{}, false
 	}
 	bits, _ := addr.Mask.Size()
-	a := address{prefix: netip.PrefixFrom(own, bits)}
+	a := address{prefix: netip.PrefixFrom(own, bits), unrouted: addr.Flags&unix.IFA_F_NOPREFIXROUTE != 0}
 	if addr.Peer == nil {
 		return a, true
 	}
 	peer, ok := netip.AddrFromSlice(addr.Peer.IP)
 	bits, _ = addr.Peer.Mask.Size()
-	a = address{prefix: netip.PrefixFrom(own, bits)}
+	a.prefix = netip.PrefixFrom(own, bits)
 	if peer != own {
 		a.peer = peer
 	}

@@ -393,3 +393,34 @@ func TestApplyMany(t *testing.T) {
 		g.hasNot("route 100.79.255.0/24 dev eth0", "neighbour 10.88.2.255 at "+macText(7)+" dev eth0")
 	})
 }
+
+// The kernel makes the route to an address's network, unless it must not; that
+// can change.
+func TestApplyWithoutPrefixRoute(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		g := newGuest(t, 1)
+		want := &api.SetNetworkRequest{Interfaces: []*api.Interface{{
+			PciPath: twoNICs().Interfaces[0].PciPath, Name: "eth0", Mac: mac(1), Mtu: 1500,
+			Addresses: []*api.Address{{Prefix: "10.88.0.2/16"}, {Prefix: "fd00::2/64"}},
+		}}}
+		for _, unrouted := range []bool{true, false, true} {
+			for _, a := range want.Interfaces[0].Addresses {
+				a.NoPrefixRoute = unrouted
+			}
+			g.apply(want)
+			if again := g.apply(want); len(again) != 0 {
+				t.Errorf("changed again: %v", again)
+			}
+			for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+				routes, err := netlink.RouteList(nil, family)
+				must(t, err)
+				connected := slices.ContainsFunc(routes, func(r netlink.Route) bool {
+					return r.Dst.String() == "10.88.0.0/16" || r.Dst.String() == "fd00::/64"
+				})
+				if connected == unrouted {
+					t.Errorf("noprefixroute %v: routes %v", unrouted, routes)
+				}
+			}
+		}
+	})
+}

@@ -156,7 +156,7 @@ func checkAddresses(field string, in *api.Interface) ([]address, error) {
 		if peer == prefix.Addr() { // As if there were none.
 			peer = netip.Addr{}
 		}
-		valid := address{prefix: prefix, peer: peer}
+		valid := address{prefix: prefix, peer: peer, unrouted: a.GetNoPrefixRoute()}
 		if seen[valid.key()] {
 			return nil, wrong(field+".prefix", a.GetPrefix(), "an address that the interface has only once")
 		}

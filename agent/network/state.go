@@ -35,13 +35,19 @@ type address struct {
 	// (IFA_PREFIXLEN in rtnetlink(7)).
 	prefix netip.Prefix
 	peer   netip.Addr
+	// unrouted: the kernel makes no route to the prefix.
+	unrouted bool
 }
 
 func (a address) String() string {
+	text := a.prefix.String()
 	if a.peer.IsValid() {
-		return fmt.Sprintf("%s peer %s/%d", a.prefix.Addr(), a.peer, a.prefix.Bits())
+		text = fmt.Sprintf("%s peer %s/%d", a.prefix.Addr(), a.peer, a.prefix.Bits())
 	}
-	return a.prefix.String()
+	if a.unrouted {
+		text += " noprefixroute"
+	}
+	return text
 }
 
 // key is what the kernel tells a link's addresses apart by: in IPv6 only the
@@ -50,6 +56,7 @@ func (a address) key() address {
 	if a.prefix.Addr().Is6() {
 		return address{prefix: netip.PrefixFrom(a.prefix.Addr(), a.prefix.Addr().BitLen())}
 	}
+	a.unrouted = false
 	return a
 }
 

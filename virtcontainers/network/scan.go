@@ -39,6 +39,7 @@ type link struct {
 	mac   net.HardwareAddr
 	mtu   int
 	noARP bool
+	up    bool
 	addrs []netlink.Addr
 	// tap tells that the link is a tap itself and needs no other.
 	tap bool
@@ -114,7 +115,7 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 	tap, _ := l.(*netlink.Tuntap)
 	found := link{
 		index: a.Index, name: a.Name, kind: l.Type(), mac: a.HardwareAddr, mtu: a.MTU,
-		noARP: a.RawFlags&unix.IFF_NOARP != 0, addrs: addrs,
+		noARP: a.RawFlags&unix.IFF_NOARP != 0, up: a.Flags&net.FlagUp != 0, addrs: addrs,
 		tap: tap != nil && tap.Mode == netlink.TUNTAP_MODE_TAP && !tap.NonPersist,
 	}
 	if err := found.check(a.EncapType); err != nil {

@@ -30,7 +30,7 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		i := &api.Interface{PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP} // at most maxMTU
 		for _, a := range l.addrs {
 			if prefix, peer := addressOf(a); isStation(prefix.Addr()) && !linkLocal6(prefix.Addr()) {
-				i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer})
+				i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer, NoPrefixRoute: v.unrouted(l, a, prefix, peer)})
 				local[prefix.Addr()] = true
 			}
 		}
@@ -48,6 +48,27 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		}
 	}
 	return want, notes, checkLimits(want)
+}
+
+// unrouted tells whether the guest's kernel must not make the route to the
+// address's network that kernels make: when the address says so, or when
+// somebody has taken the route away, as CNI's ptp plugin does.
+func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string) bool {
+	if a.Flags&unix.IFA_F_NOPREFIXROUTE != 0 {
+		return true
+	}
+	if !l.up || prefix.IsSingleIP() && peer == "" {
+		return false // a kernel makes none
+	}
+	to := prefix.Masked()
+	if peer != "" {
+		if other, err := netip.ParseAddr(peer); err == nil {
+			to = netip.PrefixFrom(other, prefix.Bits()).Masked()
+		}
+	}
+	return !slices.ContainsFunc(v.routes, func(r netlink.Route) bool {
+		return r.Protocol == unix.RTPROT_KERNEL && r.LinkIndex == l.index && r.Dst != nil && prefixOf(r.Dst).Masked() == to
+	})
 }
 
 // checkLimits refuses what the guest would.

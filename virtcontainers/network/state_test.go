@@ -156,3 +156,18 @@ func TestStateFollows(t *testing.T) {
 		t.Errorf("the tap's MTU is %d", mtu)
 	}
 }
+
+// The route to an address's network is left out where the namespace has none,
+// as after CNI's ptp plugin.
+func TestStateWithoutPrefixRoute(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	n, vm := p.open(t, Options{}), newMachine(t)
+	eth0 := linkOf(t, p.ns, "eth0")
+	must(t, p.ns.RouteDel(&netlink.Route{LinkIndex: eth0.Attrs().Index, Dst: network("10.1.0.0/24"), Scope: netlink.SCOPE_LINK}))
+	must(t, n.Plug(t.Context(), vm))
+	want := []*api.Address{{Prefix: "10.1.0.2/24", NoPrefixRoute: true}, {Prefix: "fd01::2/64"}}
+	if diff := cmp.Diff(want, n.State().GetInterfaces()[0].GetAddresses(), protocmp.Transform()); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+}
