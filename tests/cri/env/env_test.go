@@ -47,7 +47,12 @@ func TestLeaksOfTheNetworkAreFound(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("the firewall's rules need root")
 	}
-	n := network{name: "kbleaktest", bridge: "none", leaseDir: t.TempDir(), subnet: netip.MustParsePrefix("10.200.1.0/24")}
+	n := network{name: "kbleaktest", bridge: "br0", leaseDir: t.TempDir(), linksDir: t.TempDir(), subnet: netip.MustParsePrefix("10.200.1.0/24")}
+	for _, name := range []string{"br0/brif/veth1", "eth0", "ifb0", "tap2_kata"} {
+		if err := os.MkdirAll(filepath.Join(n.linksDir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	dir := filepath.Join(n.leaseDir, n.name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -62,7 +67,12 @@ func TestLeaksOfTheNetworkAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"lease " + filepath.Join(dir, "10.200.1.7")}, got); diff != "" {
+	want := []string{
+		"bridge port " + filepath.Join(n.linksDir, "br0/brif/veth1"),
+		"device " + filepath.Join(n.linksDir, "tap2_kata"),
+		"lease " + filepath.Join(dir, "10.200.1.7"),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("leaks (-want +got):\n%s", diff)
 	}
 	if rules := matching(strings.Split(savedRules, "\n"), "portfwd"); len(rules) != 1 {

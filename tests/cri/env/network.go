@@ -19,10 +19,14 @@ import (
 // network (containernetworking/cni, libcni/api.go, CacheDir).
 const resultsDir = "/var/lib/cni/results"
 
+// linksDir has a directory for each link of the reader's network namespace.
+const linksDir = "/sys/class/net"
+
 // network is the pods' network: a bridge of the host, made by the CNI plugin
 // with the first pod.
 type network struct {
 	name, bridge, confDir, leaseDir string
+	linksDir                        string
 	subnet                          netip.Prefix
 }
 
@@ -40,6 +44,7 @@ func newNetwork(d *harness.Daemon) network {
 		bridge:   "br" + digits,
 		confDir:  filepath.Join(dir, "net.d"),
 		leaseDir: filepath.Join(dir, "leases"),
+		linksDir: linksDir,
 		// Of 10.128.0.0/9; the bridge has the first address.
 		subnet: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 128 | a, b, 0}), 24),
 	}
@@ -69,7 +74,8 @@ func (n network) conflist() string {
 }
 
 // leaks lists what pods have left in the network: ports of the bridge, leases,
-// cached results, firewall rules.
+// cached results, firewall rules; and devices of Katabox's own, which are made in
+// the pods' namespaces and so must never be seen here.
 func (n network) leaks() ([]string, error) {
 	var found []string
 	add := func(kind, pattern string) error {
@@ -80,7 +86,9 @@ func (n network) leaks() ([]string, error) {
 		return err
 	}
 	err := errors.Join(
-		add("bridge port", filepath.Join("/sys/class/net", n.bridge, "brif", "*")),
+		add("bridge port", filepath.Join(n.linksDir, n.bridge, "brif", "*")),
+		add("device", filepath.Join(n.linksDir, "tap*_k*")),
+		add("device", filepath.Join(n.linksDir, "ifb*_k*")),
 		// Its other files are the lock and the address given last.
 		add("lease", filepath.Join(n.leaseDir, n.name, n.subnet.Addr().String()[:3]+"*")),
 		add("CNI result", filepath.Join(resultsDir, n.name+"-*")),
