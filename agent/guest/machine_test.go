@@ -89,7 +89,7 @@ func (f *fakeMachine) note(call string) error {
 
 func (f *fakeMachine) fakeMount(source, target, fstype string, flags uintptr, data string) error {
 	words := []string{"mount", fstype, f.short(source), f.short(target)}
-	for name, flag := range map[string]uintptr{"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "remount": unix.MS_REMOUNT} {
+	for name, flag := range map[string]uintptr{"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "remount": unix.MS_REMOUNT, "bind": unix.MS_BIND} {
 		if flags&flag != 0 {
 			words = append(words, name)
 		}

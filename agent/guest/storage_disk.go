@@ -52,26 +52,36 @@ func diskOptions(fstype string, wanted []string) []string {
 }
 
 // mountShared mounts a disk that may be mounted elsewhere already. All its
-// mounts share one file system, which is either read-only or not (EBUSY:
-// fs/super.c, get_tree_bdev): a read-only mount beside one for writing is made
-// so by itself.
+// mounts share one file system, which is either read-only or not: the kernel
+// refuses one that asks for the other (EBUSY: fs/super.c, get_tree_bdev). It
+// is then mounted as it is, and
+//
+//	to read beside one that writes:  this mount alone is made read-only
+//	to write beside those that read: the file system is made writable; those
+//	                                 stay read-only mounts of it
 func (m *Mounter) mountShared(r request) error {
 	err := m.mount(r)
-	switch {
-	case errors.Is(err, unix.EACCES) && r.flags&unix.MS_RDONLY == 0:
+	if errors.Is(err, unix.EBUSY) {
+		return m.mountBeside(r, err)
+	}
+	if errors.Is(err, unix.EACCES) && r.flags&unix.MS_RDONLY == 0 {
 		return fmt.Errorf("%w: is the disk read-only? The options have no ro", err)
-	case !errors.Is(err, unix.EBUSY):
-		return err
-	case r.flags&unix.MS_RDONLY == 0:
-		return fmt.Errorf("%w: it is mounted read-only elsewhere, or here", err)
 	}
-	writable := r
-	writable.flags &^= unix.MS_RDONLY
-	if err := m.mount(writable); err != nil {
-		return err
+	return err
+}
+
+func (m *Mounter) mountBeside(r request, busy error) error {
+	other := r
+	other.flags ^= unix.MS_RDONLY
+	if err := m.mount(other); err != nil {
+		return errors.Join(busy, err)
 	}
-	if err := m.kernel.mount("", r.target, "", unix.MS_REMOUNT|unix.MS_BIND|r.flags, ""); err != nil {
-		return errors.Join(fmt.Errorf("make mount read-only: %w", err), m.kernel.unmount(r.target, unix.UMOUNT_NOFOLLOW))
+	change := r.flags | unix.MS_REMOUNT
+	if r.flags&unix.MS_RDONLY != 0 {
+		change |= unix.MS_BIND // The mount, not the file system.
+	}
+	if err := m.kernel.mount("", r.target, "", change, ""); err != nil {
+		return errors.Join(busy, fmt.Errorf("change it to what is wanted: %w", err), m.kernel.unmount(r.target, unix.UMOUNT_NOFOLLOW))
 	}
 	return nil
 }

@@ -61,14 +61,37 @@ func TestDiskOptions(t *testing.T) {
 	}
 }
 
-func TestMountTheSameDiskReadOnlyToo(t *testing.T) {
-	f := newMachine(t)
-	f.blk(t, "1e", "vda", "254:0")
-	f.answers["mount ext4 dev/vda run/b nosuid ro"] = []error{unix.EBUSY}
-	must(t, f.Mount(t.Context(), []*api.Storage{f.disk(virtioBlk, "01/1e", "ext4", "b", "ro,nosuid")}))
-	want := []string{"mount ext4 dev/vda run/b nosuid ro", "mount ext4 dev/vda run/b nosuid", "mount run/b nosuid remount ro"}
-	if diff := cmp.Diff(want, f.done); diff != "" {
-		t.Error(diff)
+func TestMountTheSameDiskOtherwise(t *testing.T) {
+	for _, test := range []struct {
+		options string
+		fails   map[string]error
+		err     string
+		want    []string
+	}{
+		{"ro,nosuid", map[string]error{"mount ext4 dev/vda run/b nosuid ro": unix.EBUSY}, "",
+			[]string{"mount ext4 dev/vda run/b nosuid ro", "mount ext4 dev/vda run/b nosuid", "mount run/b bind nosuid remount ro"}},
+		{"nosuid", map[string]error{"mount ext4 dev/vda run/b nosuid": unix.EBUSY}, "",
+			[]string{"mount ext4 dev/vda run/b nosuid", "mount ext4 dev/vda run/b nosuid ro", "mount run/b nosuid remount"}},
+		{"nosuid", map[string]error{"mount ext4 dev/vda run/b nosuid": unix.EBUSY, "mount run/b nosuid remount": unix.EROFS}, "change it to what is wanted: read-only file system",
+			[]string{"mount ext4 dev/vda run/b nosuid", "mount ext4 dev/vda run/b nosuid ro", "mount run/b nosuid remount", "unmount run/b"}},
+		{"", map[string]error{"mount ext4 dev/vda run/b": unix.EBUSY, "mount ext4 dev/vda run/b ro": unix.EBUSY}, "device or resource busy",
+			[]string{"mount ext4 dev/vda run/b", "mount ext4 dev/vda run/b ro"}},
+	} {
+		f := newMachine(t)
+		f.blk(t, "1e", "vda", "254:0")
+		for call, err := range test.fails {
+			f.answers[call] = []error{err}
+		}
+		err := f.Mount(t.Context(), []*api.Storage{f.disk(virtioBlk, "01/1e", "ext4", "b", test.options)})
+		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%q: %v, want %q", test.options, err, test.err)
+		}
+		if diff := cmp.Diff(test.want, f.done); diff != "" {
+			t.Errorf("%q: %s", test.options, diff)
+		}
+		if (len(f.disks) == 0) != (err != nil) {
+			t.Errorf("%q: remembered %v", test.options, f.disks)
+		}
 	}
 }
 
@@ -76,7 +99,7 @@ func TestMountRefuses(t *testing.T) {
 	f := newMachine(t)
 	f.blk(t, "1e", "vda", "254:0")
 	must(t, os.Symlink("/etc", filepath.Join(f.run, "link")))
-	f.answers["mount ext4 dev/vda run/x"] = []error{unix.EACCES, unix.EBUSY}
+	f.answers["mount ext4 dev/vda run/x"] = []error{unix.EACCES}
 	disk := func(fstype, target string, options ...string) *api.Storage {
 		return f.disk(virtioBlk, "01/1e", fstype, target, options...)
 	}
@@ -95,7 +118,6 @@ func TestMountRefuses(t *testing.T) {
 		{disk("../ext4", "x"), `file system is "../ext4"`},
 		{disk("zfs", "x"), "load module zfs: neither"},
 		{disk("ext4", "x"), "is the disk read-only?"},
-		{disk("ext4", "x"), "mounted read-only elsewhere"},
 		{overlay(), "have no lowerdir"},
 		{overlay(lower, "upperdir="+f.run+"/u"), "want both or none"},
 		{overlay("lowerdir=/etc"), "not a clean path below"},

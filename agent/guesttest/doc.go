@@ -8,7 +8,10 @@
 // services on local sockets, runs the other tests against them, prints their
 // output on the console and powers off.
 //
-//	go test ./agent/guesttest            # needs root, QEMU, build/guest
+//	go test ./agent/guesttest            # needs root, QEMU, e2fsprogs, build/guest
+//
+// The guest starts with disks, and is given more of them, a CPU and memory when
+// a test prints that it wants them (plug_test.go).
 //
 // The way over vsock is not covered: the suites in tests/ are.
 package guesttest

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,9 @@ func needed(t *testing.T) (qemu string) {
 	qemu, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		t.Skipf("no QEMU: %v", err)
+	}
+	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
+		t.Skipf("no e2fsprogs: %v", err)
 	}
 	for _, file := range []string{image + "/vmlinux", image + "/initrd.img", busybox} {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
@@ -135,15 +139,27 @@ func serverAddress(nic int) string { return fmt.Sprintf("10.0.%d.100:80", nic) }
 // boot runs the guest to its end and returns what it printed.
 func boot(ctx context.Context, t *testing.T, qemu, initrd string) string {
 	t.Helper()
+	dir := t.TempDir()
 	args := []string{
-		"-M", "q35,accel=tcg", "-cpu", "max", "-smp", "1,maxcpus=2", "-m", "768",
+		"-M", "q35,accel=tcg", "-cpu", "max", "-smp", "1,sockets=1,cores=2,threads=1,maxcpus=2",
+		"-m", fmt.Sprintf("%d,slots=2,maxmem=4G", startMiB),
 		"-kernel", image + "/vmlinux", "-initrd", initrd,
 		"-append", "console=ttyS0 quiet panic=-1 rdinit=/" + program + " -- -test.v",
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
+		"-qmp", "unix:" + dir + "/qmp,server=on,wait=off",
 	}
-	out, err := exec.CommandContext(ctx, qemu, append(args, nics()...)...).CombinedOutput()
-	if err != nil {
+	out := &console{wanted: make(chan string, len(plugs))}
+	cmd := exec.CommandContext(ctx, qemu, slices.Concat(args, nics(), disks(t, dir))...)
+	cmd.Stdout, cmd.Stderr = out, out
+	ctx, cancel := context.WithCancel(ctx)
+	plugged := make(chan error)
+	go func() { plugged <- out.plug(ctx, dir) }()
+	if err := cmd.Run(); err != nil {
 		t.Errorf("QEMU: %v", err)
 	}
-	return strings.ReplaceAll(string(out), "\r", "")
+	cancel()
+	if err := <-plugged; err != nil {
+		t.Error(err)
+	}
+	return out.String()
 }

@@ -187,7 +187,12 @@ func packed(t *testing.T, spec *specs.Spec, sharePID bool) *anypb.Any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, err := proto.Marshal(&api.ContainerConfig{Spec: text, SharePidNamespace: sharePID})
+	return packedConfig(t, &api.ContainerConfig{Spec: text, SharePidNamespace: sharePID})
+}
+
+func packedConfig(t *testing.T, config *api.ContainerConfig) *anypb.Any {
+	t.Helper()
+	value, err := proto.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,4 +284,14 @@ func fileIn(t *testing.T, path string) string {
 		t.Error(err)
 	}
 	return string(data)
+}
+
+// fileOpen opens one of the guest's own files.
+func fileOpen(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }

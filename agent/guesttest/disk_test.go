@@ -1,0 +1,172 @@
+package guesttest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+const diskDir = api.GuestRunDir + "/disks/"
+
+// The guest's disks (plug_test.go) as storages.
+func rootfsDisk(target string, options ...string) *api.Storage {
+	return &api.Storage{Driver: "virtio-blk", Source: "01/03", Fstype: "ext4", Target: diskDir + target, Options: options}
+}
+
+func upperDisk(target string) *api.Storage {
+	return &api.Storage{Driver: "scsi", Source: "01/04:3:0", Fstype: "ext4", Target: diskDir + target}
+}
+
+// on is a container with a root file system on storages.
+func on(t *testing.T, root, script string, config *api.ContainerConfig) *api.ContainerConfig {
+	t.Helper()
+	spec := shell("export PATH=/bin; for a in cat ls stat head dd df nproc sleep kill touch grep; do alias $a=\"busybox $a\"; done; " + script)
+	spec.Root.Path = root
+	return withSpec(t, spec, config)
+}
+
+func withSpec(t *testing.T, spec *specs.Spec, config *api.ContainerConfig) *api.ContainerConfig {
+	t.Helper()
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Spec = text
+	return config
+}
+
+// create makes a container and leaves it to finish.
+func (m *machine) create(t *testing.T, id string, config *api.ContainerConfig) error {
+	t.Helper()
+	_, err := m.task.Create(t.Context(), &taskapi.CreateTaskRequest{ID: id, Stdout: "y", Stderr: "y", Options: packedConfig(t, config)})
+	return errgrpc.ToNative(err)
+}
+
+func TestGuestRootOnADisk(t *testing.T) {
+	m := guestOnly(t)
+	// Two at once on the same disk, of which one only reads.
+	for _, order := range [][]string{{"writer", "reader"}, {"reader", "writer"}} {
+		configs := map[string]*api.ContainerConfig{
+			"writer": on(t, diskDir+"w/rootfs", "echo written >/tmp/f; grep ' / ' /proc/mounts",
+				&api.ContainerConfig{Storages: []*api.Storage{rootfsDisk("w", "nosuid")}}),
+			"reader": on(t, diskDir+"r/rootfs", "cat /tmp/f; touch /tmp/g; grep -c ' / ext4 ro,' /proc/mounts",
+				&api.ContainerConfig{Storages: []*api.Storage{rootfsDisk("r", "ro")}}),
+		}
+		for _, id := range order {
+			if err := m.create(t, id, configs[id]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := m.finish(t, "writer", ""); r.exit.GetStatus() != 0 || !strings.HasPrefix(r.out, "/dev/vda / ext4 rw,nosuid,relatime") {
+			t.Errorf("%v: writer: %+v", order, r)
+		}
+		if r := m.finish(t, "reader", ""); r.out != "written\n1\n" || !strings.Contains(r.errs, "Read-only file system") {
+			t.Errorf("%v: reader: %+v", order, r)
+		}
+		m.forget("writer")
+		m.forget("reader")
+	}
+	if mounts := fileIn(t, "/proc/mounts"); strings.Contains(mounts, diskDir) {
+		t.Error(mounts)
+	}
+}
+
+func TestGuestOverlayOfDisks(t *testing.T) {
+	m := guestOnly(t)
+	for _, want := range []string{"1\n", "2\n"} { // The upper disk keeps what was written.
+		config := on(t, diskDir+"root", "echo x >>/tmp/lines; busybox wc -l </tmp/lines; ls /tmp", &api.ContainerConfig{Storages: []*api.Storage{
+			rootfsDisk("lower", "ro"), upperDisk("rw"),
+			{Driver: "overlay", Target: diskDir + "root", Options: []string{
+				"lowerdir=" + diskDir + "lower/rootfs", "upperdir=" + diskDir + "rw/upper", "workdir=" + diskDir + "rw/work",
+			}},
+		}})
+		if err := m.create(t, "overlay", config); err != nil {
+			t.Fatal(err)
+		}
+		if r := m.finish(t, "overlay", ""); !strings.HasPrefix(r.out, want) {
+			t.Errorf("%+v, want %q", r, want)
+		}
+		m.forget("overlay")
+	}
+}
+
+func TestGuestDevices(t *testing.T) {
+	m := guestOnly(t)
+	const look = "stat -c '%F %a %u:%g' /dev/raw /dev/sub/read; head -c 9 /dev/raw; echo changed >/dev/raw; head -c 8 /dev/sub/read; " +
+		"echo no >/dev/sub/read; mknod /dev/other b 254 0; cat </dev/other"
+	const want = "block special file 640 0:6\nblock special file 666 0:0\nraw disk\nchanged\n"
+	raw := &api.BlockDevice{Path: "/dev/raw", Driver: "scsi", Source: "01/04:3:7", Mode: 0o640, Gid: 6, Access: "rwm"}
+	late := &api.BlockDevice{Path: "/dev/sub/read", Driver: "scsi", Source: "01/04:3:7", Mode: 0o666, Access: "r"}
+	// One node for both: what is allowed of one number is so for all nodes.
+	config := withSpec(t, shell(look), &api.ContainerConfig{Devices: []*api.BlockDevice{raw, late}})
+	if err := m.create(t, "devices", config); err != nil {
+		t.Fatal(err)
+	}
+	if r := m.finish(t, "devices", ""); !strings.HasPrefix(r.out, want) || !strings.Contains(r.errs, "Operation not permitted") {
+		t.Errorf("%+v, want %q", r, want)
+	}
+	config = withSpec(t, shell("head -c 3 /dev/sub/read; echo no >/dev/sub/read"), &api.ContainerConfig{Devices: []*api.BlockDevice{late}})
+	if err := m.create(t, "readonly", config); err != nil {
+		t.Fatal(err)
+	}
+	if r := m.finish(t, "readonly", ""); r.out != "no\n" || !strings.Contains(r.errs, "Operation not permitted") {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestGuestPluggedDisks(t *testing.T) {
+	m := guestOnly(t)
+	wants("disk")
+	wants("lun")
+	config := on(t, diskDir+"late/rootfs", "echo here; head -c 4 /dev/lun >/dev/null && echo there", &api.ContainerConfig{
+		Storages: []*api.Storage{{Driver: "virtio-blk", Source: "01/06", Fstype: "ext4", Target: diskDir + "late"}},
+		Devices:  []*api.BlockDevice{{Path: "/dev/lun", Driver: "scsi", Source: "01/04:200:0", Mode: 0o600, Access: "r"}},
+	})
+	if err := m.create(t, "plugged", config); err != nil {
+		t.Fatal(err)
+	}
+	if r := m.finish(t, "plugged", ""); r.out != "here\nthere\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestGuestMissingDisk(t *testing.T) {
+	m := guestOnly(t)
+	err := m.create(t, "missing", withSpec(t, shell("true"), &api.ContainerConfig{Devices: []*api.BlockDevice{
+		{Path: "/dev/x", Driver: "scsi", Source: "01/04:9:0", Access: "r"},
+	}}))
+	if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "container missing: device /dev/x: find scsi disk 01/04:9:0: it did not come within 10s") {
+		t.Error(err)
+	}
+}
+
+// A disk that somebody still uses is not given back.
+func TestGuestBusyDisk(t *testing.T) {
+	m := guestOnly(t)
+	const target = diskDir + "busy"
+	config := withSpec(t, shell("true"), &api.ContainerConfig{Storages: []*api.Storage{upperDisk("busy")}})
+	if err := m.create(t, "busy", config); err != nil {
+		t.Fatal(err)
+	}
+	open := fileOpen(t, target+"/lost+found")
+	_, err := m.task.Delete(t.Context(), &taskapi.DeleteRequest{ID: "busy"})
+	err = errgrpc.ToNative(err)
+	want := fmt.Sprintf("unmount storage %s: device or resource busy: process 1 (guesttest) has %s/lost+found", target, target)
+	if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if err := open.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.task.Delete(t.Context(), &taskapi.DeleteRequest{ID: "busy"}); err != nil {
+		t.Errorf("when it is free: %v", err)
+	}
+}

@@ -1,0 +1,168 @@
+package guesttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// wish stands before the name of what the tests in the guest want to be
+// plugged in, on the console.
+const wish = "guesttest-wants"
+
+// A machine that is larger later.
+const (
+	startMiB = 768
+	dimmMiB  = 128
+	vmemMiB  = 256
+)
+
+// plugs are the monitor's commands for each wish.
+var plugs = map[string][]string{
+	"disk": {
+		`{"execute":"blockdev-add","arguments":{"node-name":"late","driver":"raw","file":{"driver":"file","filename":"DIR/late.img"}}}`,
+		`{"execute":"device_add","arguments":{"driver":"virtio-blk-pci","id":"late","bus":"pod","addr":"0x06","drive":"late"}}`,
+	},
+	"lun": {
+		`{"execute":"blockdev-add","arguments":{"node-name":"lun","driver":"raw","read-only":true,"file":{"driver":"file","filename":"DIR/lun.img"}}}`,
+		`{"execute":"device_add","arguments":{"driver":"scsi-hd","id":"lun","bus":"scsi.0","scsi-id":200,"lun":0,"drive":"lun"}}`,
+	},
+	"cpu": {
+		`{"execute":"device_add","arguments":{"driver":"max-x86_64-cpu","id":"cpu1","socket-id":0,"core-id":1,"thread-id":0}}`,
+	},
+	"dimm": {
+		fmt.Sprintf(`{"execute":"object-add","arguments":{"qom-type":"memory-backend-ram","id":"dimm","size":%d}}`, dimmMiB<<20),
+		`{"execute":"device_add","arguments":{"driver":"pc-dimm","id":"dimm0","memdev":"dimm"}}`,
+	},
+	"virtio-mem": {
+		fmt.Sprintf(`{"execute":"object-add","arguments":{"qom-type":"memory-backend-ram","id":"vmem","size":%d}}`, 2*vmemMiB<<20),
+		fmt.Sprintf(`{"execute":"device_add","arguments":{"driver":"virtio-mem-pci","id":"vmem0","memdev":"vmem","requested-size":%d,"bus":"pod","addr":"0x08"}}`, vmemMiB<<20),
+	},
+}
+
+// wants asks the host to plug something in; it is there some time later.
+func wants(what string) { fmt.Println("\n"+wish, what) }
+
+// disks makes the images of the guest's disks in dir and returns QEMU's
+// arguments for those that it starts with.
+func disks(t *testing.T, dir string) []string {
+	t.Helper()
+	tree := filepath.Join(dir, "tree")
+	for _, sub := range []string{"bin", "proc", "sys", "dev", "tmp", "empty"} {
+		if err := os.MkdirAll(filepath.Join(tree, "rootfs", sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(tree, "rootfs/bin/busybox"), read(t, busybox), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("busybox", filepath.Join(tree, "rootfs/bin/sh")); err != nil {
+		t.Fatal(err)
+	}
+	for image, content := range map[string]string{"rootfs.img": tree, "upper.img": filepath.Join(tree, "rootfs/empty"), "late.img": tree} {
+		cmd := exec.Command("mkfs.ext4", "-q", "-O", "^has_journal", "-d", content, filepath.Join(dir, image), "24M")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("make disk: %v\n%s", err, text)
+		}
+	}
+	for _, image := range []string{"raw.img", "lun.img"} {
+		if err := os.WriteFile(filepath.Join(dir, image), bytes.Repeat([]byte("raw disk\n"), 1<<16), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drive := func(id, image, device string) []string {
+		return []string{
+			"-blockdev", fmt.Sprintf("driver=raw,node-name=%s,file.driver=file,file.filename=%s/%s", id, dir, image),
+			"-device", device + ",drive=" + id,
+		}
+	}
+	args := drive("rootfs", "rootfs.img", "virtio-blk-pci,bus=pod,addr=0x03")
+	args = append(args, "-device", "virtio-scsi-pci,id=scsi,bus=pod,addr=0x04")
+	args = append(args, drive("upper", "upper.img", "scsi-hd,bus=scsi.0,scsi-id=3,lun=0")...)
+	return append(args, drive("raw", "raw.img", "scsi-hd,bus=scsi.0,scsi-id=3,lun=7")...)
+}
+
+// console is what the guest prints. It plugs in what the guest wants.
+type console struct {
+	wanted chan string
+
+	mu   sync.Mutex
+	text []byte
+	seen int // of text, the lines that were looked at
+}
+
+// Write never blocks: there are fewer wishes than wanted has room for.
+func (c *console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.text = append(c.text, p...)
+	for {
+		line, _, whole := bytes.Cut(c.text[c.seen:], []byte("\n"))
+		if !whole {
+			return len(p), nil
+		}
+		c.seen += len(line) + 1
+		if what, ok := strings.CutPrefix(strings.TrimSpace(string(line)), wish+" "); ok {
+			c.wanted <- what
+		}
+	}
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.ReplaceAll(string(c.text), "\r", "")
+}
+
+// plug serves the guest's wishes until ctx is done.
+func (c *console) plug(ctx context.Context, dir string) (err error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return err
+		case what := <-c.wanted:
+			commands := append([]string{`{"execute":"qmp_capabilities"}`}, plugs[what]...)
+			if failed := tell(ctx, dir, commands); failed != nil {
+				err = errors.Join(err, fmt.Errorf("plug in %s: %w", what, failed))
+			}
+		}
+	}
+}
+
+// tell sends commands to QEMU's monitor, one after the answer to the other.
+func tell(ctx context.Context, dir string, commands []string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", dir+"/qmp")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	answers := json.NewDecoder(conn)
+	for _, command := range commands {
+		if _, err := fmt.Fprintln(conn, strings.ReplaceAll(command, "DIR", dir)); err != nil {
+			return err
+		}
+		for {
+			var answer struct{ Return, Error json.RawMessage }
+			if err := answers.Decode(&answer); err != nil {
+				return err
+			}
+			if answer.Error != nil {
+				return fmt.Errorf("%s: %s", command, answer.Error)
+			}
+			if answer.Return != nil {
+				break // What else comes are the greeting and events.
+			}
+		}
+	}
+	return nil
+}

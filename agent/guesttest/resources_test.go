@@ -1,0 +1,59 @@
+package guesttest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// set asks for CPUs and memory and expects to get them.
+func (m *machine) set(t *testing.T, cpus uint32, mib uint64) {
+	t.Helper()
+	began := time.Now()
+	resp, err := m.guest.SetResources(t.Context(), &api.SetResourcesRequest{Cpus: cpus, MemoryMib: mib})
+	if err != nil || resp.GetCpus() < cpus || resp.GetMemoryMib() < mib {
+		t.Errorf("%v, %v, want %d CPUs, %d MiB", resp, err, cpus, mib)
+	}
+	t.Logf("%d CPUs, %d MiB after %v", resp.GetCpus(), resp.GetMemoryMib(), time.Since(began))
+}
+
+func TestGuestResources(t *testing.T) {
+	m := guestOnly(t)
+	resp, err := m.guest.SetResources(t.Context(), &api.SetResourcesRequest{})
+	if err != nil || resp.GetCpus() != 1 || resp.GetMemoryMib() != startMiB {
+		t.Errorf("before: %v, %v", resp, err)
+	}
+	before := memTotal(t)
+	const id = "sized"
+	m.pause(t, id) // A container sees CPUs that come after it.
+	wants("cpu")
+	m.set(t, 2, 0)
+	wants("dimm")
+	m.set(t, 2, startMiB+dimmMiB)
+	wants("virtio-mem")
+	m.set(t, 2, startMiB+dimmMiB+vmemMiB)
+	if r := m.exec(t, id, "nproc", process("nproc; cat /sys/fs/cgroup/cpuset.cpus.effective")); r.out != "2\n0-1\n" {
+		t.Errorf("a running container: %+v", r)
+	}
+	if r := m.run(t, "later", shell("nproc")); r.out != "2\n" {
+		t.Errorf("a new container: %+v", r)
+	}
+	if now := memTotal(t); now < before+dimmMiB+vmemMiB {
+		t.Errorf("MemTotal was %d MiB and is %d", before, now)
+	}
+	resp, err = m.guest.SetResources(t.Context(), &api.SetResourcesRequest{Cpus: 1, MemoryMib: startMiB})
+	if err != nil || resp.GetCpus() != 2 || resp.GetMemoryMib() != startMiB+dimmMiB+vmemMiB {
+		t.Errorf("less: %v, %v", resp, err)
+	}
+}
+
+// memTotal is the memory that the guest's kernel has to give, in MiB.
+func memTotal(t *testing.T) (mib uint64) {
+	t.Helper()
+	if _, err := fmt.Sscanf(fileIn(t, "/proc/meminfo"), "MemTotal: %d kB", &mib); err != nil {
+		t.Error(err)
+	}
+	return mib >> 10
+}
