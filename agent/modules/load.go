@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -15,6 +16,10 @@ import (
 // maxModule bounds a module that was packed, in bytes. The kernel's largest is
 // a few MiB.
 const maxModule = 64 << 20
+
+// sysModules has a directory for each module (Documentation/ABI/testing/
+// sysfs-module).
+const sysModules = "/sys/module"
 
 // Loader loads the module in the file at path with parameters as in
 // "NAME key=value ...". A module that is loaded already is no error.
@@ -75,6 +80,9 @@ func LoadFile(path, params string) error {
 func loadFile(path, params string) error {
 	archive, name, packed := strings.Cut(path, ".zip/")
 	if packed {
+		if live(sysModules, strings.TrimSuffix(name, ".ko")) {
+			return nil
+		}
 		ko, err := unpack(archive+".zip", name, maxModule)
 		if err != nil {
 			return err
@@ -87,6 +95,15 @@ func loadFile(path, params string) error {
 	}
 	defer f.Close()
 	return unix.FinitModule(int(f.Fd()), params, 0)
+}
+
+// live tells whether a module is loaded and at work, by the file that tells it
+// (show_initstate in kernel/module/main.c): most of what a module needs is, and unpacking it to be
+// told that it exists would take longer than all the rest. One that is being
+// loaded is not live; to load it too is to wait for it.
+func live(dir, name string) bool {
+	state, err := os.ReadFile(filepath.Join(dir, name, "initstate"))
+	return err == nil && string(state) == "live\n"
 }
 
 // unpack reads a file in a zip file. A file of more than limit bytes is an

@@ -125,3 +125,23 @@ func TestLoadFileIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestLive(t *testing.T) {
+	dir := t.TempDir()
+	for name, state := range map[string]string{"bridge": "live\n", "stp": "coming\n", "builtin": ""} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if state == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "initstate"), []byte(state), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{"bridge": true, "stp": false, "builtin": false, "llc": false} {
+		if got := live(dir, name); got != want {
+			t.Errorf("%s is live: %v", name, got)
+		}
+	}
+}
