@@ -117,3 +117,30 @@ func TestHostNetworkIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// Limits that would not hold, or would take the place of somebody else's, are
+// refused rather than left out.
+func TestLimitsThatCannotBeKept(t *testing.T) {
+	needVM(t)
+	for _, test := range []struct {
+		name, config, commands string
+		words                  []string
+	}{
+		{"received past every queue", "[runtime]\ninternetworking_model = \"macvtap\"\n[hypervisor.qemu]\nrx_rate_limiter_max_rate = 10000000\n", "true",
+			[]string{"macvtap", "receive"}},
+		{"sent nobody knows where", "[runtime]\ninternetworking_model = \"none\"\n[hypervisor.qemu]\ntx_rate_limiter_max_rate = 10000000\n", "true",
+			[]string{"none", "send"}},
+		{"queue of somebody else's", rated, "tc qdisc add dev eth0 root tbf rate 1mbit burst 32k latency 50ms", []string{"eth0", "tbf"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, d := begin(t)
+			configure(t, d, test.config)
+			ns := newNetns(t, d)
+			newBridge(t, d, 0).join(t, ns, "eth0")
+			ns.do(t, test.commands)
+			before := settled(ctx, t, ns)
+			wantRefused(ctx, t, d, inNetns(ns), test.words...)
+			eventually(ctx, t, "the namespace after the pod", before, ns.all)
+		})
+	}
+}
