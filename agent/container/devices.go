@@ -3,6 +3,7 @@ package container
 import (
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -45,6 +46,10 @@ func CheckDevice(d BlockDevice) error {
 // AddDevice gives a container a device. A device of the spec's at the same
 // path is replaced, and what its number was allowed goes with it: here it is
 // another device's, if any.
+//
+// A container in a user namespace cannot have a node of its own: it gets the
+// guest's, which is made the owner's whom d names. Only the last one of several
+// such containers with the same disk has it the way it wants.
 func AddDevice(spec *specs.Spec, d BlockDevice) error {
 	if err := CheckDevice(d); err != nil {
 		return err
@@ -52,23 +57,67 @@ func AddDevice(spec *specs.Spec, d BlockDevice) error {
 	if spec.Linux == nil {
 		spec.Linux = &specs.Linux{}
 	}
+	if spec.Linux.Resources == nil {
+		spec.Linux.Resources = &specs.LinuxResources{}
+	}
 	l := spec.Linux
-	if l.Resources == nil {
-		l.Resources = &specs.LinuxResources{}
-	}
-	for _, old := range l.Devices {
-		if path.Clean(old.Path) == d.Path {
-			l.Resources.Devices = slices.DeleteFunc(l.Resources.Devices, func(r specs.LinuxDeviceCgroup) bool { return allows(r, old) })
+	dropDevice(l, d.Path)
+	if slices.ContainsFunc(l.Namespaces, isUser) {
+		if err := ownNode(l, d); err != nil {
+			return fmt.Errorf("device %s: %w", d.Path, err)
 		}
+		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: d.Path, Type: "bind", Source: d.Node, Options: []string{"bind", "nosuid", "noexec"}})
+	} else {
+		mode := fs.FileMode(d.Mode)
+		l.Devices = append(l.Devices, specs.LinuxDevice{
+			Path: d.Path, Type: "b", Major: int64(d.Major), Minor: int64(d.Minor), FileMode: &mode, UID: &d.UID, GID: &d.GID,
+		})
 	}
-	major, minor, mode := int64(d.Major), int64(d.Minor), fs.FileMode(d.Mode)
-	l.Devices = append(
-		slices.DeleteFunc(l.Devices, func(old specs.LinuxDevice) bool { return path.Clean(old.Path) == d.Path }),
-		specs.LinuxDevice{Path: d.Path, Type: "b", Major: major, Minor: minor, FileMode: &mode, UID: &d.UID, GID: &d.GID},
-	)
+	major, minor := int64(d.Major), int64(d.Minor)
 	l.Resources.Devices = append(l.Resources.Devices,
 		specs.LinuxDeviceCgroup{Allow: true, Type: "b", Major: &major, Minor: &minor, Access: d.Access})
 	return nil
+}
+
+// dropDevice removes the spec's devices at a path.
+func dropDevice(l *specs.Linux, at string) {
+	isIt := func(d specs.LinuxDevice) bool { return path.Clean(d.Path) == at }
+	for _, old := range l.Devices {
+		if isIt(old) {
+			l.Resources.Devices = slices.DeleteFunc(l.Resources.Devices, func(r specs.LinuxDeviceCgroup) bool { return allows(r, old) })
+		}
+	}
+	l.Devices = slices.DeleteFunc(l.Devices, isIt)
+}
+
+// ownNode gives the guest's node the owner and mode that the container's shall
+// have.
+func ownNode(l *specs.Linux, d BlockDevice) error {
+	uid, err := inGuest("user", l.UIDMappings, d.UID)
+	if err != nil {
+		return err
+	}
+	gid, err := inGuest("group", l.GIDMappings, d.GID)
+	if err != nil {
+		return err
+	}
+	if err := os.Lchown(d.Node, uid, gid); err != nil {
+		return fmt.Errorf("own the guest's node: %w", err)
+	}
+	if err := os.Chmod(d.Node, fs.FileMode(d.Mode)); err != nil {
+		return fmt.Errorf("set mode of the guest's node: %w", err)
+	}
+	return nil
+}
+
+// inGuest is what an id of the container's is in the guest.
+func inGuest(kind string, mappings []specs.LinuxIDMapping, id uint32) (int, error) {
+	for _, m := range mappings {
+		if id >= m.ContainerID && id-m.ContainerID < m.Size {
+			return int(m.HostID) + int(id-m.ContainerID), nil
+		}
+	}
+	return 0, fmt.Errorf("%s %d is not one of its user namespace: %w", kind, id, errdefs.ErrInvalidArgument)
 }
 
 // allows tells whether a rule is about one device alone, and that one.

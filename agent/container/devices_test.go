@@ -3,13 +3,16 @@ package container
 import (
 	"encoding/json"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 func TestAddDevice(t *testing.T) {
@@ -49,6 +52,37 @@ func TestAddDeviceToAnEmptySpec(t *testing.T) {
 	}
 	if len(spec.Linux.Devices) != 1 || len(spec.Linux.Resources.Devices) != 1 {
 		t.Errorf("%+v", spec.Linux)
+	}
+}
+
+func TestAddDeviceInAUserNamespace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give files away")
+	}
+	node := filepath.Join(t.TempDir(), "vda")
+	if err := os.WriteFile(node, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mappings := []specs.LinuxIDMapping{{ContainerID: 10, HostID: 1000, Size: 1}, {ContainerID: 0, HostID: 100000, Size: 10}}
+	spec := &specs.Spec{Linux: &specs.Linux{
+		Namespaces:  []specs.LinuxNamespace{{Type: specs.UserNamespace}},
+		UIDMappings: mappings, GIDMappings: mappings,
+	}}
+	d := BlockDevice{Path: "/dev/x", Node: node, Mode: 0o640, UID: 9, GID: 10, Access: "rw", Major: 254, Minor: 16}
+	if err := AddDevice(spec, d); err != nil {
+		t.Fatal(err)
+	}
+	want := []specs.Mount{{Destination: "/dev/x", Type: "bind", Source: node, Options: []string{"bind", "nosuid", "noexec"}}}
+	if diff := cmp.Diff(want, spec.Mounts); diff != "" || len(spec.Linux.Devices) != 0 || len(spec.Linux.Resources.Devices) != 1 {
+		t.Errorf("%s%+v", diff, spec.Linux)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(node, &st); err != nil || st.Uid != 100009 || st.Gid != 1000 || st.Mode&0o7777 != 0o640 {
+		t.Errorf("%d:%d %#o, %v", st.Uid, st.Gid, st.Mode, err)
+	}
+	d.GID = 11
+	if err := AddDevice(spec, d); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "device /dev/x: group 11 is not one of its user namespace") {
+		t.Error(err)
 	}
 }
 

@@ -87,9 +87,7 @@ func (m *machine) forget(id string) {
 func TestGuestUserNamespace(t *testing.T) {
 	m := guestOnly(t)
 	spec := shell("id -u; cat /proc/self/uid_map; echo through >/dev/stdout; ls -d /dev/mqueue /sys/class; hostname")
-	spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
-	spec.Linux.UIDMappings = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
-	spec.Linux.GIDMappings = spec.Linux.UIDMappings
+	inUserNamespace(spec)
 	want := "0\n         0     100000      65536\nthrough\n/dev/mqueue\n/sys/class\npodname\n"
 	if r := m.run(t, "userns", spec); r.out != want {
 		t.Errorf("got %q, %q\nwant %q", r.out, r.errs, want)

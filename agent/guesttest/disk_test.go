@@ -122,6 +122,21 @@ func TestGuestDevices(t *testing.T) {
 	}
 }
 
+func TestGuestDeviceInAUserNamespace(t *testing.T) {
+	m := guestOnly(t)
+	spec := shell("stat -c '%F %a %u:%g' /dev/raw; head -c 3 /dev/raw >/dev/null && echo read; echo changed >/dev/raw")
+	inUserNamespace(spec)
+	config := withSpec(t, spec, &api.ContainerConfig{Devices: []*api.BlockDevice{
+		{Path: "/dev/raw", Driver: "scsi", Source: "01/04:3:7", Mode: 0o640, Uid: 7, Gid: 0, Access: "rw"},
+	}})
+	if err := m.create(t, "userdevice", config); err != nil {
+		t.Fatal(err)
+	}
+	if r := m.finish(t, "userdevice", ""); r.out != "block special file 640 7:0\nread\n" || !strings.Contains(r.errs, "can't create /dev/raw: Permission denied") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestGuestPluggedDisks(t *testing.T) {
 	m := guestOnly(t)
 	wants("disk")

@@ -47,6 +47,9 @@ var plugs = map[string][]string{
 		fmt.Sprintf(`{"execute":"object-add","arguments":{"qom-type":"memory-backend-ram","id":"vmem","size":%d}}`, 2*vmemMiB<<20),
 		fmt.Sprintf(`{"execute":"device_add","arguments":{"driver":"virtio-mem-pci","id":"vmem0","memdev":"vmem","requested-size":%d,"bus":"pod","addr":"0x08"}}`, vmemMiB<<20),
 	},
+	"virtio-mem back": {
+		`{"execute":"qom-set","arguments":{"path":"/machine/peripheral/vmem0","property":"requested-size","value":0}}`,
+	},
 }
 
 // wants asks the host to plug something in; it is there some time later.

@@ -1,11 +1,15 @@
 package guesttest
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/pci"
 )
 
 // set asks for CPUs and memory and expects to get them.
@@ -47,6 +51,27 @@ func TestGuestResources(t *testing.T) {
 	if err != nil || resp.GetCpus() != 2 || resp.GetMemoryMib() != startMiB+dimmMiB+vmemMiB {
 		t.Errorf("less: %v, %v", resp, err)
 	}
+	wants("virtio-mem back")
+	m.gaveBack(t, startMiB+dimmMiB)
+}
+
+// gaveBack waits until no more than mib of memory is in use.
+func (m *machine) gaveBack(t *testing.T, mib uint64) {
+	t.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+	defer cancel()
+	have, err := pci.Await(ctx, func() (uint64, error) {
+		resp, err := m.guest.SetResources(ctx, &api.SetResourcesRequest{})
+		if err == nil && resp.GetMemoryMib() > mib {
+			err = errdefs.ErrNotFound
+		}
+		return resp.GetMemoryMib(), err
+	})
+	if err != nil || have != mib {
+		t.Errorf("%d MiB are in use, want %d: %v", have, mib, err)
+	}
+	t.Logf("given back after %v", time.Since(began))
 }
 
 // memTotal is the memory that the guest's kernel has to give, in MiB.

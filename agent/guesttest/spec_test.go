@@ -44,3 +44,10 @@ func shell(script string) *specs.Spec {
 		},
 	}
 }
+
+// inUserNamespace gives a container a user namespace of its own.
+func inUserNamespace(spec *specs.Spec) {
+	spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+	spec.Linux.UIDMappings = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
+	spec.Linux.GIDMappings = spec.Linux.UIDMappings
+}
