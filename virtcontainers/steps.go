@@ -70,7 +70,7 @@ func (s *Sandbox) openState(context.Context) error {
 func (s *Sandbox) openShare(ctx context.Context) error {
 	fs := s.opts.Config.Hypervisor.VirtioFS
 	share, err := storage.OpenShare(storage.ShareOptions{
-		Scratch: s.platform.StateDir(), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
+		ID: s.ID, Scratch: s.platform.StateDir(), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
 		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
 		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
 	})
@@ -107,12 +107,14 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 // spec is the bare machine that the configuration asks for.
 func (s *Sandbox) spec() hypervisor.Spec {
 	h := s.opts.Config.Hypervisor
-	return hypervisor.Spec{
+	spec := hypervisor.Spec{
 		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
-		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures, VCPUs: s.size.VCPUs, MaxVCPUs: s.maxVCPUs(),
-		MemoryMiB: s.size.MemoryMiB, Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
+		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures,
+		Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
 		KernelParams: s.kernelParams(), NetworkNamespace: s.opts.Network.Namespace,
 	}
+	s.setSize(&spec)
+	return spec
 }
 
 func (s *Sandbox) kernelParams() string {

@@ -65,7 +65,7 @@ func TestPropagation(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(slave, "late/file")); err != nil {
 		t.Errorf("a slave does not follow the host: %v", err)
 	}
-	if err := s.space.do(func() error { return unix.Mount("tmpfs", "/c1/mounts/1/below", "tmpfs", 0, "") }); err != nil {
+	if err := s.space.do(func() error { return unix.Mount("tmpfs", s.dir("c1")+"/mounts/1/below", "tmpfs", 0, "") }); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(slave, "below/mine"), nil, 0o600); err != nil {

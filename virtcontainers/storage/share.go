@@ -15,6 +15,8 @@ import (
 
 // ShareOptions say how a pod's share is served.
 type ShareOptions struct {
+	// ID is the sandbox's, one path component.
+	ID string
 	// Scratch is a directory of the host's that is there; it is not changed.
 	Scratch string
 	// Daemon is virtiofsd's executable.

@@ -13,8 +13,7 @@ import (
 )
 
 // spaceOptions keep a guest from filling the host's memory with files of its
-// own between the mount points: it may write to the root of its share. Users
-// that are not root must pass through it to their files.
+// own between the mount points: it may write to the root of its share.
 const spaceOptions = "mode=0711,size=1m,nr_inodes=16384"
 
 // space is a mount namespace of its own in which there is a file system for

@@ -28,7 +28,7 @@ func newShare(t *testing.T) *Share {
 		t.Skipf("virtiofsd is not installed (Debian: qemu-system-common): %v", err)
 	}
 	scratch := t.TempDir()
-	s, err := OpenShare(ShareOptions{Scratch: scratch, Daemon: daemon, Tag: "t", Cache: "auto"})
+	s, err := OpenShare(ShareOptions{ID: "pod", Scratch: scratch, Daemon: daemon, Tag: "t", Cache: "auto"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,13 +43,13 @@ func newShare(t *testing.T) *Share {
 
 // inShare is a path by which a file of the share can be used from outside.
 func inShare(s *Share, name string) string {
-	return fmt.Sprintf("/proc/self/fd/%d/%s", s.space.root.Fd(), name)
+	return fmt.Sprintf("/proc/self/fd/%d%s/%s", s.space.root.Fd(), s.root(), name)
 }
 
 // checkEmpty fails the test when something of a container is in the share.
 func checkEmpty(t *testing.T, s *Share, id string) {
 	t.Helper()
-	mounts, err := s.space.mounts(containerDir(id))
+	mounts, err := s.space.mounts(s.dir(id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestOpenShareWithoutDaemon(t *testing.T) {
 		t.Skip("mounting needs root")
 	}
 	dir := t.TempDir()
-	_, err := OpenShare(ShareOptions{Scratch: dir, Daemon: "/no/such/virtiofsd", Tag: "t"})
+	_, err := OpenShare(ShareOptions{ID: "pod", Scratch: dir, Daemon: "/no/such/virtiofsd", Tag: "t"})
 	if err == nil || !strings.Contains(err.Error(), "/no/such/virtiofsd") {
 		t.Fatalf("got %v, want an error that names the daemon", err)
 	}

@@ -30,27 +30,37 @@ func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ guest
 		}
 	}()
 	paths := guestspec.Paths{Binds: make(map[int]string, len(binds)), Writable: make(map[int]bool)}
-	if err := s.space.bind(rootfs, rootfsPoint(id), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
+	if err := s.space.bind(rootfs, path.Join(s.dir(id), rootfsName), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
 		return paths, fmt.Errorf("share rootfs: %w", err)
 	}
-	paths.Rootfs = path.Join(api.GuestSharedDir, rootfsPoint(id))
+	paths.Rootfs = path.Join(api.GuestSharedDir, id, rootfsName)
 	for _, b := range binds {
-		target := path.Join(mountsDir(id), strconv.Itoa(b.Index))
+		name := path.Join(mountsName, strconv.Itoa(b.Index))
+		target := path.Join(s.dir(id), name)
 		if err := s.space.bind(b.Source, target, b); err != nil {
 			return paths, fmt.Errorf("share mount: %w", err)
 		}
 		if paths.Writable[b.Index], err = s.space.hasWritableBelow(target, b); err != nil {
 			return paths, fmt.Errorf("share mount: %w", err)
 		}
-		paths.Binds[b.Index] = path.Join(api.GuestSharedDir, target)
+		paths.Binds[b.Index] = path.Join(api.GuestSharedDir, id, name)
 	}
 	return paths, nil
 }
 
-// Where a container's files are in the share.
-func containerDir(id string) string { return "/" + id }
-func rootfsPoint(id string) string  { return path.Join(containerDir(id), "rootfs") }
-func mountsDir(id string) string    { return path.Join(containerDir(id), "mounts") }
+// What a container has in its directory of the share.
+const (
+	rootfsName = "rootfs"
+	mountsName = "mounts"
+)
+
+// root is the share in its space, and dir a container's directory there.
+func (s *Share) root() string         { return rootOf(s.opts) }
+func (s *Share) dir(id string) string { return path.Join(s.root(), id) }
+
+// rootOf is named after the sandbox, for whoever looks at virtiofsd's command
+// line.
+func rootOf(opts ShareOptions) string { return "/" + opts.ID }
 
 // RemoveContainer takes a container's part of the share away. The unmounts
 // are lazy: the daemon may hold files that the guest has not forgotten yet.
@@ -65,21 +75,22 @@ func (s *Share) RemoveContainer(id string) error {
 
 // removeContainer must be called with mu held.
 func (s *Share) removeContainer(id string) error {
-	if err := s.space.do(func() error { return removeTree(id) }); err != nil {
+	if err := s.space.do(func() error { return removeTree(s.dir(id)) }); err != nil {
 		return fmt.Errorf("unshare container: %w", err)
 	}
 	return nil
 }
 
-// removeTree runs on the space's thread.
-func removeTree(id string) error {
-	points := []string{rootfsPoint(id)}
-	mounts, err := os.ReadDir(mountsDir(id))
+// removeTree takes a container's directory away; it runs on the space's
+// thread.
+func removeTree(dir string) error {
+	points := []string{path.Join(dir, rootfsName)}
+	mounts, err := os.ReadDir(path.Join(dir, mountsName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, m := range mounts {
-		points = append(points, path.Join(mountsDir(id), m.Name()))
+		points = append(points, path.Join(dir, mountsName, m.Name()))
 	}
 	for _, p := range points {
 		err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -87,5 +98,5 @@ func removeTree(id string) error {
 			return fmt.Errorf("unmount %s: %w", p, err)
 		}
 	}
-	return removeEmptyTree(containerDir(id))
+	return removeEmptyTree(dir)
 }

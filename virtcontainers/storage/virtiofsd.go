@@ -22,7 +22,16 @@ const socketName = "/virtiofsd.sock"
 // one.
 func startDaemon(opts ShareOptions, sp *space) (daemon *child.Process, conn *os.File, err error) {
 	var listener *os.File
-	if err := sp.do(func() (err error) { listener, err = listen(socketName); return err }); err != nil {
+	err = sp.do(func() (err error) {
+		// Users of the guest's that are not root must pass through it to their
+		// files.
+		if err := os.Mkdir(rootOf(opts), 0o711); err != nil {
+			return err
+		}
+		listener, err = listen(socketName)
+		return err
+	})
+	if err != nil {
 		return nil, nil, err
 	}
 	defer listener.Close()
@@ -62,9 +71,8 @@ func abandon(daemon *child.Process) error {
 func daemonArgs(opts ShareOptions) []string {
 	args := []string{
 		fmt.Sprintf("--fd=%d", child.FirstExtraFD),
-		// The space's root, which has no path of the host's. The dot has the
-		// daemon look at the directory and not at the link to it.
-		"-o", fmt.Sprintf("source=/proc/self/fd/%d/.", child.FirstExtraFD+1),
+		// Below the space's root, which has no path of the host's.
+		"-o", fmt.Sprintf("source=/proc/self/fd/%d%s", child.FirstExtraFD+1, rootOf(opts)),
 		"-o", "sandbox=chroot",
 		"-o", "cache=" + daemonCache(opts.Cache),
 		// Each mount of the share is a file system of its own in the guest,
