@@ -11,6 +11,18 @@ const (
 	AccelTCG Accel = "tcg"
 )
 
+// MemoryModel is the kind of memory that is plugged into a machine.
+type MemoryModel string
+
+// The models.
+const (
+	// MemoryDIMM plugs memory modules, whole multiples of 128 MiB. They stay.
+	MemoryDIMM MemoryModel = "pc-dimm"
+	// MemoryVirtio grows and shrinks a virtio-mem device, whole multiples of
+	// 2 MiB. The guest needs the driver virtio_mem.
+	MemoryVirtio MemoryModel = "virtio-mem"
+)
+
 // Spec is the bare machine: everything that must be known before it exists.
 // Devices that belong to a pod are not here; they are attached (VM.Attach).
 type Spec struct {
@@ -31,6 +43,13 @@ type Spec struct {
 	// MemoryMiB is the memory at boot. It is shared with the device back
 	// ends outside the monitor process.
 	MemoryMiB uint64
+	// MaxMemoryMiB is how much there can be after hot-plug (MemoryPlugger);
+	// 0 or MemoryMiB is no hot-plug. MemoryModel is what is plugged then; it
+	// is MemoryDIMM when empty. MemorySlots is how many times a MemoryDIMM
+	// can be plugged.
+	MaxMemoryMiB uint64
+	MemoryModel  MemoryModel
+	MemorySlots  uint32
 	// Kernel, Initrd are host paths: an ELF or bzImage kernel, and a cpio
 	// archive.
 	Kernel, Initrd string

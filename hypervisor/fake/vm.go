@@ -33,6 +33,10 @@ type VM struct {
 	err      error
 	console  string
 	vcpus    []int
+
+	cpus      uint32 // plugged
+	memory    uint64 // plugged, in MiB
+	keepsSize bool
 }
 
 // attached is a device and its slot.

@@ -24,6 +24,8 @@ const (
 	firstSlot, lastSlot = 1, 31
 	// maxMemoryMiB keeps a typing error from becoming an allocation: 16 TiB.
 	maxMemoryMiB = 16 << 20
+	// maxMemorySlots is QEMU's ACPI_MAX_RAM_SLOTS (include/hw/acpi/acpi.h).
+	maxMemorySlots = 256
 	// maxCPUs is q35's limit without an IOMMU (QEMU's hw/i386/pc_q35.c).
 	maxCPUs = 288
 )
@@ -60,7 +62,7 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 		"-accel", string(spec.Accel),
 		"-cpu", cpu(spec),
 		"-smp", smp(spec),
-		"-m", fmt.Sprintf("%dM", spec.MemoryMiB),
+		"-m", memory(spec),
 		// Shared, because device back ends in other processes read and
 		// write it.
 		"-object", fmt.Sprintf("memory-backend-memfd,id=mem,size=%dM,share=on", spec.MemoryMiB),
@@ -95,12 +97,30 @@ func checkSpec(spec hypervisor.Spec) error {
 		return fmt.Errorf("accelerator %q: neither %q nor %q", spec.Accel, hypervisor.AccelKVM, hypervisor.AccelTCG)
 	case spec.MemoryMiB == 0 || spec.MemoryMiB > maxMemoryMiB:
 		return fmt.Errorf("memory of %d MiB: not within 1 and %d", spec.MemoryMiB, maxMemoryMiB)
+	case spec.MaxMemoryMiB > maxMemoryMiB:
+		return fmt.Errorf("at most %d MiB of memory: not within 0 and %d", spec.MaxMemoryMiB, maxMemoryMiB)
 	case spec.VCPUs == 0 || spec.VCPUs > maxCPUs || spec.MaxVCPUs > maxCPUs:
 		return fmt.Errorf("%d CPUs of at most %d: not within 1 and %d", spec.VCPUs, spec.MaxVCPUs, maxCPUs)
 	case spec.Kernel == "":
 		return errors.New("no kernel is given")
 	}
-	return nil
+	return checkModel(spec)
+}
+
+func checkModel(spec hypervisor.Spec) error {
+	if !pluggable(spec) {
+		return nil
+	}
+	switch spec.MemoryModel {
+	case hypervisor.MemoryVirtio:
+		return nil
+	case "", hypervisor.MemoryDIMM:
+		if spec.MemorySlots == 0 || spec.MemorySlots > maxMemorySlots {
+			return fmt.Errorf("%d memory slots: not within 1 and %d", spec.MemorySlots, maxMemorySlots)
+		}
+		return nil
+	}
+	return fmt.Errorf("memory model %q: neither %q nor %q", spec.MemoryModel, hypervisor.MemoryDIMM, hypervisor.MemoryVirtio)
 }
 
 // machine leaves out what a pod does not use: less to probe at boot, and less
@@ -159,6 +179,22 @@ func smp(spec hypervisor.Spec) string {
 	}
 	return fmt.Sprintf("%d,maxcpus=%d,sockets=%d,cores=1,threads=1", spec.VCPUs, most, most)
 }
+
+// memory makes room for memory that is plugged later. virtio-mem needs no
+// slots.
+func memory(spec hypervisor.Spec) string {
+	m := fmt.Sprintf("%dM", spec.MemoryMiB)
+	if !pluggable(spec) {
+		return m
+	}
+	if spec.MemoryModel != hypervisor.MemoryVirtio {
+		m += fmt.Sprintf(",slots=%d", spec.MemorySlots)
+	}
+	return m + fmt.Sprintf(",maxmem=%dM", spec.MaxMemoryMiB)
+}
+
+// pluggable tells whether there can be more memory than at boot.
+func pluggable(spec hypervisor.Spec) bool { return spec.MaxMemoryMiB > spec.MemoryMiB }
 
 func kernel(spec hypervisor.Spec) []string {
 	args := []string{"-kernel", spec.Kernel}

@@ -41,6 +41,7 @@ func TestArgsGolden(t *testing.T) {
 			s.CPUFeatures, s.Seccomp = "pmu=off", "on,spawn=deny"
 			s.VCPUs, s.MaxVCPUs, s.MemoryMiB = 4, 0, 2048
 			s.Initrd, s.KernelParams = "", ""
+			s.MaxMemoryMiB, s.MemoryModel, s.MemorySlots = 8192, hypervisor.MemoryDIMM, 10
 		}, Wiring{QMPFD: 7}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -83,6 +84,10 @@ func TestArgsRefuse(t *testing.T) {
 		"no accelerator":    func(s *hypervisor.Spec) { s.Accel = "" },
 		"no memory":         func(s *hypervisor.Spec) { s.MemoryMiB = 0 },
 		"too much memory":   func(s *hypervisor.Spec) { s.MemoryMiB = 1 << 40 },
+		"too much to plug":  func(s *hypervisor.Spec) { s.MaxMemoryMiB = 1 << 40 },
+		"no memory slots":   func(s *hypervisor.Spec) { s.MaxMemoryMiB = 1024 },
+		"too many slots":    func(s *hypervisor.Spec) { s.MaxMemoryMiB, s.MemorySlots = 1024, 257 },
+		"strange memory":    func(s *hypervisor.Spec) { s.MaxMemoryMiB, s.MemoryModel = 1024, "warp" },
 		"no CPU":            func(s *hypervisor.Spec) { s.VCPUs = 0 },
 		"too many CPUs":     func(s *hypervisor.Spec) { s.MaxVCPUs = 289 },
 		"no kernel":         func(s *hypervisor.Spec) { s.Kernel = "" },
@@ -110,6 +115,32 @@ func TestTCGHasTwoPossibleCPUs(t *testing.T) {
 	} {
 		if got := smp(hypervisor.Spec{Accel: tt.accel, VCPUs: tt.cpus, MaxVCPUs: tt.max}); got != tt.want {
 			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+}
+
+// Room for more memory costs nothing where none is wanted.
+func TestMemoryArgument(t *testing.T) {
+	for _, tt := range []struct {
+		most  uint64
+		model hypervisor.MemoryModel
+		slots uint32
+		want  string
+	}{
+		{0, "", 0, "512M"},
+		{256, "", 0, "512M"},
+		{512, hypervisor.MemoryDIMM, 10, "512M"},
+		{1024, "", 10, "512M,slots=10,maxmem=1024M"},
+		{1024, hypervisor.MemoryDIMM, 2, "512M,slots=2,maxmem=1024M"},
+		{1024, hypervisor.MemoryVirtio, 0, "512M,maxmem=1024M"},
+	} {
+		spec := goodSpec()
+		spec.MaxMemoryMiB, spec.MemoryModel, spec.MemorySlots = tt.most, tt.model, tt.slots
+		if got := memory(spec); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
+		}
+		if _, err := BuildArgs(spec, Wiring{}); err != nil {
+			t.Errorf("%+v: %v", tt, err)
 		}
 	}
 }

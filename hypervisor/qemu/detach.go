@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/errdefs"
-
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
@@ -73,10 +71,8 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 
 // unplug asks for the device until QEMU has none of that ID.
 func (vm *VM) unplug(ctx context.Context, id string) error {
-	select {
-	case <-vm.ticks:
-	default:
-		return fmt.Errorf("the machine has not run yet: %w", errdefs.ErrFailedPrecondition)
+	if err := vm.running(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -106,10 +102,12 @@ func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, agai
 			switch {
 			case !ok:
 				return false, lostEvents(ctx, events)
-			case ev.Data["device"] != id:
+			case cpuGone(ev, id):
+				return true, nil
+			case about(ev) != id:
 			case ev.Event == "DEVICE_DELETED":
 				return true, nil
-			case ev.Event == "DEVICE_UNPLUG_GUEST_ERROR":
+			case ev.Event == "DEVICE_UNPLUG_GUEST_ERROR", ejectFailed(ev):
 				return false, errGuestKeeps
 			}
 		case <-again:
@@ -118,6 +116,34 @@ func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, agai
 			return false, fmt.Errorf("await the guest's consent: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// about is the ID of the device that an event is about, if any. An ACPI event
+// has it one level down (qapi/acpi.json).
+func about(ev qmp.Event) any {
+	if info, ok := ev.Data["info"].(map[string]any); ok {
+		return info["device"]
+	}
+	return ev.Data["device"]
+}
+
+// cpuGone tells whether an event is about a part of a CPU that goes with it:
+// QEMU 7.2 was seen to announce only that.
+func cpuGone(ev qmp.Event, id string) bool {
+	return ev.Event == "DEVICE_DELETED" && ev.Data["path"] == peripheral+id+"/lapic"
+}
+
+// ejectFailed tells whether the guest reports by ACPI that it keeps a CPU: an
+// event (_OST, ACPI 6.5, section 6.3.5) whose source is the ejection, asked for
+// or begun, and whose status is neither success nor in progress.
+func ejectFailed(ev qmp.Event) bool {
+	info, ok := ev.Data["info"].(map[string]any)
+	if !ok || ev.Event != "ACPI_DEVICE_OST" {
+		return false
+	}
+	source, _ := info["source"].(float64)
+	status, _ := info["status"].(float64)
+	return (source == 3 || source == 0x103) && status != 0 && status != 0x84
 }
 
 // lostEvents says why a subscription has ended.

@@ -96,7 +96,9 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	if err := mon.Handshake(ctx); err != nil {
 		return nil, m.abandon(ctx, proc, mon, err)
 	}
-	return newVM(ctx, spec.ID, proc, mon, console), nil
+	vm := newVM(ctx, spec.ID, proc, mon, console)
+	vm.spec = spec
+	return vm, nil
 }
 
 func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, remote *os.File, console *child.Tail) child.Options {

@@ -33,6 +33,8 @@ type VM struct {
 	done    chan struct{} // closed after err is set
 	started func()        // to be called after each Resume
 	ticks   chan struct{} // closed when the guest's time has begun
+	spec    hypervisor.Spec
+	sizing  chan struct{} // has what SetVCPUs or SetMemoryMiB must hold
 
 	mu       sync.Mutex
 	stopping bool
@@ -41,6 +43,7 @@ type VM struct {
 	err      error
 
 	controller *attempt  // of attaching it; nil for none
+	virtioMem  bool      // it is attached; for the holder of sizing
 	sets       int       // descriptor sets there were
 	resumed    bool      // Resume has succeeded
 	later      []command // to be done when it has
@@ -66,6 +69,7 @@ func newVM(ctx context.Context, id string, proc *child.Process, mon *qmp.Monitor
 		console: console,
 		done:    make(chan struct{}),
 		ticks:   make(chan struct{}),
+		sizing:  make(chan struct{}, 1),
 		devices: make(map[string]*device),
 	}
 	vm.started = sync.OnceFunc(func() {

@@ -84,19 +84,26 @@ func reportCPU(action, path string) {
 }
 
 // reportMemory brings a block of memory online, as memory that can be taken
-// back, and prints how much there is.
+// back, and prints how much more there is than at boot.
 func reportMemory(action, path string) {
 	if action == "add" {
 		if err := os.WriteFile(filepath.Join("/sys", path, "state"), []byte("online_movable"), 0); err != nil {
 			fmt.Println("testguest:", err)
 		}
 	}
-	if action != "add" && action != "remove" {
-		return
+	if action == "add" || action == "remove" {
+		fmt.Printf("testguest: memory +%d MiB\n", (memory()-memoryAtBoot)>>20)
 	}
+}
+
+// memoryAtBoot is memory's first word.
+var memoryAtBoot = memory()
+
+// memory is what the kernel has to give, in bytes.
+func memory() uint64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
 		fmt.Println("testguest:", err)
 	}
-	fmt.Printf("testguest: memory %d MiB\n", info.Totalram*uint64(info.Unit)>>20)
+	return info.Totalram * uint64(info.Unit)
 }

@@ -1,0 +1,78 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// The steps of changing a machine's size.
+const (
+	StepSetVCPUs  Step = "set vCPUs"
+	StepSetMemory Step = "set memory"
+)
+
+var (
+	_ hypervisor.CPUPlugger    = (*VM)(nil)
+	_ hypervisor.MemoryPlugger = (*VM)(nil)
+)
+
+// SetVCPUs implements hypervisor.CPUPlugger. Its guest does as it is asked,
+// unless KeepSize said otherwise. VCPUThreads is not changed by it.
+func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {
+	return resize(ctx, vm, StepSetVCPUs, &vm.cpus, n, vm.Spec.VCPUs, vm.Spec.MaxVCPUs)
+}
+
+// SetMemoryMiB implements hypervisor.MemoryPlugger, in steps of 1 MiB, of any
+// model but that a MemoryDIMM stays. Its guest is that of SetVCPUs.
+func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
+	if vm.Spec.MaxMemoryMiB <= vm.Spec.MemoryMiB {
+		return vm.Spec.MemoryMiB, fmt.Errorf("%s of virtual machine %s: %w", StepSetMemory, vm.Spec.ID, errdefs.ErrNotImplemented)
+	}
+	if vm.Spec.MemoryModel != hypervisor.MemoryVirtio {
+		_, now := vm.Size()
+		n = max(n, now)
+	}
+	return resize(ctx, vm, StepSetMemory, &vm.memory, n, vm.Spec.MemoryMiB, vm.Spec.MaxMemoryMiB)
+}
+
+// resize changes plugged, what there is beyond least.
+func resize[T uint32 | uint64](ctx context.Context, vm *VM, step Step, plugged *T, n, least, most T) (T, error) {
+	what := fmt.Sprintf("%s of virtual machine %s", step, vm.Spec.ID)
+	err := vm.monitor.enter(ctx, step, vm)
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	now := least + *plugged
+	switch {
+	case err != nil:
+		return now, fmt.Errorf("%s: %w", what, err)
+	case vm.gone:
+		return now, fmt.Errorf("%s: %w", what, vm.err)
+	case !vm.resumed:
+		return now, fmt.Errorf("%s: it has not run yet: %w", what, errdefs.ErrFailedPrecondition)
+	}
+	want := min(max(n, least), max(least, most))
+	if want < now && vm.keepsSize {
+		return now, nil
+	}
+	*plugged = want - least
+	return want, nil
+}
+
+// KeepSize makes a guest that lets go of no CPU and no memory from now on, or
+// one that does.
+func (vm *VM) KeepSize(keep bool) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	vm.keepsSize = keep
+}
+
+// Size is how many CPUs and how much memory in MiB there are.
+func (vm *VM) Size() (vcpus uint32, memoryMiB uint64) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	return vm.Spec.VCPUs + vm.cpus, vm.Spec.MemoryMiB + vm.memory
+}

@@ -1,0 +1,107 @@
+package qemu
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// cpuPrefix begins the ID of a plugged CPU, followed by its socket. No device
+// of a caller's can have it (deviceID).
+const cpuPrefix = "pod.cpu."
+
+// peripheral is where QEMU has what device_add brought.
+const peripheral = "/machine/peripheral/"
+
+// cpuPlace is a place for a CPU (qapi/machine.json, HotpluggableCPU).
+type cpuPlace struct {
+	Type  string         `json:"type"`
+	Props map[string]int `json:"props"`
+	// Path is of the CPU that is there, if one is.
+	Path string `json:"qom-path"`
+}
+
+// SetVCPUs implements hypervisor.CPUPlugger. Linux takes an unplugged CPU
+// offline by itself. With TCG no CPU goes out again: QEMU 7.2 was seen to lose
+// its heap by it ("double free or corruption" when the next one came in, each
+// time).
+func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {
+	n = min(max(n, vm.spec.VCPUs), max(vm.spec.VCPUs, vm.spec.MaxVCPUs))
+	return resize(ctx, vm, "set number of CPUs of virtual machine", func(ctx context.Context) error {
+		return vm.setVCPUs(ctx, int(n))
+	}, vm.countCPUs)
+}
+
+func (vm *VM) setVCPUs(ctx context.Context, n int) error {
+	there, free, err := vm.cpus(ctx)
+	if err != nil {
+		return err
+	}
+	if len(there) > n {
+		return vm.unplugCPUs(ctx, there, len(there)-n)
+	}
+	for _, c := range free[:min(len(free), n-len(there))] {
+		if err := vm.plugCPU(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unplugCPUs takes n of those that are there out, as far as the guest lets go.
+func (vm *VM) unplugCPUs(ctx context.Context, there []cpuPlace, n int) error {
+	if vm.spec.Accel == hypervisor.AccelTCG {
+		return nil
+	}
+	slices.Reverse(there) // the last one in goes first
+	for _, c := range there[:n] {
+		id, ours := strings.CutPrefix(c.Path, peripheral)
+		if !ours {
+			return nil // from here on they are of the boot
+		}
+		err := vm.unplug(ctx, id)
+		if errors.Is(err, errGuestKeeps) || err != nil && ctx.Err() != nil {
+			return nil // those below it would not be the last one in
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (vm *VM) plugCPU(ctx context.Context, c cpuPlace) error {
+	args := map[string]any{"driver": c.Type, "id": fmt.Sprintf("%s%d", cpuPrefix, c.Props["socket-id"])}
+	for k, v := range c.Props {
+		args[k] = v
+	}
+	return vm.mon.Execute(ctx, "device_add", args, nil)
+}
+
+// cpus are the CPUs that are there and the places of others, by their sockets.
+// CPUs are plugged in that order.
+func (vm *VM) cpus(ctx context.Context) (there, free []cpuPlace, err error) {
+	var all []cpuPlace
+	if err := vm.mon.Execute(ctx, "query-hotpluggable-cpus", nil, &all); err != nil {
+		return nil, nil, err
+	}
+	slices.SortFunc(all, func(a, b cpuPlace) int { return cmp.Compare(a.Props["socket-id"], b.Props["socket-id"]) })
+	for _, c := range all {
+		if c.Path != "" {
+			there = append(there, c)
+		} else {
+			free = append(free, c)
+		}
+	}
+	return there, free, nil
+}
+
+func (vm *VM) countCPUs(ctx context.Context) (uint32, error) {
+	there, _, err := vm.cpus(ctx)
+	return uint32(len(there)), err
+}

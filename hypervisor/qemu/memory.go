@@ -1,0 +1,90 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+const (
+	mib = 1 << 20
+	// dimmUnit is the size in MiB that Linux manages memory in on a machine
+	// with less than 64 GiB (arch/x86/mm/init_64.c, probe_memory_block_size).
+	dimmUnit = 128
+	// dimmPrefix begins the ID of a memory module, followed by its number.
+	// No device of a caller's can have it (deviceID).
+	dimmPrefix = "pod.dimm."
+	// memorySuffix follows a device's ID in that of its memory.
+	memorySuffix = ".memory"
+)
+
+// SetMemoryMiB implements hypervisor.MemoryPlugger. Memory is shared with the
+// device back ends in other processes, which QEMU tells of each new piece; a
+// back end with a short memory table (vhost-user's has 8 regions) is why QEMU
+// may refuse a MemoryDIMM while slots are free.
+func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
+	const what = "set memory of virtual machine"
+	if !pluggable(vm.spec) {
+		return vm.spec.MemoryMiB, fmt.Errorf("%s %s: it has no room for more: %w", what, vm.id, errdefs.ErrNotImplemented)
+	}
+	n = min(max(n, vm.spec.MemoryMiB), vm.spec.MaxMemoryMiB)
+	return resize(ctx, vm, what, func(ctx context.Context) error {
+		if vm.spec.MemoryModel == hypervisor.MemoryVirtio {
+			return vm.resizeVirtioMem(ctx, n-vm.spec.MemoryMiB)
+		}
+		return vm.plugDIMM(ctx, n)
+	}, vm.countMemory)
+}
+
+// countMemory is all memory that the guest has or may bring online, in MiB.
+func (vm *VM) countMemory(ctx context.Context) (uint64, error) {
+	var size struct { // qapi/machine.json, MemoryInfo
+		Base    uint64 `json:"base-memory"`
+		Plugged uint64 `json:"plugged-memory"`
+	}
+	err := vm.mon.Execute(ctx, "query-memory-size-summary", nil, &size)
+	return (size.Base + size.Plugged) / mib, err
+}
+
+// plugDIMM adds one module that makes up for what is missing to n MiB. No
+// module ever goes.
+func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
+	now, err := vm.countMemory(ctx)
+	if err != nil || n <= now {
+		return err
+	}
+	size := min((n-now+dimmUnit-1)/dimmUnit, (vm.spec.MaxMemoryMiB-now)/dimmUnit) * dimmUnit
+	if size == 0 {
+		return nil
+	}
+	var devices []any
+	if err := vm.mon.Execute(ctx, "query-memory-devices", nil, &devices); err != nil {
+		return err
+	}
+	if len(devices) >= int(vm.spec.MemorySlots) {
+		return fmt.Errorf("plug %d MiB: all %d memory slots are in use: %w", size, len(devices), errdefs.ErrResourceExhausted)
+	}
+	id := fmt.Sprintf("%s%d", dimmPrefix, len(devices))
+	add, remove := memoryObject(id, size)
+	if err := vm.run(ctx, add); err != nil {
+		return err
+	}
+	device := map[string]any{"driver": "pc-dimm", "id": id, "memdev": id + memorySuffix}
+	if err := vm.mon.Execute(ctx, "device_add", device, nil); err != nil {
+		vm.undo(ctx, err, []command{remove})
+		return err
+	}
+	return nil
+}
+
+// memoryObject is the host's side of plugged memory, as shared as the rest
+// (BuildArgs). It takes memory only as the guest uses it.
+func memoryObject(id string, sizeMiB uint64) (add, remove command) {
+	id += memorySuffix
+	return command{"object-add", map[string]any{
+		"qom-type": "memory-backend-memfd", "id": id, "size": sizeMiB * mib, "share": true,
+	}}, command{"object-del", map[string]any{"id": id}}
+}

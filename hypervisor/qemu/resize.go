@@ -1,0 +1,50 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+var (
+	_ hypervisor.CPUPlugger    = (*VM)(nil)
+	_ hypervisor.MemoryPlugger = (*VM)(nil)
+)
+
+// resize lets change work towards a size, one call at a time, and tells what
+// came of it: count asks QEMU, which knows better than the sum of what was
+// done.
+func resize[T any](ctx context.Context, vm *VM, what string, change func(context.Context) error, count func(context.Context) (T, error)) (T, error) {
+	var none T
+	select {
+	case vm.sizing <- struct{}{}:
+		defer func() { <-vm.sizing }()
+	case <-ctx.Done():
+		return none, fmt.Errorf("%s %s: await another's change: %w", what, vm.id, context.Cause(ctx))
+	}
+	err := vm.running()
+	if err == nil {
+		err = change(ctx)
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	now, countErr := count(after)
+	if err = errors.Join(err, countErr); err != nil {
+		return now, vm.explain(ctx, what, err)
+	}
+	return now, nil
+}
+
+// running fails until the machine has run.
+func (vm *VM) running() error {
+	select {
+	case <-vm.ticks:
+		return nil
+	default:
+		return fmt.Errorf("the machine has not run yet: %w", errdefs.ErrFailedPrecondition)
+	}
+}

@@ -1,0 +1,149 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/vsock"
+)
+
+// withMemory makes room for plugged memory.
+func withMemory(spec hypervisor.Spec, model hypervisor.MemoryModel) hypervisor.Spec {
+	spec.MaxMemoryMiB, spec.MemoryModel = 2048, model
+	if model == hypervisor.MemoryDIMM {
+		spec.MemorySlots = 10
+	}
+	return spec
+}
+
+// up resumes a machine with testguest and waits for it.
+func up(t testing.TB, vm *VM) {
+	t.Helper()
+	if err := vm.Resume(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	awaitConsole(t, vm, ready)
+}
+
+func setVCPUs(t testing.TB, vm *VM, n, want uint32) {
+	t.Helper()
+	start := time.Now()
+	now, err := vm.SetVCPUs(testContext(t), n)
+	if now != want || err != nil {
+		t.Fatalf("SetVCPUs(%d): %d, %v, want %d; console:\n%s", n, now, err, want, vm.ConsoleTail())
+	}
+	t.Logf("SetVCPUs(%d) took %v", n, time.Since(start))
+}
+
+func setMemory(t testing.TB, vm *VM, n, want uint64) {
+	t.Helper()
+	start := time.Now()
+	now, err := vm.SetMemoryMiB(testContext(t), n)
+	if now != want || err != nil {
+		t.Fatalf("SetMemoryMiB(%d): %d, %v, want %d; console:\n%s", n, now, err, want, vm.ConsoleTail())
+	}
+	t.Logf("SetMemoryMiB(%d) took %v", n, time.Since(start))
+}
+
+// CPUs come and go while the guest runs; those of the boot stay.
+func TestVCPUsInGuest(t *testing.T) {
+	spec := guestSpec(t)
+	spec.MaxVCPUs = 4
+	vm := launch(t, spec)
+	up(t, vm)
+	setVCPUs(t, vm, 3, 3)
+	awaitConsole(t, vm, "testguest: add cpu, online 0-2")
+	setVCPUs(t, vm, 9, 4)
+	awaitConsole(t, vm, "testguest: add cpu, online 0-3")
+	if spec.Accel == hypervisor.AccelTCG {
+		setVCPUs(t, vm, 2, 4) // see SetVCPUs
+		return
+	}
+	setVCPUs(t, vm, 2, 2)
+	awaitConsole(t, vm, "testguest: remove cpu, online 0-1")
+	setVCPUs(t, vm, 0, 1)
+	setVCPUs(t, vm, 2, 2)
+}
+
+// Memory of both models comes while the guest runs, and what comes through a
+// back end in another process still does. virtio-mem goes again, too.
+func TestMemoryInGuest(t *testing.T) {
+	want := map[hypervisor.MemoryModel]struct{ hundred, none uint64 }{
+		hypervisor.MemoryDIMM:   {128, 512},
+		hypervisor.MemoryVirtio: {100, 256},
+	}
+	for _, model := range []hypervisor.MemoryModel{hypervisor.MemoryDIMM, hypervisor.MemoryVirtio} {
+		t.Run(string(model), func(t *testing.T) {
+			vm := launch(t, withMemory(guestSpec(t), model))
+			guest := vsockTo(t, vm)
+			if err := vm.Attach(testContext(t), hypervisor.FSShare{ID: "share", Tag: "t", Socket: shareSocket(t)}); err != nil {
+				t.Fatal(err)
+			}
+			up(t, vm)
+			guest.echo(t)
+			setMemory(t, vm, 256+100, 256+want[model].hundred)
+			setMemory(t, vm, 512, 512)
+			awaitConsole(t, vm, "testguest: memory +256 MiB")
+			guest.echo(t)
+			setMemory(t, vm, 0, want[model].none)
+			if want[model].none == 256 {
+				awaitConsole(t, vm, "testguest: memory +0 MiB")
+			}
+			guest.echo(t)
+			setMemory(t, vm, 4096, 2048)
+			awaitConsole(t, vm, "testguest: memory +1792 MiB")
+			guest.echo(t)
+		})
+	}
+}
+
+// guestVsock is a vsock transport to a machine.
+type guestVsock struct{ vsock.Transport }
+
+// vsockTo attaches a vsock device, whose back end is this process.
+func vsockTo(t testing.TB, vm *VM) guestVsock {
+	t.Helper()
+	tr, err := vsock.Open(testContext(t), vsock.Options{VhostPath: "/nonexistent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tr.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := tr.Attach(testContext(t), vm); err != nil {
+		t.Fatal(err)
+	}
+	return guestVsock{tr}
+}
+
+// echo sends more than the rings hold and gets it back.
+func (g guestVsock) echo(t testing.TB) {
+	t.Helper()
+	const testguestEcho = 1
+	ctx := testContext(t)
+	conn, err := g.Dial(ctx, testguestEcho)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	data := bytes.Repeat([]byte("katabox "), 128<<10)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(data)
+		sent <- err
+	}()
+	back := make([]byte, len(data))
+	_, err = io.ReadFull(conn, back)
+	if sendErr := <-sent; err != nil || sendErr != nil || !bytes.Equal(data, back) {
+		t.Errorf("the guest gave something else back: %v, %v", err, fmt.Sprint(sendErr))
+	}
+}
