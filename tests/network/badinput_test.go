@@ -118,19 +118,22 @@ func TestHostNetworkIsRefused(t *testing.T) {
 	}
 }
 
-// Limits that would not hold, or would take the place of somebody else's, are
-// refused rather than left out.
-func TestLimitsThatCannotBeKept(t *testing.T) {
+// A configuration that cannot hold for a namespace, or would take the place of
+// what somebody else has set there, is refused rather than left out.
+func TestConfigurationsThatCannotHold(t *testing.T) {
 	needVM(t)
 	for _, test := range []struct {
 		name, config, commands string
 		words                  []string
 	}{
-		{"received past every queue", "[runtime]\ninternetworking_model = \"macvtap\"\n[hypervisor.qemu]\nrx_rate_limiter_max_rate = 10000000\n", "true",
-			[]string{"macvtap", "receive"}},
-		{"sent nobody knows where", "[runtime]\ninternetworking_model = \"none\"\n[hypervisor.qemu]\ntx_rate_limiter_max_rate = 10000000\n", "true",
-			[]string{"none", "send"}},
+		{"limit of what is sent nobody knows where", "[runtime]\ninternetworking_model = \"none\"\n" + rated, "true", []string{"none", "send"}},
 		{"queue of somebody else's", rated, "tc qdisc add dev eth0 root tbf rate 1mbit burst 32k latency 50ms", []string{"eth0", "tbf"}},
+		{"macvtap on a macvlan", macvtap, `
+			ip link add base type veth peer name far
+			ip link set base addrgenmode none; ip link set far addrgenmode none
+			ip link add link base name net1 type macvlan mode bridge
+			ip addr add 10.84.0.2/24 dev net1
+			for l in base far net1; do ip link set $l up; done`, []string{"net1", "macvtap", "macvlan"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, d := begin(t)

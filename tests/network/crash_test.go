@@ -15,8 +15,8 @@ func TestNamespaceAfterDeath(t *testing.T) {
 	for _, test := range []struct{ name, config, victim string }{
 		{"shim, tcfilter and rates", rated, harness.KindShim},
 		{"QEMU, tcfilter and rates", rated, harness.KindVMM},
-		{"shim, macvtap", "[runtime]\ninternetworking_model = \"macvtap\"\n", harness.KindShim},
-		{"QEMU, macvtap", "[runtime]\ninternetworking_model = \"macvtap\"\n", harness.KindVMM},
+		{"shim, macvtap and rates", macvtap + rated, harness.KindShim},
+		{"QEMU, macvtap and rates", macvtap + rated, harness.KindVMM},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx, d := begin(t)
@@ -40,8 +40,12 @@ func TestNamespaceAfterDeath(t *testing.T) {
 	}
 }
 
-// rated is a configuration by which the links' root queues are changed too.
-const rated = "[hypervisor.qemu]\nrx_rate_limiter_max_rate = 50000000\ntx_rate_limiter_max_rate = 50000000\n"
+// Configurations: macvtaps, and limits by which the links' root queues are
+// changed too.
+const (
+	macvtap = "[runtime]\ninternetworking_model = \"macvtap\"\n"
+	rated   = "[hypervisor.qemu]\nrx_rate_limiter_max_rate = 50000000\ntx_rate_limiter_max_rate = 50000000\n"
+)
 
 // killOne sends SIGKILL to the only process of a kind.
 func killOne(t *testing.T, d *harness.Daemon, kind string) {

@@ -129,7 +129,7 @@ func TestModels(t *testing.T) {
 		joined func(*testing.T, netns)
 	}{
 		{name: "two queues", config: "[hypervisor.qemu]\ndefault_vcpus = 2\n", queues: 2},
-		{name: "macvtap", config: "[runtime]\ninternetworking_model = \"macvtap\"\n", queues: 1},
+		{name: "macvtap", config: macvtap, queues: 1},
 		{name: "none", config: "[runtime]\ninternetworking_model = \"none\"\n", queues: 1, joined: joinByHand},
 	} {
 		t.Run(test.name, func(t *testing.T) {
