@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/resource"
 )
 
@@ -61,10 +62,11 @@ func (s *Sandbox) machineLimits() (resource.Machine, error) {
 	}, nil
 }
 
-// maxVCPUs is how many vCPUs there can be; each costs the guest at boot.
-func (s *Sandbox) maxVCPUs() uint32 {
+// setSize puts the machine's size at its start into its spec. Each vCPU that
+// there can be costs the guest at boot.
+func (s *Sandbox) setSize(spec *hypervisor.Spec) {
+	spec.VCPUs, spec.MaxVCPUs, spec.MemoryMiB = s.size.VCPUs, s.opts.Config.Hypervisor.MaxVCPUs, s.size.MemoryMiB
 	if s.opts.Config.Runtime.StaticSizing {
-		return s.size.VCPUs
+		spec.MaxVCPUs = s.size.VCPUs
 	}
-	return s.opts.Config.Hypervisor.MaxVCPUs
 }
