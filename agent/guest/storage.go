@@ -136,6 +136,7 @@ func (m *Mounter) mount(r request) error {
 		return fmt.Errorf("make target: %w", err)
 	}
 	if err := m.kernel.mount(r.source, r.target, r.fstype, r.flags, r.data); err != nil {
+		_ = os.Remove(r.target) // What is mounted there or in use stays.
 		return fmt.Errorf("mount %s %s: %w", r.fstype, r.source, err)
 	}
 	return nil

@@ -64,7 +64,7 @@ func (m *Mounter) mountShared(r request) error {
 	if errors.Is(err, unix.EBUSY) {
 		return m.mountBeside(r, err)
 	}
-	if errors.Is(err, unix.EACCES) && r.flags&unix.MS_RDONLY == 0 {
+	if (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS)) && r.flags&unix.MS_RDONLY == 0 {
 		return fmt.Errorf("%w: is the disk read-only? The options have no ro", err)
 	}
 	return err

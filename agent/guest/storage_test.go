@@ -132,6 +132,9 @@ func TestMountRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "mount storage "+test.s.GetTarget()) {
 			t.Errorf("%v: %v, want %q", test.s, err, test.want)
 		}
+		if _, err := os.Stat(f.run + "/x"); err == nil {
+			t.Errorf("%v: the target is left", test.s)
+		}
 		if len(f.done) > 1 || len(f.disks) != 0 {
 			t.Errorf("%v: done %q, remembered %v", test.s, f.done, f.disks)
 		}

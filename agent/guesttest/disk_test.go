@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -184,4 +186,54 @@ func TestGuestBusyDisk(t *testing.T) {
 	if _, err := m.task.Delete(t.Context(), &taskapi.DeleteRequest{ID: "busy"}); err != nil {
 		t.Errorf("when it is free: %v", err)
 	}
+}
+
+// A container that is being made has copies of all the agent's mounts for a
+// moment, and one that has ended still has its own.
+func TestGuestDiskIsFreeAfterDelete(t *testing.T) {
+	m := guestOnly(t)
+	const others, rounds = 3, 4
+	done := make(chan error, others)
+	for i := range others {
+		go func() {
+			done <- func() error {
+				for n := range rounds {
+					if err := m.comeAndGo(t, fmt.Sprintf("other-%d-%d", i, n), &api.ContainerConfig{}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	for n := range rounds {
+		began := time.Now()
+		if err := m.comeAndGo(t, fmt.Sprint("disk-", n), &api.ContainerConfig{Storages: []*api.Storage{upperDisk("free")}}); err != nil {
+			t.Error(err)
+		}
+		fd, err := unix.Open("/dev/sda", unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Errorf("the disk is in use: %v", err)
+			continue
+		}
+		t.Logf("came and went in %v", time.Since(began))
+		if err := unix.Close(fd); err != nil {
+			t.Error(err)
+		}
+	}
+	for range others {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// comeAndGo makes a container that never starts, and deletes it.
+func (m *machine) comeAndGo(t *testing.T, id string, config *api.ContainerConfig) error {
+	t.Helper()
+	if err := m.create(t, id, withSpec(t, shell("true"), config)); err != nil {
+		return fmt.Errorf("create %s: %w", id, err)
+	}
+	_, err := m.task.Delete(t.Context(), &taskapi.DeleteRequest{ID: id})
+	return errgrpc.ToNative(err)
 }

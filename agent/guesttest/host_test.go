@@ -23,7 +23,7 @@ const (
 	// program is the tests' name in the guest.
 	program = "guesttest"
 	// bootTimeout bounds the guest's whole life.
-	bootTimeout = 4 * time.Minute
+	bootTimeout = 6 * time.Minute
 )
 
 // TestInGuest runs this package's other tests in a guest.

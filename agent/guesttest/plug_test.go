@@ -72,7 +72,7 @@ func disks(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	for image, content := range map[string]string{"rootfs.img": tree, "upper.img": filepath.Join(tree, "rootfs/empty"), "late.img": tree} {
-		cmd := exec.Command("mkfs.ext4", "-q", "-O", "^has_journal", "-d", content, filepath.Join(dir, image), "24M")
+		cmd := exec.Command("mkfs.ext4", "-q", "-d", content, filepath.Join(dir, image), "24M")
 		if text, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("make disk: %v\n%s", err, text)
 		}
