@@ -65,7 +65,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	$(GO) run ./tests/tools/fuzz -time $(FUZZTIME)
 
 integration: build guest-image containerd critools ## the suites against real containerd, 1.6 and 2.x
-	$(GO) test -count=1 -p 1 -timeout 25m $(SUITES)
+	$(GO) test -count=1 -p 1 -timeout 40m $(SUITES)
 
 test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl
 	$(GO) test -count=1 -timeout 70m -v ./tests/cri
