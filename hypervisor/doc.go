@@ -12,7 +12,8 @@
 //	                     [gone] <-------------------+
 //
 // Devices may be attached while the VM is paused or running. To take one out
-// again (Detacher) needs the guest, and so a VM that runs. [gone] is final:
+// again (Detacher), or to change the number of CPUs (CPUPlugger) or the memory
+// (MemoryPlugger), needs the guest, and so a VM that runs. [gone] is final:
 // Done is closed, the monitor process is reaped, and every file it was given
 // is released.
 package hypervisor

@@ -80,11 +80,27 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 	if spec.Seccomp != "" {
 		args = append(args, "-sandbox", spec.Seccomp)
 	}
-	if spec.Accel == hypervisor.AccelTCG && wiring.TSCKHz > 0 {
-		// First, so that the caller's own words prevail.
-		spec.KernelParams = strings.TrimSpace(fmt.Sprintf("tsc_early_khz=%d %s", wiring.TSCKHz, spec.KernelParams))
-	}
+	spec.KernelParams = kernelParams(spec, wiring)
 	return append(args, kernel(spec)...), nil
+}
+
+// kernelParams puts what only the machine knows before the caller's own
+// words, so that these prevail.
+func kernelParams(spec hypervisor.Spec, wiring Wiring) string {
+	var words []string
+	if spec.Accel == hypervisor.AccelTCG && wiring.TSCKHz > 0 {
+		words = append(words, fmt.Sprintf("tsc_early_khz=%d", wiring.TSCKHz))
+	}
+	if pluggable(spec) {
+		// Room for memory is above 4 GiB, and Linux would set 64 MiB aside at
+		// boot to bounce what 32-bit devices read and write there
+		// (arch/x86/kernel/pci-dma.c, pci_swiotlb_detect). There are none.
+		words = append(words, "swiotlb=noforce")
+	}
+	if spec.KernelParams != "" {
+		words = append(words, spec.KernelParams)
+	}
+	return strings.Join(words, " ")
 }
 
 func checkSpec(spec hypervisor.Spec) error {

@@ -139,8 +139,13 @@ func TestMemoryArgument(t *testing.T) {
 		if got := memory(spec); got != tt.want {
 			t.Errorf("%+v: %s", tt, got)
 		}
-		if _, err := BuildArgs(spec, Wiring{}); err != nil {
+		args, err := BuildArgs(spec, Wiring{})
+		if err != nil {
 			t.Errorf("%+v: %v", tt, err)
+		}
+		room := tt.want != "512M"
+		if bounces := !strings.Contains(strings.Join(args, " "), "-append swiotlb=noforce console="); bounces == room {
+			t.Errorf("%+v: %q", tt, args)
 		}
 	}
 }

@@ -64,15 +64,21 @@ func (vm *VM) unplugCPUs(ctx context.Context, there []cpuPlace, n int) error {
 		if !ours {
 			return nil // from here on they are of the boot
 		}
-		err := vm.unplug(ctx, id)
-		if errors.Is(err, errGuestKeeps) || err != nil && ctx.Err() != nil {
-			return nil // those below it would not be the last one in
-		}
-		if err != nil {
+		// If this one stays, those below it are not the last one in.
+		if kept, err := vm.unplugCPU(ctx, id); kept || err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unplugCPU takes a CPU out, unless the guest keeps it as long as ctx allows.
+func (vm *VM) unplugCPU(ctx context.Context, id string) (kept bool, err error) {
+	err = vm.unplug(ctx, id)
+	if err == nil || !errors.Is(err, errGuestKeeps) && ctx.Err() == nil {
+		return false, err
+	}
+	return true, nil
 }
 
 func (vm *VM) plugCPU(ctx context.Context, c cpuPlace) error {

@@ -12,8 +12,10 @@
 //	  +-----------------------------------------------------+
 //
 // A device is attached by a plan (planOf): descriptors, what QEMU makes of them
-// (a character or a network device), and the card on the pod's bus. Detach goes
-// the same way back, once the guest has ejected the card.
+// (a character, network or block device), and the device on the pod's bus or, of
+// disks, on the SCSI controller there. Detach goes the same way back, once the
+// guest has ejected the device. CPUs and memory are plugged towards a wanted
+// size, and QEMU is asked what came of it.
 //
 // The process's end is the truth about the machine's end; events only say why.
 // A QEMU that announced its end, or whose monitor connection is gone, and that

@@ -2,11 +2,14 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
 const (
@@ -22,9 +25,12 @@ const (
 )
 
 // SetMemoryMiB implements hypervisor.MemoryPlugger. Memory is shared with the
-// device back ends in other processes, which QEMU tells of each new piece; a
-// back end with a short memory table (vhost-user's has 8 regions) is why QEMU
-// may refuse a MemoryDIMM while slots are free.
+// device back ends in other processes, which QEMU tells of each new piece. Of a
+// MemoryDIMM a call plugs one, of any size: the slots are few, and a machine
+// with a vhost-user back end takes seven whatever its slots, for their memory
+// table has 8 rows (hw/virtio/vhost-user.c, VHOST_MEMORY_BASELINE_NREGIONS).
+// Without a slot it fails with errdefs.ErrResourceExhausted. virtio-mem is one
+// piece.
 func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
 	const what = "set memory of virtual machine"
 	if !pluggable(vm.spec) {
@@ -75,9 +81,20 @@ func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 	device := map[string]any{"driver": "pc-dimm", "id": id, "memdev": id + memorySuffix}
 	if err := vm.mon.Execute(ctx, "device_add", device, nil); err != nil {
 		vm.undo(ctx, err, []command{remove})
+		if tableFull(err) {
+			return fmt.Errorf("%w: %w", err, errdefs.ErrResourceExhausted)
+		}
 		return err
 	}
 	return nil
+}
+
+// tableFull is QEMU's refusal of memory for which a vhost back end has no room
+// in its table (hw/virtio/vhost.c, vhost_has_free_slot). It has no class of its
+// own.
+func tableFull(err error) bool {
+	var e *qmp.Error
+	return errors.As(err, &e) && strings.Contains(e.Desc, "no free memory slots left")
 }
 
 // memoryObject is the host's side of plugged memory, as shared as the rest

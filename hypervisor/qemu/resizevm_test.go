@@ -5,8 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/vsock"
@@ -99,6 +102,29 @@ func TestMemoryInGuest(t *testing.T) {
 			awaitConsole(t, vm, "testguest: memory +1792 MiB")
 			guest.echo(t)
 		})
+	}
+}
+
+// A vhost-user back end takes so many modules, and no more is no harm.
+func TestModulesOfVhostUser(t *testing.T) {
+	const most = 7
+	vm := launch(t, withMemory(guestSpec(t), hypervisor.MemoryDIMM))
+	guest := vsockTo(t, vm)
+	up(t, vm)
+	for i := uint64(1); i <= most; i++ {
+		setMemory(t, vm, 256+i*dimmUnit, 256+i*dimmUnit)
+	}
+	now, err := vm.SetMemoryMiB(testContext(t), 2048)
+	if now != 256+most*dimmUnit || !errdefs.IsResourceExhausted(err) {
+		t.Errorf("one more: %d, %v", now, err)
+	}
+	guest.echo(t)
+	var objects []struct{ Name string }
+	if err := vm.mon.Execute(testContext(t), "qom-list", map[string]string{"path": "/objects"}, &objects); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(fmt.Sprint(objects), fmt.Sprintf("%s%d", dimmPrefix, most)) {
+		t.Errorf("QEMU keeps memory: %v", objects)
 	}
 }
 

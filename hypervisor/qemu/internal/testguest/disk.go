@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,10 +23,10 @@ func reportDisk(action, path string) {
 	where := place(path)
 	switch action {
 	case "remove":
-		fmt.Printf("testguest: remove disk %s\n", where)
+		say("remove disk %s", where)
 	case "add":
 		words, err := useDisk("/dev/" + filepath.Base(path))
-		fmt.Printf("testguest: add disk %s serial=%s size=%s block=%s ro=%s words=%q wrote=%v\n", where, serial(path),
+		say("add disk %s serial=%s size=%s block=%s ro=%s words=%q wrote=%v", where, serial(path),
 			attribute(path, "size"), attribute(path, "queue/logical_block_size"), attribute(path, "ro"), words, err == nil)
 	}
 }

@@ -20,7 +20,7 @@ func serveEcho() error {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				fmt.Println("testguest: accept:", err)
+				say("accept: %v", err)
 				return
 			}
 			go func() {

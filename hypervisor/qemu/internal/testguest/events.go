@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +37,7 @@ func reportNIC(action, path string) {
 	if err != nil {
 		mac = []byte("-")
 	}
-	fmt.Printf("testguest: %s %s %s\n", action, where, strings.TrimSpace(string(mac)))
+	say("%s %s %s", action, where, strings.TrimSpace(string(mac)))
 }
 
 // place is where a device is, by its path
@@ -70,7 +69,7 @@ func slot(address string) string {
 func reportCPU(action, path string) {
 	if action == "add" {
 		if err := os.WriteFile(filepath.Join("/sys", path, "online"), []byte("1"), 0); err != nil {
-			fmt.Println("testguest:", err)
+			say("%v", err)
 		}
 	}
 	if action != "add" && action != "remove" {
@@ -78,9 +77,9 @@ func reportCPU(action, path string) {
 	}
 	online, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
-		fmt.Println("testguest:", err)
+		say("%v", err)
 	}
-	fmt.Printf("testguest: %s cpu, online %s\n", action, strings.TrimSpace(string(online)))
+	say("%s cpu, online %s", action, strings.TrimSpace(string(online)))
 }
 
 // reportMemory brings a block of memory online, as memory that can be taken
@@ -88,11 +87,11 @@ func reportCPU(action, path string) {
 func reportMemory(action, path string) {
 	if action == "add" {
 		if err := os.WriteFile(filepath.Join("/sys", path, "state"), []byte("online_movable"), 0); err != nil {
-			fmt.Println("testguest:", err)
+			say("%v", err)
 		}
 	}
 	if action == "add" || action == "remove" {
-		fmt.Printf("testguest: memory +%d MiB\n", (memory()-memoryAtBoot)>>20)
+		say("memory +%d MiB", (memory()-memoryAtBoot)>>20)
 	}
 }
 
@@ -103,7 +102,7 @@ var memoryAtBoot = memory()
 func memory() uint64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
-		fmt.Println("testguest:", err)
+		say("%v", err)
 	}
 	return info.Totalram * uint64(info.Unit)
 }

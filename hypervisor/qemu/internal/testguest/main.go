@@ -55,3 +55,8 @@ func run() error {
 		report(head)
 	}
 }
+
+// say prints a line that the tests look for.
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stdout, "testguest: "+format+"\n", args...)
+}
