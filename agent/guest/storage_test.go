@@ -249,6 +249,18 @@ func TestUnmountTellsWhoHoldsADisk(t *testing.T) {
 	})
 }
 
+func TestUnmountOfADiskThatIsGone(t *testing.T) {
+	f := newMachine(t)
+	f.blk(t, "1e", "vda", "254:0")
+	s := []*api.Storage{f.disk(virtioBlk, "01/1e", "ext4", "a")}
+	must(t, f.Mount(t.Context(), s))
+	must(t, os.Remove(filepath.Join(f.dev, "vda")))
+	must(t, f.Unmount(s))
+	if len(f.disks) != 0 {
+		t.Errorf("remembered: %v", f.disks)
+	}
+}
+
 func TestBusyMounts(t *testing.T) {
 	busy := []error{}
 	for range 2 * unmountWait / unmountPoll {
