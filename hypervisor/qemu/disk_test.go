@@ -1,6 +1,8 @@
 package qemu
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -137,6 +139,36 @@ func TestDetachDisk(t *testing.T) {
 	}
 	want := []string{addFD, addNode, addBlk, cont, deviceDel, delNode, delNode, delNode, removeFD1}
 	if diff := cmp.Diff(want, vm.sent()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A disk of which it is unknown how far it came goes with all that it may have
+// left.
+func TestDetachDiskWithoutAnswer(t *testing.T) {
+	ctx, cancel := context.WithCancel(testContext(t))
+	gaveUp := make(chan struct{})
+	vm := scriptAnswers(t, func(_ *qmptest.Server, r qmptest.Request) any {
+		switch r.Execute {
+		case "blockdev-add":
+			cancel()
+			<-gaveUp
+		case "device_del":
+			return notFound
+		case blockdevDel:
+			return &qmptest.Refusal{Class: qmp.ClassGenericError, Desc: "Failed to find node with node-name='disk-x'"}
+		}
+		return yes
+	})
+	if err := vm.Attach(ctx, testDisk(t, "x", hypervisor.VirtioBlk)); !errors.Is(err, context.Canceled) {
+		t.Errorf("Attach: %v", err)
+	}
+	close(gaveUp)
+	resume(t, vm)
+	if err := vm.Detach(testContext(t), "x"); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{addFD, addNode, cont, deviceDel, delNode, removeFD1}, vm.sent()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -216,6 +216,37 @@ func each(disks []hypervisor.Disk, f func(hypervisor.Disk)) {
 	all.Wait()
 }
 
+// Disks that come and go all at once, again and again, leave nothing.
+func TestDiskChurn(t *testing.T) {
+	const disks, rounds = 4, 10
+	for _, b := range []hypervisor.DiskBus{hypervisor.VirtioBlk, hypervisor.VirtioSCSI} {
+		t.Run(string(b), func(t *testing.T) {
+			vm := diskGuest(t, b)
+			attachDisk(t, vm, testDisk(t, "boot", b))
+			up(t, vm)
+			var all []hypervisor.Disk
+			for i := range disks {
+				all = append(all, testDisk(t, fmt.Sprintf("d%d", i), b))
+			}
+			start := time.Now()
+			each(all, func(d hypervisor.Disk) {
+				for range rounds {
+					if err := errors.Join(vm.Attach(testContext(t), d), vm.Detach(testContext(t), d.ID)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			t.Logf("%d times in and out: %v", disks*rounds, time.Since(start))
+			attachDisk(t, vm, all[0])
+			awaitConsole(t, vm, sawDisk(t, vm, all[0]))
+			unplug(t, vm, all[0].ID)
+			unplug(t, vm, "boot")
+			noDisks(t, vm)
+		})
+	}
+}
+
 // A disk over a block device of the host's.
 func TestBlockDeviceDisk(t *testing.T) {
 	d := testDisk(t, "x", hypervisor.VirtioBlk)
