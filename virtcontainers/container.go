@@ -13,10 +13,12 @@ import (
 	"github.com/containerd/containerd/api/types"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/resource"
 	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
@@ -41,6 +43,10 @@ type Container struct {
 	// created is closed when the container is known to the engine: nothing of
 	// it is reported before.
 	created chan struct{}
+	// limits are those of its cgroup that matter for the machine's size, need
+	// is what they come to. Sandbox.sizing.token guards them.
+	limits *specs.LinuxResources
+	need   resource.Need
 	// mountedRootfs is what Delete unmounts, or "".
 	mountedRootfs string
 

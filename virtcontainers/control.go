@@ -51,13 +51,16 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 	return nil
 }
 
-// Update changes the limits of a container. resources is what the engine
-// sent: the JSON of OCI LinuxResources.
+// Update changes the limits of a container, and with them the machine's size:
+// that grows before they are raised, and shrinks after they are lowered.
+// resources is what the engine sent: the JSON of OCI LinuxResources.
 func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 	client, err := c.sandbox.agent()
 	if err == nil {
-		_, err = client.Task.Update(ctx, &task.UpdateTaskRequest{ID: c.ID, Resources: resources})
-		err = guest.Err(err)
+		err = c.sandbox.updateLimits(ctx, c, resources.GetValue(), func() error {
+			_, err := client.Task.Update(ctx, &task.UpdateTaskRequest{ID: c.ID, Resources: resources})
+			return guest.Err(err)
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("update container %s: %w", c.ID, err)

@@ -36,6 +36,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	if err := s.create(ctx, c, opts, announce); err != nil {
 		c.init.claimExit() // nobody knows it: no exit is reported
 		s.remove(opts.ID)
+		s.mayShrink()
 		close(c.created)
 		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
 	}
@@ -55,6 +56,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 			paths, err = s.addFiles(c, opts)
 			return err
 		}, func(context.Context) error { return c.releaseFiles() }},
+		{"size", func(ctx context.Context) error { return s.admit(ctx, c, opts.Bundle.Spec.Linux.Resources) }, nil},
 		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts, paths) }, c.discard},
 		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
 			c.init.io.Close()

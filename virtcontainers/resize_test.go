@@ -1,11 +1,20 @@
 package virtcontainers_test
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
@@ -77,5 +86,219 @@ func TestUnreadableSize(t *testing.T) {
 		opts.Size = size
 		_, err := virtcontainers.New(t.Context(), host.Platform(), opts)
 		wantError(t, "size that cannot be read", err, errdefs.IsInvalidArgument, text)
+	}
+}
+
+// growing is a machine in memory whose size can change. Its methods are called
+// by one goroutine at a time, and so says whoever reads it: the race detector.
+type growing struct {
+	hypervisor.VM
+	vcpus     uint32
+	memoryMiB uint64
+
+	mu sync.Mutex // guards what follows
+	// asked is what was asked of it, and told of it.
+	asked []string
+	// stuck keeps it from becoming smaller, full from becoming larger.
+	stuck, full bool
+	changed     chan struct{}
+}
+
+func (g *growing) note(what string, n any) (stuck, full bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked = append(g.asked, fmt.Sprintf("%s %d", what, n))
+	close(g.changed)
+	g.changed = make(chan struct{})
+	return g.stuck, g.full
+}
+
+func (g *growing) set(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+}
+
+// take returns what was asked since the last call, when that is so much.
+func (g *growing) take(t *testing.T, want ...string) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		g.mu.Lock()
+		changed, asked := g.changed, g.asked
+		if len(asked) >= len(want) {
+			g.asked = nil
+		}
+		g.mu.Unlock()
+		if len(asked) >= len(want) {
+			if diff := cmp.Diff(want, asked, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("asked of the machine (-want +got):\n%s", diff)
+			}
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("asked of the machine: %v, want %v", asked, want)
+		}
+	}
+}
+
+func (g *growing) SetVCPUs(_ context.Context, n uint32) (uint32, error) {
+	if stuck, full := g.note("vcpus", n); full && n > g.vcpus || stuck && n < g.vcpus {
+		return g.vcpus, nil
+	}
+	g.vcpus = n
+	return n, nil
+}
+
+func (g *growing) SetMemoryMiB(_ context.Context, n uint64) (uint64, error) {
+	if stuck, full := g.note("memory", n); full && n > g.memoryMiB || stuck && n < g.memoryMiB {
+		return g.memoryMiB, nil
+	}
+	g.memoryMiB = n
+	return n, nil
+}
+
+type growingMonitor struct {
+	hypervisor.Monitor
+	vm *growing
+}
+
+func (m *growingMonitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.VM, error) {
+	vm, err := m.Monitor.Launch(ctx, spec)
+	m.vm = &growing{VM: vm, vcpus: spec.VCPUs, memoryMiB: spec.MemoryMiB, changed: make(chan struct{})}
+	return m.vm, err
+}
+
+// growingPod boots a pod whose machine can grow.
+func growingPod(t *testing.T, virtioMem bool) (*pod, *growing) {
+	t.Helper()
+	host := newHost(t)
+	platform, opts := host.Platform(), sized(false)
+	monitor := &growingMonitor{Monitor: platform.Monitor}
+	platform.Monitor = monitor
+	opts.Config.Hypervisor.MaxMemoryMiB, opts.Config.Hypervisor.VirtioMem = 1024, virtioMem
+	p := &pod{t: t, host: host, observer: newObserver()}
+	opts.Observer = p.observer
+	var err error
+	if p.Sandbox, err = virtcontainers.New(t.Context(), platform, opts); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return p, monitor.vm
+}
+
+// limited makes a container with limits: a quota of 100 ms, and bytes.
+func (p *pod) limited(id string, quota, memory int64) (*virtcontainers.Container, error) {
+	p.t.Helper()
+	opts := p.options(id, nil)
+	opts.Bundle.Spec.Linux.Resources = limits(quota, memory)
+	return p.Create(p.t.Context(), opts, ignore)
+}
+
+func encoded(t *testing.T, r *specs.LinuxResources) *anypb.Any {
+	t.Helper()
+	value, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &anypb.Any{Value: value}
+}
+
+func TestDynamicSize(t *testing.T) {
+	for _, virtio := range []bool{false, true} {
+		t.Run(fmt.Sprintf("virtio-mem=%v", virtio), func(t *testing.T) {
+			p, vm := growingPod(t, virtio)
+			spec := p.host.VM().Spec
+			if spec.VCPUs != 1 || spec.MaxVCPUs != 4 || spec.MemoryMiB != 256 || spec.MaxMemoryMiB != 1024 ||
+				(spec.MemoryModel == hypervisor.MemoryVirtio) != virtio {
+				t.Errorf("machine: %+v", spec)
+			}
+			p.create(sandboxID)
+			vm.take(t)
+			a, err := p.limited("a", 50_000, 1) // with the machine's half: one vCPU
+			if err != nil {
+				t.Fatal(err)
+			}
+			vm.take(t, "memory 384")
+			if _, err := p.limited("b", 100_000, 128<<20); err != nil {
+				t.Fatal(err)
+			}
+			vm.take(t, "memory 512", "vcpus 2")
+			if got := p.host.Agent.Resources(); got.GetCpus() != 2 || got.GetMemoryMib() != 512 {
+				t.Errorf("the guest was told of %v", got)
+			}
+			if err := a.Update(t.Context(), encoded(t, limits(150_000, 128<<20))); err != nil {
+				t.Error(err)
+			}
+			vm.take(t, "vcpus 3")
+			if err := a.Update(t.Context(), encoded(t, limits(-1, 0))); err != nil {
+				t.Error(err)
+			}
+			vm.take(t, "vcpus 2")
+			p.exits("b", "", 0)
+			want := []string{"vcpus 1"}
+			if virtio {
+				want = append(want, "memory 384")
+			}
+			vm.take(t, want...)
+		})
+	}
+}
+
+// What cannot grow is an error that leaves no container, and what cannot
+// shrink is used again.
+func TestSizeThatCannotChange(t *testing.T) {
+	p, vm := growingPod(t, true)
+	p.create(sandboxID)
+	vm.set(func() { vm.full = true })
+	_, err := p.limited("a", 100_000, 1)
+	wantError(t, "a machine that is full", err, errdefs.IsResourceExhausted, "size: grow the machine from 1 vCPUs and 256 MiB to 2 and 384")
+	if _, err := p.Container("a"); !errdefs.IsNotFound(err) {
+		t.Errorf("a container without room: %v", err)
+	}
+	vm.take(t, "memory 384")
+	vm.set(func() { vm.full, vm.stuck = false, true })
+	a, err := p.limited("a", 100_000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm.take(t, "memory 384", "vcpus 2")
+	vm.set(func() { vm.full = true })
+	err = a.Update(t.Context(), encoded(t, limits(900_000, 1)))
+	wantError(t, "an update that the machine cannot follow", err, errdefs.IsResourceExhausted, "to 4 and 384")
+	vm.take(t, "vcpus 4")
+	p.exits("a", "", 0)
+	vm.take(t, "vcpus 1", "memory 256")
+	if _, err := p.limited("b", 100_000, 1); err != nil {
+		t.Errorf("what is left is not used: %v", err)
+	}
+	vm.take(t)
+}
+
+// A guest that does not use what it is given fails the create, and the machine
+// becomes as it was.
+func TestSizeThatTheGuestDoesNotTake(t *testing.T) {
+	p, vm := growingPod(t, false)
+	p.create(sandboxID)
+	p.host.Agent.Fail("SetResources", errInjected)
+	_, err := p.limited("a", 100_000, 0)
+	wantError(t, "a guest that fails", err, func(err error) bool { return err != nil }, "injected")
+	vm.take(t, "vcpus 2", "vcpus 1")
+	// Memory modules stay, and are used the next time.
+	_, err = p.limited("b", -1, 1)
+	wantError(t, "a guest that fails", err, func(err error) bool { return err != nil }, "injected")
+	p.host.Agent.Fail("SetResources", nil)
+	if _, err := p.limited("b", -1, 1); err != nil {
+		t.Error(err)
+	}
+	vm.take(t, "memory 384")
+	if got := p.host.Agent.Resources(); got.GetMemoryMib() != 384 {
+		t.Errorf("the guest was told of %v", got)
 	}
 }

@@ -81,8 +81,9 @@ type Sandbox struct {
 	platform Platform
 	observer Observer
 
-	// size is the machine's at its start.
-	size resource.Size
+	// size is the machine's at its start; sizing is what becomes of it.
+	size   resource.Size
+	sizing sizing
 
 	// What the boot made; not changed afterwards.
 	boot      boot
@@ -127,6 +128,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		lifeCtx: lifeCtx, end: end,
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
+		sizing:     newSizing(),
 	}
 	if platform.AccelReason != "" {
 		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)

@@ -100,6 +100,9 @@ func (p *Process) record(exit Exit, observed bool) {
 	p.mu.Unlock()
 	ends := p.execID == "" && p.container.ID == s.ID && s.claimStop()
 	close(p.done)
+	if p.execID == "" {
+		s.mayShrink()
+	}
 	if observed {
 		s.observer.Exited(exit)
 	}

@@ -38,6 +38,7 @@ func defaults() Config {
 			VCPUs:       1,
 			MaxVCPUs:    4,
 			MemoryMiB:   2048,
+			MemorySlots: 10,
 			SharedFS:    "virtio-fs",
 			VirtioFS:    VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
 		},
@@ -76,6 +77,9 @@ func TestBuild(t *testing.T) {
 		}},
 		{"strings", qemu + "kernel_params='a=b c'\nseccompsandbox='on,spawn=deny'", func(c *Config) {
 			c.Hypervisor.KernelParams, c.Hypervisor.Seccomp = "a=b c", "on,spawn=deny"
+		}},
+		{"memory that grows", qemu + "default_maxmemory=4096\nmemory_slots=256\nenable_virtio_mem=true", func(c *Config) {
+			c.Hypervisor.MaxMemoryMiB, c.Hypervisor.MemorySlots, c.Hypervisor.VirtioMem = 4096, 256, true
 		}},
 		{"fraction of a CPU", qemu + "default_vcpus=2.01", func(c *Config) { c.Hypervisor.VCPUs = 3 }},
 		{"small fraction of a CPU", qemu + "default_vcpus=1e-300", func(*Config) {}},

@@ -50,6 +50,12 @@ type Hypervisor struct {
 	DefaultVCPUs float64
 	// MemoryMiB is the memory at boot, at least 256 MiB.
 	MemoryMiB uint64
+	// MaxMemoryMiB is how much there can be after hot-plug; 0 is the host's
+	// memory. MemorySlots is how often it can be plugged; VirtioMem makes it
+	// one device that needs no slots.
+	MaxMemoryMiB uint64
+	MemorySlots  uint32
+	VirtioMem    bool
 	// SharedFS is how the guest sees host directories: SharedFSVirtioFS.
 	SharedFS string
 	// VirtioFS is about that share.

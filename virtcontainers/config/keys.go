@@ -11,6 +11,8 @@ const (
 	// maxMemoryMiB is 16 TiB: beyond any host, and far from overflowing when
 	// it is counted in bytes.
 	maxMemoryMiB = 16 << 20
+	// maxMemorySlots is QEMU's ACPI_MAX_RAM_SLOTS.
+	maxMemorySlots = 256
 	// maxQueueSize is QEMU's VIRTQUEUE_MAX_SIZE.
 	maxQueueSize = 1024
 
@@ -68,6 +70,22 @@ var qemuKeys = []key{
 		"The memory of a new sandbox in MiB, at least 256.").
 		annotated("config.hypervisor.default_memory").
 		forked("sandbox_mem", "bytes, or a number with K, M, G or T, at least 256M and at most 16T", decodeSandboxMemory),
+	define("hypervisor.qemu.default_maxmemory", int64(0),
+		integer[uint64]("an integer number of MiB, at most 16777216, or 0 for the host's memory", 0, maxMemoryMiB),
+		func(d *draft) *uint64 { return &d.Hypervisor.MaxMemoryMiB },
+		"The most memory a sandbox can grow to in MiB, as its containers' limits ask for more; 0 means the host's. "+
+			"No more than default_memory: it does not grow."),
+	define("hypervisor.qemu.memory_slots", int64(10),
+		integer[uint32]("an integer from 1 to 256, or 0 for the default", 1, maxMemorySlots),
+		func(d *draft) *uint32 { return &d.Hypervisor.MemorySlots },
+		"How often memory can be added to a sandbox. The share's daemon may know a smaller number: virtiofsd, seven or so. It "+
+			"does not matter with enable_virtio_mem.").orDefault().
+		annotated("config.hypervisor.memory_slots"),
+	define("hypervisor.qemu.enable_virtio_mem", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.VirtioMem },
+		"Add memory to a sandbox by virtio-mem, which can also take it away again when containers need less. Otherwise "+
+			"memory modules are plugged, which stay.").
+		annotated("config.hypervisor.enable_virtio_mem"),
 	define("hypervisor.qemu.seccompsandbox", "", text,
 		func(d *draft) *string { return &d.Hypervisor.Seccomp },
 		"QEMU's own seccomp filter, such as on,obsolete=deny,spawn=deny,resourcecontrol=deny; empty leaves it off."),

@@ -67,17 +67,9 @@ var guestKeys = []key{
 
 // sizeKeys are about CPUs and memory.
 var sizeKeys = []key{
-	later("hypervisor.qemu.memory_slots", int64(10), count,
-		"How often memory can be added to a running guest.").
-		annotated("config.hypervisor.memory_slots"),
-	later("hypervisor.qemu.default_maxmemory", int64(0), count,
-		"The most memory a guest can grow to, in MiB; 0 is the host's."),
 	later("hypervisor.qemu.memory_offset", int64(0), count,
 		"Further address space for NVDIMMs, in MiB.").
 		annotated("config.hypervisor.memory_offset"),
-	later("hypervisor.qemu.enable_virtio_mem", false, boolean,
-		"Resize the guest's memory by virtio-mem, in both directions.").
-		annotated("config.hypervisor.enable_virtio_mem"),
 	later("hypervisor.qemu.enable_mem_prealloc", false, boolean,
 		"Take all memory of the guest from the host at its start.").
 		annotated("config.hypervisor.enable_mem_prealloc"),
