@@ -11,7 +11,8 @@ type Disk struct {
 	// disk and for reading and writing else. It stays the caller's: Attach
 	// passes a duplicate on, and the monitor opens no path. Cache.Direct sets
 	// O_DIRECT on it (the open file is shared, open(2)). It must not shrink
-	// while it is attached.
+	// while it is attached. A monitor that locks files refuses what another
+	// one has for writing, or wants to write what another one has.
 	File *os.File
 	// ReadOnly keeps the guest from writing.
 	ReadOnly bool

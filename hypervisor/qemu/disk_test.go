@@ -383,3 +383,25 @@ func TestTargetsAreUsedUp(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 }
+
+// QEMU locks a disk that can be written: no other machine takes it meanwhile,
+// and any does afterwards. Read-only disks can be shared.
+func TestDiskIsLocked(t *testing.T) {
+	d := testDisk(t, "x", hypervisor.VirtioSCSI)
+	other := d
+	other.File = openDisk(t, d.File.Name(), os.O_RDWR)
+	first, second := launch(t, testSpec(t, testKernel(t, "", idle))), launch(t, testSpec(t, testKernel(t, "", idle)))
+	attachDisk(t, first, d)
+	for _, refused := range []hypervisor.Disk{other, readOnly(t, d)} {
+		if err := second.Attach(testContext(t), refused); err == nil || !strings.Contains(err.Error(), "lock") {
+			t.Errorf("read-only %v, attached elsewhere for writing: %v", refused.ReadOnly, err)
+		}
+	}
+	if err := first.Resume(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	<-first.ticks
+	unplug(t, first, "x")
+	attachDisk(t, first, readOnly(t, d))
+	attachDisk(t, second, readOnly(t, d))
+}
