@@ -27,5 +27,9 @@
 // exactly once: with its real status; with 137 when the sandbox's end killed
 // it; with 255 when contact with the guest was lost.
 //
+// The machine grows before a container is created or its limits are raised, and
+// shrinks, as far as it can, after one has ended or its limits were lowered
+// (resize.go); or it has its size from the start (size.go).
+//
 // No lock is held across a call to the guest, the monitor or an IO.
 package virtcontainers
