@@ -73,18 +73,14 @@ func TestLinkChangesItsIdentity(t *testing.T) {
 	l := bridge.join(t, ns, "eth0")
 	p := newPod(ctx, t, d, ns)
 	p.sameState(ctx, t, ns)
-
-	ns.do(t, "ip link set eth0 address 02:00:00:00:91:01")
-	p.sameState(ctx, t, ns)
-	netns("").do(t, "ip neigh flush all")
-	netns("").checks(t, targets(1500, l.addrs()...)...)
-
 	ns.do(t, fmt.Sprintf(`
 		ip link set eth0 down
 		ip link set eth0 name lan0
+		ip link set lan0 address 02:00:00:00:91:01
 		ip link set lan0 up
 		ip addr add %s/64 dev lan0 nodad
 		ip route add default via %s`, l.addr6, bridge.gateway4))
 	p.sameState(ctx, t, ns)
+	netns("").do(t, "ip neigh flush all") // the host knows the old MAC
 	netns("").checks(t, targets(1500, l.addrs()...)...)
 }
