@@ -17,6 +17,11 @@ const (
 	// dimmUnit is the size in MiB that Linux manages memory in on a machine
 	// with less than 64 GiB (arch/x86/mm/init_64.c, probe_memory_block_size).
 	dimmUnit = 128
+	// exactDIMMs are as large as they have to be. Each further module is at
+	// least as large as all before it together: so the few that there can be
+	// are enough for a pod of many containers. What is not used costs the host
+	// nothing.
+	exactDIMMs = 4
 	// dimmPrefix begins the ID of a memory module, followed by its number.
 	// No device of a caller's can have it (deviceID).
 	dimmPrefix = "pod.dimm."
@@ -55,20 +60,24 @@ func (vm *VM) countMemory(ctx context.Context) (uint64, error) {
 	return (size.Base + size.Plugged) / mib, err
 }
 
-// plugDIMM adds one module that makes up for what is missing to n MiB. No
-// module ever goes.
+// plugDIMM adds one module that makes up for what is missing to n MiB, or for
+// more than that. No module ever goes.
 func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 	now, err := vm.countMemory(ctx)
 	if err != nil || n <= now {
 		return err
 	}
-	size := min((n-now+dimmUnit-1)/dimmUnit, (vm.spec.MaxMemoryMiB-now)/dimmUnit) * dimmUnit
-	if size == 0 {
-		return nil
-	}
 	var devices []any
 	if err := vm.mon.Execute(ctx, "query-memory-devices", nil, &devices); err != nil {
 		return err
+	}
+	size := n - now
+	if len(devices) >= exactDIMMs {
+		size = max(size, now-vm.spec.MemoryMiB)
+	}
+	size = min((size+dimmUnit-1)/dimmUnit, (vm.spec.MaxMemoryMiB-now)/dimmUnit) * dimmUnit
+	if size == 0 {
+		return nil
 	}
 	if len(devices) >= int(vm.spec.MemorySlots) {
 		return fmt.Errorf("plug %d MiB: all %d memory slots are in use: %w", size, len(devices), errdefs.ErrResourceExhausted)

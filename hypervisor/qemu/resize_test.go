@@ -200,6 +200,20 @@ func TestSetMemoryDIMM(t *testing.T) {
 	}
 }
 
+// The later modules are generous: there can be few.
+func TestSetMemoryManyTimes(t *testing.T) {
+	vm := scriptBoard(t, &board{}, hypervisor.MemoryDIMM)
+	vm.spec.MaxMemoryMiB, vm.spec.MemorySlots = 3072, 7
+	setMemory(t, vm.VM, 640, 640)
+	setMemory(t, vm.VM, 768, 768)
+	setMemory(t, vm.VM, 896, 896)
+	setMemory(t, vm.VM, 1024, 1024)
+	setMemory(t, vm.VM, 1152, 1536) // 512 were plugged before
+	setMemory(t, vm.VM, 1536, 1536)
+	setMemory(t, vm.VM, 1664, 2560)
+	setMemory(t, vm.VM, 2688, 3072)
+}
+
 func TestSetMemoryDIMMRefused(t *testing.T) {
 	b := &board{refuse: "device_add"}
 	vm := scriptBoard(t, b, hypervisor.MemoryDIMM)
