@@ -32,19 +32,9 @@ func (j *job) link(nic nic) error {
 		return fmt.Errorf("read its state: %w", err)
 	}
 	have := link.Attrs()
-	up := have.Flags&net.FlagUp != 0
-	if mac := hardwareAddr(nic.mac); !bytes.Equal(have.HardwareAddr, mac) {
-		// Not every driver changes it while it runs.
-		if up {
-			if err := netlink.LinkSetDown(link); err != nil {
-				return fmt.Errorf("set down to change the MAC: %w", err)
-			}
-			up = false
-		}
-		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
-			return fmt.Errorf("set MAC %s, it has %s: %w", mac, have.HardwareAddr, err)
-		}
-		j.changes.addf("interface %s: MAC set to %s", nic.name, mac)
+	up, err := j.setMAC(nic, link)
+	if err != nil {
+		return err
 	}
 	if nic.mtu != 0 && have.MTU != nic.mtu {
 		if err := netlink.LinkSetMTU(link, nic.mtu); err != nil {
@@ -63,6 +53,29 @@ func (j *job) link(nic nic) error {
 	}
 	j.changes.addf("interface %s set up", nic.name)
 	return nil
+}
+
+// setMAC gives a NIC its hardware address and tells whether it is up. Not every
+// driver changes the address while it runs, though virtio_net does: a link that
+// goes down loses routes.
+func (j *job) setMAC(nic nic, link netlink.Link) (up bool, err error) {
+	have, mac := link.Attrs(), hardwareAddr(nic.mac)
+	up = have.Flags&net.FlagUp != 0
+	if bytes.Equal(have.HardwareAddr, mac) {
+		return up, nil
+	}
+	err = netlink.LinkSetHardwareAddr(link, mac)
+	if up && errors.Is(err, unix.EBUSY) {
+		if err := netlink.LinkSetDown(link); err != nil {
+			return up, fmt.Errorf("set down to change the MAC: %w", err)
+		}
+		up, err = false, netlink.LinkSetHardwareAddr(link, mac)
+	}
+	if err != nil {
+		return up, fmt.Errorf("set MAC %s, it has %s: %w", mac, have.HardwareAddr, err)
+	}
+	j.changes.addf("interface %s: MAC set to %s", nic.name, mac)
+	return up, nil
 }
 
 func (j *job) setARP(nic nic, link netlink.Link) error {
