@@ -15,7 +15,7 @@ import (
 
 // Pods of the churn test.
 const (
-	churnPods  = 20
+	churnPods  = 10
 	churnBatch = 5
 	// hostPort is the first pod's port of the host's.
 	hostPort = 18000
