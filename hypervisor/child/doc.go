@@ -7,6 +7,9 @@
 // there already: the thread that forks it enters that one first, and is used
 // for nothing else before or after.
 //
+// OnOwnThread is of use to whoever changes what the kernel keeps for each
+// thread: namespaces, root directory.
+//
 // What the helper is for, and how to talk to it, is not known here.
 //
 //	Start            exit, Kill

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/virtcontainers"
-	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
 // Host is the shim as this service sees it.
@@ -69,7 +69,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		return nil, err
 	}
 	if hostNetwork(r.Options) {
-		return nil, fmt.Errorf("create sandbox %s: %w", s.id, bundle.ErrHostNetwork)
+		return nil, fmt.Errorf("create sandbox %s: %w", s.id, netns.ErrHost)
 	}
 	cfg, err := config.Load("")
 	if err == nil {

@@ -5,8 +5,9 @@ import (
 	"path"
 	"slices"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
 // netnsAnnotation is where nerdctl names the network namespace that it makes
@@ -21,16 +22,13 @@ func (b *Bundle) NetNS() (string, error) {
 		return ns.Type == specs.NetworkNamespace
 	})
 	if i < 0 {
-		return "", fmt.Errorf("the spec has no network namespace: %w", ErrHostNetwork)
+		return "", fmt.Errorf("the spec has no network namespace: %w", netns.ErrHost)
 	}
 	if p := b.Spec.Linux.Namespaces[i].Path; p != "" {
 		return p, nil
 	}
 	return b.Spec.Annotations[netnsAnnotation], nil
 }
-
-// ErrHostNetwork is the refusal of the host's network.
-var ErrHostNetwork = fmt.Errorf("host network requested, which is not supported: a virtual machine has a network of its own: %w", errdefs.ErrInvalidArgument)
 
 // ResolvConf is the host path of the file that the engine mounts as the
 // container's /etc/resolv.conf; empty if it mounts none.

@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
 func TestNetNS(t *testing.T) {
@@ -29,7 +30,7 @@ func TestNetNS(t *testing.T) {
 	} {
 		b := &bundle.Bundle{Spec: &specs.Spec{Annotations: test.annotations, Linux: &specs.Linux{Namespaces: test.namespaces}}}
 		got, err := b.NetNS()
-		if got != test.want || errors.Is(err, bundle.ErrHostNetwork) != test.host || errdefs.IsInvalidArgument(err) != test.host {
+		if got != test.want || errors.Is(err, netns.ErrHost) != test.host || errdefs.IsInvalidArgument(err) != test.host {
 			t.Errorf("%s: %q, %v", test.name, got, err)
 		}
 	}

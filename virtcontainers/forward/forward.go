@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
 // maxConnections bounds the connections of one namespace at a time, those
@@ -37,7 +38,7 @@ type Forwarder struct {
 // programs, and with errdefs.ErrPermissionDenied when this process may not use
 // them.
 func Open(ctx context.Context, namespace string, dial DialFunc) (*Forwarder, error) {
-	ns, err := openNamespace(namespace)
+	ns, err := netns.Open(namespace)
 	if err != nil {
 		return nil, fmt.Errorf("forward ports of network namespace %s: %w", namespace, err)
 	}

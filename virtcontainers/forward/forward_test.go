@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -183,7 +184,7 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/proc/self/ns/uts", os.DevNull} {
-		if _, err := Open(t.Context(), path, nil); !errors.Is(err, syscall.EINVAL) {
+		if _, err := Open(t.Context(), path, nil); !errors.Is(err, errdefs.ErrInvalidArgument) || !strings.Contains(err.Error(), "it is") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

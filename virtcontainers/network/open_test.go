@@ -63,7 +63,7 @@ func TestClosed(t *testing.T) {
 	if err := n.Plug(t.Context(), newMachine(t)); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Plug after Close: %v", err)
 	}
-	if err := n.Watch(t.Context(), func() {}); !errdefs.IsFailedPrecondition(err) {
+	if err := n.Watch(t.Context(), func() error { return nil }); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Watch after Close: %v", err)
 	}
 }
@@ -96,4 +96,12 @@ func descriptors(t *testing.T) map[identity]int {
 		}
 	}
 	return counts
+}
+
+func statIdentity(path string) (identity, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return identity{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return identity{Dev: st.Dev, Inode: st.Ino}, nil
 }

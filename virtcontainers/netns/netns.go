@@ -1,0 +1,82 @@
+// Package netns opens network namespaces of pods and runs code in them. A pod's
+// namespace is never the host's, nor this process's: those are refused here,
+// for whoever wants to work in one.
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/child"
+)
+
+// nsfsMagic is NSFS_MAGIC in include/uapi/linux/magic.h.
+const nsfsMagic = 0x6e736673
+
+// ErrHost is the refusal of the host's network.
+var ErrHost = fmt.Errorf("host network requested, which is not supported: a VM has its own network: %w", errdefs.ErrInvalidArgument)
+
+// startedIn is the namespace in which this process began: the host's, or the
+// engine's.
+var startedIn, _ = os.Stat("/proc/self/ns/net")
+
+// Open opens the network namespace at path, which stays alive until the file
+// is closed. It fails with ErrHost for the host's and for this process's own,
+// with errdefs.ErrNotFound for a path that is gone, and with
+// errdefs.ErrInvalidArgument for what is no network namespace.
+func Open(path string) (*os.File, error) {
+	ns, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // a FIFO must not stop it
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open network namespace: %w: %w", err, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	if err := check(ns); err != nil {
+		return nil, errors.Join(fmt.Errorf("open network namespace %s: %w", path, err), ns.Close())
+	}
+	return ns, nil
+}
+
+func check(ns *os.File) error {
+	fd := int(ns.Fd())
+	var where unix.Statfs_t
+	if err := unix.Fstatfs(fd, &where); err != nil {
+		return os.NewSyscallError("fstatfs", err)
+	}
+	if where.Type != nsfsMagic {
+		return fmt.Errorf("it is no namespace, or one that was unmounted: %w", errdefs.ErrInvalidArgument)
+	}
+	if kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		return fmt.Errorf("it is a namespace of another kind than network: %w", errdefs.ErrInvalidArgument)
+	}
+	info, err := ns.Stat()
+	if err != nil {
+		return err
+	}
+	init, _ := os.Stat("/proc/1/ns/net") // another PID namespace's 1 is no harm
+	// A namespace is its file's device and inode (namespaces(7)).
+	if os.SameFile(info, startedIn) || os.SameFile(info, init) {
+		return ErrHost
+	}
+	return nil
+}
+
+// Do runs f on a thread that is in the namespace, and that ends with f. f must
+// start no goroutine that relies on it, and no process.
+func Do(ns *os.File, f func() error) error {
+	done := make(chan error, 1)
+	child.OnOwnThread(func() {
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter network namespace: %w", err)
+			return
+		}
+		done <- f()
+	})
+	return <-done
+}
