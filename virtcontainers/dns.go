@@ -3,10 +3,14 @@ package virtcontainers
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -20,11 +24,14 @@ func readDNS(path string) (*api.DNS, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not stop it
 	if err != nil {
 		return nil, fmt.Errorf("read the pod's DNS settings: %w", err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read the pod's DNS settings: %s is not a regular file: %w", path, errors.Join(err, errdefs.ErrInvalidArgument))
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxResolvConf))
 	if err != nil {
 		return nil, fmt.Errorf("read the pod's DNS settings: %w", err)

@@ -1,9 +1,12 @@
 package virtcontainers
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/katabox/katabox/agent/api"
@@ -27,6 +30,15 @@ func TestReadDNSOfNothing(t *testing.T) {
 	}
 	if _, err := readDNS(t.TempDir() + "/gone"); err == nil {
 		t.Error("a file that is gone was read")
+	}
+	fifo := t.TempDir() + "/fifo"
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, t.TempDir()} {
+		if _, err := readDNS(path); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 
