@@ -102,14 +102,22 @@ func (c *Client) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest)
 	return nil
 }
 
+// maxChanges and maxChange bound what is taken of an agent's account of its
+// changes: sentences, and the bytes of one.
+const maxChanges, maxChange = 300, 256
+
 // SetNetwork tells the guest the whole network it should have, and returns
-// what the agent says it changed.
+// what the agent says it changed, as far as that is of a reasonable length.
 func (c *Client) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]string, error) {
 	resp, err := c.guest.SetNetwork(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("set up the guest's network: %w", Err(err))
 	}
-	return resp.Changes, nil
+	changes := resp.Changes[:min(len(resp.Changes), maxChanges)]
+	for i, c := range changes {
+		changes[i] = c[:min(len(c), maxChange)]
+	}
+	return changes, nil
 }
 
 // SetResources has the guest use the CPUs and the memory that its machine has
