@@ -48,8 +48,9 @@ type Network interface {
 	// neighbours as of the last Plug.
 	State() *api.SetNetworkRequest
 	// Watch calls changed, by one goroutine, soon after something in the
-	// namespace has changed, until ctx ends.
-	Watch(ctx context.Context, changed func()) error
+	// namespace has changed, until ctx ends; and again, ever more rarely, when
+	// changed fails.
+	Watch(ctx context.Context, changed func() error) error
 	// Close takes away what was made in the namespace. It may be called
 	// again.
 	Close(ctx context.Context) error
@@ -59,10 +60,19 @@ type Network interface {
 // namespace that is gone, or the host's, fails the boot before it costs
 // anything.
 func (s *Sandbox) openNetwork(ctx context.Context) error {
-	if !s.networked() || s.opts.Network.Namespace == "" {
+	if s.netns() == "" {
 		return nil
 	}
-	return s.openNetworkAt(ctx, s.opts.Network.Namespace)
+	return s.openNetworkAt(ctx, s.netns())
+}
+
+// netns is the path of the network namespace that the engine made, if the
+// sandbox has to do with it.
+func (s *Sandbox) netns() string {
+	if !s.networked() {
+		return ""
+	}
+	return s.opts.Network.Namespace
 }
 
 // networked tells whether the sandbox's network namespace is looked at.
@@ -130,7 +140,7 @@ func (s *Sandbox) setNetwork(ctx context.Context) error {
 // watchNetwork follows the namespace while the sandbox lives: links that come
 // late are given to the guest, those that go are taken from it.
 func (s *Sandbox) watchNetwork() {
-	err := s.network.Watch(s.lifeCtx, func() {
+	err := s.network.Watch(s.lifeCtx, func() error {
 		ctx, cancel := context.WithTimeout(s.lifeCtx, s.opts.Config.Runtime.CreateContainerTimeout)
 		defer cancel()
 		// A link that cannot be joined does not keep the guest from the rest.
@@ -138,6 +148,7 @@ func (s *Sandbox) watchNetwork() {
 		if err != nil && s.lifeCtx.Err() == nil && !s.gone() {
 			log.G(s.lifeCtx).WithError(err).Error("the guest could not follow a change of the pod's network")
 		}
+		return err
 	})
 	if err != nil && s.lifeCtx.Err() == nil {
 		log.G(s.lifeCtx).WithError(err).Error("the pod's network is not watched any more")
@@ -155,10 +166,10 @@ type ForwardFunc func(ctx context.Context, address string) (guest.Conn, error)
 // openForward makes the guest's ports answer in the pod's network namespace.
 // A kernel that cannot do it costs no more than that.
 func (s *Sandbox) openForward(ctx context.Context) error {
-	if s.platform.OpenForward == nil || s.opts.Network.Namespace == "" {
+	if s.platform.OpenForward == nil || s.netns() == "" {
 		return nil
 	}
-	f, err := s.platform.OpenForward(ctx, s.opts.Network.Namespace, s.dialForward)
+	f, err := s.platform.OpenForward(ctx, s.netns(), s.dialForward)
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("ports of the guest cannot be reached by port-forward")
 		return nil

@@ -24,6 +24,8 @@ import (
 type network struct {
 	options virtcontainers.NetworkOptions
 	changed chan struct{}
+	// followed has what came of each change.
+	followed chan error
 
 	mu      sync.Mutex // guards what follows
 	state   *api.SetNetworkRequest
@@ -33,7 +35,7 @@ type network struct {
 }
 
 func newNetwork() *network {
-	return &network{changed: make(chan struct{}), state: &api.SetNetworkRequest{
+	return &network{changed: make(chan struct{}), followed: make(chan error, 10), state: &api.SetNetworkRequest{
 		Interfaces: []*api.Interface{{Name: "eth0", PciPath: "01/02", Mtu: 1400}},
 		Routes:     []*api.Route{{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.0.0.1"}},
 	}}
@@ -70,11 +72,11 @@ func (n *network) State() *api.SetNetworkRequest {
 	return n.state
 }
 
-func (n *network) Watch(ctx context.Context, changed func()) error {
+func (n *network) Watch(ctx context.Context, changed func() error) error {
 	for {
 		select {
 		case <-n.changed:
-			changed()
+			n.followed <- changed()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -129,7 +131,14 @@ func TestNetwork(t *testing.T) {
 	}
 	net.setMTU(9000)
 	net.changed <- struct{}{}
-	eventually(t, "the new MTU", func() bool { return host.Agent.Network().Interfaces[0].Mtu == 9000 })
+	if err := await(t, "the new MTU", net.followed); err != nil || host.Agent.Network().Interfaces[0].Mtu != 9000 {
+		t.Errorf("the guest has %v: %v", host.Agent.Network(), err)
+	}
+	host.Agent.Fail("SetNetwork", errInjected)
+	net.changed <- struct{}{}
+	if err := await(t, "a change that the guest refuses", net.followed); err == nil {
+		t.Error("a change that the guest refused is not tried again")
+	}
 	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -177,8 +186,8 @@ func TestNetworkDisabled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if net.plugged != 0 {
-		t.Error("the namespace was looked at")
+	if net.plugged != 0 || host.VM().Spec.NetworkNamespace != "" {
+		t.Error("the namespace was looked at, or entered")
 	}
 	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)

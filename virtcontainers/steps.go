@@ -111,7 +111,7 @@ func (s *Sandbox) spec() hypervisor.Spec {
 		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
 		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures,
 		Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
-		KernelParams: s.kernelParams(), NetworkNamespace: s.opts.Network.Namespace,
+		KernelParams: s.kernelParams(), NetworkNamespace: s.netns(),
 	}
 	s.setSize(&spec)
 	return spec

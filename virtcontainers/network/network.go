@@ -68,7 +68,6 @@ type Network struct {
 	ids    map[string]bool
 	told   map[string]bool // what was logged or refused already
 	seen   string          // what the namespace was at the last look
-	failed bool            // whether the last Plug failed
 	closed bool
 
 	mu    sync.Mutex // guards state

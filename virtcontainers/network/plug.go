@@ -35,9 +35,7 @@ func (n *Network) Plug(ctx context.Context, vm Machine) error {
 		return err
 	}
 	defer n.give()
-	err := n.plug(ctx, vm)
-	n.failed = err != nil
-	if err != nil {
+	if err := n.plug(ctx, vm); err != nil {
 		return fmt.Errorf("join network namespace %s: %w", n.opts.Namespace, err)
 	}
 	return nil

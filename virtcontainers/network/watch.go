@@ -20,8 +20,8 @@ const (
 	// changeTime after it at the latest.
 	quietTime  = 50 * time.Millisecond
 	changeTime = 500 * time.Millisecond
-	// A Plug that failed is asked for again after retryTime, and then after
-	// twice the time before, at most maxRetryTime.
+	// A change that could not be followed is told again after retryTime, and
+	// then after twice the time before, at most maxRetryTime.
 	retryTime    = time.Second
 	maxRetryTime = 64 * time.Second
 )
@@ -34,11 +34,10 @@ var watched = []int{
 }
 
 // Watch calls changed when the guest should be told something else than at the
-// last Plug, and again, after a while, when the Plug that followed has failed.
-// A burst of changes is one call; what is made here itself is none. It returns
+// last Plug, and again, after a while, when changed could not do so. A burst of changes is one call; what is made here itself is none. It returns
 // nil when ctx ends, and an error when the namespace cannot be watched, or was
 // closed.
-func (n *Network) Watch(ctx context.Context, changed func()) error {
+func (n *Network) Watch(ctx context.Context, changed func() error) error {
 	file, err := n.subscribe(ctx)
 	if err != nil {
 		return err
@@ -56,7 +55,7 @@ func (n *Network) Watch(ctx context.Context, changed func()) error {
 
 // watch begins with a look of its own: something may have changed between the
 // last Plug and the subscription.
-func (n *Network) watch(ctx context.Context, news news, changed func()) error {
+func (n *Network) watch(ctx context.Context, news news, changed func() error) error {
 	var pause time.Duration
 	for retry := false; ; {
 		differs, err := n.differs(ctx)
@@ -64,10 +63,7 @@ func (n *Network) watch(ctx context.Context, news news, changed func()) error {
 			return err
 		}
 		if differs || retry {
-			changed()
-			if pause, err = n.nextPause(ctx, pause); err != nil {
-				return err
-			}
+			pause = nextPause(pause, changed())
 		}
 		if retry, err = news.settle(ctx, pause); err != nil {
 			return err
@@ -91,16 +87,13 @@ func (n *Network) differs(ctx context.Context) (bool, error) {
 	return n.seen != before, nil
 }
 
-// nextPause is after what time a Plug is tried again, 0 for not.
-func (n *Network) nextPause(ctx context.Context, before time.Duration) (time.Duration, error) {
-	if err := n.take(ctx); err != nil {
-		return 0, err
+// nextPause is after what time a change is told again that was followed with
+// that error, 0 for not.
+func nextPause(before time.Duration, err error) time.Duration {
+	if err == nil {
+		return 0
 	}
-	defer n.give()
-	if !n.failed {
-		return 0, nil
-	}
-	return min(max(2*before, retryTime), maxRetryTime), nil
+	return min(max(2*before, retryTime), maxRetryTime)
 }
 
 // subscribe opens a netlink socket in the namespace that hears of changes.

@@ -27,10 +27,12 @@ func watch(t *testing.T, n *Network, vm Machine) *watching {
 	w := &watching{changes: make(chan struct{}, 100)}
 	var run sync.WaitGroup
 	run.Go(func() {
-		err := n.Watch(ctx, func() {
-			if err := n.Plug(ctx, vm); err == nil {
+		err := n.Watch(ctx, func() error {
+			err := n.Plug(ctx, vm)
+			if err == nil {
 				w.changes <- struct{}{}
 			}
+			return err
 		})
 		if err != nil {
 			t.Error(err)
@@ -133,7 +135,7 @@ func TestWatchEnds(t *testing.T) {
 	p := newPod(t)
 	n := p.open(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	err := n.Watch(ctx, cancel) // the first look is a change
+	err := n.Watch(ctx, func() error { cancel(); return nil }) // the first look is a change
 	if err != nil {
 		t.Errorf("Watch: %v", err)
 	}
@@ -185,16 +187,17 @@ func TestSettle(t *testing.T) {
 
 func TestNextPause(t *testing.T) {
 	t.Parallel()
-	n := &Network{turn: make(chan struct{}, 1), failed: true}
-	n.give()
 	var pause time.Duration
 	var got []time.Duration
 	for range 9 {
-		pause, _ = n.nextPause(t.Context(), pause)
+		pause = nextPause(pause, errInjected)
 		got = append(got, pause/time.Second)
 	}
 	if diff := cmp.Diff([]time.Duration{1, 2, 4, 8, 16, 32, 64, 64, 64}, got); diff != "" {
 		t.Error(diff)
+	}
+	if pause := nextPause(pause, nil); pause != 0 {
+		t.Errorf("after a success: %v", pause)
 	}
 }
 
