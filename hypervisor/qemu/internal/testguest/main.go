@@ -4,21 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/internal/guestinit"
 )
 
-func main() {
-	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "testguest is a guest's init")
-		os.Exit(2)
-	}
-	if err := run(); err != nil {
-		fmt.Println("testguest:", err)
-	}
-	// An init that ends panics the kernel, which ends the machine.
-}
+func main() { guestinit.Main(run) }
 
 func run() error {
 	if err := errors.Join(
@@ -38,7 +32,7 @@ func run() error {
 	if err := unix.Bind(events, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}); err != nil {
 		return fmt.Errorf("bind uevents: %w", err)
 	}
-	if err := loadModules("/etc/katabox/modules"); err != nil {
+	if err := guestinit.LoadModules(func(_, name string) bool { return slices.Contains(drivers, name) }); err != nil {
 		return err
 	}
 	if err := serveEcho(); err != nil {

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"net"
-	"os"
-	"strings"
 	"sync"
 
 	"github.com/mdlayher/vsock"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/internal/guestinit"
 )
 
 // The ports served; the tests know them by the same numbers.
@@ -23,19 +22,10 @@ const (
 	portSmall   = 7
 )
 
-func main() {
-	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "testguest is a guest's init")
-		os.Exit(2)
-	}
-	if err := run(); err != nil {
-		fmt.Println("testguest:", err)
-	}
-	// An init that ends panics the kernel, which ends the machine.
-}
+func main() { guestinit.Main(run) }
 
 func run() error {
-	if err := loadModules("/etc/katabox/modules"); err != nil {
+	if err := guestinit.LoadModules(func(when, _ string) bool { return when == "boot" }); err != nil {
 		return err
 	}
 	services := map[uint32]func(*vsock.Conn){
@@ -72,33 +62,4 @@ func accept(l net.Listener, serve func(*vsock.Conn)) {
 			serve(c.(*vsock.Conn))
 		}()
 	}
-}
-
-// loadModules loads those that the image says are for boot.
-func loadModules(list string) error {
-	f, err := os.Open(list)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		field := strings.Fields(lines.Text())
-		if len(field) < 3 || field[0] != "boot" {
-			continue
-		}
-		if err := load(field[2]); err != nil {
-			return fmt.Errorf("load %s: %w", field[1], err)
-		}
-	}
-	return lines.Err()
-}
-
-func load(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return unix.FinitModule(int(f.Fd()), "", 0)
 }

@@ -1,0 +1,59 @@
+// Package guestinit is what the programs have in common that packages below
+// hypervisor boot as a guest's init for their tests, on the kernel and with the
+// modules of the real guest image.
+package guestinit
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// modulesFile is the image's list: a module a line, with when it is for, its
+// name and its path, in load order (guest-image).
+const modulesFile = "/etc/katabox/modules"
+
+// Main runs an init. When run returns, or fails, the kernel panics for want of
+// one, which ends the machine.
+func Main(run func() error) {
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "testguest is a guest's init")
+		os.Exit(2)
+	}
+	if err := run(); err != nil {
+		fmt.Println("testguest:", err)
+	}
+}
+
+// LoadModules loads those of the image's modules that are wanted, in the order
+// of its list.
+func LoadModules(wanted func(when, name string) bool) error {
+	f, err := os.Open(modulesFile)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		field := strings.Fields(lines.Text())
+		if len(field) < 3 || !wanted(field[0], field[1]) {
+			continue
+		}
+		if err := load(field[2]); err != nil {
+			return fmt.Errorf("load %s: %w", field[1], err)
+		}
+	}
+	return lines.Err()
+}
+
+func load(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.FinitModule(int(f.Fd()), "", 0)
+}
