@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"context"
-	"syscall"
 	"testing"
 
 	"github.com/katabox/katabox/tests/harness"
@@ -41,21 +40,8 @@ func (p busyPod) inits() []*harness.Container {
 // killOne sends SIGKILL to the only process of a kind.
 func killOne(t *testing.T, d *harness.Daemon, kind string) {
 	t.Helper()
-	procs, err := d.Processes()
-	if err != nil {
+	if err := d.KillOne(kind); err != nil {
 		t.Fatal(err)
-	}
-	var found []harness.Proc
-	for _, p := range procs {
-		if p.Kind() == kind {
-			found = append(found, p)
-		}
-	}
-	if len(found) != 1 {
-		t.Fatalf("%d processes are a %s, want 1: %v", len(found), kind, found)
-	}
-	if err := syscall.Kill(found[0].PID, syscall.SIGKILL); err != nil {
-		t.Fatalf("kill %v: %v", found[0], err)
 	}
 }
 

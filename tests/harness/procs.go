@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Proc is one process of the host, as it was when it was read.
@@ -132,4 +133,26 @@ func descends(procs map[int]Proc, p Proc) bool {
 		p = parent
 	}
 	return false
+}
+
+// KillOne sends SIGKILL to the only one of the daemon's processes that is of a
+// kind.
+func (d *Daemon) KillOne(kind string) error {
+	procs, err := d.Processes()
+	if err != nil {
+		return err
+	}
+	var found []Proc
+	for _, p := range procs {
+		if p.Kind() == kind {
+			found = append(found, p)
+		}
+	}
+	if len(found) != 1 {
+		return fmt.Errorf("%d processes are a %s, want 1: %v", len(found), kind, found)
+	}
+	if err := syscall.Kill(found[0].PID, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill %v: %w", found[0], err)
+	}
+	return nil
 }
