@@ -31,9 +31,10 @@ var errGuestKeeps = errors.New("the guest does not let go of the device")
 
 // Detach implements hypervisor.Detacher. A SCSI disk goes without asking, and
 // the guest is told (hw/scsi/virtio-scsi.c, virtio_scsi_hotunplug). Of any
-// other device, on a q35 board, QEMU asks the guest by ACPI, whatever controller the bridge has, and takes the device out when
-// the guest ejects it. So a machine that was never resumed, not even for
-// firstTick, has nobody to ask.
+// other device, on a q35 board, QEMU asks the guest by ACPI, whatever
+// controller the bridge has, and takes the device out when the guest ejects
+// it. So a machine that was never resumed, not even for firstTick, has nobody
+// to ask.
 //
 // Wait for the guest's first words before: Linux 6.1 was seen to crash when a
 // device went while it was still giving the devices their resources.
