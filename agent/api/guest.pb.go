@@ -230,7 +230,11 @@ type SetupSandboxRequest struct {
 	KernelModules []string   `protobuf:"bytes,3,rep,name=kernel_modules,json=kernelModules,proto3" json:"kernel_modules,omitempty"`
 	Storages      []*Storage `protobuf:"bytes,4,rep,name=storages,proto3" json:"storages,omitempty"`
 	// The host's wall clock when the request was sent.
-	HostTime      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=host_time,json=hostTime,proto3" json:"host_time,omitempty"`
+	HostTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=host_time,json=hostTime,proto3" json:"host_time,omitempty"`
+	// A directory of the guest's with OCI hooks to run for each container:
+	// executable files in its folders "prestart", "poststart" and "poststop".
+	// Empty for none.
+	GuestHookPath string `protobuf:"bytes,6,opt,name=guest_hook_path,json=guestHookPath,proto3" json:"guest_hook_path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,6 +295,13 @@ func (x *SetupSandboxRequest) GetHostTime() *timestamppb.Timestamp {
 		return x.HostTime
 	}
 	return nil
+}
+
+func (x *SetupSandboxRequest) GetGuestHookPath() string {
+	if x != nil {
+		return x.GuestHookPath
+	}
+	return ""
 }
 
 type SetupSandboxResponse struct {
@@ -954,9 +965,10 @@ func (x *SetResourcesResponse) GetMemoryMib() uint64 {
 // Storage is one file system that the agent mounts in the guest.
 type Storage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "virtio-fs": source is the share's tag. "tmpfs" and "overlay": source is
-	// ignored; an overlay's directories are options. "virtio-blk" and "scsi": a
-	// disk; source is its place (see BlockDevice), fstype its file system.
+	// "virtio-fs": source is the share's tag. "tmpfs", "hugetlbfs" and "overlay":
+	// source is ignored; an overlay's directories are options. "virtio-blk" and
+	// "scsi": a disk; source is its place (see BlockDevice), fstype its file
+	// system.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// mount(8) style options.
@@ -965,7 +977,12 @@ type Storage struct {
 	// GuestRunDir (paths.go).
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	// The file system of a disk: "ext4", "xfs", "erofs", ...
-	Fstype        string `protobuf:"bytes,5,opt,name=fstype,proto3" json:"fstype,omitempty"`
+	Fstype string `protobuf:"bytes,5,opt,name=fstype,proto3" json:"fstype,omitempty"`
+	// The places of further disks that the file system needs (erofs): each is
+	// given to it as an option "device=NODE", in order.
+	Devices []string `protobuf:"bytes,6,rep,name=devices,proto3" json:"devices,omitempty"`
+	// Who owns the files; unset leaves their owners.
+	FsGroup       *FSGroup `protobuf:"bytes,7,opt,name=fs_group,json=fsGroup,proto3" json:"fs_group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1035,6 +1052,539 @@ func (x *Storage) GetFstype() string {
 	return ""
 }
 
+func (x *Storage) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *Storage) GetFsGroup() *FSGroup {
+	if x != nil {
+		return x.FsGroup
+	}
+	return nil
+}
+
+// FSGroup gives the files of a volume a group, as Kubernetes' fsGroup does:
+// group id, group permissions as the owner's, set-group-id on directories.
+type FSGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Gid   uint32                 `protobuf:"varint,1,opt,name=gid,proto3" json:"gid,omitempty"`
+	// Not when the root directory has that group and mode already
+	// (fsGroupChangePolicy OnRootMismatch).
+	OnRootMismatch bool `protobuf:"varint,2,opt,name=on_root_mismatch,json=onRootMismatch,proto3" json:"on_root_mismatch,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *FSGroup) Reset() {
+	*x = FSGroup{}
+	mi := &file_guest_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FSGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FSGroup) ProtoMessage() {}
+
+func (x *FSGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FSGroup.ProtoReflect.Descriptor instead.
+func (*FSGroup) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *FSGroup) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *FSGroup) GetOnRootMismatch() bool {
+	if x != nil {
+		return x.OnRootMismatch
+	}
+	return false
+}
+
+type AddStoragesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Storages      []*Storage             `protobuf:"bytes,1,rep,name=storages,proto3" json:"storages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddStoragesRequest) Reset() {
+	*x = AddStoragesRequest{}
+	mi := &file_guest_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddStoragesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddStoragesRequest) ProtoMessage() {}
+
+func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddStoragesRequest.ProtoReflect.Descriptor instead.
+func (*AddStoragesRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AddStoragesRequest) GetStorages() []*Storage {
+	if x != nil {
+		return x.Storages
+	}
+	return nil
+}
+
+type AddStoragesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddStoragesResponse) Reset() {
+	*x = AddStoragesResponse{}
+	mi := &file_guest_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddStoragesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddStoragesResponse) ProtoMessage() {}
+
+func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddStoragesResponse.ProtoReflect.Descriptor instead.
+func (*AddStoragesResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{16}
+}
+
+// ChangeFilesRequest is at most MaxChangeFiles bytes (limits.go); longer files
+// come in parts.
+type ChangeFilesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []*FileChange          `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeFilesRequest) Reset() {
+	*x = ChangeFilesRequest{}
+	mi := &file_guest_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeFilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeFilesRequest) ProtoMessage() {}
+
+func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeFilesRequest.ProtoReflect.Descriptor instead.
+func (*ChangeFilesRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ChangeFilesRequest) GetChanges() []*FileChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+type ChangeFilesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeFilesResponse) Reset() {
+	*x = ChangeFilesResponse{}
+	mi := &file_guest_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeFilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeFilesResponse) ProtoMessage() {}
+
+func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeFilesResponse.ProtoReflect.Descriptor instead.
+func (*ChangeFilesResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{18}
+}
+
+// FileChange is one change of a file below GuestFilesDir (paths.go). No part
+// of a path on the way may be a symbolic link.
+type FileChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute and clean.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Permission bits with set-user-id, set-group-id and sticky bit, and owner;
+	// not for symlink and remove.
+	Mode uint32 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
+	Uid  uint32 `protobuf:"varint,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid  uint32 `protobuf:"varint,4,opt,name=gid,proto3" json:"gid,omitempty"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*FileChange_Directory
+	//	*FileChange_File
+	//	*FileChange_Symlink
+	//	*FileChange_Remove
+	Change        isFileChange_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileChange) Reset() {
+	*x = FileChange{}
+	mi := &file_guest_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileChange) ProtoMessage() {}
+
+func (x *FileChange) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
+func (*FileChange) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *FileChange) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FileChange) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *FileChange) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *FileChange) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *FileChange) GetChange() isFileChange_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *FileChange) GetDirectory() *Directory {
+	if x != nil {
+		if x, ok := x.Change.(*FileChange_Directory); ok {
+			return x.Directory
+		}
+	}
+	return nil
+}
+
+func (x *FileChange) GetFile() *FilePart {
+	if x != nil {
+		if x, ok := x.Change.(*FileChange_File); ok {
+			return x.File
+		}
+	}
+	return nil
+}
+
+func (x *FileChange) GetSymlink() string {
+	if x != nil {
+		if x, ok := x.Change.(*FileChange_Symlink); ok {
+			return x.Symlink
+		}
+	}
+	return ""
+}
+
+func (x *FileChange) GetRemove() *Remove {
+	if x != nil {
+		if x, ok := x.Change.(*FileChange_Remove); ok {
+			return x.Remove
+		}
+	}
+	return nil
+}
+
+type isFileChange_Change interface {
+	isFileChange_Change()
+}
+
+type FileChange_Directory struct {
+	// A directory; one that is there gets mode and owner.
+	Directory *Directory `protobuf:"bytes,5,opt,name=directory,proto3,oneof"`
+}
+
+type FileChange_File struct {
+	// A regular file. It is seen only when its last part is there, and takes
+	// the place of what was there at once, by rename(2).
+	File *FilePart `protobuf:"bytes,6,opt,name=file,proto3,oneof"`
+}
+
+type FileChange_Symlink struct {
+	// A symbolic link to this target, of any content; it takes the place of
+	// what was there at once.
+	Symlink string `protobuf:"bytes,7,opt,name=symlink,proto3,oneof"`
+}
+
+type FileChange_Remove struct {
+	// The file, or the directory and all below it, goes; one that is not
+	// there is no error.
+	Remove *Remove `protobuf:"bytes,8,opt,name=remove,proto3,oneof"`
+}
+
+func (*FileChange_Directory) isFileChange_Change() {}
+
+func (*FileChange_File) isFileChange_Change() {}
+
+func (*FileChange_Symlink) isFileChange_Change() {}
+
+func (*FileChange_Remove) isFileChange_Change() {}
+
+type Directory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Directory) Reset() {
+	*x = Directory{}
+	mi := &file_guest_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Directory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Directory) ProtoMessage() {}
+
+func (x *Directory) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Directory.ProtoReflect.Descriptor instead.
+func (*Directory) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{20}
+}
+
+type Remove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Remove) Reset() {
+	*x = Remove{}
+	mi := &file_guest_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Remove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Remove) ProtoMessage() {}
+
+func (x *Remove) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Remove.ProtoReflect.Descriptor instead.
+func (*Remove) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{21}
+}
+
+// FilePart is a part of a file's content. The parts of one file come in order,
+// without another change between them.
+type FilePart struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Offset  uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Content []byte                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	Last    bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	// Of the file, with the last part.
+	Mtime         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=mtime,proto3" json:"mtime,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FilePart) Reset() {
+	*x = FilePart{}
+	mi := &file_guest_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FilePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FilePart) ProtoMessage() {}
+
+func (x *FilePart) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
+func (*FilePart) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FilePart) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *FilePart) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *FilePart) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *FilePart) GetMtime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Mtime
+	}
+	return nil
+}
+
 // BlockDevice is a disk that a container gets as a device node.
 type BlockDevice struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1057,7 +1607,7 @@ type BlockDevice struct {
 
 func (x *BlockDevice) Reset() {
 	*x = BlockDevice{}
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1619,7 @@ func (x *BlockDevice) String() string {
 func (*BlockDevice) ProtoMessage() {}
 
 func (x *BlockDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1632,7 @@ func (x *BlockDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockDevice.ProtoReflect.Descriptor instead.
 func (*BlockDevice) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{14}
+	return file_guest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BlockDevice) GetPath() string {
@@ -1159,7 +1709,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1721,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1734,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{15}
+	return file_guest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -1230,7 +1780,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1792,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1805,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{16}
+	return file_guest_proto_rawDescGZIP(), []int{25}
 }
 
 type Event struct {
@@ -1271,7 +1821,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1833,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1846,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{17}
+	return file_guest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -1364,7 +1914,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1926,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1939,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{18}
+	return file_guest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -1452,7 +2002,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +2014,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +2027,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{19}
+	return file_guest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -1495,7 +2045,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +2057,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +2070,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{20}
+	return file_guest_proto_rawDescGZIP(), []int{29}
 }
 
 type PowerOffResponse struct {
@@ -1531,7 +2081,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +2093,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +2106,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{21}
+	return file_guest_proto_rawDescGZIP(), []int{30}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -1571,7 +2121,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +2133,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +2146,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{22}
+	return file_guest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -1631,7 +2181,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +2193,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +2206,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{23}
+	return file_guest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -1678,7 +2228,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +2240,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +2253,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{24}
+	return file_guest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -1724,7 +2274,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +2286,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +2299,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{25}
+	return file_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -1773,13 +2323,14 @@ const file_guest_proto_rawDesc = "" +
 	"\x0ekernel_release\x18\x04 \x01(\tR\rkernelRelease\x12'\n" +
 	"\x10boot_to_agent_us\x18\x05 \x01(\x04R\rbootToAgentUs\x12+\n" +
 	"\x12boot_to_serving_us\x18\x06 \x01(\x04R\x0fbootToServingUs\x12\x1b\n" +
-	"\tagent_rss\x18\a \x01(\x04R\bagentRss\"\xd1\x01\n" +
+	"\tagent_rss\x18\a \x01(\x04R\bagentRss\"\xf9\x01\n" +
 	"\x13SetupSandboxRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12%\n" +
 	"\x0ekernel_modules\x18\x03 \x03(\tR\rkernelModules\x125\n" +
 	"\bstorages\x18\x04 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x127\n" +
-	"\thost_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bhostTimeJ\x04\b\x02\x10\x03\"\x16\n" +
+	"\thost_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bhostTime\x12&\n" +
+	"\x0fguest_hook_path\x18\x06 \x01(\tR\rguestHookPathJ\x04\b\x02\x10\x03\"\x16\n" +
 	"\x14SetupSandboxResponse\"\x83\x02\n" +
 	"\x11SetNetworkRequest\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12'\n" +
@@ -1828,13 +2379,42 @@ const file_guest_proto_rawDesc = "" +
 	"\x14SetResourcesResponse\x12\x12\n" +
 	"\x04cpus\x18\x01 \x01(\rR\x04cpus\x12\x1d\n" +
 	"\n" +
-	"memory_mib\x18\x02 \x01(\x04R\tmemoryMib\"\x83\x01\n" +
+	"memory_mib\x18\x02 \x01(\x04R\tmemoryMib\"\xd3\x01\n" +
 	"\aStorage\x12\x16\n" +
 	"\x06driver\x18\x01 \x01(\tR\x06driver\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x18\n" +
 	"\aoptions\x18\x03 \x03(\tR\aoptions\x12\x16\n" +
 	"\x06target\x18\x04 \x01(\tR\x06target\x12\x16\n" +
-	"\x06fstype\x18\x05 \x01(\tR\x06fstype\"\xa1\x01\n" +
+	"\x06fstype\x18\x05 \x01(\tR\x06fstype\x12\x18\n" +
+	"\adevices\x18\x06 \x03(\tR\adevices\x124\n" +
+	"\bfs_group\x18\a \x01(\v2\x19.katabox.agent.v1.FSGroupR\afsGroup\"E\n" +
+	"\aFSGroup\x12\x10\n" +
+	"\x03gid\x18\x01 \x01(\rR\x03gid\x12(\n" +
+	"\x10on_root_mismatch\x18\x02 \x01(\bR\x0eonRootMismatch\"K\n" +
+	"\x12AddStoragesRequest\x125\n" +
+	"\bstorages\x18\x01 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\"\x15\n" +
+	"\x13AddStoragesResponse\"L\n" +
+	"\x12ChangeFilesRequest\x126\n" +
+	"\achanges\x18\x01 \x03(\v2\x1c.katabox.agent.v1.FileChangeR\achanges\"\x15\n" +
+	"\x13ChangeFilesResponse\"\xa1\x02\n" +
+	"\n" +
+	"FileChange\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\x04 \x01(\rR\x03gid\x12;\n" +
+	"\tdirectory\x18\x05 \x01(\v2\x1b.katabox.agent.v1.DirectoryH\x00R\tdirectory\x120\n" +
+	"\x04file\x18\x06 \x01(\v2\x1a.katabox.agent.v1.FilePartH\x00R\x04file\x12\x1a\n" +
+	"\asymlink\x18\a \x01(\tH\x00R\asymlink\x122\n" +
+	"\x06remove\x18\b \x01(\v2\x18.katabox.agent.v1.RemoveH\x00R\x06removeB\b\n" +
+	"\x06change\"\v\n" +
+	"\tDirectory\"\b\n" +
+	"\x06Remove\"\x82\x01\n" +
+	"\bFilePart\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x120\n" +
+	"\x05mtime\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05mtime\"\xa1\x01\n" +
 	"\vBlockDevice\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x16\n" +
@@ -1881,13 +2461,15 @@ const file_guest_proto_rawDesc = "" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\x81\x04\n" +
+	"\rSTREAM_STDERR\x10\x032\xb9\x05\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
 	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12W\n" +
 	"\n" +
 	"SetNetwork\x12#.katabox.agent.v1.SetNetworkRequest\x1a$.katabox.agent.v1.SetNetworkResponse\x12]\n" +
-	"\fSetResources\x12%.katabox.agent.v1.SetResourcesRequest\x1a&.katabox.agent.v1.SetResourcesResponse\x12D\n" +
+	"\fSetResources\x12%.katabox.agent.v1.SetResourcesRequest\x1a&.katabox.agent.v1.SetResourcesResponse\x12Z\n" +
+	"\vAddStorages\x12$.katabox.agent.v1.AddStoragesRequest\x1a%.katabox.agent.v1.AddStoragesResponse\x12Z\n" +
+	"\vChangeFiles\x12$.katabox.agent.v1.ChangeFilesRequest\x1a%.katabox.agent.v1.ChangeFilesResponse\x12D\n" +
 	"\x06Events\x12\x1f.katabox.agent.v1.EventsRequest\x1a\x17.katabox.agent.v1.Event0\x01\x12Q\n" +
 	"\bPowerOff\x12!.katabox.agent.v1.PowerOffRequest\x1a\".katabox.agent.v1.PowerOffResponseB*Z(github.com/katabox/katabox/agent/api;apib\x06proto3"
 
@@ -1904,7 +2486,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -1921,51 +2503,71 @@ var file_guest_proto_goTypes = []any{
 	(*SetResourcesRequest)(nil),   // 12: katabox.agent.v1.SetResourcesRequest
 	(*SetResourcesResponse)(nil),  // 13: katabox.agent.v1.SetResourcesResponse
 	(*Storage)(nil),               // 14: katabox.agent.v1.Storage
-	(*BlockDevice)(nil),           // 15: katabox.agent.v1.BlockDevice
-	(*ContainerConfig)(nil),       // 16: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 17: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 18: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 19: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 20: katabox.agent.v1.OOM
-	(*PowerOffRequest)(nil),       // 21: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 22: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 23: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 24: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 25: katabox.agent.v1.ForwardOpen
-	(*ForwardOpened)(nil),         // 26: katabox.agent.v1.ForwardOpened
-	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*FSGroup)(nil),               // 15: katabox.agent.v1.FSGroup
+	(*AddStoragesRequest)(nil),    // 16: katabox.agent.v1.AddStoragesRequest
+	(*AddStoragesResponse)(nil),   // 17: katabox.agent.v1.AddStoragesResponse
+	(*ChangeFilesRequest)(nil),    // 18: katabox.agent.v1.ChangeFilesRequest
+	(*ChangeFilesResponse)(nil),   // 19: katabox.agent.v1.ChangeFilesResponse
+	(*FileChange)(nil),            // 20: katabox.agent.v1.FileChange
+	(*Directory)(nil),             // 21: katabox.agent.v1.Directory
+	(*Remove)(nil),                // 22: katabox.agent.v1.Remove
+	(*FilePart)(nil),              // 23: katabox.agent.v1.FilePart
+	(*BlockDevice)(nil),           // 24: katabox.agent.v1.BlockDevice
+	(*ContainerConfig)(nil),       // 25: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),         // 26: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                 // 27: katabox.agent.v1.Event
+	(*Exit)(nil),                  // 28: katabox.agent.v1.Exit
+	(*OOM)(nil),                   // 29: katabox.agent.v1.OOM
+	(*PowerOffRequest)(nil),       // 30: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 31: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 32: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 33: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 34: katabox.agent.v1.ForwardOpen
+	(*ForwardOpened)(nil),         // 35: katabox.agent.v1.ForwardOpened
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
 	14, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	27, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	36, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
 	6,  // 2: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
 	7,  // 3: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
 	9,  // 4: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
 	10, // 5: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
 	8,  // 6: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
-	14, // 7: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	15, // 8: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.BlockDevice
-	19, // 9: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	20, // 10: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	27, // 11: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
-	0,  // 12: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	1,  // 13: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 14: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	5,  // 15: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	12, // 16: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	17, // 17: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	21, // 18: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 19: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 20: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	11, // 21: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	13, // 22: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	18, // 23: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	22, // 24: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	15, // 7: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	14, // 8: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	20, // 9: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	21, // 10: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	23, // 11: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	22, // 12: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	36, // 13: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	14, // 14: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	24, // 15: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.BlockDevice
+	28, // 16: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	29, // 17: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	36, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	0,  // 19: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
+	1,  // 20: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 21: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	5,  // 22: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	12, // 23: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	16, // 24: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	18, // 25: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	26, // 26: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	30, // 27: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 28: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 29: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	11, // 30: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	13, // 31: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	17, // 32: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	19, // 33: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	27, // 34: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	31, // 35: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	28, // [28:36] is the sub-list for method output_type
+	20, // [20:28] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -1973,7 +2575,13 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[17].OneofWrappers = []any{
+	file_guest_proto_msgTypes[19].OneofWrappers = []any{
+		(*FileChange_Directory)(nil),
+		(*FileChange_File)(nil),
+		(*FileChange_Symlink)(nil),
+		(*FileChange_Remove)(nil),
+	}
+	file_guest_proto_msgTypes[26].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
@@ -1983,7 +2591,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,6 +12,8 @@ type GuestService interface {
 	SetupSandbox(context.Context, *SetupSandboxRequest) (*SetupSandboxResponse, error)
 	SetNetwork(context.Context, *SetNetworkRequest) (*SetNetworkResponse, error)
 	SetResources(context.Context, *SetResourcesRequest) (*SetResourcesResponse, error)
+	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
+	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
@@ -60,6 +62,20 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.SetResources(ctx, &req)
 			},
+			"AddStorages": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AddStoragesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.AddStorages(ctx, &req)
+			},
+			"ChangeFiles": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ChangeFilesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.ChangeFiles(ctx, &req)
+			},
 			"PowerOff": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req PowerOffRequest
 				if err := unmarshal(&req); err != nil {
@@ -89,6 +105,8 @@ type GuestClient interface {
 	SetupSandbox(context.Context, *SetupSandboxRequest) (*SetupSandboxResponse, error)
 	SetNetwork(context.Context, *SetNetworkRequest) (*SetNetworkResponse, error)
 	SetResources(context.Context, *SetResourcesRequest) (*SetResourcesResponse, error)
+	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
+	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
@@ -130,6 +148,22 @@ func (c *guestClient) SetNetwork(ctx context.Context, req *SetNetworkRequest) (*
 func (c *guestClient) SetResources(ctx context.Context, req *SetResourcesRequest) (*SetResourcesResponse, error) {
 	var resp SetResourcesResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetResources", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) AddStorages(ctx context.Context, req *AddStoragesRequest) (*AddStoragesResponse, error) {
+	var resp AddStoragesResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "AddStorages", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) ChangeFiles(ctx context.Context, req *ChangeFilesRequest) (*ChangeFilesResponse, error) {
+	var resp ChangeFilesResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "ChangeFiles", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -12,3 +12,7 @@ const (
 	// bytes at most.
 	MaxDNSEntries = 64
 )
+
+// MaxChangeFiles is the encoded length of the longest ChangeFilesRequest, in
+// bytes. It is below ttrpc's 4 MiB.
+const MaxChangeFiles = 2 << 20

@@ -10,6 +10,11 @@ const (
 	// GuestShmDir is the pod's shared memory file system: /dev/shm of every
 	// container whose engine gives it the pod's.
 	GuestShmDir = GuestRunDir + "/sandbox/shm"
+	// GuestFilesDir holds files that were copied in (ChangeFiles).
+	GuestFilesDir = GuestRunDir + "/files"
+	// GuestStorageDir holds what disks and volumes of the guest's own are
+	// mounted on. It is short: an overlay names all its layers in one page.
+	GuestStorageDir = GuestRunDir + "/s"
 	// ShareTag is the virtio-fs tag of that share.
 	ShareTag = "kataShared"
 )

@@ -38,6 +38,8 @@ type Agent struct {
 	setup     *api.SetupSandboxRequest
 	network   *api.SetNetworkRequest
 	resources *api.SetResourcesRequest
+	storages  []*api.Storage
+	files     []*api.FileChange
 	metrics   []byte
 }
 

@@ -2,6 +2,7 @@ package fakeguest
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
@@ -42,6 +43,28 @@ func (s guestService) SetNetwork(ctx context.Context, req *api.SetNetworkRequest
 	defer s.agent.mu.Unlock()
 	s.agent.network = req
 	return &api.SetNetworkResponse{}, nil
+}
+
+// AddStorages implements the Guest service.
+func (s guestService) AddStorages(ctx context.Context, req *api.AddStoragesRequest) (*api.AddStoragesResponse, error) {
+	if err := s.agent.enter(ctx, "AddStorages", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	s.agent.storages = append(s.agent.storages, req.GetStorages()...)
+	return &api.AddStoragesResponse{}, nil
+}
+
+// ChangeFiles implements the Guest service.
+func (s guestService) ChangeFiles(ctx context.Context, req *api.ChangeFilesRequest) (*api.ChangeFilesResponse, error) {
+	if err := s.agent.enter(ctx, "ChangeFiles", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	s.agent.files = append(s.agent.files, req.GetChanges()...)
+	return &api.ChangeFilesResponse{}, nil
 }
 
 // PowerOff implements the Guest service.
@@ -105,6 +128,20 @@ func (a *Agent) Resources() *api.SetResourcesRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.resources
+}
+
+// Storages is all that AddStorages was asked for, in order.
+func (a *Agent) Storages() []*api.Storage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.storages)
+}
+
+// Files is all changes of files, in order.
+func (a *Agent) Files() []*api.FileChange {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.files)
 }
 
 // Network is the last request that set the guest's network, or nil.

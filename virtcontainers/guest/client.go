@@ -130,6 +130,24 @@ func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64
 	return resp, nil
 }
 
+// AddStorages mounts what the pod's containers share; what is mounted already
+// is left.
+func (c *Client) AddStorages(ctx context.Context, storages []*api.Storage) error {
+	if _, err := c.guest.AddStorages(ctx, &api.AddStoragesRequest{Storages: storages}); err != nil {
+		return fmt.Errorf("mount in the guest: %w", Err(err))
+	}
+	return nil
+}
+
+// ChangeFiles changes files in the guest, in order; a request is at most
+// api.MaxChangeFiles bytes long.
+func (c *Client) ChangeFiles(ctx context.Context, changes []*api.FileChange) error {
+	if _, err := c.guest.ChangeFiles(ctx, &api.ChangeFilesRequest{Changes: changes}); err != nil {
+		return fmt.Errorf("copy files into the guest: %w", Err(err))
+	}
+	return nil
+}
+
 // Ping asks for a sign of life.
 func (c *Client) Ping(ctx context.Context) error {
 	if _, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {
