@@ -1,0 +1,8 @@
+// Package disk keeps the disks of one machine: files and block devices of the
+// host that its guest sees as disks, each attached once, however many of the
+// pod's containers use it.
+//
+//	       Use            Use            Release          Release
+//	none ──────> 1 user ──────> 2 users ────────> 1 user ────────> none
+//	     attach                                            detach
+package disk

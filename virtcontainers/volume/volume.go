@@ -1,0 +1,84 @@
+package volume
+
+import (
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+// Kind is a way into the guest.
+type Kind int
+
+// The kinds.
+const (
+	// Shared volumes are in the share.
+	Shared Kind = iota
+	// Copied ones are files in the guest that follow the host's.
+	Copied
+	// Memory is a tmpfs of the guest's that the pod's containers share.
+	Memory
+	// Hugepages is a hugetlbfs of the guest's, likewise.
+	Hugepages
+	// Image is a disk whose file is in the volume's directory; the pod's
+	// containers share what is mounted of it.
+	Image
+	// Direct is a disk that somebody assigned to the volume's path.
+	Direct
+)
+
+// Volume is one bind mount of a container's and how it gets there.
+type Volume struct {
+	guestspec.Bind
+	Kind Kind
+	// Key is the same for all mounts of one volume: Memory, Hugepages and
+	// Image are made once for the pod.
+	Key string
+	// Sub is the path below the volume that is meant, without a leading slash;
+	// empty for all of it. (Kubernetes' subPath.) SubMode is the directory's mode
+	// and owner where it is to be made.
+	Sub     string
+	SubMode Owner
+	// Options are mount options of Memory and Hugepages.
+	Options []string
+	// Disk is what an Image or Direct volume is on.
+	Disk Disk
+}
+
+// Owner is the mode (permission bits, set-group-id and so on, as in stat(2))
+// and the owner of a directory.
+type Owner struct{ Mode, UID, GID uint32 }
+
+// Disk is a file system on a disk.
+type Disk struct {
+	// Path is a file or block device of the host.
+	Path     string
+	ReadOnly bool
+	Fstype   string
+	Options  []string
+	// Group is who gets the files, or nil.
+	Group *api.FSGroup
+}
+
+// Options say what there is and what is wanted.
+type Options struct {
+	// Share is set when there is a shared file system.
+	Share bool
+	// KubeletDir is the kubelet's directory.
+	KubeletDir string
+	// ImageDirs makes volumes on the host's disk that live as long as their pod
+	// (emptyDir) Images and not Shared ones.
+	ImageDirs bool
+}
+
+// Classify says for each bind how it gets into the guest. It looks at the
+// host's files and changes none.
+func Classify(binds []guestspec.Bind, _ Options) ([]Volume, error) {
+	volumes := make([]Volume, 0, len(binds))
+	for _, b := range binds {
+		volumes = append(volumes, Volume{Bind: b, Kind: Shared, Key: b.Source})
+	}
+	return volumes, nil
+}
+
+// MakeImage makes the file of an Image volume, with an empty file system,
+// unless it is there.
+func MakeImage(Disk) error { return nil }
