@@ -67,6 +67,13 @@ func TestAnnotate(t *testing.T) {
 			c.Runtime.NetworkModel, c.Runtime.DisableNewNetNS = NetworkNone, true
 			c.Hypervisor.DisableVhostNet, c.Hypervisor.RxMaxRate = true, 1000
 		}},
+		{"disks", map[string]string{hv + "block_device_driver": "virtio-blk", hv + "block_device_aio": "threads", hv + "block_device_cache_set": "1",
+			hv + "block_device_cache_noflush": "true", hv + "blk_physical_sector_size": "4096", hv + "disable_block_device_use": "false",
+			hv + "shared_fs": "none"}, func(c *Config) {
+			h := &c.Hypervisor
+			h.BlockDriver, h.BlockAIO, h.BlockCache = BlockVirtio, AIOThreads, BlockCache{Set: true, NoFlush: true}
+			h.BlockPhysicalSector, h.DisableBlockRootfs, h.SharedFS = 4096, false, SharedFSNone
+		}},
 		{"runtime", map[string]string{rt + "create_container_timeout": "7", rt + "sandbox_cgroup_only": "true"}, func(c *Config) {
 			c.Runtime.CreateContainerTimeout, c.Runtime.SandboxCgroupOnly = 7*time.Second, true
 		}},
@@ -151,6 +158,9 @@ func TestAnnotateRefuses(t *testing.T) {
 		{everything, hv + "kernel_params", "a\nb", ": want a string without control characters"},
 		{everything, hv + "virtio_fs_extra_args", "-o x", ": want a JSON list of arguments, none empty"},
 		{everything, hv + "virtio_fs_extra_args", `[""]`, ": want a JSON list of arguments, none empty"},
+		{everything, hv + "block_device_driver", "virtio-mmio",
+			`: want "virtio-scsi" or "virtio-blk"; disks do not come as nvdimm, virtio-mmio or virtio-blk-ccw`},
+		{everything, hv + "blk_logical_sector_size", "1000", ": want a power of two from 512 to 65536, or 0 for the disk's own"},
 		{everything, hv + "disable_vhost_net", "yes", ": want true or false"},
 		{"", ag + "kernel_modules", " ; ", `: want "module parameter=value ..." with ";" between modules`},
 		{"", ag + "kernel_modules", "../x", `: want "module parameter=value ..." with ";" between modules`},

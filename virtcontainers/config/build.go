@@ -60,10 +60,15 @@ func build(settings []setting, cpus int) (*Config, error) {
 
 // checkTogether finds values that are allowed alone and not together.
 func (d *draft) checkTogether() error {
+	var errs []error
 	if r := d.Runtime; r.DisableNewNetNS && r.NetworkModel != NetworkNone {
-		return fmt.Errorf(`runtime.disable_new_netns = true with runtime.internetworking_model = %q: want "none" with it`, r.NetworkModel)
+		errs = append(errs, fmt.Errorf(`runtime.disable_new_netns = true with runtime.internetworking_model = %q: want "none" with it`, r.NetworkModel))
 	}
-	return nil
+	if h := d.Hypervisor; h.BlockPhysicalSector != 0 && h.BlockLogicalSector > h.BlockPhysicalSector {
+		errs = append(errs, fmt.Errorf("hypervisor.qemu.block_device_logical_sector_size = %d with block_device_physical_sector_size = %d: "+
+			"want it at most as large", h.BlockLogicalSector, h.BlockPhysicalSector))
+	}
+	return errors.Join(errs...)
 }
 
 // merge keeps the last setting of each key, in the order of files and lines.

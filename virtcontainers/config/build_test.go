@@ -41,9 +41,10 @@ func defaults() Config {
 			MemorySlots: 10,
 			SharedFS:    "virtio-fs",
 			VirtioFS:    VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
+			BlockDriver: "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
 		},
 		Agent:   Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second},
-		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute},
+		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet"},
 		Annotations: Allowed{
 			Enabled:             []string{"enable_iommu", "kernel_params", "kernel_verity_params"},
 			HypervisorPaths:     []string{"/usr/bin/qemu-system-x86_64"},
@@ -101,6 +102,19 @@ func TestBuild(t *testing.T) {
 			c.Hypervisor.VirtioFS.Cache, c.Hypervisor.VirtioFS.QueueSize = CacheNever, 1
 			c.Hypervisor.VirtioFS.ExtraArgs = []string{"-o", "x"}
 		}},
+		{"disks", qemu + "block_device_driver='virtio-blk'\nblock_device_aio='native'\nblock_device_cache_set=true\nblock_device_cache_direct=true\n" +
+			"block_device_cache_noflush=true\nblock_device_logical_sector_size=4096\nblock_device_physical_sector_size=65536\n" +
+			"disable_block_device_use=false\nshared_fs='none'", func(c *Config) {
+			h := &c.Hypervisor
+			h.BlockDriver, h.BlockAIO, h.BlockCache = BlockVirtio, AIONative, BlockCache{true, true, true}
+			h.BlockLogicalSector, h.BlockPhysicalSector, h.DisableBlockRootfs, h.SharedFS = 4096, 65536, false, SharedFSNone
+		}},
+		{"volumes", "[runtime]\ndisable_guest_empty_dir=false\nemptydir_mode='block-plain'\nkubelet_root_dir='/k'\nsandbox_bind_mounts=['/a','/b:rw','/c:ro']",
+			func(c *Config) {
+				r := &c.Runtime
+				r.GuestEmptyDir, r.EmptyDirMode, r.KubeletDir = true, EmptyDirBlock, "/k"
+				r.SandboxBindMounts = []string{"/a", "/b:rw", "/c:ro"}
+			}},
 		{"inline tables and dotted keys", "agent = {kata = {kernel_modules = ['a b=c']}}\nruntime.create_container_timeout = 5",
 			func(c *Config) {
 				c.Agent.KernelModules, c.Runtime.CreateContainerTimeout = []string{"a b=c"}, 5*time.Second
@@ -157,7 +171,9 @@ func TestBuildRefuses(t *testing.T) {
 		path      = ": want an absolute path"
 		list      = ": want a comma separated list"
 		text      = ": want a string without control characters"
-		sharedFS  = `: want "virtio-fs", the only shared file system supported so far`
+		sharedFS  = `: want "virtio-fs" or "none"; there is no other shared file system`
+		sector    = ": want a power of two from 512 to 65536, or 0 for the disk's own"
+		binds     = `: want a list of "path", "path:ro" or "path:rw", each path absolute and not /`
 		cache     = `: want one of "never", "metadata", "auto", "always"`
 		power     = ": want a power of two, at most 1024"
 		timeout   = ": want an integer number of seconds, 0 for the default"
@@ -187,7 +203,7 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + `kernel_params = "a\nb"`, at + `kernel_params = "a\nb"` + text},
 		{qemu + `seccompsandbox = false`, at + `seccompsandbox = false` + text},
 		{qemu + `shared_fs = "virtio-9p"`, at + `shared_fs = "virtio-9p"` + sharedFS},
-		{qemu + `shared_fs = "none"`, at + `shared_fs = "none"` + sharedFS},
+		{qemu + `shared_fs = "9p"`, at + `shared_fs = "9p"` + sharedFS},
 		{qemu + `virtio_fs_cache = "none"`, at + `virtio_fs_cache = "none"` + cache},
 		{qemu + `virtio_fs_queue_size = 100`, at + `virtio_fs_queue_size = 100` + power},
 		{qemu + `virtio_fs_queue_size = 2048`, at + `virtio_fs_queue_size = 2048` + power},
@@ -200,6 +216,22 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + `tx_rate_limiter_max_rate = "1G"`, at + `tx_rate_limiter_max_rate = "1G"` + ": want a number of bits per second, 0 for no limit"},
 		{"runtime.internetworking_model = 'bridged'", `c.toml:1: runtime.internetworking_model = "bridged": want one of "tcfilter", "macvtap", "none"`},
 		{"runtime.disable_new_netns = true", `runtime.disable_new_netns = true with runtime.internetworking_model = "tcfilter": want "none" with it`},
+		{qemu + `block_device_driver = "nvdimm"`, at + `block_device_driver = "nvdimm"` +
+			`: want "virtio-scsi" or "virtio-blk"; disks do not come as nvdimm, virtio-mmio or virtio-blk-ccw`},
+		{qemu + `block_device_aio = "posix"`, at + `block_device_aio = "posix": want one of "io_uring", "native", "threads"`},
+		{qemu + "block_device_logical_sector_size = 513", at + "block_device_logical_sector_size = 513" + sector},
+		{qemu + "block_device_logical_sector_size = 256", at + "block_device_logical_sector_size = 256" + sector},
+		{qemu + "block_device_physical_sector_size = 131072", at + "block_device_physical_sector_size = 131072" + sector},
+		{qemu + "block_device_physical_sector_size = -512", at + "block_device_physical_sector_size = -512" + sector},
+		{qemu + "block_device_logical_sector_size = 4096\nblock_device_physical_sector_size = 512",
+			"hypervisor.qemu.block_device_logical_sector_size = 4096 with block_device_physical_sector_size = 512: want it at most as large"},
+		{"runtime.emptydir_mode = 'block-encrypted'", `c.toml:1: runtime.emptydir_mode = "block-encrypted": want "shared-fs" or "block-plain"; ` +
+			`nothing here encrypts disks for "block-encrypted"`},
+		{"runtime.disable_guest_empty_dir = 1", "c.toml:1: runtime.disable_guest_empty_dir = 1: want true or false"},
+		{"runtime.kubelet_root_dir = '/a/../b'", `c.toml:1: runtime.kubelet_root_dir = "/a/../b": want an absolute path without .. and the like`},
+		{"runtime.sandbox_bind_mounts = ['/']", `c.toml:1: runtime.sandbox_bind_mounts = ["/"]` + binds},
+		{"runtime.sandbox_bind_mounts = ['/a', 'b:rw']", `c.toml:1: runtime.sandbox_bind_mounts = ["/a", "b:rw"]` + binds},
+		{"runtime.sandbox_bind_mounts = ['/a/../b:ro']", `c.toml:1: runtime.sandbox_bind_mounts = ["/a/../b:ro"]` + binds},
 		{"agent.kata.kernel_modules = ['../x']", `c.toml:1: agent.kata.kernel_modules = ["../x"]` + module},
 		{"agent.kata.kernel_modules = [' ']", `c.toml:1: agent.kata.kernel_modules = [" "]` + module},
 		{"agent.kata.dial_timeout = -1", "c.toml:1: agent.kata.dial_timeout = -1" + timeout},

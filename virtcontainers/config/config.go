@@ -56,10 +56,25 @@ type Hypervisor struct {
 	MaxMemoryMiB uint64
 	MemorySlots  uint32
 	VirtioMem    bool
-	// SharedFS is how the guest sees host directories: SharedFSVirtioFS.
+	// SharedFS is how the guest sees host directories: SharedFSVirtioFS or
+	// SharedFSNone.
 	SharedFS string
 	// VirtioFS is about that share.
 	VirtioFS VirtioFS
+	// BlockDriver is how the guest sees disks: BlockSCSI or BlockVirtio.
+	BlockDriver string
+	// BlockAIO is how the monitor reads and writes them: AIOUring, AIONative
+	// or AIOThreads. The host may not have what is wanted.
+	BlockAIO string
+	// BlockCache is how much the host caches of them.
+	BlockCache BlockCache
+	// BlockLogicalSector and BlockPhysicalSector are what the guest sees as a
+	// disk's sector sizes, in bytes: a power of two from 512 to 65536, or 0
+	// for the disk's own. If neither is 0, the logical one is not larger.
+	BlockLogicalSector, BlockPhysicalSector uint32
+	// DisableBlockRootfs has root file systems that are block devices mounted
+	// on the host and shared, and not given to the guest as disks.
+	DisableBlockRootfs bool
 	// DisableVhostNet keeps the data path of NICs out of the host's kernel.
 	DisableVhostNet bool
 	// RxMaxRate and TxMaxRate limit what each NIC receives and sends, in
@@ -72,9 +87,14 @@ type Hypervisor struct {
 	Debug bool
 }
 
-// SharedFSVirtioFS is the value of Hypervisor.SharedFS for virtio-fs with an
-// external daemon.
-const SharedFSVirtioFS = "virtio-fs"
+// The values of Hypervisor.SharedFS.
+const (
+	// SharedFSVirtioFS is virtio-fs with an external daemon.
+	SharedFSVirtioFS = "virtio-fs"
+	// SharedFSNone shares nothing: what a container needs comes by disk, or is
+	// copied.
+	SharedFSNone = "none"
+)
 
 // VirtioFS is the daemon that serves the host share and its queue.
 type VirtioFS struct {
@@ -140,7 +160,27 @@ type Runtime struct {
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration
+	// GuestEmptyDir keeps emptyDir volumes in the guest and not on the host.
+	GuestEmptyDir bool
+	// EmptyDirMode is what emptyDir volumes on the host are made of:
+	// EmptyDirShared or EmptyDirBlock.
+	EmptyDirMode string
+	// KubeletDir is the directory below which the kubelet keeps pods' volumes:
+	// absolute and clean.
+	KubeletDir string
+	// SandboxBindMounts are directories and files of the host that the guest
+	// sees for all containers: an absolute and clean path, not "/", and ":ro"
+	// or ":rw" behind it, or nothing, which is ":ro".
+	SandboxBindMounts []string
 }
+
+// The values of Runtime.EmptyDirMode.
+const (
+	// EmptyDirShared shares the directory like any other volume.
+	EmptyDirShared = "shared-fs"
+	// EmptyDirBlock makes a file in it and gives it to the guest as a disk.
+	EmptyDirBlock = "block-plain"
+)
 
 // NetworkModel is how a link of the pod's network namespace is joined to a NIC
 // of the guest's.

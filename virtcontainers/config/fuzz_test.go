@@ -60,7 +60,7 @@ func checkPromises(t *testing.T, c *Config, cpus int) {
 	if q := h.VirtioFS.QueueSize; q == 0 || q > 1024 || q&(q-1) != 0 {
 		t.Errorf("queue size %d", q)
 	}
-	if h.SharedFS != SharedFSVirtioFS || h.MachineType == "" ||
+	if h.SharedFS != SharedFSVirtioFS && h.SharedFS != SharedFSNone || h.MachineType == "" ||
 		!slices.Contains([]CacheMode{CacheNever, CacheMetadata, CacheAuto, CacheAlways}, h.VirtioFS.Cache) {
 		t.Errorf("words %q, %q, %q", h.SharedFS, h.MachineType, h.VirtioFS.Cache)
 	}

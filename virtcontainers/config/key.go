@@ -87,6 +87,17 @@ func (k key) orDefault() key {
 	return k
 }
 
+// negated makes the field the opposite of the key, which is a boolean.
+func (k key) negated() key {
+	set, get := k.set, k.get
+	k.set = func(d *draft, v any) bool {
+		b, ok := v.(bool)
+		return ok && set(d, !b)
+	}
+	k.get = func(d *draft) any { return get(d) == false }
+	return k
+}
+
 // orFail makes a refused key an error.
 func (k key) orFail() key {
 	k.unsafe = true

@@ -21,7 +21,7 @@ const (
 )
 
 // keys is every key that has an effect, in the order of configuration.toml.
-var keys = slices.Concat(qemuKeys, virtioFSKeys, networkKeys, annotationKeys, agentKeys, runtimeKeys)
+var keys = slices.Concat(qemuKeys, virtioFSKeys, blockKeys, networkKeys, annotationKeys, agentKeys, runtimeKeys, volumeKeys)
 
 var qemuKeys = []key{
 	define("hypervisor.qemu.path", defaultHypervisor, absolutePath,
@@ -96,9 +96,10 @@ var qemuKeys = []key{
 
 var virtioFSKeys = []key{
 	define("hypervisor.qemu.shared_fs", SharedFSVirtioFS,
-		oneOf(`"virtio-fs", the only shared file system supported so far`, SharedFSVirtioFS),
+		oneOf(`"virtio-fs" or "none"; there is no other shared file system`, SharedFSVirtioFS, SharedFSNone),
 		func(d *draft) *string { return &d.Hypervisor.SharedFS },
-		"How the guest sees directories of the host. Only virtio-fs is supported so far.").orDefault().
+		"How the guest sees directories of the host: virtio-fs, or none: then what a container needs comes by disk or is "+
+			"copied into the guest once.").orDefault().
 		annotated("config.hypervisor.shared_fs"),
 	define("hypervisor.qemu.virtio_fs_daemon", defaultVirtioFSDaemon, absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.VirtioFS.Daemon },

@@ -87,6 +87,32 @@ var interval = kind[time.Duration]{"an integer number of seconds, 0 for never", 
 
 var bitRate = integer[uint64]("a number of bits per second, 0 for no limit", 0, math.MaxInt64)
 
+// sectorSize is what Linux and QEMU take as the sector size of a disk: Linux
+// refuses more than a page for the logical one, QEMU more than 2 MiB for any
+// (hw/core/qdev-properties.c, size_to_str and check of a block size). Kata's
+// most is 64 KiB.
+var sectorSize = kind[uint32]{"a power of two from 512 to 65536, or 0 for the disk's own", func(v any) (uint32, bool) {
+	n, ok := v.(int64)
+	ok = ok && n >= 0 && n <= maxSectorSize && n&(n-1) == 0 && (n == 0 || n >= minSectorSize)
+	if !ok {
+		return 0, false
+	}
+	return uint32(n), true
+}}
+
+// cleanPath is an absolute path without "..", "." or "//".
+var cleanPath = kind[string]{"an absolute path without .. and the like", func(v any) (string, bool) {
+	s, ok := absolutePath.parse(v)
+	return s, ok && s == filepath.Clean(s)
+}}
+
+// bindMounts is a list of paths, each with a mode or without.
+var bindMounts = listOf(`a list of "path", "path:ro" or "path:rw", each path absolute and not /`, func(s string) bool {
+	path := strings.TrimSuffix(strings.TrimSuffix(s, ":ro"), ":rw")
+	_, ok := cleanPath.parse(path)
+	return ok && path != "/"
+})
+
 // count, words and portKind are for keys without effect: their values are
 // described and not looked at.
 var (

@@ -5,7 +5,7 @@ import "slices"
 // withoutEffect is every key that Kata Containers has and that does nothing
 // here, with Kata's defaults: planned, or refused.
 var withoutEffect = slices.Concat(
-	guestKeys, sizeKeys, blockKeys, deviceKeys, limitKeys, confidentialKeys, factoryKeys, plannedAgentKeys, plannedRuntimeKeys)
+	guestKeys, sizeKeys, diskKeys, deviceKeys, limitKeys, confidentialKeys, factoryKeys, plannedAgentKeys, plannedRuntimeKeys)
 
 // guestKeys are about what the guest boots and how it is watched.
 var guestKeys = []key{
@@ -100,32 +100,8 @@ var sizeKeys = []key{
 		annotated("config.hypervisor.msize_9p"),
 }
 
-// blockKeys are about disks.
-var blockKeys = []key{
-	later("hypervisor.qemu.disable_block_device_use", true, boolean,
-		"Mount a container's root file system on the host even when it is a block device.").
-		annotated("config.hypervisor.disable_block_device_use"),
-	later("hypervisor.qemu.block_device_driver", "virtio-scsi", oneOf("", "virtio-scsi", "virtio-blk", "nvdimm", "virtio-mmio", "virtio-blk-ccw"),
-		"How the guest sees disks.").
-		annotated("config.hypervisor.block_device_driver"),
-	later("hypervisor.qemu.block_device_aio", "io_uring", oneOf("", "io_uring", "native", "threads"),
-		"How QEMU reads and writes disks.").
-		annotated("config.hypervisor.block_device_aio"),
-	later("hypervisor.qemu.block_device_cache_set", false, boolean,
-		"Set the two options below on disks.").
-		annotated("config.hypervisor.block_device_cache_set"),
-	later("hypervisor.qemu.block_device_cache_direct", false, boolean,
-		"Pass the host's page cache by.").
-		annotated("config.hypervisor.block_device_cache_direct"),
-	later("hypervisor.qemu.block_device_cache_noflush", false, boolean,
-		"Ignore the guest's flushes.").
-		annotated("config.hypervisor.block_device_cache_noflush"),
-	later("hypervisor.qemu.block_device_logical_sector_size", int64(0), count,
-		"The logical sector size the guest sees, in bytes; 0 is the disk's.").
-		annotated("config.hypervisor.blk_logical_sector_size"),
-	later("hypervisor.qemu.block_device_physical_sector_size", int64(0), count,
-		"The physical sector size the guest sees, in bytes; 0 is the disk's.").
-		annotated("config.hypervisor.blk_physical_sector_size"),
+// diskKeys are about disks.
+var diskKeys = []key{
 	later("hypervisor.qemu.enable_iothreads", false, boolean,
 		"Serve disks in a thread of their own.").
 		annotated("config.hypervisor.enable_iothreads"),

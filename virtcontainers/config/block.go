@@ -1,0 +1,90 @@
+package config
+
+// The values of Hypervisor.BlockDriver.
+const (
+	// BlockSCSI has disks on one virtio-scsi controller.
+	BlockSCSI = "virtio-scsi"
+	// BlockVirtio has a virtio-blk device for each disk.
+	BlockVirtio = "virtio-blk"
+)
+
+// The values of Hypervisor.BlockAIO; the words are QEMU's.
+const (
+	// AIOUring is Linux's io_uring.
+	AIOUring = "io_uring"
+	// AIONative is Linux's asynchronous I/O (io_submit(2)): only for files
+	// opened with O_DIRECT.
+	AIONative = "native"
+	// AIOThreads is a pool of threads.
+	AIOThreads = "threads"
+)
+
+// BlockCache is how much the host caches of disks.
+type BlockCache struct {
+	// Set makes the others count: otherwise the monitor has its own way.
+	Set bool
+	// Direct passes the host's page cache by; NoFlush ignores what the guest
+	// flushes, which a crash of the host then loses.
+	Direct, NoFlush bool
+}
+
+const minSectorSize, maxSectorSize = 512, 64 << 10
+
+var blockKeys = []key{
+	define("hypervisor.qemu.disable_block_device_use", true, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.DisableBlockRootfs },
+		"Mount a container's root file system on the host and share it even when it is a block device, and do not give "+
+			"the guest the disk.").
+		annotated("config.hypervisor.disable_block_device_use"),
+	define("hypervisor.qemu.block_device_driver", BlockSCSI,
+		oneOf(`"virtio-scsi" or "virtio-blk"; disks do not come as nvdimm, virtio-mmio or virtio-blk-ccw`, BlockSCSI, BlockVirtio),
+		func(d *draft) *string { return &d.Hypervisor.BlockDriver },
+		"How the guest sees disks: on one virtio-scsi controller, or each as a virtio-blk device of its own, of which there "+
+			"is room for fewer.").orDefault().
+		annotated("config.hypervisor.block_device_driver"),
+	define("hypervisor.qemu.block_device_aio", AIOUring, oneOf("", AIOUring, AIONative, AIOThreads),
+		func(d *draft) *string { return &d.Hypervisor.BlockAIO },
+		"How QEMU reads and writes disks: io_uring, native (Linux AIO: with block_device_cache_direct), or threads. Where "+
+			"the host has not what is wanted, threads are used, with a warning.").orDefault().
+		annotated("config.hypervisor.block_device_aio"),
+	define("hypervisor.qemu.block_device_cache_set", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.BlockCache.Set },
+		"Let the two options below count for disks.").
+		annotated("config.hypervisor.block_device_cache_set"),
+	define("hypervisor.qemu.block_device_cache_direct", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.BlockCache.Direct },
+		"Pass the host's page cache by.").
+		annotated("config.hypervisor.block_device_cache_direct"),
+	define("hypervisor.qemu.block_device_cache_noflush", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.BlockCache.NoFlush },
+		"Ignore the guest's flushes: what it has written is lost when the host crashes.").
+		annotated("config.hypervisor.block_device_cache_noflush"),
+	define("hypervisor.qemu.block_device_logical_sector_size", int64(0), sectorSize,
+		func(d *draft) *uint32 { return &d.Hypervisor.BlockLogicalSector },
+		"The logical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536; 0 is the disk's.").
+		annotated("config.hypervisor.blk_logical_sector_size"),
+	define("hypervisor.qemu.block_device_physical_sector_size", int64(0), sectorSize,
+		func(d *draft) *uint32 { return &d.Hypervisor.BlockPhysicalSector },
+		"The physical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536, at least the "+
+			"logical one; 0 is the disk's.").
+		annotated("config.hypervisor.blk_physical_sector_size"),
+}
+
+// volumeKeys are about volumes that have a way of their own into the guest.
+var volumeKeys = []key{
+	define("runtime.disable_guest_empty_dir", true, boolean,
+		func(d *draft) *bool { return &d.Runtime.GuestEmptyDir },
+		"Keep emptyDir volumes on the host, where the kubelet counts what they hold. Otherwise they are directories of the guest.").
+		negated(),
+	define("runtime.emptydir_mode", EmptyDirShared,
+		oneOf(`"shared-fs" or "block-plain"; nothing here encrypts disks for "block-encrypted"`, EmptyDirShared, EmptyDirBlock),
+		func(d *draft) *string { return &d.Runtime.EmptyDirMode },
+		"What emptyDir volumes on the host are: shared-fs, a directory that the guest sees, or block-plain, a file in it that is "+
+			"the guest's disk.").orDefault(),
+	define("runtime.kubelet_root_dir", "/var/lib/kubelet", cleanPath,
+		func(d *draft) *string { return &d.Runtime.KubeletDir },
+		"The kubelet's directory (its --root-dir), by which pods' volumes are recognised.").orDefault(),
+	define("runtime.sandbox_bind_mounts", []any{}, bindMounts,
+		func(d *draft) *[]string { return &d.Runtime.SandboxBindMounts },
+		`Directories and files of the host that the guest sees for all containers: "/path", read-only, or "/path:rw".`),
+}
