@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"iter"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -10,15 +11,18 @@ import (
 )
 
 // maxCPUs bounds the numbers in a cpuset: Linux's largest NR_CPUS for x86
-// (arch/x86/Kconfig).
+// (arch/x86/Kconfig), which is more than there can be memory nodes.
 const maxCPUs = 8192
 
-// cpuSet has a bit for each CPU that is in it.
-type cpuSet []uint64
+// CPUSet is a set of CPUs of the host, or of its memory nodes, by their
+// numbers. The zero value is empty. A set is not changed once it is made.
+type CPUSet []uint64 // a bit for each, nothing at all when it is empty
 
-// parseCPUSet reads the kernel's list format (cpuset(7)): "0-2,7".
-func parseCPUSet(list string) (cpuSet, error) {
-	set := make(cpuSet, maxCPUs/64)
+// ParseCPUSet reads the kernel's list format (cpuset(7)): "0-2,7". Blanks
+// around it do not count. The error names the item that is wrong and is of kind
+// errdefs.ErrInvalidArgument; an empty list is one.
+func ParseCPUSet(list string) (CPUSet, error) {
+	set := make(CPUSet, maxCPUs/64)
 	for item := range strings.SplitSeq(strings.TrimSpace(list), ",") {
 		low, high, isRange := strings.Cut(item, "-")
 		if !isRange {
@@ -40,15 +44,15 @@ func parseCPUSet(list string) (cpuSet, error) {
 }
 
 func invalid(item string) error {
-	return fmt.Errorf("%q: want a CPU number below %d, or two with a hyphen: %w", item, maxCPUs, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("%q: want a number below %d, or two with a hyphen: %w", item, maxCPUs, errdefs.ErrInvalidArgument)
 }
 
-// with is the union.
-func (s cpuSet) with(other cpuSet) cpuSet {
+// With is the union.
+func (s CPUSet) With(other CPUSet) CPUSet {
 	if len(other) == 0 {
 		return s
 	}
-	union := make(cpuSet, maxCPUs/64)
+	union := make(CPUSet, maxCPUs/64)
 	copy(union, s)
 	for i, word := range other {
 		union[i] |= word
@@ -56,11 +60,50 @@ func (s cpuSet) with(other cpuSet) cpuSet {
 	return union
 }
 
-// count is how many CPUs are in it.
-func (s cpuSet) count() uint64 {
+// Count is how many are in it.
+func (s CPUSet) Count() int {
 	var n int
 	for _, word := range s {
 		n += bits.OnesCount64(word)
 	}
-	return uint64(n)
+	return n
+}
+
+// All gives each number that is in it, the least first.
+func (s CPUSet) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, word := range s {
+			for ; word != 0; word &= word - 1 {
+				if !yield(i*64 + bits.TrailingZeros64(word)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// String is the set in the list format: "0-2,7".
+func (s CPUSet) String() string {
+	var list []byte
+	first, last := -1, -1
+	flush := func() {
+		if first < 0 {
+			return
+		}
+		if len(list) > 0 {
+			list = append(list, ',')
+		}
+		if list = strconv.AppendInt(list, int64(first), 10); last > first {
+			list = strconv.AppendInt(append(list, '-'), int64(last), 10)
+		}
+	}
+	for n := range s.All() {
+		if first < 0 || n > last+1 {
+			flush()
+			first = n
+		}
+		last = n
+	}
+	flush()
+	return string(list)
 }

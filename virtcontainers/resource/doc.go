@@ -5,6 +5,11 @@
 //	                                      ├──> Need ──Machine.Size──> Size
 //	CRI's annotations ──OfAnnotations─────┘
 //
+// and what the pod gets of the host's CPUs: which ones, and how much beside
+// others.
+//
+//	container's OCI limits ──PlaceOf──> Place ──Together──> Place
+//
 // A machine has its default size for itself and for containers without limits;
 // what containers are allowed to use comes on top of it. Fractions of a CPU are
 // added up and rounded once, for the machine; memory is rounded up to the unit

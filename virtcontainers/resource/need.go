@@ -24,7 +24,7 @@ const (
 	unlimited = math.MaxInt64 &^ 4095
 	// sharesPerCPU is CRI's scale of CPU shares; minShares is what it gives
 	// who has asked for nothing (the kernel's MIN_SHARES).
-	sharesPerCPU, minShares = 1024, 2
+	sharesPerCPU, minShares = 1024, MinShares
 )
 
 // Need is what a container, or a whole pod, is allowed to use beside the
@@ -33,7 +33,7 @@ type Need struct {
 	// cpu is in parts of a CPU, perCPU each; it does not count those of pinned.
 	cpu uint64
 	// pinned are the CPUs of a container that has a cpuset and no quota.
-	pinned cpuSet
+	pinned CPUSet
 	// memory is in bytes.
 	memory uint64
 }
@@ -74,14 +74,9 @@ func (n *Need) addCPU(cpu *specs.LinuxCPU) error {
 		n.cpu = quota(*cpu.Quota, period)
 		return nil
 	}
-	if cpu.Cpus == "" {
-		return nil
-	}
 	var err error
-	if n.pinned, err = parseCPUSet(cpu.Cpus); err != nil {
-		return fmt.Errorf("cpuset %q: %w", cpu.Cpus, err)
-	}
-	return nil
+	n.pinned, err = cpusOf(cpu)
+	return err
 }
 
 // quota is how many parts of a CPU a quota of that period is; both are in

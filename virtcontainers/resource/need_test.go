@@ -28,9 +28,11 @@ func huge(limits ...uint64) *specs.LinuxResources {
 
 func TestOfContainer(t *testing.T) {
 	tests := []struct {
-		name                string
-		r                   *specs.LinuxResources
-		cpu, pinned, memory uint64
+		name   string
+		r      *specs.LinuxResources
+		cpu    uint64
+		pinned int
+		memory uint64
 	}{
 		{"nil", nil, 0, 0, 0},
 		{"nothing", &specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}, 0, 0, 0},
@@ -61,8 +63,8 @@ func TestOfContainer(t *testing.T) {
 	}
 	for _, test := range tests {
 		n, err := OfContainer(test.r)
-		if err != nil || n.cpu != test.cpu || n.pinned.count() != test.pinned || n.memory != test.memory {
-			t.Errorf("%s: %d parts of a CPU, %d pinned, %d bytes, %v", test.name, n.cpu, n.pinned.count(), n.memory, err)
+		if err != nil || n.cpu != test.cpu || n.pinned.Count() != test.pinned || n.memory != test.memory {
+			t.Errorf("%s: %d parts of a CPU, %d pinned, %d bytes, %v", test.name, n.cpu, n.pinned.Count(), n.memory, err)
 		}
 	}
 }

@@ -37,10 +37,10 @@ func (m Machine) Size(needs ...Need) Size {
 	for _, n := range needs {
 		all.cpu = add(all.cpu, n.cpu)
 		all.memory = add(all.memory, n.memory)
-		all.pinned = all.pinned.with(n.pinned)
+		all.pinned = all.pinned.With(n.pinned)
 	}
 	var s Size
-	s.setVCPUs(m, add(all.cpu, all.pinned.count()*perCPU))
+	s.setVCPUs(m, add(all.cpu, uint64(all.pinned.Count())*perCPU))
 	s.setMemory(m, all.memory)
 	return s
 }

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -8,8 +9,8 @@ import (
 
 // Updated is the limits of a container after an update: what the update does
 // not name, or names as zero, stays as it was, as it does in the guest's
-// cgroup. Only what OfContainer looks at is in it. Neither argument is changed;
-// both may be nil.
+// cgroup. Only what OfContainer and PlaceOf look at is in it. Neither argument is
+// changed; both may be nil.
 func Updated(old, update *specs.LinuxResources) *specs.LinuxResources {
 	limits := specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}
 	for _, r := range []*specs.LinuxResources{old, update} {
@@ -19,9 +20,9 @@ func Updated(old, update *specs.LinuxResources) *specs.LinuxResources {
 		if cpu := r.CPU; cpu != nil {
 			replace(&limits.CPU.Quota, cpu.Quota)
 			replace(&limits.CPU.Period, cpu.Period)
-			if cpu.Cpus != "" {
-				limits.CPU.Cpus = cpu.Cpus
-			}
+			replace(&limits.CPU.Shares, cpu.Shares)
+			limits.CPU.Cpus = cmp.Or(cpu.Cpus, limits.CPU.Cpus)
+			limits.CPU.Mems = cmp.Or(cpu.Mems, limits.CPU.Mems)
 		}
 		if r.Memory != nil {
 			replace(&limits.Memory.Limit, r.Memory.Limit)

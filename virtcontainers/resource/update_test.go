@@ -10,7 +10,7 @@ import (
 func TestUpdated(t *testing.T) {
 	full := func(quota int64, period uint64, cpus string, limit int64, pages ...specs.LinuxHugepageLimit) *specs.LinuxResources {
 		return &specs.LinuxResources{
-			CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Cpus: cpus},
+			CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &period, Cpus: cpus, Mems: cpus},
 			Memory: &specs.LinuxMemory{Limit: &limit}, HugepageLimits: pages,
 		}
 	}
