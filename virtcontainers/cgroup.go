@@ -85,7 +85,7 @@ func (s *Sandbox) accountVM(ctx context.Context) error {
 		return err
 	}
 	err := s.cgroup.enterErr
-	if err == nil {
+	if err == nil && s.share != nil {
 		// It was started by a process that was perhaps not there yet.
 		err = s.cgroup.Add(s.share.PID())
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/resource"
-	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
 // ContainerOptions say what container to create.
@@ -47,8 +46,8 @@ type Container struct {
 	// is what they come to. Sandbox.sizing.token guards them.
 	limits *specs.LinuxResources
 	need   resource.Need
-	// mountedRootfs is what Delete unmounts, or "".
-	mountedRootfs string
+	// files is changed by the container's creation and deletion alone.
+	files files
 
 	mu    sync.Mutex // guards execs
 	execs map[string]*Process
@@ -177,7 +176,7 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
 	<-c.init.reported // the engine hears of the exit first
-	errs := []error{c.deleteInGuest(ctx), c.releaseFiles()}
+	errs := []error{c.deleteInGuest(ctx), c.releaseFiles(ctx)}
 	for _, p := range c.processes() {
 		p.io.Close()
 	}
@@ -208,14 +207,4 @@ func (c *Container) deleteInGuest(ctx context.Context) error {
 	}
 	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: c.ID})
 	return c.sandbox.ignoreGone(guest.Err(err))
-}
-
-// releaseFiles takes the container's files out of the share and unmounts what
-// was mounted for it.
-func (c *Container) releaseFiles() error {
-	err := c.sandbox.unshare(c.ID)
-	if c.mountedRootfs != "" {
-		err = errors.Join(err, storage.UnmountRootfs(c.mountedRootfs))
-	}
-	return err
 }

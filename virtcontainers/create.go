@@ -15,7 +15,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
-	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
 // Create makes a container in the sandbox: its process waits for Start. It
@@ -47,17 +46,14 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOptions, announce func(*Container)) error {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
-	var (
-		b     = boot{failAt: s.platform.Failpoint}
-		paths guestspec.Paths
-	)
+	b := boot{failAt: s.platform.Failpoint}
 	err := b.run(ctx, []step{
-		{"rootfs", func(context.Context) (err error) {
-			paths, err = s.addFiles(c, opts)
-			return err
-		}, func(context.Context) error { return c.releaseFiles() }},
+		// What the next two have done when they fail is taken back with it.
+		{"rootfs", func(ctx context.Context) error { return s.addRootfs(ctx, c, opts) }, c.releaseFiles},
+		{"volumes", func(ctx context.Context) error { return s.addVolumes(ctx, c, opts) }, nil},
+		{"devices", func(ctx context.Context) error { return s.addDevices(ctx, c, opts) }, nil},
 		{"size", func(ctx context.Context) error { return s.admit(ctx, c, opts.Bundle.Spec.Linux.Resources) }, nil},
-		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts, paths) }, c.discard},
+		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts) }, c.discard},
 		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
 			c.init.io.Close()
 			return nil
@@ -84,26 +80,8 @@ func (s *Sandbox) explainIfGone(ctx context.Context, err error) error {
 	return s.explain(ctx, err)
 }
 
-// addFiles mounts the container's root file system and shares its files.
-func (s *Sandbox) addFiles(c *Container, opts ContainerOptions) (guestspec.Paths, error) {
-	target := opts.Bundle.RootfsPath()
-	mounted, err := storage.MountRootfs(opts.Rootfs, target)
-	if err != nil {
-		return guestspec.Paths{}, err
-	}
-	if mounted {
-		c.mountedRootfs = target
-	}
-	paths, err := s.share.AddContainer(c.ID, target, guestspec.HostBinds(opts.Bundle.Spec))
-	if err != nil && mounted {
-		err = errors.Join(err, storage.UnmountRootfs(target))
-	}
-	paths.Shm = api.GuestShmDir
-	return paths, err
-}
-
-func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts ContainerOptions, paths guestspec.Paths) error {
-	spec, err := guestspec.Filter(opts.Bundle.Spec, paths)
+func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts ContainerOptions) error {
+	spec, err := guestspec.Filter(opts.Bundle.Spec, c.files.paths)
 	if err != nil {
 		return err
 	}
@@ -112,6 +90,7 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 	}
 	config, err := proto.Marshal(&api.ContainerConfig{
 		Spec: spec.JSON, SharePidNamespace: spec.SharePID && c.ID != s.ID, ShareUserNamespace: spec.ShareUser && c.ID != s.ID,
+		Storages: c.files.storages, Devices: c.files.devices,
 	})
 	if err != nil {
 		return fmt.Errorf("encode container: %w", err)

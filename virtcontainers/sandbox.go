@@ -13,6 +13,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/disk"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/resource"
@@ -69,8 +70,11 @@ type Options struct {
 	// the pod has none.
 	CgroupsPath string
 	Size        SizeHints
-	Config      *config.Config
-	Observer    Observer
+	// ShmBytes is the size of the pod's shared memory (/dev/shm); 0 is
+	// DefaultShmBytes.
+	ShmBytes uint64
+	Config   *config.Config
+	Observer Observer
 }
 
 // Sandbox is a pod: a virtual machine and its containers. Its methods may be
@@ -88,9 +92,11 @@ type Sandbox struct {
 	// What the boot made; not changed afterwards.
 	boot      boot
 	state     *persist.Store
-	cgroup    *cgroup // nil for none
-	share     *storage.Share
+	cgroup    *cgroup        // nil for none
+	share     *storage.Share // nil for none
 	vm        hypervisor.VM
+	disks     *disk.Pool
+	volumes   podVolumes
 	transport Transport
 	network   Network // nil for none
 	forward   Forwarder
@@ -129,6 +135,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
 		sizing:     newSizing(),
+		volumes:    newPodVolumes(),
 	}
 	if platform.AccelReason != "" {
 		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)
@@ -261,16 +268,5 @@ func (s *Sandbox) awaitStop(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the end of sandbox %s: %w", s.ID, context.Cause(ctx))
-	}
-}
-
-// unshare takes a container's files out of the share; a sandbox that ended
-// has taken the whole share away.
-func (s *Sandbox) unshare(id string) error {
-	select {
-	case <-s.stopped:
-		return nil
-	default:
-		return s.share.RemoveContainer(id)
 	}
 }

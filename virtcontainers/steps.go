@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/disk"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/persist"
-	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
 // BootSteps names the steps of a boot, in order.
@@ -34,11 +33,11 @@ func (s *Sandbox) bootSteps() []step {
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
 		{"netns", s.openNetwork, s.closeNetwork},
 		{"cgroup", s.openCgroup, s.closeCgroup},
-		{"share", s.openShare, func(ctx context.Context) error { return s.share.Close(ctx) }},
+		{"share", s.openShare, s.closeShare},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"network", s.plugNetwork, nil},
-		{"storage", func(ctx context.Context) error { return s.share.Attach(ctx, s.vm) }, nil},
+		{"storage", s.attachShare, nil},
 		{"account", s.accountVM, nil},
 		// The machine stops before what it uses goes away.
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
@@ -67,23 +66,6 @@ func (s *Sandbox) openState(context.Context) error {
 	return nil
 }
 
-func (s *Sandbox) openShare(ctx context.Context) error {
-	fs := s.opts.Config.Hypervisor.VirtioFS
-	share, err := storage.OpenShare(storage.ShareOptions{
-		ID: s.ID, Scratch: s.platform.StateDir(), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
-		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
-		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
-	})
-	if err != nil {
-		return err
-	}
-	s.share = share
-	if err := s.recordProcess(share.PID(), func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
-		return errors.Join(err, share.Close(context.WithoutCancel(ctx)))
-	}
-	return nil
-}
-
 func (s *Sandbox) recordProcess(pid int, set func(*persist.Record, persist.Process)) error {
 	p, err := persist.Identify(pid)
 	if err != nil {
@@ -98,6 +80,7 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 		return err
 	}
 	s.vm = vm
+	s.disks = disk.NewPool(vm, s.diskOptions())
 	if err := s.recordProcess(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {
 		return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
 	}
@@ -161,10 +144,7 @@ func (s *Sandbox) setupGuest(ctx context.Context) error {
 	err := s.client.SetupSandbox(ctx, &api.SetupSandboxRequest{
 		SandboxId:     s.ID,
 		KernelModules: s.opts.Config.Agent.KernelModules,
-		Storages: []*api.Storage{
-			{Driver: "virtio-fs", Source: api.ShareTag, Target: api.GuestSharedDir},
-			{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", "size=64m"}},
-		},
+		Storages:      s.podStorages(),
 	})
 	if err == nil {
 		err = s.setNetwork(ctx)
@@ -182,7 +162,7 @@ func (s *Sandbox) whileAlive(ctx context.Context) (context.Context, context.Canc
 		select {
 		case <-s.vm.Done():
 			cancel(s.death())
-		case <-s.share.Done():
+		case <-s.shareDone():
 			cancel(s.shareLost())
 		case <-ctx.Done():
 		}
@@ -216,15 +196,6 @@ func (s *Sandbox) awaitDeath() {
 	case <-s.vm.Done():
 	case <-time.After(deathWait):
 	}
-}
-
-// shareLost says why virtiofsd ended: by itself, or with the machine.
-func (s *Sandbox) shareLost() error {
-	s.awaitDeath()
-	if cause := s.died(nil); cause != nil {
-		return cause
-	}
-	return s.share.Err()
 }
 
 // died tells whether the VM's end is behind an error, and if so why it ended.

@@ -28,7 +28,7 @@ func (s *Sandbox) watch() {
 		select {
 		case <-s.vm.Done():
 			s.lose(s.explain(s.lifeCtx, s.death()))
-		case <-s.share.Done():
+		case <-s.shareDone():
 			s.lose(s.explain(s.lifeCtx, s.shareLost()))
 		case <-s.lifeCtx.Done():
 		}

@@ -95,6 +95,7 @@ func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Con
 	}
 	network := virtcontainers.NetworkSpec{Namespace: netns, ResolvConf: b.ResolvConf()}
 	opts := s.sandboxOptions(ctx, b.Spec.Hostname, network, cfg)
+	opts.ShmBytes = b.ShmBytes()
 	opts.Size.Annotations = b.Spec.Annotations
 	if b.Spec.Linux != nil {
 		opts.CgroupsPath = b.Spec.Linux.CgroupsPath

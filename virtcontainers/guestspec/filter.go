@@ -20,6 +20,8 @@ type Paths struct {
 	Writable map[int]bool
 	// Shm is the pod's shared memory file system.
 	Shm string
+	// Devices are the paths of the device nodes that the guest makes itself.
+	Devices map[string]bool
 }
 
 // Guest is what Filter makes of a spec.
@@ -51,7 +53,7 @@ func Filter(host *specs.Spec, paths Paths) (*Guest, error) {
 	spec.Process.ApparmorProfile, spec.Process.SelinuxLabel = "", ""
 	g.filterMounts(spec, paths)
 	filterNamespaces(spec)
-	g.dropDevices(spec)
+	g.dropDevices(spec, paths.Devices)
 	filterLinux(spec.Linux)
 	if g.JSON, err = json.Marshal(spec); err != nil {
 		return nil, fmt.Errorf("encode guest spec: %w", err)
@@ -125,14 +127,22 @@ func filterNamespaces(spec *specs.Spec) {
 	}
 }
 
-// dropDevices removes the host's device nodes: their numbers mean nothing, or
-// something else, to the guest's kernel. The standard ones (/dev/null, ...)
-// are made in every container.
-func (g *Guest) dropDevices(spec *specs.Spec) {
+// dropDevices removes the host's device nodes, and what single disks of the
+// host's were allowed: their numbers mean nothing, or something else, to the
+// guest's kernel. The standard ones (/dev/null, ...) are made in every
+// container; those of given come as disks.
+func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	for _, d := range spec.Linux.Devices {
-		g.Dropped = append(g.Dropped, "device "+d.Path)
+		if !given[d.Path] {
+			g.Dropped = append(g.Dropped, "device "+d.Path)
+		}
 	}
 	spec.Linux.Devices = nil
+	if r := spec.Linux.Resources; r != nil {
+		r.Devices = slices.DeleteFunc(r.Devices, func(d specs.LinuxDeviceCgroup) bool {
+			return d.Allow && d.Type == "b" && d.Major != nil && d.Minor != nil
+		})
+	}
 }
 
 func filterLinux(l *specs.Linux) {

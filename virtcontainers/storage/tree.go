@@ -15,9 +15,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// AddContainer puts a container's root file system and bind mounts into the
-// share and says where the guest finds them. On an error nothing is left of
-// it.
+// AddContainer puts a container's root file system, if it is not empty, and bind
+// mounts into the share and says where the guest finds them. On an error
+// nothing is left of it.
 func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ guestspec.Paths, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -30,10 +30,12 @@ func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ guest
 		}
 	}()
 	paths := guestspec.Paths{Binds: make(map[int]string, len(binds)), Writable: make(map[int]bool)}
-	if err := s.space.bind(rootfs, path.Join(s.dir(id), rootfsName), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
-		return paths, fmt.Errorf("share rootfs: %w", err)
+	if rootfs != "" {
+		if err := s.space.bind(rootfs, path.Join(s.dir(id), rootfsName), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
+			return paths, fmt.Errorf("share rootfs: %w", err)
+		}
+		paths.Rootfs = path.Join(api.GuestSharedDir, id, rootfsName)
 	}
-	paths.Rootfs = path.Join(api.GuestSharedDir, id, rootfsName)
 	for _, b := range binds {
 		name := path.Join(mountsName, strconv.Itoa(b.Index))
 		target := path.Join(s.dir(id), name)

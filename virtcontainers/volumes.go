@@ -1,0 +1,228 @@
+package virtcontainers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"sync"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/disk"
+	"github.com/katabox/katabox/virtcontainers/filesync"
+	"github.com/katabox/katabox/virtcontainers/volume"
+)
+
+// DefaultShmBytes is the size of a pod's shared memory when the engine has
+// none for it: that of Docker and Kubernetes.
+const DefaultShmBytes = 64 << 20
+
+// podStorages is what the guest mounts before its first container.
+func (s *Sandbox) podStorages() []*api.Storage {
+	var list []*api.Storage
+	if s.share != nil {
+		list = append(list, &api.Storage{Driver: "virtio-fs", Source: api.ShareTag, Target: api.GuestSharedDir})
+	}
+	shm := "size=" + strconv.FormatUint(cmp.Or(s.opts.ShmBytes, DefaultShmBytes), 10)
+	return append(list,
+		&api.Storage{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", shm}},
+		&api.Storage{Driver: "tmpfs", Target: api.GuestFilesDir, Options: []string{"nosuid", "nodev", "mode=0711"}})
+}
+
+// podVolumes are the volumes that the pod's containers share and that are made
+// once, in the guest. They stay until the sandbox ends.
+type podVolumes struct {
+	mu   sync.Mutex // guards what follows
+	made map[string]*podVolume
+	// next numbers places in the guest.
+	next int
+}
+
+// podVolume is one of them. target and err are written before ready is closed.
+type podVolume struct {
+	ready  chan struct{}
+	target string
+	err    error
+}
+
+func newPodVolumes() podVolumes { return podVolumes{made: map[string]*podVolume{}} }
+
+// newTarget is a place in the guest to mount something.
+func (p *podVolumes) newTarget() string { return path.Join(api.GuestStorageDir, p.number()) }
+
+// newFiles is a place in the guest to copy something.
+func (p *podVolumes) newFiles() string { return path.Join(api.GuestFilesDir, p.number()) }
+
+func (p *podVolumes) number() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next++
+	return strconv.Itoa(p.next)
+}
+
+// claim finds the volume of that key; mine says that the caller must make it
+// and then settle it.
+func (p *podVolumes) claim(key string) (v *podVolume, mine bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if v := p.made[key]; v != nil {
+		return v, false
+	}
+	v = &podVolume{ready: make(chan struct{})}
+	p.made[key] = v
+	return v, true
+}
+
+// settle tells who waits for the volume what became of it. One that could not
+// be made may be tried again.
+func (p *podVolumes) settle(key string, v *podVolume, target string, err error) {
+	v.target, v.err = target, err
+	if err != nil {
+		p.mu.Lock()
+		delete(p.made, key)
+		p.mu.Unlock()
+	}
+	close(v.ready)
+}
+
+func (s *Sandbox) volumeOptions() volume.Options {
+	r := s.opts.Config.Runtime
+	return volume.Options{
+		Share: s.share != nil, KubeletDir: r.KubeletDir,
+		ImageDirs: r.GuestEmptyDir || r.EmptyDirMode == config.EmptyDirBlock,
+	}
+}
+
+// diskOptions are what all of the machine's disks have in common.
+func (s *Sandbox) diskOptions() disk.Options {
+	h := s.opts.Config.Hypervisor
+	opts := disk.Options{
+		Bus: hypervisor.DiskBus(h.BlockDriver), AIO: hypervisor.DiskAIO(h.BlockAIO),
+		LogicalBlockSize: h.BlockLogicalSector, PhysicalBlockSize: h.BlockPhysicalSector,
+	}
+	if h.BlockCache.Set {
+		opts.Cache = hypervisor.DiskCache{Direct: h.BlockCache.Direct, NoFlush: h.BlockCache.NoFlush}
+	}
+	return opts
+}
+
+// addVolume brings a volume that is not in the share into the guest, and says
+// where it is there.
+func (s *Sandbox) addVolume(ctx context.Context, c *Container, v volume.Volume) (string, error) {
+	switch v.Kind {
+	case volume.Copied:
+		return s.copyVolume(ctx, c, v)
+	case volume.Direct:
+		return s.plugVolume(ctx, c, v)
+	case volume.Memory, volume.Hugepages, volume.Image:
+		return s.podVolume(ctx, v)
+	case volume.Shared:
+	}
+	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)
+}
+
+// copyVolume copies a volume, and what changes in it, while the container is
+// there.
+func (s *Sandbox) copyVolume(ctx context.Context, c *Container, v volume.Volume) (string, error) {
+	target := s.volumes.newFiles()
+	c.files.later(func(ctx context.Context) error {
+		if s.gone() {
+			return nil
+		}
+		return s.ignoreGone(s.client.ChangeFiles(ctx, []*api.FileChange{{Path: target, Change: &api.FileChange_Remove{Remove: &api.Remove{}}}}))
+	})
+	copied, err := filesync.Start(ctx, s.client, v.Source, target, copyLimits)
+	if err != nil {
+		return "", err
+	}
+	c.files.later(func(context.Context) error {
+		copied.Close()
+		return nil
+	})
+	return target, nil
+}
+
+// plugVolume mounts a disk in the guest while the container is there.
+func (s *Sandbox) plugVolume(ctx context.Context, c *Container, v volume.Volume) (string, error) {
+	used, err := s.useDisk(ctx, c, disk.Source{Path: v.Disk.Path, ReadOnly: v.Disk.ReadOnly})
+	if err != nil {
+		return "", err
+	}
+	target := s.volumes.newTarget()
+	c.files.storages = append(c.files.storages, diskStorage(v.Disk, used, target))
+	return target, nil
+}
+
+func diskStorage(d volume.Disk, used *disk.Disk, target string) *api.Storage {
+	return &api.Storage{
+		Driver: used.Driver, Source: used.Place, Target: target,
+		Fstype: d.Fstype, Options: d.Options, FsGroup: d.Group,
+	}
+}
+
+// podVolume makes a volume that the pod's containers share, if it is not there,
+// and says where it is.
+func (s *Sandbox) podVolume(ctx context.Context, v volume.Volume) (string, error) {
+	made, mine := s.volumes.claim(v.Key)
+	if mine {
+		// Its place is where files can be changed: for directories in it.
+		target := s.volumes.newFiles()
+		s.volumes.settle(v.Key, made, target, s.makeVolume(ctx, v, target))
+	}
+	select {
+	case <-made.ready:
+	case <-ctx.Done():
+		return "", fmt.Errorf("await another container that makes it: %w", context.Cause(ctx))
+	}
+	if made.err != nil {
+		return "", made.err
+	}
+	return made.target, s.makeSub(ctx, v, made.target)
+}
+
+func (s *Sandbox) makeVolume(ctx context.Context, v volume.Volume, target string) error {
+	switch v.Kind {
+	case volume.Memory:
+		return s.client.AddStorages(ctx, []*api.Storage{{Driver: "tmpfs", Target: target, Options: v.Options}})
+	case volume.Hugepages:
+		return s.client.AddStorages(ctx, []*api.Storage{{Driver: "hugetlbfs", Target: target, Options: v.Options}})
+	default:
+		return s.makeImage(ctx, v, target)
+	}
+}
+
+// makeImage mounts a disk that is a file in the volume's directory.
+func (s *Sandbox) makeImage(ctx context.Context, v volume.Volume, target string) error {
+	if err := volume.MakeImage(v.Disk); err != nil {
+		return err
+	}
+	used, err := s.disks.Use(ctx, disk.Source{Path: v.Disk.Path})
+	if err != nil {
+		return err
+	}
+	err = s.client.AddStorages(ctx, []*api.Storage{diskStorage(v.Disk, used, target)})
+	if err != nil {
+		return errors.Join(err, s.disks.Release(context.WithoutCancel(ctx), used))
+	}
+	return nil
+}
+
+// makeSub makes the directory of the volume that is meant, with those on the
+// way to it.
+func (s *Sandbox) makeSub(ctx context.Context, v volume.Volume, target string) error {
+	if v.Sub == "" {
+		return nil
+	}
+	var changes []*api.FileChange
+	for at := v.Sub; at != "." && at != "/"; at = path.Dir(at) {
+		changes = append([]*api.FileChange{{
+			Path: path.Join(target, at), Mode: v.SubMode.Mode, Uid: v.SubMode.UID, Gid: v.SubMode.GID,
+			Change: &api.FileChange_Directory{Directory: &api.Directory{}},
+		}}, changes...)
+	}
+	return s.client.ChangeFiles(ctx, changes)
+}
