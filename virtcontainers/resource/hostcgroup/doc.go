@@ -6,8 +6,9 @@
 //	/kata_overhead/<sandbox>     the rest
 //
 // The parent is the one of the cgroup that the engine chose for the sandbox's
-// own container (OCI's linux.cgroupsPath); the name is Kata Containers'. No
-// limit is set here: the parent's are the kubelet's.
+// own container (OCI's linux.cgroupsPath); the name is Kata Containers'. The
+// pod's CPUs, memory nodes and weight are set here; its limits of CPU time and
+// memory are the parent's, which are the kubelet's.
 //
 // Where each part of a pod is:
 //
@@ -25,5 +26,5 @@
 // A Cgroup is made in steps, so that what a crash leaves is known before:
 //
 //	New --> [planned] --Make--> [made] --Release--> [left] --Remove--> (nothing)
-//	          Dirs                Add, AddVM
+//	          Dirs                Add, AddVM, SetPlace
 package hostcgroup

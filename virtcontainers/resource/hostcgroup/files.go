@@ -116,14 +116,14 @@ func (h hierarchy) inheritCpuset(dir string) error {
 	return nil
 }
 
-// measured are the v2 controllers that count what a pod uses.
-const measured = "cpu memory io pids"
+// podControllers are those of v2 that count what a pod uses, or say which CPUs
+// it may use.
+const podControllers = "cpu cpuset memory io pids"
 
-// enable turns controllers on for the children of a v2 cgroup, so that they
-// are measured. Some may be missing, or refused: the CPU's, for example, while
+// enable turns controllers on for the children of a v2 cgroup. Some may be missing, or refused: the CPU's, for example, while
 // realtime processes run. The others are turned on all the same.
 func enable(dir string) {
-	for c := range strings.FieldsSeq(measured) {
+	for c := range strings.FieldsSeq(podControllers) {
 		_ = write(filepath.Join(dir, "cgroup.subtree_control"), "+"+c)
 	}
 }

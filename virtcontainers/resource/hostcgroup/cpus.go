@@ -1,0 +1,96 @@
+package hostcgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/virtcontainers/resource"
+)
+
+// SetPlace gives the pod's own cgroup its CPUs, memory nodes and weight. Where
+// the place names no CPUs, or no nodes, the cgroup has its parent's. The error
+// joins what the kernel refused, such as CPUs that the parent has not (v1), and
+// is of kind errdefs.ErrNotFound where the host has no controller for what is
+// named; the rest is set all the same.
+func (c *Cgroup) SetPlace(want resource.Place) error {
+	var (
+		errs  []error
+		found bool
+	)
+	for _, p := range c.places {
+		if p.pod == "" {
+			continue
+		}
+		if p.hasFile("cpuset.cpus") {
+			found = true
+			errs = append(errs, p.setSet("cpuset.mems", want.Mems), p.setSet("cpuset.cpus", want.CPUs))
+		}
+		errs = append(errs, p.setWeight(want.Shares))
+	}
+	if !found && want.CPUs.Count()+want.Mems.Count() > 0 {
+		errs = append(errs, fmt.Errorf("set CPUs %q and memory nodes %q of cgroup %s: it has no cpuset controller: %w",
+			want.CPUs, want.Mems, c.path, errdefs.ErrNotFound))
+	}
+	return errors.Join(errs...)
+}
+
+// hasFile tells whether the pod's cgroup has a controller's file.
+func (p place) hasFile(name string) bool {
+	_, err := os.Stat(filepath.Join(p.pod, name))
+	return err == nil
+}
+
+// setSet writes a set into a file of the pod's cgroup. v2 takes the parent's
+// for an empty one (the kernel's Documentation/admin-guide/cgroup-v2.rst); v1
+// takes no empty one as long as processes are there (cpusets.rst).
+func (p place) setSet(name string, want resource.CPUSet) error {
+	value := want.String()
+	if value == "" && !p.unified {
+		parents, err := os.ReadFile(filepath.Join(filepath.Dir(p.pod), name))
+		if err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+		value = strings.TrimSpace(string(parents))
+	}
+	if err := write(filepath.Join(p.pod, name), value+"\n"); err != nil {
+		return fmt.Errorf("set %s to %q: %w", name, value, err)
+	}
+	return nil
+}
+
+// setWeight writes CPU shares, where the hierarchy has CPU time at all.
+func (p place) setWeight(shares uint64) error {
+	name, value := "cpu.shares", shares
+	if p.unified {
+		name, value = "cpu.weight", weight(shares)
+	}
+	err := write(filepath.Join(p.pod, name), strconv.FormatUint(value, 10))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("set %s to %d: %w", name, value, err)
+	}
+	return nil
+}
+
+// weight is cgroup v2's for shares of v1, as runc has it since 1.3.2
+// (github.com/opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value): a
+// parabola of logarithms through both scales' least, default and largest
+// values.
+func weight(shares uint64) uint64 {
+	const least, most = 1, 10000
+	switch {
+	case shares <= resource.MinShares:
+		return least
+	case shares >= resource.MaxShares:
+		return most
+	}
+	l := math.Log2(float64(shares))
+	return uint64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
+}

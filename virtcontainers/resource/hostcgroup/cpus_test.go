@@ -1,0 +1,129 @@
+package hostcgroup
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/virtcontainers/resource"
+)
+
+func set(t *testing.T, list string) resource.CPUSet {
+	t.Helper()
+	s, err := resource.ParseCPUSet(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// files reads files below a directory, without their last line's end; those
+// that are not there are not in the answer.
+func files(t *testing.T, dir string, names ...string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, name := range names {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			found[name] = strings.TrimSuffix(string(data), "\n")
+		}
+	}
+	return found
+}
+
+var placeFiles = []string{"cpuset.cpus", "cpuset.mems", "cpu.shares", "cpu.weight"}
+
+// A pod's place is what the host's files then say.
+func TestSetPlace(t *testing.T) {
+	root, ok := roots(t)["v1"]
+	if !ok || runtime.NumCPU() < 2 {
+		t.Skip("needs cgroup v1's controllers and two CPUs; files play v2's")
+	}
+	s := newScene(t, root, false)
+	at := map[string]place{}
+	for _, p := range s.places {
+		for _, c := range p.controllers {
+			at[c] = p
+		}
+	}
+	cpuset, cpu := at["cpuset"], at["cpu"]
+	if cpuset.pod == "" || cpu.pod == "" {
+		t.Skip("the host has no cpuset or no cpu controller")
+	}
+	all := files(t, filepath.Dir(cpuset.pod), placeFiles...)
+	for _, tt := range []struct {
+		what  string
+		place resource.Place
+		sets  map[string]string
+		share string
+	}{
+		{"a set", resource.Place{CPUs: set(t, "1"), Mems: set(t, "0"), Shares: 77}, map[string]string{"cpuset.cpus": "1", "cpuset.mems": "0"}, "77"},
+		{"no set", resource.Place{Shares: 2}, all, "2"},
+	} {
+		if err := s.SetPlace(tt.place); err != nil {
+			t.Errorf("%s: %v", tt.what, err)
+		}
+		if diff := cmp.Diff(tt.sets, files(t, cpuset.pod, placeFiles...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.what, diff)
+		}
+		if got := files(t, cpu.pod, placeFiles...)["cpu.shares"]; got != tt.share {
+			t.Errorf("%s: %q shares, want %s", tt.what, got, tt.share)
+		}
+	}
+	// The kernel takes no CPU that the parent has not; the rest is set.
+	err := s.SetPlace(resource.Place{CPUs: set(t, "0,8191"), Shares: 99})
+	if err == nil || !strings.Contains(err.Error(), `set cpuset.cpus to "0,8191"`) {
+		t.Errorf("a CPU that is not there: %v", err)
+	}
+	if got := files(t, cpu.pod, placeFiles...)["cpu.shares"]; got != "99" {
+		t.Errorf("after a set that was refused there are %s shares", got)
+	}
+}
+
+// Plain files play the v2 of a host whose controllers are all v2's.
+func TestSetPlaceInV2(t *testing.T) {
+	mount := t.TempDir()
+	pod := filepath.Join(mount, "pods/kata_s")
+	c := &Cgroup{path: "/pods/kata_s", places: []place{{hierarchy: hierarchy{mount: mount, unified: true}, pod: pod}}}
+	if err := os.MkdirAll(pod, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetPlace(resource.Place{Shares: 5}); err != nil {
+		t.Errorf("a host that divides nothing: %v", err)
+	}
+	err := c.SetPlace(resource.Place{CPUs: set(t, "0"), Shares: 5})
+	if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "no cpuset controller") {
+		t.Errorf("a set without controller: %v", err)
+	}
+	for _, tt := range []struct {
+		place resource.Place
+		want  map[string]string
+	}{
+		{resource.Place{CPUs: set(t, "3,0-1"), Shares: 1024}, map[string]string{"cpuset.cpus": "0-1,3", "cpuset.mems": "", "cpu.weight": "100"}},
+		{resource.Place{Shares: 256}, map[string]string{"cpuset.cpus": "", "cpuset.mems": "", "cpu.weight": "35"}},
+	} {
+		for name := range tt.want { // a real file is not appended to
+			if err := os.WriteFile(filepath.Join(pod, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.SetPlace(tt.place); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(tt.want, files(t, pod, placeFiles...)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestWeight(t *testing.T) {
+	for shares, want := range map[uint64]uint64{0: 1, 2: 1, 3: 2, 102: 17, 256: 35, 1024: 100, 2048: 174, 100000: 4340, 262143: 10000, 262144: 10000, 1 << 60: 10000} {
+		if got := weight(shares); got != want {
+			t.Errorf("%d shares weigh %d, want %d", shares, got, want)
+		}
+	}
+}
