@@ -43,8 +43,9 @@ func defaults() Config {
 			VirtioFS:    VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
 			BlockDriver: "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
 		},
-		Agent:   Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second},
-		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet"},
+		Agent: Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second},
+		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet",
+			DisableGuestSeccomp: true},
 		Annotations: Allowed{
 			Enabled:             []string{"enable_iommu", "kernel_params", "kernel_verity_params"},
 			HypervisorPaths:     []string{"/usr/bin/qemu-system-x86_64"},
@@ -71,6 +72,9 @@ func TestBuild(t *testing.T) {
 			"[runtime]\ninternetworking_model='none'\ndisable_new_netns=true", func(c *Config) {
 			c.Hypervisor.DisableVhostNet, c.Hypervisor.RxMaxRate, c.Hypervisor.TxMaxRate = true, 1000000, math.MaxInt64
 			c.Runtime.NetworkModel, c.Runtime.DisableNewNetNS = NetworkNone, true
+		}},
+		{"guest", qemu + "guest_hook_path='/usr/share/oci/hooks'\n[runtime]\ndisable_guest_seccomp=false", func(c *Config) {
+			c.Hypervisor.GuestHookPath, c.Runtime.DisableGuestSeccomp = "/usr/share/oci/hooks", false
 		}},
 		{"versioned board", qemu + "machine_type='pc-q35-7.2'", func(c *Config) { c.Hypervisor.MachineType = "pc-q35-7.2" }},
 		{"comma lists are tidied", qemu + "cpu_features=' pmu=off, ,avx512f=off,'\nmachine_accelerators=','", func(c *Config) {

@@ -83,6 +83,8 @@ type Hypervisor struct {
 	// Seccomp is the monitor's own sandbox setting, verbatim
 	// ("on,spawn=deny"); empty leaves it off.
 	Seccomp string
+	// GuestHookPath is a directory in the guest with OCI hooks; empty for none.
+	GuestHookPath string
 	// Debug asks for the monitor's and the guest kernel's messages.
 	Debug bool
 }
@@ -157,6 +159,8 @@ type Runtime struct {
 	// StaticSizing makes a guest as large at its start as the engine says
 	// that the pod may become, and leaves it so.
 	StaticSizing bool
+	// DisableGuestSeccomp leaves containers' seccomp profiles out.
+	DisableGuestSeccomp bool
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration

@@ -89,9 +89,14 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.seccompsandbox", "", text,
 		func(d *draft) *string { return &d.Hypervisor.Seccomp },
 		"QEMU's own seccomp filter, such as on,obsolete=deny,spawn=deny,resourcecontrol=deny; empty leaves it off."),
+	define("hypervisor.qemu.guest_hook_path", "", guestPath,
+		func(d *draft) *string { return &d.Hypervisor.GuestHookPath },
+		"A directory of the guest image with OCI hooks to run in the guest for every container: the executable files in its "+
+			"folders prestart, poststart and poststop, sorted by name. Each may take 10 seconds. Empty for none.").
+		annotated("config.hypervisor.guest_hook_path"),
 	define("hypervisor.qemu.enable_debug", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Debug },
-		"Log what QEMU and the guest's kernel say. The guest boots more slowly."),
+		"Log what QEMU and the guest's kernel say, the kernel's lines with source=console. The guest boots more slowly."),
 }
 
 var virtioFSKeys = []key{
@@ -183,6 +188,12 @@ var runtimeKeys = []key{
 		"Size the guest once, at its start: default_vcpus and default_memory and what the sandbox's annotations of CRI "+
 			"(io.kubernetes.cri.sandbox-cpu-quota, -cpu-period, -cpu-shares and sandbox-memory) and its own container's limits "+
 			"add up to. It never grows or shrinks then."),
+	define("runtime.disable_guest_seccomp", true, boolean,
+		func(d *draft) *bool { return &d.Runtime.DisableGuestSeccomp },
+		"Leave out containers' seccomp profiles: in the guest their processes may then make every system call that the "+
+			"guest's kernel has. The boundary to the host is the virtual machine either way; with false the containers of a "+
+			"pod are also kept from their guest's kernel, as they are from the host's without a virtual machine.").
+		annotated("config.runtime.disable_guest_seccomp"),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
 		"How many seconds the creation of one container may take.").orDefault().

@@ -106,6 +106,14 @@ var cleanPath = kind[string]{"an absolute path without .. and the like", func(v 
 	return s, ok && s == filepath.Clean(s)
 }}
 
+// guestPath is such a path in the guest, or empty.
+var guestPath = kind[string]{"an absolute path without .. and the like, or an empty string", func(v any) (string, bool) {
+	if v == "" {
+		return "", true
+	}
+	return cleanPath.parse(v)
+}}
+
 // bindMounts is a list of paths, each with a mode or without.
 var bindMounts = listOf(`a list of "path", "path:ro" or "path:rw", each path absolute and not /`, func(s string) bool {
 	path := strings.TrimSuffix(strings.TrimSuffix(s, ":ro"), ":rw")

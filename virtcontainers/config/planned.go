@@ -38,9 +38,6 @@ var guestKeys = []key{
 		annotated("config.hypervisor.entropy_source"),
 	later("hypervisor.qemu.valid_entropy_sources", []any{"/dev/urandom", "/dev/random", ""}, words,
 		"Patterns for what the annotation entropy_source may name."),
-	later("hypervisor.qemu.guest_hook_path", "", text,
-		"A directory in the guest with OCI hooks to run there.").
-		annotated("config.hypervisor.guest_hook_path"),
 	later("hypervisor.qemu.guest_memory_dump_path", "", text,
 		"Where the memory of a guest is written whose kernel panics."),
 	later("hypervisor.qemu.guest_memory_dump_paging", false, boolean,

@@ -57,9 +57,6 @@ var plannedAgentKeys = []key{
 }
 
 var plannedRuntimeKeys = []key{
-	later("runtime.disable_guest_seccomp", true, boolean,
-		"Ignore containers' seccomp profiles in the guest.").
-		annotated("config.runtime.disable_guest_seccomp"),
 	later("runtime.enable_vcpus_pinning", false, boolean,
 		"Bind each vCPU to a CPU of the pod's cpuset.").
 		annotated("enable_vcpus_pinning"),

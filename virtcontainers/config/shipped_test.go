@@ -19,8 +19,8 @@ const shippedFile = "../../configuration.toml"
 
 const shippedHead = `# Configuration of Katabox, the runtime io.containerd.kata.v2.
 #
-# Every key that has an effect is here, with its default as the value: this
-# file changes nothing, and an absent file or key means the same.
+# Every key that has an effect is here, with its default as the value where
+# nothing else is said: an absent file or key means the same.
 #
 # The file read is the one that containerd's ConfigPath option names, else
 # $KATA_CONF_FILE, else /etc/kata-containers/configuration.toml, else
@@ -32,6 +32,16 @@ const shippedHead = `# Configuration of Katabox, the runtime io.containerd.kata.
 # and has no effect; it and any unknown key are ignored with a warning. All keys,
 # and the annotations by which pods can set some: docs/configuration.md.
 `
+
+// shippedOtherwise is the keys whose value in the file is not the default, and
+// why.
+var shippedOtherwise = map[string]struct {
+	value any
+	why   string
+}{
+	"runtime.disable_guest_seccomp": {false, "The default, Kata Containers', is true; this file says false because it is " +
+		"safer, and engines send a profile only where they want it applied."},
+}
 
 func TestShippedFileIsWrittenFromTheTable(t *testing.T) {
 	golden(t, shippedFile, renderShipped())
@@ -51,6 +61,13 @@ func TestShippedFileIsTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaults()
+	for name, other := range shippedOtherwise {
+		if d := (draft{Config: want}); !keysByName[name].set(&d, other.value) {
+			t.Errorf("%s refuses %v", name, other.value)
+		} else {
+			want = d.Config
+		}
+	}
 	if diff := diffConfig(&want, got); diff != "" {
 		t.Errorf("configuration.toml (-defaults +file):\n%s", diff)
 	}
@@ -76,7 +93,11 @@ func renderShipped() string {
 			table = in
 			fmt.Fprintf(&b, "\n[%s]\n", table)
 		}
-		fmt.Fprintf(&b, "\n%s%s = %s\n", comment(k.doc), name, tomlValue(k.def))
+		value, doc := k.def, k.doc
+		if other, ok := shippedOtherwise[k.name]; ok {
+			value, doc = other.value, doc+" "+other.why
+		}
+		fmt.Fprintf(&b, "\n%s%s = %s\n", comment(doc), name, tomlValue(value))
 	}
 	return b.String()
 }
