@@ -5,8 +5,8 @@ import "context"
 // VCPUThreader is a VM whose vCPUs are threads of its process.
 type VCPUThreader interface {
 	// VCPUThreads lists the ids, as the host knows them, of the threads that
-	// run vCPUs now, each once; one thread may run several. A vCPU that is
-	// added gets a thread that is not in an earlier list. It fails when the
-	// machine has ended.
+	// run vCPUs now, each once and in the order of their vCPUs' numbers; one
+	// thread may run several. A vCPU that is added gets a thread that is not in
+	// an earlier list. It fails when the machine has ended.
 	VCPUThreads(ctx context.Context) ([]int, error)
 }

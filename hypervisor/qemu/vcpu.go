@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -13,14 +14,18 @@ import (
 
 var _ hypervisor.VCPUThreader = (*VM)(nil)
 
+// vcpu is one of the machine's (qapi/machine.json, CpuInfoFast).
+type vcpu struct {
+	Index    int `json:"cpu-index"`
+	ThreadID int `json:"thread-id"`
+}
+
 // VCPUThreads implements hypervisor.VCPUThreader. QEMU knows its threads by
 // the ids of its own PID namespace; only such as the host finds in QEMU's
 // process are taken.
 func (vm *VM) VCPUThreads(ctx context.Context) ([]int, error) {
 	const what = "find vCPU threads of virtual machine"
-	var cpus []struct {
-		ThreadID int `json:"thread-id"` // qapi/machine.json, CpuInfoFast
-	}
+	var cpus []vcpu
 	if err := vm.mon.Execute(ctx, "query-cpus-fast", nil, &cpus); err != nil {
 		return nil, vm.explain(ctx, what, err)
 	}
@@ -28,11 +33,22 @@ func (vm *VM) VCPUThreads(ctx context.Context) ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", what, vm.id, err)
 	}
+	found, err := inOrder(cpus, ids)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: process %d has %w", what, vm.id, vm.PID(), err)
+	}
+	return found, nil
+}
+
+// inOrder lists the threads of vCPUs by the ids that the host knows them by.
+// QEMU tells of the vCPUs in the order in which they were plugged.
+func inOrder(cpus []vcpu, ids map[int]int) ([]int, error) {
+	slices.SortFunc(cpus, func(a, b vcpu) int { return cmp.Compare(a.Index, b.Index) })
 	var found []int
-	for _, cpu := range cpus {
-		id, ok := ids[cpu.ThreadID]
+	for _, c := range cpus {
+		id, ok := ids[c.ThreadID]
 		if !ok {
-			return nil, fmt.Errorf("%s %s: process %d has no thread %d", what, vm.id, vm.PID(), cpu.ThreadID)
+			return nil, fmt.Errorf("no thread %d", c.ThreadID)
 		}
 		// TCG may run all vCPUs by one thread.
 		if !slices.Contains(found, id) {

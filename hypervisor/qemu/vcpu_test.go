@@ -49,10 +49,32 @@ func TestVCPUThreads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		slices.Sort(got)
+		// QEMU starts the threads of the boot's vCPUs in their order.
 		if diff := cmp.Diff(vcpuThreads(t, vm.PID()), got); diff != "" || len(got) == 0 || slices.Contains(got, vm.PID()) {
 			t.Errorf("%d vCPUs of process %d: threads %v: %s", vcpus, vm.PID(), got, diff)
 		}
+	}
+}
+
+// Threads come in the order of their vCPUs, whatever QEMU says first.
+func TestInOrder(t *testing.T) {
+	ids := map[int]int{5: 105, 6: 106, 7: 107}
+	for _, tt := range []struct {
+		cpus []vcpu
+		want []int
+	}{
+		{nil, nil},
+		{[]vcpu{{2, 5}, {0, 6}, {1, 7}}, []int{106, 107, 105}},
+		{[]vcpu{{1, 5}, {0, 5}}, []int{105}},
+		{[]vcpu{{2, 6}, {1, 5}, {0, 6}}, []int{106, 105}},
+	} {
+		got, err := inOrder(tt.cpus, ids)
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%v: %v, %s", tt.cpus, err, diff)
+		}
+	}
+	if got, err := inOrder([]vcpu{{0, 5}, {1, 8}}, ids); err == nil || !strings.Contains(err.Error(), "no thread 8") {
+		t.Errorf("a thread that is not there: %v, %v", got, err)
 	}
 }
 
