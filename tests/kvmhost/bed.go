@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/katabox/katabox/tests/harness"
+	"github.com/katabox/katabox/tests/kvmhost/wire"
+)
+
+// bed is what the build machine has for the machine.
+type bed struct {
+	layout harness.Layout
+	kernel *kernel
+	start  time.Time
+}
+
+func newBed(l harness.Layout) *bed { return &bed{layout: l, start: time.Now()} }
+
+// dir holds what the bed makes and can make again.
+func (b *bed) dir() string { return filepath.Join(b.layout.Build(), "kvmhost") }
+
+// results is what the machine brings back; emptied before each run.
+func (b *bed) results() string { return filepath.Join(b.dir(), "results") }
+
+// programs holds the suites' test programs.
+func (b *bed) programs() string { return filepath.Join(b.dir(), "programs") }
+
+func (b *bed) init() string   { return filepath.Join(b.dir(), "init") }
+func (b *bed) initrd() string { return filepath.Join(b.dir(), "initrd.img") }
+
+// guestResults is where the machine sees results.
+const guestResults = "/results"
+
+// say prints a line of progress.
+func (b *bed) say(format string, args ...any) {
+	fmt.Printf("kvmhost: [%5.1fs] %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// prepare builds everything that is built outside.
+func (b *bed) prepare(ctx context.Context, suites []suite) error {
+	for _, dir := range []string{b.results(), b.programs()} {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("empty directory: %w", err)
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make directory: %w", err)
+		}
+	}
+	// The suites' logs of inside are not mixed with those of outside.
+	for _, dir := range []string{b.guestLogs(), b.layout.Logs()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make directory: %w", err)
+		}
+	}
+	deb, err := kernelPackage(b.layout)
+	if err != nil {
+		return err
+	}
+	if b.kernel, err = unpackKernel(ctx, deb, b.dir()); err != nil {
+		return err
+	}
+	if err := b.goBuild(ctx, "0", "build", "-trimpath", "-ldflags=-s -w", "-o", b.init(), "./tests/kvmhost/init"); err != nil {
+		return err
+	}
+	for _, s := range suites {
+		b.say("build %s", s.pkg)
+		if err := b.goBuild(ctx, "1", "test", "-c", "-o", b.program(s), s.pkg); err != nil {
+			return err
+		}
+	}
+	return b.packInitrd(ctx)
+}
+
+func (b *bed) guestLogs() string { return filepath.Join(b.results(), "logs") }
+
+func (b *bed) program(s suite) string { return filepath.Join(b.programs(), s.name+".test") }
+
+// goBuild runs go at the checkout's root.
+func (b *bed) goBuild(ctx context.Context, cgo string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = b.layout.Root, append(os.Environ(), "CGO_ENABLED="+cgo)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %s: %w: %s", args[0], err, out)
+	}
+	return nil
+}
+
+func (b *bed) packInitrd(ctx context.Context) error {
+	first, err := b.kernel.loadOrder(ctx, firstModules)
+	if err != nil {
+		return err
+	}
+	return writeInitrd(b.initrd(), b.init(), first, wire.Setup{
+		ModuleTree: b.kernel.moduleTree(),
+		Wanted:     wantedModules,
+		Devices:    wantedDevices,
+		Keep:       []string{b.layout.Root},
+		Results:    guestResults,
+		Binds:      map[string]string{b.layout.Logs(): filepath.Join(guestResults, "logs")},
+	})
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/katabox/katabox/tests/kvmhost/wire"
+)
+
+// next waits for a frame. When ctx ends the machine cannot be talked to any
+// more.
+func (m *machine) next(ctx context.Context) (wire.Kind, []byte, error) {
+	stop := context.AfterFunc(ctx, func() { _ = m.port.SetReadDeadline(time.Now()) })
+	defer stop()
+	kind, data, err := wire.Read(m.frames)
+	switch {
+	case err == nil:
+		return kind, data, nil
+	case ctx.Err() != nil:
+		return 0, nil, context.Cause(ctx)
+	case errors.Is(err, io.EOF):
+		return 0, nil, errors.New("the machine has ended")
+	}
+	return 0, nil, err
+}
+
+// run runs a command in the machine and returns its exit code. Its output goes
+// to out and errs as it comes.
+func (m *machine) run(ctx context.Context, c wire.Command, out, errs io.Writer) (int, error) {
+	if err := wire.WriteJSON(m.port, wire.KindRun, c); err != nil {
+		return 0, err
+	}
+	for {
+		kind, data, err := m.next(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("run %s: %w", c.Args[0], err)
+		}
+		switch kind {
+		case wire.KindOutput:
+			_, err = out.Write(data)
+		case wire.KindErrors:
+			_, err = errs.Write(data)
+		case wire.KindExit:
+			return exitCode(data)
+		default:
+			err = fmt.Errorf("frame %q is none of a command's", kind)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("run %s: %w", c.Args[0], err)
+		}
+	}
+}
+
+func exitCode(data []byte) (int, error) {
+	var exit wire.Exit
+	if err := json.Unmarshal(data, &exit); err != nil {
+		return 0, fmt.Errorf("read exit: %w", err)
+	}
+	if exit.Problem != "" {
+		fmt.Fprintln(os.Stderr, "kvmhost: in the machine:", exit.Problem)
+	}
+	return exit.Code, nil
+}
+
+// environ is the part of this program's environment that means something in
+// the machine, and more.
+func environ(more ...string) []string {
+	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"}
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		if slices.Contains([]string{"HOME", "TERM", "LANG", "USER"}, name) || strings.HasPrefix(name, "KATABOX_") {
+			env = append(env, e)
+		}
+	}
+	return append(env, more...)
+}
