@@ -3,7 +3,9 @@ package virtcontainers
 import (
 	"context"
 	"errors"
+	"fmt"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
@@ -15,6 +17,9 @@ import (
 // openShare starts the pod's shared file system, unless it is to have none.
 func (s *Sandbox) openShare(ctx context.Context) error {
 	if s.opts.Config.Hypervisor.SharedFS == config.SharedFSNone {
+		if binds := s.opts.Config.Runtime.SandboxBindMounts; len(binds) > 0 {
+			return fmt.Errorf(`sandbox_bind_mounts has %q, and shared_fs is "none": %w`, binds, errdefs.ErrInvalidArgument)
+		}
 		return nil
 	}
 	fs := s.opts.Config.Hypervisor.VirtioFS
@@ -27,6 +32,9 @@ func (s *Sandbox) openShare(ctx context.Context) error {
 		return err
 	}
 	s.share = share
+	if err := share.BindForPod(s.opts.Config.Runtime.SandboxBindMounts); err != nil {
+		return errors.Join(fmt.Errorf("sandbox_bind_mounts: %w", err), share.Close(context.WithoutCancel(ctx)))
+	}
 	if err := s.recordProcess(share.PID(), func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
 		return errors.Join(err, share.Close(context.WithoutCancel(ctx)))
 	}

@@ -6,6 +6,7 @@
 //
 //	/<container>/rootfs      the container's root file system
 //	/<container>/mounts/<n>  the source of its nth mount
+//	/sandbox-mounts/<name>   what is bound for the pod as a whole
 //
 // It is in a mount namespace of its own, in which nothing else is (space.go):
 //

@@ -222,3 +222,24 @@ func TestCloseAmongContainers(t *testing.T) {
 		t.Errorf("a container in a closed share: %v", err)
 	}
 }
+
+func TestBindForPod(t *testing.T) {
+	s, dir := newShare(t), tree(t)
+	other := t.TempDir()
+	if err := s.BindForPod([]string{dir, other + ":rw"}); err != nil {
+		t.Fatal(err)
+	}
+	at := func(source string) string { return inShare(s, "sandbox-mounts/"+filepath.Base(source)) }
+	if err := os.WriteFile(filepath.Join(at(dir), "new"), nil, 0o600); err == nil {
+		t.Error("a read-only mount can be written to")
+	}
+	if err := os.WriteFile(filepath.Join(at(other), "new"), nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	if err := s.BindForPod([]string{"/a/x", "/b/x"}); err == nil {
+		t.Error("two mounts have one name")
+	}
+	if err := s.BindForPod([]string{dir + "/missing"}); !errdefs.IsNotFound(err) {
+		t.Errorf("a source that is not there: %v", err)
+	}
+}

@@ -1,0 +1,41 @@
+package storage
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+// podBindsName is where in the share the guest finds what is bound for the pod
+// as a whole; no container's id can be that of another.
+const podBindsName = "sandbox-mounts"
+
+// BindForPod makes directories and files of the host's appear in the share for
+// as long as it lives, each as /sandbox-mounts/<last part of its path>. A path
+// may have ":ro" or ":rw" behind it; without it is read-only.
+func (s *Share) BindForPod(paths []string) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.closed {
+		return fmt.Errorf("share mounts for the pod: the share is closed: %w", errdefs.ErrFailedPrecondition)
+	}
+	names := map[string]string{}
+	for _, p := range paths {
+		source, writable := strings.CutSuffix(p, ":rw")
+		source = strings.TrimSuffix(source, ":ro")
+		name := path.Base(source)
+		if other, taken := names[name]; taken {
+			return fmt.Errorf("share mounts for the pod: %s and %s have the same name: %w", other, source, errdefs.ErrInvalidArgument)
+		}
+		names[name] = source
+		bind := guestspec.Bind{ReadOnly: !writable, RecursiveReadOnly: !writable, Recursive: true, Slave: true}
+		if err := s.space.bind(source, path.Join(s.dir(podBindsName), name), bind); err != nil {
+			return fmt.Errorf("share mount for the pod: %w", err)
+		}
+	}
+	return nil
+}
