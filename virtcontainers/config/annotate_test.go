@@ -74,8 +74,8 @@ func TestAnnotate(t *testing.T) {
 			h.BlockDriver, h.BlockAIO, h.BlockCache = BlockVirtio, AIOThreads, BlockCache{Set: true, NoFlush: true}
 			h.BlockPhysicalSector, h.DisableBlockRootfs, h.SharedFS = 4096, false, SharedFSNone
 		}},
-		{"runtime", map[string]string{rt + "create_container_timeout": "7", rt + "sandbox_cgroup_only": "true"}, func(c *Config) {
-			c.Runtime.CreateContainerTimeout, c.Runtime.SandboxCgroupOnly = 7*time.Second, true
+		{"runtime", map[string]string{rt + "create_container_timeout": "7", rt + "sandbox_cgroup_only": "true", "io.katacontainers.enable_vcpus_pinning": "true"}, func(c *Config) {
+			c.Runtime.CreateContainerTimeout, c.Runtime.SandboxCgroupOnly, c.Runtime.PinVCPUs = 7*time.Second, true, true
 		}},
 		{"openEuler's size", map[string]string{fork + "sandbox_cpu": "0.5", fork + "sandbox_mem": "4G"}, func(c *Config) {
 			c.Hypervisor.VCPUs, c.Hypervisor.MemoryMiB = 1, 4096
@@ -90,7 +90,7 @@ func TestAnnotate(t *testing.T) {
 		}},
 		{"twice the same", map[string]string{fork + "KernelPath": "/k", hv + "kernel": "/k"}, func(c *Config) { c.Hypervisor.Kernel = "/k" }},
 		{"without effect", map[string]string{
-			hv + "enable_iommu": "true", "io.katacontainers.enable_vcpus_pinning": "true", hv + "use_vsock": "true",
+			hv + "enable_iommu": "true", rt + "guest_selinux_label": "x", hv + "use_vsock": "true",
 			"io.katacontainers.container.resource.swappiness": "60", rt + "nonsense": "1", "io.katacontainers.x\n": "", fork + "files_limit": "1",
 		}, func(c *Config) {
 			c.Warnings = append(c.Warnings,
@@ -99,7 +99,7 @@ func TestAnnotate(t *testing.T) {
 				"unknown annotation io.katacontainers.config.runtime.nonsense is ignored",
 				"annotation io.katacontainers.container.resource.swappiness is ignored: guests have no swap yet",
 				`unknown annotation "io.katacontainers.x\n" is ignored`,
-				"annotations not implemented yet are ignored: io.katacontainers.config.hypervisor.enable_iommu, io.katacontainers.enable_vcpus_pinning",
+				"annotations not implemented yet are ignored: io.katacontainers.config.hypervisor.enable_iommu, io.katacontainers.config.runtime.guest_selinux_label",
 			)
 		}},
 	}

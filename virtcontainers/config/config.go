@@ -156,6 +156,9 @@ type Runtime struct {
 	// the pod's cgroup, with all that they use. Otherwise what a pod needs
 	// beside its guest is not charged to it.
 	SandboxCgroupOnly bool
+	// PinVCPUs binds each vCPU to one of the pod's CPUs while there are as many
+	// of these.
+	PinVCPUs bool
 	// StaticSizing makes a guest as large at its start as the engine says
 	// that the pod may become, and leaves it so.
 	StaticSizing bool

@@ -183,6 +183,11 @@ var runtimeKeys = []key{
 			"room for them (the runtime class's overhead). Otherwise the pod is charged for its guest, and the rest goes to "+
 			"/kata_overhead, which has no limit. See docs/host-cgroups.md.").
 		annotated("config.runtime.sandbox_cgroup_only"),
+	define("runtime.enable_vcpus_pinning", false, boolean,
+		func(d *draft) *bool { return &d.Runtime.PinVCPUs },
+		"Bind each vCPU to one CPU of the host when there are as many vCPUs as CPUs in the cpusets of the pod's containers (without "+
+			"one: as the VM may run on). With other numbers they run on all of these. See docs/host-cgroups.md.").
+		annotated("enable_vcpus_pinning"),
 	define("runtime.static_sandbox_resource_mgmt", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.StaticSizing },
 		"Size the guest once, at its start: default_vcpus and default_memory and what the sandbox's annotations of CRI "+

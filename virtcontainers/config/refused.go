@@ -57,9 +57,6 @@ var plannedAgentKeys = []key{
 }
 
 var plannedRuntimeKeys = []key{
-	later("runtime.enable_vcpus_pinning", false, boolean,
-		"Bind each vCPU to a CPU of the pod's cpuset.").
-		annotated("enable_vcpus_pinning"),
 	later("runtime.guest_selinux_label", "", text,
 		"The SELinux label of containers in the guest.").
 		annotated("config.runtime.guest_selinux_label"),
