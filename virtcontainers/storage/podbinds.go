@@ -11,7 +11,7 @@ import (
 )
 
 // podBindsName is where in the share the guest finds what is bound for the pod
-// as a whole; no container's id can be that of another.
+// as a whole. No container can have that id.
 const podBindsName = "sandbox-mounts"
 
 // BindForPod makes directories and files of the host's appear in the share for

@@ -24,6 +24,9 @@ func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ guest
 	if s.closed {
 		return guestspec.Paths{}, fmt.Errorf("share rootfs: the share is closed: %w", errdefs.ErrFailedPrecondition)
 	}
+	if id == podBindsName {
+		return guestspec.Paths{}, fmt.Errorf("share rootfs: the id %q is taken: %w", id, errdefs.ErrAlreadyExists)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.removeContainer(id))
