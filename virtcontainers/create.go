@@ -81,12 +81,15 @@ func (s *Sandbox) explainIfGone(ctx context.Context, err error) error {
 }
 
 func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts ContainerOptions) error {
-	spec, err := guestspec.Filter(opts.Bundle.Spec, c.files.paths)
+	spec, err := guestspec.Filter(opts.Bundle.Spec, c.files.paths, guestspec.Rules{NoSeccomp: s.opts.Config.Runtime.DisableGuestSeccomp})
 	if err != nil {
 		return err
 	}
 	if len(spec.Dropped) > 0 {
 		log.G(ctx).WithField("container", c.ID).Warnf("not given to the guest: %v", spec.Dropped)
+	}
+	if spec.Unconfined {
+		log.G(ctx).WithField("container", c.ID).Info("the container's seccomp profile is not applied: runtime.disable_guest_seccomp is true")
 	}
 	config, err := proto.Marshal(&api.ContainerConfig{
 		Spec: spec.JSON, SharePidNamespace: spec.SharePID && c.ID != s.ID, ShareUserNamespace: spec.ShareUser && c.ID != s.ID,

@@ -144,6 +144,7 @@ func (s *Sandbox) setupGuest(ctx context.Context) error {
 	err := s.client.SetupSandbox(ctx, &api.SetupSandboxRequest{
 		SandboxId:     s.ID,
 		KernelModules: s.opts.Config.Agent.KernelModules,
+		GuestHookPath: s.opts.Config.Hypervisor.GuestHookPath,
 		Storages:      s.podStorages(),
 	})
 	if err == nil {

@@ -3,7 +3,7 @@
 //
 // The host's spec is filtered, not trusted: hooks, host namespaces, host
 // device nodes, host cgroup paths and security labels of the host's kernel
-// never reach the guest. Limits (pids, memory, CPU shares and quota, rlimits),
-// capabilities, seccomp, sysctls, masked and read-only paths do: the guest's
-// kernel enforces them.
+// never reach the guest. Limits (pids, memory, CPU shares and quota, huge
+// pages, rlimits), capabilities, seccomp where the operator wants it, sysctls,
+// masked and read-only paths do: the guest's kernel enforces them.
 package guestspec

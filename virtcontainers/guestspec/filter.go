@@ -24,6 +24,12 @@ type Paths struct {
 	Devices map[string]bool
 }
 
+// Rules are the operator's about what a container gets.
+type Rules struct {
+	// NoSeccomp leaves out the container's seccomp profile.
+	NoSeccomp bool
+}
+
 // Guest is what Filter makes of a spec.
 type Guest struct {
 	// JSON is the encoded spec.
@@ -35,14 +41,12 @@ type Guest struct {
 	Hostname string
 	// Dropped names what was left out and a user might miss.
 	Dropped []string
+	// Unconfined says that Rules left out the spec's seccomp profile.
+	Unconfined bool
 }
 
-// maxSwappiness is the largest vm.swappiness a cgroup takes; engines send
-// 2^64-1 for "not set" (iSulad).
-const maxSwappiness = 200
-
 // Filter makes the guest's spec. host is not changed.
-func Filter(host *specs.Spec, paths Paths) (*Guest, error) {
+func Filter(host *specs.Spec, paths Paths, rules Rules) (*Guest, error) {
 	spec, err := clone(host)
 	if err != nil {
 		return nil, err
@@ -54,7 +58,7 @@ func Filter(host *specs.Spec, paths Paths) (*Guest, error) {
 	g.filterMounts(spec, paths)
 	filterNamespaces(spec)
 	g.dropDevices(spec, paths.Devices)
-	filterLinux(spec.Linux)
+	g.filterLinux(spec.Linux, rules)
 	if g.JSON, err = json.Marshal(spec); err != nil {
 		return nil, fmt.Errorf("encode guest spec: %w", err)
 	}
@@ -145,28 +149,15 @@ func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	}
 }
 
-func filterLinux(l *specs.Linux) {
+func (g *Guest) filterLinux(l *specs.Linux, rules Rules) {
 	l.CgroupsPath = ""
 	l.MountLabel = ""
 	l.IntelRdt = nil
 	l.Personality = nil
+	if rules.NoSeccomp && l.Seccomp != nil {
+		l.Seccomp, g.Unconfined = nil, true
+	}
 	if l.Resources != nil {
-		filterResources(l.Resources)
-	}
-}
-
-// filterResources leaves the limits that the guest's cgroups enforce. CPU and
-// memory node lists and block device numbers are the host's.
-func filterResources(r *specs.LinuxResources) {
-	r.Network, r.Rdma, r.Unified = nil, nil, nil
-	if r.CPU != nil {
-		r.CPU.Cpus, r.CPU.Mems = "", ""
-		r.CPU.RealtimePeriod, r.CPU.RealtimeRuntime = nil, nil
-	}
-	if r.Memory != nil && r.Memory.Swappiness != nil && *r.Memory.Swappiness > maxSwappiness {
-		r.Memory.Swappiness = nil
-	}
-	if r.BlockIO != nil {
-		r.BlockIO = &specs.LinuxBlockIO{Weight: r.BlockIO.Weight}
+		g.filterResources(l.Resources)
 	}
 }

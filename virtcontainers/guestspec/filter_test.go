@@ -66,7 +66,7 @@ func TestHostBinds(t *testing.T) {
 func TestFilter(t *testing.T) {
 	host := hostSpec()
 	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Binds: map[int]string{1: "/guest/hosts", 2: "/guest/srv", 5: "/guest/m", 6: "/guest/i"},
-		Writable: map[int]bool{1: true, 2: false}, Shm: "/guest/shm"})
+		Writable: map[int]bool{1: true, 2: false}, Shm: "/guest/shm"}, Rules{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +100,8 @@ func TestFilter(t *testing.T) {
 	if diff := cmp.Diff(want, &got); diff != "" {
 		t.Error(diff)
 	}
-	if !g.SharePID || !g.ShareUser || g.Hostname != "web" || len(g.Dropped) != 2 {
-		t.Errorf("got %+v", g)
+	if !g.SharePID || !g.ShareUser || g.Hostname != "web" || len(g.Dropped) != 3 || g.Unconfined {
+		t.Errorf("got %v, %v, %q, dropped %q, %v", g.SharePID, g.ShareUser, g.Hostname, g.Dropped, g.Unconfined)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestFilterPIDNamespace(t *testing.T) {
 	} {
 		spec := hostSpec()
 		spec.Linux.Namespaces = test.namespaces
-		g, err := Filter(spec, Paths{})
+		g, err := Filter(spec, Paths{}, Rules{})
 		if err != nil || g.SharePID != test.share || g.ShareUser {
 			t.Errorf("%v: %+v, %v", test.namespaces, g, err)
 		}
@@ -132,7 +132,7 @@ func FuzzFilter(f *testing.F) {
 		if json.Unmarshal(data, &spec) != nil || spec.Root == nil || spec.Process == nil || spec.Linux == nil {
 			return
 		}
-		g, err := Filter(&spec, Paths{Rootfs: "/r"})
+		g, err := Filter(&spec, Paths{Rootfs: "/r"}, Rules{NoSeccomp: true})
 		if err != nil {
 			return
 		}
@@ -140,7 +140,7 @@ func FuzzFilter(f *testing.F) {
 		if err := json.Unmarshal(g.JSON, &out); err != nil {
 			t.Fatal(err)
 		}
-		if out.Hooks != nil || out.Linux.CgroupsPath != "" || len(out.Linux.Devices) != 0 || out.Root.Path != "/r" {
+		if out.Hooks != nil || out.Linux.CgroupsPath != "" || out.Linux.Seccomp != nil || len(out.Linux.Devices) != 0 || out.Root.Path != "/r" {
 			t.Error("something of the host's reached the guest's spec")
 		}
 		for _, ns := range out.Linux.Namespaces {

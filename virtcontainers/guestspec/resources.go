@@ -1,0 +1,50 @@
+package guestspec
+
+import "github.com/opencontainers/runtime-spec/specs-go"
+
+// maxSwappiness is the largest vm.swappiness a cgroup takes; engines send
+// 2^64-1 for "not set" (iSulad).
+const maxSwappiness = 200
+
+// filterResources leaves the limits that the guest's cgroups may enforce; the
+// agent knows which of them its kernel has. What has numbers of the host's in
+// it, or is of cgroup v1 alone, goes.
+//
+// The CPUs and memory nodes of a cpuset are bound on the host, where the
+// guest's are among them: nothing of it is lost.
+func (g *Guest) filterResources(r *specs.LinuxResources) {
+	if n := r.Network; n != nil && (n.ClassID != nil && *n.ClassID != 0 || len(n.Priorities) > 0) {
+		g.Dropped = append(g.Dropped, "class and priorities of network traffic")
+	}
+	if len(r.Rdma) > 0 {
+		g.Dropped = append(g.Dropped, "limits of RDMA")
+	}
+	r.Network, r.Rdma = nil, nil
+	if r.CPU != nil {
+		g.filterCPU(r.CPU)
+	}
+	if r.Memory != nil && r.Memory.Swappiness != nil && *r.Memory.Swappiness > maxSwappiness {
+		r.Memory.Swappiness = nil
+	}
+	if r.BlockIO != nil {
+		if perDevice(r.BlockIO) {
+			g.Dropped = append(g.Dropped, "weights and limits of single block devices")
+		}
+		r.BlockIO = &specs.LinuxBlockIO{Weight: r.BlockIO.Weight}
+	}
+}
+
+func (g *Guest) filterCPU(c *specs.LinuxCPU) {
+	if c.RealtimeRuntime != nil && *c.RealtimeRuntime != 0 {
+		g.Dropped = append(g.Dropped, "CPU time of real-time processes")
+	}
+	c.Cpus, c.Mems = "", ""
+	c.RealtimePeriod, c.RealtimeRuntime = nil, nil
+}
+
+// perDevice tells whether there is something that names block devices: the
+// numbers are the host's.
+func perDevice(b *specs.LinuxBlockIO) bool {
+	return len(b.WeightDevice)+len(b.ThrottleReadBpsDevice)+len(b.ThrottleWriteBpsDevice)+
+		len(b.ThrottleReadIOPSDevice)+len(b.ThrottleWriteIOPSDevice) > 0
+}
