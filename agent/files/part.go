@@ -1,0 +1,136 @@
+package files
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+const (
+	// maxPartials is how many files there may be at once whose last part has
+	// not come: one for each volume that is being copied.
+	maxPartials = 64
+	// partialAge is how long a file waits for its next part: several times the
+	// host's bound on a call.
+	partialAge = time.Minute
+)
+
+// partial is a file whose last part has not come.
+type partial struct {
+	rel  string
+	file *os.File // without a name
+	size uint64
+	// since is when the last part came.
+	since time.Time
+}
+
+// addPart writes a part of a file, and puts the file into its place with the
+// last one. A part that does not fit takes the parts before it along.
+func (t *Tree) addPart(at place, rel string, c *api.FileChange) error {
+	part := c.GetFile()
+	p, err := t.partial(at, rel, part)
+	if err != nil {
+		t.drop(rel)
+		return err
+	}
+	if _, err := p.file.Write(part.GetContent()); err != nil {
+		t.drop(rel)
+		return fmt.Errorf("write: %w", err)
+	}
+	p.size += uint64(len(part.GetContent()))
+	p.since = time.Now()
+	if !part.GetLast() {
+		return nil
+	}
+	defer t.drop(rel)
+	return at.finish(p.file, c)
+}
+
+// partial finds the file that the part belongs to; the first part makes it.
+func (t *Tree) partial(at place, rel string, part *api.FilePart) (*partial, error) {
+	if part.GetOffset() == 0 {
+		t.drop(rel)
+		return t.begin(at, rel)
+	}
+	i := slices.IndexFunc(t.partials, func(p *partial) bool { return p.rel == rel })
+	if i < 0 {
+		return nil, fmt.Errorf("the part begins at %d, want 0: nothing before it is there (%w)", part.GetOffset(), errdefs.ErrFailedPrecondition)
+	}
+	if p := t.partials[i]; p.size != part.GetOffset() {
+		return nil, fmt.Errorf("the part begins at %d, want %d: %w", part.GetOffset(), p.size, errdefs.ErrInvalidArgument)
+	}
+	return t.partials[i], nil
+}
+
+func (t *Tree) begin(at place, rel string) (*partial, error) {
+	fd, err := unix.Openat(at.dir, ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make file: %w", err)
+	}
+	if len(t.partials) >= maxPartials {
+		t.dropAt(0)
+	}
+	p := &partial{rel: rel, file: os.NewFile(uintptr(fd), rel), since: time.Now()}
+	t.partials = append(t.partials, p)
+	return p, nil
+}
+
+// finish gives a whole file owner, mode, time and its name.
+func (p place) finish(file *os.File, c *api.FileChange) error {
+	fd := int(file.Fd())
+	if err := setOwner(fd, c); err != nil {
+		return err
+	}
+	if err := setTime(fd, c.GetFile().GetMtime()); err != nil {
+		return err
+	}
+	return p.replace(func(name string) error {
+		return unix.Linkat(unix.AT_FDCWD, descriptorPath(fd), p.dir, name, unix.AT_SYMLINK_FOLLOW)
+	})
+}
+
+// setTime sets when the file was last written; nil leaves it.
+func setTime(fd int, mtime *timestamppb.Timestamp) error {
+	if mtime == nil {
+		return nil
+	}
+	if err := mtime.CheckValid(); err != nil {
+		return fmt.Errorf("time: %w (%w)", err, errdefs.ErrInvalidArgument)
+	}
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: mtime.GetSeconds(), Nsec: int64(mtime.GetNanos())}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, descriptorPath(fd), times, 0); err != nil {
+		return fmt.Errorf("set time: %w", err)
+	}
+	return nil
+}
+
+// drop drops the file of a path, and those below it.
+func (t *Tree) drop(rel string) {
+	for i, p := range slices.Backward(t.partials) {
+		if p.rel == rel || strings.HasPrefix(p.rel, rel+"/") {
+			t.dropAt(i)
+		}
+	}
+}
+
+// dropOld drops files that nobody seems to go on with.
+func (t *Tree) dropOld() {
+	for i, p := range slices.Backward(t.partials) {
+		if time.Since(p.since) > partialAge {
+			t.dropAt(i)
+		}
+	}
+}
+
+func (t *Tree) dropAt(i int) {
+	_ = t.partials[i].file.Close() // It goes away: nobody misses what was not written.
+	t.partials = slices.Delete(t.partials, i, i+1)
+}

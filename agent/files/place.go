@@ -1,0 +1,101 @@
+package files
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// place is a name in an open directory. Nothing there is followed.
+type place struct {
+	dir  int
+	name string
+}
+
+// openParent opens the directory that a path's last name is in. A symbolic
+// link on the way is unix.ELOOP.
+func openParent(root int, rel string) (int, error) {
+	dir, err := unix.Openat2(root, path.Dir(rel), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return -1, fmt.Errorf("open its directory: %w", err)
+	}
+	return dir, nil
+}
+
+// makeDirectory makes a directory, or gives the one that is there mode and
+// owner.
+func (p place) makeDirectory(c *api.FileChange) error {
+	if err := unix.Mkdirat(p.dir, p.name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	fd, err := unix.Openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open directory: %w", err)
+	}
+	defer unix.Close(fd)
+	return setOwner(fd, c)
+}
+
+// setOwner gives an open file its owner and mode, in this order: the kernel
+// takes set-user-id away with a change of owner (chown(2)).
+func setOwner(fd int, c *api.FileChange) error {
+	if err := unix.Fchown(fd, int(c.GetUid()), int(c.GetGid())); err != nil {
+		return fmt.Errorf("set owner: %w", err)
+	}
+	if err := unix.Fchmod(fd, c.GetMode()); err != nil {
+		return fmt.Errorf("set mode: %w", err)
+	}
+	return nil
+}
+
+// makeSymlink puts a symbolic link in the place of what was there, which must
+// not be a directory.
+func (p place) makeSymlink(target string) error {
+	if target == "" || len(target) > maxPath {
+		return fmt.Errorf("the link's target has %d bytes, want 1 to %d: %w", len(target), maxPath, errdefs.ErrInvalidArgument)
+	}
+	return p.replace(func(name string) error { return unix.Symlinkat(target, p.dir, name) })
+}
+
+// replace makes something under a name that nobody knows and moves it, by
+// rename(2), to where it belongs.
+func (p place) replace(make func(name string) error) error {
+	hidden := ".katabox." + rand.Text()
+	if err := make(hidden); err != nil {
+		return fmt.Errorf("make it beside its place: %w", err)
+	}
+	if err := unix.Renameat(p.dir, hidden, p.dir, p.name); err != nil {
+		_ = unix.Unlinkat(p.dir, hidden, 0) // A container may have been quicker.
+		return fmt.Errorf("move it to its place: %w", err)
+	}
+	return nil
+}
+
+// remove removes what is there, and all that is below it. Nothing there is no
+// error. os.RemoveAll goes down by open directories and follows no link, once
+// it is led to ours by its descriptor.
+func (p place) remove() error {
+	err := os.RemoveAll(descriptorPath(p.dir) + "/" + p.name)
+	var at *os.PathError
+	if errors.As(err, &at) {
+		err = at.Err // Its path is of no use to anybody.
+	}
+	if err != nil {
+		return fmt.Errorf("remove: %w", err)
+	}
+	return nil
+}
+
+// descriptorPath is a path to an open file (proc(5)).
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
