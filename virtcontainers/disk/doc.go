@@ -4,5 +4,10 @@
 //
 //	       Use            Use            Release          Release
 //	none ──────> 1 user ──────> 2 users ────────> 1 user ────────> none
-//	     attach                                            detach
+//	     attach    ^                                 |     detach
+//	               | Use: detach, attach anew        | Release, detach failed
+//	               +──────────── kept <──────────────+──> Release: detach again
+//
+// A file is the same whatever path leads to it: it is known by file system and
+// inode, and a block device by its number.
 package disk

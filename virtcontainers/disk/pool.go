@@ -3,6 +3,7 @@ package disk
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/containerd/errdefs"
 
@@ -10,7 +11,8 @@ import (
 )
 
 // Machine is the VM as its disks see it. One that is a hypervisor.Detacher,
-// too, loses disks again that nobody uses.
+// too, loses disks again that nobody uses; of one that says when it has ended
+// (hypervisor.VM's Done), nothing is to be detached afterwards.
 type Machine interface {
 	Attach(ctx context.Context, d hypervisor.Device) error
 	Locate(id string) (hypervisor.Location, error)
@@ -31,8 +33,8 @@ type Source struct {
 	ReadOnly bool
 }
 
-// Disk is a disk that is attached: Driver and Place are what api.BlockDevice
-// calls driver and source.
+// Disk is a disk that is attached, as one of its users has it: Driver and
+// Place are what api.BlockDevice calls driver and source.
 type Disk struct{ Driver, Place string }
 
 // Pool is the disks of one machine. Its methods may be called from several
@@ -40,19 +42,166 @@ type Disk struct{ Driver, Place string }
 type Pool struct {
 	machine Machine
 	opts    Options
+
+	mu    sync.Mutex
+	disks map[identity]*entry
+	// users are the entries of all that Use gave and Release did not take.
+	users map[*Disk]*entry
+	// last is the number in the ID of the newest disk.
+	last int
+	// plainAIO: the asynchronous I/O of opts was seen not to work.
+	plainAIO bool
+}
+
+// entry is a file or block device that somebody uses, or did.
+type entry struct {
+	key identity
+	// refs counts those who have the turn or wait for it. It needs the pool's
+	// mu; the entry is forgotten with the last one when it is no disk.
+	refs int
+	// turn is full while somebody works on the entry. The fields below are his.
+	turn chan struct{}
+
+	id  string // of the device; empty when it is not attached
+	src Source
+	at  Disk
+	// users are who uses it.
+	users map[*Disk]bool
+	// kept: the machine was asked to let go of it and did not. It may still.
+	kept bool
 }
 
 // NewPool makes a Pool without disks.
 func NewPool(machine Machine, opts Options) *Pool {
-	return &Pool{machine: machine, opts: opts}
+	return &Pool{machine: machine, opts: opts, disks: make(map[identity]*entry), users: make(map[*Disk]*entry)}
 }
 
-// Use attaches a disk, unless it is, and counts one more user of it. Who fails
-// has not used it.
-func (p *Pool) Use(_ context.Context, src Source) (*Disk, error) {
-	return nil, fmt.Errorf("attach disk %s: %w", src.Path, errdefs.ErrNotImplemented)
+// Use attaches a disk, unless it is, and counts one more user of it, who gets a
+// Disk of his own. Who fails has not used it. It blocks while another call
+// works on the same disk, within ctx.
+//
+// A disk that is attached for writing serves who only reads, too: that one has
+// to be held to it in the guest. One that is attached read-only cannot become
+// writable (errdefs.ErrFailedPrecondition). A block device that the host uses
+// is refused (the same), and what is neither a file nor a block device or has
+// no content (errdefs.ErrInvalidArgument).
+func (p *Pool) Use(ctx context.Context, src Source) (*Disk, error) {
+	d, err := p.use(ctx, src)
+	if err != nil {
+		return nil, fmt.Errorf("attach disk %s: %w", src.Path, err)
+	}
+	return d, nil
+}
+
+func (p *Pool) use(ctx context.Context, src Source) (*Disk, error) {
+	f, err := find(src.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	e := p.hold(f.key)
+	defer p.drop(e)
+	if err := e.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer e.end()
+	if err := p.ready(ctx, e, f, src); err != nil {
+		return nil, err
+	}
+	d := new(Disk)
+	*d = e.at
+	e.users[d] = true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users[d] = e
+	return d, nil
+}
+
+// ready sees to it that the disk is attached as it is wanted. It needs the
+// entry's turn.
+func (p *Pool) ready(ctx context.Context, e *entry, f *found, src Source) error {
+	if e.kept { // The guest may let go of it at any time: it is no good any more.
+		if err := p.detach(ctx, e); err != nil {
+			return fmt.Errorf("it was to be detached before: %w", err)
+		}
+	}
+	if e.id == "" {
+		return p.attach(ctx, e, f, src)
+	}
+	if e.src.ReadOnly && !src.ReadOnly {
+		return fmt.Errorf("for writing: it is attached read-only as %s: %w", e.src.Path, errdefs.ErrFailedPrecondition)
+	}
+	return nil
 }
 
 // Release counts one user less; with the last the disk is detached. The guest
-// must have let go of it. After an error it may be called again.
-func (p *Pool) Release(context.Context, *Disk) error { return nil }
+// must have let go of it. After an error it may be called again, and so long
+// the disk stays; of a Disk that was released before, or nil, it does nothing.
+// It blocks while another call works on the same disk, within ctx.
+func (p *Pool) Release(ctx context.Context, d *Disk) error {
+	p.mu.Lock()
+	e, ok := p.users[d]
+	if ok {
+		e.refs++
+	}
+	p.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	defer p.drop(e)
+	if err := p.release(ctx, e, d); err != nil {
+		return fmt.Errorf("detach disk %s: %w", e.key, err)
+	}
+	return nil
+}
+
+func (p *Pool) release(ctx context.Context, e *entry, d *Disk) error {
+	if err := e.begin(ctx); err != nil {
+		return err
+	}
+	defer e.end()
+	delete(e.users, d)
+	if len(e.users) == 0 && e.id != "" {
+		if err := p.detach(ctx, e); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.users, d)
+	return nil
+}
+
+// hold gives the entry of a file or block device. drop must follow.
+func (p *Pool) hold(key identity) *entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, ok := p.disks[key]
+	if !ok {
+		e = &entry{key: key, turn: make(chan struct{}, 1), users: make(map[*Disk]bool)}
+		p.disks[key] = e
+	}
+	e.refs++
+	return e
+}
+
+func (p *Pool) drop(e *entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.refs--
+	if e.refs == 0 && e.id == "" && p.disks[e.key] == e {
+		delete(p.disks, e.key)
+	}
+}
+
+// begin waits for the turn. end must follow.
+func (e *entry) begin(ctx context.Context) error {
+	select {
+	case e.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("await another call for the same disk: %w", context.Cause(ctx))
+	}
+}
+
+func (e *entry) end() { <-e.turn }

@@ -1,0 +1,157 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// undoTimeout is how long a machine has to let go of a disk of which it is not
+// known whether it came.
+const undoTimeout = 10 * time.Second
+
+// attach makes a disk of the entry. It needs the entry's turn.
+func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error {
+	file, err := f.open(src.ReadOnly)
+	if err != nil {
+		return err
+	}
+	// The monitor has a duplicate, when it has the disk.
+	defer file.Close()
+	if err := checkLength(file, p.opts.LogicalBlockSize); err != nil {
+		return err
+	}
+	aio, second := p.kindsOfAIO(ctx)
+	id, err := p.try(ctx, file, src, aio)
+	if err != nil && second != "" && ctx.Err() == nil {
+		first := err
+		if id, err = p.try(ctx, file, src, second); err == nil {
+			p.fallBack(ctx, "disks are read and written by threads: it failed with "+string(aio), first)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if e.at, err = p.locate(id); err != nil {
+		return errors.Join(err, p.undo(ctx, id))
+	}
+	e.id, e.src, e.kept = id, src, false
+	return nil
+}
+
+// kindsOfAIO are the kind of asynchronous I/O for a new disk, and another for
+// where that is refused; empty when there is none.
+func (p *Pool) kindsOfAIO(ctx context.Context) (first, second hypervisor.DiskAIO) {
+	p.mu.Lock()
+	plain := p.plainAIO
+	p.mu.Unlock()
+	switch {
+	case plain || p.opts.AIO == "" || p.opts.AIO == hypervisor.AIOThreads:
+		return hypervisor.AIOThreads, ""
+	case p.opts.AIO == hypervisor.AIONative && !p.opts.Cache.Direct:
+		p.fallBack(ctx, "disks are read and written by threads: native needs block_device_cache_direct", nil)
+		return hypervisor.AIOThreads, ""
+	}
+	return p.opts.AIO, hypervisor.AIOThreads
+}
+
+// fallBack gives the asynchronous I/O that was asked for up, and says so once.
+func (p *Pool) fallBack(ctx context.Context, why string, err error) {
+	p.mu.Lock()
+	again := p.plainAIO
+	p.plainAIO = true
+	p.mu.Unlock()
+	switch {
+	case again:
+	case err == nil:
+		log.G(ctx).Warn(why)
+	default:
+		log.G(ctx).WithError(err).Warn(why)
+	}
+}
+
+// try attaches a disk under an ID that none had before: it is not known of all
+// that failed whether they have left theirs.
+func (p *Pool) try(ctx context.Context, file *os.File, src Source, aio hypervisor.DiskAIO) (string, error) {
+	p.mu.Lock()
+	p.last++
+	id := fmt.Sprintf("disk-%d", p.last)
+	p.mu.Unlock()
+	err := p.machine.Attach(ctx, hypervisor.Disk{
+		ID: id, File: file, ReadOnly: src.ReadOnly, Bus: p.opts.Bus, Cache: p.opts.Cache, AIO: aio,
+		LogicalBlockSize: p.opts.LogicalBlockSize, PhysicalBlockSize: p.opts.PhysicalBlockSize,
+	})
+	if err != nil {
+		return "", errors.Join(err, p.undo(ctx, id))
+	}
+	return id, nil
+}
+
+// undo takes out what a failed attempt may have left.
+func (p *Pool) undo(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	_, err := p.takeOut(ctx, id)
+	return err
+}
+
+func (p *Pool) locate(id string) (Disk, error) {
+	where, err := p.machine.Locate(id)
+	if err != nil {
+		return Disk{}, err
+	}
+	if where.LUN == nil {
+		return Disk{Driver: string(hypervisor.VirtioBlk), Place: string(where.PCIPath)}, nil
+	}
+	return Disk{Driver: "scsi", Place: fmt.Sprintf("%s:%s", where.PCIPath, where.LUN)}, nil
+}
+
+// detach takes the entry's disk out of the machine, if that can. It needs the
+// entry's turn.
+func (p *Pool) detach(ctx context.Context, e *entry) error {
+	gone, err := p.takeOut(ctx, e.id)
+	if err != nil {
+		// A machine that has not run yet was not asked, and has it still.
+		e.kept = !errdefs.IsFailedPrecondition(err)
+		return err
+	}
+	if gone {
+		e.id, e.kept = "", false
+	}
+	return nil
+}
+
+// takeOut takes a device out of the machine. gone is false when the machine
+// takes none out.
+func (p *Pool) takeOut(ctx context.Context, id string) (gone bool, err error) {
+	d, ok := p.machine.(hypervisor.Detacher)
+	if !ok {
+		return p.ended(), nil
+	}
+	err = d.Detach(ctx, id)
+	if err == nil || errdefs.IsNotFound(err) || p.ended() {
+		return true, nil
+	}
+	return false, err
+}
+
+// ended tells whether the machine has ended, with all its disks.
+func (p *Pool) ended() bool {
+	m, ok := p.machine.(interface{ Done() <-chan struct{} })
+	if !ok {
+		return false
+	}
+	select {
+	case <-m.Done():
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,154 @@
+package disk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/virtcontainers/disk"
+)
+
+// loopDevice is a loop device, which goes with its last user. What the test
+// leaves open of it is closed.
+func loopDevice(t *testing.T, flags uint32) *os.File {
+	t.Helper()
+	backing, err := os.OpenFile(file(t, "backing"), os.O_RDWR, 0)
+	if err == nil {
+		defer backing.Close()
+		err = backing.Truncate(1 << 20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("needs loop devices:", err)
+	}
+	defer control.Close()
+	for range 10 { // somebody else may take the free one
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			t.Skip("needs loop devices:", err)
+		}
+		dev, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
+		if err != nil {
+			t.Skip("needs loop devices:", err)
+		}
+		t.Cleanup(func() { _ = dev.Close() })
+		err = unix.IoctlLoopConfigure(int(dev.Fd()), &unix.LoopConfig{
+			Fd: uint32(backing.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | flags},
+		})
+		if err == nil {
+			return dev
+		}
+		if !errors.Is(err, unix.EBUSY) {
+			t.Fatal(err)
+		}
+	}
+	t.Skip("no loop device is free")
+	return nil
+}
+
+// node makes another node of the same device.
+func node(t *testing.T, dev *os.File) string {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dev.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	path := t.TempDir() + "/node"
+	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(st.Rdev)); err != nil {
+		t.Skip("needs to make a device node:", err)
+	}
+	return path
+}
+
+// holdAlone opens a device as mount(2) does.
+func holdAlone(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_EXCL, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+}
+
+func TestBlockDevice(t *testing.T) {
+	dev := loopDevice(t, 0)
+	_, vm := machine(t)
+	p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioSCSI})
+	first, second := use(t, p, disk.Source{Path: dev.Name()}), use(t, p, disk.Source{Path: node(t, dev)})
+	checkAttached(t, vm, "disk-1")
+	release(t, p, first)
+	release(t, p, second)
+	checkAttached(t, vm)
+}
+
+func TestBlockDeviceInUse(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		flags    uint32
+		readOnly bool
+		ok       bool
+	}{
+		{"to write", 0, false, false},
+		{"to read what can be written", 0, true, false},
+		{"to read what nobody can write", unix.LO_FLAGS_READ_ONLY, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dev := loopDevice(t, test.flags)
+			holdAlone(t, dev.Name())
+			_, vm := machine(t)
+			_, err := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioSCSI}).Use(t.Context(), disk.Source{Path: dev.Name(), ReadOnly: test.readOnly})
+			if test.ok {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), dev.Name()) || !strings.Contains(err.Error(), "in use") {
+				t.Errorf("got %v", err)
+			}
+			checkAttached(t, vm)
+		})
+	}
+}
+
+// keeper is a machine that duplicates a disk's file, as a monitor does.
+type keeper struct {
+	*fake.VM
+	fd int
+}
+
+func (k *keeper) Attach(ctx context.Context, d hypervisor.Device) (err error) {
+	if k.fd, err = unix.FcntlInt(d.(hypervisor.Disk).File.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return err
+	}
+	return k.VM.Attach(ctx, d)
+}
+
+// Who reads leaves the device to others; the monitor that writes has it alone.
+func TestBlockDeviceIsHeldForWriting(t *testing.T) {
+	for _, readOnly := range []bool{true, false} {
+		dev := loopDevice(t, 0)
+		_, vm := machine(t)
+		m := &keeper{VM: vm}
+		use(t, disk.NewPool(m, disk.Options{Bus: hypervisor.VirtioSCSI}), disk.Source{Path: dev.Name(), ReadOnly: readOnly})
+		t.Cleanup(func() { _ = unix.Close(m.fd) })
+		other, err := os.OpenFile(dev.Name(), os.O_RDONLY|unix.O_EXCL, 0)
+		if err == nil {
+			other.Close()
+		}
+		if errors.Is(err, unix.EBUSY) == readOnly {
+			t.Errorf("read-only %v: another user: %v", readOnly, err)
+		}
+	}
+}

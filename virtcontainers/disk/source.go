@@ -1,0 +1,154 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// identity is a block device by its number, or a file by that of its file
+// system and its inode.
+type identity struct {
+	device     bool
+	dev, inode uint64
+}
+
+// String is what an error says of a disk whose path may have changed.
+func (i identity) String() string {
+	if i.device {
+		return fmt.Sprintf("(block device %d:%d)", unix.Major(i.dev), unix.Minor(i.dev))
+	}
+	return fmt.Sprintf("(inode %d of file system %d:%d)", i.inode, unix.Major(i.dev), unix.Minor(i.dev))
+}
+
+// found is a file or block device that was found, and not opened: to open a
+// device can have effects.
+type found struct {
+	path string
+	key  identity
+	fd   int // of O_PATH
+}
+
+// find looks a source up. Close must follow.
+func find(path string) (*found, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := &found{path: path, fd: fd}
+	if err := f.identify(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *found) identify() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(f.fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		f.key = identity{dev: st.Dev, inode: st.Ino}
+	case unix.S_IFBLK:
+		f.key = identity{device: true, dev: st.Rdev}
+	default:
+		return fmt.Errorf("its file type is %#o, want a regular file or a block device: %w", st.Mode&unix.S_IFMT, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// Close lets go of what was found.
+func (f *found) Close() error { return unix.Close(f.fd) }
+
+// open opens what was found, by no path that somebody could have changed
+// meanwhile.
+func (f *found) open(readOnly bool) (*os.File, error) {
+	if f.key.device {
+		return f.openDevice(readOnly)
+	}
+	return f.reopen(access(readOnly))
+}
+
+func access(readOnly bool) int {
+	if readOnly {
+		return unix.O_RDONLY
+	}
+	return unix.O_RDWR
+}
+
+// openDevice opens a block device unless the host uses it: mounted it, swaps to
+// it, or made a part of another device of it (open(2), O_EXCL). For writing it
+// is held so: the monitor gets this open file, and nobody on the host can mount
+// it before the machine has lost it. Readers leave it to others. One that
+// cannot be written at all (blockdev --setro) may be read whoever uses it.
+func (f *found) openDevice(readOnly bool) (*os.File, error) {
+	alone, err := f.reopen(access(readOnly) | unix.O_EXCL)
+	switch {
+	case errors.Is(err, unix.EBUSY) && !readOnly:
+		return nil, f.inUse("")
+	case errors.Is(err, unix.EBUSY):
+		return f.openUsed()
+	case err != nil || !readOnly:
+		return alone, err
+	}
+	defer alone.Close()
+	return f.reopen(unix.O_RDONLY)
+}
+
+func (f *found) openUsed() (*os.File, error) {
+	file, err := f.reopen(unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	fixed, err := unix.IoctlGetInt(int(file.Fd()), unix.BLKROGET)
+	if err == nil && fixed == 0 {
+		err = f.inUse(", and can be written there (blockdev --setro ends that)")
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func (f *found) inUse(more string) error {
+	return fmt.Errorf("block device %d:%d is mounted on the host or otherwise in use there%s, want one that is free: %w",
+		unix.Major(f.key.dev), unix.Minor(f.key.dev), more, errdefs.ErrFailedPrecondition)
+}
+
+// reopen opens the file anew by way of proc(5)'s link to it.
+func (f *found) reopen(flags int) (*os.File, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.fd), flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err == nil {
+		err = unix.SetNonblock(fd, false)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.path), nil
+}
+
+// checkLength refuses a disk without content, and one that would lose its end
+// (hypervisor.Disk, LogicalBlockSize). The monitor fills the last 512 bytes up.
+func checkLength(file *os.File, block uint32) error {
+	const sector = 512
+	length, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("find its length: %w", err)
+	}
+	if length == 0 {
+		return fmt.Errorf("it is empty, want a disk's content: %w", errdefs.ErrInvalidArgument)
+	}
+	if sectors := (length + sector - 1) / sector; block > sector && sectors*sector%int64(block) != 0 {
+		return fmt.Errorf("its length, %d bytes, is no multiple of the logical sector size, %d bytes: %w", length, block, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
