@@ -162,6 +162,10 @@ func (s *Sandbox) logBoot(ctx context.Context) {
 	}).Info("sandbox booted")
 }
 
+// Config is the configuration that the sandbox was made with; it is not to be
+// changed.
+func (s *Sandbox) Config() *config.Config { return s.opts.Config }
+
 // PID is the process id by which the host knows the sandbox and everything in
 // it: the VM's.
 func (s *Sandbox) PID() int { return s.vm.PID() }

@@ -42,17 +42,33 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		return nil, fmt.Errorf("create container %s: it belongs to sandbox %s, this shim serves %s: %w",
 			r.ID, place.SandboxID, s.opts.ID, errdefs.ErrInvalidArgument)
 	}
-	cfg, err := containerConfig(ctx, r.Options, place.Kind, b.Spec.Annotations)
-	if err != nil {
-		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
-	}
-	timeout := cfg.Runtime.CreateContainerTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
-	defer cancel()
 	if place.Kind == bundle.Service {
 		return s.createService(ctx, r, b)
 	}
-	return s.createFirst(ctx, r, b, cfg)
+	cfg, err := sandboxConfig(ctx, r.Options, b.Spec.Annotations)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
+	ctx, cancel := withCreateTimeout(ctx, cfg)
+	defer cancel()
+	resp, err := s.createFirst(ctx, r, b, cfg)
+	return resp, withCause(ctx, err)
+}
+
+// withCreateTimeout bounds the creation of a container.
+func withCreateTimeout(ctx context.Context, cfg *config.Config) (context.Context, context.CancelFunc) {
+	timeout := cfg.Runtime.CreateContainerTimeout
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
+}
+
+// withCause adds to an error why its context has ended: the guest's "deadline
+// exceeded" does not say whose.
+func withCause(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // place finds a container's place. In a pod of the sandbox API the engine has
@@ -139,12 +155,24 @@ func (s *Service) boot(ctx context.Context, opts virtcontainers.Options) (*virtc
 	return sandbox, err
 }
 
+// createService makes a further container of a pod. Its annotations change no
+// key: the sandbox is there, with the configuration that it was made with.
 func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle) (*task.CreateTaskResponse, error) {
 	sandbox, err := s.current()
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
-	return s.createIn(ctx, sandbox, r, b)
+	warnings, err := config.CheckContainer(b.Spec.Annotations)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, asInvalid(err))
+	}
+	for _, w := range warnings {
+		log.G(ctx).Warn(w)
+	}
+	ctx, cancel := withCreateTimeout(ctx, sandbox.Config())
+	defer cancel()
+	resp, err := s.createIn(ctx, sandbox, r, b)
+	return resp, withCause(ctx, err)
 }
 
 func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox, r *task.CreateTaskRequest, b *bundle.Bundle) (*task.CreateTaskResponse, error) {
@@ -170,19 +198,11 @@ func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox,
 	return &task.CreateTaskResponse{Pid: pid}, nil
 }
 
-// containerConfig reads the configuration as a container's annotations have it.
-// Of a service container they change nothing: its sandbox is there.
-func containerConfig(ctx context.Context, options *anypb.Any, kind bundle.Kind, annotations map[string]string) (*config.Config, error) {
+// sandboxConfig reads the configuration as the sandbox's annotations have it.
+func sandboxConfig(ctx context.Context, options *anypb.Any, annotations map[string]string) (*config.Config, error) {
 	cfg, err := loadConfig(ctx, options)
 	if err != nil {
 		return nil, err
-	}
-	if kind == bundle.Service {
-		warnings, err := config.CheckContainer(annotations)
-		for _, w := range warnings {
-			log.G(ctx).Warn(w)
-		}
-		return cfg, asInvalid(err)
 	}
 	cfg, err = cfg.Annotate(annotations)
 	return cfg, asInvalid(err)

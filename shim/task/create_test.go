@@ -180,3 +180,21 @@ func TestAbandoned(t *testing.T) {
 		}
 	}
 }
+
+// A service container has the configuration of its sandbox: what the sandbox's
+// annotations changed, and whatever becomes of the file.
+func TestServiceConfiguration(t *testing.T) {
+	const timeout = "io.katacontainers.config.runtime.create_container_timeout"
+	s := newShim(t, nil)
+	r := s.request(t, sandboxID)
+	r.Bundle = s.bundle(t, sandboxID, timeout, "1")
+	if _, err := s.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	configure(t, "[hypervisor.qemu]\ndefault_memory = \"much\"\n")
+	r = s.request(t, "c1")
+	r.Bundle = s.bundle(t, "c1", "io.kubernetes.cri.container-type", "container", "io.kubernetes.cri.sandbox-id", sandboxID)
+	s.host.Agent.Hang("Create")
+	_, err := s.Create(t.Context(), r)
+	wantError(t, "create", err, func(error) bool { return true }, "create_container_timeout of 1s is over")
+}
