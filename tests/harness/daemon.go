@@ -60,6 +60,8 @@ type Daemon struct {
 	nextID  atomic.Int64
 	// reported holds the leaks that Settled named already.
 	reported HostState
+	// accelChecked is how much of the log checkAccel has read, in bytes.
+	accelChecked int64
 }
 
 // Start starts a daemon, waits until it answers, and imports the test images.

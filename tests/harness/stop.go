@@ -32,6 +32,9 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	d.reported = nil // the end is judged as a whole
 	errs = append(errs, d.awaitClean(ctx, d.hostLeaks))
 	d.force()
+	if d.child != nil {
+		errs = append(errs, d.checkAccel())
+	}
 	if err := os.RemoveAll(d.Dir); err != nil {
 		errs = append(errs, fmt.Errorf("remove daemon directory: %w", err))
 	}
@@ -41,7 +44,8 @@ func (d *Daemon) Stop(ctx context.Context) error {
 // Settled waits until nothing of any pod is left while the daemon runs on: no
 // process but containerd, no mount, bundle, FIFO, socket or runtime file. The
 // error lists what is left after 15 s, or earlier when ctx ends; the next call
-// does not list it again, so that one test's leak does not fail the others.
+// does not list it again, so that one test's leak does not fail the others. A
+// pod that did not get what EnvAccel wants is an error too.
 func (d *Daemon) Settled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
@@ -53,7 +57,7 @@ func (d *Daemon) Settled(ctx context.Context) error {
 			}
 		}
 	}
-	return err
+	return errors.Join(err, d.checkAccel())
 }
 
 // awaitClean calls leaks until it finds none or ctx ends: a shim ends a moment
