@@ -10,6 +10,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/resource"
 	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
 )
 
@@ -126,6 +127,43 @@ func (s *Sandbox) chargeVM(ctx context.Context, guestMiB uint64) error {
 		log.G(ctx).WithFields(log.Fields{"cgroup": s.cgroup.Path(), "limit": short, "vm": vm.Memory}).
 			Info("the pod's memory limit leaves no room for the virtual machine, which is not accounted to the pod")
 	}
+	return nil
+}
+
+// placePod gives the pod's cgroup what the containers have together of the
+// host's CPUs, and the vCPUs theirs. It needs the token.
+func (s *Sandbox) placePod(ctx context.Context) error {
+	var own resource.Place
+	var others []resource.Place
+	for _, c := range s.living() {
+		if c.ID == s.ID {
+			own = c.allowed.place
+		} else {
+			others = append(others, c.allowed.place)
+		}
+	}
+	place := resource.Together(own, others...)
+	if err := s.placeCgroup(ctx, place); err != nil {
+		return err
+	}
+	s.pin(ctx, place.CPUs)
+	return nil
+}
+
+// placeCgroup makes an error a warning, but for a pod that must be in its own
+// cgroup: all its containers run, if not where they should.
+func (s *Sandbox) placeCgroup(ctx context.Context, place resource.Place) error {
+	if s.cgroup == nil || s.sizing.placed == place.String() {
+		return nil
+	}
+	s.sizing.placed = ""
+	if err := s.cgroup.SetPlace(place); err != nil {
+		if s.opts.Config.Runtime.SandboxCgroupOnly {
+			return fmt.Errorf("give the pod's cgroup %v: %w", place, err)
+		}
+		log.G(ctx).WithError(err).Warnf("the pod's cgroup on the host has not all of what its containers are to have: %v", place)
+	}
+	s.sizing.placed = place.String()
 	return nil
 }
 

@@ -13,12 +13,10 @@ import (
 	"github.com/containerd/containerd/api/types"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/resource"
 )
 
 // ContainerOptions say what container to create.
@@ -42,10 +40,8 @@ type Container struct {
 	// created is closed when the container is known to the engine: nothing of
 	// it is reported before.
 	created chan struct{}
-	// limits are those of its cgroup that matter for the machine's size, need
-	// is what they come to. Sandbox.sizing.token guards them.
-	limits *specs.LinuxResources
-	need   resource.Need
+	// allowed is what it may use. Sandbox.sizing.token guards it.
+	allowed allowance
 	// files is changed by the container's creation and deletion alone.
 	files files
 

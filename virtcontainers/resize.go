@@ -32,11 +32,14 @@ type sizing struct {
 	// smaller has an entry when containers may need less than before.
 	smaller chan struct{}
 
-	// The token guards these, and Container.limits and need.
+	// The token guards these, and Container.allowed.
 	vcpus     uint32
 	memoryMiB uint64
 	// unused: the guest may not use all of it yet.
 	unused bool
+	// placed is the place that the pod's cgroup was given last, pinned what
+	// was said last of where vCPUs run.
+	placed, pinned string
 }
 
 func newSizing() sizing {
@@ -55,14 +58,29 @@ func (s *Sandbox) hold(ctx context.Context) error {
 
 func (s *Sandbox) release() { <-s.sizing.token }
 
-// admit makes the machine large enough for one more container. On an error it
-// is the caller's to take the container away, and the machine becomes as small
-// as it can again.
-func (s *Sandbox) admit(ctx context.Context, c *Container, limits *specs.LinuxResources) error {
-	if s.static() {
-		return nil
-	}
+// allowance is what a container is allowed to use.
+type allowance struct {
+	// limits are those of its cgroup that matter here: for the machine's size,
+	// of which need is its part, and for its place on the host.
+	limits *specs.LinuxResources
+	need   resource.Need
+	place  resource.Place
+}
+
+func allowanceOf(limits *specs.LinuxResources) (allowance, error) {
 	need, err := resource.OfContainer(limits)
+	if err != nil {
+		return allowance{}, err
+	}
+	place, err := resource.PlaceOf(limits)
+	return allowance{limits: limits, need: need, place: place}, err
+}
+
+// admit makes the machine large enough for one more container, and gives the
+// pod the container's CPUs on the host. On an error it is the caller's to take
+// the container away, and the pod becomes as small as it can again.
+func (s *Sandbox) admit(ctx context.Context, c *Container, limits *specs.LinuxResources) error {
+	allowed, err := allowanceOf(limits)
 	if err != nil {
 		return err
 	}
@@ -70,16 +88,27 @@ func (s *Sandbox) admit(ctx context.Context, c *Container, limits *specs.LinuxRe
 		return err
 	}
 	defer s.release()
-	c.limits, c.need = limits, need
-	return s.grow(ctx)
+	c.allowed = allowed
+	return s.makeRoom(ctx)
 }
 
-// updateLimits makes the machine large enough for a container's new limits,
-// then has apply set them, and lets the machine become smaller where they are
-// lower. On an error all is as it was.
+// makeRoom makes the machine large enough for its containers, unless it keeps
+// its size, and then gives the pod its place on the host.
+func (s *Sandbox) makeRoom(ctx context.Context) error {
+	if !s.static() {
+		if err := s.grow(ctx); err != nil {
+			return err
+		}
+	}
+	return s.placePod(ctx)
+}
+
+// updateLimits makes room for a container's new limits, then has apply set
+// them, and lets the pod become smaller where they are lower. On an error all
+// is as it was, or is about to be.
 func (s *Sandbox) updateLimits(ctx context.Context, c *Container, encoded []byte, apply func() error) error {
 	var update specs.LinuxResources
-	if err := json.Unmarshal(encoded, &update); err != nil || s.static() {
+	if err := json.Unmarshal(encoded, &update); err != nil {
 		return apply() // the guest says what is wrong with it
 	}
 	if err := s.hold(ctx); err != nil {
@@ -87,35 +116,38 @@ func (s *Sandbox) updateLimits(ctx context.Context, c *Container, encoded []byte
 	}
 	defer s.release()
 	defer s.mayShrink()
-	limits := resource.Updated(c.limits, &update)
-	need, err := resource.OfContainer(limits)
+	allowed, err := allowanceOf(resource.Updated(c.allowed.limits, &update))
 	if err != nil {
 		return err
 	}
-	before := c.need
-	c.need = need
-	if err = s.grow(ctx); err == nil {
+	before := c.allowed
+	c.allowed = allowed
+	if err = s.makeRoom(ctx); err == nil {
 		err = apply()
 	}
 	if err != nil {
-		c.need = before
-		return err
+		c.allowed = before
 	}
-	c.limits = limits
-	return nil
+	return err
+}
+
+// living are the containers that have not ended.
+func (s *Sandbox) living() []*Container {
+	s.mu.Lock()
+	containers := slices.Collect(maps.Values(s.containers))
+	s.mu.Unlock()
+	return slices.DeleteFunc(containers, func(c *Container) bool {
+		state := c.init.Info().State
+		return state == Stopped || state == Deleted
+	})
 }
 
 // wanted is how large the machine should be for the containers that have not
 // ended. A machine that cannot be changed is as large as it can be.
 func (s *Sandbox) wanted() resource.Size {
-	s.mu.Lock()
-	containers := slices.Collect(maps.Values(s.containers))
-	s.mu.Unlock()
 	var needs []resource.Need
-	for _, c := range containers {
-		if state := c.init.Info().State; state != Stopped && state != Deleted {
-			needs = append(needs, c.need)
-		}
+	for _, c := range s.living() {
+		needs = append(needs, c.allowed.need)
 	}
 	machine := s.sizing.machine
 	if _, ok := s.vm.(hypervisor.CPUPlugger); !ok {
@@ -233,14 +265,13 @@ func (s *Sandbox) mayShrink() {
 	}
 }
 
-// watchSize makes the machine smaller, when that may be, while the sandbox
-// lives.
+// watchSize makes the pod smaller, when that may be, while the sandbox lives.
 func (s *Sandbox) watchSize() {
 	for {
 		select {
 		case <-s.sizing.smaller:
-			if err := s.shrink(s.lifeCtx); err != nil && s.lifeCtx.Err() == nil && !s.gone() {
-				log.G(s.lifeCtx).WithError(err).Warn("the machine cannot be made smaller")
+			if err := s.follow(s.lifeCtx); err != nil && s.lifeCtx.Err() == nil && !s.gone() {
+				log.G(s.lifeCtx).WithError(err).Warn("the pod cannot be made smaller")
 			}
 		case <-s.lifeCtx.Done():
 			return
@@ -248,9 +279,10 @@ func (s *Sandbox) watchSize() {
 	}
 }
 
-// shrink makes the machine as small as the containers let it, as far as it can
-// be made smaller.
-func (s *Sandbox) shrink(ctx context.Context) error {
+// follow makes the machine as small as the containers let it, unless it keeps
+// its size, and then takes from the pod's place on the host what none has any
+// more.
+func (s *Sandbox) follow(ctx context.Context) error {
 	if err := s.hold(ctx); err != nil {
 		return err
 	}
@@ -258,8 +290,23 @@ func (s *Sandbox) shrink(ctx context.Context) error {
 	s.mu.Lock()
 	stopping := s.stopping
 	s.mu.Unlock()
+	if stopping {
+		return nil
+	}
+	var err error
+	if !s.static() {
+		err = s.shrink(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
+	defer cancel()
+	return errors.Join(err, s.placePod(ctx))
+}
+
+// shrink makes the machine as small as the containers let it, as far as it can
+// be made smaller.
+func (s *Sandbox) shrink(ctx context.Context) error {
 	want, hadCPUs, hadMiB := s.wanted(), s.sizing.vcpus, s.sizing.memoryMiB
-	if stopping || want.VCPUs >= hadCPUs && want.MemoryMiB >= hadMiB {
+	if want.VCPUs >= hadCPUs && want.MemoryMiB >= hadMiB {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, shrinkWait)

@@ -33,9 +33,7 @@ func (s *Sandbox) watch() {
 		case <-s.lifeCtx.Done():
 		}
 	})
-	if !s.static() {
-		s.watchers.Go(s.watchSize)
-	}
+	s.watchers.Go(s.watchSize)
 	if s.network != nil {
 		s.watchers.Go(s.watchNetwork)
 	}

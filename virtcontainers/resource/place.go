@@ -17,6 +17,11 @@ type Place struct {
 	Shares uint64
 }
 
+// String tells it in words; places that differ have different ones.
+func (p Place) String() string {
+	return fmt.Sprintf("CPUs %q, memory nodes %q, %d CPU shares", p.CPUs, p.Mems, p.Shares)
+}
+
 // The scale of CPU shares: the kernel's default, and its bounds (cgroup v1's
 // cpu.shares; kernel/sched/sched.h, MIN_SHARES and MAX_SHARES).
 const (

@@ -1,0 +1,102 @@
+package virtcontainers
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/resource"
+)
+
+// pin binds each vCPU to one CPU of the host, if the configuration says so and
+// there are as many of both: of cpus, or, if that is empty, of those that the
+// machine's process may run on. With other numbers all vCPUs run on all of
+// them. What came of it is logged when it is something else than the last time;
+// a machine whose vCPUs are not bound runs all the same.
+//
+// It needs the token, and is to be called when vCPUs have come or gone and when
+// the pod's cpuset was written: the kernel then lets its threads run on all of
+// it again (kernel/cgroup/cpuset.c, cpuset_update_tasks_cpumask; newer kernels
+// remember what a thread was bound to, as long as that is in the set).
+func (s *Sandbox) pin(ctx context.Context, cpus resource.CPUSet) {
+	if !s.opts.Config.Runtime.PinVCPUs {
+		return
+	}
+	what := "vCPUs run on CPUs of the host, each on its own"
+	vcpus, free, err := s.pinVCPUs(ctx, cpus)
+	switch {
+	case err != nil:
+		what = "vCPUs are not bound to CPUs of the host"
+	case vcpus != free:
+		what = "vCPUs are not bound to CPUs of the host: there are not as many of both"
+	}
+	said := fmt.Sprint(what, vcpus, free, err)
+	if s.sizing.pinned == said {
+		return
+	}
+	s.sizing.pinned = said
+	entry := log.G(ctx).WithFields(log.Fields{"vcpus": vcpus, "cpus": free})
+	if err != nil {
+		entry.WithError(err).Warn(what)
+		return
+	}
+	entry.Info(what)
+}
+
+// pinVCPUs tells how many threads run vCPUs, and on how many CPUs they may.
+func (s *Sandbox) pinVCPUs(ctx context.Context, cpus resource.CPUSet) (vcpus, free int, err error) {
+	threader, ok := s.vm.(hypervisor.VCPUThreader)
+	if !ok {
+		return 0, 0, fmt.Errorf("this monitor does not tell which threads run vCPUs: %w", errdefs.ErrNotImplemented)
+	}
+	threads, err := threader.VCPUThreads(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	var on unix.CPUSet
+	if cpus.Count() == 0 {
+		if err := unix.SchedGetaffinity(s.vm.PID(), &on); err != nil {
+			return 0, 0, fmt.Errorf("find CPUs of process %d: %w", s.vm.PID(), err)
+		}
+	}
+	for n := range cpus.All() {
+		on.Set(n) // ignores what is beyond its 1024
+	}
+	free, err = bindThreads(threads, on)
+	return len(threads), free, err
+}
+
+// bindThreads lets threads run on all of those CPUs, as far as they are in use
+// and in the threads' cpuset, and if these are as many as the threads, binds
+// each to one, in order.
+func bindThreads(threads []int, on unix.CPUSet) (free int, err error) {
+	for _, id := range threads {
+		if err := unix.SchedSetaffinity(id, &on); err != nil {
+			return 0, fmt.Errorf("let thread %d run on %d CPUs: %w", id, on.Count(), err)
+		}
+		// The kernel has taken out those that are not for this thread
+		// (kernel/sched/syscalls.c, __sched_setaffinity). All are in one cgroup.
+		if err := unix.SchedGetaffinity(id, &on); err != nil {
+			return 0, fmt.Errorf("find CPUs of thread %d: %w", id, err)
+		}
+	}
+	if on.Count() != len(threads) {
+		return on.Count(), nil
+	}
+	cpu := -1
+	for _, id := range threads {
+		for cpu++; !on.IsSet(cpu); {
+			cpu++
+		}
+		var one unix.CPUSet
+		one.Set(cpu)
+		if err := unix.SchedSetaffinity(id, &one); err != nil {
+			return 0, fmt.Errorf("bind thread %d to CPU %d: %w", id, cpu, err)
+		}
+	}
+	return len(threads), nil
+}
