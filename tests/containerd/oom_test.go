@@ -1,0 +1,37 @@
+package containerd
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// A process that takes more than its container may is killed alone: neither
+// its pod's other containers nor its machine notice.
+func TestHogIsKilledAlone(t *testing.T) {
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		recorder := d.Record(ctx)
+		defer recorder.Close()
+		pod := newPod(ctx, t, d)
+		other := idle(ctx, t, pod)
+		greedy := add(ctx, t, pod, harness.ContainerConfig{
+			Name: "greedy", Args: script("sleep 1; exec " + strings.Join(hog, " ")), // see playOOM Spec: []oci.SpecOpts{withMemory(32 * mib)},
+		})
+		wantCode(ctx, t, &greedy.Process, 137)
+		if _, err := recorder.Await(ctx, greedy.Box.ID(), "oom"); err != nil {
+			t.Error(err)
+		}
+		if out := execOut(ctx, t, other, harness.ExecConfig{Args: []string{"echo", "here"}}); out != "here\n" {
+			t.Errorf("the other container says %q", out)
+		}
+		for _, e := range recorder.Of(other.Box.ID()) {
+			if e.Topic == "oom" || e.Topic == "exit" && e.Exec == other.Box.ID() {
+				t.Errorf("the other container had the event %s", e)
+			}
+		}
+	})
+}
