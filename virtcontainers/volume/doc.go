@@ -1,5 +1,25 @@
 // Package volume decides how each of a container's volumes gets into the guest:
 // through the share, as a copy, as a disk, or not at all because it is memory
 // that the guest makes itself. Kubernetes tells little of a volume to a
-// runtime: what kind it is shows in its path below the kubelet's directory.
+// runtime: what kind it is shows in its path below the kubelet's directory,
+// and in what the kubelet has mounted there:
+//
+//	pods/<pod>/volumes/kubernetes.io~<plugin>/<volume>[/...]
+//	pods/<pod>/volume-subpaths/<volume>/<container>/<index>   (a subPath: bind mount of a part)
+//
+//	bind ──> assigned to it (package direct)? ──yes──> Direct
+//	          │no
+//	          v
+//	         emptyDir? ──yes──> a tmpfs ──> Memory, a hugetlbfs ──> Hugepages, else Shared or Image
+//	          │no
+//	          v
+//	         secret, configMap, projected, downwardAPI; or there is no share
+//	          │no        └──yes──> small enough? ──yes──> Copied, else Shared or an error
+//	          v
+//	         Shared
+//
+// (Kubernetes, pkg/kubelet/kubelet_getters.go and pkg/volume/util/subpath.)
+// The package reads the host's files and mounts nothing; MakeImage alone
+// writes one file. The pod's parts in the guest are package virtcontainers'
+// affair.
 package volume

@@ -1,8 +1,12 @@
 package volume
 
 import (
+	"fmt"
+
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/filesync"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
+	"github.com/katabox/katabox/virtcontainers/volume/direct"
 )
 
 // Kind is a way into the guest.
@@ -25,6 +29,12 @@ const (
 	Direct
 )
 
+// Limits are what a Copied volume may have: it takes the guest's memory, and is
+// read again whenever one of its files changes. A Secret or ConfigMap has at
+// most 1 MiB (Kubernetes, pkg/apis/core/validation); a projected volume is
+// made of several.
+var Limits = filesync.Limits{Files: 1024, Bytes: 4 << 20}
+
 // Volume is one bind mount of a container's and how it gets there.
 type Volume struct {
 	guestspec.Bind
@@ -34,10 +44,12 @@ type Volume struct {
 	Key string
 	// Sub is the path below the volume that is meant, without a leading slash;
 	// empty for all of it. (Kubernetes' subPath.) SubMode is the directory's mode
-	// and owner where it is to be made.
+	// and owner where it is to be made. A Shared or Copied volume has none: its
+	// Source is the part already.
 	Sub     string
 	SubMode Owner
-	// Options are mount options of Memory and Hugepages.
+	// Options are mount options of Memory and Hugepages. Without a size= the
+	// volume has no limit of its own.
 	Options []string
 	// Disk is what an Image or Direct volume is on.
 	Disk Disk
@@ -70,15 +82,17 @@ type Options struct {
 }
 
 // Classify says for each bind how it gets into the guest. It looks at the
-// host's files and changes none.
-func Classify(binds []guestspec.Bind, _ Options) ([]Volume, error) {
+// host's files and changes none. What cannot get there is an error that names
+// the bind's source.
+func Classify(binds []guestspec.Bind, opts Options) ([]Volume, error) {
+	c := newClassifier(opts, direct.Default)
 	volumes := make([]Volume, 0, len(binds))
 	for _, b := range binds {
-		volumes = append(volumes, Volume{Bind: b, Kind: Shared, Key: b.Source})
+		v, err := c.classify(b)
+		if err != nil {
+			return nil, fmt.Errorf("mount %s: %w", b.Source, err)
+		}
+		volumes = append(volumes, v)
 	}
 	return volumes, nil
 }
-
-// MakeImage makes the file of an Image volume, with an empty file system,
-// unless it is there.
-func MakeImage(Disk) error { return nil }

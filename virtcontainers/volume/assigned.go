@@ -1,0 +1,79 @@
+package volume
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/volume/direct"
+)
+
+// assigned makes v a Direct volume if its source, or the volume that the source
+// is a part of, was assigned a disk.
+func (c *classifier) assigned(v *Volume, src source) (bool, error) {
+	info, root, err := c.lookup(v.Source, src)
+	if info == nil || err != nil {
+		return false, err
+	}
+	if v.IDMap != nil {
+		return false, fmt.Errorf("a direct-assigned volume of a pod with user namespaces cannot have its owners mapped: %w", errdefs.ErrNotImplemented)
+	}
+	v.Kind, v.Key = Direct, root
+	v.Disk = Disk{Path: info.Device, ReadOnly: info.ReadOnly, Fstype: info.Fstype, Options: info.Options}
+	if g := info.Group; g != nil {
+		v.Disk.Group = &api.FSGroup{Gid: g.GID, OnRootMismatch: g.OnRootMismatch}
+	}
+	return true, c.setSub(v, src, root)
+}
+
+// lookup finds what was assigned, and the path that it was assigned to, or no
+// Info.
+func (c *classifier) lookup(sourcePath string, src source) (*direct.Info, string, error) {
+	for _, root := range c.roots(src) {
+		for _, spelling := range c.spellings(root, sourcePath, src) {
+			info, err := c.direct.Lookup(spelling)
+			if errdefs.IsNotFound(err) {
+				continue
+			}
+			return info, root, err
+		}
+	}
+	return nil, "", nil
+}
+
+// roots are the paths that a driver may have named: the source itself, and the
+// directories that the kubelet has for the volume (for CSI with "/mount",
+// Kubernetes, pkg/volume/csi/csi_mounter.go, GetPath).
+func (c *classifier) roots(src source) []string {
+	roots := []string{src.path}
+	switch {
+	case !src.located:
+	case src.loc.subPath():
+		// A driver of the kubelet's own would be in a directory of another
+		// plugin's; it can say nothing here.
+		csi := location{pod: src.loc.pod, plugin: csiPlugin, volume: src.loc.volume}.dir()
+		roots = append(roots, csi+"/mount", csi)
+	default:
+		for _, root := range []string{src.loc.dir() + "/mount", src.loc.dir()} {
+			if rest, ok := within(root, src.path); ok && rest != "" {
+				roots = append(roots, root)
+			}
+		}
+	}
+	return roots
+}
+
+// spellings are the names of a path: drivers are told it with the kubelet's
+// symbolic links, engines follow them.
+func (c *classifier) spellings(root, sourcePath string, src source) []string {
+	names := []string{root}
+	if clean := filepath.Clean(sourcePath); root == src.path && clean != root {
+		names = append(names, clean)
+	}
+	if rest, ok := within(c.kubelet, root); ok && c.kubelet != "" && c.kubelet != filepath.Clean(c.opts.KubeletDir) {
+		names = append(names, filepath.Join(c.opts.KubeletDir, rest))
+	}
+	return names
+}

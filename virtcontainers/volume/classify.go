@@ -1,0 +1,143 @@
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/virtcontainers/filesync"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+	"github.com/katabox/katabox/virtcontainers/volume/direct"
+)
+
+// classifier has what the binds of one container are looked at with.
+type classifier struct {
+	opts Options
+	// kubelet is the kubelet's directory without symbolic links: an engine
+	// follows those of a mount's source (containerd, internal/cri/server,
+	// runtimeSpec). Empty when there is none.
+	kubelet string
+	direct  direct.Dir
+	// check is filesync.Check.
+	check  func(path string, limits filesync.Limits) error
+	mounts mountTable
+}
+
+func newClassifier(opts Options, assigned direct.Dir) *classifier {
+	c := &classifier{opts: opts, direct: assigned, check: filesync.Check}
+	if opts.KubeletDir != "" {
+		if dir, err := filepath.EvalSymlinks(opts.KubeletDir); err == nil {
+			c.kubelet = dir
+		}
+	}
+	return c
+}
+
+// source is a bind's source as it was found.
+type source struct {
+	// path is that without symbolic links.
+	path string
+	info fs.FileInfo
+	// loc is set when located.
+	loc     location
+	located bool
+}
+
+func (c *classifier) classify(b guestspec.Bind) (Volume, error) {
+	v := Volume{Bind: b, Kind: Shared, Key: b.Source}
+	src, err := c.look(b.Source)
+	if err != nil {
+		if c.opts.Share {
+			return v, nil // who shares it says what is wrong with it
+		}
+		return v, err
+	}
+	if found, err := c.assigned(&v, src); found || err != nil {
+		return v, err
+	}
+	if src.located {
+		return c.kubeletVolume(v, src)
+	}
+	if c.opts.Share {
+		return v, nil
+	}
+	return c.copied(v, src)
+}
+
+func (c *classifier) look(path string) (src source, err error) {
+	src.path, err = filepath.EvalSymlinks(path)
+	if err == nil {
+		src.info, err = os.Stat(src.path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return src, fmt.Errorf("source %s is not there: %w", path, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return src, fmt.Errorf("look at source: %w", err)
+	}
+	if c.kubelet != "" {
+		src.loc, src.located = locate(c.kubelet, src.path)
+	}
+	return src, nil
+}
+
+// kubeletVolume classifies what is below the kubelet's directory.
+func (c *classifier) kubeletVolume(v Volume, src source) (Volume, error) {
+	plugin := src.loc.plugin
+	if src.loc.subPath() {
+		// What else there is of that name is a CSI driver's.
+		dir := location{pod: src.loc.pod, plugin: emptyDirPlugin, volume: src.loc.volume}.dir()
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			return c.emptyDir(v, src, dir)
+		}
+	}
+	switch {
+	case plugin == emptyDirPlugin:
+		return c.emptyDir(v, src, src.loc.dir())
+	case !c.opts.Share:
+		return c.copied(v, src)
+	case slices.Contains(watchedPlugins, plugin) && v.IDMap == nil && c.check(v.Source, Limits) == nil:
+		// A copy has the owners of the host's files: an idmapped one stays shared.
+		v.Kind = Copied
+	}
+	return v, nil
+}
+
+// copied is the only way for files when there is no share.
+func (c *classifier) copied(v Volume, src source) (Volume, error) {
+	switch mode := src.info.Mode(); {
+	case mode.IsDir(), mode.IsRegular():
+	case mode.Type() == fs.ModeSocket:
+		return v, fmt.Errorf("the source is a UNIX socket, which cannot be reached from inside a VM: %w", errdefs.ErrInvalidArgument)
+	default:
+		return v, fmt.Errorf("the source is %s, and without a shared file system (shared_fs) only directories and regular files get into the guest: %w",
+			kindOf(mode), errdefs.ErrInvalidArgument)
+	}
+	if v.IDMap != nil {
+		return v, fmt.Errorf("without a shared file system (shared_fs) a mount of a pod with user namespaces cannot have its owners mapped: %w",
+			errdefs.ErrNotImplemented)
+	}
+	if err := c.check(v.Source, Limits); err != nil {
+		return v, fmt.Errorf("without a shared file system files are copied into the guest, at most %d of them with %d bytes together; "+
+			"have a smaller volume, one on a disk, or shared_fs = \"virtio-fs\": %w", Limits.Files, Limits.Bytes, err)
+	}
+	v.Kind = Copied
+	return v, nil
+}
+
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeCharDevice != 0:
+		return "a character device"
+	case mode&fs.ModeDevice != 0:
+		return "a block device"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	}
+	return "of mode " + mode.String()
+}

@@ -1,0 +1,214 @@
+package volume
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/filesync"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+func TestWatchedVolumes(t *testing.T) {
+	n := newNode(t)
+	for _, plugin := range []string{"secret", "configmap", "projected", "downward-api"} {
+		dir := n.volume(plugin, "settings")
+		write(t, dir+"/key", "value")
+		n.expect(shared, dir, Volume{Kind: Copied})
+		n.expect(Options{}, dir, Volume{Kind: Copied})
+	}
+	dir := n.volume("secret", "key")
+	part := n.subPath("key", write(t, dir+"/id", "secret"))
+	n.expect(shared, part, Volume{})
+	n.expect(Options{}, part, Volume{Kind: Copied})
+	ids := &guestspec.IDMap{UIDs: []specs.LinuxIDMapping{{HostID: 1, Size: 1}}, GIDs: []specs.LinuxIDMapping{{HostID: 1, Size: 1}}}
+	if v, err := n.classify(shared, guestspec.Bind{Source: dir, IDMap: ids}); err != nil || v.Kind != Shared {
+		t.Errorf("an idmapped secret: %v, %v", v.Kind, err)
+	}
+	if _, err := n.classify(Options{}, guestspec.Bind{Source: dir, IDMap: ids}); !errdefs.IsNotImplemented(err) {
+		t.Errorf("an idmapped secret without a share: %v", err)
+	}
+}
+
+// What is too large to be copied is shared, or else an error says how large it
+// may be.
+func TestTooLarge(t *testing.T) {
+	n := newNode(t)
+	dir := n.volume("projected", "large")
+	c := newClassifier(Options{Share: true, KubeletDir: n.kubelet}, n.direct)
+	c.check = func(string, filesync.Limits) error { return errdefs.ErrResourceExhausted }
+	if v, err := c.classify(guestspec.Bind{Source: dir}); err != nil || v.Kind != Shared {
+		t.Errorf("with a share: %v, %v", v.Kind, err)
+	}
+	c.opts.Share = false
+	_, err := c.classify(guestspec.Bind{Source: dir})
+	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "4194304") || !strings.Contains(err.Error(), "shared_fs") {
+		t.Errorf("without a share: %v", err)
+	}
+}
+
+func TestWithoutShare(t *testing.T) {
+	n := newNode(t)
+	dir := t.TempDir()
+	n.expect(Options{}, mkdir(t, dir+"/dir"), Volume{Kind: Copied})
+	n.expect(Options{}, write(t, dir+"/file", ""), Volume{Kind: Copied})
+	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", dir+"/socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for source, want := range map[string]string{
+		"fifo": "the source is a FIFO", "socket": "the source is a UNIX socket", "none": "is not there",
+	} {
+		_, err := Classify([]guestspec.Bind{{Source: filepath.Join(dir, source)}}, Options{KubeletDir: n.kubelet})
+		if err == nil || !strings.Contains(err.Error(), "mount "+filepath.Join(dir, source)) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", source, err)
+		}
+		// With a share it is the share's affair.
+		n.expect(shared, filepath.Join(dir, source), Volume{})
+	}
+}
+
+// What is no volume is shared, though its path may look like one.
+func TestOthersAreShared(t *testing.T) {
+	n := newNode(t)
+	outside := t.TempDir()
+	binds := []guestspec.Bind{
+		{Index: 3, Source: mkdir(t, outside+"/pods/uid/volumes/kubernetes.io~empty-dir/cache"), ReadOnly: true},
+		{Index: 5, Source: write(t, mkdir(t, n.kubelet+"/pods/uid")+"/etc-hosts", "")},
+		{Source: mkdir(t, n.kubelet+"/pods/uid/volumes")},
+		{Source: mkdir(t, n.kubelet+"/pods/uid/volumes/kubernetes.io~empty-dir")},
+		{Source: n.volume("nfs", "export")},
+	}
+	volumes, err := Classify(binds, Options{Share: true, KubeletDir: n.kubelet})
+	if err != nil || len(volumes) != len(binds) {
+		t.Fatal(volumes, err)
+	}
+	for i, v := range volumes {
+		if v.Kind != Shared || v.Key != v.Source || v.Sub != "" || v.Index != binds[i].Index || v.ReadOnly != binds[i].ReadOnly {
+			t.Errorf("%+v", v)
+		}
+	}
+	volumes, err = Classify(binds[:1], Options{Share: true})
+	if err != nil || volumes[0].Kind != Shared {
+		t.Errorf("without a kubelet: %+v, %v", volumes, err)
+	}
+}
+
+const assignment = `{"volume-type": "block", "device": "/dev/sdf", "fstype": "xfs", "options": ["ro", "nouuid"], "metadata": {"fsGroup": "9"}}`
+
+var assignedDisk = Disk{Path: "/dev/sdf", ReadOnly: true, Fstype: "xfs", Options: []string{"nouuid"}, Group: &api.FSGroup{Gid: 9}}
+
+func (n *node) assign(path string) {
+	n.t.Helper()
+	if err := n.direct.Add(path, []byte(assignment)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func TestDirect(t *testing.T) {
+	n := newNode(t)
+	// Where there is no kubelet.
+	plain := mkdir(t, t.TempDir()+"/volume")
+	n.assign(plain)
+	want := Volume{Kind: Direct, Disk: assignedDisk}
+	n.expect(shared, plain, want)
+	n.expect(Options{}, plain, want)
+
+	// The kubelet's directory is a link, which the driver was told and the engine
+	// followed.
+	link := filepath.Join(t.TempDir(), "kubelet")
+	if err := os.Symlink(n.kubelet, link); err != nil {
+		t.Fatal(err)
+	}
+	volume := mkdir(t, n.volume("csi", "pv")+"/mount")
+	n.assign(strings.Replace(volume, n.kubelet, link, 1))
+	linked := Options{Share: true, KubeletDir: link}
+	n.expect(linked, volume, want)
+
+	part := chown(t, mkdir(t, volume+"/a/part"), Owner{Mode: 0o700, UID: 3, GID: 4})
+	want.Key, want.Sub, want.SubMode = volume, "a/part", Owner{Mode: 0o700, UID: 3, GID: 4}
+	n.expect(linked, part, want)
+	n.expect(linked, n.subPath("pv", part), want)
+}
+
+func TestDirectRefused(t *testing.T) {
+	n := newNode(t)
+	volume := mkdir(t, n.volume("csi", "pv")+"/mount")
+	n.assign(volume)
+	ids := &guestspec.IDMap{UIDs: []specs.LinuxIDMapping{{HostID: 1, Size: 1}}, GIDs: []specs.LinuxIDMapping{{HostID: 1, Size: 1}}}
+	if _, err := n.classify(shared, guestspec.Bind{Source: volume, IDMap: ids}); !errdefs.IsNotImplemented(err) {
+		t.Errorf("idmapped: %v", err)
+	}
+	files, err := filepath.Glob(string(n.direct) + "/*/mountInfo.json")
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	write(t, files[0], `{"device": "/dev/sdf", "fstype": "xfs", "metadata": {"encryptionKey": "k"}}`)
+	if _, err := n.classify(shared, guestspec.Bind{Source: volume}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "encryptionKey") {
+		t.Errorf("encrypted: %v", err)
+	}
+}
+
+func TestLocate(t *testing.T) {
+	const kubelet = "/var/lib/kubelet"
+	pod := kubelet + "/pods/uid"
+	tests := map[string]location{
+		pod + "/volumes/kubernetes.io~empty-dir/a":     {pod, "kubernetes.io~empty-dir", "a"},
+		pod + "/volumes/kubernetes.io~csi/pv/mount":    {pod, "kubernetes.io~csi", "pv"},
+		pod + "/volumes/kubernetes.io~csi/pv/mount/x/": {pod, "kubernetes.io~csi", "pv"},
+		pod + "/volume-subpaths/a/c/0":                 {pod, "", "a"},
+		pod + "/volume-subpaths/a/c":                   {},
+		pod + "/volumes/kubernetes.io~empty-dir":       {},
+		pod + "/etc-hosts":                             {},
+		pod + "/containers/c/1":                        {},
+		kubelet:                                        {},
+		kubelet + "s/pods/uid/volumes/p/v":             {},
+		"/pods/uid/volumes/p/v":                        {},
+	}
+	for path, want := range tests {
+		got, ok := locate(kubelet, path)
+		if got != want || ok != (want != location{}) {
+			t.Errorf("%s: %+v, %v; want %+v", path, got, ok, want)
+		}
+	}
+	if got, ok := locate("/", "/pods/uid/volumes/p/v"); !ok || got.dir() != "/pods/uid/volumes/p/v" {
+		t.Errorf("a kubelet at the root: %+v", got)
+	}
+}
+
+// A volume's directory is above what was located.
+func FuzzLocate(f *testing.F) {
+	f.Add("/k", "/k/pods/u/volumes/kubernetes.io~empty-dir/v/x")
+	f.Add("/k", "/k/pods/u/volume-subpaths/v/c/0")
+	f.Add("/", "/pods/u/volumes/p/v")
+	f.Add("/k", "/k/pods//volumes///")
+	f.Fuzz(func(t *testing.T, kubelet, path string) {
+		kubelet, path = filepath.Clean("/"+kubelet), filepath.Clean("/"+path)
+		l, ok := locate(kubelet, path)
+		if !ok {
+			return
+		}
+		if l.volume == "" {
+			t.Errorf("no name: %+v", l)
+		}
+		if _, ok := within(kubelet, l.pod); !ok {
+			t.Errorf("the pod %s is not below %s", l.pod, kubelet)
+		}
+		if !l.subPath() {
+			if _, ok := within(l.dir(), path); !ok {
+				t.Errorf("%s is not below %s", path, l.dir())
+			}
+		}
+	})
+}

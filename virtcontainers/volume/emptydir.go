@@ -1,0 +1,121 @@
+package volume
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+// emptyDir classifies a volume that lives as long as its pod; dir is its
+// directory.
+func (c *classifier) emptyDir(v Volume, src source, dir string) (Volume, error) {
+	medium, err := mediumOf(dir)
+	if err != nil {
+		return v, fmt.Errorf("look at volume: %w", err)
+	}
+	switch {
+	case medium.magic == unix.TMPFS_MAGIC:
+		v.Kind, v.Options = Memory, medium.options(v.IDMap)
+	case medium.magic == unix.HUGETLBFS_MAGIC:
+		v.Kind, v.Options = Hugepages, medium.options(v.IDMap)
+	case !c.opts.Share, c.opts.ImageDirs && v.IDMap == nil:
+		// The owners of an image's files are mapped by nobody.
+		v.Kind, v.Disk = Image, imageOf(dir)
+	default:
+		return v, nil
+	}
+	v.Key = dir
+	return v, c.setSub(&v, src, dir)
+}
+
+// medium is what an emptyDir is on.
+type medium struct {
+	// magic is that of the volume's own file system (statfs(2)), 0 when it has
+	// none.
+	magic int64
+	// size and pageSize are in bytes; a size of 0 is no limit.
+	size, pageSize uint64
+	owner          Owner
+}
+
+// mediumOf looks at what the kubelet has mounted (Kubernetes,
+// pkg/volume/emptydir/empty_dir.go). A directory that is merely on a tmpfs, as
+// all is on a host without disks, has the medium of the host's files.
+func mediumOf(dir string) (medium, error) {
+	var here, above unix.Stat_t
+	if err := unix.Stat(dir, &here); err != nil {
+		return medium{}, &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	if err := unix.Stat(filepath.Dir(dir), &above); err != nil {
+		return medium{}, &os.PathError{Op: "stat", Path: filepath.Dir(dir), Err: err}
+	}
+	m := medium{owner: Owner{Mode: here.Mode & 0o7777, UID: here.Uid, GID: here.Gid}}
+	if here.Dev == above.Dev {
+		return m, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return medium{}, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	m.magic, m.size, m.pageSize = st.Type, st.Blocks*uint64(st.Bsize), uint64(st.Bsize)
+	return m, nil
+}
+
+// options are those that make the same in the guest.
+func (m medium) options(ids *guestspec.IDMap) []string {
+	owner := m.owner.mapped(ids)
+	options := []string{
+		fmt.Sprintf("mode=%#o", owner.Mode), "uid=" + strconv.Itoa(int(owner.UID)), "gid=" + strconv.Itoa(int(owner.GID)),
+	}
+	if m.magic == unix.HUGETLBFS_MAGIC {
+		options = append(options, "pagesize="+strconv.FormatUint(m.pageSize, 10))
+	}
+	if m.limited() {
+		options = append(options, "size="+strconv.FormatUint(m.size, 10))
+	}
+	return options
+}
+
+// limited tells whether the size is a limit that somebody set. Without one the
+// kubelet gives a tmpfs the memory that the node has for pods (Kubernetes,
+// pkg/volume/emptydir, calculateEmptyDirMemorySize), or the kernel gives it half of the
+// memory (tmpfs(5)). Either is the host's; in a guest, which is smaller, the
+// kernel's default is half of the guest's. A hugetlbfs without a limit
+// reports 0 (fs/hugetlbfs/inode.c, hugetlbfs_statfs).
+func (m medium) limited() bool {
+	if m.size == 0 || m.magic == unix.HUGETLBFS_MAGIC {
+		return m.size != 0
+	}
+	var host unix.Sysinfo_t
+	if err := unix.Sysinfo(&host); err != nil {
+		return true
+	}
+	// The kernel counts pages; less than half by one page is rounding.
+	half := host.Totalram * uint64(host.Unit) / 2
+	return m.size+m.pageSize < half
+}
+
+// mapped is the owner as an idmapped mount shows it.
+func (o Owner) mapped(ids *guestspec.IDMap) Owner {
+	if ids == nil {
+		return o
+	}
+	for _, m := range ids.UIDs {
+		if o.UID >= m.ContainerID && o.UID-m.ContainerID < m.Size {
+			o.UID += m.HostID - m.ContainerID
+			break
+		}
+	}
+	for _, m := range ids.GIDs {
+		if o.GID >= m.ContainerID && o.GID-m.ContainerID < m.Size {
+			o.GID += m.HostID - m.ContainerID
+			break
+		}
+	}
+	return o
+}

@@ -1,0 +1,64 @@
+package volume
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// The plugins' names in paths (Kubernetes, pkg/volume/*: "kubernetes.io/empty-dir",
+// whose slash is written as a tilde).
+const (
+	emptyDirPlugin = "kubernetes.io~empty-dir"
+	csiPlugin      = "kubernetes.io~csi"
+)
+
+// watchedPlugins are those whose files the kubelet writes and changes, and
+// programs watch.
+var watchedPlugins = []string{
+	"kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~projected", "kubernetes.io~downward-api",
+}
+
+// location is what a path says of a volume of the kubelet's.
+type location struct {
+	// pod is the pod's directory.
+	pod string
+	// plugin is the plugin's directory; empty for a subPath.
+	plugin string
+	// volume is the volume's name.
+	volume string
+}
+
+// subPath tells whether the path is that of a part of the volume, which the
+// kubelet has bind-mounted elsewhere.
+func (l location) subPath() bool { return l.plugin == "" }
+
+// dir is the volume's directory; not of a subPath.
+func (l location) dir() string { return filepath.Join(l.pod, "volumes", l.plugin, l.volume) }
+
+// locate reads a path. Both are absolute, clean and without symbolic links.
+func locate(kubeletDir, path string) (location, bool) {
+	below, ok := strings.CutPrefix(path, strings.TrimSuffix(kubeletDir, "/")+"/pods/")
+	if !ok {
+		return location{}, false
+	}
+	// <pod>/volumes/<plugin>/<volume>[/...], <pod>/volume-subpaths/<volume>/<container>/<index>
+	words := strings.SplitN(below, "/", 5)
+	l := location{pod: filepath.Join(kubeletDir, "pods", words[0])}
+	switch {
+	case len(words) >= 4 && words[1] == "volumes":
+		l.plugin, l.volume = words[2], words[3]
+	case len(words) == 5 && words[1] == "volume-subpaths":
+		l.volume = words[2]
+	default:
+		return location{}, false
+	}
+	return l, true
+}
+
+// within gives the path of what is at path below dir, "" for dir itself.
+func within(dir, path string) (string, bool) {
+	if path == dir {
+		return "", true
+	}
+	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
