@@ -70,9 +70,9 @@ func (p place) makeSymlink(target string) error {
 
 // replace makes something under a name that nobody knows and moves it, by
 // rename(2), to where it belongs.
-func (p place) replace(make func(name string) error) error {
+func (p place) replace(create func(name string) error) error {
 	hidden := ".katabox." + rand.Text()
-	if err := make(hidden); err != nil {
+	if err := create(hidden); err != nil {
 		return fmt.Errorf("make it beside its place: %w", err)
 	}
 	if err := unix.Renameat(p.dir, hidden, p.dir, p.name); err != nil {

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
 )
 
 // fakeMachine is a Mounter on directories of a test, whose system calls are
@@ -34,8 +37,8 @@ func newMachine(t *testing.T) *fakeMachine {
 	f.Mounter = NewMounter(m)
 	dir := t.TempDir()
 	f.sys, f.dev, f.proc, f.run = dir+"/sys", dir+"/dev", dir+"/proc", dir+"/run"
-	f.kernel = calls{mount: f.fakeMount, unmount: f.fakeUnmount, openDisk: f.fakeOpen}
-	f.write(t, f.proc+"/filesystems", "nodev\ttmpfs\n\text4\n")
+	f.kernel = calls{mount: f.fakeMount, unmount: f.fakeUnmount, openDisk: f.fakeOpen, setGroup: f.fakeGroup, write: writeFile}
+	f.write(t, f.proc+"/filesystems", "nodev\ttmpfs\n\text4\n\terofs\n")
 	// All drivers are built in.
 	for _, bus := range []string{"virtio/drivers/virtio_blk", "virtio/drivers/virtio_scsi", "scsi/drivers/sd"} {
 		must(t, os.MkdirAll(filepath.Join(f.sys, "bus", bus), 0o700))
@@ -107,6 +110,10 @@ func (f *fakeMachine) fakeUnmount(target string, flags int) error {
 		word = "detach "
 	}
 	return f.note(word + f.short(target))
+}
+
+func (f *fakeMachine) fakeGroup(_ context.Context, target string, group *api.FSGroup) error {
+	return f.note(fmt.Sprint("group ", group.GetGid(), " ", f.short(target)))
 }
 
 func (f *fakeMachine) fakeOpen(disk Disk, flags int) error {

@@ -26,15 +26,19 @@ type Mounter struct {
 	sys, dev, proc, run string
 	kernel              calls
 
-	mu sync.Mutex
+	mu sync.Mutex // guards disks
 	// disks are the disks of mounted storages, by target, each until the
 	// kernel has let go of it.
 	disks map[string]diskUse
+
+	hugepagesMu sync.Mutex // Held while the kernel finds huge pages; guards hugepages.
+	// hugepages are those that a storage may have, by target.
+	hugepages map[string]hugepages
 }
 
-// diskUse is a disk as one storage uses it.
+// diskUse is the disks as one storage uses them.
 type diskUse struct {
-	Disk
+	disks []Disk
 	// released: the storage is unmounted.
 	released bool
 }
@@ -44,6 +48,8 @@ type calls struct {
 	mount    func(source, target, fstype string, flags uintptr, data string) error
 	unmount  func(target string, flags int) error
 	openDisk func(disk Disk, flags int) error
+	setGroup func(ctx context.Context, target string, group *api.FSGroup) error
+	write    func(path, value string) error
 }
 
 // NewMounter makes a Mounter of the guest's own. modules are what drivers and
@@ -52,8 +58,8 @@ func NewMounter(modules *Modules) *Mounter {
 	return &Mounter{
 		Modules: modules,
 		sys:     "/sys", dev: "/dev", proc: "/proc", run: api.GuestRunDir,
-		kernel: calls{mount: unix.Mount, unmount: unix.Unmount, openDisk: openDisk},
-		disks:  map[string]diskUse{},
+		kernel: calls{mount: unix.Mount, unmount: unix.Unmount, openDisk: openDisk, setGroup: setGroup, write: writeFile},
+		disks:  map[string]diskUse{}, hugepages: map[string]hugepages{},
 	}
 }
 
@@ -68,20 +74,35 @@ type request struct {
 var drivers = map[string]func(m *Mounter, ctx context.Context, s *api.Storage) error{
 	"virtio-fs": (*Mounter).mountShare,
 	"tmpfs":     (*Mounter).mountTmpfs,
+	"hugetlbfs": (*Mounter).mountHugepages,
 	"overlay":   (*Mounter).mountOverlay,
 	virtioBlk:   (*Mounter).mountDisk,
 	scsi:        (*Mounter).mountDisk,
 }
 
-// Mount mounts the storages in order; when one fails, those before it are
-// unmounted again. It blocks until devices are there, pci.Timeout at most for
-// each.
+// Mount mounts the storages in order and gives their files to the groups that
+// are to have them; when one fails, it and those before it are unmounted again.
+// It blocks until devices are there, pci.Timeout at most for each, and as long
+// as the change of a group takes or ctx lasts.
 func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 	for i, s := range storages {
 		if err := m.mountOne(ctx, s); err != nil {
-			err = fmt.Errorf("mount storage %s: %w", s.GetTarget(), err)
-			return errors.Join(err, m.Unmount(storages[:i]))
+			return errors.Join(fmt.Errorf("mount storage %s: %w", s.GetTarget(), err), m.Unmount(storages[:i]))
 		}
+		if err := m.shareOut(ctx, s); err != nil {
+			return errors.Join(fmt.Errorf("storage %s: %w", s.GetTarget(), err), m.Unmount(storages[:i+1]))
+		}
+	}
+	return nil
+}
+
+// shareOut gives a mounted storage to the group that is to have it.
+func (m *Mounter) shareOut(ctx context.Context, s *api.Storage) error {
+	if !wantsGroup(s) {
+		return nil
+	}
+	if err := m.kernel.setGroup(ctx, s.GetTarget(), s.GetFsGroup()); err != nil {
+		return fmt.Errorf("give the files to group %d: %w", s.GetFsGroup().GetGid(), err)
 	}
 	return nil
 }
@@ -93,6 +114,9 @@ func (m *Mounter) mountOne(ctx context.Context, s *api.Storage) error {
 	}
 	if err := m.checkPath(s.GetTarget()); err != nil {
 		return fmt.Errorf("target: %w", err)
+	}
+	if err := checkGroup(s); err != nil {
+		return err
 	}
 	return mount(m, ctx, s)
 }

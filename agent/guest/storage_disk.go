@@ -21,24 +21,61 @@ func (m *Mounter) mountDisk(ctx context.Context, s *api.Storage) error {
 	if err := m.needFilesystem(s.GetFstype()); err != nil {
 		return err
 	}
-	disk, err := m.FindDisk(ctx, s.GetDriver(), s.GetSource())
+	disks, err := m.findDisks(ctx, s)
 	if err != nil {
 		return err
 	}
-	if err := m.use(s.GetTarget(), disk); err != nil {
+	flags, data := parseMountOptions(diskOptions(s.GetFstype(), s.GetOptions(), disks[1:]))
+	if err := checkData(data); err != nil {
 		return err
 	}
-	flags, data := parseMountOptions(diskOptions(s.GetFstype(), s.GetOptions()))
-	err = m.mountShared(request{disk.Node, s.GetTarget(), s.GetFstype(), flags, data})
+	if err := m.use(s.GetTarget(), disks); err != nil {
+		return err
+	}
+	err = m.mountShared(request{disks[0].Node, s.GetTarget(), s.GetFstype(), flags, data})
 	if err != nil {
 		m.forget(s.GetTarget())
 	}
 	return err
 }
 
+// maxDevices is how many further disks a file system may have: as many as
+// their nodes have room for in the page of mount options, and more than the
+// layers of an image.
+const maxDevices = 128
+
+// findDisks finds the disk of a storage and, behind it, those that the file
+// system needs besides.
+func (m *Mounter) findDisks(ctx context.Context, s *api.Storage) ([]Disk, error) {
+	switch n := len(s.GetDevices()); {
+	case n > 0 && s.GetFstype() != "erofs":
+		return nil, fmt.Errorf("file system %s has no further disks: %w", s.GetFstype(), errdefs.ErrInvalidArgument)
+	case n > maxDevices:
+		return nil, fmt.Errorf("%d further disks, want at most %d: %w", n, maxDevices, errdefs.ErrInvalidArgument)
+	}
+	var disks []Disk
+	for _, source := range slices.Concat([]string{s.GetSource()}, s.GetDevices()) {
+		disk, err := m.FindDisk(ctx, s.GetDriver(), source)
+		if err != nil {
+			return nil, err
+		}
+		disks = append(disks, disk)
+	}
+	return disks, nil
+}
+
+// checkData refuses options that mount(2) would cut off: it takes one page
+// (fs/namespace.c, copy_mount_options).
+func checkData(data string) error {
+	if most := os.Getpagesize() - 1; len(data) > most {
+		return fmt.Errorf("mount options have %d bytes, want at most %d: %w", len(data), most, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
 // diskOptions are a disk's mount options: what the host wants and what its
-// file system needs.
-func diskOptions(fstype string, wanted []string) []string {
+// file system needs, which may be further disks.
+func diskOptions(fstype string, wanted []string, further []Disk) []string {
 	options := slices.Clone(wanted)
 	switch {
 	case fstype == "xfs" && !slices.Contains(strings.Split(strings.Join(options, ","), ","), "nouuid"):
@@ -47,6 +84,9 @@ func diskOptions(fstype string, wanted []string) []string {
 		options = append(options, "nouuid")
 	case fstype == "erofs":
 		options = append(options, "ro") // A disk that is read-only cannot be opened otherwise.
+	}
+	for _, disk := range further {
+		options = append(options, "device="+disk.Node)
 	}
 	return options
 }
@@ -119,14 +159,14 @@ func (m *Mounter) hasFilesystem(name string) (bool, error) {
 	return false, nil
 }
 
-// use notes that a storage uses a disk.
-func (m *Mounter) use(target string, disk Disk) error {
+// use notes that a storage uses disks.
+func (m *Mounter) use(target string, disks []Disk) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if used, ok := m.disks[target]; ok && (!used.released || used.Disk != disk) {
-		return fmt.Errorf("target is in use by disk %s: %w", used.Node, errdefs.ErrAlreadyExists)
+	if used, ok := m.disks[target]; ok && (!used.released || !slices.Equal(used.disks, disks)) {
+		return fmt.Errorf("target is in use by disk %s: %w", used.disks[0].Node, errdefs.ErrAlreadyExists)
 	}
-	m.disks[target] = diskUse{Disk: disk}
+	m.disks[target] = diskUse{disks: disks}
 	return nil
 }
 

@@ -37,10 +37,8 @@ func (m *Mounter) mountOverlay(_ context.Context, s *api.Storage) error {
 			return fmt.Errorf("make overlay directory: %w", err)
 		}
 	}
-	// mount(2) takes one page, and cuts off the rest (fs/namespace.c,
-	// copy_mount_options).
-	if most := os.Getpagesize() - 1; len(data) > most {
-		return fmt.Errorf("overlay options have %d bytes, want at most %d: %w", len(data), most, errdefs.ErrInvalidArgument)
+	if err := checkData(data); err != nil {
+		return err
 	}
 	return m.mount(request{"overlay", s.GetTarget(), "overlay", flags, data})
 }

@@ -55,9 +55,56 @@ func TestDiskOptions(t *testing.T) {
 		if test.options != "" {
 			options = []string{test.options}
 		}
-		if got := strings.Join(diskOptions(test.fstype, options), ","); got != test.want {
+		if got := strings.Join(diskOptions(test.fstype, options, nil), ","); got != test.want {
 			t.Errorf("%s %q: %q, want %q", test.fstype, test.options, got, test.want)
 		}
+	}
+}
+
+func TestMountWithFurtherDisks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newMachine(t)
+		f.blk(t, "1e", "vda", "254:0")
+		f.blk(t, "1d", "vdb", "254:16")
+		f.blk(t, "1c", "vdc", "254:32")
+		a, b := f.disk(virtioBlk, "01/1e", "erofs", "a"), f.disk(virtioBlk, "01/1c", "erofs", "b")
+		a.Devices, b.Devices = []string{"01/1d", "01/1c"}, []string{"01/1d"}
+		must(t, f.Mount(t.Context(), []*api.Storage{a}))
+		must(t, f.Mount(t.Context(), []*api.Storage{b}))
+		f.held["vda"], f.held["vdb"], f.held["vdc"] = false, true, true
+		must(t, f.Unmount([]*api.Storage{a})) // Both of the others are used by b.
+		began := time.Now()
+		if err := f.Unmount([]*api.Storage{b}); !errdefs.IsFailedPrecondition(err) || time.Since(began) != unmountWait {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		f.held["vdb"], f.held["vdc"] = false, false
+		must(t, f.Unmount([]*api.Storage{b}))
+		want := []string{
+			"mount erofs dev/vda run/a ro device=dev/vdb,device=dev/vdc", "mount erofs dev/vdc run/b ro device=dev/vdb",
+			"unmount run/a", "unmount run/b", "unmount run/b",
+		}
+		if diff := cmp.Diff(want, f.done); diff != "" || len(f.disks) != 0 {
+			t.Errorf("%s, remembered %v", diff, f.disks)
+		}
+	})
+}
+
+func TestFurtherDisksRefused(t *testing.T) {
+	f := newMachine(t)
+	f.blk(t, "1e", "vda", "254:0")
+	for want, s := range map[string]*api.Storage{
+		"file system ext4 has no further disks":    {Fstype: "ext4", Devices: []string{"01/1e"}},
+		"129 further disks, want at most 128":      {Fstype: "erofs", Devices: make([]string, maxDevices+1)},
+		"source of a virtio-blk disk is \"../x\"":  {Fstype: "erofs", Devices: []string{"../x"}},
+		"mount options have 5000 bytes, want at m": {Fstype: "erofs", Options: []string{strings.Repeat("x", 5000)}},
+	} {
+		s.Driver, s.Source, s.Target = virtioBlk, "01/1e", f.run+"/x"
+		if err := f.Mount(t.Context(), []*api.Storage{s}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if len(f.done) != 0 || len(f.disks) != 0 {
+		t.Errorf("done %q, remembered %v", f.done, f.disks)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -44,7 +45,7 @@ func (m *Mounter) unmountOne(s *api.Storage) error {
 		return err
 	}
 	_ = os.Remove(target) // Still in use by another storage: left alone.
-	return m.release(ctx, target)
+	return errors.Join(m.release(ctx, target), m.unreserve(target))
 }
 
 // unmountTarget takes a mount away. One that keeps a disk in use is not
@@ -69,13 +70,19 @@ func keepsDisk(s *api.Storage) bool {
 	return s.GetDriver() == virtioBlk || s.GetDriver() == scsi || s.GetDriver() == "overlay"
 }
 
-// release waits until the disk below an unmounted target is free, unless
-// other storages use it.
+// release waits until the disks below an unmounted target are free, unless
+// other storages use them.
 func (m *Mounter) release(ctx context.Context, target string) error {
-	disk, ok := m.letGo(target)
-	if !ok {
-		return nil
+	for _, disk := range m.letGo(target) {
+		if err := m.releaseDisk(ctx, disk); err != nil {
+			return err
+		}
 	}
+	m.forget(target)
+	return nil
+}
+
+func (m *Mounter) releaseDisk(ctx context.Context, disk Disk) error {
 	err := m.whileBusy(ctx, true, func() error {
 		if m.inUse(disk) {
 			return nil
@@ -85,8 +92,7 @@ func (m *Mounter) release(ctx context.Context, target string) error {
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("release disk %s: %w: %s (%w)", disk.Node, err, m.mountsOf(disk), errdefs.ErrFailedPrecondition)
 	}
-	m.forget(target) // Another error: there is no such disk any more.
-	return nil
+	return nil // Another error: there is no such disk any more.
 }
 
 // whileBusy tries again, when it may, for as long as the kernel says that
@@ -107,8 +113,8 @@ func (m *Mounter) whileBusy(ctx context.Context, again bool, try func() error) e
 	}
 }
 
-// letGo notes that a storage is unmounted and returns its disk, if it has one.
-func (m *Mounter) letGo(target string) (Disk, bool) {
+// letGo notes that a storage is unmounted and returns its disks, if it has any.
+func (m *Mounter) letGo(target string) []Disk {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	used, ok := m.disks[target]
@@ -116,7 +122,7 @@ func (m *Mounter) letGo(target string) (Disk, bool) {
 		used.released = true
 		m.disks[target] = used
 	}
-	return used.Disk, ok
+	return used.disks
 }
 
 // inUse tells whether a mounted storage uses the disk.
@@ -124,7 +130,7 @@ func (m *Mounter) inUse(disk Disk) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, used := range m.disks {
-		if used.Disk == disk && !used.released {
+		if !used.released && slices.Contains(used.disks, disk) {
 			return true
 		}
 	}

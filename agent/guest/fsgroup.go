@@ -1,0 +1,172 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// What Kubernetes adds to the permissions of a volume with an fsGroup
+// (documentation of PodSecurityContext: "the permission bits are OR'd with
+// rw-rw----" and "the setgid bit is set"; a directory must be entered, too).
+const (
+	groupFileMode = 0o660
+	groupDirMode  = groupFileMode | 0o110 | unix.S_ISGID
+)
+
+// maxDepth bounds the directories in one another: names of one letter in a
+// path of PATH_MAX. Each has a file open.
+const maxDepth = unix.PathMax / 2
+
+// groupChange gives the files of a volume to a group.
+type groupChange struct {
+	gid uint32
+	// device is the volume's: what is mounted in it is not changed.
+	device uint64
+}
+
+// setGroup gives all files of a mounted storage to a group, as Kubernetes'
+// fsGroup does. Somebody may change them meanwhile: no link is followed, and
+// what is gone is left.
+func setGroup(ctx context.Context, target string, group *api.FSGroup) error {
+	if group.GetGid() == 1<<32-1 { // "As it is", to chown(2).
+		return fmt.Errorf("group %d is none: %w", group.GetGid(), errdefs.ErrInvalidArgument)
+	}
+	root, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", target, err)
+	}
+	defer unix.Close(root)
+	var st unix.Stat_t
+	if err := unix.Fstat(root, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", target, err)
+	}
+	if group.GetOnRootMismatch() && groupFits(&st, group.GetGid()) {
+		return nil
+	}
+	return groupChange{gid: group.GetGid(), device: st.Dev}.apply(ctx, root, &st, 0)
+}
+
+// groupFits tells whether a root directory says that its volume has been given
+// to the group before (Kubernetes, fsGroupChangePolicy: OnRootMismatch). It is
+// changed last.
+func groupFits(st *unix.Stat_t, gid uint32) bool {
+	return st.Gid == gid && st.Mode&groupDirMode == groupDirMode
+}
+
+// apply changes what an O_PATH descriptor stands for, after all that is below
+// it.
+func (g groupChange) apply(ctx context.Context, fd int, st *unix.Stat_t, depth int) error {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if err := g.below(ctx, fd, depth); err != nil {
+			return err
+		}
+	}
+	// Empty path: the file itself, also when it is a link (chown(2)).
+	if err := unix.Fchownat(fd, "", -1, int(g.gid), unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return fmt.Errorf("set group of %s: %w", nameOf(fd), err)
+	}
+	mode := st.Mode & 0o7777
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return nil // It has no permissions of its own.
+	case unix.S_IFDIR:
+		mode |= groupDirMode
+	default:
+		mode |= groupFileMode
+	}
+	// fchmod(2) takes no O_PATH descriptor.
+	if err := unix.Chmod(descriptorPath(fd), mode); err != nil {
+		return fmt.Errorf("set mode of %s: %w", nameOf(fd), err)
+	}
+	return nil
+}
+
+// descriptorPath is a path to an open file (proc(5)).
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// nameOf names an open file, for an error.
+func nameOf(fd int) string {
+	name, err := os.Readlink(descriptorPath(fd))
+	if err != nil {
+		return "a file"
+	}
+	return fmt.Sprintf("%.300q", name)
+}
+
+// namesAtOnce is how many names of a directory are read at once.
+const namesAtOnce = 256
+
+func (g groupChange) below(ctx context.Context, fd, depth int) error {
+	if depth >= maxDepth {
+		return fmt.Errorf("%s is %d directories deep, want at most %d: %w", nameOf(fd), depth+1, maxDepth, errdefs.ErrFailedPrecondition)
+	}
+	dir, err := os.Open(descriptorPath(fd))
+	if err != nil {
+		return fmt.Errorf("open directory %s: %w", nameOf(fd), err)
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(namesAtOnce)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read directory %s: %w", nameOf(fd), err)
+		}
+		for _, name := range names {
+			if err := g.entry(ctx, fd, name, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (g groupChange) entry(ctx context.Context, dir int, name string, depth int) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("stopped: %w", context.Cause(ctx))
+	}
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open %.255q in %s: %w", name, nameOf(dir), err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", nameOf(fd), err)
+	}
+	if st.Dev != g.device {
+		return nil
+	}
+	return g.apply(ctx, fd, &st, depth)
+}
+
+// wantsGroup tells whether a storage's files are to be given to a group. Where
+// nothing can be written, Kubernetes leaves them as well.
+func wantsGroup(s *api.Storage) bool {
+	flags, _ := parseMountOptions(s.GetOptions())
+	return s.GetFsGroup() != nil && flags&unix.MS_RDONLY == 0 && s.GetFstype() != "erofs"
+}
+
+// groupDrivers are those whose files are the guest's own: not the host's, and
+// not those of an overlay, which would all be copied.
+var groupDrivers = []string{"tmpfs", "hugetlbfs", virtioBlk, scsi}
+
+func checkGroup(s *api.Storage) error {
+	if s.GetFsGroup() != nil && !slices.Contains(groupDrivers, s.GetDriver()) {
+		return fmt.Errorf("files of a %s storage cannot be given to a group: %w", s.GetDriver(), errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
