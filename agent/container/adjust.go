@@ -68,10 +68,13 @@ func adjustProcess(p *specs.Process) {
 }
 
 // adjustResources keeps what means the same in the guest: memory, CPU time,
-// pids. CPU and device numbers are the host's, and cgroup v2 has no swappiness
-// (callers send 2^64-1 for "not set").
+// pids, huge pages, a weight. CPU and device numbers are the host's, and cgroup
+// v2 has no swappiness (callers send 2^64-1 for "not set").
 func adjustResources(r *specs.LinuxResources) {
-	r.BlockIO, r.Network, r.Rdma, r.HugepageLimits = nil, nil, nil, nil
+	r.Network, r.Rdma = nil, nil
+	if r.BlockIO != nil {
+		r.BlockIO = &specs.LinuxBlockIO{Weight: r.BlockIO.Weight}
+	}
 	if r.CPU != nil {
 		r.CPU.Cpus, r.CPU.Mems = "", ""
 		r.CPU.RealtimePeriod, r.CPU.RealtimeRuntime = nil, nil

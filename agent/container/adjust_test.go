@@ -56,6 +56,9 @@ func TestAdjust(t *testing.T) {
 				Memory:  &specs.LinuxMemory{Limit: ptr(int64(1))},
 				CPU:     &specs.LinuxCPU{Shares: ptr(uint64(2))},
 				Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}},
+
+				BlockIO:        &specs.LinuxBlockIO{Weight: ptr(uint16(10))},
+				HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB"}},
 			},
 		},
 	}

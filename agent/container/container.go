@@ -28,12 +28,13 @@ type Container struct {
 	cgroup string
 	// uid and gid are those of the container's root in the guest.
 	uid, gid int
+	hooks    *hookRun
 
 	updateMu sync.Mutex // one Update at a time
 }
 
 // Start lets the init process go on to exec(2). It blocks until it has or is
-// dead.
+// dead, and the hooks for it have run.
 func (c *Container) Start() error {
 	before, err := c.initProgram()
 	if err != nil {
@@ -43,6 +44,7 @@ func (c *Container) Start() error {
 		return fmt.Errorf("start container %s: %w", c.id, err)
 	}
 	before.awaitOther()
+	c.hooks.poststart(before.pid)
 	return nil
 }
 
@@ -149,11 +151,12 @@ func networkStats() ([]*stats.NetworkStat, error) {
 }
 
 // Destroy removes the container: what still runs in it is killed, its cgroup
-// and state are removed. The init process must have been waited for.
+// and state are removed, the hooks for it are run. The init process must have been waited for.
 func (c *Container) Destroy() error {
 	if err := c.lib.Destroy(); err != nil {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)
 	}
+	c.hooks.poststop()
 	return nil
 }
 

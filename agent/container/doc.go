@@ -15,5 +15,9 @@
 //
 // The OCI spec is the host's; Adjust makes it fit the guest, where the pod is
 // the machine: its network is the guest's own and its IPC and UTS namespaces
-// are shared by all containers.
+// are shared by all containers. Of its limits those are set that the guest's
+// kernel enforces (fitResources); what is lost is logged.
+//
+// The host's hooks never reach the guest. The guest's own are programs of its
+// image that run for every container (Hooks).
 package container

@@ -18,6 +18,7 @@ const (
 type program struct {
 	path string // a link to it (proc(5), /proc/PID/exe)
 	file os.FileInfo
+	pid  int
 }
 
 func (c *Container) initProgram() (program, error) {
@@ -27,7 +28,7 @@ func (c *Container) initProgram() (program, error) {
 	}
 	path := fmt.Sprintf("/proc/%d/exe", state.InitProcessPid)
 	file, err := os.Stat(path)
-	return program{path, file}, err
+	return program{path, file, state.InitProcessPid}, err
 }
 
 // awaitOther waits until the process executes another file, or has ended: then

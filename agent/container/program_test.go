@@ -24,7 +24,7 @@ func TestAwaitOtherProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, done := program{path, file}, make(chan struct{})
+	p, done := program{path: path, file: file}, make(chan struct{})
 	go func() {
 		defer close(done)
 		p.awaitOther()

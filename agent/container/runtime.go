@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	_ "github.com/opencontainers/cgroups/devices" // Without it no device rule can be set.
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -32,6 +34,8 @@ type Runtime struct {
 	// each; it is made when missing.
 	StateDir string
 	Children Children
+
+	hooks Hooks // see SetHooks
 }
 
 // Stdio is what a process gets as its stdio. The files stay the caller's.
@@ -48,24 +52,39 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 	if err := checkProcess(spec.Process); err != nil {
 		return nil, nil, err
 	}
+	annotations := spec.Annotations
 	config, err := newConfig(spec, at)
 	if err != nil {
 		return nil, nil, err
 	}
-	lib, err := libcontainer.Create(r.StateDir, at.ID, config)
+	hooks, err := r.newHookRun(at.ID, spec, annotations)
+	if err != nil {
+		return nil, nil, err
+	}
+	config.Hooks = hooks.forLibcontainer()
+	c, init, err := r.create(config, spec, at.ID, hooks, stdio)
+	if err != nil {
+		hooks.poststop()
+		return nil, nil, err
+	}
+	return c, init, nil
+}
+
+func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string, hooks *hookRun, stdio Stdio) (*Container, *Process, error) {
+	lib, err := libcontainer.Create(r.StateDir, id, config)
 	if errors.Is(err, libcontainer.ErrExist) {
-		return nil, nil, fmt.Errorf("create container %s: %w", at.ID, errdefs.ErrAlreadyExists)
+		return nil, nil, fmt.Errorf("create container %s: %w", id, errdefs.ErrAlreadyExists)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("create container %s: %w", at.ID, err)
+		return nil, nil, fmt.Errorf("create container %s: %w", id, err)
 	}
-	c := &Container{id: at.ID, lib: lib, children: r.Children, cgroup: spec.Linux.CgroupsPath}
+	c := &Container{id: id, lib: lib, children: r.Children, cgroup: spec.Linux.CgroupsPath, hooks: hooks}
 	if err := c.findRoot(config); err != nil {
-		return nil, nil, errors.Join(err, r.abandon(lib, at.ID))
+		return nil, nil, errors.Join(err, r.abandon(lib, id))
 	}
 	init, err := c.start(spec.Process, stdio, true)
 	if err != nil {
-		return nil, nil, errors.Join(err, r.abandon(lib, at.ID))
+		return nil, nil, errors.Join(err, r.abandon(lib, id))
 	}
 	return c, init, nil
 }
@@ -81,6 +100,9 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 
 func newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
 	netSysctls := Adjust(spec, at)
+	if r := spec.Linux.Resources; r != nil {
+		sayLost(at.ID, fitResources(r, parentHas))
+	}
 	if spec.Root == nil || !filepath.IsAbs(spec.Root.Path) {
 		return nil, fmt.Errorf("create container %s: spec has no absolute root path: %w", at.ID, errdefs.ErrInvalidArgument)
 	}
@@ -88,10 +110,18 @@ func newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w: %w", at.ID, err, errdefs.ErrInvalidArgument)
 	}
+	weightless(config.Cgroups.Resources)
 	if err := setSysctls(netSysctls); err != nil {
 		return nil, err
 	}
 	return config, nil
+}
+
+// sayLost tells the operator what a container does not get.
+func sayLost(id string, lost []string) {
+	if len(lost) > 0 {
+		log.L.WithField("container", id).Warnf("not enforced by the guest: %s", strings.Join(lost, ", "))
+	}
 }
 
 func checkProcess(p *specs.Process) error {

@@ -2,6 +2,8 @@ package container
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer/specconv"
@@ -9,9 +11,11 @@ import (
 )
 
 // Update changes the container's resource limits: those that res sets. What
-// it leaves out stays as it is.
+// it leaves out stays as it is, and so do the rules for devices.
 func (c *Container) Update(res *specs.LinuxResources) error {
 	adjustResources(res)
+	sayLost(c.id, fitResources(res, parentHas))
+	res.Devices = nil
 	change, err := specconv.CreateCgroupConfig(&specconv.CreateOpts{
 		Spec: &specs.Spec{Linux: &specs.Linux{Resources: res}},
 	}, nil)
@@ -23,6 +27,7 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 	config := c.lib.Config()
 	cgroup, merged := *config.Cgroups, *config.Cgroups.Resources
 	mergeResources(&merged, change.Resources)
+	weightless(&merged)
 	cgroup.Resources = &merged
 	config.Cgroups = &cgroup
 	if err := c.lib.Set(config); err != nil {
@@ -44,9 +49,37 @@ func mergeResources(to, from *cgroups.Resources) {
 	set(&to.CPUIdle, from.CPUIdle)
 	set(&to.PidsLimit, from.PidsLimit)
 	set(&to.MemoryCheckBeforeUpdate, from.MemoryCheckBeforeUpdate)
-	if len(from.Unified) > 0 {
-		to.Unified = from.Unified
+	set(&to.BlkioWeight, from.BlkioWeight)
+	to.HugetlbLimit = mergeHugepages(to.HugetlbLimit, from.HugetlbLimit)
+	to.Unified = mergeUnified(to.Unified, from)
+}
+
+// mergeHugepages adds limits to those for other page sizes.
+func mergeHugepages(to, from []*cgroups.HugepageLimit) []*cgroups.HugepageLimit {
+	merged := slices.DeleteFunc(slices.Clone(to), func(old *cgroups.HugepageLimit) bool {
+		return slices.ContainsFunc(from, func(l *cgroups.HugepageLimit) bool { return l.Pagesize == old.Pagesize })
+	})
+	return append(merged, from...)
+}
+
+// mergeUnified adds what a change sets by the names of files. What was set so
+// before and is now set by a field must go: names are written after fields.
+func mergeUnified(to map[string]string, from *cgroups.Resources) map[string]string {
+	merged := maps.Clone(to)
+	for file, now := range map[string]bool{
+		"cpu.idle": from.CPUIdle != nil, "cpu.max": from.CpuQuota != 0 || from.CpuPeriod != 0, "cpu.weight": from.CpuWeight != 0,
+		"io.weight": from.BlkioWeight != 0, "memory.low": from.MemoryReservation != 0, "memory.swap.max": from.MemorySwap != 0,
+		"pids.max": from.PidsLimit != nil,
+	} {
+		if now {
+			delete(merged, file)
+		}
 	}
+	if merged == nil {
+		return from.Unified
+	}
+	maps.Copy(merged, from.Unified)
+	return merged
 }
 
 // set copies value unless it is the zero value, which stands for "not set".

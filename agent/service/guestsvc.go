@@ -118,6 +118,9 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 			return err
 		}
 	}
+	if err := p.setHooks(req.GetGuestHookPath()); err != nil {
+		return err
+	}
 	if err := guest.PinNamespaces(p.nsPath("")); err != nil {
 		return err
 	}
@@ -129,4 +132,17 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 	p.mu.Unlock()
 	log.G(ctx).WithField("sandbox", req.GetSandboxId()).Info("sandbox set up")
 	return nil
+}
+
+// setHooks has hooks of the guest's run for every container; an empty path is
+// that of none.
+func (p *Pod) setHooks(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	runtime, ok := p.config.Runtime.(interface{ SetHooks(dir string) error })
+	if !ok {
+		return fmt.Errorf("set hooks: %w", errdefs.ErrNotImplemented)
+	}
+	return runtime.SetHooks(dir)
 }

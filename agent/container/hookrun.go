@@ -1,0 +1,170 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// hookTimeout bounds one hook. OCI leaves it to each hook, and these have
+	// no configuration of their own.
+	hookTimeout = 10 * time.Second
+	// hookDrain is how long what a hook has left behind may hold its stderr.
+	hookDrain = time.Second
+	// hookWords is how much of the end of a hook's stderr is told.
+	hookWords = 2 << 10
+	// hookPath is the search path of hooks.
+	hookPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// hookRun runs the hooks of one container; nil runs none.
+//
+//	create: prestart, in the namespaces of the agent, when the container's
+//	  mounts are made and its root is not yet the container's
+//	start: poststart    destroy, or a create that failed: poststop
+type hookRun struct {
+	hooks    Hooks
+	children Children
+	state    specs.State
+	timeout  time.Duration // of one hook
+}
+
+// newHookRun writes the container's spec to where hooks look for it:
+// config.json in the bundle. annotations are those that Adjust takes away.
+func (r *Runtime) newHookRun(id string, spec *specs.Spec, annotations map[string]string) (*hookRun, error) {
+	if len(r.hooks) == 0 {
+		return nil, nil //nolint:nilnil // none is not an error
+	}
+	bundle := filepath.Join(filepath.Dir(r.StateDir), "bundles", id)
+	config, err := json.Marshal(spec)
+	if err == nil {
+		err = os.MkdirAll(bundle, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write bundle of container %s: %w", id, errors.Join(err, os.RemoveAll(bundle)))
+	}
+	state := specs.State{Version: specs.Version, ID: id, Bundle: bundle, Annotations: annotations}
+	return &hookRun{hooks: r.hooks, children: r.Children, state: state, timeout: hookTimeout}, nil
+}
+
+// forLibcontainer has it run the prestart hooks: only it knows the moment.
+func (h *hookRun) forLibcontainer() configs.Hooks {
+	if h == nil || len(h.hooks[prestart]) == 0 {
+		return nil
+	}
+	return configs.Hooks{configs.Prestart: {configs.NewFunctionHook(func(s *specs.State) error {
+		for _, hook := range h.hooks[prestart] {
+			if err := h.run(hook, prestart, specs.StateCreating, s.Pid); err != nil {
+				return err
+			}
+		}
+		return nil
+	})}}
+}
+
+// poststart runs those hooks. One that fails is told and stops nothing.
+func (h *hookRun) poststart(pid int) { h.runAll(poststart, specs.StateRunning, pid) }
+
+// poststop runs those hooks, likewise, and removes the bundle.
+func (h *hookRun) poststop() {
+	if h == nil {
+		return
+	}
+	h.runAll(poststop, specs.StateStopped, 0)
+	if err := os.RemoveAll(h.state.Bundle); err != nil {
+		log.L.WithField("container", h.state.ID).WithError(err).Warn("cannot remove the bundle")
+	}
+}
+
+func (h *hookRun) runAll(kind string, status specs.ContainerState, pid int) {
+	if h == nil {
+		return
+	}
+	for _, hook := range h.hooks[kind] {
+		if err := h.run(hook, kind, status, pid); err != nil {
+			log.L.WithField("container", h.state.ID).WithError(err).Warn("a hook failed")
+		}
+	}
+}
+
+// run runs one hook, with the container's state on its stdin and the kind as
+// its argument, as Kata's agent does. It blocks until the hook has ended, or
+// has been killed with all that it has started in its process group.
+func (h *hookRun) run(hook, kind string, status specs.ContainerState, pid int) error {
+	state := h.state
+	state.Status, state.Pid = status, pid
+	stdin, err := json.Marshal(state)
+	if err != nil {
+		return fmt.Errorf("encode state of container %s: %w", state.ID, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), h.timeout, fmt.Errorf("it did not end within %v", h.timeout))
+	defer cancel()
+	stderr := &tail{limit: hookWords}
+	cmd := exec.CommandContext(ctx, hook, kind)
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = "/", []string{hookPath}, bytes.NewReader(stdin), stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = hookDrain
+	err = h.wait(cmd)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	if err != nil {
+		return fmt.Errorf("%s hook %s: %w%s", kind, hook, err, stderr)
+	}
+	return nil
+}
+
+// wait runs a command under the eyes of the reaper.
+func (h *hookRun) wait(cmd *exec.Cmd) error {
+	end := h.children.Begin()
+	if err := cmd.Start(); err != nil {
+		end(0)
+		return err
+	}
+	end(cmd.Process.Pid)
+	err := cmd.Wait()
+	h.children.Done(cmd.Process.Pid)
+	if errors.Is(err, exec.ErrWaitDelay) {
+		return nil // It has ended well, and left a process of its own.
+	}
+	return err
+}
+
+// tail keeps the last bytes that were written to it.
+type tail struct {
+	limit int
+	buf   []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.buf = append(t.buf, p[max(0, len(p)-t.limit):]...)
+	t.buf = t.buf[max(0, len(t.buf)-t.limit):]
+	return len(p), nil
+}
+
+// String is what is kept as the end of an error's text.
+func (t *tail) String() string {
+	if text := strings.TrimSpace(strings.ToValidUTF8(string(t.buf), "?")); text != "" {
+		return ": " + text
+	}
+	return ""
+}

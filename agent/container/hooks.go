@@ -1,0 +1,75 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+)
+
+// The kinds of hooks, as the OCI runtime specification has them (config.md,
+// POSIX-platform Hooks), and the names of their folders.
+const (
+	prestart  = "prestart"
+	poststart = "poststart"
+	poststop  = "poststop"
+)
+
+var hookKinds = []string{prestart, poststart, poststop}
+
+// Hooks are programs of the guest's that are run for every container: for each
+// kind their paths, in the order in which they run.
+type Hooks map[string][]string
+
+// FindHooks finds the hooks in the folders of an absolute directory of the
+// guest's, by name: files that may be executed, and no links to such. What else
+// is there is left out, with a line in the log. A folder may be missing; the
+// directory may not.
+func FindHooks(dir string) (Hooks, error) {
+	if !filepath.IsAbs(dir) {
+		return nil, fmt.Errorf("find hooks: %q is no absolute path: %w", dir, errdefs.ErrInvalidArgument)
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("find hooks: the guest has no directory %s: %w", dir, errdefs.ErrNotFound)
+	}
+	hooks := Hooks{}
+	for _, kind := range hookKinds {
+		entries, err := os.ReadDir(filepath.Join(dir, kind)) // sorted
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("find hooks: %w", err)
+		}
+		for _, entry := range entries {
+			path := filepath.Join(dir, kind, entry.Name())
+			if !isHook(entry) {
+				log.L.Warnf("%s is no hook: it is not a file that may be executed", path)
+				continue
+			}
+			hooks[kind] = append(hooks[kind], path)
+		}
+	}
+	return hooks, nil
+}
+
+// isHook tells whether a file is one, and may be executed by somebody.
+func isHook(entry fs.DirEntry) bool {
+	info, err := entry.Info()
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// SetHooks gives the containers that are made from now on the hooks in a
+// directory of the guest's. It must not run alongside Create.
+func (r *Runtime) SetHooks(dir string) error {
+	hooks, err := FindHooks(dir)
+	if err != nil {
+		return err
+	}
+	if len(hooks) == 0 {
+		log.L.Warnf("%s holds no hooks: want executable files in its folders %q", dir, hookKinds)
+	}
+	r.hooks = hooks
+	return nil
+}

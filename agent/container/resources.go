@@ -1,0 +1,80 @@
+package container
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// unifiedKeys are the files of a cgroup that a spec may set by their names
+// (linux.resources.unified): what a container may use of its guest, in numbers
+// that mean the same on the host (Documentation/admin-guide/cgroup-v2.rst).
+var unifiedKeys = map[string]bool{
+	"cpu.idle": true, "cpu.max": true, "cpu.weight": true, "io.weight": true,
+	"memory.high": true, "memory.low": true, "memory.min": true, "memory.oom.group": true, "memory.swap.max": true,
+	"pids.max": true,
+}
+
+// hugepageSize is how the files of the hugetlb controller name a page size.
+var hugepageSize = regexp.MustCompile(`^[1-9][0-9]*[KMG]B$`)
+
+// fitResources leaves the limits that the guest's kernel enforces: has tells
+// whether its cgroups have a file. It returns what is lost.
+func fitResources(r *specs.LinuxResources, has func(file string) bool) (lost []string) {
+	if b := r.BlockIO; b != nil && b.Weight != nil && !has("io.bfq.weight") && !has("io.weight") {
+		if *b.Weight != 0 {
+			lost = append(lost, "the weight of block I/O")
+		}
+		r.BlockIO = nil
+	}
+	r.HugepageLimits = slices.DeleteFunc(slices.Clone(r.HugepageLimits), func(l specs.LinuxHugepageLimit) bool {
+		gone := !hugepageSize.MatchString(l.Pagesize) || !has("hugetlb."+l.Pagesize+".max")
+		if gone && l.Limit > 0 { // Of pages that are not there, none can be had.
+			lost = append(lost, "the limit of huge pages of "+l.Pagesize)
+		}
+		return gone
+	})
+	unified := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(r.Unified)) {
+		if unifiedKeys[key] && has(key) {
+			unified[key] = r.Unified[key]
+		} else {
+			lost = append(lost, "the cgroup's file "+key)
+		}
+	}
+	r.Unified = unified
+	return lost
+}
+
+// parentHas tells whether the cgroups of containers have a file. It looks at
+// their parent, which it makes if it must: the root has few of them.
+func parentHas(file string) bool {
+	if makeParent() != nil {
+		return false // No container can be made then, and that is told.
+	}
+	_, err := os.Stat(filepath.Join(parentDir, file))
+	return err == nil
+}
+
+const parentDir = fs2.UnifiedMountpoint + CgroupParent
+
+var makeParent = sync.OnceValue(func() error {
+	return fs2.CreateCgroupPath(parentDir, &cgroups.Cgroup{Resources: &cgroups.Resources{}})
+})
+
+// weightless takes the CPU weight from a cgroup that only runs when nothing
+// else does: the kernel refuses one (kernel/sched/fair.c,
+// sched_group_set_shares).
+func weightless(r *cgroups.Resources) {
+	if idle, ok := r.Unified["cpu.idle"]; r.CPUIdle != nil && *r.CPUIdle != 0 || ok && idle != "0" {
+		r.CpuShares, r.CpuWeight = 0, 0
+		delete(r.Unified, "cpu.weight")
+	}
+}
