@@ -71,7 +71,7 @@ func (p place) String() string {
 }
 
 // deleted ends the root of a mount whose directory was removed
-// (fs/proc_namespace.c, show_mountinfo, by seq_dentry).
+// (fs/d_path.c, dentry_path).
 const deleted = "//deleted"
 
 func (t *mountTable) inFileSystem(path string) (place, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu"
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/volume/direct"
 )
 
 // host is all that is asked of the machine.
@@ -40,6 +41,8 @@ type host struct {
 	// release is the kernel's; executable is this program's path.
 	release, executable string
 	cpus, uid           int
+	// volumes is where direct-assigned volumes are kept.
+	volumes direct.Dir
 }
 
 // programTimeout bounds a program that is asked for its version.
@@ -61,6 +64,7 @@ func thisHost() host {
 		executable: executable(),
 		cpus:       runtime.NumCPU(),
 		uid:        os.Geteuid(),
+		volumes:    direct.Default,
 	}
 }
 

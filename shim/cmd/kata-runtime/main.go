@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 func newApp(stdout, stderr io.Writer, h host) *cli.App {
 	return &cli.App{
 		Name:    "kata-runtime",
-		Usage:   "look at what this host gives to pods in virtual machines",
+		Usage:   "look at what this host gives to pods in virtual machines, and assign volumes to them",
 		Version: version,
 		Writer:  stdout, ErrWriter: stderr,
 		HideVersion: true, HideHelpCommand: true,
@@ -46,7 +46,7 @@ func newApp(stdout, stderr io.Writer, h host) *cli.App {
 		OnUsageError:   usageError,
 		Action:         noCommand,
 		Commands: []*cli.Command{
-			checkCommand(h), envCommand(h),
+			checkCommand(h), envCommand(h), volumeCommand(h),
 			{Name: "version", Usage: "print the version", OnUsageError: usageError, Action: func(c *cli.Context) error {
 				fmt.Fprintf(c.App.Writer, "kata-runtime %s\n", version)
 				return nil
@@ -62,7 +62,7 @@ func usageError(c *cli.Context, err error, _ bool) error {
 // noCommand is called without a command, or with an unknown one.
 func noCommand(c *cli.Context) error {
 	if c.Args().Present() {
-		return fmt.Errorf("unknown command %q: want check, env or version; see kata-runtime --help", c.Args().First())
+		return fmt.Errorf("unknown command %q: want check, env, direct-volume or version; see kata-runtime --help", c.Args().First())
 	}
 	return cli.ShowAppHelp(c)
 }
