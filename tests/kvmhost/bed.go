@@ -68,8 +68,8 @@ func (b *bed) prepare(ctx context.Context, suites []suite) error {
 		return err
 	}
 	for _, s := range suites {
-		b.say("build %s", s.pkg)
-		if err := b.goBuild(ctx, "1", "test", "-c", "-o", b.program(s), s.pkg); err != nil {
+		b.say("build the tests of %s", s.pkg)
+		if err := b.goBuild(ctx, "1", "test", "-c", "-o", b.program(s), s.importPath()); err != nil {
 			return err
 		}
 	}

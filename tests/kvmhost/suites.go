@@ -1,21 +1,108 @@
 package main
 
 import (
-	"context"
-	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
 )
 
 // expectEnv makes the suites refuse a pod that got anything else.
 var expectEnv = []string{"KATABOX_TEST_ACCEL=kvm"}
 
-// suite is a part of the tree's integration suites.
+// suite is a part of a package's tests.
 type suite struct {
 	name string
-	pkg  string
+	// pkg is the package's folder, relative to the checkout.
+	pkg string
+	// tests are all that run; each must be there and must not be skipped.
+	tests []string
+	// env is added to its environment.
+	env []string
+	// timeout bounds the suite. It is several times what an idle machine of
+	// two cores takes.
+	timeout time.Duration
 }
 
-var suites []suite
+// suites are what is worth a nested machine's time: each pod costs about ten
+// seconds on an idle machine of two cores (a few tenths on a real KVM host).
+// What does not depend on accelerator, vsock, network back end or version of
+// cgroups is tested outside.
+var suites = []suite{
+	{
+		name: "vsock", pkg: "hypervisor/vsock", timeout: time.Minute,
+		tests: []string{"TestTakenCIDIsSkipped"},
+	},
+	{
+		name: "inside", pkg: "tests/kvmhost/inside", timeout: 5 * time.Minute,
+		tests: []string{
+			"TestCheckFindsKVM",      // kata-runtime check and env
+			"TestFirstPod",           // and its metrics, of cgroup v2
+			"TestProcessesClaimCIDs", // 50 at once
+			"TestPodsClaimCIDs",      // as many pods at once as fit
+		},
+	},
+	{
+		name: "containerd", pkg: "tests/containerd", timeout: 10 * time.Minute,
+		env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+		tests: []string{
+			"TestExitCodeOfInit", "TestExitCodeOfExec", // codes
+			"TestStdinEndsWhenClosed", "TestTerminalIsResized", "TestShellOnATerminal", // streams through vhost-vsock
+			"TestKilledVMM", "TestKilledShim", // whose ends the kernel's vsock tells
+			"TestDynamicSizing", // CPUs come and, with KVM only, go
+			"TestPodCgroup",     // cgroup v2's places
+		},
+	},
+	{
+		name: "network", pkg: "tests/network", timeout: 5 * time.Minute,
+		tests: []string{"TestVhostNet", "TestMetricsCountTraffic"},
+	},
+}
 
-func chosen(all []suite, _ string) ([]suite, error) { return all, nil }
+// chosen returns the suite called only, or all.
+func chosen(all []suite, only string) ([]suite, error) {
+	if only == "" {
+		return all, nil
+	}
+	var names []string
+	for _, s := range all {
+		if s.name == only {
+			return []suite{s}, nil
+		}
+		names = append(names, s.name)
+	}
+	return nil, fmt.Errorf("-suite=%s: want one of %s", only, strings.Join(names, ", "))
+}
 
-func runSuites(context.Context, *machine, []suite) (int, error) { return 1, errors.New("not yet") }
+// importPath is what go calls the package.
+func (s suite) importPath() string { return "./" + path.Clean(s.pkg) }
+
+// args is the test program's command line.
+func (s suite) args(program string) []string {
+	return []string{
+		program, "-test.v", "-test.count=1", "-test.timeout=" + s.timeout.String(),
+		"-test.run=^(" + strings.Join(s.tests, "|") + ")$",
+	}
+}
+
+// judge compares what ran with what was to run.
+func (s suite) judge(r *report, code int) []string {
+	var faults []string
+	for _, name := range s.tests {
+		if result, ok := r.results[name]; !ok {
+			faults = append(faults, name+" did not run")
+		} else if result != "PASS" {
+			faults = append(faults, name+": "+result)
+		}
+	}
+	for _, name := range r.skipped {
+		if !slices.Contains(s.tests, name) {
+			faults = append(faults, name+": SKIP")
+		}
+	}
+	if code != 0 && len(faults) == 0 {
+		faults = append(faults, fmt.Sprintf("exit code %d", code))
+	}
+	return faults
+}

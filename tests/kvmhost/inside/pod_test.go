@@ -1,0 +1,93 @@
+package inside
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/typeurl/v2"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// kataRuntime runs the operator's command with the daemon's configuration.
+func kataRuntime(ctx context.Context, t *testing.T, d *harness.Daemon, verb string) string {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, filepath.Join(bed.layout.Bin(), "kata-runtime"), verb)
+	cmd.Env = append(os.Environ(), "PATH="+bed.layout.Bin()+":/usr/sbin:/usr/bin:/sbin:/bin", "KATA_CONF_FILE="+d.KataConfigPath())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("kata-runtime %s: %v:\n%s", verb, err, out)
+	}
+	return string(out)
+}
+
+// The operator's command says that pods can run here, and with what.
+func TestCheckFindsKVM(t *testing.T) {
+	ctx, d := begin(t)
+	for verb, want := range map[string][]string{
+		"check": {`ok +accelerator +KVM`, `ok +vsock +vhost-vsock`, `ok +TUN +`, `ok +traffic control +`},
+		"env":   {`accelerator = 'kvm'`, `vsock = 'vhost-vsock'`},
+	} {
+		out := kataRuntime(ctx, t, d, verb)
+		for _, line := range want {
+			if !regexp.MustCompile(line).MatchString(out) {
+				t.Errorf("kata-runtime %s does not say %q:\n%s", verb, line, out)
+			}
+		}
+	}
+}
+
+const clockSources = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
+
+// A first pod: the guest knows that it runs on KVM, its stdout comes, and
+// containerd gets its counters in the shape of cgroup v2, the host's.
+func TestFirstPod(t *testing.T) {
+	ctx, d := begin(t)
+	pod, err := d.NewPod(ctx, "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removed(t, "pod", pod.Remove) })
+	// A guest has KVM's clock on KVM only (arch/x86/kernel/kvmclock.c).
+	c, err := pod.Add(ctx, harness.ContainerConfig{
+		Name: "service", Args: []string{"sh", "-c", "cat " + clockSources + "; sleep 100000"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Out.Await(ctx, "kvm-clock"); err != nil {
+		t.Errorf("%v: the guest's clocks are %q, %q", err, c.Out, c.Err)
+	}
+	for _, box := range []*harness.Container{pod.Sandbox, c} {
+		m := metrics(ctx, t, box)
+		if m.GetMemory().GetUsage() == 0 || m.GetCPU().GetUsageUsec() == 0 || m.GetPids().GetCurrent() == 0 {
+			t.Errorf("metrics of %s: %v; want memory, CPU time and processes", box.Box.ID(), m)
+		}
+	}
+}
+
+// metrics are a container's as containerd hands them on.
+func metrics(ctx context.Context, t *testing.T, c *harness.Container) *v2.Metrics {
+	t.Helper()
+	metric, err := c.Task.Metrics(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := typeurl.UnmarshalAny(metric.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, ok := value.(*v2.Metrics)
+	if !ok {
+		t.Fatalf("metrics are %T, want cgroup v2's", value)
+	}
+	return m
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// report reads a test program's verbose output as it comes, and copies it.
+// Its methods may be called from several goroutines.
+type report struct {
+	to io.Writer
+
+	mu   sync.Mutex
+	line []byte // what has come of the next line
+	// results are PASS, FAIL or SKIP by test, of tests that are no subtests.
+	results map[string]string
+	// skipped are all tests that were skipped, subtests too.
+	skipped []string
+	// current is the test that runs, and at when the last line came.
+	current string
+	at      time.Time
+}
+
+func newReport(to io.Writer) *report {
+	return &report{to: to, results: map[string]string{}, at: time.Now()}
+}
+
+// The lines that "go test -v" prints (testing package).
+var (
+	runLine    = regexp.MustCompile(`^=== RUN +(\S+)`)
+	resultLine = regexp.MustCompile(`^( *)--- (PASS|FAIL|SKIP): (\S+) \(`)
+)
+
+// Write implements io.Writer.
+func (r *report) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = time.Now()
+	r.line = append(r.line, p...)
+	for {
+		line, rest, ok := bytes.Cut(r.line, []byte{'\n'})
+		if !ok {
+			break
+		}
+		r.note(line)
+		r.line = bytes.Clone(rest)
+	}
+	return r.to.Write(p)
+}
+
+func (r *report) note(line []byte) {
+	if m := runLine.FindSubmatch(line); m != nil {
+		r.current = string(m[1])
+	}
+	m := resultLine.FindSubmatch(line)
+	if m == nil {
+		return
+	}
+	result, name := string(m[2]), string(m[3])
+	if len(m[1]) == 0 {
+		r.results[name] = result
+	}
+	if result == "SKIP" {
+		r.skipped = append(r.skipped, name)
+	}
+}
+
+// silence is for how long nothing came, and what runs.
+func (r *report) silence() (time.Duration, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.at), r.current
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/katabox/katabox/tests/kvmhost/wire"
+)
+
+// quiet is after how much silence a line says what runs.
+const quiet = 20 * time.Second
+
+// runSuites runs the suites one after the other, all of them also when one
+// fails, and returns the exit code.
+func runSuites(ctx context.Context, m *machine, suites []suite) (int, error) {
+	var failed []string
+	for _, s := range suites {
+		began := time.Now()
+		faults, err := m.runSuite(ctx, s)
+		if err != nil {
+			return 1, fmt.Errorf("suite %s: %w%s", s.name, err, m.lastWords())
+		}
+		verdict := "ok"
+		if len(faults) > 0 {
+			verdict = "FAIL: " + strings.Join(faults, "; ")
+			failed = append(failed, s.name)
+		}
+		m.bed.say("suite %s: %d tests, %.0f s: %s", s.name, len(s.tests), time.Since(began).Seconds(), verdict)
+	}
+	m.bed.say("logs are in %s", m.bed.results())
+	if len(failed) > 0 {
+		return 1, fmt.Errorf("failed: %s", strings.Join(failed, ", "))
+	}
+	m.bed.say("all passed, with KVM and vhost-vsock")
+	return 0, nil
+}
+
+// runSuite runs one suite and returns what is wrong.
+func (m *machine) runSuite(ctx context.Context, s suite) (faults []string, err error) {
+	log, err := os.Create(filepath.Join(m.bed.results(), s.name+".log"))
+	if err != nil {
+		return nil, fmt.Errorf("make log: %w", err)
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	// The test program ends itself a moment earlier and says what hung.
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout+30*time.Second, fmt.Errorf("it hangs after %v", s.timeout))
+	defer cancel()
+	m.bed.say("suite %s: %s", s.name, strings.Join(s.tests, " "))
+	r := newReport(io.MultiWriter(log, os.Stdout))
+	go m.bed.heartbeat(ctx, s, r)
+	code, err := m.run(ctx, wire.Command{
+		Args: s.args(m.bed.program(s)),
+		Dir:  filepath.Join(m.bed.layout.Root, s.pkg),
+		Env:  environ(append(expectEnv, s.env...)...),
+	}, r, r)
+	if err != nil {
+		return nil, err
+	}
+	return s.judge(r, code), nil
+}
+
+// heartbeat says what runs while nothing else is printed, until ctx ends.
+func (b *bed) heartbeat(ctx context.Context, s suite, r *report) {
+	ticks := time.NewTicker(quiet)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		if silent, current := r.silence(); silent >= quiet {
+			b.say("suite %s: %s is still running", s.name, current)
+		}
+	}
+}
