@@ -1,6 +1,14 @@
 package rootfs
 
-import "github.com/containerd/containerd/api/types"
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+)
 
 // Plan is a root file system that the guest makes of disks.
 type Plan struct {
@@ -21,13 +29,15 @@ type Disk struct {
 	Fstype   string
 	// Options are those of mount(8) that the guest's kernel shall get.
 	Options []string
-	// Devices are further files that the file system consists of (erofs).
+	// Devices are further files that the file system consists of (erofs). They
+	// are read-only.
 	Devices []string
 }
 
 // Overlay combines disks.
 type Overlay struct {
-	// Lower are places in Plan.Disks, the topmost first.
+	// Lower are places in Plan.Disks, the topmost first. None are an empty
+	// directory.
 	Lower []int
 	// Upper is the place of the disk with UpperDir and WorkDir, paths in it; -1
 	// makes it read-only.
@@ -37,7 +47,110 @@ type Overlay struct {
 	Options []string
 }
 
+// diskTypes are the file systems that a guest can mount from a disk.
+var diskTypes = []string{"ext2", "ext3", "ext4", "xfs", "erofs"}
+
 // Parse reads an engine's mounts. It returns nil for those that are no disks,
-// or of which the guest could not make the root: they are the host's to mount,
-// where they can be.
-func Parse(_ []*types.Mount) (*Plan, error) { return nil, nil } //nolint:nilnil // no plan is an answer
+// or of which the guest could not make the root: they are the host's to mount
+// (MountHost). It fails with errdefs.ErrInvalidArgument for a template that
+// nobody can fill in, and with errdefs.ErrNotImplemented for a layer that is to
+// be read through dm-verity, which neither side would do.
+func Parse(mounts []*types.Mount) (*Plan, error) {
+	all, err := understand(mounts)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(mounts) == 0 || slices.ContainsFunc(mounts, func(m *types.Mount) bool { return m.GetTarget() != "" }):
+		return nil, nil //nolint:nilnil // no plan is an answer
+	}
+	last := len(mounts) - 1
+	if !isTemplate(mounts[last]) {
+		return single(mounts), nil
+	}
+	disks := make([]Disk, 0, last)
+	for _, m := range mounts[:last] {
+		d, ok := diskOf(m)
+		if !ok {
+			return nil, nil //nolint:nilnil // as above
+		}
+		disks = append(disks, d)
+	}
+	return combine(disks, all[last]), nil
+}
+
+// understand fills the templates in, with marks for the places of other
+// mounts, and refuses what nobody could mount.
+func understand(mounts []*types.Mount) ([]filled, error) {
+	all := make([]filled, 0, len(mounts))
+	for i, m := range mounts {
+		for _, text := range append([]string{m.GetType(), m.GetSource()}, m.GetOptions()...) {
+			if strings.Contains(text, markByte) {
+				return nil, fmt.Errorf("mount %d of the root file system: %.200q has a null byte: %w", i, text, errdefs.ErrInvalidArgument)
+			}
+			if strings.HasPrefix(text, dmverity) {
+				return nil, fmt.Errorf("mount %d of the root file system: %s wants dm-verity, which a guest's disk does not have (disable_block_device_use leaves it to the engine): %w",
+					i, m.GetSource(), errdefs.ErrNotImplemented)
+			}
+		}
+		f, err := fill(mounts, i, mark)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// single is the plan of a mount that is one disk, or nil.
+func single(mounts []*types.Mount) *Plan {
+	if len(mounts) != 1 {
+		return nil
+	}
+	d, ok := diskOf(mounts[0])
+	if !ok {
+		return nil
+	}
+	return &Plan{Disks: []Disk{d}}
+}
+
+// diskOf reads a mount as a disk. It is none when its options say something
+// that only the host can do.
+func diskOf(m *types.Mount) (Disk, bool) {
+	d := Disk{Path: m.GetSource(), Fstype: m.GetType(), ReadOnly: m.GetType() == "erofs"}
+	if !slices.Contains(diskTypes, d.Fstype) || !path.IsAbs(d.Path) {
+		return d, false
+	}
+	for _, o := range m.GetOptions() {
+		device, isDevice := strings.CutPrefix(o, "device=")
+		switch {
+		case hostOnly(o) || isDevice && !path.IsAbs(device):
+			return d, false
+		case isDevice:
+			d.Devices = append(d.Devices, device)
+		case o == "ro":
+			d.ReadOnly = true
+		case o == "rw":
+			d.ReadOnly = d.Fstype == "erofs"
+		case !ofHost(o):
+			d.Options = append(d.Options, o)
+		}
+	}
+	if d.ReadOnly {
+		d.Options = append(d.Options, "ro")
+	}
+	return d, true
+}
+
+// hostOnly tells whether an option asks for what is not a mount of a whole
+// disk, or for something of the engine's that is not known here.
+func hostOnly(option string) bool {
+	key, _, _ := strings.Cut(option, "=")
+	return strings.HasPrefix(key, engineWords) || slices.Contains([]string{"bind", "rbind", "remount", "move", "uidmap", "gidmap", "offset", "sizelimit"}, key)
+}
+
+// ofHost tells whether an option is of no use in the guest: the loop device
+// that it does not need, and words to programs of the host (mount(8)).
+func ofHost(option string) bool {
+	key, _, _ := strings.Cut(option, "=")
+	return key == "loop" || key == "direct-io" || strings.HasPrefix(option, "x-") || strings.HasPrefix(option, "X-")
+}
