@@ -24,8 +24,10 @@ const shrinkWait = 5 * time.Second
 
 // sizing is how large the machine is while it runs, and what for.
 type sizing struct {
-	// machine is set before the boot and not changed.
-	machine resource.Machine
+	// machine is set before the boot and not changed, and so is hugePageMiB,
+	// the size of the huge pages that the memory is made of; 0 is none.
+	machine     resource.Machine
+	hugePageMiB uint64
 	// token is what who changes the machine's size must hold: a lock may not
 	// be held across calls to the machine and the guest.
 	token chan struct{}
@@ -58,8 +60,10 @@ func (s *Sandbox) hold(ctx context.Context) error {
 
 func (s *Sandbox) release() { <-s.sizing.token }
 
-// allowance is what a container is allowed to use.
+// allowance is what a container is allowed to use. The zero value is that of
+// one that is being created and was not admitted yet: it does not count.
 type allowance struct {
+	admitted bool
 	// limits are those of its cgroup that matter here: for the machine's size,
 	// of which need is its part, and for its place on the host.
 	limits *specs.LinuxResources
@@ -73,7 +77,7 @@ func allowanceOf(limits *specs.LinuxResources) (allowance, error) {
 		return allowance{}, err
 	}
 	place, err := resource.PlaceOf(limits)
-	return allowance{limits: limits, need: need, place: place}, err
+	return allowance{admitted: true, limits: limits, need: need, place: place}, err
 }
 
 // admit makes the machine large enough for one more container, and gives the
@@ -131,14 +135,15 @@ func (s *Sandbox) updateLimits(ctx context.Context, c *Container, encoded []byte
 	return err
 }
 
-// living are the containers that have not ended.
+// living are the containers that were admitted and have not ended. It needs the
+// token.
 func (s *Sandbox) living() []*Container {
 	s.mu.Lock()
 	containers := slices.Collect(maps.Values(s.containers))
 	s.mu.Unlock()
 	return slices.DeleteFunc(containers, func(c *Container) bool {
 		state := c.init.Info().State
-		return state == Stopped || state == Deleted
+		return !c.allowed.admitted || state == Stopped || state == Deleted
 	})
 }
 

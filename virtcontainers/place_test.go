@@ -1,0 +1,157 @@
+package virtcontainers_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// cgroupPod boots a pod with cgroups of its own.
+func cgroupPod(t *testing.T, change func(*virtcontainers.Options)) (*pod, *logged) {
+	t.Helper()
+	p := &pod{t: t, host: newHost(t), observer: newObserver()}
+	opts := cgroupOptions(p.observer, cgroupParent(t), false)
+	if change != nil {
+		change(&opts)
+	}
+	ctx, lines := withLog(t.Context())
+	var err error
+	if p.Sandbox, err = virtcontainers.New(ctx, p.host.Platform(), opts); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(context.Background()); err != nil && !t.Failed() {
+			t.Error(err)
+		}
+	})
+	return p, lines
+}
+
+// podFile reads a file of the pod's own cgroup, in the hierarchy that has it.
+func (p *pod) podFile(name string) string {
+	p.t.Helper()
+	rec, err := persist.Load(p.host.Platform().StateDir(), sandboxID)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, dir := range rec.Cgroups {
+		if !strings.HasSuffix(dir, "/kata_"+sandboxID) {
+			continue
+		}
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			return strings.TrimSpace(string(data))
+		}
+	}
+	p.t.Skipf("no hierarchy of this host has %s", name)
+	return ""
+}
+
+// is what podFile says of a pod's place: CPUs and shares.
+func (p *pod) is() string { p.t.Helper(); return p.podFile("cpuset.cpus") + " " + p.podFile("cpu.shares") }
+
+// A pod's cgroup has the CPUs and the shares of the containers that have not
+// ended, whether the machine keeps its size or not.
+func TestPodPlace(t *testing.T) {
+	needTwoCPUs(t)
+	for _, static := range []bool{false, true} {
+		t.Run(fmt.Sprintf("static=%v", static), func(t *testing.T) {
+			p, _ := cgroupPod(t, func(o *virtcontainers.Options) { o.Config.Runtime.StaticSizing = static })
+			containers := map[string]*virtcontainers.Container{}
+			for _, step := range []struct{ id, cpus, want string }{
+				{sandboxID, "", "0-1 100"}, {"a", "0", "0 200"}, {"b", "1", "0-1 300"}, {"c", "1", "0-1 400"},
+			} {
+				c, err := p.placed(t.Context(), step.id, step.cpus, 100)
+				if err != nil {
+					t.Fatal(err)
+				}
+				containers[step.id] = c
+				if got := p.is(); got != step.want {
+					t.Errorf("with container %s the pod has %q, want %q", step.id, got, step.want)
+				}
+			}
+			becomes := func(what, want string) {
+				t.Helper()
+				eventually(t, what+": "+want, func() bool { return p.is() == want })
+			}
+			p.exits("a", "", 0)
+			becomes("one has ended", "1 300")
+			shares := uint64(50)
+			if err := containers["b"].Update(t.Context(), encoded(t, &specs.LinuxResources{
+				CPU: &specs.LinuxCPU{Cpus: "0", Shares: &shares},
+			})); err != nil {
+				t.Error(err)
+			}
+			becomes("an update", "0-1 250")
+			if _, err := containers["c"].Delete(t.Context()); err != nil {
+				t.Error(err)
+			}
+			becomes("one was deleted", "0 150")
+			p.host.Agent.Fail("Create", errInjected)
+			if _, err := p.placed(t.Context(), "d", "1", 100); err == nil {
+				t.Error("a create that fails: no error")
+			}
+			becomes("a create has failed", "0 150")
+			p.host.Agent.Fail("Update", errInjected)
+			if err := containers["b"].Update(t.Context(), encoded(t, &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "1"}})); err == nil {
+				t.Error("an update that fails: no error")
+			}
+			becomes("an update has failed", "0 150")
+		})
+	}
+}
+
+// A single container is the pod.
+func TestSingleContainersPlace(t *testing.T) {
+	needTwoCPUs(t)
+	p, _ := cgroupPod(t, nil)
+	if _, err := p.placed(t.Context(), sandboxID, "1", 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.is(); got != "1 1024" {
+		t.Errorf("the pod has %q", got)
+	}
+}
+
+// What cannot be read fails the create, and what the kernel refuses does when
+// the pod must be in its cgroup; both leave the pod as it was.
+func TestPlacesThatCannotBe(t *testing.T) {
+	needTwoCPUs(t)
+	for _, only := range []bool{false, true} {
+		t.Run(fmt.Sprintf("only=%v", only), func(t *testing.T) {
+			p, _ := cgroupPod(t, func(o *virtcontainers.Options) { o.Config.Runtime.SandboxCgroupOnly = only })
+			ctx, lines := withLog(t.Context())
+			c, err := p.placed(ctx, sandboxID, "1", 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = p.placed(ctx, "a", "0-x", 7)
+			wantError(t, "a cpuset that cannot be read", err, errdefs.IsInvalidArgument, `create container a: size: cpuset "0-x"`)
+			err = c.Update(ctx, encoded(t, &specs.LinuxResources{CPU: &specs.LinuxCPU{Mems: "?"}}))
+			wantError(t, "nodes that cannot be read", err, errdefs.IsInvalidArgument, `memory nodes "?"`)
+			_, err = p.placed(ctx, "b", "0,8191", 7)
+			if (err != nil) != only {
+				t.Errorf("a CPU that is not there: %v", err)
+			}
+			if diff := cmp.Diff(map[bool]int{true: 0, false: 1}[only], lines.count("has not all of what its containers are to have")); diff != "" {
+				t.Errorf("warnings: %s", diff)
+			}
+			want := "1 7"
+			if only {
+				wantError(t, "a CPU that is not there", err, func(error) bool { return true }, `CPUs "0-1,8191"`)
+			} else {
+				want = "1 14"
+			}
+			eventually(t, "the pod as it was", func() bool { return p.is() == want })
+		})
+	}
+}
