@@ -60,6 +60,10 @@ type Spec struct {
 	// needs no network: whoever looks for the pod's by the process's id finds
 	// it there.
 	NetworkNamespace string
+	// ConsoleLine, when not nil, gets each line that the guest prints on its
+	// console, in order, at most 4 KiB long, with control characters replaced.
+	// It must not block.
+	ConsoleLine func(line string)
 	// Seccomp is the monitor's own sandbox setting, verbatim ("on,spawn=deny");
 	// empty leaves it off.
 	Seccomp string

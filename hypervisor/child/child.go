@@ -31,6 +31,9 @@ type Options struct {
 	// *os.File is handed to the child as it is. Anything else is written to
 	// by one goroutine until Done, and must not block.
 	Stdout io.Writer
+	// StdoutLine, when not nil, is called for each line of stdout, as
+	// StderrLine is for stderr's. Stdout must then be no *os.File.
+	StdoutLine func(line string)
 	// StderrLine, when not nil, is called for each line of stderr, in order,
 	// by one goroutine, with control characters replaced. It must not block.
 	StderrLine func(line string)
@@ -106,14 +109,21 @@ func (p *Process) connect(opts Options) (pumps, error) {
 		return nil, err
 	}
 	p.cmd.Stderr = w
-	if opts.Stdout == nil {
-		return ps, nil
-	}
 	if f, ok := opts.Stdout.(*os.File); ok {
 		p.cmd.Stdout = f
 		return ps, nil
 	}
-	if w, err = ps.add(opts.Stdout); err != nil {
+	sinks = nil
+	if opts.Stdout != nil {
+		sinks = append(sinks, opts.Stdout)
+	}
+	if opts.StdoutLine != nil {
+		sinks = append(sinks, &lineWriter{emit: opts.StdoutLine})
+	}
+	if len(sinks) == 0 {
+		return ps, nil
+	}
+	if w, err = ps.add(sinks...); err != nil {
 		ps.abandon()
 		return nil, err
 	}

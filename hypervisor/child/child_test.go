@@ -71,6 +71,23 @@ func TestOutputAndStatus(t *testing.T) {
 	}
 }
 
+// Lines of stdout are told with and without a writer for it, the last without
+// its end too.
+func TestStdoutLines(t *testing.T) {
+	var stdout bytes.Buffer
+	for _, w := range []io.Writer{nil, &stdout} {
+		var lines []string
+		p := shell(t, `echo out; printf 'esc\033[2J'`, Options{Stdout: w, StdoutLine: func(line string) { lines = append(lines, line) }})
+		await(t, p)
+		if diff := cmp.Diff([]string{"out", "esc?[2J"}, lines); diff != "" {
+			t.Errorf("stdout lines: %s", diff)
+		}
+	}
+	if got := stdout.String(); got != "out\nesc\033[2J" {
+		t.Errorf("stdout: %q", got)
+	}
+}
+
 func TestRunningAndKilled(t *testing.T) {
 	p := shell(t, "exec sleep 1000", Options{})
 	if p.Err() != nil || p.ExitState() != nil {

@@ -107,6 +107,7 @@ func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, remote *os.F
 		Args:       args,
 		ExtraFiles: []*os.File{remote},
 		Stdout:     console,
+		StdoutLine: spec.ConsoleLine,
 
 		NetworkNamespace: spec.NetworkNamespace,
 	}

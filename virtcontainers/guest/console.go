@@ -1,0 +1,25 @@
+package guest
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/log"
+)
+
+// ConsoleLog returns what writes the lines of a guest's console into the host's
+// log, with source=console, at no more than maxLogRate a second. It must be
+// called by one goroutine at a time.
+func ConsoleLog(ctx context.Context) func(line string) {
+	entry := log.G(ctx).WithField("source", "console")
+	var rate logRate
+	return func(line string) {
+		ok, dropped := rate.allow(time.Now())
+		if dropped > 0 {
+			entry.Warnf("%d lines of the guest's console were dropped", dropped)
+		}
+		if ok {
+			entry.Info(line)
+		}
+	}
+}
