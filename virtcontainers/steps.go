@@ -75,7 +75,11 @@ func (s *Sandbox) recordProcess(pid int, set func(*persist.Record, persist.Proce
 }
 
 func (s *Sandbox) launchVM(ctx context.Context) error {
-	vm, err := s.platform.Monitor.Launch(ctx, s.spec())
+	spec := s.spec()
+	if s.opts.Config.Hypervisor.Debug {
+		spec.ConsoleLine = guest.ConsoleLog(ctx)
+	}
+	vm, err := s.platform.Monitor.Launch(ctx, spec)
 	if err != nil {
 		return err
 	}
