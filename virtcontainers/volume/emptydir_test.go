@@ -165,6 +165,11 @@ func TestKubeletBehindSymlink(t *testing.T) {
 	}
 	want := Volume{Kind: Memory, Key: dir, Options: memoryOptions}
 	n.expect(Options{Share: true, KubeletDir: link}, dir, want)
+	for path, volume := range map[string]bool{dir: true, filepath.Join(link, "pods/uid/volumes/kubernetes.io~empty-dir/cache"): true, n.kubelet: false, "/dev/shm": false} {
+		if IsVolume(link, path) != volume {
+			t.Errorf("%s is a volume: %v", path, !volume)
+		}
+	}
 	// Nor does it matter if one does not.
 	want.Key = dir
 	n.expect(shared, strings.Replace(dir, n.kubelet, link, 1), want)

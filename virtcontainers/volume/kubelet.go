@@ -3,6 +3,8 @@ package volume
 import (
 	"path/filepath"
 	"strings"
+
+	"github.com/katabox/katabox/virtcontainers/volume/direct"
 )
 
 // The plugins' names in paths (Kubernetes, pkg/volume/*: "kubernetes.io/empty-dir",
@@ -53,6 +55,15 @@ func locate(kubeletDir, path string) (location, bool) {
 		return location{}, false
 	}
 	return l, true
+}
+
+// IsVolume tells whether a path is that of a volume of the kubelet's, or of a
+// part of one. An emptyDir may be mounted where else the engine mounts something
+// of its own (/dev/shm), and this tells them apart.
+func IsVolume(kubeletDir, path string) bool {
+	c := newClassifier(Options{KubeletDir: kubeletDir}, direct.Default)
+	src, err := c.look(path)
+	return err == nil && src.located
 }
 
 // within gives the path of what is at path below dir, "" for dir itself.
