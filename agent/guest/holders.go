@@ -124,17 +124,30 @@ func (m *Mounter) mountedAt(pid string, disk Disk) (string, bool) {
 	return "", false
 }
 
-// mountInfo reads the lines of /proc/PID/mountinfo as fields (proc(5)): the
-// third is the device's number, the fifth the mount point.
-func (m *Mounter) mountInfo(pid string) (lines [][]string) {
-	text, err := os.ReadFile(filepath.Join(m.proc, pid, "mountinfo"))
+// mountInfo is readMountInfo for what may be gone.
+func (m *Mounter) mountInfo(pid string) [][]string {
+	lines, err := m.readMountInfo(pid)
 	if err != nil {
 		return nil
+	}
+	return lines
+}
+
+// readMountInfo reads the lines of /proc/PID/mountinfo as fields (proc(5)):
+// the third is the device's number, the fifth the mount point.
+func (m *Mounter) readMountInfo(pid string) (lines [][]string, err error) {
+	text, err := os.ReadFile(filepath.Join(m.proc, pid, "mountinfo"))
+	if err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 5 {
 			lines = append(lines, fields)
 		}
 	}
-	return lines
+	return lines, nil
 }
+
+// unescape undoes what the kernel does to names in mountinfo (fs/namespace.c,
+// mangle): blanks and backslashes are a backslash and three octal digits.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -94,6 +95,15 @@ func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 		}
 	}
 	return nil
+}
+
+// Mounted tells whether something is mounted on a target.
+func (m *Mounter) Mounted(target string) (bool, error) {
+	lines, err := m.readMountInfo("self")
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(lines, func(fields []string) bool { return unescape(fields[4]) == target }), nil
 }
 
 // shareOut gives a mounted storage to the group that is to have it.

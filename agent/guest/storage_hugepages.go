@@ -48,6 +48,9 @@ func parseHugepages(data string) (hugepages, string, error) {
 	var page, size uint64
 	var rest []string
 	for word := range strings.SplitSeq(data, ",") {
+		if word == "" {
+			continue
+		}
 		key, value, _ := strings.Cut(word, "=")
 		var err error
 		switch key {
@@ -67,7 +70,7 @@ func parseHugepages(data string) (hugepages, string, error) {
 	}
 	wanted := hugepages{pageKiB: page / 1024, pages: (size-1)/page + 1}
 	rest = append(rest, fmt.Sprintf("pagesize=%d", page), fmt.Sprintf("size=%d", size))
-	return wanted, strings.TrimPrefix(strings.Join(rest, ","), ","), nil
+	return wanted, strings.Join(rest, ","), nil
 }
 
 // byteSize is a number of bytes with the kernel's suffixes (lib/cmdline.c,

@@ -89,6 +89,19 @@ func TestMountWithFurtherDisks(t *testing.T) {
 	})
 }
 
+func TestMounted(t *testing.T) {
+	f := newMachine(t)
+	if _, err := f.Mounted("/a"); err == nil {
+		t.Error("no error without proc")
+	}
+	f.process(t, "self", "init", "mnt:[1]", nil, "30 1 0:5 / /a rw - tmpfs tmpfs rw\n31 1 0:5 / /b\\040\\134c rw - tmpfs tmpfs rw")
+	for target, want := range map[string]bool{"/a": true, `/b \c`: true, "/": false, "/b": false, "/a/b": false} {
+		if got, err := f.Mounted(target); err != nil || got != want {
+			t.Errorf("%s: %v, %v", target, got, err)
+		}
+	}
+}
+
 func TestFurtherDisksRefused(t *testing.T) {
 	f := newMachine(t)
 	f.blk(t, "1e", "vda", "254:0")

@@ -16,6 +16,7 @@ import (
 type storer interface {
 	Mount(ctx context.Context, storages []*api.Storage) error
 	Unmount(storages []*api.Storage) error
+	Mounted(target string) (bool, error)
 	FindDisk(ctx context.Context, driver, source string) (guest.Disk, error)
 }
 

@@ -22,6 +22,7 @@ import (
 type fakeDisks struct {
 	mu     sync.Mutex
 	done   []string
+	there  map[string]bool // by target
 	mount  error
 	umount []error // of further calls
 }
@@ -36,7 +37,18 @@ func (f *fakeDisks) note(verb string, storages []*api.Storage) {
 
 func (f *fakeDisks) Mount(_ context.Context, storages []*api.Storage) error {
 	f.note("mount", storages)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range storages {
+		f.there[s.GetTarget()] = f.mount == nil
+	}
 	return f.mount
+}
+
+func (f *fakeDisks) Mounted(target string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.there[target], nil
 }
 
 func (f *fakeDisks) Unmount(storages []*api.Storage) error {
@@ -62,7 +74,7 @@ func (f *fakeDisks) FindDisk(_ context.Context, driver, source string) (guest.Di
 func diskPod(t *testing.T) (*Pod, *fakeRuntime, *fakeDisks) {
 	t.Helper()
 	pod, runtime := testPod(t)
-	disks := &fakeDisks{}
+	disks := &fakeDisks{there: map[string]bool{}}
 	pod.disks = disks
 	return pod, runtime, disks
 }

@@ -2,19 +2,81 @@ package service
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
 )
 
-// AddStorages implements the Guest service.
-func (s guestService) AddStorages(context.Context, *api.AddStoragesRequest) (*api.AddStoragesResponse, error) {
-	return nil, errgrpc.ToGRPC(errdefs.ErrNotImplemented)
+// filesDir is where copies of the host's files are, below the pod's directory.
+func filesDir(config Config) string {
+	return filepath.Join(config.RunDir, strings.TrimPrefix(api.GuestFilesDir, api.GuestRunDir))
 }
 
+// filesOptions are the mount options of that directory. Whose names in it
+// others may know is the containers' affair, not whose files.
+var filesOptions = []string{"nosuid", "nodev", "mode=0711"}
+
 // ChangeFiles implements the Guest service.
-func (s guestService) ChangeFiles(context.Context, *api.ChangeFilesRequest) (*api.ChangeFilesResponse, error) {
-	return nil, errgrpc.ToGRPC(errdefs.ErrNotImplemented)
+func (s guestService) ChangeFiles(ctx context.Context, req *api.ChangeFilesRequest) (*api.ChangeFilesResponse, error) {
+	if err := s.pod.changeFiles(ctx, req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.ChangeFilesResponse{}, nil
+}
+
+func (p *Pod) changeFiles(ctx context.Context, req *api.ChangeFilesRequest) error {
+	if err := p.checkReady(); err != nil {
+		return fmt.Errorf("change files: %w", err)
+	}
+	if size := proto.Size(req); size > api.MaxChangeFiles {
+		return fmt.Errorf("change files: the request has %d bytes, want at most %d: %w", size, api.MaxChangeFiles, errdefs.ErrInvalidArgument)
+	}
+	if err := p.mountFiles(ctx); err != nil {
+		return err
+	}
+	return p.files.Change(ctx, req.GetChanges())
+}
+
+// mountFiles sees to it that copies of files have a file system of their own,
+// unless the host has given them one: the kernel bounds what it holds.
+func (p *Pod) mountFiles(ctx context.Context) error {
+	p.mu.Lock()
+	mounted := p.filesMounted
+	p.mu.Unlock()
+	if mounted {
+		return nil
+	}
+	release, err := p.holdMounts(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return p.mountFilesAlone(ctx)
+}
+
+// mountFilesAlone is mountFiles for who holds the mounts.
+func (p *Pod) mountFilesAlone(ctx context.Context) error {
+	s := &api.Storage{Driver: "tmpfs", Target: filesDir(p.config), Options: filesOptions}
+	if err := p.mountMissing(ctx, []*api.Storage{s}); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.filesMounted = true
+	return nil
+}
+
+func (p *Pod) checkReady() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ready {
+		return fmt.Errorf("the sandbox is not set up: %w", errdefs.ErrFailedPrecondition)
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
+	"github.com/katabox/katabox/agent/files"
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/stream"
 )
@@ -26,10 +27,13 @@ type Config struct {
 // Pod is the guest's pod: its containers and what they share. Its methods may
 // be called from any goroutine.
 type Pod struct {
-	config   Config
-	network  networkApplier
-	machine  resources
-	disks    storer
+	config  Config
+	network networkApplier
+	machine resources
+	disks   storer
+	// mounting holds a token while storages of the whole pod are mounted.
+	mounting chan struct{}
+	files    *files.Tree
 	events   *eventQueue
 	watchers sync.WaitGroup
 
@@ -37,6 +41,8 @@ type Pod struct {
 	tasks map[string]*task
 	// setUp: SetupSandbox was called; ready: it is done.
 	setUp, ready bool
+	// filesMounted: there is a file system for copies of files.
+	filesMounted bool
 	// hostname: the pod's UTS namespace has a name of its own.
 	hostname bool
 	// first is the container whose namespaces others may join, and pinned
@@ -51,7 +57,8 @@ var _ stream.Finder = (*Pod)(nil)
 func NewPod(config Config) *Pod {
 	return &Pod{
 		config: config, network: newNetwork(config), machine: guest.NewResources(config.Mounter.Modules),
-		disks: config.Mounter, events: newEventQueue(), tasks: map[string]*task{},
+		disks: config.Mounter, mounting: make(chan struct{}, 1), files: files.New(filesDir(config)),
+		events: newEventQueue(), tasks: map[string]*task{},
 	}
 }
 

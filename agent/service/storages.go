@@ -1,0 +1,77 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs/pkg/errgrpc"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// AddStorages implements the Guest service.
+func (s guestService) AddStorages(ctx context.Context, req *api.AddStoragesRequest) (*api.AddStoragesResponse, error) {
+	if err := s.pod.addStorages(ctx, req.GetStorages()); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.AddStoragesResponse{}, nil
+}
+
+// addStorages mounts storages of the whole pod, those that are not there. When
+// one cannot be mounted, those that this call has mounted are unmounted: the
+// calls come one after the other, so that nobody has relied on them yet.
+func (p *Pod) addStorages(ctx context.Context, storages []*api.Storage) error {
+	if err := p.checkReady(); err != nil {
+		return fmt.Errorf("add storages: %w", err)
+	}
+	release, err := p.holdMounts(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if p.amongFiles(storages) {
+		if err := p.mountFilesAlone(ctx); err != nil { // Later it would hide them.
+			return err
+		}
+	}
+	return p.mountMissing(ctx, storages)
+}
+
+// amongFiles tells whether one of the storages is to be where copies of files
+// are.
+func (p *Pod) amongFiles(storages []*api.Storage) bool {
+	return slices.ContainsFunc(storages, func(s *api.Storage) bool {
+		return strings.HasPrefix(s.GetTarget(), filesDir(p.config)+"/")
+	})
+}
+
+// mountMissing mounts the storages whose targets are not mounted: all of them,
+// or none. The caller holds the mounts.
+func (p *Pod) mountMissing(ctx context.Context, storages []*api.Storage) error {
+	var missing []*api.Storage
+	wanted := map[string]bool{}
+	for _, s := range storages {
+		mounted, err := p.disks.Mounted(s.GetTarget())
+		if err != nil {
+			return err
+		}
+		if !mounted && !wanted[s.GetTarget()] {
+			wanted[s.GetTarget()] = true
+			missing = append(missing, s)
+		}
+	}
+	return p.disks.Mount(ctx, missing)
+}
+
+// holdMounts waits until no other call mounts storages of the whole pod, and
+// keeps others from it until release is called.
+func (p *Pod) holdMounts(ctx context.Context) (release func(), err error) {
+	select {
+	case p.mounting <- struct{}{}:
+		return func() { <-p.mounting }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("await other storages: %w", context.Cause(ctx))
+	}
+}
