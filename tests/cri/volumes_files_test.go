@@ -1,0 +1,109 @@
+package cri
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/katabox/katabox/tests/cri/env"
+)
+
+// A ConfigMap's update reaches the container, whose programs are told of it.
+func TestConfigMapUpdate(t *testing.T) {
+	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
+		k := newKubelet(t, e)
+		checkConfigMap(ctx, t, k, runp(ctx, t, e, "configmap"))
+	})
+}
+
+func checkConfigMap(ctx context.Context, t *testing.T, k *kubelet, p *pod) {
+	t.Helper()
+	dir := k.volume("configmap", "settings")
+	k.publish(dir, map[string]string{"key": "old", "gone": "x"})
+	tools := k.mkdir(filepath.Join(k.dir, "tools"))
+	compileAwaitfile(ctx, t, filepath.Join(tools, "awaitfile"))
+	volumes := with(dir+":/settings:ro", tools+":/tools:ro")
+	reader := p.start(ctx, t, forever, volumes)
+	watcher := p.start(ctx, t, []string{"/tools/awaitfile", "/settings", "..data"}, volumes)
+	p.awaitLog(ctx, t, watcher, "watching")
+	if got := p.sh(ctx, t, reader, "cat /settings/key; ls /settings"); got != "old\ngone\nkey" {
+		t.Errorf("at first: %q", got)
+	}
+	k.publish(dir, map[string]string{"key": "new", "more": "y"})
+	k.must(os.Remove(filepath.Join(dir, "gone")))
+	if code := p.awaitState(ctx, t, watcher, "CONTAINER_EXITED"); code != 0 {
+		t.Errorf("awaitfile ended with %d", code)
+	}
+	p.awaitOutput(ctx, t, reader, "cat /settings/key /settings/more; ls /settings", "newykey\nmore")
+}
+
+// compileAwaitfile makes the static program testdata/awaitfile.c.
+func compileAwaitfile(ctx context.Context, t *testing.T, to string) {
+	t.Helper()
+	out, err := exec.CommandContext(ctx, "gcc", "-static", "-Os", "-s", "-Wall", "-Werror", "-o", to, "testdata/awaitfile.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("compile awaitfile: %v: %s", err, out)
+	}
+}
+
+// awaitLog waits until a container has printed a line.
+func (p *pod) awaitLog(ctx context.Context, t *testing.T, id, line string) {
+	t.Helper()
+	for !strings.Contains(p.do(ctx, t, "logs", id), line) {
+		p.pause(ctx, t, "container "+id+" prints "+line)
+	}
+}
+
+// What is no directory, and what the host changes while the container runs.
+func TestFilesOfTheHost(t *testing.T) {
+	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
+		k := newKubelet(t, e)
+		secret := k.volume("secret", "login")
+		k.publish(secret, map[string]string{"user": "somebody"})
+		user := k.subPath(secret, "user", 0)
+		host := k.mkdir(filepath.Join(k.dir, "host"))
+		k.own(host, 0, 0, 0o777)
+		below := k.mkdir(filepath.Join(host, "below"))
+		k.mount("tmpfs", below, "tmpfs", 0, "")
+		k.write(below+"/file", "mounted")
+		log := k.write(filepath.Join(k.mkdir(filepath.Join(k.pod, "containers/c")), "0001"), "")
+		k.must(os.Chmod(log, 0o666))
+
+		p := runp(ctx, t, e, "files")
+		id := p.start(ctx, t, forever, with(user+":/etc/user:ro", host+":/rw", host+":/ro:ro", log+":/dev/termination-log"))
+		if got := p.sh(ctx, t, id, "cat /etc/user; cat /rw/below/file; echo mine > /rw/file; echo last > /dev/termination-log"); got != "somebodymounted" {
+			t.Errorf("in the container: %q", got)
+		}
+		for path, want := range map[string]string{host + "/file": "mine\n", log: "last\n"} {
+			if got, err := os.ReadFile(path); err != nil || string(got) != want {
+				t.Errorf("%s on the host: %q, %v", path, got, err)
+			}
+		}
+		k.write(host+"/late", "later")
+		p.awaitOutput(ctx, t, id, "cat /rw/late /ro/late 2>/dev/null || true", "laterlater")
+		if got := p.sh(ctx, t, id, "touch /ro/new 2>/dev/null || echo read-only"); got != "read-only" {
+			t.Errorf("write through a read-only mount: %q", got)
+		}
+	})
+}
+
+// A socket of the host's has its other end in another kernel.
+func TestSocketIsRefused(t *testing.T) {
+	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
+		k := newKubelet(t, e)
+		path := filepath.Join(k.dir, "socket")
+		l, err := net.Listen("unix", path)
+		k.must(err)
+		defer l.Close()
+		p := runp(ctx, t, e, "socket")
+		if got := p.refused(ctx, t, with(path+":/run/socket")); !strings.Contains(got, path) || !strings.Contains(got, "UNIX socket") {
+			t.Errorf("the error is: %s", got)
+		}
+		// Nothing of it is in the way of the next container.
+		p.start(ctx, t, forever, nil)
+	})
+}
