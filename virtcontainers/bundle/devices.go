@@ -1,0 +1,181 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// BlockDevice is a disk of the host's that a container is to get.
+type BlockDevice struct {
+	// Path is its node in the container, HostPath one of the host's.
+	Path, HostPath string
+	// Mode is the node's permission bits, UID and GID its owner.
+	Mode, UID, GID uint32
+	// Access is what the container may do with it: some of "r", "w" and "m", in
+	// this order.
+	Access string
+}
+
+// ReadOnly tells whether the container may not write to it.
+func (d BlockDevice) ReadOnly() bool { return !strings.Contains(d.Access, "w") }
+
+const (
+	allAccess = "rwm"
+	// defaultMode is what runc gives a node whose mode is not named
+	// (libcontainer/specconv).
+	defaultMode = 0o666
+)
+
+// BlockDevices lists the block devices that the spec gives its container, with
+// the host's nodes of the same numbers: a path of the spec's is the
+// container's. A spec whose container may use every device has none: it lists
+// all of the host's (privileged), and a pod is not to get all its disks. It
+// fails with errdefs.ErrNotFound for a number that the host has no node of.
+func BlockDevices(spec *specs.Spec) ([]BlockDevice, error) {
+	return hostDevices{sys: "/sys", dev: "/dev"}.list(spec)
+}
+
+// hostDevices is where the host has its block devices.
+type hostDevices struct{ sys, dev string }
+
+func (h hostDevices) list(spec *specs.Spec) ([]BlockDevice, error) {
+	var rules []specs.LinuxDeviceCgroup
+	if spec.Linux.Resources != nil {
+		rules = spec.Linux.Resources.Devices
+	}
+	if allowsAll(rules) {
+		return nil, nil
+	}
+	var all []BlockDevice
+	for _, d := range spec.Linux.Devices {
+		if d.Type != "b" {
+			continue
+		}
+		access := accessOf(d, rules)
+		if access == "" {
+			continue
+		}
+		node, err := h.node(d)
+		if err != nil {
+			return nil, fmt.Errorf("device %s, block device %d:%d: %w", d.Path, d.Major, d.Minor, err)
+		}
+		b := BlockDevice{Path: d.Path, HostPath: node, Mode: defaultMode, Access: access}
+		if d.FileMode != nil {
+			b.Mode = uint32(d.FileMode.Perm())
+		}
+		if d.UID != nil {
+			b.UID = *d.UID
+		}
+		if d.GID != nil {
+			b.GID = *d.GID
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// allowsAll tells whether every access to every device is allowed in the end.
+func allowsAll(rules []specs.LinuxDeviceCgroup) bool {
+	allowed := false
+	for _, r := range rules {
+		if isOf(r, "a") && anyNumber(r.Major) && anyNumber(r.Minor) && without(allAccess, accessIn(r)) == "" {
+			allowed = r.Allow
+		}
+	}
+	return allowed
+}
+
+// accessOf is what the rules that name the device's number allow, the later
+// ones first (Linux's Documentation/admin-guide/cgroup-v1/devices.rst); all
+// access when there are none.
+func accessOf(d specs.LinuxDevice, rules []specs.LinuxDeviceCgroup) string {
+	access, named := "", false
+	for _, r := range rules {
+		if !isOf(r, "b") || anyNumber(r.Major) || *r.Major != d.Major || !anyNumber(r.Minor) && *r.Minor != d.Minor {
+			continue
+		}
+		named = true
+		access = without(access, accessIn(r))
+		if r.Allow {
+			access += accessIn(r)
+		}
+	}
+	if !named {
+		return allAccess
+	}
+	return without(allAccess, without(allAccess, access))
+}
+
+// isOf tells whether a rule is about devices of a type, alone ("b") or with all
+// others ("a", or none).
+func isOf(r specs.LinuxDeviceCgroup, kind string) bool {
+	return r.Type == kind || r.Type == "a" || r.Type == ""
+}
+
+func anyNumber(n *int64) bool { return n == nil || *n == -1 }
+
+// accessIn is the access that a rule is about.
+func accessIn(r specs.LinuxDeviceCgroup) string {
+	if r.Access == "" {
+		return allAccess
+	}
+	return r.Access
+}
+
+// without gives the letters of access that are not in less.
+func without(access, less string) string {
+	return strings.Map(func(letter rune) rune {
+		if strings.ContainsRune(less, letter) {
+			return -1
+		}
+		return letter
+	}, access)
+}
+
+// node finds a node of the device on the host, by the name that the kernel has
+// for it, and else by the path in the container.
+func (h hostDevices) node(d specs.LinuxDevice) (string, error) {
+	name, err := h.kernelName(d)
+	if err != nil {
+		return "", err
+	}
+	nodes := []string{filepath.Join(h.dev, filepath.Join("/", name)), d.Path}
+	for _, node := range nodes {
+		if isNodeOf(node, d) {
+			return node, nil
+		}
+	}
+	return "", fmt.Errorf("the host has it as %s, and neither %s is a node of it: %w", name, strings.Join(nodes, " nor "), errdefs.ErrNotFound)
+}
+
+// kernelName reads DEVNAME, a path below /dev, of the device's uevent file
+// (drivers/base/core.c, dev_uevent).
+func (h hostDevices) kernelName(d specs.LinuxDevice) (string, error) {
+	data, err := os.ReadFile(filepath.Join(h.sys, "dev/block", fmt.Sprintf("%d:%d", d.Major, d.Minor), "uevent"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the host has no such device: %w", errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find it on the host: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVNAME="); ok {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("find it on the host: it has no name: %w", errdefs.ErrNotFound)
+}
+
+func isNodeOf(path string, d specs.LinuxDevice) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK &&
+		int64(unix.Major(st.Rdev)) == d.Major && int64(unix.Minor(st.Rdev)) == d.Minor
+}

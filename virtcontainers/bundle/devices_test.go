@@ -1,0 +1,160 @@
+package bundle
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// fakeDevices is a host that has the given block devices, by number.
+func fakeDevices(t *testing.T, names map[string]string) hostDevices {
+	t.Helper()
+	h := hostDevices{sys: t.TempDir(), dev: t.TempDir()}
+	for number, name := range names {
+		dir := filepath.Join(h.sys, "dev/block", number)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "uevent"), []byte("MAJOR=x\nDEVNAME="+name+"\nDEVTYPE=disk\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var major, minor uint32
+		if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
+			t.Fatal(err)
+		}
+		node := filepath.Join(h.dev, name)
+		if err := os.MkdirAll(filepath.Dir(node), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
+			t.Skip("needs to make device nodes:", err)
+		}
+	}
+	return h
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func block(path string, major, minor int64) specs.LinuxDevice {
+	return specs.LinuxDevice{Path: path, Type: "b", Major: major, Minor: minor}
+}
+
+func rule(allow bool, kind string, major, minor int64, access string) specs.LinuxDeviceCgroup {
+	return specs.LinuxDeviceCgroup{Allow: allow, Type: kind, Major: &major, Minor: &minor, Access: access}
+}
+
+func withDevices(rules []specs.LinuxDeviceCgroup, devices ...specs.LinuxDevice) *specs.Spec {
+	return &specs.Spec{Linux: &specs.Linux{Devices: devices, Resources: &specs.LinuxResources{Devices: rules}}}
+}
+
+func TestBlockDevices(t *testing.T) {
+	h := fakeDevices(t, map[string]string{"7:3": "loop3", "254:16": "vd/b"})
+	loop := block("/dev/data", 7, 3)
+	loop.FileMode, loop.UID, loop.GID = ptr(0o640|os.ModeDevice), ptr(uint32(5)), ptr(uint32(6))
+	spec := withDevices([]specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}, rule(true, "b", 7, 3, "r")},
+		specs.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, loop, block("/dev/other", 254, 16))
+	got, err := h.list(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []BlockDevice{
+		{Path: "/dev/data", HostPath: h.dev + "/loop3", Mode: 0o640, UID: 5, GID: 6, Access: "r"},
+		{Path: "/dev/other", HostPath: h.dev + "/vd/b", Mode: 0o666, Access: "rwm"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if !got[0].ReadOnly() || got[1].ReadOnly() {
+		t.Error("which of them is read-only")
+	}
+	spec.Linux.Resources = nil
+	if got, err := h.list(spec); err != nil || len(got) != 2 || got[0].Access != "rwm" {
+		t.Errorf("without rules: %+v, %v", got, err)
+	}
+}
+
+func TestBlockDeviceAccess(t *testing.T) {
+	const all = -1
+	deny := specs.LinuxDeviceCgroup{Allow: false, Access: "rwm"}
+	h := fakeDevices(t, map[string]string{"7:3": "loop3"})
+	for _, test := range []struct {
+		name  string
+		rules []specs.LinuxDeviceCgroup
+		want  string
+	}{
+		{"none", nil, "rwm"},
+		{"not this one", []specs.LinuxDeviceCgroup{deny, rule(true, "b", 7, 4, "r"), rule(true, "c", 7, 3, "r"), rule(true, "b", 8, all, "r")}, "rwm"},
+		{"any may be made", []specs.LinuxDeviceCgroup{deny, rule(true, "b", all, all, "m")}, "rwm"},
+		{"in another order", []specs.LinuxDeviceCgroup{deny, rule(true, "b", 7, 3, "mwr")}, "rwm"},
+		{"all of the driver's", []specs.LinuxDeviceCgroup{deny, rule(true, "b", 7, all, "rw")}, "rw"},
+		{"of any type", []specs.LinuxDeviceCgroup{deny, rule(true, "a", 7, 3, "rm")}, "rm"},
+		{"more later", []specs.LinuxDeviceCgroup{deny, rule(true, "b", 7, 3, "r"), rule(true, "b", 7, 3, "rw")}, "rw"},
+		{"less later", []specs.LinuxDeviceCgroup{deny, rule(true, "b", 7, 3, ""), rule(false, "b", 7, 3, "wm")}, "r"},
+		{"nothing", []specs.LinuxDeviceCgroup{rule(true, "b", 7, 3, "rwm"), rule(false, "b", 7, all, "rwm")}, ""},
+		{"everything", []specs.LinuxDeviceCgroup{deny, {Allow: true, Access: "rwm"}}, ""},
+		{"everything, by numbers", []specs.LinuxDeviceCgroup{deny, rule(true, "a", all, all, "mrw")}, ""},
+		{"everything, and the number", []specs.LinuxDeviceCgroup{deny, {Allow: true}, rule(true, "b", 7, 3, "r")}, ""},
+		{"everything, then nothing", []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}, deny, rule(true, "b", 7, 3, "r")}, "r"},
+		{"everything may be read", []specs.LinuxDeviceCgroup{deny, {Allow: true, Access: "r"}}, "rwm"},
+	} {
+		got, err := h.list(withDevices(test.rules, block("/dev/x", 7, 3)))
+		access := ""
+		if len(got) == 1 {
+			access = got[0].Access
+		}
+		if err != nil || access != test.want {
+			t.Errorf("%s: %+v, %v, want %q", test.name, got, err, test.want)
+		}
+	}
+}
+
+func TestBlockDeviceThatIsNotThere(t *testing.T) {
+	h := fakeDevices(t, map[string]string{"7:3": "loop3", "7:4": "loop4", "7:5": "loop5"})
+	at := filepath.Join(h.dev, "loop5")
+	for _, err := range []error{
+		os.Remove(filepath.Join(h.dev, "loop4")), os.Remove(at), unix.Mknod(at, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 3))),
+		os.WriteFile(filepath.Join(h.sys, "dev/block/7:3/uevent"), []byte("MAJOR=7\n"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		minor int64
+		want  string
+	}{
+		{3, "has no name"}, {4, "loop4 nor /none/x is a node of it"}, {5, "loop5 nor /none/x is a node of it"}, {6, "the host has no such device"},
+		{-1, "the host has no such device"},
+	} {
+		_, err := h.list(withDevices(nil, block("/none/x", 7, test.minor)))
+		if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "/none/x") {
+			t.Errorf("minor %d: %v, want %q", test.minor, err, test.want)
+		}
+	}
+	// The path in the container may be the only node.
+	moved := filepath.Join(t.TempDir(), "moved")
+	if err := unix.Mknod(moved, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 4))); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.list(withDevices(nil, block(moved, 7, 4))); err != nil || len(got) != 1 || got[0].HostPath != moved {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// The host's own, where it has a loop device.
+func TestBlockDevicesOfThisHost(t *testing.T) {
+	if _, err := os.Stat("/sys/dev/block/7:0"); err != nil {
+		t.Skip("no loop device:", err)
+	}
+	got, err := BlockDevices(withDevices(nil, block("/dev/x", 7, 0)))
+	if err != nil || len(got) != 1 || got[0].HostPath != "/dev/loop0" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
