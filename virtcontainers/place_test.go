@@ -57,7 +57,10 @@ func (p *pod) podFile(name string) string {
 }
 
 // is what podFile says of a pod's place: CPUs and shares.
-func (p *pod) is() string { p.t.Helper(); return p.podFile("cpuset.cpus") + " " + p.podFile("cpu.shares") }
+func (p *pod) is() string {
+	p.t.Helper()
+	return p.podFile("cpuset.cpus") + " " + p.podFile("cpu.shares")
+}
 
 // A pod's cgroup has the CPUs and the shares of the containers that have not
 // ended, whether the machine keeps its size or not.

@@ -1,0 +1,195 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// on is an idle container with a cpuset and CPU shares.
+func on(name, cpus string, shares uint64) harness.ContainerConfig {
+	return harness.ContainerConfig{
+		Name: name, Args: []string{"sleep", "100000"},
+		Spec: []oci.SpecOpts{withLimits(func(r *specs.LinuxResources) { r.CPU = &specs.LinuxCPU{Cpus: cpus, Shares: &shares} })},
+	}
+}
+
+// allowedCPUs is the list of CPUs that a thread may run on.
+func allowedCPUs(t *testing.T, id int) string {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if list, ok := strings.CutPrefix(line, "Cpus_allowed_list:"); ok {
+			return strings.TrimSpace(list)
+		}
+	}
+	t.Fatalf("/proc/%d/status has no list of CPUs", id)
+	return ""
+}
+
+// vcpuPlaces lists where the vCPUs of the daemon's only pod may run, in their
+// order.
+func vcpuPlaces(t *testing.T, d *harness.Daemon) []string {
+	t.Helper()
+	procs, err := d.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, p := range procs {
+		ids := vcpusOf(t, p)
+		slices.Sort(ids) // a vCPU that comes later has a thread that does
+		for _, id := range ids {
+			found = append(found, allowedCPUs(t, id))
+		}
+	}
+	return found
+}
+
+// podPlace is what a pod's cgroup has: CPUs and shares, or weight.
+func podPlace(t *testing.T, path string) string {
+	t.Helper()
+	found := map[string]string{}
+	for _, dir := range cgroupDirs(t, path) {
+		for _, name := range []string{"cpuset.cpus", "cpu.shares", "cpu.weight"} {
+			if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				found[name] = strings.TrimSpace(string(data))
+			}
+		}
+	}
+	return strings.TrimSpace(found["cpuset.cpus"] + " " + found["cpu.shares"] + found["cpu.weight"])
+}
+
+// needTwoCPUs skips where the CPUs 0 and 1 are not all there are: on a host
+// with more, vCPUs are not as many.
+func needTwoCPUs(t *testing.T) {
+	t.Helper()
+	if list := allowedCPUs(t, os.Getpid()); list != "0-1" {
+		t.Skipf("needs CPUs 0-1, has %s", list)
+	}
+}
+
+// A pod's cgroup has the CPUs and shares of its containers together, as they
+// come, change and go, and each vCPU one CPU while there are as many of both.
+func TestPodPlaceAndPinning(t *testing.T) {
+	needVM(t)
+	needTwoCPUs(t)
+	configure := func(o *harness.Options) {
+		// The machine has one vCPU of its own, and no more than two.
+		o.Kata.Extra = "default_maxvcpus = 2\n[runtime]\nenable_vcpus_pinning = true\n"
+	}
+	eachOwn(t, configure, playPlaces)
+}
+
+func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	parent := "/" + d.NewID("pods")
+	pod, err := d.NewPod(ctx, "pinned", oci.WithCgroup(parent+"/c"), withLimits(func(r *specs.LinuxResources) {
+		shares := uint64(2)
+		r.CPU = &specs.LinuxCPU{Shares: &shares}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := false
+	t.Cleanup(func() {
+		if !gone {
+			removed(t, "pod", pod.Remove)
+		}
+	})
+	path := parent + "/kata_" + pod.Sandbox.Box.ID()
+	is := func(what, place string, vcpus ...string) {
+		t.Helper()
+		awaitPlaces(t, what, place, vcpus, func() (string, []string) { return podPlace(t, path), vcpuPlaces(t, d) })
+	}
+	is("a pause", v2Shares("0-1 2", "", "1"), "0-1")
+	add(ctx, t, pod, on("first", "0", 100))
+	is("a second vCPU for one CPU", v2Shares("0 102", "0", "17"), "0", "0")
+	second := add(ctx, t, pod, on("second", "1", 922))
+	is("as many of both", v2Shares("0-1 1024", "0-1", "100"), "0", "1")
+	setCPUs(ctx, t, second, "0")
+	is("an update", v2Shares("0 1024", "0", "100"), "0", "0")
+	setCPUs(ctx, t, second, "1")
+	is("another", v2Shares("0-1 1024", "0-1", "100"), "0", "1")
+	if _, err := second.KillAndWait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	is("one has ended", v2Shares("0 102", "0", "17"), "0", "0")
+	gone = true
+	removed(t, "pod", pod.Remove)
+	awaitNoCgroup(t, parent)
+	awaitNoCgroup(t, "/kata_overhead/"+pod.Sandbox.Box.ID())
+}
+
+// v2Shares chooses what is wanted of a pod's place: v1's, or the set and the
+// weight of v2.
+func v2Shares(v1, set, weight string) string {
+	if hasV2() {
+		return strings.TrimSpace(set + " " + weight)
+	}
+	return v1
+}
+
+// awaitPlaces waits until a pod's place and its vCPUs' are as wanted: the end
+// of a container is followed after it was told.
+func awaitPlaces(t *testing.T, what, place string, vcpus []string, now func() (string, []string)) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		gotPlace, gotVCPUs := now()
+		diff := cmp.Diff(append([]string{place}, vcpus...), append([]string{gotPlace}, gotVCPUs...))
+		if diff == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("%s: the pod's place and the vCPUs' (-want +got):\n%s", what, diff)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func setCPUs(ctx context.Context, t *testing.T, c *harness.Container, cpus string) {
+	t.Helper()
+	if err := c.Task.Update(ctx, client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: cpus}})); err != nil {
+		t.Error(err)
+	}
+}
+
+// A cpuset that cannot be read fails the create, and with a pod that must be
+// in its cgroup so does one that the host has not.
+func TestCPUsThatCannotBe(t *testing.T) {
+	needVM(t)
+	configure := func(o *harness.Options) { o.Kata.Extra = "[runtime]\nsandbox_cgroup_only = true\n" }
+	eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		parent := "/" + d.NewID("pods")
+		pod, err := d.NewPod(ctx, "cpus", oci.WithCgroup(parent+"/c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			removed(t, "pod", pod.Remove)
+			awaitNoCgroup(t, parent)
+		})
+		for cpus, want := range map[string]string{"0-x": `cpuset "0-x"`, "8191": `set cpuset.cpus to "8191"`} {
+			if _, err := pod.Add(ctx, on("bad", cpus, 2)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("a container on CPUs %s: %v, want an error with %s", cpus, err, want)
+			}
+		}
+		add(ctx, t, pod, on("good", "0", 2))
+	})
+}
