@@ -7,8 +7,9 @@
 // Everything a queue holds is written by the guest, at any time, also while it
 // is read. So each descriptor is copied before it is judged, every chain ends
 // (a driver may not build one longer than its queue), and every address is
-// looked up in the memory table. A file that could be truncated under the
-// mapping is refused, for touching such a page would be a SIGBUS here.
+// looked up in the memory table. A page that is not there, as of a file that was
+// truncated under the mapping, breaks the queue that touches it (guarded) and
+// does not end this process.
 //
 // A queue's life, as the front end drives it:
 //

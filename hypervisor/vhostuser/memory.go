@@ -42,7 +42,9 @@ func (m *memory) add(r region, fd int) error {
 	if err := checkFile(fd, r.offset+r.size); err != nil {
 		return err
 	}
-	data, err := unix.Mmap(fd, int64(r.offset), int(r.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	// Huge pages are reserved by QEMU, which has them all, and not once more
+	// here.
+	data, err := unix.Mmap(fd, int64(r.offset), int(r.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		return fmt.Errorf("map %d bytes at %#x: %w", r.size, r.offset, err)
 	}
@@ -50,27 +52,18 @@ func (m *memory) add(r region, fd int) error {
 	return nil
 }
 
-// checkFile makes sure that a mapping of the file's first end bytes can never
-// fault: the file is that long, it cannot shrink (F_SEAL_SHRINK, memfd_create(2)),
-// and its pages cannot run out as those of hugetlbfs can.
+// checkFile makes sure that the file's first end bytes are there now. Whether
+// they stay, and whether there is a page behind each, depends on the file and
+// on who holds it: memory of the host's own (memfd_create(2)) is sealed against
+// shrinking by QEMU, a file in a directory cannot be, a file system may be full
+// and the host's huge pages may run out. Then a touch is a fault: see guarded.
 func checkFile(fd int, end uint64) error {
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	if err != nil {
-		return fmt.Errorf("get seals of memory file: %w", err)
-	}
-	if seals&unix.F_SEAL_SHRINK == 0 {
-		return errors.New("memory file is not sealed against shrinking")
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return fmt.Errorf("stat file system of memory file: %w", err)
-	}
-	if fs.Type == unix.HUGETLBFS_MAGIC {
-		return errors.New("memory file is on hugetlbfs, which is not supported")
-	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("stat memory file: %w", err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("memory file is no regular file (mode %#o): %w", st.Mode, errMalformed)
 	}
 	if st.Size < 0 || end > uint64(st.Size) {
 		return fmt.Errorf("region ends at %d of a memory file of %d bytes: %w", end, st.Size, errMalformed)

@@ -56,21 +56,26 @@ func (q *Queue) Running() bool {
 // Do calls f with the queue's ring, one caller at a time, and interrupts the
 // driver if f pushed anything. It waits only for other callers. f must not
 // wait for the guest, nor call Do of this queue. The error is ErrStopped if f
-// was not called, and wraps ErrBroken if f found the ring malformed: then the
-// queue has stopped. Otherwise it is what f returned.
+// was not called, and wraps ErrBroken if f found the ring malformed, or touched
+// guest memory that is not there: then the queue has stopped. In the latter case
+// f did not come to its end, so it must unlock what it locks by defer. Otherwise
+// the error is what f returned.
 func (q *Queue) Do(f func(r *Ring) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.running {
 		return ErrStopped
 	}
-	err := f(&q.ring)
+	err := guarded(func() error {
+		err := f(&q.ring)
+		if q.ring.publish() {
+			q.signal()
+		}
+		return err
+	})
 	if errors.Is(err, ErrBroken) {
 		q.running = false
 		err = fmt.Errorf("queue %d: %w", q.index, err)
-	}
-	if q.ring.publish() {
-		q.signal()
 	}
 	return err
 }
@@ -94,7 +99,9 @@ func (q *Queue) start(base uint16) error {
 		return err
 	}
 	q.ring.lastAvail = base
-	q.ring.usedIdx = q.ring.loadUsedIdx()
+	if err := guarded(func() error { q.ring.usedIdx = q.ring.loadUsedIdx(); return nil }); err != nil {
+		return fmt.Errorf("queue %d: %w", q.index, err)
+	}
 	q.ring.published = q.ring.usedIdx
 	q.running = true
 	return nil
