@@ -50,6 +50,15 @@ type Spec struct {
 	MaxMemoryMiB uint64
 	MemoryModel  MemoryModel
 	MemorySlots  uint32
+	// Memory is what all of it is made of.
+	Memory MemoryBacking
+	// DiskThreads is how many threads of the monitor's are there for disks
+	// alone: those on a bus of their own are divided among them, those on the
+	// SCSI controller have one. 0 leaves disks to the monitor's main loop.
+	DiskThreads uint32
+	// ExtraMonitor is a second way to command the monitor; the zero value is
+	// none.
+	ExtraMonitor ExtraMonitor
 	// Kernel, Initrd are host paths: an ELF or bzImage kernel, and a cpio
 	// archive.
 	Kernel, Initrd string
@@ -67,4 +76,39 @@ type Spec struct {
 	// Seccomp is the monitor's own sandbox setting, verbatim ("on,spawn=deny");
 	// empty leaves it off.
 	Seccomp string
+}
+
+// MemoryBacking is what a machine's memory is made of on the host. The zero
+// value is memory without a file, which is taken as the guest uses it.
+type MemoryBacking struct {
+	// HugePageMiB is the size of the host's huge pages that the memory is
+	// made of, in MiB; 0 is none. Such memory is taken at once. Spec.MemoryMiB
+	// must be whole pages, and what is plugged will be.
+	HugePageMiB uint64
+	// Prealloc takes memory from the host before the guest has it.
+	Prealloc bool
+	// Dir is the absolute path of a directory for files that are the memory
+	// and have no name there; empty is none. Not with HugePageMiB.
+	Dir string
+}
+
+// MonitorLanguage is what a monitor understands.
+type MonitorLanguage string
+
+// The languages of QEMU's monitor (QEMU's docs, "QEMU Monitor" and "QEMU QMP
+// Reference Manual").
+const (
+	MonitorHMP       MonitorLanguage = "hmp"
+	MonitorQMP       MonitorLanguage = "qmp"
+	MonitorQMPPretty MonitorLanguage = "qmp-pretty"
+)
+
+// ExtraMonitor is a socket at which the monitor takes commands from whoever
+// connects, one at a time: it owns the machine.
+type ExtraMonitor struct {
+	Language MonitorLanguage
+	// Path is where the monitor makes the socket, absolute and at most 107
+	// bytes (unix(7)). Its directory is the caller's, who keeps others out of
+	// it and removes what is left of the socket.
+	Path string
 }

@@ -25,7 +25,7 @@ import (
 var errInjected = errors.New("injected")
 
 func TestBoot(t *testing.T) {
-	want := []string{"state", "netns", "cgroup", "share", "vm", "vsock", "network", "storage", "account", "resume", "agent", "forward", "guest"}
+	want := []string{"state", "netns", "cgroup", "share", "vm", "vsock", "network", "storage", "hardware", "account", "resume", "agent", "forward", "guest"}
 	if diff := cmp.Diff(want, virtcontainers.BootSteps()); diff != "" {
 		t.Errorf("steps: %s", diff)
 	}

@@ -42,7 +42,11 @@ func (s *Sandbox) chooseSize(ctx context.Context) error {
 		}
 		needs = append(needs, pod, own)
 	}
+	if s.sizing.hugePageMiB, err = hugePageOf(s.opts.Config.Hypervisor, procMeminfo); err != nil {
+		return err
+	}
 	s.size = machine.Size(needs...)
+	s.size.MemoryMiB = wholePages(s.size.MemoryMiB, s.sizing.hugePageMiB)
 	warnOf(ctx, s.size)
 	s.sizing.machine = machine
 	s.sizing.vcpus, s.sizing.memoryMiB = s.size.VCPUs, s.size.MemoryMiB

@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/disk"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -38,6 +37,7 @@ func (s *Sandbox) bootSteps() []step {
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"network", s.plugNetwork, nil},
 		{"storage", s.attachShare, nil},
+		{"hardware", s.attachDevices, nil},
 		{"account", s.accountVM, nil},
 		// The machine stops before what it uses goes away.
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
@@ -81,7 +81,7 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 	}
 	vm, err := s.platform.Monitor.Launch(ctx, spec)
 	if err != nil {
-		return err
+		return s.explainLaunch(err)
 	}
 	s.vm = vm
 	s.disks = disk.NewPool(vm, s.diskOptions())
@@ -89,30 +89,6 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 		return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
 	}
 	return nil
-}
-
-// spec is the bare machine that the configuration asks for.
-func (s *Sandbox) spec() hypervisor.Spec {
-	h := s.opts.Config.Hypervisor
-	spec := hypervisor.Spec{
-		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
-		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures,
-		Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
-		KernelParams: s.kernelParams(), NetworkNamespace: s.netns(),
-	}
-	s.setSize(&spec)
-	return spec
-}
-
-func (s *Sandbox) kernelParams() string {
-	params := []string{s.platform.KernelParams}
-	if s.opts.Config.Hypervisor.Debug {
-		params = append(params, "loglevel=7") // the last word, after "quiet"
-	}
-	if s.opts.Config.Agent.Debug {
-		params = append(params, "agent.log=debug")
-	}
-	return strings.TrimSpace(strings.Join(append(params, s.opts.Config.Hypervisor.KernelParams), " "))
 }
 
 func (s *Sandbox) attachVsock(ctx context.Context) error {

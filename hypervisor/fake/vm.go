@@ -60,7 +60,8 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 		}
 	}
 	switch d.(type) {
-	case hypervisor.VhostVsock, hypervisor.VhostUserVsock, hypervisor.FSShare, hypervisor.NIC, hypervisor.Disk:
+	case hypervisor.VhostVsock, hypervisor.VhostUserVsock, hypervisor.FSShare, hypervisor.NIC, hypervisor.Disk,
+		hypervisor.RNG, hypervisor.Balloon:
 	default:
 		return fmt.Errorf("%s: %w", what, errdefs.ErrNotImplemented)
 	}

@@ -63,9 +63,7 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 		"-cpu", cpu(spec),
 		"-smp", smp(spec),
 		"-m", memory(spec),
-		// Shared, because device back ends in other processes read and
-		// write it.
-		"-object", fmt.Sprintf("memory-backend-memfd,id=mem,size=%dM,share=on", spec.MemoryMiB),
+		"-object", bootMemory(spec),
 		"-rtc", "base=utc",
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", wiring.QMPFD),
 		"-mon", "chardev=qmp,mode=control",
@@ -74,6 +72,8 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 		"-device", fmt.Sprintf("pci-bridge,id=%s,bus=pcie.0,addr=%#x,chassis_nr=1,shpc=on", podBus, podBusSlot),
 	}
 	args = append(args, timers(spec)...)
+	args = append(args, diskThreads(spec)...)
+	args = append(args, extraMonitor(spec.ExtraMonitor)...)
 	if wiring.Firmware != "" {
 		args = append(args, "-bios", wiring.Firmware)
 	}
@@ -120,6 +120,12 @@ func checkSpec(spec hypervisor.Spec) error {
 	case spec.Kernel == "":
 		return errors.New("no kernel is given")
 	}
+	if err := checkMonitor(spec.ExtraMonitor); err != nil {
+		return err
+	}
+	if err := checkBacking(spec); err != nil {
+		return err
+	}
 	return checkModel(spec)
 }
 
@@ -129,6 +135,9 @@ func checkModel(spec hypervisor.Spec) error {
 	}
 	switch spec.MemoryModel {
 	case hypervisor.MemoryVirtio:
+		if spec.Memory.HugePageMiB != 0 {
+			return errors.New("huge pages with virtio-mem: it would give them back, and the guest's next touch would end QEMU")
+		}
 		return nil
 	case "", hypervisor.MemoryDIMM:
 		if spec.MemorySlots == 0 || spec.MemorySlots > maxMemorySlots {

@@ -52,6 +52,7 @@ func (vm *VM) place(ctx context.Context, id string, p plan) error {
 		return err
 	}
 	p.bus.put(p.device, at)
+	vm.onThread(p.device, at)
 	err = vm.plug(ctx, p)
 	switch {
 	case err == nil:

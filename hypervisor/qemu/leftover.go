@@ -12,8 +12,10 @@ import (
 const (
 	removeFD    = "remove-fd"
 	blockdevDel = "blockdev-del"
-	// nodeGrace is how long a block node may be in use after its device has
-	// gone: QEMU lets go of it a little later (RCU), and says so by nothing.
+	objectDel   = "object-del"
+	// nodeGrace is how long a block node or an object may be in use after its
+	// device has gone: QEMU lets go of it a little later (RCU), and says so by
+	// nothing.
 	nodeGrace = 5 * time.Second
 	// nodeRepeat is after how long it is asked again.
 	nodeRepeat = 2 * time.Millisecond
@@ -56,7 +58,7 @@ func (vm *VM) takeLater() []command {
 // run carries a step out.
 func (vm *VM) run(ctx context.Context, c command) error {
 	err := vm.mon.Execute(ctx, c.name, c.args, nil)
-	if c.name != blockdevDel || !inUse(err) {
+	if c.name != blockdevDel && c.name != objectDel || !inUse(err) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, nodeGrace)
@@ -74,8 +76,9 @@ func (vm *VM) run(ctx context.Context, c command) error {
 	return err
 }
 
-// inUse is QEMU's refusal to remove a block node that something stands on
-// (blockdev.c, qmp_blockdev_del). It has no class of its own.
+// inUse is QEMU's refusal to remove a block node or an object that something
+// stands on (blockdev.c, qmp_blockdev_del; qom/object_interfaces.c,
+// user_creatable_del). It has no class of its own.
 func inUse(err error) bool {
 	var e *qmp.Error
 	return errors.As(err, &e) && strings.Contains(e.Desc, "is in use")

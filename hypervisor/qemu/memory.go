@@ -75,7 +75,8 @@ func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 	if len(devices) >= exactDIMMs {
 		size = max(size, now-vm.spec.MemoryMiB)
 	}
-	size = min((size+dimmUnit-1)/dimmUnit, (vm.spec.MaxMemoryMiB-now)/dimmUnit) * dimmUnit
+	unit := max(dimmUnit, vm.spec.Memory.HugePageMiB)
+	size = min((size+unit-1)/unit, (vm.spec.MaxMemoryMiB-now)/unit) * unit
 	if size == 0 {
 		return nil
 	}
@@ -83,7 +84,10 @@ func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 		return fmt.Errorf("plug %d MiB: all %d memory slots are in use: %w", size, len(devices), errdefs.ErrResourceExhausted)
 	}
 	id := fmt.Sprintf("%s%d", dimmPrefix, len(devices))
-	add, remove := memoryObject(id, size)
+	if err := freeHugePages(sysHugePages, vm.spec.Memory.HugePageMiB, size); err != nil {
+		return fmt.Errorf("plug %d MiB: %w", size, err)
+	}
+	add, remove := memoryObject(id, size, vm.spec.Memory)
 	if err := vm.run(ctx, add); err != nil {
 		return err
 	}
@@ -104,13 +108,4 @@ func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 func tableFull(err error) bool {
 	var e *qmp.Error
 	return errors.As(err, &e) && strings.Contains(e.Desc, "no free memory slots left")
-}
-
-// memoryObject is the host's side of plugged memory, as shared as the rest
-// (BuildArgs). It takes memory only as the guest uses it.
-func memoryObject(id string, sizeMiB uint64) (add, remove command) {
-	id += memorySuffix
-	return command{"object-add", map[string]any{
-		"qom-type": "memory-backend-memfd", "id": id, "size": sizeMiB * mib, "share": true,
-	}}, command{"object-del", map[string]any{"id": id}}
 }

@@ -70,9 +70,12 @@ func (m *Monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 }
 
 func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.opts.LaunchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, m.opts.LaunchTimeout+fillTime(spec))
 	defer cancel()
 	if err := checkFiles(spec); err != nil {
+		return nil, err
+	}
+	if err := freeHugePages(sysHugePages, spec.Memory.HugePageMiB, spec.MemoryMiB); err != nil {
 		return nil, err
 	}
 	args, err := BuildArgs(spec, Wiring{QMPFD: child.FirstExtraFD, Firmware: firmware(spec), TSCKHz: m.tsc.kHz()})
@@ -170,6 +173,11 @@ func checkFiles(spec hypervisor.Spec) error {
 		}
 		if !info.Mode().IsRegular() {
 			return fmt.Errorf("%s %s: not a regular file: %w", f.what, f.path, errdefs.ErrInvalidArgument)
+		}
+	}
+	if dir := spec.Memory.Dir; dir != "" {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return fmt.Errorf("directory for memory %s: not there, or no directory: %w", dir, errdefs.ErrInvalidArgument)
 		}
 	}
 	if ns := spec.NetworkNamespace; ns != "" && !filepath.IsAbs(ns) {

@@ -131,6 +131,10 @@ func planOf(d hypervisor.Device, set int) (plan, error) {
 		return planNIC(d)
 	case hypervisor.Disk:
 		return planDisk(d, set)
+	case hypervisor.RNG:
+		return planRNG(d, set)
+	case hypervisor.Balloon:
+		return planBalloon(d), nil
 	}
 	return plan{}, fmt.Errorf("device kind %T: %w", d, errdefs.ErrNotImplemented)
 }

@@ -12,6 +12,11 @@ const (
 	scsiBusName    = scsiController + ".0"
 )
 
+// A target is taken again as late as can be (reserve): Linux hears that a disk
+// went, and that the next one came, by events that are handled in no certain
+// order (drivers/scsi/virtio_scsi.c, virtscsi_handle_event, a work item each),
+// and would take the new disk of a target out for the old one.
+
 // attempt is somebody's attempt to attach the controller.
 type attempt struct {
 	done chan struct{} // closed after err is set

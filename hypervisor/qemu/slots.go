@@ -32,13 +32,20 @@ func (vm *VM) reserve(id string, b bus) (at int, err error) {
 		}
 	}
 	first, last := b.places()
-	for at = first; at <= last; at++ {
-		if !used[at] {
+	places := last - first + 1
+	for i := range places {
+		if b == scsiBus {
+			i += vm.nextTarget
+		}
+		if at = first + i%places; !used[at] {
 			vm.devices[id] = &device{bus: b, at: at, busy: true}
+			if b == scsiBus {
+				vm.nextTarget = at - first + 1
+			}
 			return at, nil
 		}
 	}
-	return 0, fmt.Errorf("device %q: all %d places are in use: %w", id, last-first+1, errdefs.ErrResourceExhausted)
+	return 0, fmt.Errorf("device %q: all %d places are in use: %w", id, places, errdefs.ErrResourceExhausted)
 }
 
 // settle ends the work on an ID that stays in use.

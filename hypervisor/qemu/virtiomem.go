@@ -44,15 +44,19 @@ func (vm *VM) needVirtioMem(ctx context.Context, most uint64) error {
 	if vm.virtioMem {
 		return nil
 	}
-	add, remove := memoryObject(virtioMem, most)
-	err := vm.place(ctx, virtioMem, plan{
-		backend: &backend{add: add, remove: remove},
-		device: onPodBus(virtioMem, map[string]any{
-			"driver":     "virtio-mem-pci",
-			"memdev":     virtioMem + memorySuffix,
-			"block-size": virtioMemUnit * mib,
-		}),
-	})
+	// The memory is only room: what the guest plugs of it is what is taken.
+	backing := vm.spec.Memory
+	backing.Prealloc = false
+	add, remove := memoryObject(virtioMem, most, backing)
+	device := map[string]any{
+		"driver":     "virtio-mem-pci",
+		"memdev":     virtioMem + memorySuffix,
+		"block-size": virtioMemUnit * mib,
+	}
+	if vm.spec.Memory.Prealloc {
+		device["prealloc"] = true
+	}
+	err := vm.place(ctx, virtioMem, plan{backend: &backend{add: add, remove: remove}, device: onPodBus(virtioMem, device)})
 	if err != nil {
 		return fmt.Errorf("attach virtio-mem device: %w", err)
 	}

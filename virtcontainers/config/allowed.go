@@ -16,6 +16,9 @@ type Allowed struct {
 	// HypervisorPaths and VirtioFSDaemonPaths are patterns (filepath.Match),
 	// each valid, for the programs that a pod may choose.
 	HypervisorPaths, VirtioFSDaemonPaths []string
+	// EntropySources and MemBackends are patterns as well: for the files of
+	// random numbers and the directories for memory.
+	EntropySources, MemBackends []string
 }
 
 // annotationKeys are effective: they say what annotations may do.

@@ -74,6 +74,13 @@ func TestAnnotate(t *testing.T) {
 			h.BlockDriver, h.BlockAIO, h.BlockCache = BlockVirtio, AIOThreads, BlockCache{Set: true, NoFlush: true}
 			h.BlockPhysicalSector, h.DisableBlockRootfs, h.SharedFS = 4096, false, SharedFSNone
 		}},
+		{"memory and devices", map[string]string{hv + "enable_mem_prealloc": "true", hv + "reclaim_guest_freed_memory": "true",
+			hv + "file_mem_backend": "/mnt/a", hv + "entropy_source": "/dev/random", hv + "enable_iothreads": "true", hv + "indep_iothreads": "2"}, func(c *Config) {
+			h := &c.Hypervisor
+			h.Memory = Memory{Prealloc: true, Dir: "/mnt/a", Reclaim: true}
+			h.EntropySource, h.IOThreads, h.IndepIOThreads = "/dev/random", true, 2
+		}},
+		{"huge pages", map[string]string{hv + "enable_hugepages": "true"}, func(c *Config) { c.Hypervisor.Memory.HugePages = true }},
 		{"runtime", map[string]string{rt + "create_container_timeout": "7", rt + "sandbox_cgroup_only": "true", "io.katacontainers.enable_vcpus_pinning": "true"}, func(c *Config) {
 			c.Runtime.CreateContainerTimeout, c.Runtime.SandboxCgroupOnly, c.Runtime.PinVCPUs = 7*time.Second, true, true
 		}},
@@ -103,7 +110,7 @@ func TestAnnotate(t *testing.T) {
 			)
 		}},
 	}
-	doc := everything + "kernel_params='file=1'\nvirtio_fs_extra_args=['--file']\nno_such_key=1\n[agent.kata]\nkernel_modules=['m']"
+	doc := everything + "valid_file_mem_backends=['/mnt/*']\nkernel_params='file=1'\nvirtio_fs_extra_args=['--file']\nno_such_key=1\n[agent.kata]\nkernel_modules=['m']"
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			before, got, err := annotate(t, doc, test.annotations)
@@ -161,6 +168,11 @@ func TestAnnotateRefuses(t *testing.T) {
 		{everything, hv + "block_device_driver", "virtio-mmio",
 			`: want "virtio-scsi" or "virtio-blk"; disks do not come as nvdimm, virtio-mmio or virtio-blk-ccw`},
 		{everything, hv + "blk_logical_sector_size", "1000", ": want a power of two from 512 to 65536, or 0 for the disk's own"},
+		{everything, hv + "entropy_source", "/etc/shadow",
+			"is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_entropy_sources (default)"},
+		{everything, hv + "file_mem_backend", "/dev/shm",
+			"is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_file_mem_backends (default)"},
+		{everything, hv + "indep_iothreads", "51", ": want an integer from 1 to 50, or 0 for what enable_iothreads says"},
 		{everything, hv + "disable_vhost_net", "yes", ": want true or false"},
 		{"", ag + "kernel_modules", " ; ", `: want "module parameter=value ..." with ";" between modules`},
 		{"", ag + "kernel_modules", "../x", `: want "module parameter=value ..." with ";" between modules`},

@@ -28,6 +28,18 @@ type BlockCache struct {
 	Direct, NoFlush bool
 }
 
+// BlockThreads is how many threads of the monitor's are there for disks alone;
+// 0 leaves them to its main loop.
+func (h Hypervisor) BlockThreads() uint32 {
+	if h.IOThreads {
+		return max(h.IndepIOThreads, 1)
+	}
+	return h.IndepIOThreads
+}
+
+// maxIOThreads is Kata's.
+const maxIOThreads = 50
+
 const minSectorSize, maxSectorSize = 512, 64 << 10
 
 var blockKeys = []key{
@@ -68,6 +80,16 @@ var blockKeys = []key{
 		"The physical sector size that the guest sees of disks, in bytes: a power of two from 512 to 65536, at least the "+
 			"logical one; 0 is the disk's.").
 		annotated("config.hypervisor.blk_physical_sector_size"),
+	define("hypervisor.qemu.enable_iothreads", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.IOThreads },
+		"Serve the guest's disks in a thread of their own.").
+		annotated("config.hypervisor.enable_iothreads"),
+	define("hypervisor.qemu.indep_iothreads", int64(0),
+		integer[uint32]("an integer from 1 to 50, or 0 for what enable_iothreads says", 0, maxIOThreads),
+		func(d *draft) *uint32 { return &d.Hypervisor.IndepIOThreads },
+		"How many such threads there are, among which virtio-blk disks are divided; 0 is one with enable_iothreads, and none "+
+			"without. Disks on the virtio-scsi controller have one.").
+		annotated("config.hypervisor.indep_iothreads"),
 }
 
 // volumeKeys are about volumes that have a way of their own into the guest.

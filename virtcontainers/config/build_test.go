@@ -31,17 +31,18 @@ func diffConfig(want, got *Config) string {
 func defaults() Config {
 	return Config{
 		Hypervisor: Hypervisor{
-			Path:        "/usr/bin/qemu-system-x86_64",
-			Kernel:      "/usr/share/kata-containers/vmlinux",
-			Initrd:      "/usr/share/kata-containers/initrd.img",
-			MachineType: "q35",
-			VCPUs:       1,
-			MaxVCPUs:    4,
-			MemoryMiB:   2048,
-			MemorySlots: 10,
-			SharedFS:    "virtio-fs",
-			VirtioFS:    VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
-			BlockDriver: "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
+			Path:          "/usr/bin/qemu-system-x86_64",
+			Kernel:        "/usr/share/kata-containers/vmlinux",
+			Initrd:        "/usr/share/kata-containers/initrd.img",
+			MachineType:   "q35",
+			VCPUs:         1,
+			MaxVCPUs:      4,
+			MemoryMiB:     2048,
+			MemorySlots:   10,
+			SharedFS:      "virtio-fs",
+			VirtioFS:      VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
+			EntropySource: "/dev/urandom",
+			BlockDriver:   "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
 		},
 		Agent: Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second},
 		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet",
@@ -50,6 +51,8 @@ func defaults() Config {
 			Enabled:             []string{"enable_iommu", "kernel_params", "kernel_verity_params"},
 			HypervisorPaths:     []string{"/usr/bin/qemu-system-x86_64"},
 			VirtioFSDaemonPaths: []string{"/usr/lib/qemu/virtiofsd"},
+			EntropySources:      []string{"/dev/urandom", "/dev/random", ""},
+			MemBackends:         []string{""},
 		},
 	}
 }
@@ -113,6 +116,18 @@ func TestBuild(t *testing.T) {
 			h.BlockDriver, h.BlockAIO, h.BlockCache = BlockVirtio, AIONative, BlockCache{true, true, true}
 			h.BlockLogicalSector, h.BlockPhysicalSector, h.DisableBlockRootfs, h.SharedFS = 4096, 65536, false, SharedFSNone
 		}},
+		{"memory", qemu + "enable_mem_prealloc=true\nreclaim_guest_freed_memory=true\nfile_mem_backend='/dev/shm'", func(c *Config) {
+			c.Hypervisor.Memory = Memory{Prealloc: true, Dir: "/dev/shm", Reclaim: true}
+		}},
+		{"huge pages are no files", qemu + "enable_hugepages=true\nfile_mem_backend='/dev/shm'", func(c *Config) {
+			c.Hypervisor.Memory = Memory{HugePages: true}
+			c.Warnings = []string{`hypervisor.qemu.file_mem_backend = "/dev/shm" is ignored: enable_hugepages takes the memory from huge pages`}
+		}},
+		{"the machine's devices", qemu + "entropy_source='/dev/hwrng'\nextra_monitor_socket='qmp-pretty'\nenable_iothreads=true\nindep_iothreads=3",
+			func(c *Config) {
+				h := &c.Hypervisor
+				h.EntropySource, h.ExtraMonitor, h.IOThreads, h.IndepIOThreads = "/dev/hwrng", MonitorQMPPretty, true, 3
+			}},
 		{"volumes", "[runtime]\ndisable_guest_empty_dir=false\nemptydir_mode='block-plain'\nkubelet_root_dir='/k'\nsandbox_bind_mounts=['/a','/b:rw','/c:ro']",
 			func(c *Config) {
 				r := &c.Runtime
@@ -229,6 +244,13 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + "block_device_physical_sector_size = -512", at + "block_device_physical_sector_size = -512" + sector},
 		{qemu + "block_device_logical_sector_size = 4096\nblock_device_physical_sector_size = 512",
 			"hypervisor.qemu.block_device_logical_sector_size = 4096 with block_device_physical_sector_size = 512: want it at most as large"},
+		{qemu + "entropy_source = 'dev/urandom'", at + `entropy_source = "dev/urandom"` + path},
+		{qemu + "file_mem_backend = 'shm'", at + `file_mem_backend = "shm": want an absolute path without .. and the like, or nothing`},
+		{qemu + "indep_iothreads = 51", at + "indep_iothreads = 51: want an integer from 1 to 50, or 0 for what enable_iothreads says"},
+		{qemu + "extra_monitor_socket = 'gdb'", at + `extra_monitor_socket = "gdb": want one of "", "hmp", "qmp", "qmp-pretty"`},
+		{qemu + "enable_hugepages = true\nenable_virtio_mem = true\nreclaim_guest_freed_memory = true",
+			"hypervisor.qemu.enable_hugepages = true with enable_virtio_mem = true: want one of them: huge pages are not given back\n" +
+				"hypervisor.qemu.enable_hugepages = true with reclaim_guest_freed_memory = true: want one of them: huge pages are not given back"},
 		{"runtime.emptydir_mode = 'block-encrypted'", `c.toml:1: runtime.emptydir_mode = "block-encrypted": want "shared-fs" or "block-plain"; ` +
 			`nothing here encrypts disks for "block-encrypted"`},
 		{"runtime.disable_guest_empty_dir = 1", "c.toml:1: runtime.disable_guest_empty_dir = 1: want true or false"},
@@ -340,6 +362,17 @@ func TestVCPUsBeforeRounding(t *testing.T) {
 		}
 		if got.Hypervisor.DefaultVCPUs != test.want {
 			t.Errorf("%q, %q: %v, want %v", test.doc, test.annotation, got.Hypervisor.DefaultVCPUs, test.want)
+		}
+	}
+}
+
+func TestBlockThreads(t *testing.T) {
+	for _, test := range []struct {
+		on          bool
+		indep, want uint32
+	}{{false, 0, 0}, {true, 0, 1}, {false, 4, 4}, {true, 4, 4}} {
+		if got := (Hypervisor{IOThreads: test.on, IndepIOThreads: test.indep}).BlockThreads(); got != test.want {
+			t.Errorf("%+v: %d", test, got)
 		}
 	}
 }

@@ -56,6 +56,14 @@ type Hypervisor struct {
 	MaxMemoryMiB uint64
 	MemorySlots  uint32
 	VirtioMem    bool
+	// Memory is what the guest's memory is made of.
+	Memory Memory
+	// EntropySource is the file of the host that the guest's random number
+	// generator reads: absolute, not checked for existence.
+	EntropySource string
+	// ExtraMonitor is the language of a second monitor, to debug with:
+	// MonitorHMP, MonitorQMP, MonitorQMPPretty or empty for none.
+	ExtraMonitor string
 	// SharedFS is how the guest sees host directories: SharedFSVirtioFS or
 	// SharedFSNone.
 	SharedFS string
@@ -72,6 +80,9 @@ type Hypervisor struct {
 	// disk's sector sizes, in bytes: a power of two from 512 to 65536, or 0
 	// for the disk's own. If neither is 0, the logical one is not larger.
 	BlockLogicalSector, BlockPhysicalSector uint32
+	// IOThreads and IndepIOThreads are what BlockThreads is made of.
+	IOThreads      bool
+	IndepIOThreads uint32
 	// DisableBlockRootfs has root file systems that are block devices mounted
 	// on the host and shared, and not given to the guest as disks.
 	DisableBlockRootfs bool

@@ -94,7 +94,10 @@ func (k key) negated() key {
 		b, ok := v.(bool)
 		return ok && set(d, !b)
 	}
-	k.get = func(d *draft) any { return get(d) == false }
+	k.get = func(d *draft) any {
+		field, _ := get(d).(bool)
+		return !field
+	}
 	return k
 }
 

@@ -114,6 +114,14 @@ var guestPath = kind[string]{"an absolute path without .. and the like, or an em
 	return cleanPath.parse(v)
 }}
 
+// maybePath is a cleanPath, or empty.
+var maybePath = kind[string]{"an absolute path without .. and the like, or nothing", func(v any) (string, bool) {
+	if v == "" {
+		return "", true
+	}
+	return cleanPath.parse(v)
+}}
+
 // bindMounts is a list of paths, each with a mode or without.
 var bindMounts = listOf(`a list of "path", "path:ro" or "path:rw", each path absolute and not /`, func(s string) bool {
 	path := strings.TrimSuffix(strings.TrimSuffix(s, ":ro"), ":rw")

@@ -198,6 +198,8 @@ func TestLoadKatasFile(t *testing.T) {
 		Enabled:             []string{"enable_iommu", "kernel_params"},
 		HypervisorPaths:     []string{"/opt/kata/bin/qemu-system-x86_64"},
 		VirtioFSDaemonPaths: []string{"/opt/kata/libexec/virtiofsd"},
+		EntropySources:      []string{"/dev/urandom", "/dev/random", ""},
+		MemBackends:         []string{""},
 	}
 	want.Source = []string{"testdata/kata.toml"}
 	want.Warnings = config.Warnings

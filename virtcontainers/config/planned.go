@@ -5,7 +5,7 @@ import "slices"
 // withoutEffect is every key that Kata Containers has and that does nothing
 // here, with Kata's defaults: planned, or refused.
 var withoutEffect = slices.Concat(
-	guestKeys, sizeKeys, diskKeys, deviceKeys, limitKeys, confidentialKeys, factoryKeys, plannedAgentKeys, plannedRuntimeKeys)
+	guestKeys, sizeKeys, diskKeys, hostDeviceKeys, limitKeys, confidentialKeys, factoryKeys, plannedAgentKeys, plannedRuntimeKeys)
 
 // guestKeys are about what the guest boots and how it is watched.
 var guestKeys = []key{
@@ -33,17 +33,10 @@ var guestKeys = []key{
 	later("hypervisor.qemu.rootless", false, boolean,
 		"Run QEMU as a user of its own.").
 		annotated("config.hypervisor.rootless"),
-	later("hypervisor.qemu.entropy_source", "/dev/urandom", absolutePath,
-		"Where the guest's random number device takes its numbers from.").
-		annotated("config.hypervisor.entropy_source"),
-	later("hypervisor.qemu.valid_entropy_sources", []any{"/dev/urandom", "/dev/random", ""}, words,
-		"Patterns for what the annotation entropy_source may name."),
 	later("hypervisor.qemu.guest_memory_dump_path", "", text,
 		"Where the memory of a guest is written whose kernel panics."),
 	later("hypervisor.qemu.guest_memory_dump_paging", false, boolean,
 		"Write that dump by the guest's virtual addresses."),
-	later("hypervisor.qemu.extra_monitor_socket", "", oneOf("", "", "hmp", "qmp", "qmp-pretty"),
-		"A second QEMU monitor, to debug with."),
 	later("hypervisor.qemu.hypervisor_loglevel", int64(0), count,
 		"How much the monitor logs."),
 	later("hypervisor.qemu.use_legacy_serial", false, boolean,
@@ -67,20 +60,6 @@ var sizeKeys = []key{
 	later("hypervisor.qemu.memory_offset", int64(0), count,
 		"Further address space for NVDIMMs, in MiB.").
 		annotated("config.hypervisor.memory_offset"),
-	later("hypervisor.qemu.enable_mem_prealloc", false, boolean,
-		"Take all memory of the guest from the host at its start.").
-		annotated("config.hypervisor.enable_mem_prealloc"),
-	later("hypervisor.qemu.enable_hugepages", false, boolean,
-		"Take the guest's memory from hugetlbfs.").
-		annotated("config.hypervisor.enable_hugepages"),
-	later("hypervisor.qemu.file_mem_backend", "", text,
-		"A directory for files that are the guest's memory.").
-		annotated("config.hypervisor.file_mem_backend"),
-	later("hypervisor.qemu.valid_file_mem_backends", []any{""}, words,
-		"Patterns for what the annotation file_mem_backend may name."),
-	later("hypervisor.qemu.reclaim_guest_freed_memory", false, boolean,
-		"Give memory that the guest has freed back to the host.").
-		annotated("config.hypervisor.reclaim_guest_freed_memory"),
 	later("hypervisor.qemu.enable_guest_swap", false, boolean,
 		"Let the guest swap to a file of the host.").
 		annotated("config.hypervisor.enable_guest_swap"),
@@ -99,12 +78,6 @@ var sizeKeys = []key{
 
 // diskKeys are about disks.
 var diskKeys = []key{
-	later("hypervisor.qemu.enable_iothreads", false, boolean,
-		"Serve disks in a thread of their own.").
-		annotated("config.hypervisor.enable_iothreads"),
-	later("hypervisor.qemu.indep_iothreads", int64(0), count,
-		"How many such threads are made for disks to come.").
-		annotated("config.hypervisor.indep_iothreads"),
 	later("hypervisor.qemu.enable_vhost_user_store", false, boolean,
 		"Take disks from vhost-user back ends such as SPDK.").
 		annotated("config.hypervisor.enable_vhost_user_store"),
@@ -118,8 +91,8 @@ var diskKeys = []key{
 		annotated("config.hypervisor.vhost_user_reconnect_timeout_sec"),
 }
 
-// deviceKeys are about buses and the host's own devices.
-var deviceKeys = []key{
+// hostDeviceKeys are about buses and the host's own devices.
+var hostDeviceKeys = []key{
 	later("hypervisor.qemu.default_bridges", int64(1), count,
 		"How many PCI bridges for hot-plug a guest has."),
 	later("hypervisor.qemu.hot_plug_vfio", "no-port", portKind,

@@ -29,9 +29,19 @@ func (d *draft) mostVCPUs() uint32 {
 	return min(d.hostVCPUs(), d.maxVCPUs)
 }
 
-// resolve turns the vCPU counts as written into ones that the host can give:
-// 1 <= VCPUs <= MaxVCPUs <= the host's CPUs.
+// resolve turns what is written into what it means, of keys that belong
+// together.
 func (d *draft) resolve() {
+	d.resolveVCPUs()
+	if m := &d.Hypervisor.Memory; m.HugePages && m.Dir != "" {
+		d.warnf("hypervisor.qemu.file_mem_backend = %q is ignored: enable_hugepages takes the memory from huge pages", m.Dir)
+		m.Dir = ""
+	}
+}
+
+// resolveVCPUs makes counts that the host can give: 1 <= VCPUs <= MaxVCPUs <=
+// the host's CPUs.
+func (d *draft) resolveVCPUs() {
 	most := d.mostVCPUs()
 	if d.maxVCPUs > most {
 		d.warnf("hypervisor.qemu.default_maxvcpus = %d is more than this host can give: using %d", d.maxVCPUs, most)

@@ -1,0 +1,31 @@
+package qemu
+
+import (
+	"fmt"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// diskThread begins the ID of a thread for disks, followed by its number. No
+// device of a caller's can have it (deviceID).
+const diskThread = "pod.iothread."
+
+// diskThreads are the threads, which are there from the start: they cost
+// nothing while no disk uses them.
+func diskThreads(spec hypervisor.Spec) []string {
+	var args []string
+	for i := range spec.DiskThreads {
+		args = append(args, "-object", fmt.Sprintf("iothread,id=%s%d", diskThread, i))
+	}
+	return args
+}
+
+// onThread gives a device that drives disks its thread, if the machine has
+// threads: the SCSI controller is there once, and disks on a bus of their own
+// are dealt out by their place there.
+func (vm *VM) onThread(device map[string]any, at int) {
+	n := int(vm.spec.DiskThreads)
+	if driver := device["driver"]; n > 0 && (driver == "virtio-blk-pci" || driver == "virtio-scsi-pci") {
+		device["iothread"] = fmt.Sprintf("%s%d", diskThread, at%n)
+	}
+}

@@ -1,0 +1,75 @@
+package config
+
+// Memory is what a guest's memory is made of on the host.
+type Memory struct {
+	// HugePages takes it from the host's huge pages. All of it is taken at
+	// once then, whatever Prealloc says, and none is given back.
+	HugePages bool
+	// Prealloc takes all of it from the host when it becomes the guest's.
+	Prealloc bool
+	// Dir is a directory of the host for files that are the memory: absolute
+	// and clean. Empty is memory without a file. It is empty with HugePages.
+	Dir string
+	// Reclaim gives memory that the guest has freed back to the host.
+	Reclaim bool
+}
+
+// The values of Hypervisor.ExtraMonitor; the words are Kata's.
+const (
+	// MonitorHMP is for people.
+	MonitorHMP = "hmp"
+	// MonitorQMP is for programs, MonitorQMPPretty the same with its answers
+	// on many lines.
+	MonitorQMP       = "qmp"
+	MonitorQMPPretty = "qmp-pretty"
+)
+
+const (
+	entropySourcesKey = "hypervisor.qemu.valid_entropy_sources"
+	memBackendsKey    = "hypervisor.qemu.valid_file_mem_backends"
+)
+
+func entropySources(c *Config) []string { return c.Annotations.EntropySources }
+func memBackends(c *Config) []string    { return c.Annotations.MemBackends }
+
+// memoryKeys are about the memory's make.
+var memoryKeys = []key{
+	define("hypervisor.qemu.enable_mem_prealloc", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.Memory.Prealloc },
+		"Take all memory of a sandbox from the host at its start, and what is added when it is added. Each GiB takes some "+
+			"tenths of a second.").
+		annotated("config.hypervisor.enable_mem_prealloc"),
+	define("hypervisor.qemu.enable_hugepages", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.Memory.HugePages },
+		"Take the memory from the host's huge pages of the default size, all of it at once; what default_memory and "+
+			"containers' limits come to must be free there (vm.nr_hugepages). Not with enable_virtio_mem and "+
+			"reclaim_guest_freed_memory, which give pages back.").
+		annotated("config.hypervisor.enable_hugepages"),
+	define("hypervisor.qemu.file_mem_backend", "", maybePath,
+		func(d *draft) *string { return &d.Hypervisor.Memory.Dir },
+		"A directory in which the memory is files, which have no name; empty: memory without files. It does not matter with "+
+			"enable_hugepages.").orDefault().
+		annotated("config.hypervisor.file_mem_backend").within(memBackendsKey, memBackends),
+	define(memBackendsKey, []any{""}, patterns,
+		func(d *draft) *[]string { return &d.Annotations.MemBackends },
+		"Which directories the annotation file_mem_backend may name, as glob patterns."),
+	define("hypervisor.qemu.reclaim_guest_freed_memory", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.Memory.Reclaim },
+		"Give memory that the guest has freed back to the host, some seconds later, by a balloon device (free page reporting).").
+		annotated("config.hypervisor.reclaim_guest_freed_memory"),
+}
+
+// deviceKeys are about devices that every guest has, and who watches them.
+var deviceKeys = []key{
+	define("hypervisor.qemu.entropy_source", "/dev/urandom", absolutePath,
+		func(d *draft) *string { return &d.Hypervisor.EntropySource },
+		"Where the guest's random number device takes its numbers from.").orDefault().
+		annotated("config.hypervisor.entropy_source").within(entropySourcesKey, entropySources),
+	define(entropySourcesKey, []any{"/dev/urandom", "/dev/random", ""}, patterns,
+		func(d *draft) *[]string { return &d.Annotations.EntropySources },
+		"Which paths the annotation entropy_source may name, as glob patterns."),
+	define("hypervisor.qemu.extra_monitor_socket", "", oneOf("", "", MonitorHMP, MonitorQMP, MonitorQMPPretty),
+		func(d *draft) *string { return &d.Hypervisor.ExtraMonitor },
+		"A second QEMU monitor to debug with, and its language. Its socket is extra-monitor.sock in "+
+			"/run/kata-containers/sandboxes/ID. Who connects to it owns the sandbox."),
+}
