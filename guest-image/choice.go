@@ -18,6 +18,7 @@ var demandModules = []string{
 	"sd_mod",         // disks among those
 	"virtio_mem",     // memory added to a running pod
 	"virtio_balloon", // memory taken back from one
+	"virtio_rng",     // random numbers of the host's
 	"erofs",          // root file systems from an image (ext4 is built in)
 	"loop",           // file systems in files
 }

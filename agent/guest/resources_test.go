@@ -153,6 +153,23 @@ func TestVirtioMemGetsItsDriver(t *testing.T) {
 	}
 }
 
+func TestLateDrivers(t *testing.T) {
+	r, f, loaded := newResources(t)
+	r.modules.list = append(r.modules.list, modules.Module{When: modules.Demand, Name: "virtio_rng", Path: "/m/virtio-rng.ko"})
+	f.write(t, f.sys+"/bus/virtio/devices/virtio0/device", "0x0018\n")
+	if err := r.LoadLateDrivers(); err != nil || len(*loaded) != 0 {
+		t.Errorf("a machine without such devices: %v, loaded %q", err, *loaded)
+	}
+	f.write(t, f.sys+"/bus/virtio/devices/virtio1/device", "0x0004\n")
+	f.write(t, f.sys+"/bus/virtio/devices/virtio2/device", "0x0005\n")
+	if err := r.LoadLateDrivers(); err == nil || !strings.Contains(err.Error(), "virtio_balloon") {
+		t.Errorf("a driver that is not there: %v", err)
+	}
+	if diff := cmp.Diff([]string{"/m/virtio-rng.ko"}, *loaded); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestMemoryOfAKernelWithoutHotplug(t *testing.T) {
 	r, f, _ := newResources(t)
 	must(t, os.RemoveAll(filepath.Join(f.sys, memoryDir)))

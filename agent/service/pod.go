@@ -36,6 +36,7 @@ type Pod struct {
 	files    *files.Tree
 	events   *eventQueue
 	watchers sync.WaitGroup
+	late     sync.Once // for loadLateDrivers
 
 	mu    sync.Mutex
 	tasks map[string]*task

@@ -30,3 +30,15 @@ func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesReq
 	}
 	return &api.SetResourcesResponse{Cpus: have.CPUs, MemoryMib: have.MemoryMiB}, nil
 }
+
+// loadLateDrivers loads what waits until the first container runs. What cannot
+// be loaded is missed by nobody in the pod.
+func (p *Pod) loadLateDrivers(ctx context.Context) {
+	machine, ok := p.machine.(interface{ LoadLateDrivers() error })
+	if !ok {
+		return
+	}
+	if err := machine.LoadLateDrivers(); err != nil {
+		log.G(ctx).WithError(err).Warn("a device of the machine has no driver")
+	}
+}
