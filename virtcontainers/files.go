@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/disk"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 	"github.com/katabox/katabox/virtcontainers/rootfs"
@@ -86,7 +86,7 @@ func (s *Sandbox) planRootfs(opts ContainerOptions) (*rootfs.Plan, error) {
 	switch {
 	case s.share == nil && plan == nil:
 		return nil, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is no disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)
-	case s.share != nil && s.opts.Config.Hypervisor.DisableBlockRootfs && rootfs.Mountable(opts.Rootfs):
+	case s.share != nil && s.opts.Config.Hypervisor.DisableBlockRootfs:
 		return nil, nil //nolint:nilnil // no plan is an answer
 	}
 	return plan, nil
@@ -96,15 +96,19 @@ func (s *Sandbox) planRootfs(opts ContainerOptions) (*rootfs.Plan, error) {
 func (s *Sandbox) plugRootfs(ctx context.Context, c *Container, plan *rootfs.Plan) error {
 	places := map[string]*disk.Disk{}
 	for _, d := range plan.Disks {
-		for _, file := range append([]string{d.Path}, d.Devices...) {
-			used, err := s.useDisk(ctx, c, disk.Source{Path: file, ReadOnly: d.ReadOnly})
+		sources := []disk.Source{{Path: d.Path, ReadOnly: d.ReadOnly}}
+		for _, file := range d.Devices {
+			sources = append(sources, disk.Source{Path: file, ReadOnly: true})
+		}
+		for _, src := range sources {
+			used, err := s.useDisk(ctx, c, src)
 			if err != nil {
 				return fmt.Errorf("root file system: %w", err)
 			}
-			places[file] = used
+			places[src.Path] = used
 		}
 	}
-	storages, root := planStorages(plan, s.volumes.newTarget, func(file string, _ bool) (string, string) {
+	storages, root := plan.Storages(s.volumes.newTarget, func(file string, _ bool) (string, string) {
 		return places[file].Driver, places[file].Place
 	})
 	c.files.storages = append(c.files.storages, storages...)
@@ -125,7 +129,7 @@ func (s *Sandbox) useDisk(ctx context.Context, c *Container, src disk.Source) (*
 // addVolumes brings the container's bind mounts into the guest. What it has
 // made when it fails is taken back with the rest of the files.
 func (s *Sandbox) addVolumes(ctx context.Context, c *Container, opts ContainerOptions) error {
-	volumes, err := volume.Classify(guestspec.HostBinds(opts.Bundle.Spec), s.volumeOptions())
+	volumes, err := volume.Classify(guestspec.HostBinds(opts.Bundle.Spec, s.isVolume), s.volumeOptions())
 	if err != nil {
 		return err
 	}
@@ -140,9 +144,9 @@ func (s *Sandbox) addVolumes(ctx context.Context, c *Container, opts ContainerOp
 		if err != nil {
 			return fmt.Errorf("volume %s, mounted at %s: %w", v.Source, opts.Bundle.Spec.Mounts[v.Index].Destination, err)
 		}
-		c.files.paths.Binds[v.Index] = path.Join(source, v.Sub)
+		c.files.paths.Binds[v.Index] = source
 	}
-	return nil
+	return s.reserveHugepages(c, opts)
 }
 
 // shareFiles puts the root file system, unless it is of disks, and the volumes
@@ -179,12 +183,12 @@ func (s *Sandbox) shareFiles(c *Container, opts ContainerOptions, volumes []volu
 // addDevices gives the machine the block devices that the container is to
 // have.
 func (s *Sandbox) addDevices(ctx context.Context, c *Container, opts ContainerOptions) error {
-	devices, err := blockDevices(opts.Bundle)
+	devices, err := bundle.BlockDevices(opts.Bundle.Spec)
 	if err != nil {
 		return err
 	}
 	for _, d := range devices {
-		used, err := s.useDisk(ctx, c, disk.Source{Path: d.Node, ReadOnly: d.ReadOnly()})
+		used, err := s.useDisk(ctx, c, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly()})
 		if err != nil {
 			return fmt.Errorf("device %s: %w", d.Path, err)
 		}

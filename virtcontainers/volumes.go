@@ -5,9 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
@@ -89,6 +95,11 @@ func (p *podVolumes) settle(key string, v *podVolume, target string, err error) 
 	close(v.ready)
 }
 
+// isVolume tells a volume of the kubelet's from what an engine mounts itself.
+func (s *Sandbox) isVolume(source string) bool {
+	return volume.IsVolume(s.opts.Config.Runtime.KubeletDir, source)
+}
+
 func (s *Sandbox) volumeOptions() volume.Options {
 	r := s.opts.Config.Runtime
 	return volume.Options{
@@ -116,10 +127,12 @@ func (s *Sandbox) addVolume(ctx context.Context, c *Container, v volume.Volume) 
 	switch v.Kind {
 	case volume.Copied:
 		return s.copyVolume(ctx, c, v)
-	case volume.Direct:
-		return s.plugVolume(ctx, c, v)
-	case volume.Memory, volume.Hugepages, volume.Image:
-		return s.podVolume(ctx, v)
+	case volume.Memory, volume.Hugepages, volume.Image, volume.Direct:
+		target, err := s.podVolume(ctx, v)
+		if err != nil || v.Sub == "" {
+			return target, err
+		}
+		return s.partOfVolume(ctx, c, v, target)
 	case volume.Shared:
 	}
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)
@@ -135,7 +148,7 @@ func (s *Sandbox) copyVolume(ctx context.Context, c *Container, v volume.Volume)
 		}
 		return s.ignoreGone(s.client.ChangeFiles(ctx, []*api.FileChange{{Path: target, Change: &api.FileChange_Remove{Remove: &api.Remove{}}}}))
 	})
-	copied, err := filesync.Start(ctx, s.client, v.Source, target, copyLimits)
+	copied, err := filesync.Start(ctx, s.client, v.Source, target, volume.Limits)
 	if err != nil {
 		return "", err
 	}
@@ -146,22 +159,52 @@ func (s *Sandbox) copyVolume(ctx context.Context, c *Container, v volume.Volume)
 	return target, nil
 }
 
-// plugVolume mounts a disk in the guest while the container is there.
-func (s *Sandbox) plugVolume(ctx context.Context, c *Container, v volume.Volume) (string, error) {
-	used, err := s.useDisk(ctx, c, disk.Source{Path: v.Disk.Path, ReadOnly: v.Disk.ReadOnly})
-	if err != nil {
+// partOfVolume makes the directory of a volume that the container is to have,
+// if it is missing, and has it mounted where no other container can put
+// something else in its place.
+func (s *Sandbox) partOfVolume(ctx context.Context, c *Container, v volume.Volume, volumeAt string) (string, error) {
+	part := path.Join(volumeAt, v.Sub)
+	var changes []*api.FileChange
+	for at := part; at != volumeAt; at = path.Dir(at) {
+		changes = append(changes, &api.FileChange{
+			Path: at, Mode: v.SubMode.Mode, Uid: v.SubMode.UID, Gid: v.SubMode.GID,
+			Change: &api.FileChange_Directory{Directory: &api.Directory{Keep: true}},
+		})
+	}
+	slices.Reverse(changes)
+	if err := s.client.ChangeFiles(ctx, changes); err != nil {
 		return "", err
 	}
 	target := s.volumes.newTarget()
-	c.files.storages = append(c.files.storages, diskStorage(v.Disk, used, target))
+	c.files.storages = append(c.files.storages, &api.Storage{Driver: "bind", Source: part, Target: target})
 	return target, nil
 }
 
-func diskStorage(d volume.Disk, used *disk.Disk, target string) *api.Storage {
-	return &api.Storage{
-		Driver: used.Driver, Source: used.Place, Target: target,
-		Fstype: d.Fstype, Options: d.Options, FsGroup: d.Group,
+// pageSize is how the OCI runtime spec writes the size of a huge page
+// (config-linux.md, hugepageLimits).
+var pageSize = regexp.MustCompile(`^[1-9][0-9]{0,9}[KMG]B$`)
+
+// reserveHugepages has the guest's kernel keep as many huge pages as the
+// container may use, for as long as it is there: the kernel has none by
+// itself.
+func (s *Sandbox) reserveHugepages(c *Container, opts ContainerOptions) error {
+	r := opts.Bundle.Spec.Linux.Resources
+	if r == nil {
+		return nil
 	}
+	for _, limit := range r.HugepageLimits {
+		if limit.Limit == 0 || limit.Limit > math.MaxInt64 {
+			continue // none, or no limit
+		}
+		if !pageSize.MatchString(limit.Pagesize) {
+			return fmt.Errorf("linux.resources.hugepageLimits: the page size is %q, want one such as 2MB: %w", limit.Pagesize, errdefs.ErrInvalidArgument)
+		}
+		c.files.storages = append(c.files.storages, &api.Storage{
+			Driver: "hugetlbfs", Target: s.volumes.newTarget(),
+			Options: []string{"pagesize=" + strings.TrimSuffix(limit.Pagesize, "B"), fmt.Sprintf("size=%d", limit.Limit)},
+		})
+	}
+	return nil
 }
 
 // podVolume makes a volume that the pod's containers share, if it is not there,
@@ -181,7 +224,7 @@ func (s *Sandbox) podVolume(ctx context.Context, v volume.Volume) (string, error
 	if made.err != nil {
 		return "", made.err
 	}
-	return made.target, s.makeSub(ctx, v, made.target)
+	return made.target, nil
 }
 
 func (s *Sandbox) makeVolume(ctx context.Context, v volume.Volume, target string) error {
@@ -191,38 +234,31 @@ func (s *Sandbox) makeVolume(ctx context.Context, v volume.Volume, target string
 	case volume.Hugepages:
 		return s.client.AddStorages(ctx, []*api.Storage{{Driver: "hugetlbfs", Target: target, Options: v.Options}})
 	default:
-		return s.makeImage(ctx, v, target)
+		return s.makeDisk(ctx, v, target)
 	}
 }
 
-// makeImage mounts a disk that is a file in the volume's directory.
-func (s *Sandbox) makeImage(ctx context.Context, v volume.Volume, target string) error {
-	if err := volume.MakeImage(v.Disk); err != nil {
-		return err
+// makeDisk mounts a disk: one that was assigned to the volume, or a file in the
+// volume's directory.
+func (s *Sandbox) makeDisk(ctx context.Context, v volume.Volume, target string) error {
+	if v.Kind == volume.Image {
+		if err := volume.MakeImage(v.Disk); err != nil {
+			return err
+		}
 	}
-	used, err := s.disks.Use(ctx, disk.Source{Path: v.Disk.Path})
+	used, err := s.disks.Use(ctx, disk.Source{Path: v.Disk.Path, ReadOnly: v.Disk.ReadOnly})
 	if err != nil {
 		return err
 	}
-	err = s.client.AddStorages(ctx, []*api.Storage{diskStorage(v.Disk, used, target)})
-	if err != nil {
+	mount := &api.Storage{
+		Driver: used.Driver, Source: used.Place, Target: target,
+		Fstype: v.Disk.Fstype, Options: v.Disk.Options, FsGroup: v.Disk.Group,
+	}
+	if v.Disk.ReadOnly {
+		mount.Options = append(slices.Clone(mount.Options), "ro")
+	}
+	if err := s.client.AddStorages(ctx, []*api.Storage{mount}); err != nil {
 		return errors.Join(err, s.disks.Release(context.WithoutCancel(ctx), used))
 	}
 	return nil
-}
-
-// makeSub makes the directory of the volume that is meant, with those on the
-// way to it.
-func (s *Sandbox) makeSub(ctx context.Context, v volume.Volume, target string) error {
-	if v.Sub == "" {
-		return nil
-	}
-	var changes []*api.FileChange
-	for at := v.Sub; at != "." && at != "/"; at = path.Dir(at) {
-		changes = append([]*api.FileChange{{
-			Path: path.Join(target, at), Mode: v.SubMode.Mode, Uid: v.SubMode.UID, Gid: v.SubMode.GID,
-			Change: &api.FileChange_Directory{Directory: &api.Directory{}},
-		}}, changes...)
-	}
-	return s.client.ChangeFiles(ctx, changes)
 }

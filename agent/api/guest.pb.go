@@ -966,9 +966,12 @@ func (x *SetResourcesResponse) GetMemoryMib() uint64 {
 type Storage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "virtio-fs": source is the share's tag. "tmpfs", "hugetlbfs" and "overlay":
-	// source is ignored; an overlay's directories are options. "virtio-blk" and
-	// "scsi": a disk; source is its place (see BlockDevice), fstype its file
-	// system.
+	// source is ignored; an overlay's directories are options; a hugetlbfs with
+	// the option size= has the kernel keep as many huge pages as long as it is
+	// mounted. "virtio-blk" and "scsi": a disk; source is its place (see
+	// BlockDevice), fstype its file system. "bind": source is a file or directory
+	// below GuestFilesDir (paths.go), reached by no symbolic link; what
+	// containers do with the path later does not matter.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// mount(8) style options.
@@ -1412,7 +1415,7 @@ type isFileChange_Change interface {
 }
 
 type FileChange_Directory struct {
-	// A directory; one that is there gets mode and owner.
+	// A directory; one that is there gets mode and owner, unless it is kept.
 	Directory *Directory `protobuf:"bytes,5,opt,name=directory,proto3,oneof"`
 }
 
@@ -1443,7 +1446,9 @@ func (*FileChange_Symlink) isFileChange_Change() {}
 func (*FileChange_Remove) isFileChange_Change() {}
 
 type Directory struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One that is there is left as it is.
+	Keep          bool `protobuf:"varint,1,opt,name=keep,proto3" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1476,6 +1481,13 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Directory) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
 }
 
 type Remove struct {
@@ -2407,8 +2419,9 @@ const file_guest_proto_rawDesc = "" +
 	"\x04file\x18\x06 \x01(\v2\x1a.katabox.agent.v1.FilePartH\x00R\x04file\x12\x1a\n" +
 	"\asymlink\x18\a \x01(\tH\x00R\asymlink\x122\n" +
 	"\x06remove\x18\b \x01(\v2\x18.katabox.agent.v1.RemoveH\x00R\x06removeB\b\n" +
-	"\x06change\"\v\n" +
-	"\tDirectory\"\b\n" +
+	"\x06change\"\x1f\n" +
+	"\tDirectory\x12\x12\n" +
+	"\x04keep\x18\x01 \x01(\bR\x04keep\"\b\n" +
 	"\x06Remove\"\x82\x01\n" +
 	"\bFilePart\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x18\n" +

@@ -34,9 +34,11 @@ func openParent(root int, rel string) (int, error) {
 }
 
 // makeDirectory makes a directory, or gives the one that is there mode and
-// owner.
+// owner, if it is not to be kept.
 func (p place) makeDirectory(c *api.FileChange) error {
-	if err := unix.Mkdirat(p.dir, p.name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+	err := unix.Mkdirat(p.dir, p.name, 0o700)
+	there := errors.Is(err, unix.EEXIST)
+	if err != nil && !there {
 		return fmt.Errorf("make directory: %w", err)
 	}
 	fd, err := unix.Openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -44,6 +46,9 @@ func (p place) makeDirectory(c *api.FileChange) error {
 		return fmt.Errorf("open directory: %w", err)
 	}
 	defer unix.Close(fd)
+	if there && c.GetDirectory().GetKeep() {
+		return nil
+	}
 	return setOwner(fd, c)
 }
 

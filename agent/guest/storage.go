@@ -77,6 +77,7 @@ var drivers = map[string]func(m *Mounter, ctx context.Context, s *api.Storage) e
 	"tmpfs":     (*Mounter).mountTmpfs,
 	"hugetlbfs": (*Mounter).mountHugepages,
 	"overlay":   (*Mounter).mountOverlay,
+	"bind":      (*Mounter).mountBind,
 	virtioBlk:   (*Mounter).mountDisk,
 	scsi:        (*Mounter).mountDisk,
 }

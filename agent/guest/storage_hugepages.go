@@ -25,14 +25,18 @@ type hugepages struct {
 }
 
 // mountHugepages mounts memory in huge pages. The kernel has none of them by
-// itself; as many as the storage may have are taken out of the guest's memory.
+// itself; as many as the storage may have, if it has a size, are taken out of
+// the guest's memory.
 func (m *Mounter) mountHugepages(_ context.Context, s *api.Storage) error {
 	flags, data := parseMountOptions(s.GetOptions())
 	wanted, data, err := parseHugepages(data)
 	if err != nil {
 		return err
 	}
-	if err := m.reserve(s.GetTarget(), wanted); err != nil {
+	if wanted.pages > 0 {
+		err = m.reserve(s.GetTarget(), wanted)
+	}
+	if err != nil {
 		return err
 	}
 	err = m.mount(request{"hugetlbfs", s.GetTarget(), "hugetlbfs", flags, data})
@@ -42,8 +46,8 @@ func (m *Mounter) mountHugepages(_ context.Context, s *api.Storage) error {
 	return err
 }
 
-// parseHugepages reads the options "pagesize=" and "size=", both of which must
-// be there, and returns the options with those two in bytes.
+// parseHugepages reads the options "pagesize=", which must be there, and
+// "size=", and returns the options with those two in bytes.
 func parseHugepages(data string) (hugepages, string, error) {
 	var page, size uint64
 	var rest []string
@@ -65,11 +69,15 @@ func parseHugepages(data string) (hugepages, string, error) {
 			return hugepages{}, "", fmt.Errorf("option %s: %w", key, err)
 		}
 	}
-	if page == 0 || page%1024 != 0 || size == 0 {
-		return hugepages{}, "", fmt.Errorf("options %.200q: want pagesize= and size=, the first in whole KiB: %w", data, errdefs.ErrInvalidArgument)
+	if page == 0 || page%1024 != 0 {
+		return hugepages{}, "", fmt.Errorf("options %.200q: want pagesize= in whole KiB: %w", data, errdefs.ErrInvalidArgument)
 	}
-	wanted := hugepages{pageKiB: page / 1024, pages: (size-1)/page + 1}
-	rest = append(rest, fmt.Sprintf("pagesize=%d", page), fmt.Sprintf("size=%d", size))
+	wanted := hugepages{pageKiB: page / 1024}
+	rest = append(rest, fmt.Sprintf("pagesize=%d", page))
+	if size > 0 {
+		wanted.pages = (size-1)/page + 1
+		rest = append(rest, fmt.Sprintf("size=%d", size))
+	}
 	return wanted, strings.Join(rest, ","), nil
 }
 

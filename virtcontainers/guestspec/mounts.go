@@ -38,11 +38,12 @@ type Bind struct {
 type IDMap struct{ UIDs, GIDs []specs.LinuxIDMapping }
 
 // HostBinds lists the spec's bind mounts that need the host's files. Binds of
-// /proc, /sys and /dev mean the guest's own; /dev/shm is the pod's.
-func HostBinds(spec *specs.Spec) []Bind {
+// /proc, /sys and /dev mean the guest's own; what is mounted at /dev/shm is the
+// pod's, unless isVolume says of its source that a user has put it there.
+func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 	var binds []Bind
 	for i, m := range spec.Mounts {
-		if !isBind(m) || m.Destination == ShmDestination || isKernelPath(m.Source) {
+		if !isBind(m) || isKernelPath(m.Source) || m.Destination == ShmDestination && !isVolume(m.Source) {
 			continue
 		}
 		binds = append(binds, Bind{

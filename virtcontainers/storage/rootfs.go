@@ -10,6 +10,8 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/rootfs"
 )
 
 // MountRootfs mounts what the engine handed over, in order, at target, and
@@ -23,18 +25,10 @@ func MountRootfs(mounts []*types.Mount, target string) (bool, error) {
 	if err := os.MkdirAll(target, 0o711); err != nil {
 		return false, fmt.Errorf("mount rootfs: %w", err)
 	}
-	if err := mount.All(fromProto(mounts), target); err != nil {
+	if err := rootfs.MountHost(mounts, target); err != nil {
 		return false, errors.Join(fmt.Errorf("mount rootfs at %s: %w", target, err), UnmountRootfs(target))
 	}
 	return true, nil
-}
-
-func fromProto(mounts []*types.Mount) []mount.Mount {
-	out := make([]mount.Mount, 0, len(mounts))
-	for _, m := range mounts {
-		out = append(out, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-	}
-	return out
 }
 
 func checkDirectory(path string) error {
@@ -54,6 +48,9 @@ func checkDirectory(path string) error {
 // or has none is not an error.
 func UnmountRootfs(target string) error {
 	if err := mount.UnmountAll(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("unmount rootfs %s: %w", target, err)
+	}
+	if err := rootfs.UnmountHost(target); err != nil {
 		return fmt.Errorf("unmount rootfs %s: %w", target, err)
 	}
 	return nil

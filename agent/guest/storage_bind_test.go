@@ -1,0 +1,76 @@
+package guest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// newBinder is a Mounter in a directory of the test's, with a volume in it.
+func newBinder(t *testing.T) (m *Mounter, volume string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	m = NewMounter(nil)
+	m.run = t.TempDir()
+	volume = filepath.Join(m.run, "files", "1")
+	must(t, os.MkdirAll(filepath.Join(volume, "sub"), 0o755))
+	must(t, os.WriteFile(filepath.Join(volume, "sub", "file"), []byte("content"), 0o600))
+	return m, volume
+}
+
+func (m *Mounter) bind(source, target string) []*api.Storage {
+	return []*api.Storage{{Driver: "bind", Source: source, Target: filepath.Join(m.run, "s", target)}}
+}
+
+func TestMountBind(t *testing.T) {
+	m, volume := newBinder(t)
+	dir, file := m.bind(volume+"/sub", "1"), m.bind(volume+"/sub/file", "2")
+	must(t, m.Mount(t.Context(), dir))
+	defer func() { must(t, m.Unmount(dir)) }()
+	must(t, m.Mount(t.Context(), file))
+	defer func() { must(t, m.Unmount(file)) }()
+	// What is put in its place later is another one's affair.
+	must(t, os.Rename(volume+"/sub", volume+"/moved"))
+	must(t, os.Symlink("/", volume+"/sub"))
+	for _, path := range []string{"1/file", "2"} {
+		if got, err := os.ReadFile(filepath.Join(m.run, "s", path)); err != nil || string(got) != "content" {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+}
+
+func TestMountBindRefuses(t *testing.T) {
+	m, volume := newBinder(t)
+	must(t, os.Symlink("/", volume+"/link"))
+	must(t, os.Symlink("sub", volume+"/near"))
+	for _, test := range []struct {
+		source string
+		is     func(error) bool
+		want   string
+	}{
+		{volume + "/link/etc", errdefs.IsInvalidArgument, "symbolic link"},
+		{volume + "/link", errdefs.IsInvalidArgument, "symbolic link"},
+		{volume + "/near/file", errdefs.IsInvalidArgument, "symbolic link"},
+		{volume + "/none", errdefs.IsNotFound, "not there"},
+		{volume + "/../../s", errdefs.IsInvalidArgument, "clean path"},
+		{"/etc", errdefs.IsInvalidArgument, "clean path"},
+		{filepath.Dir(volume), errdefs.IsInvalidArgument, "clean path"},
+	} {
+		err := m.Mount(t.Context(), m.bind(test.source, "1"))
+		if !test.is(err) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.source, err, test.want)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(m.run, "s", "1"), &st); err == nil {
+		t.Error("a target is left")
+	}
+}
