@@ -14,6 +14,7 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
 )
 
 // cgroupPod boots a pod with cgroups of its own.
@@ -156,5 +157,40 @@ func TestPlacesThatCannotBe(t *testing.T) {
 			}
 			eventually(t, "the pod as it was", func() bool { return p.is() == want })
 		})
+	}
+}
+
+// A v2 tree without the controllers that divide CPUs, as a hybrid host has it,
+// places the pod all the same, and says what it cannot do.
+func TestPodPlaceWithoutControllers(t *testing.T) {
+	const root = hostcgroup.DefaultRoot + "/unified"
+	if controllers, err := os.ReadFile(root + "/cgroup.controllers"); err != nil || strings.Contains(string(controllers), "cpu") {
+		t.Skipf("the host has no v2 tree beside v1's: %v", err)
+	}
+	for _, only := range []bool{false, true} {
+		host, parent := newHost(t), cgroupParent(t)
+		platform := host.Platform()
+		platform.CgroupRoot = root
+		p := &pod{t: t, host: host, observer: newObserver()}
+		var err error
+		if p.Sandbox, err = virtcontainers.New(t.Context(), platform, cgroupOptions(p.observer, parent, only)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, lines := withLog(t.Context())
+		if _, err := p.placed(ctx, sandboxID, "", 7); err != nil {
+			t.Errorf("only=%v: shares: %v", only, err)
+		}
+		_, err = p.placed(ctx, "a", "0", 7)
+		if only {
+			wantError(t, "a cpuset", err, errdefs.IsNotFound, "no cpuset controller")
+		} else if err != nil || lines.count("no cpuset controller") != 1 {
+			t.Errorf("a cpuset: %v, %d warnings", err, lines.count("no cpuset controller"))
+		}
+		if err := p.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(root + parent); err == nil {
+			t.Errorf("%s is left", root+parent)
+		}
 	}
 }

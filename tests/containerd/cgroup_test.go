@@ -167,15 +167,21 @@ func TestPodCgroup(t *testing.T) {
 
 func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, killed bool) {
 	t.Helper()
-	parent := "/" + d.NewID("pods")
+	top := "/" + d.NewID("pods")
+	parent, named := top+"/in", top+"/in/whatever"
+	if killed { // and named as systemd's driver does
+		slice := strings.ReplaceAll(top[1:], "-", "_")
+		top = "/" + slice + ".slice"
+		parent, named = top+"/"+slice+"-in.slice", slice+"-in.slice:cri-containerd:whatever"
+	}
 	recorder := d.Record(ctx)
 	defer recorder.Close()
-	pod, err := d.NewPod(ctx, "pod", oci.WithCgroup(parent+"/in/whatever"))
+	pod, err := d.NewPod(ctx, "pod", oci.WithCgroup(named))
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := pod.Sandbox.Box.ID()
-	names := map[string]string{parent + "/in/kata_" + id: "pod", "/kata_overhead/" + id: "overhead"}
+	names := map[string]string{parent + "/kata_" + id: "pod", "/kata_overhead/" + id: "overhead"}
 	if diff := cmp.Diff(wantPlaces(only), places(t, d, names)); diff != "" {
 		t.Errorf("places (-want +got):\n%s", diff)
 	}
@@ -186,7 +192,7 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 		}
 	}
 	removed(t, "pod", pod.Remove)
-	awaitNoCgroup(t, parent)
+	awaitNoCgroup(t, top)
 	awaitNoCgroup(t, "/kata_overhead/"+id)
 }
 
