@@ -29,6 +29,12 @@ func (b bus) places() (first, last int) {
 	return firstSlot, lastSlot
 }
 
+// size is how many places there are.
+func (b bus) size() int {
+	first, last := b.places()
+	return last - first + 1
+}
+
 // put gives a device its place.
 func (b bus) put(device map[string]any, at int) {
 	if b == scsiBus {

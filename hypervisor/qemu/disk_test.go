@@ -294,3 +294,27 @@ func TestTargetsAreUsedUp(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 }
+
+// The target of a disk that went is the last to be taken again.
+func TestTargetIsTakenAgainLate(t *testing.T) {
+	vm := scriptAnswers(t, func(s *qmptest.Server, r qmptest.Request) any {
+		if r.Execute == "device_del" {
+			return letsGo(s)
+		}
+		return yes
+	})
+	resume(t, vm)
+	d := testDisk(t, "x", hypervisor.VirtioSCSI)
+	for i := firstTarget; i <= lastTarget+1; i++ {
+		if err := vm.Attach(testContext(t), d); err != nil {
+			t.Fatal(err)
+		}
+		where, err := vm.Locate(d.ID)
+		if want := uint8(i % (lastTarget + 1)); err != nil || where.LUN.Target != want {
+			t.Fatalf("disk %d is at %v, %v, want target %d", i, where.LUN, err, want)
+		}
+		if err := vm.Detach(testContext(t), d.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

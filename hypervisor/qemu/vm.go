@@ -43,7 +43,7 @@ type VM struct {
 	err      error
 
 	controller *attempt  // of attaching it; nil for none
-	nextTarget int       // the one of scsiBus to be tried first
+	nextTarget int       // the place on scsiBus to be tried first
 	virtioMem  bool      // it is attached; for the holder of sizing
 	sets       int       // descriptor sets there were
 	resumed    bool      // Resume has succeeded
