@@ -6,6 +6,7 @@ import (
 	"io"
 
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -31,10 +32,11 @@ const (
 	apiVersionProto = 3
 )
 
-// writeAnswer tells the engine the address. Nothing else may go to w, not
-// even a newline: iSulad takes every byte for the address.
-func writeAnswer(w io.Writer, d Dialect, address string) error {
-	data, err := encodeAnswer(d, address)
+// writeAnswer tells the engine the address and, where its dialect can say that,
+// what the shim mounts itself. Nothing else may go to w, not even a newline:
+// iSulad takes every byte for the address.
+func writeAnswer(w io.Writer, d Dialect, address string, mounts *types.MountCapabilities) error {
+	data, err := encodeAnswer(d, address, mounts)
 	if err != nil {
 		return fmt.Errorf("encode address: %w", err)
 	}
@@ -44,7 +46,7 @@ func writeAnswer(w io.Writer, d Dialect, address string) error {
 	return nil
 }
 
-func encodeAnswer(d Dialect, address string) ([]byte, error) {
+func encodeAnswer(d Dialect, address string, mounts *types.MountCapabilities) ([]byte, error) {
 	switch d {
 	case DialectJSON:
 		return json.Marshal(struct {
@@ -53,7 +55,11 @@ func encodeAnswer(d Dialect, address string) ([]byte, error) {
 			Protocol string `json:"protocol"`
 		}{apiVersion, address, "ttrpc"})
 	case DialectProto:
-		return proto.Marshal(&bootapi.BootstrapResult{Version: apiVersionProto, Address: address, Protocol: "ttrpc"})
+		result := &bootapi.BootstrapResult{Version: apiVersionProto, Address: address, Protocol: "ttrpc"}
+		if err := result.AddExtension(mounts); err != nil {
+			return nil, err
+		}
+		return proto.Marshal(result)
 	default:
 		return []byte(address), nil
 	}

@@ -26,14 +26,18 @@ func Info(version string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("encode runtime features: %w", err)
 	}
+	annotations := map[string]string{
+		"io.katacontainers.vmm":       "qemu",
+		"io.katacontainers.shared-fs": "virtio-fs",
+	}
+	if mounts := allowedMounts(); mounts != "" {
+		annotations[allowMounts] = mounts
+	}
 	data, err := proto.Marshal(&types.RuntimeInfo{
-		Name:     RuntimeName,
-		Version:  &types.RuntimeVersion{Version: version},
-		Features: &anypb.Any{TypeUrl: featuresType, Value: encoded},
-		Annotations: map[string]string{
-			"io.katacontainers.vmm":       "qemu",
-			"io.katacontainers.shared-fs": "virtio-fs",
-		},
+		Name:        RuntimeName,
+		Version:     &types.RuntimeVersion{Version: version},
+		Features:    &anypb.Any{TypeUrl: featuresType, Value: encoded},
+		Annotations: annotations,
 	})
 	if err != nil {
 		return fmt.Errorf("encode runtime info: %w", err)

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
@@ -40,6 +41,8 @@ type Params struct {
 	Version, Info  bool
 	Dialect        Dialect
 	flagsForDaemon []string
+	// configPath is the configuration file that the engine named, or "".
+	configPath string
 }
 
 // maxStdin bounds what an engine may send, in bytes.
@@ -119,6 +122,10 @@ func (p *Params) ReadStdin(r io.Reader) error {
 	}
 	p.Dialect = DialectProto
 	p.SocketDir = boot.GetSocketDir()
+	var options runtimeoptions.Options
+	if ok, err := boot.FindExtension(&options); ok && err == nil {
+		p.configPath = options.ConfigPath
+	}
 	if boot.ContainerdTtrpcAddress != "" {
 		p.EventAddress = boot.ContainerdTtrpcAddress
 	}

@@ -160,9 +160,10 @@ func TestDialect(t *testing.T) {
 
 func TestAnswers(t *testing.T) {
 	const address = "unix:///run/x.sock"
+	capabilities := &types.MountCapabilities{Types: []string{"a"}, Transforms: []string{"b"}}
 	answer := func(d Dialect) string {
 		var out bytes.Buffer
-		if err := writeAnswer(&out, d, address); err != nil {
+		if err := writeAnswer(&out, d, address, capabilities); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
@@ -182,10 +183,14 @@ func TestAnswers(t *testing.T) {
 	if err := proto.Unmarshal([]byte(answer(DialectProto)), &result); err != nil {
 		t.Error(err)
 	}
+	var mounts types.MountCapabilities
+	if ok, err := result.FindExtension(&mounts); !ok || err != nil || !proto.Equal(&mounts, capabilities) {
+		t.Errorf("protobuf: mounts %v, %v", &mounts, err)
+	}
 	if result.Version != 3 || result.Address != address || result.Protocol != "ttrpc" {
 		t.Errorf("protobuf: %v", &result)
 	}
-	if err := writeAnswer(brokenWriter{}, DialectPlain, address); !errors.Is(err, errInjected) {
+	if err := writeAnswer(brokenWriter{}, DialectPlain, address, nil); !errors.Is(err, errInjected) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -229,7 +234,7 @@ func FuzzReadStdin(f *testing.F) {
 		if p.ID != "c1" || p.Action != ActionStart || p.Namespace != "n" || p.Bundle != "/b" {
 			t.Errorf("changed to %+v", p)
 		}
-		if _, err := encodeAnswer(p.Dialect, socketAddress(p)); err != nil && !strings.Contains(err.Error(), "UTF-8") {
+		if _, err := encodeAnswer(p.Dialect, socketAddress(p), new(types.MountCapabilities)); err != nil && !strings.Contains(err.Error(), "UTF-8") {
 			t.Error(err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
@@ -26,7 +27,11 @@ func Start(p *Params, stdin io.Reader, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return writeAnswer(stdout, p.Dialect, address)
+	var mounts *types.MountCapabilities
+	if p.Dialect == DialectProto {
+		mounts = mountCapabilities(p)
+	}
+	return writeAnswer(stdout, p.Dialect, address, mounts)
 }
 
 func start(p *Params) (string, error) {
