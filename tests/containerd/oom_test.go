@@ -19,7 +19,8 @@ func TestHogIsKilledAlone(t *testing.T) {
 		pod := newPod(ctx, t, d)
 		other := idle(ctx, t, pod)
 		greedy := add(ctx, t, pod, harness.ContainerConfig{
-			Name: "greedy", Args: script("sleep 1; exec " + strings.Join(hog, " ")), // see playOOM Spec: []oci.SpecOpts{withMemory(32 * mib)},
+			Name: "greedy", Args: script("sleep 1; exec " + strings.Join(hog, " ")), // see playOOM
+			Spec: []oci.SpecOpts{withMemory(32 * mib)},
 		})
 		wantCode(ctx, t, &greedy.Process, 137)
 		if _, err := recorder.Await(ctx, greedy.Box.ID(), "oom"); err != nil {
