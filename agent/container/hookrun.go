@@ -69,14 +69,13 @@ func (h *hookRun) forLibcontainer() configs.Hooks {
 	if h == nil || len(h.hooks[prestart]) == 0 {
 		return nil
 	}
-	return configs.Hooks{configs.Prestart: {configs.NewFunctionHook(func(s *specs.State) error {
-		for _, hook := range h.hooks[prestart] {
-			if err := h.run(hook, prestart, specs.StateCreating, s.Pid); err != nil {
-				return err
-			}
-		}
-		return nil
-	})}}
+	var list configs.HookList
+	for _, hook := range h.hooks[prestart] {
+		list = append(list, configs.NewFunctionHook(func(s *specs.State) error {
+			return h.run(hook, prestart, specs.StateCreating, s.Pid)
+		}))
+	}
+	return configs.Hooks{configs.Prestart: list}
 }
 
 // poststart runs those hooks. One that fails is told and stops nothing.

@@ -147,12 +147,12 @@ func TestHookThatFails(t *testing.T) {
 		"prestart/1": bad, "prestart/2": "touch " + out + "/prestart", "poststop/1": "exit 1", "poststop/2": "touch " + out + "/poststop",
 	})
 	h, _ := newRun(t, dir)
-	err := h.forLibcontainer()["prestart"][0].Run(&specs.State{Pid: 1})
+	err := h.forLibcontainer().Run("prestart", &specs.State{Pid: 1})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	text := err.Error()
-	if !strings.HasPrefix(text, "prestart hook "+dir+"/prestart/1: exit status 3: ") || !strings.HasSuffix(text, "last words") ||
+	if !strings.HasPrefix(text, "error running prestart hook #0: prestart hook "+dir+"/prestart/1: exit status 3: ") || !strings.HasSuffix(text, "last words") ||
 		strings.Contains(text, "first") || len(text) > 3000 {
 		t.Errorf("%.100s ... %d bytes", text, len(text))
 	}
