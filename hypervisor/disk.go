@@ -26,8 +26,8 @@ type Disk struct {
 	// printable ASCII bytes (virtio 1.2, section 5.2.6.1); it may be empty.
 	Serial string
 	// LogicalBlockSize and PhysicalBlockSize are in bytes, powers of two from
-	// 512 to 32768, the logical one not above the physical one; 0 leaves it
-	// to the monitor. A length that is no multiple of the logical size loses
+	// 512 to 65536, the logical one not above the physical one; 0 leaves it
+	// to the monitor, and a physical one to the logical one. A length that is no multiple of the logical size loses
 	// its end.
 	LogicalBlockSize, PhysicalBlockSize uint32
 }

@@ -42,7 +42,14 @@ func TestArgsGolden(t *testing.T) {
 			s.VCPUs, s.MaxVCPUs, s.MemoryMiB = 4, 0, 2048
 			s.Initrd, s.KernelParams = "", ""
 			s.MaxMemoryMiB, s.MemoryModel, s.MemorySlots = 8192, hypervisor.MemoryDIMM, 10
+			s.Memory = hypervisor.MemoryBacking{Prealloc: true, Dir: "/mem,ory"}
+			s.DiskThreads = 2
+			s.ExtraMonitor = hypervisor.ExtraMonitor{Language: hypervisor.MonitorQMPPretty, Path: "/run/a,b/m.sock"}
 		}, Wiring{QMPFD: 7}},
+		{"hugepages", func(s *hypervisor.Spec) {
+			s.Memory.HugePageMiB, s.VCPUs = 2, 2
+			s.ExtraMonitor = hypervisor.ExtraMonitor{Language: hypervisor.MonitorHMP, Path: "/m"}
+		}, Wiring{QMPFD: 3}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := goodSpec()
@@ -88,9 +95,21 @@ func TestArgsRefuse(t *testing.T) {
 		"no memory slots":   func(s *hypervisor.Spec) { s.MaxMemoryMiB = 1024 },
 		"too many slots":    func(s *hypervisor.Spec) { s.MaxMemoryMiB, s.MemorySlots = 1024, 257 },
 		"strange memory":    func(s *hypervisor.Spec) { s.MaxMemoryMiB, s.MemoryModel = 1024, "warp" },
-		"no CPU":            func(s *hypervisor.Spec) { s.VCPUs = 0 },
-		"too many CPUs":     func(s *hypervisor.Spec) { s.MaxVCPUs = 289 },
-		"no kernel":         func(s *hypervisor.Spec) { s.Kernel = "" },
+		"half a huge page":  func(s *hypervisor.Spec) { s.MemoryMiB, s.Memory.HugePageMiB = 513, 2 },
+		"odd huge pages":    func(s *hypervisor.Spec) { s.MemoryMiB, s.Memory.HugePageMiB = 513, 3 },
+		"huge pages, files": func(s *hypervisor.Spec) { s.Memory = hypervisor.MemoryBacking{HugePageMiB: 2, Dir: "/d"} },
+		"relative files":    func(s *hypervisor.Spec) { s.Memory.Dir = "d" },
+		"huge virtio-mem": func(s *hypervisor.Spec) {
+			s.Memory.HugePageMiB, s.MaxMemoryMiB, s.MemoryModel = 2, 1024, hypervisor.MemoryVirtio
+		},
+		"strange monitor":  func(s *hypervisor.Spec) { s.ExtraMonitor = hypervisor.ExtraMonitor{Language: "gdb", Path: "/m"} },
+		"relative monitor": func(s *hypervisor.Spec) { s.ExtraMonitor = hypervisor.ExtraMonitor{Language: "hmp", Path: "m"} },
+		"long monitor": func(s *hypervisor.Spec) {
+			s.ExtraMonitor = hypervisor.ExtraMonitor{Language: "hmp", Path: "/" + strings.Repeat("m", 107)}
+		},
+		"no CPU":        func(s *hypervisor.Spec) { s.VCPUs = 0 },
+		"too many CPUs": func(s *hypervisor.Spec) { s.MaxVCPUs = 289 },
+		"no kernel":     func(s *hypervisor.Spec) { s.Kernel = "" },
 	} {
 		spec := goodSpec()
 		change(&spec)

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"regexp"
@@ -18,8 +19,8 @@ const (
 	nodePrefix  = "disk-"
 	// minBlock and maxBlock bound a disk's block sizes in bytes. QEMU takes
 	// up to 2 MiB (hw/core/qdev-properties-system.c, MAX_BLOCK_SIZE); Linux's
-	// SCSI driver none above 4 KiB as logical, and nobody has more than 32.
-	minBlock, maxBlock = 512, 32 << 10
+	// SCSI driver none above 4 KiB as logical, and Kata none above 64.
+	minBlock, maxBlock = 512, 64 << 10
 )
 
 // serial is what a disk's serial number may be: its 20 bytes are
@@ -53,7 +54,10 @@ func planDisk(d hypervisor.Disk, set int) (plan, error) {
 	}
 	props := map[string]any{"drive": node}
 	for name, size := range map[string]uint32{
-		"logical_block_size": d.LogicalBlockSize, "physical_block_size": d.PhysicalBlockSize,
+		"logical_block_size": d.LogicalBlockSize,
+		// QEMU's own choice is 512 for a file, and it refuses one below the
+		// logical size (hw/block/block.c, blkconf_blocksizes).
+		"physical_block_size": cmp.Or(d.PhysicalBlockSize, d.LogicalBlockSize),
 	} {
 		if size != 0 {
 			props[name] = size

@@ -35,7 +35,7 @@ func run() error {
 	if err := guestinit.LoadModules(func(_, name string) bool { return slices.Contains(drivers, name) }); err != nil {
 		return err
 	}
-	if err := serveEcho(); err != nil {
+	if err := errors.Join(serveEcho(), serveAsk()); err != nil {
 		return err
 	}
 	fmt.Println("testguest: ready")

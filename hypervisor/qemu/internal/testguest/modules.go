@@ -7,6 +7,6 @@ var drivers = []string{
 	"failover", "net_failover", "virtio_net",
 	"virtio_blk",
 	"scsi_common", "scsi_mod", "virtio_scsi", "sd_mod",
-	"virtio_mem",
+	"virtio_mem", "virtio_balloon", "virtio_rng",
 	"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport",
 }
