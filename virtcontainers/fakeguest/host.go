@@ -56,7 +56,8 @@ func Config() *config.Config {
 		Hypervisor: config.Hypervisor{
 			Path: "/none/qemu", Kernel: "/none/vmlinux", Initrd: "/none/initrd",
 			MachineType: "q35", VCPUs: 1, MaxVCPUs: 1, MemoryMiB: 256, SharedFS: config.SharedFSVirtioFS,
-			VirtioFS: config.VirtioFS{Daemon: Daemon, Cache: config.CacheAuto},
+			VirtioFS:    config.VirtioFS{Daemon: Daemon, Cache: config.CacheAuto},
+			BlockDriver: config.BlockSCSI, BlockAIO: config.AIOThreads,
 		},
 		Agent:   config.Agent{DialTimeout: 10 * time.Second},
 		Runtime: config.Runtime{CreateContainerTimeout: 10 * time.Second},

@@ -102,7 +102,16 @@ func (a *Agent) Spec(id string) []byte {
 	if err != nil {
 		return nil
 	}
-	return c.spec
+	return c.config.GetSpec()
+}
+
+// Config is what the host said of a container beside its request, or nil.
+func (a *Agent) Config(id string) *api.ContainerConfig {
+	c, _, err := a.find(id, "")
+	if err != nil {
+		return nil
+	}
+	return c.config
 }
 
 // SetMetrics is what every container's counters are from now on, encoded.

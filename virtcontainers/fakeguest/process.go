@@ -15,9 +15,9 @@ import (
 
 // container is a container in the guest.
 type container struct {
-	id   string
-	spec []byte
-	init *process
+	id     string
+	config *api.ContainerConfig
+	init   *process
 
 	mu    sync.Mutex // guards execs
 	execs map[string]*process

@@ -49,7 +49,7 @@ func (s taskService) Create(ctx context.Context, r *task.CreateTaskRequest) (*ta
 			return nil, fmt.Errorf("container %s: %w", r.ID, errdefs.ErrAlreadyExists)
 		}
 		s.agent.containers[r.ID] = &container{
-			id: r.ID, spec: config.Spec, execs: make(map[string]*process),
+			id: r.ID, config: &config, execs: make(map[string]*process),
 			init: newProcess(r.ID, "", r.Stdin, r.Stdout, r.Stderr),
 		}
 		return &task.CreateTaskResponse{Pid: 7}, nil
