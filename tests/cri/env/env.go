@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,6 +37,9 @@ type Options struct {
 	Kata harness.KataConfig
 	// Debug makes containerd and its shims log at debug level.
 	Debug bool
+	// Adapt, if set, changes what the harness starts containerd with, before
+	// anything is made: its snapshotter (harness.Options.UseBlockfile).
+	Adapt func(*harness.Options)
 }
 
 // release is the containerd of the suite; Debian's 1.6 has too old a CRI.
@@ -78,10 +82,14 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 	if e.registry, err = images.Serve(store); err != nil {
 		return nil, err
 	}
-	e.Daemon, err = harness.Start(ctx, harness.Options{
+	opts := harness.Options{
 		Layout: o.Layout, Release: r, Runtime: o.Runtime, Kata: o.Kata, Debug: o.Debug,
-		Namespace: "k8s.io", Plugins: criPlugins, Prepare: e.prepare,
-	})
+		Namespace: "k8s.io", Plugins: slices.Clone(criPlugins), Prepare: e.prepare,
+	}
+	if o.Adapt != nil {
+		o.Adapt(&opts)
+	}
+	e.Daemon, err = harness.Start(ctx, opts)
 	if err != nil {
 		return nil, errors.Join(err, e.registry.Close())
 	}
