@@ -377,6 +377,9 @@ func TestRelease(t *testing.T) {
 func TestReleaseWithoutHome(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, true)
+		if _, err := os.Stat(s.places[0].mount + "/cgroup.type"); err == nil {
+			t.Skip("the root of this cgroup namespace is none that v2 lets have processes")
+		}
 		for i := range s.places {
 			s.places[i].home += "/gone"
 		}

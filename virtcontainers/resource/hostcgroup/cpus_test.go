@@ -1,9 +1,11 @@
 package hostcgroup
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -37,51 +39,55 @@ func files(t *testing.T, dir string, names ...string) map[string]string {
 
 var placeFiles = []string{"cpuset.cpus", "cpuset.mems", "cpu.shares", "cpu.weight"}
 
+// placed is what the host's files say of a pod's place.
+func (s *scene) placed(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, p := range s.places {
+		maps.Copy(all, files(t, p.pod, placeFiles...))
+	}
+	return all
+}
+
 // A pod's place is what the host's files then say.
 func TestSetPlace(t *testing.T) {
-	root, ok := roots(t)["v1"]
-	if !ok || runtime.NumCPU() < 2 {
-		t.Skip("needs cgroup v1's controllers and two CPUs; files play v2's")
-	}
-	s := newScene(t, root, false)
-	at := map[string]place{}
-	for _, p := range s.places {
-		for _, c := range p.controllers {
-			at[c] = p
+	eachVersion(t, func(t *testing.T, root string) {
+		s := newScene(t, root, false)
+		before := s.placed(t)
+		share := map[bool]string{true: "cpu.weight", false: "cpu.shares"}[s.places[0].unified]
+		if len(before) != 3 || runtime.NumCPU() < 2 {
+			t.Skipf("this version has not all controllers here, or there is one CPU: %v", before)
 		}
-	}
-	cpuset, cpu := at["cpuset"], at["cpu"]
-	if cpuset.pod == "" || cpu.pod == "" {
-		t.Skip("the host has no cpuset or no cpu controller")
-	}
-	all := files(t, filepath.Dir(cpuset.pod), placeFiles...)
-	for _, tt := range []struct {
-		what  string
-		place resource.Place
-		sets  map[string]string
-		share string
-	}{
-		{"a set", resource.Place{CPUs: set(t, "1"), Mems: set(t, "0"), Shares: 77}, map[string]string{"cpuset.cpus": "1", "cpuset.mems": "0"}, "77"},
-		{"no set", resource.Place{Shares: 2}, all, "2"},
-	} {
-		if err := s.SetPlace(tt.place); err != nil {
-			t.Errorf("%s: %v", tt.what, err)
+		weigh := func(n uint64) string {
+			if s.places[0].unified {
+				n = weight(n)
+			}
+			return strconv.FormatUint(n, 10)
 		}
-		if diff := cmp.Diff(tt.sets, files(t, cpuset.pod, placeFiles...)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.what, diff)
+		for _, tt := range []struct {
+			what  string
+			place resource.Place
+			want  map[string]string
+		}{
+			{"a set", resource.Place{CPUs: set(t, "1"), Mems: set(t, "0"), Shares: 77}, map[string]string{"cpuset.cpus": "1", "cpuset.mems": "0", share: weigh(77)}},
+			{"no set", resource.Place{Shares: 2}, map[string]string{"cpuset.cpus": before["cpuset.cpus"], "cpuset.mems": before["cpuset.mems"], share: weigh(2)}},
+		} {
+			if err := s.SetPlace(tt.place); err != nil {
+				t.Errorf("%s: %v", tt.what, err)
+			}
+			if diff := cmp.Diff(tt.want, s.placed(t)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.what, diff)
+			}
 		}
-		if got := files(t, cpu.pod, placeFiles...)["cpu.shares"]; got != tt.share {
-			t.Errorf("%s: %q shares, want %s", tt.what, got, tt.share)
+		// The kernel takes no CPU that cannot be; the rest is set.
+		err := s.SetPlace(resource.Place{CPUs: set(t, "0,8191"), Shares: 99})
+		if err == nil || !strings.Contains(err.Error(), `set cpuset.cpus to "0,8191"`) {
+			t.Errorf("a CPU that is not there: %v", err)
 		}
-	}
-	// The kernel takes no CPU that the parent has not; the rest is set.
-	err := s.SetPlace(resource.Place{CPUs: set(t, "0,8191"), Shares: 99})
-	if err == nil || !strings.Contains(err.Error(), `set cpuset.cpus to "0,8191"`) {
-		t.Errorf("a CPU that is not there: %v", err)
-	}
-	if got := files(t, cpu.pod, placeFiles...)["cpu.shares"]; got != "99" {
-		t.Errorf("after a set that was refused there are %s shares", got)
-	}
+		if got := s.placed(t)[share]; got != weigh(99) {
+			t.Errorf("after a set that was refused %s is %s, want that of 99 shares", share, got)
+		}
+	})
 }
 
 // Plain files play the v2 of a host whose controllers are all v2's.
