@@ -16,9 +16,17 @@ func main() {
 	rounds := flag.Int("n", 10, "how often each thing is measured")
 	release := flag.String("containerd", "1.6", "containerd release: 1.6 (Debian's) or 2.4 (make containerd)")
 	network := flag.Bool("network", false, "measure the network only")
+	volumes := flag.Bool("volumes", false, "measure volumes and disks only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := bench(ctx, *release, *rounds, *network)
+	var alone part
+	switch {
+	case *network:
+		alone = benchNetwork
+	case *volumes:
+		alone = benchVolumes
+	}
+	err := bench(ctx, *release, *rounds, alone)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -26,8 +34,12 @@ func main() {
 	}
 }
 
-// bench measures and prints. The daemon is stopped in any case.
-func bench(ctx context.Context, releaseName string, rounds int, networkOnly bool) (err error) {
+// part measures and prints one part of it all.
+type part func(context.Context, *harness.Daemon) error
+
+// bench measures and prints: all, or one part alone. The daemon is stopped in
+// any case.
+func bench(ctx context.Context, releaseName string, rounds int, alone part) (err error) {
 	if rounds < 1 {
 		return errors.New("-n: want at least 1")
 	}
@@ -44,8 +56,8 @@ func bench(ctx context.Context, releaseName string, rounds int, networkOnly bool
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Stop(context.WithoutCancel(ctx))) }()
-	if networkOnly {
-		return benchNetwork(ctx, d)
+	if alone != nil {
+		return alone(ctx, d)
 	}
 	result, err := measure(ctx, d, rounds)
 	if err != nil {
@@ -69,6 +81,7 @@ type result struct {
 	// warm is what a running container does, by runtime.
 	warm    map[string]*warm
 	network *throughput
+	volumes *volumes
 }
 
 // measure takes a warm-up of each first: the first pod reads QEMU, kernel and
@@ -101,6 +114,9 @@ func measure(ctx context.Context, d *harness.Daemon, rounds int) (*result, error
 	}
 	fmt.Fprintln(os.Stderr, "bench: execs and output of a running container")
 	if r.warm, err = measureWarm(ctx, d, 10*rounds); err != nil {
+		return nil, err
+	}
+	if r.volumes, err = measureVolumes(ctx, d); err != nil {
 		return nil, err
 	}
 	r.network, err = measureThroughput(ctx, d)
