@@ -3,6 +3,22 @@
 // be told of changes by inotify(7), which no shared file system brings, and for
 // sandboxes without one.
 //
-//	Start: copy all ──> watch (inotify) ──> changes ──> compare, send ─┐
-//	                          ^──────────────────────────────────────┘
+//	Start: look, send all ──> await ──event──> settle ──> look ──> compare, send ─┐
+//	                            ^───────────────────────────────────────────────┘
+//	                            └── Close, the guest or the source is gone ──> (end)
+//
+// A look is the whole tree: names, and what stat(2) tells of each. It counts
+// when nothing has happened while it was taken (settled); a source that is
+// never quiet is taken as it is after some tries.
+//
+// Kubernetes changes a volume of files at once, by renaming a link:
+//
+//	name -> ..data/name     ..data -> ..2026_11_20     ..2026_11_20/name
+//
+// It is as much at once in the guest: directories and files are sent first,
+// then links, "..data" before others, and what is gone is removed last.
+//
+// One inotify instance is all that a process uses (watch.go), because root has
+// few (fs.inotify.max_user_instances, 128). Where there is none, or where there
+// are too few watches, the source is looked at from time to time instead.
 package filesync

@@ -2,9 +2,9 @@ package filesync
 
 import (
 	"context"
-	"fmt"
+	"sync"
 
-	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -16,23 +16,76 @@ type Guest interface {
 
 // Limits bound a copy: what is larger is refused.
 type Limits struct {
+	// Files is how many files, directories and links there may be, without
+	// the directory that is copied.
 	Files int
+	// Bytes is for the contents of all of them.
 	Bytes int64
 }
 
 // Check tells whether a file or a directory is within limits: nil, or an
-// errdefs.ErrResourceExhausted that says by how much it is not.
-func Check(_ string, _ Limits) error { return nil }
+// errdefs.ErrResourceExhausted that says by how much it is not. It counts no
+// further than the limits.
+func Check(path string, limits Limits) error {
+	src, err := newSource(path, limits)
+	if err != nil {
+		return err
+	}
+	seen, err := src.look(nil)
+	if err != nil {
+		return err
+	}
+	seen.close()
+	return nil
+}
 
 // Copy is a copy that is kept up to date.
-type Copy struct{}
+type Copy struct {
+	guest  Guest
+	target string
+	source *source
+	watch  *watcher
+	// sent is what the guest has, and skipped what it cannot have, by path.
+	// Only one goroutine uses them at a time: Start's, then run.
+	sent    tree
+	skipped map[string]string
+
+	closing chan struct{}
+	close   sync.Once
+	running sync.WaitGroup
+}
 
 // Start copies source, a directory or a file of the host, to target in the
 // guest, and begins to watch it. ctx bounds the copying. On an error what was
-// copied stays; who asked removes target.
-func Start(_ context.Context, _ Guest, source, _ string, _ Limits) (*Copy, error) {
-	return nil, fmt.Errorf("copy %s into the guest: %w", source, errdefs.ErrNotImplemented)
+// copied stays; who asked removes target. A source that is a link is what the
+// link leads to now.
+//
+// UNIX sockets, FIFOs and device nodes are left out, with a line in the log.
+func Start(ctx context.Context, guest Guest, source, target string, limits Limits) (*Copy, error) {
+	src, err := newSource(source, limits)
+	if err != nil {
+		return nil, wrap(err, source)
+	}
+	c := &Copy{
+		guest: guest, target: target, source: src, watch: newWatcher(ctx),
+		sent: tree{}, closing: make(chan struct{}),
+	}
+	if err := c.update(ctx); err != nil {
+		c.watch.close()
+		return nil, wrap(err, source)
+	}
+	// The copy outlives the call that asked for it, and ends with Close.
+	ctx = context.WithoutCancel(log.WithLogger(ctx, log.G(ctx).WithFields(log.Fields{"source": source, "target": target})))
+	c.running.Go(func() {
+		defer c.watch.close()
+		c.run(ctx)
+	})
+	return c, nil
 }
 
-// Close ends the watch and waits for what it was sending.
-func (c *Copy) Close() {}
+// Close ends the watch and waits for what it was sending, callTimeout at most.
+// The copy stays in the guest. It may be called more than once.
+func (c *Copy) Close() {
+	c.close.Do(func() { close(c.closing) })
+	c.running.Wait()
+}

@@ -1,0 +1,197 @@
+package filesync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+const (
+	// callTimeout bounds a call to the guest.
+	callTimeout = 10 * time.Second
+	// partBytes is how much of a file goes into one change: two of them are a
+	// request.
+	partBytes = api.MaxChangeFiles/2 - 16<<10
+)
+
+// errChanged says that a file is not as the look before has found it.
+var errChanged = errors.New("the source changes")
+
+// errClosed ends what is sent when the copy is closed.
+var errClosed = errors.New("the copy is closed")
+
+// batch is a request to the guest that is being filled.
+type batch struct {
+	*Copy
+	changes []*api.FileChange
+	bytes   int
+	// steps are done when the changes are.
+	steps []step
+}
+
+// send makes the guest do steps. A file that is not as it was found is
+// errChanged, and ends it; with lenient it is sent as it is.
+func (c *Copy) send(ctx context.Context, from *seen, steps []step, lenient bool) error {
+	b := &batch{Copy: c}
+	for _, s := range steps {
+		var err error
+		if s.want.kind == regular {
+			err = b.sendFile(ctx, from.root, s, lenient)
+		} else {
+			err = b.add(ctx, c.change(s), &s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return b.flush(ctx)
+}
+
+// change is a step as the guest is told it, without a file's content.
+func (c *Copy) change(s step) *api.FileChange {
+	change := &api.FileChange{Path: path.Join(c.target, s.path), Mode: s.want.mode, Uid: s.want.uid, Gid: s.want.gid}
+	switch s.want.kind {
+	case directory:
+		change.Change = &api.FileChange_Directory{Directory: &api.Directory{}}
+	case symlink:
+		change.Change = &api.FileChange_Symlink{Symlink: s.want.link}
+	case unknown, regular:
+		change.Change = &api.FileChange_Remove{Remove: &api.Remove{}}
+	}
+	return change
+}
+
+// add puts a change into the request, which goes to the guest first when it has
+// no room. A step is done with this change, or nil.
+func (b *batch) add(ctx context.Context, change *api.FileChange, done *step) error {
+	size := 1 + protowire.SizeBytes(proto.Size(change)) // the field's number
+	if b.bytes+size > api.MaxChangeFiles {
+		if err := b.flush(ctx); err != nil {
+			return err
+		}
+	}
+	b.changes, b.bytes = append(b.changes, change), b.bytes+size
+	if done != nil {
+		b.steps = append(b.steps, *done)
+	}
+	return nil
+}
+
+// flush sends the request and notes what the guest has now. When the call
+// fails, nobody knows what it has done.
+func (b *batch) flush(ctx context.Context) error {
+	if len(b.changes) == 0 {
+		return nil
+	}
+	select {
+	case <-b.closing:
+		return errClosed
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := b.guest.ChangeFiles(ctx, b.changes)
+	for _, s := range b.steps {
+		if err == nil {
+			b.sent.did(s)
+		} else {
+			b.sent.doubts(s)
+		}
+	}
+	b.changes, b.steps, b.bytes = nil, nil, 0
+	if errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+		// Somebody in the guest has made something else of the copy.
+		b.sent.below("", func(p string, e entry) { b.sent[p] = entry{kind: e.kind, doubt: true} })
+	}
+	return err
+}
+
+// sendFile sends a file in parts.
+func (b *batch) sendFile(ctx context.Context, root *os.Root, s step, lenient bool) error {
+	name := s.path
+	if name == "" {
+		name = b.source.name
+	}
+	f, err := root.OpenFile(name, openFlags, 0)
+	if isMoved(err) {
+		return b.changed(lenient)
+	}
+	if err != nil {
+		return fmt.Errorf("open %q: %w", name, err)
+	}
+	defer f.Close()
+	got, err := openEntry(f)
+	if err != nil {
+		return err
+	}
+	switch {
+	case got == s.want:
+	case !lenient || got.kind != regular:
+		return b.changed(lenient)
+	case got.size > b.source.limits.Bytes:
+		return fmt.Errorf("%q has %d bytes, want at most %d: %w", name, got.size, b.source.limits.Bytes, errdefs.ErrResourceExhausted)
+	}
+	s.want = got
+	if err := b.sendParts(ctx, f, s); err != nil {
+		return fmt.Errorf("copy %q: %w", name, err)
+	}
+	if after, err := openEntry(f); err != nil || after != got {
+		return errors.Join(err, b.changed(lenient))
+	}
+	return nil
+}
+
+// changed is what becomes of a file that is not as it was found.
+func (b *batch) changed(lenient bool) error {
+	if lenient {
+		return nil // It is looked at again: something has happened.
+	}
+	return errChanged
+}
+
+func openEntry(f *os.File) (entry, error) {
+	st, err := statOf(f)
+	if err != nil {
+		return entry{}, err
+	}
+	e, _ := entryOf(&st)
+	return e, nil
+}
+
+// sendParts sends the content that an open file had when it was looked at, or
+// less when it has become shorter.
+func (b *batch) sendParts(ctx context.Context, f *os.File, s step) error {
+	var offset int64
+	for last := false; !last; {
+		content := make([]byte, min(partBytes, s.want.size-offset))
+		n, err := io.ReadFull(f, content)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("read: %w", err)
+		}
+		last = err != nil || offset+int64(n) == s.want.size
+		part := &api.FilePart{Offset: uint64(offset), Content: content[:n], Last: last}
+		change := b.change(s)
+		change.Change = &api.FileChange_File{File: part}
+		var done *step
+		if last {
+			part.Mtime = &timestamppb.Timestamp{Seconds: s.want.mtime.Sec, Nanos: int32(s.want.mtime.Nsec)}
+			done = &s
+		}
+		if err := b.add(ctx, change, done); err != nil {
+			return err
+		}
+		offset += int64(n)
+	}
+	return nil
+}
