@@ -3,6 +3,7 @@ package harness
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -48,7 +49,7 @@ func (k KataConfig) Write(l Layout, path string) error {
 	if err := os.WriteFile(path, []byte(k.withDefaults(l).text()), 0o600); err != nil {
 		return fmt.Errorf("write runtime configuration: %w", err)
 	}
-	return nil
+	return writePatience(path)
 }
 
 // text returns the configuration file.
@@ -60,4 +61,26 @@ func (k KataConfig) text() string {
 	fmt.Fprintf(&b, "default_vcpus = 1\ndefault_memory = %d\n", k.MemoryMiB)
 	b.WriteString(k.Extra)
 	return b.String()
+}
+
+// EnvBootTimeout is how long the boot of a pod may take, in seconds, on hosts
+// that are too slow for the defaults.
+const EnvBootTimeout = "KATABOX_TEST_BOOT_TIMEOUT"
+
+// writePatience raises the limits of a boot, if EnvBootTimeout says so, for
+// the configuration file at path.
+func writePatience(path string) error {
+	seconds := os.Getenv(EnvBootTimeout)
+	if seconds == "" {
+		return nil
+	}
+	dir := filepath.Join(filepath.Dir(path), "config.d")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write runtime configuration: %w", err)
+	}
+	text := fmt.Sprintf("[agent.kata]\ndial_timeout = %s\n[runtime]\ncreate_container_timeout = %s\n", seconds, seconds)
+	if err := os.WriteFile(filepath.Join(dir, "10-patience.toml"), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write runtime configuration: %w", err)
+	}
+	return nil
 }

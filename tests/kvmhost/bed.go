@@ -57,6 +57,11 @@ func (b *bed) prepare(ctx context.Context, suites []suite) error {
 			return fmt.Errorf("make directory: %w", err)
 		}
 	}
+	if len(suites) > 0 {
+		if err := b.buildSuites(ctx, suites); err != nil {
+			return err
+		}
+	}
 	deb, err := kernelPackage(b.layout)
 	if err != nil {
 		return err
@@ -67,16 +72,24 @@ func (b *bed) prepare(ctx context.Context, suites []suite) error {
 	if err := b.goBuild(ctx, "0", "build", "-trimpath", "-ldflags=-s -w", "-o", b.init(), "./tests/kvmhost/init"); err != nil {
 		return err
 	}
+	return b.packInitrd(ctx)
+}
+
+// buildSuites builds what the suites run.
+func (b *bed) buildSuites(ctx context.Context, suites []suite) error {
 	for _, s := range suites {
 		b.say("build the tests of %s", s.pkg)
 		if err := b.goBuild(ctx, "1", "test", "-c", "-o", b.program(s), s.importPath()); err != nil {
 			return err
 		}
 	}
-	return b.packInitrd(ctx)
+	return b.goBuild(ctx, "0", "build", "-trimpath", "-o", b.probe(), "./tests/network/probe")
 }
 
 func (b *bed) guestLogs() string { return filepath.Join(b.results(), "logs") }
+
+// probe is the network suite's program for containers.
+func (b *bed) probe() string { return filepath.Join(b.programs(), "probe") }
 
 func (b *bed) program(s suite) string { return filepath.Join(b.programs(), s.name+".test") }
 
@@ -101,6 +114,9 @@ func (b *bed) packInitrd(ctx context.Context) error {
 		Devices:    wantedDevices,
 		Keep:       []string{b.layout.Root},
 		Results:    guestResults,
-		Binds:      map[string]string{b.layout.Logs(): filepath.Join(guestResults, "logs")},
+		Binds: map[string]string{
+			b.layout.Logs(): filepath.Join(guestResults, "logs"),
+			"/boot":         filepath.Join(b.kernel.base, "boot"), // with the kernel's configuration
+		},
 	})
 }

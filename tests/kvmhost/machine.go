@@ -99,7 +99,7 @@ func (m *machine) share(tag, source string) error {
 		Path: harness.DefaultVirtiofsd,
 		Args: []string{
 			fmt.Sprintf("--fd=%d", child.FirstExtraFD), "-o", "source=" + source, "-o", "sandbox=chroot",
-			"-o", "cache=auto", "-o", "xattr", "-o", "log_level=err",
+			"-o", "cache=always", "-o", "xattr", "-o", "log_level=err",
 		},
 		ExtraFiles: []*os.File{file},
 	})
@@ -142,7 +142,7 @@ func (m *machine) qemuArgs(o options) []string {
 		// virtiofsd maps the memory.
 		"-object", "memory-backend-memfd,id=memory,share=on,size=" + memory, "-numa", "node,memdev=memory",
 		"-kernel", m.bed.kernel.image, "-initrd", m.bed.initrd(),
-		"-append", "console=ttyS0 quiet panic=-1 reboot=t",
+		"-append", "console=ttyS0 quiet panic=-1 reboot=t mitigations=off tsc=reliable",
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-device", "virtio-rng-pci",
 		"-device", "virtio-serial-pci",

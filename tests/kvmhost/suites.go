@@ -6,10 +6,17 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/katabox/katabox/tests/harness"
 )
 
 // expectEnv makes the suites refuse a pod that got anything else.
-var expectEnv = []string{"KATABOX_TEST_ACCEL=kvm"}
+var expectEnv = []string{harness.EnvAccel + "=kvm"}
+
+// suiteEnv is what all suites get.
+func (b *bed) suiteEnv() []string {
+	return append(slices.Clone(expectEnv), harness.EnvBootTimeout+"=300", "KATABOX_TEST_PROBE="+b.probe())
+}
 
 // suite is a part of a package's tests.
 type suite struct {

@@ -198,12 +198,13 @@ func configure(t *testing.T, d *harness.Daemon, text string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	path := filepath.Join(dir, "50-test.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := os.Remove(path); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := os.WriteFile(filepath.Join(dir, "50-test.toml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

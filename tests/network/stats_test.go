@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/typeurl/v2"
 
 	"github.com/katabox/katabox/tests/harness"
@@ -18,7 +19,7 @@ func TestMetricsCountTraffic(t *testing.T) {
 	l := newBridge(t, d, 0).join(t, ns, "eth0")
 	p := newPod(ctx, t, d, ns)
 	containers := map[string]*harness.Container{"pause": p.Sandbox, "service": p.box}
-	before := map[string]*v1.NetworkStat{}
+	before := map[string]counters{}
 	for name, c := range containers {
 		before[name] = eth0Counters(ctx, t, c)
 	}
@@ -37,8 +38,17 @@ func TestMetricsCountTraffic(t *testing.T) {
 	}
 }
 
+// counters are an interface's, in the shape of either version of cgroups.
+type counters interface {
+	GetName() string
+	GetRxBytes() uint64
+	GetRxPackets() uint64
+	GetTxBytes() uint64
+	GetTxPackets() uint64
+}
+
 // eth0Counters are those of a container's metrics.
-func eth0Counters(ctx context.Context, t *testing.T, c *harness.Container) *v1.NetworkStat {
+func eth0Counters(ctx context.Context, t *testing.T, c *harness.Container) counters {
 	t.Helper()
 	metric, err := c.Task.Metrics(ctx)
 	if err != nil {
@@ -48,15 +58,24 @@ func eth0Counters(ctx context.Context, t *testing.T, c *harness.Container) *v1.N
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics, ok := value.(*v1.Metrics)
-	if !ok {
-		t.Skipf("metrics are %T: only those of cgroup v1 have a network", value)
+	var all []counters
+	switch m := value.(type) {
+	case *v1.Metrics:
+		for _, n := range m.GetNetwork() {
+			all = append(all, n)
+		}
+	case *v2.Metrics:
+		for _, n := range m.GetNetwork() {
+			all = append(all, n)
+		}
+	default:
+		t.Fatalf("metrics are %T, want those of cgroup v1 or v2", value)
 	}
-	for _, n := range metrics.GetNetwork() {
+	for _, n := range all {
 		if n.GetName() == "eth0" {
 			return n
 		}
 	}
-	t.Fatalf("metrics of %s have no eth0: %v", c.Box.ID(), metrics.GetNetwork())
+	t.Fatalf("metrics of %s have no eth0: %v", c.Box.ID(), all)
 	return nil
 }

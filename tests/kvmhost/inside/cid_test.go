@@ -91,8 +91,9 @@ func startClaimant(ctx context.Context) (*claimant, error) {
 
 // Processes that claim at once get distinct context ids.
 func TestProcessesClaimCIDs(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
+	// Not the test's context, which ends before its clean-ups.
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	t.Cleanup(cancel)
 	var all []*claimant
 	for range claimants {
 		c, err := startClaimant(ctx)
