@@ -58,6 +58,12 @@ func TestEmptyDirOnADisk(t *testing.T) {
 		if len(entries) != 2 || entries[0].Name() != "disk.img" {
 			t.Errorf("on the host: %v, want disk.img and the kubelet's directory", entries)
 		}
+		// The kubelet makes a pod's sandbox again when it has ended.
+		k.must(e.RemovePods(ctx))
+		p = runp(ctx, t, e, "emptydisk2")
+		if got := p.sh(ctx, t, p.start(ctx, t, forever, with(dir+":/scratch:ro")), "cat /scratch/file"); got != "word" {
+			t.Errorf("in the next sandbox: %q", got)
+		}
 	})
 }
 

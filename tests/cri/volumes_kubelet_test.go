@@ -37,7 +37,7 @@ func newKubelet(t *testing.T, e *env.Env, settings ...string) *kubelet {
 	}
 	k := &kubelet{t: t, e: e}
 	// Below the daemon's directory, mounts that are left are a leak of ours.
-	k.dir = mustDo(t)(os.MkdirTemp(e.Daemon.Dir, "kubelet"))
+	k.dir = k.mkdir(filepath.Join(e.Daemon.Dir, e.Daemon.NewID("kubelet")))
 	k.pod = filepath.Join(k.dir, "pods", "uid")
 	dropIn := filepath.Join(filepath.Dir(e.Daemon.KataConfigPath()), "config.d", "volumes.toml")
 	k.mkdir(filepath.Dir(dropIn))

@@ -75,3 +75,17 @@ func TestSharedMemory(t *testing.T) {
 		}
 	})
 }
+
+// An emptyDir of medium HugePages has the page size that it has on the host.
+func TestHugepagesVolume(t *testing.T) {
+	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
+		k := newKubelet(t, e)
+		dir := k.volume("empty-dir", "huge")
+		k.mount("nodev", dir, "hugetlbfs", 0, "pagesize=2M")
+		p := runp(ctx, t, e, "hugepages")
+		id := p.start(ctx, t, forever, with(dir+":/huge"))
+		if fstype, options, _ := p.mounted(ctx, t, id, "/huge"); fstype != "hugetlbfs" || !strings.Contains(options, "pagesize=2M") {
+			t.Errorf("/huge: %s %s", fstype, options)
+		}
+	})
+}

@@ -110,13 +110,19 @@ func imageSize(dir string) (int64, error) {
 // blockSize is that of the file system, in bytes.
 const blockSize = 4096
 
-// makeFileSystem runs mkfs.ext4. The volume does not outlive its machine, so it
-// has no journal; nor does it grow (resize_inode), nor keep blocks for root.
-// The file is sparse, which mke2fs sees: it leaves the inode tables unwritten,
-// and has the guest not write them either.
+// journalMiB is the size of the journal. There is one because the volume lives
+// longer than its machine: the kubelet may make the pod's sandbox again. It is
+// small because the kubelet counts what the guest has written of it.
+const journalMiB = 16
+
+// makeFileSystem runs mkfs.ext4. The file system does not grow (resize_inode),
+// nor keep blocks for root. The file is sparse: inode tables and journal are
+// left unwritten, and the guest does not write them either (for inode tables
+// mke2fs sees it by itself).
 func makeFileSystem(path string, uid, gid uint32) error {
 	_, err := run("mkfs.ext4", nil, "-q", "-F", "-b", strconv.Itoa(blockSize), "-m", "0",
-		"-O", "^has_journal,^resize_inode", "-E", fmt.Sprintf("root_owner=%d:%d", uid, gid), path)
+		"-O", "^resize_inode", "-J", fmt.Sprintf("size=%d", journalMiB),
+		"-E", fmt.Sprintf("lazy_journal_init=1,root_owner=%d:%d", uid, gid), path)
 	return err
 }
 
