@@ -26,13 +26,13 @@ func (s *Sandbox) pin(ctx context.Context, cpus resource.CPUSet) {
 	if !s.opts.Config.Runtime.PinVCPUs {
 		return
 	}
-	what := "vCPUs run on CPUs of the host, each on its own"
+	what := "each vCPU is bound to a CPU of the host"
 	vcpus, free, err := s.pinVCPUs(ctx, cpus)
 	switch {
 	case err != nil:
 		what = "vCPUs are not bound to CPUs of the host"
 	case vcpus != free:
-		what = "vCPUs are not bound to CPUs of the host: there are not as many of both"
+		what = "vCPUs are not bound to CPUs of the host: their numbers differ"
 	}
 	said := fmt.Sprint(what, vcpus, free, err)
 	if s.sizing.pinned == said {

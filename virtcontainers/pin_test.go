@@ -128,7 +128,7 @@ func TestPinning(t *testing.T) {
 	threads := sleepers(t, 2)
 	p, _ := pinnedPod(t, threads)
 	ctx, lines := withLog(t.Context())
-	const bound, free = "each on its own", "not as many of both"
+	const bound, free = "is bound to", "their numbers differ"
 	step := func(what, want, says string, times int) {
 		t.Helper()
 		eventually(t, what+": CPUs "+want, func() bool { return cpusOf(t, threads) == want })

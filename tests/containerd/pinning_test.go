@@ -3,6 +3,7 @@ package containerd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,21 +43,31 @@ func allowedCPUs(t *testing.T, id int) string {
 	return ""
 }
 
-// vcpuPlaces lists where the vCPUs of the daemon's only pod may run, in their
-// order.
+// vcpuPlaces lists where the vCPUs of the daemon's only pod may run, in the
+// order of their numbers.
 func vcpuPlaces(t *testing.T, d *harness.Daemon) []string {
 	t.Helper()
 	procs, err := d.Processes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []string
+	places := map[int]string{}
 	for _, p := range procs {
-		ids := vcpusOf(t, p)
-		slices.Sort(ids) // a vCPU that comes later has a thread that does
-		for _, id := range ids {
-			found = append(found, allowedCPUs(t, id))
+		for _, id := range vcpusOf(t, p) {
+			name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", id))
+			if err != nil {
+				continue // it has ended
+			}
+			var n int
+			if _, err := fmt.Sscanf(string(name), "CPU %d/", &n); err != nil {
+				t.Fatalf("a vCPU's thread is called %q: %v", name, err)
+			}
+			places[n] = allowedCPUs(t, id)
 		}
+	}
+	var found []string
+	for _, n := range slices.Sorted(maps.Keys(places)) {
+		found = append(found, places[n])
 	}
 	return found
 }
@@ -91,17 +102,19 @@ func TestPodPlaceAndPinning(t *testing.T) {
 	needTwoCPUs(t)
 	configure := func(o *harness.Options) {
 		// The machine has one vCPU of its own, and no more than two.
-		o.Kata.Extra = "default_maxvcpus = 2\n[runtime]\nenable_vcpus_pinning = true\n"
+		o.Kata.Extra = "default_maxvcpus = 2\n"
 	}
 	eachOwn(t, configure, playPlaces)
 }
 
 func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
 	parent := "/" + d.NewID("pods")
-	pod, err := d.NewPod(ctx, "pinned", oci.WithCgroup(parent+"/c"), withLimits(func(r *specs.LinuxResources) {
-		shares := uint64(2)
-		r.CPU = &specs.LinuxCPU{Shares: &shares}
-	}))
+	pod, err := d.NewPod(ctx, "pinned", oci.WithCgroup(parent+"/c"),
+		oci.WithAnnotations(map[string]string{"io.katacontainers.enable_vcpus_pinning": "true"}),
+		withLimits(func(r *specs.LinuxResources) {
+			shares := uint64(2)
+			r.CPU = &specs.LinuxCPU{Shares: &shares}
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
