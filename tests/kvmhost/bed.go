@@ -38,7 +38,7 @@ const guestResults = "/results"
 
 // say prints a line of progress.
 func (b *bed) say(format string, args ...any) {
-	fmt.Printf("kvmhost: [%5.1fs] %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(os.Stdout, "kvmhost: [%5.1fs] %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // prepare builds everything that is built outside.

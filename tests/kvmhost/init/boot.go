@@ -81,44 +81,54 @@ func mountRoot(wire.Setup) error {
 // machine's.
 func fillRoot(setup wire.Setup) error {
 	keep := map[string]*os.File{}
+	defer func() {
+		for _, f := range keep {
+			_ = f.Close()
+		}
+	}()
 	for _, dir := range setup.Keep {
 		f, err := os.OpenFile(newRoot+dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return fmt.Errorf("keep directory: %w", err)
 		}
-		defer f.Close()
 		keep[dir] = f
 	}
-	in := func(path string) string { return newRoot + path }
-	err := mountAll([]mount{
-		{"proc", in("/proc"), "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
-		{"sysfs", in("/sys"), "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
-		{"devtmpfs", in("/dev"), "devtmpfs", unix.MS_NOSUID, ""},
-		{"devpts", in("/dev/pts"), "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "gid=5,mode=620,ptmxmode=666"},
-		{"tmpfs", in("/dev/shm"), "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-		{"mqueue", in("/dev/mqueue"), "mqueue", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
-		{"cgroup2", in("/sys/fs/cgroup"), "cgroup2", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "nsdelegate"},
-		{"tmpfs", in("/run"), "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
-		{"tmpfs", in("/tmp"), "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-		{wire.ResultsTag, in(setup.Results), "virtiofs", 0, ""},
-	})
-	if err != nil {
+	if err := mountAll(hostMounts(setup)); err != nil {
 		return err
 	}
 	for dir, f := range keep {
-		if err := bind(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), in(dir)); err != nil {
+		if err := bind(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), newRoot+dir); err != nil {
 			return err
 		}
 	}
-	if err := bind(in(setup.ModuleTree), in("/lib/modules")); err != nil {
+	if err := bind(newRoot+setup.ModuleTree, newRoot+"/lib/modules"); err != nil {
 		return err
 	}
 	for target, source := range setup.Binds {
-		if err := bind(in(source), in(target)); err != nil {
+		if err := bind(newRoot+source, newRoot+target); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// hostMounts are those that systemd makes on a host with cgroup v2 alone, and
+// the results.
+func hostMounts(setup wire.Setup) []mount {
+	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	in := func(path string) string { return newRoot + path }
+	return []mount{
+		{"proc", in("/proc"), "proc", quiet, ""},
+		{"sysfs", in("/sys"), "sysfs", quiet, ""},
+		{"devtmpfs", in("/dev"), "devtmpfs", unix.MS_NOSUID, ""},
+		{"devpts", in("/dev/pts"), "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "gid=5,mode=620,ptmxmode=666"},
+		{"tmpfs", in("/dev/shm"), "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+		{"mqueue", in("/dev/mqueue"), "mqueue", quiet, ""},
+		{"cgroup2", in("/sys/fs/cgroup"), "cgroup2", quiet, "nsdelegate"},
+		{"tmpfs", in("/run"), "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
+		{"tmpfs", in("/tmp"), "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+		{wire.ResultsTag, in(setup.Results), "virtiofs", 0, ""},
+	}
 }
 
 // switchRoot makes the new root the root, as switch_root(8) does: the

@@ -83,7 +83,7 @@ func WriteJSON(w io.Writer, kind Kind, v any) error {
 func Read(r io.Reader) (Kind, []byte, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
-		if err == io.EOF { //nolint:errorlint // ReadFull gives it as it is
+		if err == io.EOF { // a frame that is cut is io.ErrUnexpectedEOF
 			return 0, nil, err
 		}
 		return 0, nil, fmt.Errorf("read frame: %w", err)

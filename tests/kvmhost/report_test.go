@@ -1,0 +1,81 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const verbose = `=== RUN   TestGood
+--- PASS: TestGood (1.20s)
+=== RUN   TestParts
+=== RUN   TestParts/one
+    parts_test.go:1: --- FAIL: TestGood (not a result)
+=== RUN   TestParts/two
+--- PASS: TestParts (0.00s)
+    --- PASS: TestParts/one (0.00s)
+    --- SKIP: TestParts/two (0.00s)
+=== RUN   TestBad
+--- FAIL: TestBad (0.00s)
+=== RUN   TestAway
+--- SKIP: TestAway (0.00s)
+FAIL
+`
+
+// Nothing that was to run may fail, be skipped or be missing in silence.
+func TestJudge(t *testing.T) {
+	r := newReport(io.Discard)
+	for part := range strings.SplitAfterSeq(verbose, "e") { // lines come in pieces
+		if _, err := io.WriteString(r, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		tests []string
+		code  int
+		want  []string
+	}{
+		{[]string{"TestGood"}, 0, []string{"TestParts/two: SKIP", "TestAway: SKIP"}},
+		{[]string{"TestBad", "TestAway"}, 1, []string{"TestBad: FAIL", "TestAway: SKIP", "TestParts/two: SKIP"}},
+		{[]string{"TestGone"}, 0, []string{"TestGone did not run", "TestParts/two: SKIP", "TestAway: SKIP"}},
+	} {
+		if diff := cmp.Diff(test.want, (suite{tests: test.tests}).judge(r, test.code)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", test.tests, diff)
+		}
+	}
+	if _, current := r.silence(); current != "TestAway" {
+		t.Errorf("the test that runs is %q", current)
+	}
+}
+
+// A suite whose tests all passed and whose program did not has failed.
+func TestJudgeExitCode(t *testing.T) {
+	r := newReport(io.Discard)
+	if _, err := io.WriteString(r, "--- PASS: TestGood (1.20s)\n"); err != nil {
+		t.Fatal(err)
+	}
+	s := suite{tests: []string{"TestGood"}}
+	if faults := s.judge(r, 0); len(faults) > 0 {
+		t.Errorf("code 0: %v", faults)
+	}
+	if faults := s.judge(r, 1); len(faults) != 1 {
+		t.Errorf("code 1: %v, want one fault", faults)
+	}
+}
+
+func FuzzReport(f *testing.F) {
+	f.Add(verbose)
+	f.Add("    --- SKIP: \n=== RUN")
+	f.Fuzz(func(t *testing.T, text string) {
+		whole, pieces := newReport(io.Discard), newReport(io.Discard)
+		_, _ = io.WriteString(whole, text) // never fails
+		for _, b := range []byte(text) {
+			_, _ = pieces.Write([]byte{b}) // nor this
+		}
+		if diff := cmp.Diff(whole.results, pieces.results); diff != "" {
+			t.Errorf("whole and in pieces (-want +got):\n%s", diff)
+		}
+	})
+}
