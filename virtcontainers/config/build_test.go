@@ -105,8 +105,8 @@ func TestBuild(t *testing.T) {
 			}
 		}},
 		{"least memory", qemu + "default_memory=256", func(c *Config) { c.Hypervisor.MemoryMiB = 256 }},
-		{"virtio-fs", qemu + "virtio_fs_cache='never'\nvirtio_fs_extra_args=['-o','x']\nvirtio_fs_queue_size=1", func(c *Config) {
-			c.Hypervisor.VirtioFS.Cache, c.Hypervisor.VirtioFS.QueueSize = CacheNever, 1
+		{"virtio-fs", qemu + "virtio_fs_cache='never'\nvirtio_fs_extra_args=['-o','x']\nvirtio_fs_queue_size=8", func(c *Config) {
+			c.Hypervisor.VirtioFS.Cache, c.Hypervisor.VirtioFS.QueueSize = CacheNever, 8
 			c.Hypervisor.VirtioFS.ExtraArgs = []string{"-o", "x"}
 		}},
 		{"disks", qemu + "block_device_driver='virtio-blk'\nblock_device_aio='native'\nblock_device_cache_set=true\nblock_device_cache_direct=true\n" +
@@ -194,7 +194,7 @@ func TestBuildRefuses(t *testing.T) {
 		sector    = ": want a power of two from 512 to 65536, or 0 for the disk's own"
 		binds     = `: want a list of "path", "path:ro" or "path:rw", each path absolute and not /`
 		cache     = `: want one of "never", "metadata", "auto", "always"`
-		power     = ": want a power of two, at most 1024"
+		power     = ": want a power of two from 8 to 1024"
 		timeout   = ": want an integer number of seconds, 0 for the default"
 		arguments = ": want a list of arguments, none empty"
 		module    = `: want a list of "module parameter=value ..." strings`
@@ -224,6 +224,7 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + `shared_fs = "virtio-9p"`, at + `shared_fs = "virtio-9p"` + sharedFS},
 		{qemu + `shared_fs = "9p"`, at + `shared_fs = "9p"` + sharedFS},
 		{qemu + `virtio_fs_cache = "none"`, at + `virtio_fs_cache = "none"` + cache},
+		{qemu + `virtio_fs_queue_size = 4`, at + `virtio_fs_queue_size = 4` + power},
 		{qemu + `virtio_fs_queue_size = 100`, at + `virtio_fs_queue_size = 100` + power},
 		{qemu + `virtio_fs_queue_size = 2048`, at + `virtio_fs_queue_size = 2048` + power},
 		{qemu + `virtio_fs_queue_size = -9223372036854775808`, at + `virtio_fs_queue_size = -9223372036854775808` + power},

@@ -118,7 +118,7 @@ type VirtioFS struct {
 	// ExtraArgs is appended to the daemon's arguments. No item is empty.
 	ExtraArgs []string
 	// QueueSize is the request queue's length in descriptors, a power of two
-	// of at most 1024.
+	// from 8 to 1024.
 	QueueSize uint16
 }
 

@@ -13,6 +13,7 @@ const (
 	maxMemoryMiB = 16 << 20
 	// maxMemorySlots is QEMU's ACPI_MAX_RAM_SLOTS.
 	maxMemorySlots = 256
+	minQueueSize   = 8
 	// maxQueueSize is QEMU's VIRTQUEUE_MAX_SIZE.
 	maxQueueSize = 1024
 
@@ -123,7 +124,7 @@ var virtioFSKeys = []key{
 		decoded("a JSON list of arguments, none empty", decodeJSONList).adds(),
 	define("hypervisor.qemu.virtio_fs_queue_size", int64(maxQueueSize), queueSize,
 		func(d *draft) *uint16 { return &d.Hypervisor.VirtioFS.QueueSize },
-		"The length of the virtio-fs request queue: a power of two, at most 1024.").orDefault(),
+		"The length of the virtio-fs request queue: a power of two from 8 to 1024.").orDefault(),
 }
 
 var networkKeys = []key{

@@ -63,9 +63,12 @@ var cpuCount = kind[float64]{"a number of vCPUs (a fraction is rounded up), or a
 		return f, ok && !math.IsNaN(f) && !math.IsInf(f, 0)
 	}}
 
-var queueSize = kind[uint16]{"a power of two, at most 1024", func(v any) (uint16, bool) {
+// queueSize starts where a guest can mount the share: its driver needs more than
+// the four descriptors of a request's own (fs/fuse/virtio_fs.c,
+// FUSE_HEADER_OVERHEAD).
+var queueSize = kind[uint16]{"a power of two from 8 to 1024", func(v any) (uint16, bool) {
 	n, ok := v.(int64)
-	ok = ok && n > 0 && n <= maxQueueSize && n&(n-1) == 0
+	ok = ok && n >= minQueueSize && n <= maxQueueSize && n&(n-1) == 0
 	if !ok {
 		return 0, false
 	}
