@@ -2,6 +2,7 @@ package container
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -129,6 +130,7 @@ func TestSysctlFile(t *testing.T) {
 // FuzzAdjust feeds what a host may send as a spec.
 func FuzzAdjust(f *testing.F) {
 	f.Add([]byte(`{"linux":{"namespaces":[{"type":"user"}],"resources":{"memory":{"swappiness":18446744073709551615}}}}`))
+	f.Add([]byte(`{"linux":{"resources":{"hugepageLimits":[{"pageSize":"2MB","limit":1},{"pageSize":"../2MB"}],"unified":{"memory.high":"1","../x":"2"}}}}`))
 	f.Add([]byte(`{"process":{},"mounts":[{"type":"sysfs"}],"linux":{"sysctl":{"net.a":"b"}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var spec specs.Spec
@@ -140,6 +142,19 @@ func FuzzAdjust(f *testing.F) {
 		}
 		if spec.Linux.CgroupsPath != "/katabox/c1" || spec.Hooks != nil {
 			t.Error("the host's cgroup or hooks got through")
+		}
+		if r := spec.Linux.Resources; r != nil {
+			fitResources(r, func(string) bool { return true })
+			for key := range r.Unified {
+				if !unifiedKeys[key] {
+					t.Errorf("the cgroup's file %q got through", key)
+				}
+			}
+			for _, l := range r.HugepageLimits {
+				if strings.Contains(l.Pagesize, "/") {
+					t.Errorf("huge pages of %q got through", l.Pagesize)
+				}
+			}
 		}
 		for _, ns := range spec.Linux.Namespaces {
 			if ns.Type == specs.NetworkNamespace || ns.Type == specs.TimeNamespace {
