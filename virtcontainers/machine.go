@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
@@ -17,8 +18,10 @@ import (
 const (
 	rngID     = "rng"
 	balloonID = "balloon"
-	// extraMonitorSocket is in the sandbox's directory, and goes with it.
-	extraMonitorSocket = "extra-monitor.sock"
+	// extraMonitorSocket is in the sandbox's directory, and goes with it. It is
+	// short: with an ID of 64 bytes the path just fits into a socket's name
+	// (unix(7)).
+	extraMonitorSocket = "qemu.sock"
 )
 
 // spec is the bare machine that the configuration asks for.
@@ -40,6 +43,13 @@ func (s *Sandbox) spec() hypervisor.Spec {
 	}
 	s.setSize(&spec)
 	return spec
+}
+
+// warnOfMonitor says where the extra monitor is, and that it is there.
+func warnOfMonitor(ctx context.Context, m hypervisor.ExtraMonitor) {
+	if m.Path != "" {
+		log.G(ctx).WithField("socket", m.Path).Warnf("an extra monitor (%s) commands this sandbox's machine", m.Language)
+	}
 }
 
 func (s *Sandbox) kernelParams() string {
@@ -110,12 +120,21 @@ func (s *Sandbox) attachDevices(ctx context.Context) error {
 	return nil
 }
 
-// attachRNG opens the file without waiting: it may be a FIFO by mistake.
+// attachRNG opens the file without waiting: it may be a FIFO by mistake, from
+// which a guest would get nothing, or what somebody else waits for.
 func (s *Sandbox) attachRNG(ctx context.Context, source string) error {
+	const key = "hypervisor.qemu.entropy_source"
 	file, err := os.OpenFile(source, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return fmt.Errorf("hypervisor.qemu.entropy_source: %w", err)
+		return fmt.Errorf("%s: %w", key, err)
 	}
 	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if mode := info.Mode(); !mode.IsRegular() && mode&os.ModeCharDevice == 0 {
+		return fmt.Errorf("%s: %s is neither a device of characters nor a file: %w", key, source, errdefs.ErrInvalidArgument)
+	}
 	return s.vm.Attach(ctx, hypervisor.RNG{ID: rngID, File: file})
 }

@@ -83,6 +83,7 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 	if err != nil {
 		return s.explainLaunch(err)
 	}
+	warnOfMonitor(ctx, spec.ExtraMonitor)
 	s.vm = vm
 	s.disks = disk.NewPool(vm, s.diskOptions())
 	if err := s.recordProcess(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {

@@ -70,6 +70,6 @@ var deviceKeys = []key{
 		"Which paths the annotation entropy_source may name, as glob patterns."),
 	define("hypervisor.qemu.extra_monitor_socket", "", oneOf("", "", MonitorHMP, MonitorQMP, MonitorQMPPretty),
 		func(d *draft) *string { return &d.Hypervisor.ExtraMonitor },
-		"A second QEMU monitor to debug with, and its language. Its socket is extra-monitor.sock in "+
+		"A second QEMU monitor to debug with, and its language. Its socket is qemu.sock in "+
 			"/run/kata-containers/sandboxes/ID. Who connects to it owns the sandbox."),
 }

@@ -24,7 +24,7 @@ func Main(run func() error) {
 		os.Exit(2)
 	}
 	if err := run(); err != nil {
-		fmt.Println("testguest:", err)
+		fmt.Fprintln(os.Stdout, "testguest:", err)
 	}
 }
 
