@@ -83,7 +83,9 @@ func readShimSockets(s HostState) error { return s.addEntries("socket", "/run/co
 func readLoops(s HostState) error {
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, b := range backing {
-		s.add("loop", b)
+		if file, err := os.ReadFile(b); err == nil { // else it has gone
+			s.add("loop", filepath.Base(filepath.Dir(filepath.Dir(b)))+" over "+strings.TrimSpace(string(file)))
+		}
 	}
 	return err
 }

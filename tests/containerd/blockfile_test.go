@@ -1,0 +1,222 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// eachWithDisks is eachOwn for the releases whose snapshotters have images, with
+// root file systems that are disks of the guest, or are not.
+func eachWithDisks(t *testing.T, disks bool, change func(*harness.Options), run func(context.Context, *testing.T, *harness.Daemon)) {
+	t.Helper()
+	needVM(t)
+	for _, release := range bed.releases {
+		if release.ConfigVersion < 3 {
+			continue // it has no such snapshotter
+		}
+		t.Run(release.Name, func(t *testing.T) {
+			o := options(release)
+			change(&o)
+			o.Kata.Extra = fmt.Sprintf("disable_block_device_use = %v\n", !disks) + o.Kata.Extra
+			d := startDaemon(t, o)
+			t.Cleanup(func() {
+				if err := d.Stop(context.Background()); err != nil {
+					t.Errorf("stop containerd: %v", err)
+				}
+			})
+			within(t, d, run)
+		})
+	}
+}
+
+// rootMount is the container's root in its own list of mounts: source, type and
+// options.
+func rootMount(ctx context.Context, t *testing.T, c *harness.Container) [3]string {
+	t.Helper()
+	out := execOut(ctx, t, c, harness.ExecConfig{Args: []string{"cat", "/proc/mounts"}})
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) > 3 && f[1] == "/" {
+			return [3]string{f[0], f[2], f[3]}
+		}
+	}
+	t.Fatalf("no root among the mounts:\n%s", out)
+	return [3]string{}
+}
+
+// wantShared fails the test unless the container's root comes through the share.
+func wantShared(ctx context.Context, t *testing.T, c *harness.Container) {
+	t.Helper()
+	if root := rootMount(ctx, t, c); root[1] != "virtiofs" {
+		t.Errorf("the root is %q, want virtiofs", root)
+	}
+}
+
+// inSnapshot reads a file of the container's snapshot on the host.
+func inSnapshot(ctx context.Context, t *testing.T, d *harness.Daemon, key, name string) string {
+	t.Helper()
+	mounts, err := d.Client.SnapshotService(d.Snapshotter).Mounts(d.Context(ctx), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content []byte
+	err = mount.WithTempMount(ctx, mounts, func(root string) (err error) {
+		content, err = os.ReadFile(filepath.Join(root, name))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return string(content)
+}
+
+// A root file system in a file is a disk of the guest, and what is written to
+// it is the snapshot's.
+func TestBlockfileRootfs(t *testing.T) {
+	for driver, device := range map[string]string{"virtio-scsi": "/dev/sd", "virtio-blk": "/dev/vd"} {
+		t.Run(driver, func(t *testing.T) {
+			change := func(o *harness.Options) {
+				o.UseBlockfile()
+				o.Kata.Extra = fmt.Sprintf("block_device_driver = %q\n", driver)
+			}
+			eachWithDisks(t, true, change, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+				pod := newPod(ctx, t, d)
+				c := idle(ctx, t, pod)
+				if root := rootMount(ctx, t, c); !strings.HasPrefix(root[0], device) || root[1] != "ext4" || !strings.HasPrefix(root[2], "rw") {
+					t.Errorf("the root is %q, want a writable ext4 on %s", root, device)
+				}
+				wantBlockDevices(ctx, t, c, 2)
+				execOut(ctx, t, c, harness.ExecConfig{Args: script("echo kept > /file && chmod 640 /file")})
+				keptInSnapshot(ctx, t, d, c)
+			})
+		})
+	}
+}
+
+// keptInSnapshot ends the container's task and looks for what it wrote, in its
+// snapshot and in one that is committed of it.
+func keptInSnapshot(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Container) {
+	t.Helper()
+	if _, err := c.KillAndWait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ctx = d.Context(ctx)
+	if _, err := c.Task.Delete(ctx); err != nil {
+		t.Fatal(err)
+	}
+	id, committed := c.Box.ID(), d.NewID("committed")
+	if got := inSnapshot(ctx, t, d, id, "file"); got != "kept\n" {
+		t.Errorf("the snapshot has %q", got)
+	}
+	service := d.Client.SnapshotService(d.Snapshotter)
+	if err := service.Commit(ctx, committed, id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := service.Prepare(ctx, id, committed); err != nil {
+		t.Fatal(err)
+	}
+	// Later than the pod goes, which it is a container of.
+	t.Cleanup(func() {
+		removed(t, "container", func(ctx context.Context) error { return c.Box.Delete(d.Context(ctx), client.WithSnapshotCleanup) })
+		removed(t, "committed snapshot", func(ctx context.Context) error { return service.Remove(d.Context(ctx), committed) })
+	})
+	if got := inSnapshot(ctx, t, d, id, "file"); got != "kept\n" {
+		t.Errorf("what was committed has %q", got)
+	}
+}
+
+// wantBlockDevices fails the test unless the guest has so many disks.
+func wantBlockDevices(ctx context.Context, t *testing.T, c *harness.Container, want int) {
+	t.Helper()
+	out := execOut(ctx, t, c, harness.ExecConfig{Args: script("ls -d /sys/block/sd* /sys/block/vd* 2>/dev/null || true")})
+	if got := len(strings.Fields(out)); got != want {
+		t.Errorf("the guest has %d disks, want %d:\n%s", got, want, out)
+	}
+}
+
+// Disks come and go with their containers.
+func TestBlockfileDisksGo(t *testing.T) {
+	eachWithDisks(t, true, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		c := idle(ctx, t, pod)
+		for range 3 {
+			other := idle(ctx, t, pod)
+			wantBlockDevices(ctx, t, c, 3)
+			if err := other.Remove(ctx); err != nil {
+				t.Fatal(err)
+			}
+			wantBlockDevices(ctx, t, c, 2)
+		}
+	})
+}
+
+// A root that may not be written is not, and its disk is as it was.
+func TestBlockfileReadOnlyRootfs(t *testing.T) {
+	eachWithDisks(t, true, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		c := add(ctx, t, pod, harness.ContainerConfig{Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{oci.WithRootFSReadonly()}})
+		p, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: []string{"touch", "/file"}})
+		if err != nil || code == 0 || !strings.Contains(p.Err.String(), "Read-only file system") {
+			t.Errorf("touch: %v, %d, %s", err, code, p.Err)
+		}
+	})
+}
+
+// With disable_block_device_use the host mounts the file. It is unmounted when
+// virtiofsd knows no file of it any more: with its machine.
+func TestBlockfileShared(t *testing.T) {
+	eachWithDisks(t, false, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		c, err := d.Create(ctx, harness.ContainerConfig{Name: "single", Args: []string{"sleep", "100000"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { removed(t, "container", c.Remove) })
+		if err := c.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		wantShared(ctx, t, c)
+		wantBlockDevices(ctx, t, c, 0)
+		execOut(ctx, t, c, harness.ExecConfig{Args: script("echo kept > /file")})
+		keptInSnapshot(ctx, t, d, c)
+	})
+}
+
+// Whatever dies, neither a loop device nor an open file is left, and what was
+// synced is in the snapshot.
+func TestBlockfileDeaths(t *testing.T) {
+	for _, disks := range []bool{true, false} {
+		for _, kind := range []string{harness.KindVMM, harness.KindShim} {
+			t.Run(fmt.Sprintf("%s, disks %v", kind, disks), func(t *testing.T) {
+				eachWithDisks(t, disks, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+					recorder := d.Record(ctx)
+					defer recorder.Close()
+					pod := newPod(ctx, t, d)
+					c := idle(ctx, t, pod)
+					execOut(ctx, t, c, harness.ExecConfig{Args: script("echo kept > /file; sync")})
+					killOne(t, d, kind)
+					if kind == harness.KindVMM {
+						wantCode(ctx, t, &c.Process, lostContact)
+						if _, err := c.Task.Delete(d.Context(ctx)); err != nil {
+							t.Error(err)
+						}
+					}
+					if _, err := recorder.Await(ctx, c.Box.ID(), "delete"); err != nil {
+						t.Error(err)
+					}
+					if got := inSnapshot(ctx, t, d, c.Box.ID(), "file"); got != "kept\n" {
+						t.Errorf("the snapshot has %q", got)
+					}
+				})
+			})
+		}
+	}
+}
