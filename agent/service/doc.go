@@ -14,6 +14,9 @@
 // the process and its state. Each container and each process has its own
 // mutex, and no mutex is held while the kernel or libcontainer works.
 //
+// Storages are a container's, mounted and unmounted with it, or the pod's
+// (storages.go): mounted once, whoever asks for them, until the guest ends.
+//
 // Order of events: an OOM kill comes before the exit it caused, the exits of
 // execs before that of their container's init, and every exit exactly once.
 package service

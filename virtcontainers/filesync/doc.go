@@ -20,5 +20,6 @@
 //
 // One inotify instance is all that a process uses (watch.go), because root has
 // few (fs.inotify.max_user_instances, 128). Where there is none, or where there
-// are too few watches, the source is looked at from time to time instead.
+// are too few watches, the source is looked at from time to time instead. What
+// another machine changes on a network file system is not noticed (inotify(7)).
 package filesync

@@ -33,6 +33,10 @@ const (
 	maxRetryTime = 64 * time.Second
 )
 
+// maxReason is how many characters of an error are logged: the guest may have
+// written it.
+const maxReason = 1000
+
 func wrap(err error, source string) error {
 	return fmt.Errorf("copy %s into the guest: %w", source, err)
 }
@@ -139,7 +143,7 @@ func (f *failures) note(ctx context.Context, err error) {
 	}
 	if large := errdefs.IsResourceExhausted(err); f.pause == 0 || large != f.tooLarge {
 		f.tooLarge = large
-		log.G(ctx).WithError(err).Warn("cannot bring the copy in the guest up to date: it stays as it was; trying again")
+		log.G(ctx).Warnf("cannot bring the copy in the guest up to date: it stays as it was, trying again: %.*v", maxReason, err)
 	}
 	f.pause = min(maxRetryTime, max(retryTime, 2*f.pause))
 }
