@@ -61,11 +61,15 @@ func (s *Sandbox) addRootfs(ctx context.Context, c *Container, opts ContainerOpt
 			err = errors.Join(err, c.releaseFiles(ctx))
 		}
 	}()
-	plan, err := s.planRootfs(opts)
+	plan, err := rootfs.Parse(opts.Rootfs)
 	if err != nil {
 		return err
 	}
-	if plan != nil {
+	asDisks, err := s.takesDisks(plan)
+	if err != nil {
+		return err
+	}
+	if asDisks {
 		return s.plugRootfs(ctx, c, plan)
 	}
 	target := opts.Bundle.RootfsPath()
@@ -73,23 +77,19 @@ func (s *Sandbox) addRootfs(ctx context.Context, c *Container, opts ContainerOpt
 	if mounted {
 		c.files.later(func(context.Context) error { return storage.UnmountRootfs(target) })
 	}
+	if mounted && plan != nil {
+		c.files.later(func(context.Context) error { return storage.SettleRootfs(target) })
+	}
 	return err
 }
 
-// planRootfs says of which disks the root file system is to be made in the
-// guest; nil has the host mount it.
-func (s *Sandbox) planRootfs(opts ContainerOptions) (*rootfs.Plan, error) {
-	plan, err := rootfs.Parse(opts.Rootfs)
-	if err != nil {
-		return nil, err
+// takesDisks says whether the guest is to make a root file system of the disks
+// in plan, if it is of disks (not nil), or the host to mount it.
+func (s *Sandbox) takesDisks(plan *rootfs.Plan) (bool, error) {
+	if s.share == nil && plan == nil {
+		return false, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is no disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)
 	}
-	switch {
-	case s.share == nil && plan == nil:
-		return nil, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is no disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)
-	case s.share != nil && s.opts.Config.Hypervisor.DisableBlockRootfs:
-		return nil, nil //nolint:nilnil // no plan is an answer
-	}
-	return plan, nil
+	return plan != nil && (s.share == nil || !s.opts.Config.Hypervisor.DisableBlockRootfs), nil
 }
 
 // plugRootfs gives the machine the disks of a root file system.

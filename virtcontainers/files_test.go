@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
@@ -129,6 +130,31 @@ func TestRootfsOfDisksFails(t *testing.T) {
 	_, err := p.Create(t.Context(), opts, neverAnnounced(t))
 	wantError(t, "create", err, errdefs.IsNotFound, "/no/such/layer")
 	p.wantDisks()
+}
+
+// A guest that has disks writes them out before its machine goes away; any
+// other is not asked.
+func TestDisksAreWrittenOut(t *testing.T) {
+	for _, disks := range []bool{true, false} {
+		p := configured(t, func(*config.Config) {})
+		p.host.Agent.Hook("PowerOff", func(context.Context, proto.Message) error {
+			p.host.VM().Die(hypervisor.ErrPowerOff)
+			return nil
+		})
+		opts := p.options(sandboxID, nil)
+		if disks {
+			opts.Rootfs = layered(t)
+		}
+		if _, err := p.Create(t.Context(), opts, ignore); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if asked := slices.ContainsFunc(p.host.Agent.Calls(), func(c string) bool { return strings.HasPrefix(c, "PowerOff") }); asked != disks {
+			t.Errorf("with disks %v: asked to power off: %v", disks, asked)
+		}
+	}
 }
 
 // Without a share, what is no disk is refused by name.

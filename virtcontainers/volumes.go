@@ -127,12 +127,12 @@ func (s *Sandbox) addVolume(ctx context.Context, c *Container, v volume.Volume) 
 	switch v.Kind {
 	case volume.Copied:
 		return s.copyVolume(ctx, c, v)
-	case volume.Memory, volume.Hugepages, volume.Image, volume.Direct:
-		target, err := s.podVolume(ctx, v)
-		if err != nil || v.Sub == "" {
-			return target, err
-		}
-		return s.partOfVolume(ctx, c, v, target)
+	case volume.Memory, volume.Hugepages, volume.Image:
+		at, err := s.podVolume(ctx, v)
+		return s.partOfVolume(c, v, at), err
+	case volume.Direct:
+		at, err := s.plugVolume(ctx, c, v)
+		return s.partOfVolume(c, v, at), err
 	case volume.Shared:
 	}
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)
@@ -159,25 +159,42 @@ func (s *Sandbox) copyVolume(ctx context.Context, c *Container, v volume.Volume)
 	return target, nil
 }
 
-// partOfVolume makes the directory of a volume that the container is to have,
-// if it is missing, and has it mounted where no other container can put
-// something else in its place.
-func (s *Sandbox) partOfVolume(ctx context.Context, c *Container, v volume.Volume, volumeAt string) (string, error) {
-	part := path.Join(volumeAt, v.Sub)
-	var changes []*api.FileChange
-	for at := part; at != volumeAt; at = path.Dir(at) {
-		changes = append(changes, &api.FileChange{
-			Path: at, Mode: v.SubMode.Mode, Uid: v.SubMode.UID, Gid: v.SubMode.GID,
-			Change: &api.FileChange_Directory{Directory: &api.Directory{Keep: true}},
-		})
-	}
-	slices.Reverse(changes)
-	if err := s.client.ChangeFiles(ctx, changes); err != nil {
+// plugVolume mounts a disk in the guest while the container is there. It may be
+// another pod's next.
+func (s *Sandbox) plugVolume(ctx context.Context, c *Container, v volume.Volume) (string, error) {
+	used, err := s.useDisk(ctx, c, disk.Source{Path: v.Disk.Path, ReadOnly: v.Disk.ReadOnly})
+	if err != nil {
 		return "", err
 	}
-	target := s.volumes.newTarget()
-	c.files.storages = append(c.files.storages, &api.Storage{Driver: "bind", Source: part, Target: target})
-	return target, nil
+	at := s.volumes.newFiles()
+	c.files.storages = append(c.files.storages, diskStorage(v.Disk, used, at))
+	return at, nil
+}
+
+func diskStorage(d volume.Disk, used *disk.Disk, target string) *api.Storage {
+	s := &api.Storage{
+		Driver: used.Driver, Source: used.Place, Target: target,
+		Fstype: d.Fstype, Options: d.Options, FsGroup: d.Group,
+	}
+	if d.ReadOnly {
+		s.Options = append(slices.Clone(s.Options), "ro")
+	}
+	return s
+}
+
+// partOfVolume has the part of a volume that the container is to have made, if
+// it is missing, and mounted where no other container can put something else in
+// its place.
+func (s *Sandbox) partOfVolume(c *Container, v volume.Volume, volumeAt string) string {
+	if v.Sub == "" {
+		return volumeAt
+	}
+	target, of := s.volumes.newTarget(), v.SubMode
+	c.files.storages = append(c.files.storages, &api.Storage{
+		Driver: "bind", Source: path.Join(volumeAt, v.Sub), Target: target,
+		Options: []string{fmt.Sprintf("mode=%o", of.Mode), fmt.Sprintf("uid=%d", of.UID), fmt.Sprintf("gid=%d", of.GID)},
+	})
+	return target
 }
 
 // pageSize is how the OCI runtime spec writes the size of a huge page
@@ -234,30 +251,20 @@ func (s *Sandbox) makeVolume(ctx context.Context, v volume.Volume, target string
 	case volume.Hugepages:
 		return s.client.AddStorages(ctx, []*api.Storage{{Driver: "hugetlbfs", Target: target, Options: v.Options}})
 	default:
-		return s.makeDisk(ctx, v, target)
+		return s.makeImage(ctx, v, target)
 	}
 }
 
-// makeDisk mounts a disk: one that was assigned to the volume, or a file in the
-// volume's directory.
-func (s *Sandbox) makeDisk(ctx context.Context, v volume.Volume, target string) error {
-	if v.Kind == volume.Image {
-		if err := volume.MakeImage(v.Disk); err != nil {
-			return err
-		}
+// makeImage mounts a disk that is a file in the volume's directory.
+func (s *Sandbox) makeImage(ctx context.Context, v volume.Volume, target string) error {
+	if err := volume.MakeImage(v.Disk); err != nil {
+		return err
 	}
-	used, err := s.disks.Use(ctx, disk.Source{Path: v.Disk.Path, ReadOnly: v.Disk.ReadOnly})
+	used, err := s.disks.Use(ctx, disk.Source{Path: v.Disk.Path})
 	if err != nil {
 		return err
 	}
-	mount := &api.Storage{
-		Driver: used.Driver, Source: used.Place, Target: target,
-		Fstype: v.Disk.Fstype, Options: v.Disk.Options, FsGroup: v.Disk.Group,
-	}
-	if v.Disk.ReadOnly {
-		mount.Options = append(slices.Clone(mount.Options), "ro")
-	}
-	if err := s.client.AddStorages(ctx, []*api.Storage{mount}); err != nil {
+	if err := s.client.AddStorages(ctx, []*api.Storage{diskStorage(v.Disk, used, target)}); err != nil {
 		return errors.Join(err, s.disks.Release(context.WithoutCancel(ctx), used))
 	}
 	return nil

@@ -163,6 +163,7 @@ func (s *Sandbox) teardown() {
 	if !s.gone() {
 		status = ExitKilled
 		s.killAll()
+		s.powerOff()
 	}
 	err := s.boot.unwind(s.lifeCtx)
 	s.lose(errors.New("the sandbox was stopped"))
@@ -197,6 +198,26 @@ func (s *Sandbox) killAll() {
 			return
 		}
 	}
+}
+
+// powerOffWait bounds how long a guest that ends has to write out its disks.
+const powerOffWait = 10 * time.Second
+
+// powerOff lets a guest that has disks write out what it holds back of them:
+// they are the host's again, or another pod's. Any other is simply stopped.
+func (s *Sandbox) powerOff() {
+	if s.disks.Len() == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.lifeCtx, powerOffWait)
+	defer cancel()
+	err := s.client.PowerOff(ctx)
+	select {
+	case <-s.vm.Done():
+		return
+	case <-ctx.Done():
+	}
+	log.G(s.lifeCtx).WithError(err).Warnf("the guest has not ended within %v: its disks may lack what was written last", powerOffWait)
 }
 
 // Stop ends the sandbox and waits until it is gone. Its containers remain to

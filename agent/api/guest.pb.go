@@ -971,7 +971,8 @@ type Storage struct {
 	// mounted. "virtio-blk" and "scsi": a disk; source is its place (see
 	// BlockDevice), fstype its file system. "bind": source is a file or directory
 	// below GuestFilesDir (paths.go), reached by no symbolic link; what
-	// containers do with the path later does not matter.
+	// containers do with the path later does not matter. With the options mode=,
+	// uid= and gid=, in this order, directories that are missing are made.
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
 	// mount(8) style options.

@@ -1,30 +1,75 @@
 package guest
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
-// syncTimeout bounds the writing out of file systems: a share whose host side
+// settleTimeout bounds the writing out of file systems: a share whose host side
 // is dead never answers.
-const syncTimeout = 2 * time.Second
+const settleTimeout = 8 * time.Second
 
-// PowerOff writes out file systems, for syncTimeout at most, and switches the
-// machine off. It returns only on failure.
+// PowerOff writes out file systems, makes those on disks read-only, so that who
+// mounts them next finds them whole, and switches the machine off. It takes
+// settleTimeout at most, and returns only on failure.
 func PowerOff() error {
-	written := make(chan struct{})
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	settled := make(chan struct{})
 	go func() {
-		defer close(written)
-		unix.Sync()
+		defer close(settled)
+		settleDisks(ctx)
 	}()
 	select {
-	case <-written:
-	case <-time.After(syncTimeout):
+	case <-settled:
+	case <-ctx.Done():
+		log.G(ctx).Warn("powering off before all file systems are written out")
 	}
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
 		return fmt.Errorf("power off: %w", err)
 	}
 	return nil
+}
+
+// settleDisks writes out all that is cached, and what a read-only file system
+// has left. One that is still written to stays writable and is written out.
+func settleDisks(ctx context.Context) {
+	unix.Sync() // block devices that no file system is on, too
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("file systems stay as they are")
+		return
+	}
+	done := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) <= 5 || done[fields[2]] || strings.HasPrefix(fields[2], "0:") { // of no device: mountinfo in proc(5)
+			continue
+		}
+		done[fields[2]] = true
+		if err := makeReadOnly(unescape(fields[4])); err != nil {
+			log.G(ctx).WithError(err).WithField("disk", fields[2]).Warn("file system stays writable")
+		}
+	}
+}
+
+// makeReadOnly makes the whole file system read-only, whoever has it mounted.
+func makeReadOnly(at string) error {
+	err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	if err == nil {
+		return nil
+	}
+	dir, e := os.Open(at)
+	if e != nil {
+		return errors.Join(err, e)
+	}
+	defer dir.Close()
+	return errors.Join(err, unix.Syncfs(int(dir.Fd())))
 }

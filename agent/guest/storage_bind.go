@@ -6,19 +6,25 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/files"
 )
 
 // mountBind mounts a part of a volume, which containers may change at any time:
 // a symbolic link that one puts in the way must not lead another into the
 // guest's own files. So the part is opened by a way without links, and what was
-// opened is mounted.
-func (m *Mounter) mountBind(_ context.Context, s *api.Storage) error {
+// opened is mounted. With the options mode=, uid= and gid= a directory that is
+// missing is made, and those on the way to it.
+func (m *Mounter) mountBind(ctx context.Context, s *api.Storage) error {
+	if err := m.makePart(ctx, s); err != nil {
+		return fmt.Errorf("make source: %w", err)
+	}
 	part, err := m.openPart(s.GetSource())
 	if err != nil {
 		return fmt.Errorf("source: %w", err)
@@ -35,10 +41,36 @@ func (m *Mounter) mountBind(_ context.Context, s *api.Storage) error {
 	return nil
 }
 
+// makePart makes the directories of a source that are missing, if its options
+// say of what mode and whose they are to be.
+func (m *Mounter) makePart(ctx context.Context, s *api.Storage) error {
+	if len(s.GetOptions()) == 0 {
+		return nil
+	}
+	var c api.FileChange
+	if _, err := fmt.Sscanf(strings.Join(s.GetOptions(), ","), "mode=%o,uid=%d,gid=%d", &c.Mode, &c.Uid, &c.Gid); err != nil {
+		return fmt.Errorf("options %.100q, want mode=, uid= and gid=: %w", s.GetOptions(), errdefs.ErrInvalidArgument)
+	}
+	var missing []*api.FileChange
+	for at := s.GetSource(); at != m.filesDir() && strings.HasPrefix(at, m.filesDir()); at = filepath.Dir(at) {
+		missing = append(missing, &api.FileChange{
+			Path: at, Mode: c.Mode, Uid: c.Uid, Gid: c.Gid,
+			Change: &api.FileChange_Directory{Directory: &api.Directory{Keep: true}},
+		})
+	}
+	slices.Reverse(missing)
+	return files.New(m.filesDir()).Change(ctx, missing)
+}
+
+// filesDir is what parts of volumes must be below.
+func (m *Mounter) filesDir() string {
+	return m.run + strings.TrimPrefix(api.GuestFilesDir, api.GuestRunDir)
+}
+
 // openPart opens a copy of the mount that a path below the directory of files
 // is in, beginning at the path (open_tree(2)). It is mounted nowhere yet.
 func (m *Mounter) openPart(path string) (int, error) {
-	top := m.run + strings.TrimPrefix(api.GuestFilesDir, api.GuestRunDir)
+	top := m.filesDir()
 	rel, below := strings.CutPrefix(path, top+"/")
 	if !below || rel == "" || filepath.Clean(path) != path {
 		return -1, fmt.Errorf("%.200q is not a clean path below %s: %w", path, top, errdefs.ErrInvalidArgument)

@@ -47,6 +47,31 @@ func TestMountBind(t *testing.T) {
 	}
 }
 
+func TestMountBindMakesWhatIsMissing(t *testing.T) {
+	m, volume := newBinder(t)
+	s := m.bind(volume+"/sub/a/b", "1")
+	s[0].Options = []string{"mode=02770", "uid=5", "gid=6"}
+	must(t, m.Mount(t.Context(), s))
+	must(t, m.Unmount(s))
+	for path, want := range map[string]unix.Stat_t{"sub": {Mode: 0o755}, "sub/a": {Mode: 0o2770, Uid: 5, Gid: 6}, "sub/a/b": {Mode: 0o2770, Uid: 5, Gid: 6}} {
+		var st unix.Stat_t
+		must(t, unix.Stat(filepath.Join(volume, path), &st))
+		if st.Mode&0o7777 != want.Mode || st.Uid != want.Uid || st.Gid != want.Gid {
+			t.Errorf("%s: mode %#o of %d:%d", path, st.Mode, st.Uid, st.Gid)
+		}
+	}
+	s[0].Options = []string{"mode=755"}
+	if err := m.Mount(t.Context(), s); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("half the options: %v", err)
+	}
+	must(t, os.Symlink("/", volume+"/link"))
+	s = m.bind(volume+"/link/katabox-test", "1")
+	s[0].Options = []string{"mode=755", "uid=0", "gid=0"}
+	if err := m.Mount(t.Context(), s); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "not a directory") {
+		t.Errorf("over a link: %v", err)
+	}
+}
+
 func TestMountBindRefuses(t *testing.T) {
 	m, volume := newBinder(t)
 	must(t, os.Symlink("/", volume+"/link"))

@@ -134,6 +134,13 @@ func (p *Pool) ready(ctx context.Context, e *entry, f *found, src Source) error 
 	return nil
 }
 
+// Len is how many disks somebody uses.
+func (p *Pool) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.disks)
+}
+
 // Release counts one user less; with the last the disk is detached. The guest
 // must have let go of it. After an error it may be called again, and so long
 // the disk stays; of a Disk that was released before, or nil, it does nothing.

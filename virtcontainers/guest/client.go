@@ -148,6 +148,15 @@ func (c *Client) ChangeFiles(ctx context.Context, changes []*api.FileChange) err
 	return nil
 }
 
+// PowerOff has the guest write out what is on its disks and end. The answer is
+// lost with the machine, unless it is an error.
+func (c *Client) PowerOff(ctx context.Context) error {
+	if _, err := c.guest.PowerOff(ctx, &api.PowerOffRequest{}); err != nil {
+		return fmt.Errorf("power off guest: %w", Err(err))
+	}
+	return nil
+}
+
 // Ping asks for a sign of life.
 func (c *Client) Ping(ctx context.Context) error {
 	if _, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {

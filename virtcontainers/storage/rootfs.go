@@ -44,6 +44,24 @@ func checkDirectory(path string) error {
 	return nil
 }
 
+// SettleRootfs writes out a root file system that is a disk, and makes it
+// read-only: a guest that still has files of it open keeps it from being
+// unmounted at once, and whoever has the disk next must find it whole.
+func SettleRootfs(target string) error {
+	if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err == nil {
+		return nil
+	}
+	dir, err := os.Open(target) // Somebody still writes: at least what is written now.
+	if err != nil {
+		return fmt.Errorf("write out rootfs: %w", err)
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("write out rootfs %s: %w", target, err)
+	}
+	return nil
+}
+
 // UnmountRootfs takes away every mount at target. A target that is not there
 // or has none is not an error.
 func UnmountRootfs(target string) error {
