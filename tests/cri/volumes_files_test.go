@@ -30,7 +30,7 @@ func checkConfigMap(ctx context.Context, t *testing.T, k *kubelet, p *pod) {
 	reader := p.start(ctx, t, forever, volumes)
 	watcher := p.start(ctx, t, []string{"/tools/awaitfile", "/settings", "..data"}, volumes)
 	p.awaitLog(ctx, t, watcher, "watching")
-	if got := p.sh(ctx, t, reader, "cat /settings/key; ls /settings"); got != "old\ngone\nkey" {
+	if got := p.sh(ctx, t, reader, "cat /settings/key; echo; ls /settings"); got != "old\ngone\nkey" {
 		t.Errorf("at first: %q", got)
 	}
 	k.publish(dir, map[string]string{"key": "new", "more": "y"})
@@ -38,7 +38,7 @@ func checkConfigMap(ctx context.Context, t *testing.T, k *kubelet, p *pod) {
 	if code := p.awaitState(ctx, t, watcher, "CONTAINER_EXITED"); code != 0 {
 		t.Errorf("awaitfile ended with %d", code)
 	}
-	p.awaitOutput(ctx, t, reader, "cat /settings/key /settings/more; ls /settings", "newykey\nmore")
+	p.awaitOutput(ctx, t, reader, "cat /settings/key /settings/more; echo; ls /settings", "newy\nkey\nmore")
 }
 
 // compileAwaitfile makes the static program testdata/awaitfile.c.

@@ -1,0 +1,103 @@
+package cri
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/katabox/katabox/tests/cri/env"
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// withoutShare runs a test under a containerd of its own, whose containers have
+// disks as root file systems and whose pods share no file with the host.
+func withoutShare(t *testing.T, run func(context.Context, *testing.T, *env.Env, *kubelet)) {
+	t.Helper()
+	if !bed.runtime.VM {
+		t.Skipf("%s shares the host's files", bed.runtime.Name)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), walkTimeout)
+	t.Cleanup(cancel)
+	e, err := env.Start(ctx, env.Options{Layout: bed.layout, Runtime: bed.runtime, Adapt: useBlockfile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(e.Daemon.LogTail(60))
+		}
+		// It fails if anything is left on the host.
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	run(ctx, t, e, newKubelet(t, e, `hypervisor.qemu.shared_fs = "none"`, `hypervisor.qemu.disable_block_device_use = false`))
+}
+
+// unpackToBlockfile has CRI unpack images into files: its pulls are the transfer
+// service's, which knows other snapshotters only (containerd,
+// plugins/transfer/plugin_defaults_linux.go).
+const unpackToBlockfile = `
+[[plugins.'io.containerd.transfer.v1.local'.unpack_config]]
+  platform = 'linux/amd64'
+  snapshotter = 'blockfile'
+  differ = 'walking'
+`
+
+// useBlockfile gives containers disks as root file systems.
+func useBlockfile(o *harness.Options) {
+	o.UseBlockfile()
+	before := o.Prepare
+	o.Prepare = func(d *harness.Daemon) (string, error) {
+		text, err := before(d)
+		return text + unpackToBlockfile, err
+	}
+}
+
+// Without a share everything is a disk, a copy or the guest's memory.
+func TestWithoutShare(t *testing.T) {
+	withoutShare(t, func(ctx context.Context, t *testing.T, e *env.Env, k *kubelet) {
+		p := runp(ctx, t, e, "noshare")
+		checkConfigMap(ctx, t, k, p)
+		scratch := k.fsGroup(k.volume("empty-dir", "scratch"), 123)
+		cache := k.memory("cache", "8m")
+		id := p.start(ctx, t, forever, as(1001, 123, with(scratch+":/scratch", cache+":/cache")))
+		for path, want := range map[string]string{"/": "ext4", "/scratch": "ext4", "/cache": "tmpfs", "/etc/hosts": "tmpfs"} {
+			if fstype, _, _ := p.mounted(ctx, t, id, path); fstype != want {
+				t.Errorf("%s is a %s, want %s", path, fstype, want)
+			}
+		}
+		if got := p.sh(ctx, t, id, "echo word > /scratch/file; cat /scratch/file; grep -c localhost /etc/hosts; grep virtiofs /proc/mounts || true"); got != "word\n1" && got != "word\n2" {
+			t.Errorf("in the container: %q", got)
+		}
+		if _, err := os.Stat(scratch + "/disk.img"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What cannot be copied is refused with what it is, how large it is and what
+// to do.
+func TestWithoutShareRefused(t *testing.T) {
+	withoutShare(t, func(ctx context.Context, t *testing.T, e *env.Env, k *kubelet) {
+		large := k.write(filepath.Join(k.dir, "large"), "")
+		k.must(os.Truncate(large, 64<<20))
+		socket := filepath.Join(k.dir, "socket")
+		l, err := net.Listen("unix", socket)
+		k.must(err)
+		defer l.Close()
+		p := runp(ctx, t, e, "refused")
+		for source, want := range map[string][]string{large: {"67108864", "shared_fs"}, socket: {"UNIX socket"}} {
+			got := p.refused(ctx, t, with(source+":/mnt"))
+			for _, word := range append(want, source) {
+				if !strings.Contains(got, word) {
+					t.Errorf("the error lacks %q: %s", word, got)
+				}
+			}
+		}
+		p.start(ctx, t, forever, nil)
+	})
+}
