@@ -2,13 +2,13 @@ package containerd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/oci"
 
@@ -96,41 +96,54 @@ func TestBlockfileRootfs(t *testing.T) {
 				}
 				wantBlockDevices(ctx, t, c, 2)
 				execOut(ctx, t, c, harness.ExecConfig{Args: script("echo kept > /file && chmod 640 /file")})
-				keptInSnapshot(ctx, t, d, c)
+				keptInSnapshot(ctx, t, d, c, pod)
 			})
 		})
 	}
 }
 
-// keptInSnapshot ends the container's task and looks for what it wrote, in its
-// snapshot and in one that is committed of it.
-func keptInSnapshot(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Container) {
+// keptInSnapshot ends the container's task, looks for what it wrote in its
+// snapshot, and commits that for another container of the pod, if there is one.
+func keptInSnapshot(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Container, pod *harness.Pod) {
 	t.Helper()
 	if _, err := c.KillAndWait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	ctx = d.Context(ctx)
-	if _, err := c.Task.Delete(ctx); err != nil {
+	if _, err := c.Task.Delete(d.Context(ctx)); err != nil {
 		t.Fatal(err)
 	}
-	id, committed := c.Box.ID(), d.NewID("committed")
-	if got := inSnapshot(ctx, t, d, id, "file"); got != "kept\n" {
+	if got := inSnapshot(ctx, t, d, c.Box.ID(), "file"); got != "kept\n" {
 		t.Errorf("the snapshot has %q", got)
 	}
-	service := d.Client.SnapshotService(d.Snapshotter)
-	if err := service.Commit(ctx, committed, id); err != nil {
+	runOver(ctx, t, d, c, pod)
+}
+
+// runOver commits the snapshot of a container whose task is gone, and reads
+// what it wrote in a container made of that.
+func runOver(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Container, pod *harness.Pod) {
+	t.Helper()
+	service, committed := d.Client.SnapshotService(d.Snapshotter), d.NewID("committed")
+	if err := service.Commit(d.Context(ctx), committed, c.Box.ID()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := service.Prepare(ctx, id, committed); err != nil {
+	cfg := harness.ContainerConfig{Name: "over", Parent: committed, Args: script("cat /file; rm /file; ! ls /file")}
+	create := d.Create
+	if pod != nil {
+		create = pod.Add
+	}
+	over, err := create(ctx, cfg)
+	if err != nil {
 		t.Fatal(err)
 	}
-	// Later than the pod goes, which it is a container of.
-	t.Cleanup(func() {
-		removed(t, "container", func(ctx context.Context) error { return c.Box.Delete(d.Context(ctx), client.WithSnapshotCleanup) })
-		removed(t, "committed snapshot", func(ctx context.Context) error { return service.Remove(d.Context(ctx), committed) })
-	})
-	if got := inSnapshot(ctx, t, d, id, "file"); got != "kept\n" {
-		t.Errorf("what was committed has %q", got)
+	if err := over.Start(ctx); err != nil {
+		t.Error(err)
+	}
+	wantCode(ctx, t, &over.Process, 0)
+	if got := over.Out.String(); got != "kept\n" {
+		t.Errorf("a container over what was committed has %q", got)
+	}
+	if err := errors.Join(over.Remove(ctx), c.Box.Delete(d.Context(ctx)), service.Remove(d.Context(ctx), committed)); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -186,7 +199,7 @@ func TestBlockfileShared(t *testing.T) {
 		wantShared(ctx, t, c)
 		wantBlockDevices(ctx, t, c, 0)
 		execOut(ctx, t, c, harness.ExecConfig{Args: script("echo kept > /file")})
-		keptInSnapshot(ctx, t, d, c)
+		keptInSnapshot(ctx, t, d, c, nil)
 	})
 }
 

@@ -27,6 +27,9 @@ type ContainerConfig struct {
 	Runtime Runtime
 	// Sandbox is the containerd sandbox it belongs to, if any.
 	Sandbox string
+	// Parent is the committed snapshot that its own is made of; the image's
+	// when empty.
+	Parent string
 	// Spec changes the OCI spec after all else.
 	Spec []oci.SpecOpts
 }
@@ -82,6 +85,13 @@ func (d *Daemon) newBox(ctx context.Context, cfg ContainerConfig) (client.Contai
 	if cfg.TTY {
 		spec = append(spec, oci.WithTTY)
 	}
+	snapshot := client.WithNewSnapshot(cfg.ID, img)
+	if cfg.Parent != "" {
+		if _, err := d.Client.SnapshotService(d.Snapshotter).Prepare(ctx, cfg.ID, cfg.Parent); err != nil {
+			return nil, fmt.Errorf("make snapshot of %s: %w", cfg.Parent, err)
+		}
+		snapshot = client.WithSnapshot(cfg.ID)
+	}
 	var more []client.NewContainerOpts
 	if cfg.Sandbox != "" {
 		more = append(more, client.WithSandbox(cfg.Sandbox))
@@ -89,7 +99,7 @@ func (d *Daemon) newBox(ctx context.Context, cfg ContainerConfig) (client.Contai
 	box, err := d.Client.NewContainer(ctx, cfg.ID, append(more,
 		client.WithImage(img),
 		client.WithSnapshotter(d.Snapshotter),
-		client.WithNewSnapshot(cfg.ID, img),
+		snapshot,
 		client.WithRuntime(cfg.Runtime.Type, nil),
 		client.WithNewSpec(append(spec, cfg.Spec...)...),
 	)...)

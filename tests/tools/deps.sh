@@ -12,6 +12,7 @@ packages=(
 	busybox-static                    # the test image
 	containernetworking-plugins iptables # the pods' network in tests/cri and tests/network
 	iperf3                            # the network's part of the benchmark
+	erofs-utils                       # root file systems of images in tests/containerd
 	iproute2 kmod cpio lz4 xz-utils zstd # guest image and tests
 )
 
