@@ -19,6 +19,7 @@ var demandModules = []string{
 	"virtio_mem",     // memory added to a running pod
 	"virtio_balloon", // memory taken back from one
 	"virtio_rng",     // random numbers of the host's
+	"pvpanic_pci",    // the news of a panic
 	"erofs",          // root file systems from an image (ext4 is built in)
 	"loop",           // file systems in files
 }

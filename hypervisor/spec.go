@@ -59,6 +59,9 @@ type Spec struct {
 	// ExtraMonitor is a second way to command the monitor; the zero value is
 	// none.
 	ExtraMonitor ExtraMonitor
+	// PanicDump is where the memory of a guest goes whose kernel panics; the
+	// zero value is nowhere.
+	PanicDump PanicDump
 	// Kernel, Initrd are host paths: an ELF or bzImage kernel, and a cpio
 	// archive.
 	Kernel, Initrd string
@@ -111,4 +114,16 @@ type ExtraMonitor struct {
 	// bytes (unix(7)). Its directory is the caller's, who keeps others out of
 	// it and removes what is left of the socket.
 	Path string
+}
+
+// PanicDump says that the memory of a guest is saved when its kernel panics:
+// the machine ends when that is done. The guest needs the driver pvpanic-pci.
+type PanicDump struct {
+	// Dir is the absolute path of the directory for the file, made if it is
+	// not there. Neither is ever removed. Each file is as large as the
+	// machine's memory.
+	Dir string
+	// Paging orders the memory as the guest's kernel sees it and not as the
+	// machine does.
+	Paging bool
 }

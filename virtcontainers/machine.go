@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -41,8 +42,21 @@ func (s *Sandbox) spec() hypervisor.Spec {
 			Path:     filepath.Join(s.platform.StateDir(), s.ID, extraMonitorSocket),
 		}
 	}
+	if h.DumpDir != "" {
+		spec.PanicDump = hypervisor.PanicDump{Dir: filepath.Join(h.DumpDir, s.ID), Paging: h.DumpPaging}
+	}
 	s.setSize(&spec)
 	return spec
+}
+
+// guestModules are the modules that the guest loads before all else: those of
+// the configuration and what the machine's devices need from the start.
+func (s *Sandbox) guestModules() []string {
+	c := s.opts.Config
+	if c.Hypervisor.DumpDir == "" {
+		return c.Agent.KernelModules
+	}
+	return slices.Concat(c.Agent.KernelModules, []string{"pvpanic_pci"})
 }
 
 // warnOfMonitor says where the extra monitor is, and that it is there.

@@ -2,6 +2,7 @@ package virtcontainers_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,7 @@ func TestMachineSpec(t *testing.T) {
 	host := newHost(t)
 	opts := withMachine(func(h *config.Hypervisor) {
 		h.Memory = config.Memory{Prealloc: true, Dir: "/mem"}
+		h.DumpDir, h.DumpPaging = "/crash", true
 		h.IOThreads, h.IndepIOThreads, h.ExtraMonitor = true, 3, config.MonitorHMP
 	})
 	if err := bootWith(t, host, opts); err != nil {
@@ -47,6 +49,12 @@ func TestMachineSpec(t *testing.T) {
 	want := hypervisor.MemoryBacking{Prealloc: true, Dir: "/mem"}
 	if diff := cmp.Diff(want, got.Memory); diff != "" || got.DiskThreads != 3 {
 		t.Errorf("%d threads, memory: %s", got.DiskThreads, diff)
+	}
+	if diff := cmp.Diff(hypervisor.PanicDump{Dir: "/crash/" + sandboxID, Paging: true}, got.PanicDump); diff != "" {
+		t.Error(diff)
+	}
+	if modules := host.Agent.Setup().GetKernelModules(); !slices.Equal(modules, []string{"pvpanic_pci"}) {
+		t.Errorf("the guest loads %q", modules)
 	}
 	socket := filepath.Join(host.Platform().StateDir(), sandboxID, "qemu.sock")
 	if diff := cmp.Diff(hypervisor.ExtraMonitor{Language: "hmp", Path: socket}, got.ExtraMonitor); diff != "" {

@@ -124,7 +124,7 @@ func (s *Sandbox) setupGuest(ctx context.Context) error {
 	defer stop()
 	err := s.client.SetupSandbox(ctx, &api.SetupSandboxRequest{
 		SandboxId:     s.ID,
-		KernelModules: s.opts.Config.Agent.KernelModules,
+		KernelModules: s.guestModules(),
 		GuestHookPath: s.opts.Config.Hypervisor.GuestHookPath,
 		Storages:      s.podStorages(),
 	})

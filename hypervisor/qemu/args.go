@@ -74,6 +74,7 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 	args = append(args, timers(spec)...)
 	args = append(args, diskThreads(spec)...)
 	args = append(args, extraMonitor(spec.ExtraMonitor)...)
+	args = append(args, panicDevice(spec)...)
 	if wiring.Firmware != "" {
 		args = append(args, "-bios", wiring.Firmware)
 	}

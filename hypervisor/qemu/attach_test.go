@@ -65,7 +65,7 @@ func scriptAnswers(t *testing.T, answer func(*qmptest.Server, qmptest.Request) a
 	if err := mon.Connect(); err != nil {
 		t.Fatal(err)
 	}
-	s.VM = newVM(context.Background(), "scripted", proc, mon, child.NewTail(10))
+	s.VM = newVM(context.Background(), hypervisor.Spec{ID: "scripted"}, proc, mon, child.NewTail(10))
 	t.Cleanup(func() {
 		if err := s.Stop(testContext(t)); err != nil {
 			t.Error(err)

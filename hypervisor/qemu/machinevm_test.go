@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -33,6 +34,9 @@ func (g guestVsock) ask(t testing.TB, question string) string {
 		t.Fatal(err)
 	}
 	reply, err := io.ReadAll(conn)
+	if question == "panic" {
+		return "" // the connection ends with the guest
+	}
 	if err != nil || strings.HasPrefix(string(reply), "error: ") {
 		t.Fatalf("%s: %s, %v", question, reply, err)
 	}
@@ -301,5 +305,57 @@ func TestExtraMonitor(t *testing.T) {
 		if err := vm.Resume(testContext(t)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// The memory of a guest whose kernel panics is saved, and the machine ends.
+func TestPanicDump(t *testing.T) {
+	spec := guestSpec(t)
+	if !guestHas(t, "pvpanic-pci") {
+		t.Skip("the guest image has no module pvpanic-pci")
+	}
+	spec.PanicDump = hypervisor.PanicDump{Dir: filepath.Join(t.TempDir(), "a", "b")}
+	vm := launch(t, spec)
+	guest := vsockTo(t, vm)
+	up(t, vm)
+	guest.ask(t, "panic")
+	awaitDone(t, vm)
+	err := vm.Err()
+	files, globErr := filepath.Glob(filepath.Join(spec.PanicDump.Dir, "vmcore-*.elf"))
+	if globErr != nil || len(files) != 1 {
+		t.Fatalf("dumps: %q, %v; the machine ended: %v; console: %s", files, globErr, err, vm.ConsoleTail())
+	}
+	if !errors.Is(err, hypervisor.ErrPowerOff) || !strings.Contains(err.Error(), "its kernel panicked, its memory is in "+files[0]) {
+		t.Errorf("Err: %v", err)
+	}
+	head := make([]byte, 4)
+	f := openDisk(t, files[0], os.O_RDONLY)
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ReadAt(head, 0); err != nil || string(head) != "\x7fELF" || info.Size() < 256<<20 || info.Mode().Perm() != 0o600 {
+		t.Errorf("%q, %d bytes, mode %v, %v", head, info.Size(), info.Mode(), err)
+	}
+}
+
+// A dump that cannot be written ends the machine as well, and says why.
+func TestPanicDumpFails(t *testing.T) {
+	spec := guestSpec(t)
+	if !guestHas(t, "pvpanic-pci") {
+		t.Skip("the guest image has no module pvpanic-pci")
+	}
+	notDir := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(notDir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec.PanicDump = hypervisor.PanicDump{Dir: notDir, Paging: true}
+	vm := launch(t, spec)
+	guest := vsockTo(t, vm)
+	up(t, vm)
+	guest.ask(t, "panic")
+	awaitDone(t, vm)
+	if err := vm.Err(); !errors.Is(err, hypervisor.ErrPowerOff) || !strings.Contains(err.Error(), "its memory is not saved: make directory for dump") {
+		t.Errorf("Err: %v", err)
 	}
 }

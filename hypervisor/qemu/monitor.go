@@ -99,9 +99,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	if err := mon.Handshake(ctx); err != nil {
 		return nil, m.abandon(ctx, proc, mon, err)
 	}
-	vm := newVM(ctx, spec.ID, proc, mon, console)
-	vm.spec = spec
-	return vm, nil
+	return newVM(ctx, spec, proc, mon, console), nil
 }
 
 func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, remote *os.File, console *child.Tail) child.Options {

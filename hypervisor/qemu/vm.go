@@ -40,6 +40,8 @@ type VM struct {
 	stopping bool
 	shutdown *shutdown          // the guest's end, as QEMU announced it
 	devices  map[string]*device // by IDs that are attached, or about to be
+	dumped   chan struct{}      // closed when the memory was saved; nil if it need not be
+	panicked string             // where the memory is, once the guest has panicked
 	err      error
 
 	controller *attempt  // of attaching it; nil for none
@@ -62,9 +64,10 @@ type shutdown struct {
 var _ hypervisor.VM = (*VM)(nil)
 
 // newVM takes over a QEMU whose handshake is done.
-func newVM(ctx context.Context, id string, proc *child.Process, mon *qmp.Monitor, console *child.Tail) *VM {
+func newVM(ctx context.Context, spec hypervisor.Spec, proc *child.Process, mon *qmp.Monitor, console *child.Tail) *VM {
 	vm := &VM{
-		id:      id,
+		id:      spec.ID,
+		spec:    spec,
 		proc:    proc,
 		mon:     mon,
 		console: console,
@@ -116,6 +119,7 @@ func (vm *VM) Stop(ctx context.Context) error {
 	vm.mu.Lock()
 	vm.stopping = true
 	vm.mu.Unlock()
+	vm.awaitDump(ctx)
 	vm.quit(ctx)
 	if err := vm.proc.Kill(ctx); err != nil {
 		return fmt.Errorf("stop virtual machine %s: %w", vm.id, err)

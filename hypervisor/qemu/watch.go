@@ -26,6 +26,9 @@ func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
 				continue
 			}
 			logger.WithField("event", ev.Event).Debug("QEMU event")
+			if vm.isPanic(ev) {
+				go vm.savePanic(ctx) // finish waits for it
+			}
 			if vm.note(ev) {
 				overdue = time.After(exitGrace)
 			}
@@ -68,6 +71,9 @@ func (vm *VM) finish(events <-chan qmp.Event) {
 			vm.note(ev)
 		}
 	}
+	if vm.dumped != nil {
+		<-vm.dumped // nothing answers it any more
+	}
 	vm.mu.Lock()
 	vm.err = vm.verdict()
 	vm.mu.Unlock()
@@ -77,6 +83,8 @@ func (vm *VM) finish(events <-chan qmp.Event) {
 // verdict says why the machine ended. It needs mu.
 func (vm *VM) verdict() error {
 	switch {
+	case vm.panicked != "":
+		return fmt.Errorf("%w: its kernel panicked, its memory is %s", hypervisor.ErrPowerOff, vm.panicked)
 	case vm.shutdown != nil && vm.shutdown.guest:
 		return fmt.Errorf("%w (%s)", hypervisor.ErrPowerOff, vm.shutdown.reason)
 	case vm.stopping:

@@ -173,3 +173,28 @@ func TestMachineOfHugePages(t *testing.T) {
 		works(ctx, t, c, "echo fine")
 	})
 }
+
+// A guest whose kernel panics leaves its memory, and its pod ends.
+func TestPanicIsDumped(t *testing.T) {
+	needVM(t)
+	dir := t.TempDir()
+	configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("guest_memory_dump_path = %q\n", dir) }
+	eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		c := add(ctx, t, pod, harness.ContainerConfig{
+			Name: "panic", Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{oci.WithPrivileged, oci.WithAllDevicesAllowed},
+		})
+		_, _, _ = c.ExecRun(ctx, harness.ExecConfig{Args: script("mount -t proc proc /mnt; echo c > /mnt/sysrq-trigger; echo c > /proc/sysrq-trigger")})
+		wantCode(ctx, t, &c.Process, 255)
+		dumps, err := filepath.Glob(filepath.Join(dir, pod.Sandbox.Box.ID(), "vmcore-*.elf"))
+		if err != nil || len(dumps) != 1 {
+			t.Fatalf("dumps: %q, %v", dumps, err)
+		}
+		if info, err := os.Stat(dumps[0]); err != nil || info.Size() < 256*mib {
+			t.Errorf("dump: %v, %v", info, err)
+		}
+		if err := os.Remove(dumps[0]); err != nil {
+			t.Error(err)
+		}
+	})
+}

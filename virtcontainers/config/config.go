@@ -61,6 +61,11 @@ type Hypervisor struct {
 	// EntropySource is the file of the host that the guest's random number
 	// generator reads: absolute, not checked for existence.
 	EntropySource string
+	// DumpDir is where the memory of a guest is saved whose kernel panics, in a
+	// directory for each sandbox: absolute and clean; empty is nowhere.
+	// DumpPaging orders it as the guest's kernel sees it.
+	DumpDir    string
+	DumpPaging bool
 	// ExtraMonitor is the language of a second monitor, to debug with:
 	// MonitorHMP, MonitorQMP, MonitorQMPPretty or empty for none.
 	ExtraMonitor string

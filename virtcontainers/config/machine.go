@@ -68,6 +68,13 @@ var deviceKeys = []key{
 	define(entropySourcesKey, []any{"/dev/urandom", "/dev/random", ""}, patterns,
 		func(d *draft) *[]string { return &d.Annotations.EntropySources },
 		"Which paths the annotation entropy_source may name, as glob patterns."),
+	define("hypervisor.qemu.guest_memory_dump_path", "", maybePath,
+		func(d *draft) *string { return &d.Hypervisor.DumpDir },
+		"A directory where the memory of a guest is saved whose kernel panics, before its sandbox ends: ID/vmcore-TIME.elf, as large "+
+			"as the memory. Nobody removes it. A dump that takes much longer than health_check_timeout is cut short.").orDefault(),
+	define("hypervisor.qemu.guest_memory_dump_paging", false, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.DumpPaging },
+		"Write that dump by the guest's virtual addresses."),
 	define("hypervisor.qemu.extra_monitor_socket", "", oneOf("", "", MonitorHMP, MonitorQMP, MonitorQMPPretty),
 		func(d *draft) *string { return &d.Hypervisor.ExtraMonitor },
 		"A second QEMU monitor to debug with, and its language. Its socket is qemu.sock in "+

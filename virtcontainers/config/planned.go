@@ -33,10 +33,6 @@ var guestKeys = []key{
 	later("hypervisor.qemu.rootless", false, boolean,
 		"Run QEMU as a user of its own.").
 		annotated("config.hypervisor.rootless"),
-	later("hypervisor.qemu.guest_memory_dump_path", "", text,
-		"Where the memory of a guest is written whose kernel panics."),
-	later("hypervisor.qemu.guest_memory_dump_paging", false, boolean,
-		"Write that dump by the guest's virtual addresses."),
 	later("hypervisor.qemu.hypervisor_loglevel", int64(0), count,
 		"How much the monitor logs."),
 	later("hypervisor.qemu.use_legacy_serial", false, boolean,

@@ -40,7 +40,7 @@ func answer(c net.Conn) {
 	if err != nil {
 		return
 	}
-	reply, err := map[string]func() (string, error){"rng": readRNG, "memory": useMemory}[strings.TrimSpace(question)]()
+	reply, err := map[string]func() (string, error){"rng": readRNG, "memory": useMemory, "panic": end}[strings.TrimSpace(question)]()
 	if err != nil {
 		reply = "error: " + err.Error()
 	}
@@ -79,4 +79,10 @@ func useMemory() (string, error) {
 		data[i] = 1
 	}
 	return "used", errors.Join(unix.Munmap(data))
+}
+
+// end is a panic of the kernel, which has no init any more.
+func end() (string, error) {
+	os.Exit(1)
+	return "", nil
 }

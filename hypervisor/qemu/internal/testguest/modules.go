@@ -8,5 +8,6 @@ var drivers = []string{
 	"virtio_blk",
 	"scsi_common", "scsi_mod", "virtio_scsi", "sd_mod",
 	"virtio_mem", "virtio_balloon", "virtio_rng",
+	"pvpanic", "pvpanic_pci",
 	"vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport",
 }

@@ -1,0 +1,134 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+)
+
+const (
+	// dumpRate is how fast memory is written at least, in MiB a second, and
+	// dumpGrace what is added to that.
+	dumpRate  = 20
+	dumpGrace = time.Minute
+	// dumpName is the file's name: when the guest's kernel panicked.
+	dumpName = "vmcore-20060102T150405.000Z.elf"
+)
+
+// panicDevice is how the guest's kernel tells of its panic (QEMU's
+// docs/specs/pvpanic.rst), and the end of a machine whose memory is not wanted
+// left out: it waits for the dump.
+func panicDevice(spec hypervisor.Spec) []string {
+	if spec.PanicDump.Dir == "" {
+		return nil
+	}
+	return []string{"-device", "pvpanic-pci,bus=pcie.0", "-action", "panic=pause"}
+}
+
+// isPanic tells whether an event asks for a dump, which then is the caller's to
+// make, once.
+func (vm *VM) isPanic(ev qmp.Event) bool {
+	if ev.Event != "GUEST_PANICKED" || vm.spec.PanicDump.Dir == "" {
+		return false
+	}
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	if vm.dumped != nil {
+		return false
+	}
+	vm.dumped = make(chan struct{})
+	return true
+}
+
+// savePanic writes the memory of a guest whose kernel has panicked, and ends
+// the machine.
+func (vm *VM) savePanic(ctx context.Context) {
+	defer close(vm.dumped)
+	ctx, cancel := context.WithTimeout(ctx, dumpGrace+time.Duration(vm.spec.MemoryMiB)*time.Second/dumpRate)
+	defer cancel()
+	start := time.Now()
+	path, err := vm.dump(ctx)
+	logger := log.G(ctx).WithField("sandbox", vm.id)
+	if err != nil {
+		logger.WithError(err).Error("the guest's kernel panicked and its memory was not saved")
+		path = "not saved: " + err.Error()
+	} else {
+		logger.WithField("file", path).WithField("took", time.Since(start)).Warn("the guest's kernel panicked; its memory is saved")
+		path = "in " + path
+	}
+	vm.mu.Lock()
+	vm.panicked = path
+	vm.mu.Unlock()
+	if err := vm.mon.Execute(ctx, "quit", nil, nil); err != nil {
+		logger.WithError(err).Debug("QEMU did not take the quit command")
+		_ = vm.proc.Signal(unix.SIGKILL) // it has ended if that fails
+	}
+}
+
+// dump writes the file. What could not be written whole is removed.
+func (vm *VM) dump(ctx context.Context) (path string, err error) {
+	dir := vm.spec.PanicDump.Dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make directory for dump: %w", err)
+	}
+	if err := roomFor(dir, vm.spec.MemoryMiB); err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, time.Now().UTC().Format(dumpName))
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("make dump: %w", err)
+	}
+	defer func() {
+		_ = file.Close()
+		if err != nil {
+			_ = os.Remove(path)
+		}
+	}()
+	const fd = "dump"
+	if err := vm.mon.GetFD(ctx, fd, file); err != nil {
+		return path, fmt.Errorf("pass dump to QEMU: %w", err)
+	}
+	// qapi/dump.json, dump-guest-memory. Without "detach" the answer comes
+	// when all is written.
+	args := map[string]any{"paging": vm.spec.PanicDump.Paging, "protocol": "fd:" + fd}
+	if err := vm.mon.Execute(ctx, "dump-guest-memory", args, nil); err != nil {
+		return path, fmt.Errorf("dump guest memory: %w", err)
+	}
+	return path, nil
+}
+
+// roomFor tells before whether a file system has room for memory of that size.
+func roomFor(dir string, memoryMiB uint64) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("look for room for dump: %w", err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize) / mib; free <= memoryMiB {
+		return fmt.Errorf("no room for dump of %d MiB: %s has %d MiB left", memoryMiB, dir, free)
+	}
+	return nil
+}
+
+// awaitDump lets a dump that has begun come to its end, within ctx.
+func (vm *VM) awaitDump(ctx context.Context) {
+	vm.mu.Lock()
+	dumped := vm.dumped
+	vm.mu.Unlock()
+	if dumped == nil {
+		return
+	}
+	select {
+	case <-dumped:
+	case <-vm.proc.Done():
+	case <-ctx.Done():
+	}
+}
