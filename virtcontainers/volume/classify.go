@@ -23,13 +23,11 @@ type classifier struct {
 	// runtimeSpec). Empty when there is none.
 	kubelet string
 	direct  direct.Dir
-	// check is filesync.Check.
-	check  func(path string, limits filesync.Limits) error
-	mounts mountTable
+	mounts  mountTable
 }
 
 func newClassifier(opts Options, assigned direct.Dir) *classifier {
-	c := &classifier{opts: opts, direct: assigned, check: filesync.Check}
+	c := &classifier{opts: opts, direct: assigned}
 	if opts.KubeletDir != "" {
 		if dir, err := filepath.EvalSymlinks(opts.KubeletDir); err == nil {
 			c.kubelet = dir
@@ -66,7 +64,7 @@ func (c *classifier) classify(b guestspec.Bind) (Volume, error) {
 	if c.opts.Share {
 		return v, nil
 	}
-	return c.copied(v, src)
+	return copied(v, src)
 }
 
 func (c *classifier) look(path string) (src source, err error) {
@@ -100,8 +98,8 @@ func (c *classifier) kubeletVolume(v Volume, src source) (Volume, error) {
 	case plugin == emptyDirPlugin:
 		return c.emptyDir(v, src, src.loc.dir())
 	case !c.opts.Share:
-		return c.copied(v, src)
-	case slices.Contains(watchedPlugins, plugin) && v.IDMap == nil && c.check(v.Source, Limits) == nil:
+		return copied(v, src)
+	case slices.Contains(watchedPlugins, plugin) && v.IDMap == nil && filesync.Check(v.Source, Limits) == nil:
 		// A copy has the owners of the host's files: an idmapped one stays shared.
 		v.Kind = Copied
 	}
@@ -109,7 +107,7 @@ func (c *classifier) kubeletVolume(v Volume, src source) (Volume, error) {
 }
 
 // copied is the only way for files when there is no share.
-func (c *classifier) copied(v Volume, src source) (Volume, error) {
+func copied(v Volume, src source) (Volume, error) {
 	switch mode := src.info.Mode(); {
 	case mode.IsDir(), mode.IsRegular():
 	case mode.Type() == fs.ModeSocket:
@@ -122,7 +120,7 @@ func (c *classifier) copied(v Volume, src source) (Volume, error) {
 		return v, fmt.Errorf("without a shared file system (shared_fs) a mount of a pod with user namespaces cannot have its owners mapped: %w",
 			errdefs.ErrNotImplemented)
 	}
-	if err := c.check(v.Source, Limits); err != nil {
+	if err := filesync.Check(v.Source, Limits); err != nil {
 		return v, fmt.Errorf("without a shared file system files are copied into the guest, at most %d of them with %d bytes together; "+
 			"have a smaller volume, one on a disk, or shared_fs = \"virtio-fs\": %w", Limits.Files, Limits.Bytes, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -12,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/virtcontainers/filesync"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
@@ -41,16 +41,19 @@ func TestWatchedVolumes(t *testing.T) {
 // may be.
 func TestTooLarge(t *testing.T) {
 	n := newNode(t)
-	dir := n.volume("projected", "large")
-	c := newClassifier(Options{Share: true, KubeletDir: n.kubelet}, n.direct)
-	c.check = func(string, filesync.Limits) error { return errdefs.ErrResourceExhausted }
-	if v, err := c.classify(guestspec.Bind{Source: dir}); err != nil || v.Kind != Shared {
-		t.Errorf("with a share: %v, %v", v.Kind, err)
+	many, large := n.volume("projected", "many"), n.volume("secret", "large")
+	for i := range Limits.Files + 1 {
+		write(t, filepath.Join(many, strconv.Itoa(i)), "")
 	}
-	c.opts.Share = false
-	_, err := c.classify(guestspec.Bind{Source: dir})
-	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "4194304") || !strings.Contains(err.Error(), "shared_fs") {
-		t.Errorf("without a share: %v", err)
+	if err := os.Truncate(write(t, large+"/key", ""), Limits.Bytes+1); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{many: "1024", large: "4194305"} {
+		n.expect(shared, dir, Volume{})
+		_, err := n.classify(Options{}, guestspec.Bind{Source: dir})
+		if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "shared_fs") {
+			t.Errorf("without a share: %v, want %q in it", err, want)
+		}
 	}
 }
 
