@@ -62,6 +62,9 @@ type Spec struct {
 	// PanicDump is where the memory of a guest goes whose kernel panics; the
 	// zero value is nowhere.
 	PanicDump PanicDump
+	// Firmware is the host path of an image that starts the kernel; empty is
+	// the monitor's choice. UEFI firmware starts only a bzImage.
+	Firmware string
 	// Kernel, Initrd are host paths: an ELF or bzImage kernel, and a cpio
 	// archive.
 	Kernel, Initrd string

@@ -31,7 +31,7 @@ func (s *Sandbox) spec() hypervisor.Spec {
 	spec := hypervisor.Spec{
 		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
 		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures,
-		Kernel: h.Kernel, Initrd: h.Initrd, Seccomp: h.Seccomp,
+		Kernel: h.Kernel, Initrd: h.Initrd, Firmware: h.Firmware, Seccomp: h.Seccomp,
 		KernelParams: s.kernelParams(), NetworkNamespace: s.netns(),
 		DiskThreads: h.BlockThreads(),
 		Memory:      hypervisor.MemoryBacking{HugePageMiB: s.sizing.hugePageMiB, Prealloc: h.Memory.Prealloc, Dir: h.Memory.Dir},

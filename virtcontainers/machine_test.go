@@ -39,7 +39,7 @@ func TestMachineSpec(t *testing.T) {
 	host := newHost(t)
 	opts := withMachine(func(h *config.Hypervisor) {
 		h.Memory = config.Memory{Prealloc: true, Dir: "/mem"}
-		h.DumpDir, h.DumpPaging = "/crash", true
+		h.DumpDir, h.DumpPaging, h.Firmware = "/crash", true, "/firmware"
 		h.IOThreads, h.IndepIOThreads, h.ExtraMonitor = true, 3, config.MonitorHMP
 	})
 	if err := bootWith(t, host, opts); err != nil {
@@ -47,8 +47,8 @@ func TestMachineSpec(t *testing.T) {
 	}
 	got := host.VM().Spec
 	want := hypervisor.MemoryBacking{Prealloc: true, Dir: "/mem"}
-	if diff := cmp.Diff(want, got.Memory); diff != "" || got.DiskThreads != 3 {
-		t.Errorf("%d threads, memory: %s", got.DiskThreads, diff)
+	if diff := cmp.Diff(want, got.Memory); diff != "" || got.DiskThreads != 3 || got.Firmware != "/firmware" {
+		t.Errorf("%d threads, firmware %q, memory: %s", got.DiskThreads, got.Firmware, diff)
 	}
 	if diff := cmp.Diff(hypervisor.PanicDump{Dir: "/crash/" + sandboxID, Paging: true}, got.PanicDump); diff != "" {
 		t.Error(diff)

@@ -1,14 +1,20 @@
 package qemu
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// firmware finds qboot, the minimal firmware that QEMU ships for its microvm
-// board, beside QEMU's executable; empty is QEMU's default, SeaBIOS. A TCG
+// firmware is the spec's, or else qboot, the minimal firmware that QEMU ships for
+// its microvm board, if it is found beside QEMU's executable; empty is QEMU's
+// default, SeaBIOS. A TCG
 // guest is up 50 ms earlier with qboot. KVM guests keep SeaBIOS: it costs
 // little there, and qboot leaves the memory type registers unset.
 //
@@ -16,6 +22,9 @@ import (
 // gets room for more, an empty one gets none, and a device that is added to it
 // later finds no place. A pod's bridge always has its share and its vsock.
 func firmware(spec hypervisor.Spec) string {
+	if spec.Firmware != "" {
+		return spec.Firmware
+	}
 	if spec.Accel != hypervisor.AccelTCG {
 		return ""
 	}
@@ -27,4 +36,40 @@ func firmware(spec hypervisor.Spec) string {
 		}
 	}
 	return ""
+}
+
+// checkFirmware finds UEFI firmware that is to start an ELF kernel before it ends
+// in its shell and the agent is waited for in vain: QEMU gives it a kernel only
+// to start as an EFI program, which a bzImage is and an ELF file is not.
+func checkFirmware(spec hypervisor.Spec) error {
+	if spec.Firmware == "" {
+		return nil
+	}
+	kernel, err := head(spec.Kernel)
+	if err != nil {
+		return fmt.Errorf("look at kernel: %w", err)
+	}
+	image, err := head(spec.Firmware)
+	if err != nil {
+		return fmt.Errorf("look at firmware: %w", err)
+	}
+	// UEFI Platform Initialization Specification 1.7, volume 3, section 3.2.1:
+	// a firmware volume's header has its signature after 40 bytes.
+	const signatureAt = 40
+	uefi := len(image) > signatureAt && bytes.HasPrefix(image[signatureAt:], []byte("_FVH"))
+	if uefi && bytes.HasPrefix(kernel, []byte("\x7fELF")) {
+		return fmt.Errorf("firmware %s is UEFI, which cannot start the ELF kernel %s: want a bzImage (vmlinuz): %w",
+			spec.Firmware, spec.Kernel, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// head is a file's first bytes.
+func head(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 64))
 }

@@ -158,8 +158,9 @@ func checkFiles(spec hypervisor.Spec) error {
 		{"monitor executable", spec.Path},
 		{"kernel", spec.Kernel},
 		{"initrd", spec.Initrd},
+		{"firmware", spec.Firmware},
 	} {
-		if f.path == "" && f.what == "initrd" {
+		if f.path == "" && (f.what == "initrd" || f.what == "firmware") {
 			continue
 		}
 		if !filepath.IsAbs(f.path) {
@@ -172,6 +173,9 @@ func checkFiles(spec hypervisor.Spec) error {
 		if !info.Mode().IsRegular() {
 			return fmt.Errorf("%s %s: not a regular file: %w", f.what, f.path, errdefs.ErrInvalidArgument)
 		}
+	}
+	if err := checkFirmware(spec); err != nil {
+		return err
 	}
 	if dir := spec.Memory.Dir; dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {

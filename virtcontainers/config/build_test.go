@@ -124,10 +124,10 @@ func TestBuild(t *testing.T) {
 			c.Warnings = []string{`hypervisor.qemu.file_mem_backend = "/dev/shm" is ignored: enable_hugepages takes the memory from huge pages`}
 		}},
 		{"the machine's devices", qemu + "entropy_source='/dev/hwrng'\nextra_monitor_socket='qmp-pretty'\nenable_iothreads=true\nindep_iothreads=3\n" +
-			"guest_memory_dump_path='/var/crash'\nguest_memory_dump_paging=true",
+			"guest_memory_dump_path='/var/crash'\nguest_memory_dump_paging=true\nfirmware='/OVMF.fd'",
 			func(c *Config) {
 				h := &c.Hypervisor
-				h.DumpDir, h.DumpPaging = "/var/crash", true
+				h.DumpDir, h.DumpPaging, h.Firmware = "/var/crash", true, "/OVMF.fd"
 				h.EntropySource, h.ExtraMonitor, h.IOThreads, h.IndepIOThreads = "/dev/hwrng", MonitorQMPPretty, true, 3
 			}},
 		{"volumes", "[runtime]\ndisable_guest_empty_dir=false\nemptydir_mode='block-plain'\nkubelet_root_dir='/k'\nsandbox_bind_mounts=['/a','/b:rw','/c:ro']",
@@ -250,6 +250,7 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + "entropy_source = 'dev/urandom'", at + `entropy_source = "dev/urandom"` + path},
 		{qemu + "file_mem_backend = 'shm'", at + `file_mem_backend = "shm": want an absolute path without .. and the like, or nothing`},
 		{qemu + "guest_memory_dump_path = '/a/../b'", at + `guest_memory_dump_path = "/a/../b": want an absolute path without .. and the like, or nothing`},
+		{qemu + "firmware = 'OVMF.fd'", at + `firmware = "OVMF.fd": want an absolute path without .. and the like, or nothing`},
 		{qemu + "indep_iothreads = 51", at + "indep_iothreads = 51: want an integer from 1 to 50, or 0 for what enable_iothreads says"},
 		{qemu + "extra_monitor_socket = 'gdb'", at + `extra_monitor_socket = "gdb": want one of "", "hmp", "qmp", "qmp-pretty"`},
 		{qemu + "enable_hugepages = true\nenable_virtio_mem = true\nreclaim_guest_freed_memory = true",

@@ -34,6 +34,9 @@ type Hypervisor struct {
 	// Path is the monitor's executable; Kernel and Initrd are what the guest
 	// boots. Absolute host paths, never empty, not checked for existence.
 	Path, Kernel, Initrd string
+	// Firmware is what starts the kernel: an absolute path, or empty for the
+	// monitor's own choice.
+	Firmware string
 	// MachineType is QEMU's q35 or a versioned pc-q35-*.
 	MachineType string
 	// MachineAccelerators and CPUFeatures are comma separated additions to

@@ -59,8 +59,14 @@ var memoryKeys = []key{
 		annotated("config.hypervisor.reclaim_guest_freed_memory"),
 }
 
-// deviceKeys are about devices that every guest has, and who watches them.
+// deviceKeys are about the board's firmware, devices that every guest has, and
+// who watches them.
 var deviceKeys = []key{
+	define("hypervisor.qemu.firmware", "", maybePath,
+		func(d *draft) *string { return &d.Hypervisor.Firmware },
+		"Firmware for the guest, such as OVMF.fd; by default QEMU's, which only starts the kernel and is faster. UEFI firmware "+
+			"starts a bzImage (vmlinuz) and no ELF kernel.").orDefault().
+		annotated("config.hypervisor.firmware"),
 	define("hypervisor.qemu.entropy_source", "/dev/urandom", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.EntropySource },
 		"Where the guest's random number device takes its numbers from.").orDefault().

@@ -22,9 +22,6 @@ var guestKeys = []key{
 		annotated("config.hypervisor.kernel_verity_params"),
 	never("hypervisor.qemu.guest_extension_images", []any{}, words,
 		"the guest is one initramfs, to which modules are added when it is built"),
-	later("hypervisor.qemu.firmware", "", absolutePath,
-		"Firmware for the guest; by default QEMU's, which only starts the kernel.").
-		annotated("config.hypervisor.firmware"),
 	later("hypervisor.qemu.firmware_volume", "", absolutePath,
 		"A variable store for that firmware.").
 		annotated("config.hypervisor.firmware_volume"),
