@@ -18,7 +18,7 @@ UNITS  = $(filter-out $(SUITES:./%=\%/%),$(shell $(GO) list ./... 2>/dev/null))
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd critools test-cri critest cri-shell demo test unit fuzz integration vet fmt lint bench generate install clean
+.PHONY: help deps build shim agent guest-image containerd critools test-kvm test-cri critest cri-shell demo test unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ critest: deps build guest-image containerd critools ## the conformance suite alo
 
 cri-shell: build guest-image containerd critools ## a private containerd with CRI to work with by hand
 	$(GO) run ./tests/cri/cmd/crienv
+
+test-kvm: deps build guest-image containerd ## chosen suites on a KVM host with vhost and cgroup v2, under TCG
+	$(GO) run ./tests/kvmhost
 
 lint: ## golangci-lint, with the import rules
 	@tests/tools/lint.sh

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/katabox/katabox/tests/harness"
+	"github.com/katabox/katabox/tests/image"
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
@@ -82,6 +83,9 @@ func (b *bed) buildSuites(ctx context.Context, suites []suite) error {
 		if err := b.goBuild(ctx, "1", "test", "-c", "-o", b.program(s), s.importPath()); err != nil {
 			return err
 		}
+	}
+	if _, err := image.Build(ctx, filepath.Join(b.layout.Build(), "images")); err != nil {
+		return err
 	}
 	return b.goBuild(ctx, "0", "build", "-trimpath", "-o", b.probe(), "./tests/network/probe")
 }

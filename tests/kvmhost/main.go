@@ -29,7 +29,7 @@ func main() {
 	flag.StringVar(&o.only, "suite", "", "run this suite only")
 	flag.IntVar(&o.cpus, "cpus", 2, "CPUs of the machine")
 	flag.IntVar(&o.memoryMiB, "memory", 4096, "memory of the machine, in MiB")
-	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long the whole may take")
+	flag.DurationVar(&o.timeout, "timeout", 40*time.Minute, "how long the whole may take")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: kvmhost [flags] [-- COMMAND [ARG...]]")
 		flag.PrintDefaults()
@@ -65,7 +65,7 @@ func run(ctx context.Context, o options) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	if err := missing(layout); err != nil {
+	if err := missing(layout, o.memoryMiB); err != nil {
 		return 1, err
 	}
 	b := newBed(layout)

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/katabox/katabox/tests/harness"
 )
 
 // missing says what makes this machine unfit, with errCannot, or what must be
 // built before, without.
-func missing(l harness.Layout) error {
+func missing(l harness.Layout, memoryMiB int) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: virtiofsd and containerd need root", errCannot)
 	}
@@ -19,10 +20,34 @@ func missing(l harness.Layout) error {
 			return fmt.Errorf("%w: %w: run \"make deps\"", errCannot, err)
 		}
 	}
-	if _, err := kernelPackage(l); err != nil {
+	available, err := availableMiB("/proc/meminfo")
+	if err != nil {
 		return err
 	}
-	return nil
+	if want := memoryMiB + ownMiB; available < want {
+		return fmt.Errorf("%w: %d MiB of memory are available, want %d", errCannot, available, want)
+	}
+	_, err = kernelPackage(l)
+	return err
+}
+
+// ownMiB is what QEMU needs besides the machine's memory: TCG keeps up to 1 GiB
+// of translated code (accel/tcg, tb-size).
+const ownMiB = 1200
+
+// availableMiB reads MemAvailable of a meminfo file (proc(5)).
+func availableMiB(path string) (int, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("read available memory: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var kib int
+		if n, _ := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); n == 1 {
+			return kib >> 10, nil
+		}
+	}
+	return 0, fmt.Errorf("read available memory: %s has no MemAvailable", path)
 }
 
 // kernelPackage is Debian's kernel as "make guest-image" fetched it; the

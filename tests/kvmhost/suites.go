@@ -42,7 +42,7 @@ var suites = []suite{
 		tests: []string{"TestTakenCIDIsSkipped"},
 	},
 	{
-		name: "inside", pkg: "tests/kvmhost/inside", timeout: 5 * time.Minute,
+		name: "inside", pkg: "tests/kvmhost/inside", timeout: 10 * time.Minute,
 		tests: []string{
 			"TestCheckFindsKVM",      // kata-runtime check and env
 			"TestFirstPod",           // and its metrics, of cgroup v2
@@ -51,7 +51,7 @@ var suites = []suite{
 		},
 	},
 	{
-		name: "containerd", pkg: "tests/containerd", timeout: 10 * time.Minute,
+		name: "containerd", pkg: "tests/containerd", timeout: 15 * time.Minute,
 		env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 		tests: []string{
 			"TestExitCodeOfInit", "TestExitCodeOfExec", // codes
@@ -62,7 +62,7 @@ var suites = []suite{
 		},
 	},
 	{
-		name: "network", pkg: "tests/network", timeout: 5 * time.Minute,
+		name: "network", pkg: "tests/network", timeout: 10 * time.Minute,
 		tests: []string{"TestVhostNet", "TestMetricsCountTraffic"},
 	},
 }
