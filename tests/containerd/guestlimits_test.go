@@ -29,7 +29,7 @@ func everyLimit(n int64) *specs.LinuxResources {
 		CPU:            &specs.LinuxCPU{Period: &period, Quota: &quota, Shares: &shares, Burst: &burst, Idle: &idle, Cpus: "900", Mems: "9"},
 		Pids:           &specs.LinuxPids{Limit: &pids},
 		BlockIO:        &specs.LinuxBlockIO{Weight: &weight},
-		HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: uint64(n) * mib * 2}, {Pagesize: "1MB", Limit: 1}},
+		HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: uint64(n) * mib / 5}, {Pagesize: "1MB"}},
 		Unified: map[string]string{
 			"memory.high": fmt.Sprint((n - 1) * mib), "memory.min": fmt.Sprint(mib), "memory.oom.group": "1", "cpuset.cpus": "0",
 		},
@@ -53,7 +53,7 @@ func wantEveryLimit(ctx context.Context, t *testing.T, c *harness.Container, n i
 		"memory.high": fmt.Sprint((n - 1) * mib), "memory.min": fmt.Sprint(mib), "memory.oom.group": "1",
 		"cpu.max": fmt.Sprintf("%d 100000", n*2000), "cpu.max.burst": fmt.Sprint(n * 10), "cpu.weight": "10000", "cpu.idle": "0",
 		"pids.max": fmt.Sprint(n), "io.weight": "default 4950",
-		"hugetlb.2MB.max": fmt.Sprint(n * mib * 2), "hugetlb.2MB.rsvd.max": fmt.Sprint(n * mib * 2), "cpuset.cpus": "", "cpuset.mems": "",
+		"hugetlb.2MB.max": fmt.Sprint(n * mib / 5), "hugetlb.2MB.rsvd.max": fmt.Sprint(n * mib / 5), "cpuset.cpus": "", "cpuset.mems": "",
 	}
 	got := map[string]string{}
 	for line := range strings.Lines(out) {
@@ -81,7 +81,7 @@ func TestEveryLimit(t *testing.T) {
 			})},
 		})
 		wantEveryLimit(ctx, t, c, 40)
-		const lost = "not enforced by the guest: the limit of huge pages of 1MB, the cgroup's file cpuset.cpus"
+		const lost = `not enforced by the guest: the cgroup's file cpuset.cpus"`
 		awaitLog(ctx, t, d, mark, "level=warning", "source=agent", lost)
 		mark = d.LogSize()
 		if err := c.Task.Update(ctx, client.WithResources(everyLimit(50))); err != nil {
