@@ -104,7 +104,7 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 	}
 	req.Stdin, req.Stdout, req.Stderr = streamNames(opts.IO.Streams())
 	if _, err := s.client.Task.Create(ctx, req); err != nil {
-		return guest.Err(err)
+		return c.files.explain(guest.Err(err))
 	}
 	return nil
 }

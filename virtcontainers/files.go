@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/containerd/errdefs"
 
@@ -23,11 +24,33 @@ type files struct {
 	paths    guestspec.Paths
 	storages []*api.Storage
 	devices  []*api.BlockDevice
-	undos    []func(context.Context) error
+	// sources says of what on the host a storage is, by its place in the guest.
+	sources map[string]string
+	undos   []func(context.Context) error
 }
 
 func newFiles() files {
-	return files{paths: guestspec.Paths{Binds: map[int]string{}, Writable: map[int]bool{}, Shm: api.GuestShmDir, Devices: map[string]bool{}}}
+	return files{sources: map[string]string{}, paths: guestspec.Paths{Binds: map[int]string{}, Writable: map[int]bool{}, Shm: api.GuestShmDir, Devices: map[string]bool{}}}
+}
+
+// add has the guest mount a storage that is of source on the host, if that is
+// not empty.
+func (f *files) add(s *api.Storage, source string) {
+	f.storages = append(f.storages, s)
+	if source != "" {
+		f.sources[s.Target] = source
+	}
+}
+
+// explain says in an error of the guest's what its names mean on the host.
+func (f *files) explain(err error) error {
+	for _, s := range f.storages {
+		source, known := f.sources[s.Target]
+		if known && strings.Contains(err.Error(), "storage "+s.Target+":") {
+			return fmt.Errorf("%s: %w", source, err)
+		}
+	}
+	return err
 }
 
 // later notes what release is to do.
@@ -111,7 +134,13 @@ func (s *Sandbox) plugRootfs(ctx context.Context, c *Container, plan *rootfs.Pla
 	storages, root := plan.Storages(s.volumes.newTarget, func(file string, _ bool) (string, string) {
 		return places[file].Driver, places[file].Place
 	})
-	c.files.storages = append(c.files.storages, storages...)
+	for i, storage := range storages {
+		source := "root file system"
+		if i < len(plan.Disks) {
+			source += " " + plan.Disks[i].Path
+		}
+		c.files.add(storage, source)
+	}
 	c.files.paths.Rootfs = root
 	return nil
 }

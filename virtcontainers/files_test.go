@@ -2,12 +2,14 @@ package virtcontainers_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
@@ -130,6 +132,22 @@ func TestRootfsOfDisksFails(t *testing.T) {
 	_, err := p.Create(t.Context(), opts, neverAnnounced(t))
 	wantError(t, "create", err, errdefs.IsNotFound, "/no/such/layer")
 	p.wantDisks()
+}
+
+// What the guest says of a place of its own is put in the host's words.
+func TestStorageErrorsNameTheSource(t *testing.T) {
+	p := configured(t, func(*config.Config) {})
+	p.host.Agent.Hook("Create", func(_ context.Context, req proto.Message) error {
+		var c api.ContainerConfig
+		if err := proto.Unmarshal(req.(*task.CreateTaskRequest).GetOptions().GetValue(), &c); err != nil {
+			return err
+		}
+		return fmt.Errorf("mount storage %s: structure needs cleaning", c.Storages[1].Target)
+	})
+	opts := p.options("c1", nil)
+	opts.Rootfs = layered(t)
+	_, err := p.Create(t.Context(), opts, neverAnnounced(t))
+	wantError(t, "create", err, func(error) bool { return true }, "root file system "+opts.Rootfs[1].Source)
 }
 
 // A guest that has disks writes them out before its machine goes away; any

@@ -167,7 +167,7 @@ func (s *Sandbox) plugVolume(ctx context.Context, c *Container, v volume.Volume)
 		return "", err
 	}
 	at := s.volumes.newFiles()
-	c.files.storages = append(c.files.storages, diskStorage(v.Disk, used, at))
+	c.files.add(diskStorage(v.Disk, used, at), fmt.Sprintf("volume %s on %s", v.Source, v.Disk.Path))
 	return at, nil
 }
 
@@ -190,10 +190,10 @@ func (s *Sandbox) partOfVolume(c *Container, v volume.Volume, volumeAt string) s
 		return volumeAt
 	}
 	target, of := s.volumes.newTarget(), v.SubMode
-	c.files.storages = append(c.files.storages, &api.Storage{
+	c.files.add(&api.Storage{
 		Driver: "bind", Source: path.Join(volumeAt, v.Sub), Target: target,
 		Options: []string{fmt.Sprintf("mode=%o", of.Mode), fmt.Sprintf("uid=%d", of.UID), fmt.Sprintf("gid=%d", of.GID)},
-	})
+	}, "volume "+v.Source)
 	return target
 }
 
@@ -216,10 +216,10 @@ func (s *Sandbox) reserveHugepages(c *Container, opts ContainerOptions) error {
 		if !pageSize.MatchString(limit.Pagesize) {
 			return fmt.Errorf("linux.resources.hugepageLimits: the page size is %q, want one such as 2MB: %w", limit.Pagesize, errdefs.ErrInvalidArgument)
 		}
-		c.files.storages = append(c.files.storages, &api.Storage{
+		c.files.add(&api.Storage{
 			Driver: "hugetlbfs", Target: s.volumes.newTarget(),
 			Options: []string{"pagesize=" + strings.TrimSuffix(limit.Pagesize, "B"), fmt.Sprintf("size=%d", limit.Limit)},
-		})
+		}, "hugepageLimits of "+limit.Pagesize)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 		return nil, nil, err
 	}
 	annotations := spec.Annotations
-	config, err := newConfig(spec, at)
+	config, err := r.newConfig(spec, at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,15 +98,19 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 	return nil
 }
 
-func newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
+func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
 	netSysctls := Adjust(spec, at)
-	if r := spec.Linux.Resources; r != nil {
-		sayLost(at.ID, fitResources(r, parentHas))
+	if limits := spec.Linux.Resources; limits != nil {
+		sayLost(at.ID, fitResources(limits, parentHas))
 	}
 	if spec.Root == nil || !filepath.IsAbs(spec.Root.Path) {
 		return nil, fmt.Errorf("create container %s: spec has no absolute root path: %w", at.ID, errdefs.ErrInvalidArgument)
 	}
+	// A user namespace that it joins has its mappings read by a child of its own
+	// (runc's internal/userns, GetUserNamespaceMappings), which it waits for.
+	end := r.Children.Begin()
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: at.ID, Spec: spec})
+	end(0)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w: %w", at.ID, err, errdefs.ErrInvalidArgument)
 	}
