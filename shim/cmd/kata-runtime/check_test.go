@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -110,6 +111,15 @@ func TestChecks(t *testing.T) {
 			f.files["usr/share/kata-containers/vmlinux"] = &fstest.MapFile{Data: []byte("bzImage")}
 		}, "", "guest kernel", ok, "1 MiB"},
 		{"little memory", nil, "hypervisor.qemu.default_memory = 5000", "memory", warning, "OOM"},
+		{"huge pages", func(_ *testing.T, f *fakeHost) { f.files["proc/meminfo"] = hugePages(2048, 1024, 1) },
+			"[hypervisor.qemu]\nenable_hugepages = true\ndefault_memory = 2046", "memory", ok, "1023 huge pages of 2048 KiB free, default_memory is 1023"},
+		{"few huge pages", func(_ *testing.T, f *fakeHost) { f.files["proc/meminfo"] = hugePages(1048576, 1, 0) },
+			"[hypervisor.qemu]\nenable_hugepages = true", "memory", missing, "sysctl vm.nr_hugepages=101,"},
+		{"no huge pages", nil, "[hypervisor.qemu]\nenable_hugepages = true", "memory", missing, "enable_hugepages = false"},
+		{"no directory for memory", nil, "[hypervisor.qemu]\nfile_mem_backend = '/mnt/m'", "memory", missing, "mkdir /mnt/m"},
+		{"a directory for memory", func(_ *testing.T, f *fakeHost) { f.files["mnt/m/x"] = &fstest.MapFile{} },
+			"[hypervisor.qemu]\nfile_mem_backend = '/mnt/m'", "memory", ok, "4096 MiB"},
+		{"no entropy source", nil, "[hypervisor.qemu]\nentropy_source = '/dev/none'", "entropy source", missing, "/dev/none"},
 		{"no meminfo", func(_ *testing.T, f *fakeHost) { delete(f.files, "proc/meminfo") }, "", "memory", warning, "cannot be told"},
 		{"shim beside", func(_ *testing.T, f *fakeHost) {
 			f.lookPath = func(string) (string, error) { return "", unix.ENOENT }
@@ -188,4 +198,10 @@ func TestThisHost(t *testing.T) {
 	if h.release == "" || h.executable == "" || h.cpus < 1 {
 		t.Errorf("host %q, %q, %d CPUs", h.release, h.executable, h.cpus)
 	}
+}
+
+// hugePages is a /proc/meminfo of a host with 100 huge pages.
+func hugePages(kib, free, reserved int) *fstest.MapFile {
+	return &fstest.MapFile{Data: fmt.Appendf(nil, "HugePages_Total:     100\nHugePages_Free:     %d\nHugePages_Rsvd:        %d\nHugepagesize:       %d kB\n",
+		free, reserved, kib)}
 }

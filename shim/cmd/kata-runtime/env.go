@@ -171,6 +171,7 @@ func (h host) machine(ctx context.Context) machine {
 		kind = "unknown: " + oneLine(err.Error())
 	}
 	m.Vsock = kind
-	m.MemoryMiB, _ = h.meminfo("MemTotal") // 0 when it cannot be told
+	total, _ := h.meminfo("MemTotal") // 0 when it cannot be told
+	m.MemoryMiB = total >> 10
 	return m
 }

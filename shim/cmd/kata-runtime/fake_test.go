@@ -40,6 +40,7 @@ func newFakeHost(t *testing.T) *fakeHost {
 			"usr/share/kata-containers/initrd.img": {Data: []byte("initrd")},
 			"proc/meminfo":                         {Data: []byte("MemTotal:        8388608 kB\nMemAvailable:    4194304 kB\n")},
 			"proc/config.gz":                       {Data: packed(t, kernelOptions)},
+			"dev/urandom":                          {},
 			"proc/sys/user/max_user_namespaces":    {Data: []byte("1000\n")},
 		},
 		programs: map[string]string{

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os/exec"
-	"strconv"
-	"strings"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/vsock"
@@ -116,42 +113,4 @@ func (h host) checkFile(name, path, key string) result {
 	}
 	r.Found = fmt.Sprintf("%s, %d MiB", path, (info.Size()+1<<20-1)>>20)
 	return r
-}
-
-func (h host) checkMemory(cfg *config.Config) result {
-	r := result{Name: "memory", Status: ok}
-	available, err := h.meminfo("MemAvailable")
-	if err != nil {
-		r.Status, r.Found = warning, err.Error()
-		r.Means = "whether a guest fits cannot be told"
-		return r
-	}
-	wanted := cfg.Hypervisor.MemoryMiB
-	r.Found = fmt.Sprintf("%d MiB available, default_memory is %d MiB", available, wanted)
-	if available < wanted {
-		r.Status, r.Means = warning, "a guest takes memory as it uses it: one that uses all of its own meets the host's OOM killer"
-		r.Do = "lower hypervisor.qemu.default_memory (256 at least)"
-	}
-	return r
-}
-
-// meminfo gives a line of /proc/meminfo in MiB.
-func (h host) meminfo(name string) (uint64, error) {
-	f, err := h.open("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		if len(fields) < 2 || fields[0] != name+":" {
-			continue
-		}
-		kib, err := strconv.ParseUint(fields[1], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read %s of /proc/meminfo: %w", name, err)
-		}
-		return kib >> 10, nil
-	}
-	return 0, fmt.Errorf("/proc/meminfo has no %s", name)
 }
