@@ -39,8 +39,10 @@ func TestEmptyDirOnADisk(t *testing.T) {
 		dir := k.fsGroup(k.volume("empty-dir", "scratch"), 123)
 		part := k.subPath(dir, "part", 0)
 		p := runp(ctx, t, e, "emptydisk")
-		writer := p.start(ctx, t, forever, as(1001, 123, with(dir+":/scratch", part+":/part")))
-		reader := p.start(ctx, t, forever, with(dir+":/scratch:ro"))
+		// Whoever comes first makes the disk.
+		writer := p.create(ctx, t, forever, as(1001, 123, with(dir+":/scratch", part+":/part")))
+		reader := p.create(ctx, t, forever, with(dir+":/scratch:ro"))
+		p.startAll(ctx, t, writer, reader)
 		for _, id := range []string{writer, reader} {
 			if fstype, _, device := p.mounted(ctx, t, id, "/scratch"); fstype != "ext4" || !strings.HasPrefix(device, "/dev/") {
 				t.Errorf("/scratch is a %s on %s", fstype, device)
@@ -74,13 +76,14 @@ func TestDirectVolume(t *testing.T) {
 		for name, device := range map[string]string{"file": k.disk("direct.img"), "loop": k.loop(k.disk("loop.img"))} {
 			path := k.mkdir(filepath.Join(k.volume("csi", name), "mount"))
 			k.assign(path, `{"volume-type": "block", "device": "`+device+`", "fstype": "ext4", "options": ["noatime"], "metadata": {"fsGroup": "123"}}`)
+			part := k.subPath(path, "a/part", 0)
 			p := runp(ctx, t, e, "direct"+name)
-			id := p.start(ctx, t, forever, as(1001, 123, with(path+":/data")))
+			id := p.start(ctx, t, forever, as(1001, 123, with(path+":/data", part+":/part")))
 			if fstype, options, source := p.mounted(ctx, t, id, "/data"); fstype != "ext4" || !strings.Contains(options, "noatime") || !strings.HasPrefix(source, "/dev/") {
 				t.Errorf("%s: /data is a %s on %s with %s", name, fstype, source, options)
 			}
-			if got := p.sh(ctx, t, id, "echo word > /data/file; stat -c %g /data/file"); got != "123" {
-				t.Errorf("%s: the file's group is %s", name, got)
+			if got := p.sh(ctx, t, id, "echo word > /data/file; stat -c %g /data/file; echo part > /part/file; cat /data/a/part/file"); got != "123\npart" {
+				t.Errorf("%s: the file's group, and what is in the part: %q", name, got)
 			}
 			p.do(ctx, t, "stop", id)
 			p.do(ctx, t, "rm", id)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/cri/env"
@@ -129,7 +130,8 @@ func (k *kubelet) memory(name, size string) string {
 // pkg/volume/util/subpath).
 func (k *kubelet) subPath(volume, part string, index int) string {
 	k.t.Helper()
-	target := filepath.Join(k.mkdir(filepath.Join(k.pod, "volume-subpaths", filepath.Base(volume), "container")), fmt.Sprint(index))
+	name := filepath.Base(strings.TrimSuffix(volume, "/mount")) // CSI's
+	target := filepath.Join(k.mkdir(filepath.Join(k.pod, "volume-subpaths", name, "container")), fmt.Sprint(index))
 	source := filepath.Join(volume, part)
 	if info, err := os.Stat(source); err == nil && info.Mode().IsRegular() {
 		k.write(target, "")
@@ -229,6 +231,21 @@ func (p *pod) refused(ctx context.Context, t *testing.T, more map[string]any) st
 		t.Fatal("the container has started")
 	}
 	return err.Error()
+}
+
+// startAll starts containers at once.
+func (p *pod) startAll(ctx context.Context, t *testing.T, ids ...string) {
+	t.Helper()
+	var group errgroup.Group
+	for _, id := range ids {
+		group.Go(func() error {
+			_, err := p.e.Crictl(ctx, "start", id)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // sh runs a line of shell in a container.
