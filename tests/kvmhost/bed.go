@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/harness"
 	"github.com/katabox/katabox/tests/image"
@@ -18,6 +21,8 @@ type bed struct {
 	layout harness.Layout
 	kernel *kernel
 	start  time.Time
+	// lockFile is locked as long as it is open.
+	lockFile *os.File
 }
 
 func newBed(l harness.Layout) *bed { return &bed{layout: l, start: time.Now()} }
@@ -42,8 +47,28 @@ func (b *bed) say(format string, args ...any) {
 	fmt.Fprintf(os.Stdout, "kvmhost: [%5.1fs] %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// lock keeps other beds of this checkout away until this program ends: they
+// would empty each other's results.
+func (b *bed) lock() error {
+	if err := os.MkdirAll(b.dir(), 0o755); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	var err error
+	if b.lockFile, err = os.OpenFile(filepath.Join(b.dir(), "lock"), os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+		return fmt.Errorf("lock the bed: %w", err)
+	}
+	err = unix.Flock(int(b.lockFile.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return errors.New("lock the bed: another one runs from this checkout")
+	}
+	return err
+}
+
 // prepare builds everything that is built outside.
 func (b *bed) prepare(ctx context.Context, suites []suite) error {
+	if err := b.lock(); err != nil {
+		return err
+	}
 	for _, dir := range []string{b.results(), b.programs()} {
 		if err := os.RemoveAll(dir); err != nil {
 			return fmt.Errorf("empty directory: %w", err)
