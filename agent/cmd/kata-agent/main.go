@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/containerd/log"
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/katabox/katabox/agent/api"
@@ -99,27 +97,4 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	group.Go(func() error { return new(forward.Server).Serve(ctx, forwardPort) })
 	group.Go(func() error { return service.Serve(ctx, rpcPort, pod, times, guest.PowerOff) })
 	return errors.Join(errors.New("agent stopped serving"), group.Wait())
-}
-
-// logTo sends the log to the ring and, until the host reads it there, what is
-// grave to the console.
-func logTo(ring *logs.Ring) {
-	logger := log.L.Logger
-	_ = log.SetFormat(log.JSONFormat)
-	logger.SetFormatter(quiet{logger.Formatter})
-	logger.SetOutput(ring)
-	logger.AddHook(&logs.Console{W: os.Stderr, Ring: ring})
-}
-
-// quiet leaves out what libcontainer says whenever it saves the state of a
-// container with a hook of ours: that it cannot save the hook. Nothing reads
-// that state when the agent has ended: the guest ends with it.
-type quiet struct{ logrus.Formatter }
-
-// Format implements logrus.Formatter.
-func (q quiet) Format(e *logrus.Entry) ([]byte, error) {
-	if strings.HasPrefix(e.Message, "cannot serialize hook of type ") {
-		return nil, nil
-	}
-	return q.Formatter.Format(e)
 }
