@@ -57,8 +57,8 @@ var suites = []suite{
 			"TestExitCodeOfInit", "TestExitCodeOfExec", // codes
 			"TestStdinEndsWhenClosed", "TestTerminalIsResized", "TestShellOnATerminal", // streams through vhost-vsock
 			"TestKilledVMM", "TestKilledShim", // whose ends the kernel's vsock tells
-			"TestDynamicSizing", // CPUs come and, with KVM only, go
-			"TestPodCgroup",     // cgroup v2's places
+			"TestDynamicSizing",                                       // CPUs come and, with KVM only, go
+			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's places and counters
 		},
 	},
 	{
