@@ -36,7 +36,7 @@ func (s *Sandbox) openShare(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("sandbox_bind_mounts: %w", err), share.Close(context.WithoutCancel(ctx)))
 	}
 	if err := s.recordProcess(share.PID(), func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
-		return errors.Join(err, share.Close(context.WithoutCancel(ctx)))
+		return errors.Join(share.Explain(err), share.Close(context.WithoutCancel(ctx)))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/child"
@@ -71,7 +72,7 @@ type Attacher interface {
 func (s *Share) Attach(ctx context.Context, vm Attacher) error {
 	err := vm.Attach(ctx, hypervisor.FSShare{ID: "share", Tag: s.opts.Tag, Socket: s.conn, QueueSize: s.opts.QueueSize})
 	if err != nil {
-		return fmt.Errorf("attach share: %w%s", err, tailOf(s.daemon))
+		return fmt.Errorf("attach share: %w", s.Explain(err))
 	}
 	err = s.conn.Close()
 	s.conn = nil
@@ -87,6 +88,21 @@ func (s *Share) Done() <-chan struct{} { return s.daemon.Done() }
 // Err says why the daemon ended, with the end of its stderr.
 func (s *Share) Err() error {
 	return fmt.Errorf("virtiofsd ended: %v%s", s.daemon.ExitState(), tailOf(s.daemon))
+}
+
+// endWait is how long an error waits for the news of the daemon's end: it may
+// be told of what the daemon did not answer before its process is reaped.
+const endWait = time.Second
+
+// Explain adds to an error of something that needs the daemon how that ended,
+// if it has, and the end of its stderr.
+func (s *Share) Explain(err error) error {
+	select {
+	case <-s.daemon.Done():
+		return fmt.Errorf("%w: %w", err, s.Err())
+	case <-time.After(endWait):
+		return fmt.Errorf("%w%s", err, tailOf(s.daemon))
+	}
 }
 
 // Close ends the daemon and takes the tree away, with what containers have in

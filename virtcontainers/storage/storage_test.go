@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,6 +22,12 @@ const daemon = "/usr/lib/qemu/virtiofsd"
 // newShare opens a share with the real daemon.
 func newShare(t *testing.T) *Share {
 	t.Helper()
+	return openWith(t)
+}
+
+// openWith opens one whose daemon gets further arguments.
+func openWith(t *testing.T, args ...string) *Share {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
@@ -28,7 +35,7 @@ func newShare(t *testing.T) *Share {
 		t.Skipf("virtiofsd is not installed (Debian: qemu-system-common): %v", err)
 	}
 	scratch := t.TempDir()
-	s, err := OpenShare(ShareOptions{ID: "pod", Scratch: scratch, Daemon: daemon, Tag: "t", Cache: "auto"})
+	s, err := OpenShare(ShareOptions{ID: "pod", Scratch: scratch, Daemon: daemon, Tag: "t", Cache: "auto", ExtraArgs: args})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +177,27 @@ func TestAttachThenDaemonDeath(t *testing.T) {
 	// The VM's end of the connection was the only one: without it the daemon
 	// ends.
 	<-s.Done()
+}
+
+// refusing is a VM that takes no device.
+type refusing struct{}
+
+func (refusing) Attach(context.Context, hypervisor.Device) error { return errRefused }
+
+var errRefused = errors.New("refused")
+
+// A daemon that ends at once says why in the error of whoever needs it.
+func TestDaemonThatCannotStart(t *testing.T) {
+	s := openWith(t, "--no-such-thing")
+	err := s.Attach(t.Context(), refusing{})
+	if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "virtiofsd ended: exit status 1; virtiofsd said: ") ||
+		!strings.Contains(err.Error(), "--no-such-thing") {
+		t.Error(err)
+	}
+	// One that runs is not to blame.
+	if err := openWith(t).Explain(errRefused); err == nil || err.Error() != "refused" {
+		t.Error(err)
+	}
 }
 
 func TestMountRootfs(t *testing.T) {
