@@ -20,7 +20,13 @@ import (
 // leaves open of it is closed.
 func loopDevice(t *testing.T, flags uint32) *os.File {
 	t.Helper()
-	backing, err := os.OpenFile(file(t, "backing"), os.O_RDWR, 0)
+	return loopOver(t, file(t, "backing"), flags)
+}
+
+// loopOver is the same over a file.
+func loopOver(t *testing.T, path string, flags uint32) *os.File {
+	t.Helper()
+	backing, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err == nil {
 		defer backing.Close()
 		err = backing.Truncate(1 << 20)
@@ -150,5 +156,37 @@ func TestBlockDeviceIsHeldForWriting(t *testing.T) {
 		if errors.Is(err, unix.EBUSY) == readOnly {
 			t.Errorf("read-only %v: another user: %v", readOnly, err)
 		}
+	}
+}
+
+// A file that the host has mounted is no disk of a guest's, unless both only
+// read.
+func TestFileMountedByTheHost(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		flags          uint32
+		held, readOnly bool
+		ok             bool
+	}{
+		{"mounted", 0, true, false, false},
+		{"mounted, to read", 0, true, true, false},
+		{"mounted read-only", unix.LO_FLAGS_READ_ONLY, true, false, false},
+		{"mounted read-only, to read", unix.LO_FLAGS_READ_ONLY, true, true, true},
+		{"only open", 0, false, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			path := file(t, "image")
+			dev := loopOver(t, path, test.flags)
+			if test.held {
+				holdAlone(t, dev.Name())
+			}
+			_, vm := machine(t)
+			p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioSCSI})
+			_, err := p.Use(t.Context(), disk.Source{Path: path, ReadOnly: test.readOnly})
+			if test.ok != (err == nil) || err != nil && (!errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), dev.Name())) {
+				t.Errorf("got %v", err)
+			}
+			use(t, p, disk.Source{Path: file(t, "other")}) // no concern of that one's
+		})
 	}
 }

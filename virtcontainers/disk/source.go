@@ -75,6 +75,9 @@ func (f *found) open(readOnly bool) (*os.File, error) {
 	if f.key.device {
 		return f.openDevice(readOnly)
 	}
+	if err := f.checkLoops(readOnly); err != nil {
+		return nil, err
+	}
 	return f.reopen(access(readOnly))
 }
 
