@@ -117,10 +117,9 @@ func wholePages(mib, page uint64) uint64 {
 }
 
 // attachDevices attaches what every machine has, whatever its pod. Measured
-// without KVM: 2 ms for QEMU to attach one, and no more than the noise of
-// other boots for the guest's kernel to find it. The guest's drivers, which
-// cost more, are loaded when the first container runs (the agent's
-// Resources.LoadLateDrivers).
+// without KVM: 2 to 3 ms for QEMU to attach one, and 1 % more instructions until
+// the guest's kernel has booted (some 10 ms). The guest's drivers are loaded
+// when the first container runs (the agent's Resources.LoadLateDrivers).
 func (s *Sandbox) attachDevices(ctx context.Context) error {
 	h := s.opts.Config.Hypervisor
 	if h.EntropySource != "" {
