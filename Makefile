@@ -50,7 +50,7 @@ critools: ## build crictl, critest and the runc that tests/cri compares with
 demo: deps build guest-image ## run a pod under a private containerd and show all of it
 	$(GO) run ./tests/demo
 
-test: deps fmt vet unit fuzz integration ## everything: unit tests, fuzzing, integration suites
+test: deps fmt vet unit fuzz integration test-kvm ## everything: unit tests, fuzzing, integration suites, the KVM host
 
 fmt:
 	@tests/tools/gofmt.sh
@@ -82,7 +82,7 @@ test-kvm: deps build guest-image containerd ## chosen suites on a KVM host with 
 lint: ## golangci-lint, with the import rules
 	@tests/tools/lint.sh
 
-bench: build guest-image ## cold start beside runc, memory, and the steps of a boot
+bench: build guest-image ## cold start, execs, volumes and network beside runc; memory; the steps of a boot
 	$(GO) run ./tests/bench
 
 generate: ## the protobuf code of agent/api
