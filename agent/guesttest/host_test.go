@@ -140,11 +140,14 @@ func serverAddress(nic int) string { return fmt.Sprintf("10.0.%d.100:80", nic) }
 func boot(ctx context.Context, t *testing.T, qemu, initrd string) string {
 	t.Helper()
 	dir := t.TempDir()
+	// What the kernel does not know becomes the init's environment
+	// (Documentation/admin-guide/kernel-parameters.rst).
+	environment := fmt.Sprintf(" %s=%v", erofsKey, hasErofs())
 	args := []string{
 		"-M", "q35,accel=tcg", "-cpu", "max", "-smp", "1,sockets=1,cores=2,threads=1,maxcpus=2",
 		"-m", fmt.Sprintf("%d,slots=2,maxmem=4G", startMiB),
 		"-kernel", image + "/vmlinux", "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/" + program + " -- -test.v",
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/" + program + environment + " -- -test.v",
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-qmp", "unix:" + dir + "/qmp,server=on,wait=off",
 	}

@@ -89,9 +89,46 @@ func disks(t *testing.T, dir string) []string {
 		}
 	}
 	args := drive("rootfs", "rootfs.img", "virtio-blk-pci,bus=pod,addr=0x03")
+	if makeErofs(t, dir) {
+		args = append(args, drive("erofs", "erofs.img", "virtio-blk-pci,bus=pod,addr=0x09")...)
+		args = append(args, drive("blob", "blob.img", "virtio-blk-pci,bus=pod,addr=0x0a")...)
+	}
 	args = append(args, "-device", "virtio-scsi-pci,id=scsi,bus=pod,addr=0x04")
 	args = append(args, drive("upper", "upper.img", "scsi-hd,bus=scsi.0,scsi-id=3,lun=0")...)
 	return append(args, drive("raw", "raw.img", "scsi-hd,bus=scsi.0,scsi-id=3,lun=7")...)
+}
+
+// makeErofs makes a file system on two disks, of which the second has the
+// content. It needs erofs-utils, and tells whether they are there.
+func makeErofs(t *testing.T, dir string) bool {
+	t.Helper()
+	if !hasErofs() {
+		t.Log("erofs on two disks is not tested: no mkfs.erofs (erofs-utils)")
+		return false
+	}
+	tree := filepath.Join(dir, "erofs")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(tree+"/file", []byte(erofsContent), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("mkfs.erofs", "--quiet", "--blobdev="+dir+"/blob.img", "--chunksize=4096", dir+"/erofs.img", tree)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make erofs: %v\n%s", err, text)
+	}
+	return true
+}
+
+const (
+	erofsContent = "on the other disk\n"
+	// erofsKey tells the guest that its disks have an erofs.
+	erofsKey = "guesttest_erofs"
+)
+
+func hasErofs() bool {
+	_, err := exec.LookPath("mkfs.erofs")
+	return err == nil
 }
 
 // console is what the guest prints. It plugs in what the guest wants.
