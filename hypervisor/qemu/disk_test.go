@@ -34,6 +34,8 @@ func TestPlanDisk(t *testing.T) {
 			map[string]any{"aio": "native"},
 			map[string]any{"driver": "virtio-blk-pci", "bus": podBus, "disable-legacy": "on",
 				"logical_block_size": uint32(4096), "physical_block_size": uint32(4096)}},
+		{"large physical blocks", func(d *hypervisor.Disk) { d.PhysicalBlockSize = 64 << 10 }, pciBus, nil, nil,
+			map[string]any{"driver": "virtio-blk-pci", "bus": podBus, "disable-legacy": "on", "physical_block_size": uint32(64 << 10)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := d

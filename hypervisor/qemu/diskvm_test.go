@@ -158,7 +158,7 @@ func readOnly(t testing.TB, d hypervisor.Disk) hypervisor.Disk {
 
 // odd has everything that is not the default.
 func odd(d hypervisor.Disk) hypervisor.Disk {
-	d.LogicalBlockSize, d.PhysicalBlockSize = 4096, 4096
+	d.LogicalBlockSize = 4096 // and the physical one with it
 	d.Cache = hypervisor.DiskCache{Direct: true, NoFlush: true}
 	d.AIO = hypervisor.AIONative
 	return d
