@@ -103,7 +103,7 @@ func TestBlockfileRootfs(t *testing.T) {
 }
 
 // keptInSnapshot ends the container's task, looks for what it wrote in its
-// snapshot, and commits that for another container of the pod, if there is one.
+// snapshot, and commits that for another container of the pod.
 func keptInSnapshot(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Container, pod *harness.Pod) {
 	t.Helper()
 	if _, err := c.KillAndWait(ctx); err != nil {
@@ -127,11 +127,7 @@ func runOver(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Co
 		t.Fatal(err)
 	}
 	cfg := harness.ContainerConfig{Name: "over", Parent: committed, Args: script("cat /file; rm /file; ! ls /file")}
-	create := d.Create
-	if pod != nil {
-		create = pod.Add
-	}
-	over, err := create(ctx, cfg)
+	over, err := pod.Add(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,22 +180,16 @@ func TestBlockfileReadOnlyRootfs(t *testing.T) {
 	})
 }
 
-// With disable_block_device_use the host mounts the file. It is unmounted when
-// virtiofsd knows no file of it any more: with its machine.
+// With disable_block_device_use the host mounts the file, and writes it out when
+// the container goes: its pod may keep files of it open.
 func TestBlockfileShared(t *testing.T) {
 	eachWithDisks(t, false, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
-		c, err := d.Create(ctx, harness.ContainerConfig{Name: "single", Args: []string{"sleep", "100000"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { removed(t, "container", c.Remove) })
-		if err := c.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
+		pod := newPod(ctx, t, d)
+		c := idle(ctx, t, pod)
 		wantShared(ctx, t, c)
 		wantBlockDevices(ctx, t, c, 0)
 		execOut(ctx, t, c, harness.ExecConfig{Args: script("echo kept > /file")})
-		keptInSnapshot(ctx, t, d, c, nil)
+		keptInSnapshot(ctx, t, d, c, pod)
 	})
 }
 

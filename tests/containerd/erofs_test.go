@@ -54,20 +54,24 @@ func TestErofsShared(t *testing.T) {
 	for name, test := range map[string]struct {
 		disks bool
 		size  string
+		kill  string
 	}{
-		"no disks":            {false, "64MiB"},
-		"no disks, directory": {false, ""},
-		"directory":           {true, ""},
+		"no disks":               {false, "64MiB", harness.KindVMM},
+		"no disks, directory":    {false, "", harness.KindVMM},
+		"directory":              {true, "", harness.KindVMM},
+		"directory, killed shim": {true, "", harness.KindShim},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachWithDisks(t, test.disks, withErofs(t, test.size), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+				recorder := d.Record(ctx)
+				defer recorder.Close()
 				pod := newPod(ctx, t, d)
 				c := idle(ctx, t, pod)
 				wantShared(ctx, t, c)
 				wantBlockDevices(ctx, t, c, 0)
 				execOut(ctx, t, c, harness.ExecConfig{Args: script("echo kept > /file; rm /bin/vi; cat /file")})
-				killOne(t, d, harness.KindVMM)
-				wantCode(ctx, t, &c.Process, lostContact)
+				killOne(t, d, test.kill)
+				awaitLoss(ctx, t, recorder, test.kill, pod)
 			})
 		})
 	}
