@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/katabox/katabox/tests/cri/env"
 )
@@ -33,11 +34,13 @@ func checkConfigMap(ctx context.Context, t *testing.T, k *kubelet, p *pod) {
 	if got := p.sh(ctx, t, reader, "cat /settings/key; echo; ls /settings"); got != "old\ngone\nkey" {
 		t.Errorf("at first: %q", got)
 	}
+	published := time.Now()
 	k.publish(dir, map[string]string{"key": "new", "more": "y"})
 	k.must(os.Remove(filepath.Join(dir, "gone")))
 	if code := p.awaitState(ctx, t, watcher, "CONTAINER_EXITED"); code != 0 {
 		t.Errorf("awaitfile ended with %d", code)
 	}
+	t.Logf("a program in the container was told, and that was seen, after %v", time.Since(published))
 	p.awaitOutput(ctx, t, reader, "cat /settings/key /settings/more; echo; ls /settings", "newy\nkey\nmore")
 }
 
