@@ -35,7 +35,8 @@ const (
 //
 //	create: prestart, in the namespaces of the agent, when the container's
 //	  mounts are made and its root is not yet the container's
-//	start: poststart    destroy, or a create that failed: poststop
+//	start: poststart
+//	destroy, or a create whose process could not be started: poststop
 type hookRun struct {
 	hooks    Hooks
 	children Children
@@ -83,10 +84,15 @@ func (h *hookRun) poststart(pid int) { h.runAll(poststart, specs.StateRunning, p
 
 // poststop runs those hooks, likewise, and removes the bundle.
 func (h *hookRun) poststop() {
+	h.runAll(poststop, specs.StateStopped, 0)
+	h.forget()
+}
+
+// forget removes the bundle.
+func (h *hookRun) forget() {
 	if h == nil {
 		return
 	}
-	h.runAll(poststop, specs.StateStopped, 0)
 	if err := os.RemoveAll(h.state.Bundle); err != nil {
 		log.L.WithField("container", h.state.ID).WithError(err).Warn("cannot remove the bundle")
 	}

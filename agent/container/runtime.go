@@ -62,31 +62,35 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 		return nil, nil, err
 	}
 	config.Hooks = hooks.forLibcontainer()
-	c, init, err := r.create(config, spec, at.ID, hooks, stdio)
+	c, err := r.create(config, spec, at.ID)
 	if err != nil {
+		hooks.forget()
+		return nil, nil, err
+	}
+	c.hooks = hooks
+	init, err := c.start(spec.Process, stdio, true)
+	if err != nil {
+		err = errors.Join(err, r.abandon(c.lib, at.ID))
 		hooks.poststop()
 		return nil, nil, err
 	}
 	return c, init, nil
 }
 
-func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string, hooks *hookRun, stdio Stdio) (*Container, *Process, error) {
+// create makes a container without any process.
+func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string) (*Container, error) {
 	lib, err := libcontainer.Create(r.StateDir, id, config)
 	if errors.Is(err, libcontainer.ErrExist) {
-		return nil, nil, fmt.Errorf("create container %s: %w", id, errdefs.ErrAlreadyExists)
+		return nil, fmt.Errorf("create container %s: %w", id, errdefs.ErrAlreadyExists)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("create container %s: %w", id, err)
+		return nil, fmt.Errorf("create container %s: %w", id, err)
 	}
-	c := &Container{id: id, lib: lib, children: r.Children, cgroup: spec.Linux.CgroupsPath, hooks: hooks}
+	c := &Container{id: id, lib: lib, children: r.Children, cgroup: spec.Linux.CgroupsPath}
 	if err := c.findRoot(config); err != nil {
-		return nil, nil, errors.Join(err, r.abandon(lib, id))
+		return nil, errors.Join(err, r.abandon(lib, id))
 	}
-	init, err := c.start(spec.Process, stdio, true)
-	if err != nil {
-		return nil, nil, errors.Join(err, r.abandon(lib, id))
-	}
-	return c, init, nil
+	return c, nil
 }
 
 // abandon removes a container whose init could not be started.

@@ -115,11 +115,20 @@ func TestGuestHooksThatFail(t *testing.T) {
 		mark := d.LogSize()
 		_, err := pod.Add(ctx, harness.ContainerConfig{Name: "refused", Args: []string{"true"}})
 		wantError(t, err, "prestart hook "+hookDir+"/prestart/20-refuse: exit status 7: this one is not wanted")
+		// One that never was has no end.
+		_, err = pod.Add(ctx, harness.ContainerConfig{
+			Name: "invalid", Args: []string{"true"}, Spec: []oci.SpecOpts{withSysctls(map[string]string{"kernel.threads-max": "1"})},
+		})
+		wantError(t, err, "kernel.threads-max")
 		c := add(ctx, t, pod, harness.ContainerConfig{Name: "short", Args: []string{"true"}})
 		wantCode(ctx, t, &c.Process, 0)
 		removed(t, "container", c.Remove)
 		awaitLog(ctx, t, d, mark, "poststop hook "+hookDir+"/poststop/10-fails: exit status 4")
 		awaitLog(ctx, t, d, mark, "poststop: {", `\"status\":\"stopped\"`, c.Box.ID())
+		log := d.LogSince(mark, 100000)
+		if !hasLine(log, "poststop: {", "-refused-") || hasLine(log, "poststop: {", "-invalid-") {
+			t.Error("the container that a hook has refused has no end, or one that never was has")
+		}
 	})
 }
 
