@@ -3,6 +3,7 @@ package qemu
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -62,5 +63,19 @@ func TestRNGChecksItsFile(t *testing.T) {
 	}
 	if got := vm.sent(); len(got) != 0 {
 		t.Errorf("QEMU was asked: %q", got)
+	}
+}
+
+// Nothing is begun that the file system has no room for.
+func TestRoomForDump(t *testing.T) {
+	dir := t.TempDir()
+	if err := roomFor(dir, 1); err != nil {
+		t.Error(err)
+	}
+	if err := roomFor(dir, 1<<40); err == nil || !strings.Contains(err.Error(), "no room for dump of 1099511627776 MiB: "+dir) {
+		t.Errorf("an exbibyte: %v", err)
+	}
+	if err := roomFor("/nonexistent", 1); err == nil {
+		t.Error("no directory is no error")
 	}
 }

@@ -52,7 +52,8 @@ func (vm *VM) isPanic(ev qmp.Event) bool {
 // the machine.
 func (vm *VM) savePanic(ctx context.Context) {
 	defer close(vm.dumped)
-	ctx, cancel := context.WithTimeout(ctx, dumpGrace+time.Duration(vm.spec.MemoryMiB)*time.Second/dumpRate)
+	size := max(vm.spec.MemoryMiB, vm.spec.MaxMemoryMiB) // at most
+	ctx, cancel := context.WithTimeout(ctx, dumpGrace+time.Duration(size)*time.Second/dumpRate)
 	defer cancel()
 	start := time.Now()
 	path, err := vm.dump(ctx)
@@ -79,7 +80,11 @@ func (vm *VM) dump(ctx context.Context) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make directory for dump: %w", err)
 	}
-	if err := roomFor(dir, vm.spec.MemoryMiB); err != nil {
+	size, err := vm.countMemory(ctx)
+	if err != nil {
+		return "", fmt.Errorf("ask for memory size: %w", err)
+	}
+	if err := roomFor(dir, size); err != nil {
 		return "", err
 	}
 	path = filepath.Join(dir, time.Now().UTC().Format(dumpName))
