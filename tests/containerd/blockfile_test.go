@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/oci"
 
@@ -177,6 +179,28 @@ func TestBlockfileReadOnlyRootfs(t *testing.T) {
 		if err != nil || code == 0 || !strings.Contains(p.Err.String(), "Read-only file system") {
 			t.Errorf("touch: %v, %d, %s", err, code, p.Err)
 		}
+	})
+}
+
+// A root file system that the guest cannot mount is named, and its disk goes.
+func TestBlockfileBroken(t *testing.T) {
+	eachWithDisks(t, true, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		watcher := idle(ctx, t, pod)
+		file := ""
+		spoil := func(ctx context.Context, _ oci.Client, c *containers.Container, _ *oci.Spec) error { // containerd has mounted it by then
+			mounts, err := d.Client.SnapshotService(d.Snapshotter).Mounts(ctx, c.SnapshotKey)
+			if err != nil {
+				return err
+			}
+			file = mounts[0].Source
+			return os.WriteFile(file, bytes.Repeat([]byte("no ext4 "), mib), 0o600)
+		}
+		_, err := pod.Add(ctx, harness.ContainerConfig{Name: "broken", Args: []string{"true"}, Spec: []oci.SpecOpts{spoil}})
+		if err == nil || !strings.Contains(err.Error(), "mount ext4 /dev/sd") || !strings.Contains(err.Error(), file) {
+			t.Errorf("got %v, want an error that names file system and %s", err, file)
+		}
+		wantBlockDevices(ctx, t, watcher, 2)
 	})
 }
 
