@@ -1535,7 +1535,11 @@ type FilePart struct {
 	Content []byte                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
 	Last    bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	// Of the file, with the last part.
-	Mtime         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=mtime,proto3" json:"mtime,omitempty"`
+	Mtime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=mtime,proto3" json:"mtime,omitempty"`
+	// With the last part: a regular file that is there is written anew and keeps
+	// its inode, and readers may see a part of it. For a file that is itself
+	// mounted in a container: the mount is of the inode.
+	InPlace       bool `protobuf:"varint,5,opt,name=in_place,json=inPlace,proto3" json:"in_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1596,6 +1600,13 @@ func (x *FilePart) GetMtime() *timestamppb.Timestamp {
 		return x.Mtime
 	}
 	return nil
+}
+
+func (x *FilePart) GetInPlace() bool {
+	if x != nil {
+		return x.InPlace
+	}
+	return false
 }
 
 // BlockDevice is a disk that a container gets as a device node.
@@ -2423,12 +2434,13 @@ const file_guest_proto_rawDesc = "" +
 	"\x06change\"\x1f\n" +
 	"\tDirectory\x12\x12\n" +
 	"\x04keep\x18\x01 \x01(\bR\x04keep\"\b\n" +
-	"\x06Remove\"\x82\x01\n" +
+	"\x06Remove\"\x9d\x01\n" +
 	"\bFilePart\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x18\n" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x120\n" +
-	"\x05mtime\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05mtime\"\xa1\x01\n" +
+	"\x05mtime\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05mtime\x12\x19\n" +
+	"\bin_place\x18\x05 \x01(\bR\ainPlace\"\xa1\x01\n" +
 	"\vBlockDevice\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x16\n" +

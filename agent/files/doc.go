@@ -11,4 +11,7 @@
 //
 //	first part ──> open (O_TMPFILE) ──part──> open ──last part──> linked, renamed
 //	                    └── another change of that path, too many, too old ──> (gone)
+//
+// With the last part of one that is to stay the same inode, its content is
+// written into the file that is there instead.
 package files

@@ -2,6 +2,7 @@ package files
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ func (t *Tree) partial(at place, rel string, part *api.FilePart) (*partial, erro
 }
 
 func (t *Tree) begin(at place, rel string) (*partial, error) {
-	fd, err := unix.Openat(at.dir, ".", unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(at.dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make file: %w", err)
 	}
@@ -85,16 +86,61 @@ func (t *Tree) begin(at place, rel string) (*partial, error) {
 
 // finish gives a whole file owner, mode, time and its name.
 func (p place) finish(file *os.File, c *api.FileChange) error {
-	fd := int(file.Fd())
-	if err := setOwner(fd, c); err != nil {
-		return err
+	if c.GetFile().GetInPlace() {
+		if old, err := p.openRegular(); err == nil {
+			defer old.Close()
+			return overwrite(old, file, c)
+		}
 	}
-	if err := setTime(fd, c.GetFile().GetMtime()); err != nil {
+	fd := int(file.Fd())
+	if err := describe(fd, c); err != nil {
 		return err
 	}
 	return p.replace(func(name string) error {
 		return unix.Linkat(unix.AT_FDCWD, descriptorPath(fd), p.dir, name, unix.AT_SYMLINK_FOLLOW)
 	})
+}
+
+// openRegular opens the regular file that is there for writing. What else may
+// be there is looked at before it is opened: that may block, or do something.
+func (p place) openRegular() (*os.File, error) {
+	fd, err := unix.Openat(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, unix.EEXIST
+	}
+	return os.OpenFile(descriptorPath(fd), os.O_WRONLY, 0)
+}
+
+// overwrite makes one file of another's content. It is cut off last: who reads
+// it meanwhile does not find it empty.
+func overwrite(old, file *os.File, c *api.FileChange) error {
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read what has come: %w", err)
+	}
+	size, err := io.Copy(old, file)
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if err := old.Truncate(size); err != nil {
+		return fmt.Errorf("cut off: %w", err)
+	}
+	return describe(int(old.Fd()), c)
+}
+
+// describe gives an open file owner, mode and time.
+func describe(fd int, c *api.FileChange) error {
+	if err := setOwner(fd, c); err != nil {
+		return err
+	}
+	return setTime(fd, c.GetFile().GetMtime())
 }
 
 // setTime sets when the file was last written; nil leaves it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
@@ -175,6 +176,35 @@ func TestPartsThatAreNotGoneOnWith(t *testing.T) {
 	}
 }
 
+func TestInPlace(t *testing.T) {
+	tree := newTree(t)
+	inPlace := func(rel, content string) []*api.FileChange {
+		first, last := tree.part(rel, 0o600, 0, content[:1], false), tree.part(rel, 0o604, 1, content[1:], true)
+		last.GetFile().InPlace = true
+		return []*api.FileChange{first, last}
+	}
+	must(t, tree.Change(t.Context(), append(inPlace("f", "new"), tree.link("l", "f"), tree.dir("d", 0o700))))
+	before, err := os.Stat(tree.root + "/f")
+	must(t, err)
+	for _, content := range []string{"longer than before", "less", "x"} {
+		must(t, tree.Change(t.Context(), inPlace("f", content)))
+		after, err := os.Stat(tree.root + "/f")
+		must(t, err)
+		if !os.SameFile(before, after) || !after.ModTime().Equal(time.Unix(1e9, 7)) {
+			t.Errorf("%q: another file, or changed at %v", content, after.ModTime())
+		}
+		tree.want(t, "d drwx------", "f -rw----r-- "+content, "l -> f")
+	}
+	// What is no file is replaced, not followed.
+	must(t, tree.Change(t.Context(), inPlace("l", "link")))
+	must(t, unix.Mkfifo(tree.root+"/fifo", 0o600))
+	must(t, tree.Change(t.Context(), inPlace("fifo", "fifo")))
+	if err := tree.Change(t.Context(), inPlace("d", "directory")); !errdefs.IsFailedPrecondition(err) {
+		t.Error(err)
+	}
+	tree.want(t, "d drwx------", "f -rw----r-- x", "fifo -rw----r-- fifo", "l -rw----r-- link")
+}
+
 func TestAbandonedPartsGoAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tree := newTree(t)
@@ -276,6 +306,7 @@ func FuzzChange(f *testing.F) {
 	f.Add("a", "x", uint32(0o644), uint64(0), true, uint8(0))
 	f.Add("out/kept", "../outside/kept", uint32(0o777), uint64(0), true, uint8(1))
 	f.Add("dir/kept", "x", uint32(0o777), uint64(1), false, uint8(2))
+	f.Add("dir/kept", "x", uint32(0o777), uint64(0), true, uint8(129))
 	f.Add("../outside", "/etc", uint32(0o7777), uint64(0), true, uint8(3))
 	f.Fuzz(func(t *testing.T, rel, content string, mode uint32, offset uint64, last bool, kind uint8) {
 		tree, outside := hostile(t)
@@ -285,7 +316,7 @@ func FuzzChange(f *testing.F) {
 		case 0:
 			c.Change = &api.FileChange_Directory{}
 		case 1:
-			c.Change = &api.FileChange_File{File: &api.FilePart{Offset: offset, Content: []byte(content), Last: last}}
+			c.Change = &api.FileChange_File{File: &api.FilePart{Offset: offset, Content: []byte(content), Last: last, InPlace: kind >= 128}}
 		case 2:
 			c.Change = &api.FileChange_Symlink{Symlink: content}
 		case 3:

@@ -191,6 +191,27 @@ func TestGuestFiles(t *testing.T) {
 	}
 }
 
+// A file that is mounted alone changes in containers that run.
+func TestGuestFileThatIsMountedAlone(t *testing.T) {
+	m := guestOnly(t)
+	alone := func(content string) *api.FileChange {
+		c := fileChange("5", content)
+		c.GetFile().InPlace = true
+		return c
+	}
+	m.mustChange(t, alone("one\n"))
+	spec := shell("trap 'exit 7' TERM; while :; do sleep 1000 & wait $!; done")
+	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/f", Type: "bind", Source: api.GuestFilesDir + "/5", Options: []string{"bind"}})
+	m.start(t, "alone", spec)
+	for _, content := range []string{"two, longer\n", "3\n"} {
+		m.mustChange(t, alone(content))
+		if r := m.exec(t, "alone", "cat", process("cat /f")); r.out != content {
+			t.Errorf("%+v, want %q", r, content)
+		}
+		m.forget("alone")
+	}
+}
+
 // A container that may write to its copies leads nobody astray.
 func TestGuestFilesAreNotLedAstray(t *testing.T) {
 	m := guestOnly(t)

@@ -249,7 +249,12 @@ func (m *machine) exec(t *testing.T, id, execID string, p *specs.Process) result
 // pause starts a container that waits, until the test ends.
 func (m *machine) pause(t *testing.T, id string) {
 	t.Helper()
-	spec := shell("trap 'exit 7' TERM; while :; do sleep 1000 & wait $!; done")
+	m.start(t, id, shell("trap 'exit 7' TERM; while :; do sleep 1000 & wait $!; done"))
+}
+
+// start starts a container that does not end by itself, until the test ends.
+func (m *machine) start(t *testing.T, id string, spec *specs.Spec) {
+	t.Helper()
 	if _, err := m.task.Create(t.Context(), &taskapi.CreateTaskRequest{ID: id, Options: packed(t, spec, false)}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,9 @@
 // It is as much at once in the guest: directories and files are sent first,
 // then links, "..data" before others, and what is gone is removed last.
 //
+// A single file is written in place in the guest, whatever is done on the host:
+// a container has its inode mounted.
+//
 // One inotify instance is all that a process uses (watch.go), because root has
 // few (fs.inotify.max_user_instances, 128). Where there is none, or where there
 // are too few watches, the source is looked at from time to time instead. What

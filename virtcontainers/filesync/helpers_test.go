@@ -134,6 +134,9 @@ func (g *fakeGuest) part(path, rel string, c *api.FileChange) error {
 		return nil
 	}
 	g.done = append(g.done, "file "+rel)
+	if part.GetInPlace() != (rel == "") {
+		g.t.Errorf("%s: in place: %v", path, part.GetInPlace())
+	}
 	must(g.t, os.WriteFile(path+".new", g.partial[path], 0o600))
 	must(g.t, g.own(path+".new", c))
 	must(g.t, os.Chtimes(path+".new", time.Time{}, part.GetMtime().AsTime()))

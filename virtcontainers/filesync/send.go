@@ -185,6 +185,8 @@ func (b *batch) sendParts(ctx context.Context, f *os.File, s step) error {
 		change.Change = &api.FileChange_File{File: part}
 		var done *step
 		if last {
+			// A file that is copied alone may be mounted alone.
+			part.InPlace = b.source.name != ""
 			part.Mtime = &timestamppb.Timestamp{Seconds: s.want.mtime.Sec, Nanos: int32(s.want.mtime.Nsec)}
 			done = &s
 		}
