@@ -310,6 +310,14 @@ func TestStartRefuses(t *testing.T) {
 			t.Errorf("check %s: %v, want %q", test.source, err, test.want)
 		}
 	}
+	must(t, os.MkdirAll(dir+"/special", 0o700))
+	for i := range 300 {
+		must(t, unix.Mkfifo(fmt.Sprint(dir, "/special/", i), 0o600))
+	}
+	must(t, Check(dir+"/special", Limits{Files: 300}))
+	if err := Check(dir+"/special", Limits{Files: 299}); !errdefs.IsResourceExhausted(err) {
+		t.Error(err)
+	}
 	must(t, Check(dir+"/sub", Limits{Files: 2, Bytes: 7}))
 	must(t, Check(dir+"/sub/a", Limits{Files: 1, Bytes: 3}))
 }

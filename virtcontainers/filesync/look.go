@@ -111,9 +111,9 @@ func (s *source) lookAtFile(found *seen, w watches) error {
 		return err
 	}
 	if e, _ := entryOf(&st); e.kind == regular {
-		return s.note(found, "", e)
+		found.tree[""], found.bytes = e, e.size
 	}
-	return nil
+	return s.check(found)
 }
 
 func watch(w watches, f *os.File, name string) {
@@ -167,7 +167,7 @@ func (s *source) lookAtDir(found *seen, dir string, w watches) (below []string, 
 	e, _ := entryOf(&st)
 	found.moved = found.moved || dir != "" && found.tree[dir] != e
 	found.tree[dir] = e
-	names, err := s.names(found, f)
+	names, err := s.names(f)
 	if err != nil {
 		return nil, fmt.Errorf("read directory: %w", err)
 	}
@@ -184,7 +184,7 @@ func (s *source) lookAtDir(found *seen, dir string, w watches) (below []string, 
 }
 
 // names reads the names in a directory, not many more than the limits allow.
-func (s *source) names(found *seen, dir *os.File) ([]string, error) {
+func (s *source) names(dir *os.File) ([]string, error) {
 	const atOnce = 256
 	var names []string
 	for {
@@ -196,8 +196,8 @@ func (s *source) names(found *seen, dir *os.File) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(found.tree)+len(names) > s.limits.Files+atOnce {
-			return names, nil // Counting them finds that they are too many.
+		if len(names) > s.limits.Files {
+			return names, nil // They are too many, as a look at them finds.
 		}
 	}
 }
@@ -217,16 +217,17 @@ func (s *source) lookAtName(found *seen, dir *os.File, rel string) (isDir bool, 
 		fallthrough
 	case special != "":
 		found.special[rel] = special
-		return false, nil
+	default:
+		found.tree[rel] = e
+		found.bytes += e.size
 	}
-	return e.kind == directory, s.note(found, rel, e)
+	return e.kind == directory, s.check(found)
 }
 
-// note takes a file in, if the limits allow.
-func (s *source) note(found *seen, rel string, e entry) error {
-	found.tree[rel] = e
-	found.bytes += e.size
-	files := len(found.tree)
+// check tells whether what was found is within the limits. What cannot be
+// copied counts as well.
+func (s *source) check(found *seen) error {
+	files := len(found.tree) + len(found.special)
 	if s.name == "" {
 		files-- // the root
 	}

@@ -92,12 +92,24 @@ func (c *Copy) look(ctx context.Context) (*seen, bool, error) {
 	return found, maps.Equal(found.tree, again.tree), nil
 }
 
+// maxNamed is how many files are named that are not copied.
+const maxNamed = 10
+
 // logSpecial says what is not copied, once.
 func (c *Copy) logSpecial(ctx context.Context, special map[string]string) {
+	more := 0
 	for _, p := range slices.Sorted(maps.Keys(special)) {
-		if c.skipped[p] != special[p] {
+		switch {
+		case c.skipped[p] == special[p]:
+		case more < maxNamed:
+			more++
 			log.G(ctx).Warnf("not copied into the guest: %q, a %s", p, special[p])
+		default:
+			more++
 		}
+	}
+	if more > maxNamed {
+		log.G(ctx).Warnf("not copied into the guest: %d more of such files", more-maxNamed)
 	}
 	c.skipped = special
 }

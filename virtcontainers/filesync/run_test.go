@@ -64,6 +64,21 @@ func TestPolling(t *testing.T) {
 	})
 }
 
+func TestSpecialFilesAreToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source, g := t.TempDir(), newGuest(t)
+		for i := range maxNamed + 2 {
+			must(t, unix.Mkfifo(filepath.Join(source, fmt.Sprint(i)), 0o600))
+		}
+		c, text := polled(t, g, source, roomy)
+		time.Sleep(10 * pollTime)
+		c.Close()
+		if n, m := strings.Count(text.String(), "a FIFO"), strings.Count(text.String(), "2 more of such files"); n != maxNamed || m != 1 {
+			t.Errorf("said %d and %d times:\n%s", n, m, text)
+		}
+	})
+}
+
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source, g := t.TempDir(), newGuest(t)
