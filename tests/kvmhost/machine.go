@@ -28,7 +28,6 @@ const stopTimeout = 20 * time.Second
 // machine is the running KVM host.
 type machine struct {
 	bed     *bed
-	dir     string // of its sockets
 	qemu    *child.Process
 	daemons []*child.Process
 	port    net.Conn // the frames
@@ -39,9 +38,6 @@ type machine struct {
 // boot starts the machine and waits until it says that it is up.
 func (b *bed) boot(ctx context.Context, o options) (_ *machine, err error) {
 	m := &machine{bed: b}
-	if m.dir, err = os.MkdirTemp("", "kvmhost"); err != nil {
-		return nil, fmt.Errorf("make directory: %w", err)
-	}
 	hello, err := m.start(ctx, o)
 	if err != nil {
 		err = fmt.Errorf("boot the machine: %w%s", err, m.lastWords())
@@ -59,13 +55,7 @@ func (m *machine) start(ctx context.Context, o options) (hello wire.Hello, err e
 	if m.console, err = os.Create(filepath.Join(m.bed.results(), "console.log")); err != nil {
 		return hello, fmt.Errorf("make console log: %w", err)
 	}
-	if err := m.share(wire.RootTag, "/"); err != nil {
-		return hello, err
-	}
-	if err := m.share(wire.ResultsTag, m.bed.results()); err != nil {
-		return hello, err
-	}
-	if err := m.startQEMU(o); err != nil {
+	if err := m.startAll(o); err != nil {
 		return hello, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("it is not up after %v", bootTimeout))
@@ -80,56 +70,107 @@ func (m *machine) start(ctx context.Context, o options) (hello wire.Hello, err e
 	return hello, json.Unmarshal(data, &hello)
 }
 
-func (m *machine) socket(tag string) string { return filepath.Join(m.dir, tag+".sock") }
-
-// share starts a virtiofsd. It serves one connection, QEMU's, and ends with it.
-func (m *machine) share(tag, source string) error {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: m.socket(tag), Net: "unix"})
+// share starts a virtiofsd and returns QEMU's end of its socket. It serves one
+// connection, QEMU's, and ends with it.
+func (m *machine) share(source string) (_ *os.File, err error) {
+	listener, conn, err := socketPair()
 	if err != nil {
-		return fmt.Errorf("share %s: %w", source, err)
+		return nil, fmt.Errorf("share %s: %w", source, err)
 	}
-	l.SetUnlinkOnClose(false)
-	file, err := l.File()
-	_ = l.Close()
-	if err != nil {
-		return fmt.Errorf("share %s: %w", source, err)
-	}
-	defer func() { _ = file.Close() }()
+	defer func() { _ = listener.Close() }() // the daemon has its own
 	daemon, err := child.Start(child.Options{
 		Path: harness.DefaultVirtiofsd,
 		Args: []string{
 			fmt.Sprintf("--fd=%d", child.FirstExtraFD), "-o", "source=" + source, "-o", "sandbox=chroot",
+			// Nobody else changes what the machine reads, or writes.
 			"-o", "cache=always", "-o", "xattr", "-o", "log_level=err",
 		},
-		ExtraFiles: []*os.File{file},
+		ExtraFiles: []*os.File{listener},
 	})
 	if err != nil {
-		return fmt.Errorf("share %s: %w", source, err)
+		return nil, errors.Join(fmt.Errorf("share %s: %w", source, err), conn.Close())
 	}
 	m.daemons = append(m.daemons, daemon)
-	return nil
+	return conn, nil
 }
 
-func (m *machine) startQEMU(o options) error {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// socketPair makes a listening unix socket and a connection to it, which is
+// made before somebody accepts. The socket's name is gone afterwards, so that
+// no end of this program leaves it.
+func socketPair() (listener, conn *os.File, err error) {
+	dir, err := os.MkdirTemp("", "kvmhost")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	addr := &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"}
+	l, err := net.ListenUnix("unix", addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = l.Close() }()
+	c, err := net.DialUnix("unix", nil, addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = c.Close() }()
+	if listener, err = l.File(); err != nil {
+		return nil, nil, err
+	}
+	if conn, err = c.File(); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	return listener, conn, nil
+}
+
+// shares are the directories of this machine by tag; a function, for the
+// results depend on the checkout.
+func (m *machine) shares() []struct{ tag, source string } {
+	return []struct{ tag, source string }{{wire.RootTag, "/"}, {wire.ResultsTag, m.bed.results()}}
+}
+
+// startAll starts the daemons and QEMU. QEMU's files are the port and the
+// shares' connections, in this order.
+func (m *machine) startAll(o options) error {
+	port, err := m.openPort()
 	if err != nil {
 		return fmt.Errorf("make port: %w", err)
 	}
-	theirs, ours := os.NewFile(uintptr(fds[0]), "port"), os.NewFile(uintptr(fds[1]), "port")
-	defer func() { _ = theirs.Close() }()
-	m.port, err = net.FileConn(ours)
-	_ = ours.Close()
-	if err != nil {
-		return fmt.Errorf("make port: %w", err)
+	files := []*os.File{port}
+	defer func() {
+		for _, f := range files {
+			_ = f.Close() // QEMU has its own
+		}
+	}()
+	for _, s := range m.shares() {
+		conn, err := m.share(s.source)
+		if err != nil {
+			return err
+		}
+		files = append(files, conn)
 	}
-	m.frames = bufio.NewReader(m.port)
 	m.qemu, err = child.Start(child.Options{
 		Path:       harness.DefaultQEMU,
 		Args:       m.qemuArgs(o),
-		ExtraFiles: []*os.File{theirs},
+		ExtraFiles: files,
 		Stdout:     m.console,
 	})
 	return err
+}
+
+// openPort makes the two ends of the port, keeps one and returns QEMU's.
+func (m *machine) openPort() (theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	theirs, ours := os.NewFile(uintptr(fds[0]), "port"), os.NewFile(uintptr(fds[1]), "port")
+	defer func() { _ = ours.Close() }() // m.port is a duplicate
+	if m.port, err = net.FileConn(ours); err != nil {
+		return nil, errors.Join(err, theirs.Close())
+	}
+	m.frames = bufio.NewReader(m.port)
+	return theirs, nil
 }
 
 // qemuArgs is a q35 under TCG: "max" has SVM (target/i386/cpu.c,
@@ -151,9 +192,9 @@ func (m *machine) qemuArgs(o options) []string {
 		"-chardev", fmt.Sprintf("socket,id=port,fd=%d", child.FirstExtraFD),
 		"-device", "virtserialport,chardev=port,name=" + wire.Port,
 	}
-	for _, tag := range []string{wire.RootTag, wire.ResultsTag} {
-		args = append(args, "-chardev", "socket,id="+tag+",path="+m.socket(tag),
-			"-device", "vhost-user-fs-pci,chardev="+tag+",tag="+tag+",queue-size=1024")
+	for i, s := range m.shares() {
+		args = append(args, "-chardev", fmt.Sprintf("socket,id=%s,fd=%d", s.tag, child.FirstExtraFD+1+i),
+			"-device", "vhost-user-fs-pci,chardev="+s.tag+",tag="+s.tag+",queue-size=1024")
 	}
 	return args
 }
@@ -199,5 +240,5 @@ func (m *machine) stop(ctx context.Context) error {
 	if m.console != nil {
 		errs = append(errs, m.console.Close())
 	}
-	return errors.Join(append(errs, os.RemoveAll(m.dir))...)
+	return errors.Join(errs...)
 }
