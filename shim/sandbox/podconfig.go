@@ -1,16 +1,25 @@
 package sandbox
 
 import (
+	"path"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // What is read of CRI's PodSandboxConfig, by the field numbers of its
-// api.proto: a whole API for two values would be much. Options of another kind
-// have neither.
+// api.proto: a whole API for a few values would be much. Options of another
+// kind have none of them.
 const (
 	fieldHostname = 2
 	fieldLinux    = 8
+	// LinuxPodSandboxConfig.cgroup_parent and .resources: what the pod's
+	// containers have together.
+	fieldCgroupParent, fieldResources = 1, 5
+	// LinuxContainerResources.
+	fieldCPUPeriod, fieldCPUQuota, fieldMemoryLimit = 1, 2, 4
 	// LinuxPodSandboxConfig.security_context, its namespace_options, and
 	// NamespaceOption.network with the value for the node's.
 	fieldSecurityContext, fieldNamespaceOptions, fieldNetwork = 2, 1, 1
@@ -30,6 +39,54 @@ func podHostname(options *anypb.Any) string {
 	return string(name)
 }
 
+// maxCgroup is longer than any path that the kernel takes (PATH_MAX).
+const maxCgroup = 4096
+
+// podCgroup is the cgroup of a container of the sandbox's own, if it had one, as
+// containerd's CRI plugin names those: in the form of systemd's when the pod's
+// parent is a slice (internal/cri/server/podsandbox, getCgroupsPath). Empty: the
+// pod has no parent.
+func podCgroup(options *anypb.Any, id string) string {
+	linux, _ := bytesField(options.GetValue(), fieldLinux)
+	parent, _ := bytesField(linux, fieldCgroupParent)
+	switch base := path.Base(string(parent)); {
+	case len(parent) == 0 || len(parent) > maxCgroup:
+		return ""
+	case strings.HasSuffix(base, ".slice"):
+		return strings.Join([]string{base, "cri-containerd", id}, ":")
+	}
+	return path.Join(string(parent), id)
+}
+
+// podLimits is what the pod's containers may use together, or nil.
+func podLimits(options *anypb.Any) *specs.LinuxResources {
+	linux, _ := bytesField(options.GetValue(), fieldLinux)
+	resources, ok := bytesField(linux, fieldResources)
+	if !ok {
+		return nil
+	}
+	quota := int64(numberField(resources, fieldCPUQuota))
+	period := numberField(resources, fieldCPUPeriod)
+	limit := int64(numberField(resources, fieldMemoryLimit))
+	return &specs.LinuxResources{
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
+		Memory: &specs.LinuxMemory{Limit: &limit},
+	}
+}
+
+// numberField finds an integer field; 0 if it is not there.
+func numberField(data []byte, num protowire.Number) uint64 {
+	value, n := field(data, num, protowire.VarintType)
+	if n < 0 {
+		return 0
+	}
+	number, n := protowire.ConsumeVarint(value)
+	if n < 0 {
+		return 0
+	}
+	return number
+}
+
 // hostNetwork tells whether CRI's pod configuration asks for the host's
 // network.
 func hostNetwork(options *anypb.Any) bool {
@@ -37,12 +94,7 @@ func hostNetwork(options *anypb.Any) bool {
 	for _, num := range []protowire.Number{fieldLinux, fieldSecurityContext, fieldNamespaceOptions} {
 		data, _ = bytesField(data, num)
 	}
-	value, n := field(data, fieldNetwork, protowire.VarintType)
-	if n < 0 {
-		return false
-	}
-	network, n := protowire.ConsumeVarint(value)
-	return n >= 0 && network == networkNode
+	return numberField(data, fieldNetwork) == networkNode
 }
 
 // bytesField finds a string, bytes or message field.

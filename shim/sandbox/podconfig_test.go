@@ -59,6 +59,40 @@ func TestHostNetwork(t *testing.T) {
 	}
 }
 
+// encodeNumber encodes one field of an integer.
+func encodeNumber(num protowire.Number, value int64) string {
+	return string(protowire.AppendVarint(protowire.AppendTag(nil, num, protowire.VarintType), uint64(value)))
+}
+
+func TestPodCgroup(t *testing.T) {
+	for _, tt := range []struct{ parent, want string }{
+		{"", ""},
+		{"/kubepods/burstable/pod1", "/kubepods/burstable/pod1/box"},
+		{"/kubepods.slice/kubepods-pod1.slice", "kubepods-pod1.slice:cri-containerd:box"},
+		{"kubepods-pod1.slice", "kubepods-pod1.slice:cri-containerd:box"},
+		{strings.Repeat("x", maxCgroup+1), ""},
+	} {
+		if got := podCgroup(&anypb.Any{Value: []byte(encode(fieldLinux, encode(1, tt.parent)))}, "box"); got != tt.want {
+			t.Errorf("%.40q: %q, want %q", tt.parent, got, tt.want)
+		}
+	}
+}
+
+func TestPodLimits(t *testing.T) {
+	if got := podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(1, "/parent")))}); got != nil {
+		t.Errorf("no resources: %v", got)
+	}
+	resources := encodeNumber(1, 100_000) + encodeNumber(2, 150_000) + encodeNumber(3, 512) + encodeNumber(4, 64<<20)
+	got := podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, resources)))})
+	if *got.CPU.Quota != 150_000 || *got.CPU.Period != 100_000 || *got.Memory.Limit != 64<<20 {
+		t.Errorf("limits: %+v, %+v", got.CPU, got.Memory)
+	}
+	got = podLimits(&anypb.Any{Value: []byte(encode(fieldLinux, encode(5, encodeNumber(2, -1))))})
+	if *got.CPU.Quota != -1 || *got.Memory.Limit != 0 {
+		t.Errorf("no limits: %+v, %+v", got.CPU, got.Memory)
+	}
+}
+
 func FuzzPodConfig(f *testing.F) {
 	f.Add([]byte(encode(1, "metadata") + encode(2, "web")))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -66,5 +100,7 @@ func FuzzPodConfig(f *testing.F) {
 			t.Errorf("%d bytes", len(got))
 		}
 		hostNetwork(&anypb.Any{Value: data})
+		podCgroup(&anypb.Any{Value: data}, "box")
+		podLimits(&anypb.Any{Value: data})
 	})
 }

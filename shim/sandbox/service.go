@@ -20,8 +20,8 @@ import (
 
 // Host is the shim as this service sees it.
 type Host interface {
-	// Boot makes the sandbox, once.
-	Boot(ctx context.Context, hostname string, network virtcontainers.NetworkSpec, cfg *config.Config) (*virtcontainers.Sandbox, error)
+	// Boot makes the sandbox, once. It sets the options' ID and Observer.
+	Boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error)
 	// Current is the sandbox that was booted, or an errdefs.ErrNotFound.
 	Current() (*virtcontainers.Sandbox, error)
 	// Exit ends the shim after the answer was sent.
@@ -42,10 +42,8 @@ type Service struct {
 	host Host
 
 	mu sync.Mutex // guards what follows
-	// cfg is nil until CreateSandbox.
-	cfg      *config.Config
-	hostname string
-	network  virtcontainers.NetworkSpec
+	// opts is nil until CreateSandbox.
+	opts *virtcontainers.Options
 	// createdAt is when the sandbox was booted.
 	createdAt time.Time
 }
@@ -80,11 +78,15 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cfg != nil {
+	if s.opts != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w", s.id, errdefs.ErrAlreadyExists)
 	}
-	s.cfg, s.hostname = cfg, podHostname(r.Options)
-	s.network = virtcontainers.NetworkSpec{Namespace: r.NetnsPath}
+	s.opts = &virtcontainers.Options{
+		Hostname: podHostname(r.Options), Config: cfg,
+		Network:     virtcontainers.NetworkSpec{Namespace: r.NetnsPath},
+		CgroupsPath: podCgroup(r.Options, s.id),
+		Size:        virtcontainers.SizeHints{Limits: podLimits(r.Options)},
+	}
 	return &sandbox.CreateSandboxResponse{}, nil
 }
 
@@ -94,15 +96,15 @@ func (s *Service) StartSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 		return nil, err
 	}
 	s.mu.Lock()
-	cfg, hostname, network := s.cfg, s.hostname, s.network
+	opts := s.opts
 	s.mu.Unlock()
-	if cfg == nil {
+	if opts == nil {
 		return nil, fmt.Errorf("start sandbox %s: it was not created: %w", s.id, errdefs.ErrFailedPrecondition)
 	}
-	timeout := cfg.Runtime.CreateContainerTimeout
+	timeout := opts.Config.Runtime.CreateContainerTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
 	defer cancel()
-	pod, err := s.host.Boot(ctx, hostname, network, cfg)
+	pod, err := s.host.Boot(ctx, *opts)
 	if err != nil {
 		return nil, err
 	}

@@ -109,15 +109,16 @@ func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Con
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
 	}
-	network := virtcontainers.NetworkSpec{Namespace: netns, ResolvConf: b.ResolvConf()}
-	opts := s.sandboxOptions(ctx, b.Spec.Hostname, network, cfg)
-	opts.ShmBytes = b.ShmBytes()
-	opts.Size.Annotations = b.Spec.Annotations
+	opts := virtcontainers.Options{
+		Hostname: b.Spec.Hostname, Config: cfg, ShmBytes: b.ShmBytes(),
+		Network: virtcontainers.NetworkSpec{Namespace: netns, ResolvConf: b.ResolvConf()},
+		Size:    virtcontainers.SizeHints{Annotations: b.Spec.Annotations},
+	}
 	if b.Spec.Linux != nil {
 		opts.CgroupsPath = b.Spec.Linux.CgroupsPath
 		opts.Size.Limits = b.Spec.Linux.Resources
 	}
-	return s.boot(ctx, opts)
+	return s.boot(ctx, s.completed(ctx, opts))
 }
 
 // abandonAfter is the default of Options.AbandonAfter.

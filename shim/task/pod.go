@@ -11,15 +11,15 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers"
-	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/metrics"
 )
 
 // Boot makes a sandbox that has no container of its own: the sandbox API's.
-// Only ending the sandbox ends the shim then, not its last container.
-func (s *Service) Boot(ctx context.Context, hostname string, network virtcontainers.NetworkSpec, cfg *config.Config) (*virtcontainers.Sandbox, error) {
+// Only ending the sandbox ends the shim then, not its last container. What is
+// the shim's own of opts (ID, Observer) is set here.
+func (s *Service) Boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error) {
 	s.usedOnce.Do(func() { close(s.used) })
-	sandbox, err := s.boot(ctx, s.sandboxOptions(ctx, hostname, network, cfg))
+	sandbox, err := s.boot(ctx, s.completed(ctx, opts))
 	if err != nil {
 		return nil, err
 	}
@@ -29,19 +29,19 @@ func (s *Service) Boot(ctx context.Context, hostname string, network virtcontain
 	return sandbox, nil
 }
 
-// sandboxOptions applies what of the configuration is the shim's own.
-func (s *Service) sandboxOptions(ctx context.Context, hostname string, network virtcontainers.NetworkSpec, cfg *config.Config) virtcontainers.Options {
-	if cfg.Runtime.Debug {
+// completed adds what is the shim's own to a sandbox's options, and applies what
+// of the configuration is.
+func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) virtcontainers.Options {
+	if opts.Config.Runtime.Debug {
 		_ = log.SetLevel("debug")
 	}
-	for _, w := range cfg.Warnings {
+	for _, w := range opts.Config.Warnings {
 		log.G(ctx).Warn(w)
 	}
-	return virtcontainers.Options{
-		ID: s.opts.ID, Hostname: hostname, Network: network, Config: cfg,
-		Observer: &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits,
-			execEnded: s.execEnded, saveExit: s.saveExit},
-	}
+	opts.ID = s.opts.ID
+	opts.Observer = &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits,
+		execEnded: s.execEnded, saveExit: s.saveExit}
+	return opts
 }
 
 // Current is the sandbox that was booted, or an errdefs.ErrNotFound.
