@@ -68,7 +68,8 @@ func kernelPackage(l harness.Layout) (string, error) {
 		}
 	}
 	if newest == "" {
-		return "", fmt.Errorf("find kernel package: none in %s: run \"make guest-image\"", filepath.Join(l.Build(), "cache"))
+		return "", fmt.Errorf("find kernel package: none in %s: remove %s and run \"make guest-image\"",
+			filepath.Join(l.Build(), "cache"), filepath.Join(l.Build(), "guest"))
 	}
 	return newest, nil
 }
