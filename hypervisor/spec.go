@@ -88,8 +88,8 @@ type Spec struct {
 // value is memory without a file, which is taken as the guest uses it.
 type MemoryBacking struct {
 	// HugePageMiB is the size of the host's huge pages that the memory is
-	// made of, in MiB; 0 is none. Such memory is taken at once. Spec.MemoryMiB
-	// must be whole pages, and what is plugged will be.
+	// made of, in MiB; 0 is none. Such memory is taken before the guest has
+	// it. Spec.MemoryMiB must be whole pages, and what is plugged will be.
 	HugePageMiB uint64
 	// Prealloc takes memory from the host before the guest has it.
 	Prealloc bool

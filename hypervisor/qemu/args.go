@@ -136,9 +136,6 @@ func checkModel(spec hypervisor.Spec) error {
 	}
 	switch spec.MemoryModel {
 	case hypervisor.MemoryVirtio:
-		if spec.Memory.HugePageMiB != 0 {
-			return errors.New("huge pages with virtio-mem: it would give them back, and the guest's next touch would end QEMU")
-		}
 		return nil
 	case "", hypervisor.MemoryDIMM:
 		if spec.MemorySlots == 0 || spec.MemorySlots > maxMemorySlots {

@@ -99,11 +99,8 @@ func TestArgsRefuse(t *testing.T) {
 		"odd huge pages":    func(s *hypervisor.Spec) { s.MemoryMiB, s.Memory.HugePageMiB = 513, 3 },
 		"huge pages, files": func(s *hypervisor.Spec) { s.Memory = hypervisor.MemoryBacking{HugePageMiB: 2, Dir: "/d"} },
 		"relative files":    func(s *hypervisor.Spec) { s.Memory.Dir = "d" },
-		"huge virtio-mem": func(s *hypervisor.Spec) {
-			s.Memory.HugePageMiB, s.MaxMemoryMiB, s.MemoryModel = 2, 1024, hypervisor.MemoryVirtio
-		},
-		"strange monitor":  func(s *hypervisor.Spec) { s.ExtraMonitor = hypervisor.ExtraMonitor{Language: "gdb", Path: "/m"} },
-		"relative monitor": func(s *hypervisor.Spec) { s.ExtraMonitor = hypervisor.ExtraMonitor{Language: "hmp", Path: "m"} },
+		"strange monitor":   func(s *hypervisor.Spec) { s.ExtraMonitor = hypervisor.ExtraMonitor{Language: "gdb", Path: "/m"} },
+		"relative monitor":  func(s *hypervisor.Spec) { s.ExtraMonitor = hypervisor.ExtraMonitor{Language: "hmp", Path: "m"} },
 		"long monitor": func(s *hypervisor.Spec) {
 			s.ExtraMonitor = hypervisor.ExtraMonitor{Language: "hmp", Path: "/" + strings.Repeat("m", 107)}
 		},

@@ -178,6 +178,7 @@ func TestMemoryBackings(t *testing.T) {
 		full    bool
 	}{
 		"huge pages":                        {hypervisor.MemoryBacking{HugePageMiB: 2}, hypervisor.MemoryDIMM, memfd, true},
+		"huge pages with virtio-mem":        {hypervisor.MemoryBacking{HugePageMiB: 2}, hypervisor.MemoryVirtio, memfd, true},
 		"at once":                           {hypervisor.MemoryBacking{Prealloc: true}, hypervisor.MemoryDIMM, memfd, true},
 		"at once with virtio-mem":           {hypervisor.MemoryBacking{Prealloc: true}, hypervisor.MemoryVirtio, memfd, true},
 		"a file":                            {hypervisor.MemoryBacking{Dir: t.TempDir()}, hypervisor.MemoryDIMM, "", false},
@@ -210,8 +211,15 @@ func TestMemoryBackings(t *testing.T) {
 			guest.echo(t)
 			if tt.backing.HugePageMiB != 0 {
 				_, err := vm.SetMemoryMiB(testContext(t), 1024)
-				if err == nil || !strings.Contains(err.Error(), "plug 640 MiB: 640 MiB of memory are 320 huge pages of 2 MiB, of which the host has") {
+				if err == nil || !strings.Contains(err.Error(), "640 MiB of memory are 320 huge pages of 2 MiB, of which the host has") {
 					t.Errorf("more huge pages than there are: %v", err)
+				}
+				guest.echo(t)
+			}
+			if tt.backing.HugePageMiB != 0 && tt.model == hypervisor.MemoryVirtio {
+				setMemory(t, vm, 256, 256)
+				if err := freeHugePages(sysHugePages, 2, 128); err != nil {
+					t.Errorf("what the guest gave back: %v", err)
 				}
 				guest.echo(t)
 			}

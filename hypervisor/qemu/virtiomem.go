@@ -23,10 +23,20 @@ const (
 
 // resizeVirtioMem wants the guest to take so many MiB, and waits until it has.
 func (vm *VM) resizeVirtioMem(ctx context.Context, extra uint64) error {
-	most := (vm.spec.MaxMemoryMiB - vm.spec.MemoryMiB) / virtioMemUnit * virtioMemUnit
-	extra = min((extra+virtioMemUnit-1)/virtioMemUnit*virtioMemUnit, most)
+	unit := vm.virtioMemBlock()
+	most := (vm.spec.MaxMemoryMiB - vm.spec.MemoryMiB) / unit * unit
+	extra = min((extra+unit-1)/unit*unit, most)
 	if most == 0 {
 		return nil
+	}
+	now, err := vm.countMemory(ctx)
+	if err != nil {
+		return err
+	}
+	if had := now - min(now, vm.spec.MemoryMiB); extra > had {
+		if err := freeHugePages(sysHugePages, vm.spec.Memory.HugePageMiB, extra-had); err != nil {
+			return err
+		}
 	}
 	if err := vm.needVirtioMem(ctx, most); err != nil {
 		return err
@@ -38,22 +48,30 @@ func (vm *VM) resizeVirtioMem(ctx context.Context, extra uint64) error {
 	return vm.awaitSize(ctx, want)
 }
 
+// virtioMemBlock is the size in MiB that is plugged and unplugged: whole huge
+// pages.
+func (vm *VM) virtioMemBlock() uint64 { return max(virtioMemUnit, vm.spec.Memory.HugePageMiB) }
+
 // needVirtioMem attaches the device unless it is there. It comes with the
 // first change and cannot go any more. SetMemoryMiB is called once at a time.
 func (vm *VM) needVirtioMem(ctx context.Context, most uint64) error {
 	if vm.virtioMem {
 		return nil
 	}
-	// The memory is only room: what the guest plugs of it is what is taken.
-	backing := vm.spec.Memory
-	backing.Prealloc = false
-	add, remove := memoryObject(virtioMem, most, backing)
+	// The memory is only room: what the guest plugs of it is what is taken, at
+	// once by the device or as it is used, and a plug for which there is
+	// nothing is refused to the guest.
+	add, remove := memoryObject(virtioMem, most, vm.spec.Memory)
+	delete(add.args, "prealloc")
+	if vm.spec.Memory.HugePageMiB != 0 {
+		add.args["reserve"] = false
+	}
 	device := map[string]any{
 		"driver":     "virtio-mem-pci",
 		"memdev":     virtioMem + memorySuffix,
-		"block-size": virtioMemUnit * mib,
+		"block-size": vm.virtioMemBlock() * mib,
 	}
-	if vm.spec.Memory.Prealloc {
+	if atOnce(vm.spec.Memory) {
 		device["prealloc"] = true
 	}
 	err := vm.place(ctx, virtioMem, plan{backend: &backend{add: add, remove: remove}, device: onPodBus(virtioMem, device)})

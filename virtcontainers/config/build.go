@@ -68,27 +68,11 @@ func (d *draft) checkTogether() error {
 		errs = append(errs, fmt.Errorf("hypervisor.qemu.block_device_logical_sector_size = %d with block_device_physical_sector_size = %d: "+
 			"want it at most as large", h.BlockLogicalSector, h.BlockPhysicalSector))
 	}
-	return errors.Join(append(errs, d.checkMemory())...)
-}
-
-// checkMemory: a huge page that was given back may be somebody else's when the
-// guest wants it again, which ends the monitor (SIGBUS).
-func (d *draft) checkMemory() error {
-	if !d.Hypervisor.Memory.HugePages {
-		return nil
-	}
-	var errs []error
-	for _, other := range []struct {
-		name string
-		set  bool
-	}{
-		{"enable_virtio_mem", d.Hypervisor.VirtioMem},
-		{"reclaim_guest_freed_memory", d.Hypervisor.Memory.Reclaim},
-	} {
-		if other.set {
-			errs = append(errs, fmt.Errorf("hypervisor.qemu.enable_hugepages = true with %s = true: want one of them: huge pages are not given back",
-				other.name))
-		}
+	// A huge page that was given back may be somebody else's when the guest
+	// wants it again, which ends the monitor (SIGBUS).
+	if m := d.Hypervisor.Memory; m.HugePages && m.Reclaim {
+		errs = append(errs, errors.New("hypervisor.qemu.enable_hugepages = true with reclaim_guest_freed_memory = true: "+
+			"want one of them: huge pages are the guest's as long as it has them"))
 	}
 	return errors.Join(errs...)
 }

@@ -253,9 +253,9 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + "firmware = 'OVMF.fd'", at + `firmware = "OVMF.fd": want an absolute path without .. and the like, or nothing`},
 		{qemu + "indep_iothreads = 51", at + "indep_iothreads = 51: want an integer from 1 to 50, or 0 for what enable_iothreads says"},
 		{qemu + "extra_monitor_socket = 'gdb'", at + `extra_monitor_socket = "gdb": want one of "", "hmp", "qmp", "qmp-pretty"`},
-		{qemu + "enable_hugepages = true\nenable_virtio_mem = true\nreclaim_guest_freed_memory = true",
-			"hypervisor.qemu.enable_hugepages = true with enable_virtio_mem = true: want one of them: huge pages are not given back\n" +
-				"hypervisor.qemu.enable_hugepages = true with reclaim_guest_freed_memory = true: want one of them: huge pages are not given back"},
+		{qemu + "enable_hugepages = true\nreclaim_guest_freed_memory = true",
+			"hypervisor.qemu.enable_hugepages = true with reclaim_guest_freed_memory = true: want one of them: " +
+				"huge pages are the guest's as long as it has them"},
 		{"runtime.emptydir_mode = 'block-encrypted'", `c.toml:1: runtime.emptydir_mode = "block-encrypted": want "shared-fs" or "block-plain"; ` +
 			`nothing here encrypts disks for "block-encrypted"`},
 		{"runtime.disable_guest_empty_dir = 1", "c.toml:1: runtime.disable_guest_empty_dir = 1: want true or false"},

@@ -3,7 +3,7 @@ package config
 // Memory is what a guest's memory is made of on the host.
 type Memory struct {
 	// HugePages takes it from the host's huge pages. All of it is taken at
-	// once then, whatever Prealloc says, and none is given back.
+	// once then, whatever Prealloc says.
 	HugePages bool
 	// Prealloc takes all of it from the host when it becomes the guest's.
 	Prealloc bool
@@ -42,8 +42,8 @@ var memoryKeys = []key{
 	define("hypervisor.qemu.enable_hugepages", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Memory.HugePages },
 		"Take the memory from the host's huge pages of the default size, all of it at once; what default_memory and "+
-			"containers' limits come to must be free there (vm.nr_hugepages). Not with enable_virtio_mem and "+
-			"reclaim_guest_freed_memory, which give pages back.").
+			"containers' limits come to must be free there (vm.nr_hugepages). Not with "+
+			"reclaim_guest_freed_memory.").
 		annotated("config.hypervisor.enable_hugepages"),
 	define("hypervisor.qemu.file_mem_backend", "", maybePath,
 		func(d *draft) *string { return &d.Hypervisor.Memory.Dir },
