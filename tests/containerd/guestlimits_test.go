@@ -46,7 +46,7 @@ var limitFiles = []string{
 func wantEveryLimit(ctx context.Context, t *testing.T, c *harness.Container, n int64) {
 	t.Helper()
 	out := execOut(ctx, t, c, harness.ExecConfig{
-		Args: script("cd /sys/fs/cgroup; for f in " + strings.Join(limitFiles, " ") + "; do echo $f $(cat $f); done"),
+		Args: script("cd /sys/fs/cgroup; for f in " + strings.Join(limitFiles, " ") + "; do read -r v < $f; echo $f $v; done"),
 	})
 	want := map[string]string{
 		"memory.max": fmt.Sprint(n * mib), "memory.swap.max": fmt.Sprint(mib), "memory.low": fmt.Sprint(n * mib / 2),
@@ -101,7 +101,7 @@ func TestLimitsByName(t *testing.T) {
 		c := add(ctx, t, pod, harness.ContainerConfig{
 			Name: "named", Args: []string{"sleep", "100000"},
 			Spec: []oci.SpecOpts{withCgroups, withLimits(func(r *specs.LinuxResources) {
-				r.Unified = map[string]string{"pids.max": "33", "cpu.max": "50000 200000", "cpu.weight": "77", "io.weight": "88"}
+				r.Unified = map[string]string{"pids.max": "33", "cpu.max": "150000 200000", "cpu.weight": "77", "io.weight": "88"}
 			})},
 		})
 		update := func(r *specs.LinuxResources) {
@@ -118,10 +118,10 @@ func TestLimitsByName(t *testing.T) {
 			}
 		}
 		const files = "pids.max cpu.max cpu.weight io.weight"
-		want(files, "33 50000 200000 77 default 88")
+		want(files, "33 150000 200000 77 default 88")
 		limit, memory := int64(44), int64(50*mib)
 		update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}, Pids: &specs.LinuxPids{Limit: &limit}})
-		want(files, "44 50000 200000 77 default 88")
+		want(files, "44 150000 200000 77 default 88")
 		update(&specs.LinuxResources{Unified: map[string]string{"pids.max": "55", "cpu.idle": "1"}})
 		want("pids.max cpu.idle", "55 1")
 		limit = 66

@@ -180,12 +180,14 @@ func TestSysctls(t *testing.T) {
 func TestSysctlsThatFail(t *testing.T) {
 	needVM(t)
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
 		for _, name := range []string{"vm.overcommit_memory", "kernel.threads-max", "fs.file-max", "net.nosuch", "kernel.hostname"} {
-			err := create(ctx, d, harness.ContainerConfig{
+			_, err := pod.Add(ctx, harness.ContainerConfig{
 				Name: "sysctl", Args: []string{"true"}, Spec: []oci.SpecOpts{withSysctls(map[string]string{name: "1"})},
 			})
 			wantError(t, err, name)
 		}
+		idle(ctx, t, pod) // the pod is as it was
 	})
 }
 
