@@ -126,6 +126,15 @@ func TestChecks(t *testing.T) {
 			f.files["usr/local/bin/"+shimName] = &fstest.MapFile{}
 		}, "", "shim", warning, "/usr/local/bin in its PATH"},
 		{"no network", nil, "[runtime]\ninternetworking_model = 'none'", "traffic control", ok, "not needed"},
+		{"no vhost-net", func(_ *testing.T, f *fakeHost) {
+			f.openDevice = func(path string) error {
+				if path == "/dev/vhost-net" {
+					return unix.ENOENT
+				}
+				return nil
+			}
+		}, "", "vhost-net", warning, "modprobe vhost_net"},
+		{"vhost-net is not wanted", nil, "[hypervisor.qemu]\ndisable_vhost_net = true", "vhost-net", ok, "not used"},
 		{"macvtap", func(t *testing.T, f *fakeHost) {
 			f.files["proc/config.gz"] = &fstest.MapFile{Data: packed(t, strings.ReplaceAll(kernelOptions, "CONFIG_MACVTAP=m", ""))}
 		}, "[runtime]\ninternetworking_model = 'macvtap'", "traffic control", missing, "no macvtap"},

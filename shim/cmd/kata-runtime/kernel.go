@@ -19,6 +19,19 @@ func (h host) checkTUN() result {
 	return r
 }
 
+func (h host) checkVhostNet(cfg *config.Config) result {
+	r := result{Name: "vhost-net", Status: ok, Found: "/dev/vhost-net"}
+	if cfg != nil && cfg.Hypervisor.DisableVhostNet {
+		r.Found = "not used: disable_vhost_net is true"
+		return r
+	}
+	if err := h.openDevice("/dev/vhost-net"); err != nil {
+		r.Status, r.Found, r.Means = warning, err.Error(), "QEMU moves the guests' packets, more slowly than the host's kernel would"
+		r.Do = "modprobe vhost_net"
+	}
+	return r
+}
+
 // trafficOptions is what joining links to guests takes, by network model, and
 // the module that has it: options of the kernel's configuration.
 var trafficOptions = map[config.NetworkModel][][2]string{

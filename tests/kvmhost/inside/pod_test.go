@@ -30,7 +30,7 @@ func kataRuntime(ctx context.Context, t *testing.T, d *harness.Daemon, verb stri
 func TestCheckFindsKVM(t *testing.T) {
 	ctx, d := begin(t)
 	for verb, want := range map[string][]string{
-		"check": {`ok +accelerator +KVM`, `ok +vsock +vhost-vsock`, `ok +TUN +`, `ok +traffic control +`},
+		"check": {`ok +accelerator +KVM`, `ok +vsock +vhost-vsock`, `ok +vhost-net +/dev/vhost-net`, `ok +TUN +`, `ok +traffic control +`},
 		"env":   {`accelerator = 'kvm'`, `vsock = 'vhost-vsock'`},
 	} {
 		out := kataRuntime(ctx, t, d, verb)
