@@ -1071,7 +1071,8 @@ func (x *Storage) GetFsGroup() *FSGroup {
 }
 
 // FSGroup gives the files of a volume a group, as Kubernetes' fsGroup does:
-// group id, group permissions as the owner's, set-group-id on directories.
+// the group's id, and beside the permissions that they have rw-rw----, and x
+// and set-group-id for the group of directories.
 type FSGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Gid   uint32                 `protobuf:"varint,1,opt,name=gid,proto3" json:"gid,omitempty"`
