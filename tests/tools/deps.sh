@@ -14,6 +14,7 @@ packages=(
 	containernetworking-plugins iptables # the pods' network in tests/cri and tests/network
 	iperf3                            # the network's part of the benchmark
 	erofs-utils                       # root file systems of images in tests/containerd
+	e2fsprogs                         # images of emptyDir volumes; root file systems in tests/containerd
 	iproute2 kmod cpio lz4 xz-utils zstd # guest image and tests
 )
 
