@@ -112,7 +112,7 @@ func (s *Sandbox) takesDisks(plan *rootfs.Plan) (bool, error) {
 	if s.share == nil && plan == nil {
 		return false, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is no disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)
 	}
-	return plan != nil && (s.share == nil || !s.opts.Config.Hypervisor.DisableBlockRootfs), nil
+	return plan != nil && s.opts.Config.Hypervisor.RootfsAsDisks(), nil
 }
 
 // plugRootfs gives the machine the disks of a root file system.

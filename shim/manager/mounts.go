@@ -34,7 +34,7 @@ func mountCapabilities(p *Params) *types.MountCapabilities {
 	if err == nil {
 		cfg, err = cfg.Annotate(podAnnotations(p))
 	}
-	if err != nil || cfg.Hypervisor.DisableBlockRootfs {
+	if err != nil || !cfg.Hypervisor.RootfsAsDisks() {
 		return new(types.MountCapabilities)
 	}
 	return &types.MountCapabilities{Types: ownTypes, Transforms: ownTransforms}
@@ -65,7 +65,7 @@ func podAnnotations(p *Params) map[string]string {
 // engine names nothing for; empty for none.
 func allowedMounts() string {
 	cfg, err := config.Load("")
-	if err != nil || cfg.Hypervisor.DisableBlockRootfs {
+	if err != nil || !cfg.Hypervisor.RootfsAsDisks() {
 		return ""
 	}
 	all := slices.Clone(ownTypes)

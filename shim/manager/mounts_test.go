@@ -18,7 +18,7 @@ import (
 // configFile is a configuration that has disks as root file systems, or not.
 func configFile(t *testing.T, disks bool) string {
 	t.Helper()
-	text := "[hypervisor.qemu]\nenable_annotations = [\"disable_block_device_use\"]\ndisable_block_device_use = true\n"
+	text := "[hypervisor.qemu]\nenable_annotations = [\"disable_block_device_use\", \"shared_fs\"]\ndisable_block_device_use = true\n"
 	if disks {
 		text = strings.Replace(text, "= true", "= false", 1)
 	}
@@ -47,6 +47,7 @@ func TestMountCapabilities(t *testing.T) {
 		{"not by the environment's", "", without, nil, none},
 		{"by annotation", without, "", map[string]string{annotation: "false"}, all},
 		{"not by annotation", with, "", map[string]string{annotation: "true"}, none},
+		{"without a share", without, "", map[string]string{"io.katacontainers.config.hypervisor.shared_fs": "none"}, all},
 		{"by the pod's annotation", without, "", serviceOf("pod"), all},
 		{"of no pod", with, "", serviceOf("none"), all},
 		{"wrong annotation", with, "", map[string]string{annotation: "maybe"}, none},

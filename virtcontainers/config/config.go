@@ -108,6 +108,12 @@ type Hypervisor struct {
 	Debug bool
 }
 
+// RootfsAsDisks tells whether root file systems that are block devices or
+// images are given to the guest as disks: without a share nothing else can be.
+func (h Hypervisor) RootfsAsDisks() bool {
+	return !h.DisableBlockRootfs || h.SharedFS == SharedFSNone
+}
+
 // The values of Hypervisor.SharedFS.
 const (
 	// SharedFSVirtioFS is virtio-fs with an external daemon.
