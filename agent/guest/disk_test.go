@@ -73,7 +73,7 @@ func TestFindDiskWaits(t *testing.T) {
 		const after = 40 * time.Millisecond
 		f.blk(t, "1e", "vda", "254:0")
 		must(t, os.Remove(filepath.Join(f.dev, "vda"))) // The node comes last.
-		time.AfterFunc(after, func() { f.blk(t, "1e", "vda", "254:0") })
+		time.AfterFunc(after, func() { must(t, os.WriteFile(filepath.Join(f.dev, "vda"), nil, 0o600)) })
 		began := time.Now()
 		if _, err := f.FindDisk(t.Context(), virtioBlk, "01/1e"); err != nil {
 			t.Error(err)
