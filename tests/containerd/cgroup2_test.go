@@ -39,7 +39,7 @@ func TestHostCgroupsWithV2(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		c, code, err := d.Run(ctx, harness.ContainerConfig{
 			Name: "v2", Args: script(v2Script),
 			Spec: []oci.SpecOpts{oci.WithPrivileged, oci.WithMounts([]specs.Mount{

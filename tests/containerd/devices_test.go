@@ -105,7 +105,7 @@ func writeDisk(ctx context.Context, t *testing.T, c *harness.Container, path str
 // goes with the last container that has it.
 func TestBlockDevice(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		host := newHostDisk(t, d, "shared")
 		mode, uid, gid := os.FileMode(0o640), uint32(7), uint32(8)
@@ -160,7 +160,7 @@ func wantNoLoop(t *testing.T, host *hostDisk) {
 // What a container may not do with its disk, it cannot.
 func TestBlockDeviceAccess(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		host, privileged := newHostDisk(t, d, "read"), newHostDisk(t, d, "privileged")
 		c := with(ctx, t, pod, host.as("/dev/data", "r"), privileged.as("/dev/all", "rwm"), withDevice(
@@ -189,7 +189,7 @@ func TestBlockDeviceAccess(t *testing.T) {
 // gets none.
 func TestPrivilegedGetsNoDisk(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		c := with(ctx, t, pod, newHostDisk(t, d, "all").as("/dev/data", "rwm"), oci.WithAllDevicesAllowed)
 		wantBlockDevices(ctx, t, c, 0)
@@ -202,7 +202,7 @@ const manyDisks = 30
 
 func TestManyBlockDevices(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		watcher := idle(ctx, t, pod)
 		var spec []oci.SpecOpts
@@ -233,7 +233,7 @@ func TestManyBlockDevices(t *testing.T) {
 // A container whose disk cannot be had is not made, and nothing of it is left.
 func TestWrongBlockDevice(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		watcher := idle(ctx, t, pod)
 		good, used := newHostDisk(t, d, "good"), newHostDisk(t, d, "used")
@@ -269,7 +269,7 @@ func TestBlockDeviceDeaths(t *testing.T) {
 	needVM(t)
 	for _, kind := range []string{harness.KindVMM, harness.KindShim} {
 		t.Run(kind, func(t *testing.T) {
-			each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+			newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 				recorder := d.Record(ctx)
 				defer recorder.Close()
 				pod := newPod(ctx, t, d)

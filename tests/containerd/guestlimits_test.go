@@ -69,7 +69,7 @@ func wantEveryLimit(ctx context.Context, t *testing.T, c *harness.Container, n i
 // and what is lost is told.
 func TestEveryLimit(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		mark := d.LogSize()
 		c := add(ctx, t, pod, harness.ContainerConfig{
@@ -96,7 +96,7 @@ func TestEveryLimit(t *testing.T) {
 // or by a field; a cgroup that runs when nothing else does has no weight.
 func TestLimitsByName(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		c := add(ctx, t, pod, harness.ContainerConfig{
 			Name: "named", Args: []string{"sleep", "100000"},
@@ -133,7 +133,7 @@ func TestLimitsByName(t *testing.T) {
 // A value that the kernel does not take fails the container by the file's name.
 func TestLimitsThatFail(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		err := create(ctx, d, harness.ContainerConfig{Name: "wrong", Args: []string{"true"}, Spec: []oci.SpecOpts{
 			withLimits(func(r *specs.LinuxResources) { r.Unified = map[string]string{"memory.high": "much"} }),
 		}})
@@ -143,7 +143,7 @@ func TestLimitsThatFail(t *testing.T) {
 
 func TestOOMScore(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		for _, score := range []int{-998, 0, 777} {
 			c := add(ctx, t, pod, harness.ContainerConfig{

@@ -67,7 +67,7 @@ func stateOf(ctx context.Context, t *testing.T, c *harness.Container, file strin
 // container's state.
 func TestGuestHooks(t *testing.T) {
 	needVM(t)
-	eachOwn(t, withHooks(t, ""), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, withHooks(t, ""), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		mark := d.LogSize()
 		c, err := d.Create(ctx, harness.ContainerConfig{
 			Name: "hooked", Args: script("cat /prestart /order; exec sleep 100000"), Spec: []oci.SpecOpts{oci.WithAnnotations(map[string]string{"a": "b"})},
@@ -110,7 +110,7 @@ func TestGuestHooks(t *testing.T) {
 // fails is not made, and says why.
 func TestGuestHooksThatFail(t *testing.T) {
 	needVM(t)
-	eachOwn(t, withHooks(t, ""), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, withHooks(t, ""), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		mark := d.LogSize()
 		_, err := pod.Add(ctx, harness.ContainerConfig{Name: "refused", Args: []string{"true"}})
@@ -136,14 +136,14 @@ func TestGuestHooksThatFail(t *testing.T) {
 // has not fails the pod.
 func TestGuestHooksByAnnotation(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		const name = "io.katacontainers.config.hypervisor.guest_hook_path"
 		spec := []oci.SpecOpts{oci.WithAnnotations(map[string]string{name: "/no/hooks"})}
 		err := create(ctx, d, harness.ContainerConfig{Name: "wanting", Args: []string{"true"}, Spec: spec})
 		wantError(t, err, name, "is not enabled")
 	})
 	enable := func(o *harness.Options) { o.Kata.Extra = "enable_annotations = [\"guest_hook_path\"]\n" }
-	eachOwn(t, enable, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, enable, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		spec := []oci.SpecOpts{oci.WithAnnotations(map[string]string{"io.katacontainers.config.hypervisor.guest_hook_path": "/no/hooks"})}
 		err := create(ctx, d, harness.ContainerConfig{Name: "wanting", Args: []string{"true"}, Spec: spec})
 		wantError(t, err, "find hooks: the guest has no directory /no/hooks")

@@ -21,7 +21,7 @@ import (
 // when the first container runs.
 func TestRandomNumbersOfTheHost(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		c := add(ctx, t, pod, harness.ContainerConfig{
 			Name: "rng", Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{oci.WithAllDevicesAllowed},
@@ -59,7 +59,7 @@ func TestMachineSettings(t *testing.T) {
 		o.Kata.Extra = "enable_mem_prealloc = true\nfile_mem_backend = \"/dev/shm\"\nreclaim_guest_freed_memory = true\n" +
 			"enable_iothreads = true\nentropy_source = \"/dev/random\"\nextra_monitor_socket = \"qmp\"\ndefault_maxmemory = 1024\n"
 	}
-	eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		c := add(ctx, t, pod, limited("limited", 50_000, 100*mib, 50))
 		wantGuest(ctx, t, c, 2, 384)
@@ -154,7 +154,7 @@ func TestMachineOfHugePages(t *testing.T) {
 	needVM(t)
 	const free = 384 / 2
 	configure := func(o *harness.Options) { o.Kata.Extra = "enable_hugepages = true\ndefault_maxmemory = 1024\n" }
-	eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		if pod, err := d.NewPod(ctx, "none"); err == nil { // the host has some for others
 			removed(t, "pod", pod.Remove)
 		} else {
@@ -179,7 +179,7 @@ func TestPanicIsDumped(t *testing.T) {
 	needVM(t)
 	dir := t.TempDir()
 	configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("guest_memory_dump_path = %q\n", dir) }
-	eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		c := add(ctx, t, pod, harness.ContainerConfig{
 			Name: "panic", Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{oci.WithPrivileged, oci.WithAllDevicesAllowed},

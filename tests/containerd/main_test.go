@@ -57,7 +57,19 @@ const testTimeout = 8 * time.Minute
 // left when it returns.
 func each(t *testing.T, run func(context.Context, *testing.T, *harness.Daemon)) {
 	t.Helper()
-	for _, release := range bed.releases {
+	onShared(t, bed.releases, run)
+}
+
+// newest is each with the newest release alone: for what a machine or its guest
+// does whatever engine there is.
+func newest(t *testing.T, run func(context.Context, *testing.T, *harness.Daemon)) {
+	t.Helper()
+	onShared(t, bed.releases[len(bed.releases)-1:], run)
+}
+
+func onShared(t *testing.T, releases []harness.Release, run func(context.Context, *testing.T, *harness.Daemon)) {
+	t.Helper()
+	for _, release := range releases {
 		t.Run(release.Name, func(t *testing.T) {
 			d := bed.daemons[release.Name]
 			if d == nil {
@@ -72,7 +84,18 @@ func each(t *testing.T, run func(context.Context, *testing.T, *harness.Daemon)) 
 // eachOwn is each with a daemon of the test's own, whose options it may change.
 func eachOwn(t *testing.T, change func(*harness.Options), run func(context.Context, *testing.T, *harness.Daemon)) {
 	t.Helper()
-	for _, release := range bed.releases {
+	onOwn(t, bed.releases, change, run)
+}
+
+// newestOwn is newest with a daemon of the test's own.
+func newestOwn(t *testing.T, change func(*harness.Options), run func(context.Context, *testing.T, *harness.Daemon)) {
+	t.Helper()
+	onOwn(t, bed.releases[len(bed.releases)-1:], change, run)
+}
+
+func onOwn(t *testing.T, releases []harness.Release, change func(*harness.Options), run func(context.Context, *testing.T, *harness.Daemon)) {
+	t.Helper()
+	for _, release := range releases {
 		t.Run(release.Name, func(t *testing.T) {
 			o := options(release)
 			change(&o)

@@ -88,7 +88,7 @@ for pid in $pids; do wait $pid || exit 1; done
 // The kernel runs a modprobe for each who asks, all at once.
 func TestModulesForManyAtOnce(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		c := networkAdmin(ctx, t, newPod(ctx, t, d), "CAP_SYSLOG")
 		works(ctx, t, c, manyAtOnce)
 		if said := works(ctx, t, c, "dmesg | grep modprobe || true"); said != "" {
@@ -100,7 +100,7 @@ func TestModulesForManyAtOnce(t *testing.T) {
 // The kernel of the guest finds the modules for links of every kind.
 func TestLinksBringTheirModules(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		c := networkAdmin(ctx, t, newPod(ctx, t, d))
 		if loaded(ctx, t, c)["bridge"] {
 			t.Fatal("bridge is loaded before anybody wants it")
@@ -140,7 +140,7 @@ $1 -S
 // net/core/dev_ioctl.c).
 func TestIptablesBringsItsModules(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		for _, kind := range []string{"nft", "legacy"} {
 			c := networkAdmin(ctx, t, newPod(ctx, t, d), "CAP_SYS_MODULE")
 			if kind == "legacy" {
@@ -177,7 +177,7 @@ const refused = `
 // a request that no module answers fails as it does elsewhere.
 func TestModulesAreNotForEverybody(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		c := add(ctx, t, pod, harness.ContainerConfig{
 			Name: "plain", Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{hostTools},

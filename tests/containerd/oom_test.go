@@ -13,7 +13,7 @@ import (
 // A process that takes more than its container may is killed alone: neither
 // its pod's other containers nor its machine notice.
 func TestHogIsKilledAlone(t *testing.T) {
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		recorder := d.Record(ctx)
 		defer recorder.Close()
 		pod := newPod(ctx, t, d)

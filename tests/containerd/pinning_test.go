@@ -104,7 +104,7 @@ func TestPodPlaceAndPinning(t *testing.T) {
 		// The machine has one vCPU of its own, and no more than two.
 		o.Kata.Extra = "default_maxvcpus = 2\n"
 	}
-	eachOwn(t, configure, playPlaces)
+	newestOwn(t, configure, playPlaces)
 }
 
 func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -188,7 +188,7 @@ func setCPUs(ctx context.Context, t *testing.T, c *harness.Container, cpus strin
 func TestCPUsThatCannotBe(t *testing.T) {
 	needVM(t)
 	configure := func(o *harness.Options) { o.Kata.Extra = "[runtime]\nsandbox_cgroup_only = true\n" }
-	eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		parent := "/" + d.NewID("pods")
 		pod, err := d.NewPod(ctx, "cpus", oci.WithCgroup(parent+"/c"))
 		if err != nil {

@@ -92,7 +92,7 @@ const unconfined = "the container's seccomp profile is not applied: runtime.disa
 func TestSeccompProfile(t *testing.T) {
 	needVM(t)
 	apply := func(o *harness.Options) { o.Kata.Extra = "[runtime]\ndisable_guest_seccomp = false\n" }
-	eachOwn(t, apply, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, apply, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		mark := d.LogSize()
 		if !profileApplies(ctx, t, d, nil) {
 			t.Error("the profile is not applied, though the configuration says so")
@@ -110,7 +110,7 @@ func TestSeccompProfile(t *testing.T) {
 // By default the profile is left out, as Kata Containers does.
 func TestSeccompProfileByDefault(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		mark := d.LogSize()
 		if profileApplies(ctx, t, d, nil) {
 			t.Error("the profile is applied by default")
@@ -129,7 +129,7 @@ func TestConsoleInTheLog(t *testing.T) {
 	for _, debug := range []bool{true, false} {
 		t.Run(fmt.Sprintf("debug=%v", debug), func(t *testing.T) {
 			configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("enable_debug = %v\n", debug) }
-			eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+			newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 				mark := d.LogSize()
 				pod := newPod(ctx, t, d)
 				if !debug {
@@ -155,7 +155,7 @@ func withSysctls(values map[string]string) oci.SpecOpts {
 // Sysctls of the network are the guest's, those of an IPC namespace the pod's.
 func TestSysctls(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		add(ctx, t, pod, harness.ContainerConfig{Name: "setting", Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{withSysctls(map[string]string{
 			"net.core.somaxconn": "77", "net/ipv4/ip_unprivileged_port_start": "7",
@@ -179,7 +179,7 @@ func TestSysctls(t *testing.T) {
 // by its name and leaves nothing.
 func TestSysctlsThatFail(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		for _, name := range []string{"vm.overcommit_memory", "kernel.threads-max", "fs.file-max", "net.nosuch", "kernel.hostname"} {
 			_, err := pod.Add(ctx, harness.ContainerConfig{
@@ -205,7 +205,7 @@ func TestDeviceRules(t *testing.T) {
 	needVM(t)
 	const open = "mknod /dev/it c 1 11 && echo hello > /dev/it"
 	kmsg := []int64{1, 11}
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		for _, test := range []struct {
 			name string

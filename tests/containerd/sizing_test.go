@@ -21,7 +21,7 @@ func TestStaticSizing(t *testing.T) {
 	configure := func(o *harness.Options) {
 		o.Kata.Extra = "[runtime]\nstatic_sandbox_resource_mgmt = true\n"
 	}
-	eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod, err := d.NewPod(ctx, "sized", oci.WithAnnotations(map[string]string{
 			"io.kubernetes.cri.sandbox-cpu-quota": "50000", "io.kubernetes.cri.sandbox-cpu-period": "100000",
 			"io.kubernetes.cri.sandbox-memory": strconv.Itoa(100 * mib),
@@ -93,7 +93,7 @@ func TestDynamicSizing(t *testing.T) {
 			configure := func(o *harness.Options) {
 				o.Kata.Extra = fmt.Sprintf("enable_virtio_mem = %v\ndefault_maxmemory = 1024\ndefault_maxvcpus = 2\n", virtio)
 			}
-			eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+			newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 				playDynamic(ctx, t, d, virtio)
 			})
 		})

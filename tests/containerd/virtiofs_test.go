@@ -65,7 +65,7 @@ func TestVirtioFSCache(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("virtio_fs_cache = %q\n", mode) }
-			eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+			newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 				dir, mount := volume(t)
 				change(t, dir, "old")
 				c := add(ctx, t, newPod(ctx, t, d), harness.ContainerConfig{
@@ -115,7 +115,7 @@ func TestVirtioFSQueueSize(t *testing.T) {
 			configure := func(o *harness.Options) {
 				o.Kata.Extra = fmt.Sprintf("virtio_fs_queue_size = %d\nvirtio_fs_extra_args = [\"-o\", \"log_level=debug\"]\n", size)
 			}
-			eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+			newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 				dir, mount := volume(t)
 				write(t, filepath.Join(dir, "file"), strings.Repeat("x", 4<<20))
 				c := add(ctx, t, newPod(ctx, t, d), harness.ContainerConfig{
@@ -144,7 +144,7 @@ func TestVirtioFSQueueSize(t *testing.T) {
 func TestVirtioFSBadArgument(t *testing.T) {
 	needVM(t)
 	configure := func(o *harness.Options) { o.Kata.Extra = "virtio_fs_extra_args = [\"--no-such-thing\"]\n" }
-	eachOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		err := create(ctx, d, harness.ContainerConfig{Name: "wrong", Args: []string{"true"}})
 		wantError(t, err, "virtiofsd said: ", "--no-such-thing")
 	})
