@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,7 +121,9 @@ func (b *bed) guestLogs() string { return filepath.Join(b.results(), "logs") }
 // probe is the network suite's program for containers.
 func (b *bed) probe() string { return filepath.Join(b.programs(), "probe") }
 
-func (b *bed) program(s suite) string { return filepath.Join(b.programs(), s.name+".test") }
+func (b *bed) program(s suite) string {
+	return filepath.Join(b.programs(), cmp.Or(s.program, s.name)+".test")
+}
 
 // goBuild runs go at the checkout's root.
 func (b *bed) goBuild(ctx context.Context, cgo string, args ...string) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,8 +42,12 @@ func TestJudge(t *testing.T) {
 		{[]string{"TestBad", "TestAway"}, 1, []string{"TestBad: FAIL", "TestAway: SKIP", "TestParts/two: SKIP"}},
 		{[]string{"TestGone"}, 0, []string{"TestGone did not run", "TestParts/two: SKIP", "TestAway: SKIP"}},
 	} {
-		if diff := cmp.Diff(test.want, (suite{tests: test.tests}).judge(r, test.code)); diff != "" {
+		faults, again := suite{tests: test.tests}.judge(r, test.code)
+		if diff := cmp.Diff(test.want, faults); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", test.tests, diff)
+		}
+		if slices.Contains(again, "TestGood") || slices.Contains(again, "TestAway") || slices.Contains(test.tests, "TestBad") != slices.Contains(again, "TestBad") {
+			t.Errorf("%v: second tries of %v", test.tests, again)
 		}
 	}
 	if _, current := r.silence(); current != "TestAway" {
@@ -57,11 +62,11 @@ func TestJudgeExitCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := suite{tests: []string{"TestGood"}}
-	if faults := s.judge(r, 0); len(faults) > 0 {
+	if faults, _ := s.judge(r, 0); len(faults) > 0 {
 		t.Errorf("code 0: %v", faults)
 	}
-	if faults := s.judge(r, 1); len(faults) != 1 {
-		t.Errorf("code 1: %v, want one fault", faults)
+	if faults, again := s.judge(r, 1); len(faults) != 1 || len(again) > 0 {
+		t.Errorf("code 1: %v, %v, want one fault and no second try", faults, again)
 	}
 }
 

@@ -21,6 +21,9 @@ func (b *bed) suiteEnv() []string {
 // suite is a part of a package's tests.
 type suite struct {
 	name string
+	// program is the name of the suite that the program was built for, if that
+	// is another.
+	program string
 	// pkg is the package's folder, relative to the checkout.
 	pkg string
 	// tests are all that run; each must be there and must not be skipped.
@@ -93,13 +96,17 @@ func (s suite) args(program string) []string {
 	}
 }
 
-// judge compares what ran with what was to run.
-func (s suite) judge(r *report, code int) []string {
-	var faults []string
+// judge compares what ran with what was to run: what is wrong, and which tests
+// are worth a second try.
+func (s suite) judge(r *report, code int) (faults, again []string) {
 	for _, name := range s.tests {
-		if result, ok := r.results[name]; !ok {
-			faults = append(faults, name+" did not run")
-		} else if result != "PASS" {
+		result, ok := r.results[name]
+		switch {
+		case !ok:
+			faults, again = append(faults, name+" did not run"), append(again, name)
+		case result == "FAIL":
+			faults, again = append(faults, name+": FAIL"), append(again, name)
+		case result != "PASS":
 			faults = append(faults, name+": "+result)
 		}
 	}
@@ -111,5 +118,11 @@ func (s suite) judge(r *report, code int) []string {
 	if code != 0 && len(faults) == 0 {
 		faults = append(faults, fmt.Sprintf("exit code %d", code))
 	}
-	return faults
+	return faults, again
+}
+
+// second is the suite of a second try.
+func (s suite) second(tests []string) suite {
+	s.name, s.program, s.tests = s.name+"-second", s.name, tests
+	return s
 }
