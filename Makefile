@@ -4,7 +4,7 @@ GO      ?= go
 PREFIX  ?= /usr/local
 DATADIR ?= /usr/share
 DESTDIR ?=
-FUZZTIME ?= 3s
+FUZZTIME ?= 2s
 VERSION := $(shell cat VERSION)
 
 GUEST = build/guest/vmlinux build/guest/initrd.img
