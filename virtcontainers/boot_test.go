@@ -69,7 +69,7 @@ func checkSetup(t *testing.T, setup *api.SetupSandboxRequest) {
 	for _, s := range setup.GetStorages() {
 		targets = append(targets, s.Target)
 	}
-	if diff := cmp.Diff([]string{api.GuestSharedDir, api.GuestShmDir, api.GuestFilesDir}, targets); diff != "" {
+	if diff := cmp.Diff([]string{api.GuestSharedDir, api.GuestShmDir}, targets); diff != "" {
 		t.Errorf("storages: %s", diff)
 	}
 }

@@ -34,9 +34,7 @@ func (s *Sandbox) podStorages() []*api.Storage {
 		list = append(list, &api.Storage{Driver: "virtio-fs", Source: api.ShareTag, Target: api.GuestSharedDir})
 	}
 	shm := "size=" + strconv.FormatUint(cmp.Or(s.opts.ShmBytes, DefaultShmBytes), 10)
-	return append(list,
-		&api.Storage{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", shm}},
-		&api.Storage{Driver: "tmpfs", Target: api.GuestFilesDir, Options: []string{"nosuid", "nodev", "mode=0711"}})
+	return append(list, &api.Storage{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", shm}})
 }
 
 // podVolumes are the volumes that the pod's containers share and that are made
@@ -129,10 +127,16 @@ func (s *Sandbox) addVolume(ctx context.Context, c *Container, v volume.Volume) 
 		return s.copyVolume(ctx, c, v)
 	case volume.Memory, volume.Hugepages, volume.Image:
 		at, err := s.podVolume(ctx, v)
-		return s.partOfVolume(c, v, at), err
+		if err != nil {
+			return "", err
+		}
+		return s.partOfVolume(c, v, at), nil
 	case volume.Direct:
 		at, err := s.plugVolume(ctx, c, v)
-		return s.partOfVolume(c, v, at), err
+		if err != nil {
+			return "", err
+		}
+		return s.partOfVolume(c, v, at), nil
 	case volume.Shared:
 	}
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)

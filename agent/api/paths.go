@@ -10,7 +10,9 @@ const (
 	// GuestShmDir is the pod's shared memory file system: /dev/shm of every
 	// container whose engine gives it the pod's.
 	GuestShmDir = GuestRunDir + "/sandbox/shm"
-	// GuestFilesDir holds files that were copied in (ChangeFiles).
+	// GuestFilesDir holds files that were copied in (ChangeFiles), and volumes
+	// in which directories may have to be made. The agent gives it a file system
+	// of its own when it is first used.
 	GuestFilesDir = GuestRunDir + "/files"
 	// GuestStorageDir holds what disks and volumes of the guest's own are
 	// mounted on. It is short: an overlay names all its layers in one page.

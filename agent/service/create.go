@@ -39,7 +39,7 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 	if err := p.addDevices(ctx, spec, config.GetDevices()); err != nil {
 		return 0, errors.Join(fmt.Errorf("container %s: %w", t.id, err), p.abandon(t, nil))
 	}
-	if err := p.disks.Mount(ctx, t.storages); err != nil {
+	if err := p.mountStorages(ctx, t.storages); err != nil {
 		return 0, errors.Join(fmt.Errorf("container %s: %w", t.id, err), p.abandon(t, nil))
 	}
 	ctr, proc, err := p.config.Runtime.Create(spec, at, childStdio(t.init.stdio))

@@ -43,8 +43,8 @@ func (p *Pod) changeFiles(ctx context.Context, req *api.ChangeFilesRequest) erro
 	return p.files.Change(ctx, req.GetChanges())
 }
 
-// mountFiles sees to it that copies of files have a file system of their own,
-// unless the host has given them one: the kernel bounds what it holds.
+// mountFiles sees to it that copies of files have a file system of their own:
+// the kernel bounds what it holds.
 func (p *Pod) mountFiles(ctx context.Context) error {
 	p.mu.Lock()
 	mounted := p.filesMounted

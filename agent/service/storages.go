@@ -39,6 +39,16 @@ func (p *Pod) addStorages(ctx context.Context, storages []*api.Storage) error {
 	return p.mountMissing(ctx, storages)
 }
 
+// mountStorages mounts a container's storages.
+func (p *Pod) mountStorages(ctx context.Context, storages []*api.Storage) error {
+	if p.amongFiles(storages) {
+		if err := p.mountFiles(ctx); err != nil { // Later it would hide them.
+			return err
+		}
+	}
+	return p.disks.Mount(ctx, storages)
+}
+
 // amongFiles tells whether one of the storages is to be where copies of files
 // are.
 func (p *Pod) amongFiles(storages []*api.Storage) bool {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/google/go-cmp/cmp"
@@ -85,6 +86,20 @@ func TestStoragesAmongFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"mount files", "mount a", "mount 1"}, disks.done); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A container's own storage there does not hide copies, nor they it.
+func TestContainerStorageAmongFiles(t *testing.T) {
+	pod, _, disks := diskPod(t)
+	req := &taskapi.CreateTaskRequest{ID: "c", Options: packed(t, &api.ContainerConfig{
+		Spec: []byte("{}"), Storages: []*api.Storage{{Driver: "scsi", Target: pod.config.RunDir + "/files/1"}},
+	})}
+	if _, err := pod.create(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"mount files", "mount 1"}, disks.done); diff != "" {
 		t.Error(diff)
 	}
 }
