@@ -3,39 +3,20 @@ package main
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"strings"
 
-	"github.com/mdlayher/vsock"
 	"golang.org/x/sys/unix"
 )
 
 // portAsk is the vsock port that answers a question, a line, and closes.
 const portAsk = 2
 
-func serveAsk() error {
-	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, portAsk, nil)
-	if err != nil {
-		return fmt.Errorf("listen on vsock port %d: %w", portAsk, err)
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				say("accept: %v", err)
-				return
-			}
-			go answer(c)
-		}
-	}()
-	return nil
-}
+func serveAsk() error { return serve(portAsk, answer) }
 
 func answer(c net.Conn) {
-	defer c.Close()
 	question, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
 		return

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 
 	"github.com/mdlayher/vsock"
 	"golang.org/x/sys/unix"
@@ -11,10 +12,13 @@ import (
 // portEcho is the vsock port that gives everything back.
 const portEcho = 1
 
-func serveEcho() error {
-	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, portEcho, nil)
+func serveEcho() error { return serve(portEcho, func(c net.Conn) { _, _ = io.Copy(c, c) }) }
+
+// serve calls handle for each connection to a vsock port, which it then closes.
+func serve(port uint32, handle func(net.Conn)) error {
+	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, port, nil)
 	if err != nil {
-		return fmt.Errorf("listen on vsock port %d: %w", portEcho, err)
+		return fmt.Errorf("listen on vsock port %d: %w", port, err)
 	}
 	go func() {
 		for {
@@ -25,7 +29,7 @@ func serveEcho() error {
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.Copy(c, c)
+				handle(c)
 			}()
 		}
 	}()
