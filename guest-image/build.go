@@ -101,7 +101,7 @@ func assemble(ctx context.Context, opts options, agent []byte, file string, r *r
 	if err != nil {
 		return nil, nil, err
 	}
-	r.line("modules: %s, of %d", mods, len(pkg.modules))
+	r.line("modules: %s, of %d%s", mods, len(pkg.modules), mods.missing())
 	plain, err := archive(agent, mods)
 	if err != nil {
 		return nil, nil, err

@@ -200,3 +200,31 @@ func change(edit func(map[string][]byte)) func(*testing.T, *options) {
 		o.deb = debtest.Build(t, files)
 	}
 }
+
+// A newer kernel has dropped one optional module and built in another.
+func TestOptionalModulesMayBeAbsent(t *testing.T) {
+	opts := testOptions(t)
+	files := testPackageFiles(t)
+	dir := "lib/modules/" + testRelease + "/"
+	delete(files, dir+"kernel/nft_objref.ko")
+	delete(files, dir+"kernel/xt_u32.ko")
+	files[dir+"modules.builtin"] = []byte("kernel/net/netfilter/xt_u32.ko\n")
+	opts.deb = debtest.Build(t, files)
+	out, err := runBuild(t, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "not in this kernel: nft_objref\n") {
+		t.Errorf("the absent module is not named once: %s", out)
+	}
+}
+
+func TestBootModulesMustExist(t *testing.T) {
+	opts := testOptions(t)
+	files := testPackageFiles(t)
+	delete(files, "lib/modules/"+testRelease+"/kernel/virtiofs.ko")
+	opts.deb = debtest.Build(t, files)
+	if out, err := runBuild(t, opts); err == nil || !strings.Contains(err.Error(), "no module virtiofs") {
+		t.Errorf("error %v\n%s", err, out)
+	}
+}

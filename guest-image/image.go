@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/katabox/katabox/guest-image/internal/initramfs"
@@ -34,9 +35,14 @@ type group struct {
 type chosen struct {
 	set    *modules.Set
 	groups []group
+	// absent are the optional modules that this kernel does not have.
+	absent []string
 }
 
 // choose picks the modules that choice.go names, with all that they need.
+// Those for the boot must exist. The others are optional: kernels merge small
+// modules into larger ones (6.12 has nft_objref in nf_tables) and drop old
+// ones, and a pod that needs none of them must not pay for that.
 func choose(pkg *kernelPackage) (chosen, error) {
 	set, err := modules.NewSet(pkg.modules, pkg.builtin)
 	if err != nil {
@@ -45,8 +51,11 @@ func choose(pkg *kernelPackage) (chosen, error) {
 	c := chosen{set: set, groups: []group{
 		{when: "boot"}, {when: "demand"}, {when: "kernel", archive: "lib/modules/" + pkg.release + "/modules.zip"},
 	}}
+	demand, noDemand := present(set, demandModules)
+	kernel, noKernel := present(set, kernelModules)
+	c.absent = slices.Concat(noDemand, noKernel)
 	var before []*modules.Module
-	for i, names := range [][]string{bootModules, demandModules, kernelModules} {
+	for i, names := range [][]string{bootModules, demand, kernel} {
 		mods, err := set.LoadOrder(names, before)
 		if err != nil {
 			return chosen{}, err
@@ -55,6 +64,18 @@ func choose(pkg *kernelPackage) (chosen, error) {
 		before = append(before, mods...)
 	}
 	return c, nil
+}
+
+// present splits names into those that the kernel has and the others.
+func present(set *modules.Set, names []string) (there, absent []string) {
+	for _, name := range names {
+		if set.Has(name) {
+			there = append(there, name)
+		} else {
+			absent = append(absent, name)
+		}
+	}
+	return there, absent
 }
 
 // list is the file at moduleListPath; its format is in doc.go.
@@ -111,6 +132,15 @@ func (c chosen) String() string {
 		words = append(words, fmt.Sprintf("%d %s (%s)", len(g.mods), g.when, mib(size(g.mods))))
 	}
 	return strings.Join(words, ", ")
+}
+
+// missing names the optional modules that the kernel does not have, for the
+// end of a line; it is empty when it has all.
+func (c chosen) missing() string {
+	if len(c.absent) == 0 {
+		return ""
+	}
+	return "; not in this kernel: " + strings.Join(c.absent, " ")
 }
 
 // size is the sum of the modules' sizes in bytes.

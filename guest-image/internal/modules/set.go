@@ -66,6 +66,12 @@ func (s *Set) LoadOrder(names []string, loaded []*Module) ([]*Module, error) {
 	return w.order, nil
 }
 
+// Has reports whether the kernel has name, as a module or built in.
+func (s *Set) Has(name string) bool {
+	name = normal(name)
+	return s.byName[name] != nil || s.builtin[name]
+}
+
 // Needs returns the names of the modules that m needs directly, and of those
 // that it asks for and can do without.
 func (s *Set) Needs(m *Module) (hard, soft []string) {
