@@ -82,10 +82,10 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int
 // removeOwnSocket removes the socket of the daemon that start made. A bundle
 // without a daemon's pid has joined another one's, which may well live.
 func removeOwnSocket(p *Params) error {
-	if _, err := os.Stat(filepath.Join(p.Bundle, pidFile)); err != nil {
+	if _, err := os.Stat(filepath.Join(p.Bundle, bundle.PIDFile)); err != nil {
 		return nil //nolint:nilerr // start never came that far
 	}
-	address, err := readAddress(p.Bundle)
+	address, err := bundle.Address(p.Bundle)
 	if err != nil {
 		return nil //nolint:nilerr // start never came that far
 	}
@@ -96,7 +96,7 @@ func removeOwnSocket(p *Params) error {
 // engine that could not connect to it leaves it to us. A pid that became
 // another process's is left alone.
 func killDaemon(p *Params) error {
-	data, err := os.ReadFile(filepath.Join(p.Bundle, pidFile))
+	data, err := os.ReadFile(filepath.Join(p.Bundle, bundle.PIDFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -111,18 +111,12 @@ func killDaemon(p *Params) error {
 	if err != nil || !isDaemon(pid, p.ID) {
 		return nil //nolint:nilerr // it has just ended
 	}
-	if isEnding(p) && daemon.Await(endGrace) == nil {
+	// It may still have events to forward: the engine asks for a delete as soon
+	// as its connection is closed.
+	if bundle.ShimIsEnding(p.Bundle) && daemon.Await(endGrace) == nil {
 		return nil
 	}
 	return daemon.Kill(killTimeout)
-}
-
-// isEnding tells whether the daemon has begun to end in good order. It may
-// still have events to forward: the engine asks for a delete as soon as its
-// connection is closed.
-func isEnding(p *Params) bool {
-	_, err := os.Stat(filepath.Join(p.Bundle, endingFile))
-	return err == nil
 }
 
 // isDaemon tells by its command line whether the process is the daemon of

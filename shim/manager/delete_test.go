@@ -53,8 +53,8 @@ func newKilledShim(t *testing.T, host *fakeguest.Host, shim persist.Process) *ki
 	}
 	_ = l.Close()
 	k.socket = socketPath(address)
-	write(t, k.params.Bundle, addressFile, address)
-	write(t, k.params.Bundle, pidFile, strconv.Itoa(shim.PID))
+	write(t, k.params.Bundle, bundle.AddressFile, address)
+	write(t, k.params.Bundle, bundle.PIDFile, strconv.Itoa(shim.PID))
 	return k
 }
 
@@ -145,8 +145,8 @@ func TestDeleteWhileTheDaemonEnds(t *testing.T) {
 	host := newHost(t)
 	shim := sleeper(t, "/x/containerd-shim-kata-v2", "-id", "pod")
 	p := newParams(t, host.RunDir, "pod", nil)
-	write(t, p.Bundle, pidFile, strconv.Itoa(shim.PID))
-	write(t, p.Bundle, endingFile, "")
+	write(t, p.Bundle, bundle.PIDFile, strconv.Itoa(shim.PID))
+	write(t, p.Bundle, bundle.EndingFile, "")
 	deleted := make(chan error, 1)
 	go func() { deleted <- Delete(p, host.Platform(), new(bytes.Buffer)) }()
 	select {
@@ -201,7 +201,7 @@ func TestDeleteServiceContainer(t *testing.T) {
 	shim := sleeper(t, "/x/containerd-shim-kata-v2", "-id", "pod")
 	k := newKilledShim(t, host, shim)
 	p := newParams(t, host.RunDir, "c1", serviceOf("pod"))
-	write(t, p.Bundle, addressFile, scheme+k.socket) // as start does
+	write(t, p.Bundle, bundle.AddressFile, bundle.AddressScheme+k.socket) // as start does
 	rootfs := filepath.Join(p.Bundle, "rootfs")
 	if err := unix.Mount(t.TempDir(), rootfs, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
@@ -243,23 +243,23 @@ func TestOthersAreNotKilled(t *testing.T) {
 		"id as a value":              {"/x/containerd-shim-kata-v2", "-publish-binary", "-id"},
 	} {
 		process := sleeper(t, args...)
-		write(t, p.Bundle, pidFile, strconv.Itoa(process.PID))
+		write(t, p.Bundle, bundle.PIDFile, strconv.Itoa(process.PID))
 		remove(t, p, host)
 		if !process.Alive() {
 			t.Errorf("%s was killed", name)
 		}
 	}
 	for _, content := range []string{"", "x", "-1", "0", "1", "99999999", strconv.Itoa(os.Getpid())} {
-		write(t, p.Bundle, pidFile, content)
+		write(t, p.Bundle, bundle.PIDFile, content)
 		remove(t, p, host)
 	}
 	if isDaemon(2, "pod") { // a kernel thread, or nobody
 		t.Error("a process without a command line is a daemon")
 	}
-	if err := os.Remove(filepath.Join(p.Bundle, pidFile)); err != nil {
+	if err := os.Remove(filepath.Join(p.Bundle, bundle.PIDFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(p.Bundle, pidFile), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(p.Bundle, bundle.PIDFile), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := Delete(p, host.Platform(), new(bytes.Buffer)); err == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/katabox/katabox/shim/sandbox"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
 const (
@@ -104,7 +105,7 @@ func (d *daemon) requestExit() {
 
 // markEnding tells a "shim delete" that comes meanwhile to wait. It cannot
 // when the engine has removed the bundle: no delete comes then.
-func (d *daemon) markEnding() { _ = writeFile(d.params.Bundle, endingFile, "") }
+func (d *daemon) markEnding() { _ = writeFile(d.params.Bundle, bundle.EndingFile, "") }
 
 func (d *daemon) exitUnused() {
 	select {
@@ -124,7 +125,7 @@ func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
 	d.exitOnce.Do(d.markEnding) // it was a signal
 	err := errors.Join(
 		within(d.service.Stop),
-		removeSocket(scheme+d.socket),
+		removeSocket(bundle.AddressScheme+d.socket),
 		within(server.Shutdown),
 		server.Close(),
 		within(d.publisher.Close),

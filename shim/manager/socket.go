@@ -10,20 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-const (
-	// defaultSocketDir holds the shims' sockets, unless the engine names
-	// another directory.
-	defaultSocketDir = "/run/kata-containers/shim"
-	scheme           = "unix://"
-	// addressFile and pidFile are in the bundle: engines read the first when
-	// they restart.
-	addressFile = "address"
-	pidFile     = "shim.pid"
-	// endingFile is there once the daemon has begun to end.
-	endingFile = "shim.ending"
-)
+// defaultSocketDir holds the shims' sockets, unless the engine names another
+// directory.
+const defaultSocketDir = "/run/kata-containers/shim"
 
 // socketAddress is the address of a sandbox's shim. The name is a hash: ids
 // may be long, and a socket's path may not (unix(7): 107 bytes).
@@ -33,10 +26,10 @@ func socketAddress(p *Params) string {
 		dir = defaultSocketDir
 	}
 	sum := sha256.Sum256([]byte(p.GRPCAddress + "\x00" + p.Namespace + "\x00" + p.ID))
-	return scheme + filepath.Join(dir, fmt.Sprintf("%x.sock", sum[:16]))
+	return bundle.AddressScheme + filepath.Join(dir, fmt.Sprintf("%x.sock", sum[:16]))
 }
 
-func socketPath(address string) string { return strings.TrimPrefix(address, scheme) }
+func socketPath(address string) string { return strings.TrimPrefix(address, bundle.AddressScheme) }
 
 // listen makes the shim's socket. One that a dead shim left is replaced; one
 // that is served is an error.
@@ -77,19 +70,6 @@ func removeSocket(address string) error {
 		return fmt.Errorf("remove socket: %w", err)
 	}
 	return nil
-}
-
-// readAddress reads the address that start wrote into a bundle.
-func readAddress(bundleDir string) (string, error) {
-	data, err := os.ReadFile(filepath.Join(bundleDir, addressFile))
-	if err != nil {
-		return "", err
-	}
-	address := strings.TrimSpace(string(data))
-	if !strings.HasPrefix(address, scheme+"/") {
-		return "", fmt.Errorf("%s holds %q, want %s and a path", filepath.Join(bundleDir, addressFile), address, scheme)
-	}
-	return address, nil
 }
 
 // writeFile replaces a small file of the bundle at once.

@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
 func TestListen(t *testing.T) {
-	address := scheme + filepath.Join(shortDir(t), "dir", "x.sock")
+	address := bundle.AddressScheme + filepath.Join(shortDir(t), "dir", "x.sock")
 	l, err := listen(address)
 	if err != nil {
 		t.Fatal(err)
@@ -36,10 +38,10 @@ func TestListen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := listen(scheme + "/dev/null/x.sock"); err == nil {
+	if _, err := listen(bundle.AddressScheme + "/dev/null/x.sock"); err == nil {
 		t.Error("a socket below a file")
 	}
-	if _, err := listen(scheme + filepath.Join(shortDir(t), strings.Repeat("x", 120))); err == nil {
+	if _, err := listen(bundle.AddressScheme + filepath.Join(shortDir(t), strings.Repeat("x", 120))); err == nil {
 		t.Error("a socket of too long a name")
 	}
 }
@@ -67,16 +69,16 @@ func TestSocketAddress(t *testing.T) {
 
 func TestReadAddress(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := readAddress(dir); !os.IsNotExist(err) {
+	if _, err := bundle.Address(dir); !os.IsNotExist(err) {
 		t.Errorf("no file: %v", err)
 	}
 	for content, good := range map[string]bool{
 		"unix:///run/x.sock": true, "unix:///run/x.sock\n": true, "": false, "unix://x": false, "vsock://1:2": false, "/run/x.sock": false,
 	} {
-		if err := writeFile(dir, addressFile, content); err != nil {
+		if err := writeFile(dir, bundle.AddressFile, content); err != nil {
 			t.Fatal(err)
 		}
-		if address, err := readAddress(dir); (err == nil) != good || good && address != "unix:///run/x.sock" {
+		if address, err := bundle.Address(dir); (err == nil) != good || good && address != "unix:///run/x.sock" {
 			t.Errorf("%q: %q, %v", content, address, err)
 		}
 	}
@@ -84,7 +86,7 @@ func TestReadAddress(t *testing.T) {
 	if err != nil || len(entries) != 1 {
 		t.Errorf("files: %v, %v", entries, err)
 	}
-	if err := writeFile("/dev/null", addressFile, ""); err == nil {
+	if err := writeFile("/dev/null", bundle.AddressFile, ""); err == nil {
 		t.Error("a file below a file")
 	}
 }

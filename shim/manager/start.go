@@ -59,14 +59,14 @@ func joinSandbox(p *Params, sandboxID string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("container %s: %w", p.ID, err)
 	}
-	address, err := readAddress(dir)
+	address, err := bundle.Address(dir)
 	if err != nil {
 		return "", fmt.Errorf("find sandbox %s of container %s: %w", sandboxID, p.ID, err)
 	}
 	if err := checkServed(address); err != nil {
 		return "", fmt.Errorf("the shim of sandbox %s of container %s does not run any more: %w", sandboxID, p.ID, err)
 	}
-	if err := writeFile(p.Bundle, addressFile, address); err != nil {
+	if err := writeFile(p.Bundle, bundle.AddressFile, address); err != nil {
 		return "", fmt.Errorf("write address: %w", err)
 	}
 	return address, nil
@@ -107,7 +107,7 @@ func startDaemon(p *Params) (_ string, err error) {
 		return "", errors.Join(fmt.Errorf("pass socket on: %w", err), removeSocket(address))
 	}
 	defer socket.Close()
-	_ = os.Remove(filepath.Join(p.Bundle, endingFile)) // an earlier daemon's: iSulad keeps bundles
+	_ = os.Remove(filepath.Join(p.Bundle, bundle.EndingFile)) // an earlier daemon's: iSulad keeps bundles
 	cmd, err := daemonCommand(p, socket)
 	if err == nil {
 		err = cmd.Start()
@@ -116,8 +116,8 @@ func startDaemon(p *Params) (_ string, err error) {
 		return "", errors.Join(fmt.Errorf("start daemon: %w", err), removeSocket(address))
 	}
 	err = errors.Join(
-		writeFile(p.Bundle, pidFile, strconv.Itoa(cmd.Process.Pid)),
-		writeFile(p.Bundle, addressFile, address),
+		writeFile(p.Bundle, bundle.PIDFile, strconv.Itoa(cmd.Process.Pid)),
+		writeFile(p.Bundle, bundle.AddressFile, address),
 	)
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("write bundle: %w", err), cmd.Process.Kill(), removeSocket(address))

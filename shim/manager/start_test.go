@@ -21,6 +21,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
@@ -40,7 +41,7 @@ func asDaemon(t *testing.T, runDir string) {
 // daemonPID is what start wrote down.
 func daemonPID(t *testing.T, p *Params) int {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(p.Bundle, pidFile))
+	data, err := os.ReadFile(filepath.Join(p.Bundle, bundle.PIDFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestStart(t *testing.T) {
 			killChild(t, pid)
 		}
 	})
-	address, err := readAddress(p.Bundle)
+	address, err := bundle.Address(p.Bundle)
 	if err != nil || out.String() != address || address != socketAddress(p) {
 		t.Errorf("answered %q; the bundle holds %q, %v", out.String(), address, err)
 	}
@@ -220,8 +221,8 @@ func TestJoinSandbox(t *testing.T) {
 	if _, err := start(p); err == nil || !strings.Contains(err.Error(), "find sandbox pod of container c1") {
 		t.Errorf("a sandbox without an address: %v", err)
 	}
-	address := scheme + filepath.Join(dir, "x.sock")
-	write(t, sandbox, addressFile, address)
+	address := bundle.AddressScheme + filepath.Join(dir, "x.sock")
+	write(t, sandbox, bundle.AddressFile, address)
 	if _, err := start(p); err == nil || !strings.Contains(err.Error(), "shim of sandbox pod of container c1 does not run") {
 		t.Errorf("a sandbox whose shim is dead: %v", err)
 	}
@@ -234,7 +235,7 @@ func TestJoinSandbox(t *testing.T) {
 	if err != nil || got != address {
 		t.Errorf("joined %q, %v", got, err)
 	}
-	if own, err := readAddress(p.Bundle); own != address {
+	if own, err := bundle.Address(p.Bundle); own != address {
 		t.Errorf("the container's own address is %q, %v", own, err)
 	}
 	// The beginning of an id does, if it is one sandbox's alone.

@@ -7,11 +7,9 @@ import (
 
 	"github.com/containerd/log"
 
+	"github.com/katabox/katabox/shim/engine"
 	"github.com/katabox/katabox/virtcontainers"
 )
-
-// isuladNamespace is iSulad's only one.
-const isuladNamespace = "isula"
 
 // sweepKillTimeout bounds the end of a process that outlived its shim: the
 // kernel has killed it long before.
@@ -21,7 +19,7 @@ const sweepKillTimeout = 500 * time.Millisecond
 // before Start, and does something only for iSulad, which never calls delete.
 // What cannot be taken away is logged; the start goes on.
 func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
-	if p.Namespace != isuladNamespace {
+	if !engine.For(p.Namespace).SweepOnStart {
 		return
 	}
 	swept, err := virtcontainers.Sweep(platform, sweepKillTimeout)

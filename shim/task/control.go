@@ -18,9 +18,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/metrics"
 )
 
-// isuladNamespace is iSulad's: it reads v1 metrics on every host.
-const isuladNamespace = "isula"
-
 // resourcesType is the type under which engines send OCI LinuxResources.
 const resourcesType = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources"
 
@@ -86,8 +83,7 @@ func (s *Service) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsR
 }
 
 func (s *Service) shapeStats(stats *anypb.Any) (*anypb.Any, error) {
-	isulad := s.opts.Namespace == isuladNamespace
-	if !isulad && hostHasCgroup2() {
+	if !s.policy.CgroupV1Stats && hostHasCgroup2() {
 		return stats, nil
 	}
 	var m v2.Metrics
@@ -95,7 +91,7 @@ func (s *Service) shapeStats(stats *anypb.Any) (*anypb.Any, error) {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	ops := metrics.KernelOperations
-	if isulad {
+	if s.policy.CgroupV1Stats {
 		ops = metrics.ISuladOperations
 	}
 	return typeurl.MarshalAnyToProto(metrics.ToV1(&m, ops))

@@ -8,21 +8,16 @@ import (
 	"github.com/containerd/log"
 )
 
-const (
-	// execKept is how long an exec that has ended is kept for an engine that
-	// never deletes one: its Wait may come late.
-	execKept = time.Minute
-	// forgetTimeout bounds the call to the guest that forgets an exec.
-	forgetTimeout = 10 * time.Second
-)
+// forgetTimeout bounds the call to the guest that forgets an exec.
+const forgetTimeout = 10 * time.Second
 
 // execEnded forgets the exec after a while when the engine will not: iSulad
 // runs its health checks as execs, and their number has no bound.
 func (s *Service) execEnded(containerID, execID string) {
-	if s.opts.KeepExecs == 0 {
+	if s.policy.KeepExecs == 0 {
 		return
 	}
-	time.AfterFunc(s.opts.KeepExecs, func() {
+	time.AfterFunc(s.policy.KeepExecs, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 		defer cancel()
 		p, err := s.process(containerID, execID)

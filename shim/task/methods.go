@@ -2,11 +2,16 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -85,7 +90,9 @@ func deleteProcess(ctx context.Context, c *virtcontainers.Container, execID stri
 	return p.Delete(ctx)
 }
 
-// Wait answers when the process has ended. Any number may wait, also later.
+// Wait answers when the process has ended. Any number may wait, also later. A
+// waiter that owns the process (engine.Policy) takes it along when its
+// connection ends first: to the engine, that waiter's pid is the process.
 func (s *Service) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
 	p, err := s.process(r.ID, r.ExecID)
 	if err != nil {
@@ -93,12 +100,29 @@ func (s *Service) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResp
 	}
 	exit, err := p.Wait(ctx)
 	if err != nil {
+		if s.policy.WaiterOwnsProcess && ctx.Err() != nil {
+			err = errors.Join(err, killOrphan(ctx, p))
+		}
 		return nil, err
 	}
 	if r.ExecID == "" {
 		s.exits.noteWait(exit)
 	}
 	return &task.WaitResponse{ExitStatus: exit.Status, ExitedAt: timestamppb.New(exit.At)}, nil
+}
+
+// orphanTimeout bounds the kill of a process whose owner is gone.
+const orphanTimeout = 10 * time.Second
+
+func killOrphan(ctx context.Context, p *virtcontainers.Process) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orphanTimeout)
+	defer cancel()
+	log.G(ctx).Info("the process's owner on the host is gone: it is killed")
+	err := p.Kill(ctx, uint32(unix.SIGKILL), !p.IsExec())
+	if errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+		return nil // it has ended meanwhile
+	}
+	return err
 }
 
 // Kill sends a signal.
@@ -150,7 +174,7 @@ func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResp
 	}
 	// iSulad looks the first one up among the host's processes. No process
 	// means that the exit is on its way.
-	if s.opts.Namespace == isuladNamespace || len(processes) == 0 {
+	if s.policy.InitPidOnly || len(processes) == 0 {
 		processes = init
 	}
 	return &task.PidsResponse{Processes: processes}, nil

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/katabox/katabox/shim/engine"
 	"github.com/katabox/katabox/shim/events"
 	"github.com/katabox/katabox/shim/stdio"
 	"github.com/katabox/katabox/virtcontainers"
@@ -34,8 +35,7 @@ type Options struct {
 	Publisher Publisher
 	// ExitFIFODir is iSulad's $EXIT_FIFO_DIR, or "".
 	ExitFIFODir string
-	// KeepExecs is how long an exec is kept after its end; 0 keeps it until
-	// its Delete, but for iSulad, which never calls that.
+	// KeepExecs, when not 0, is used in place of the engine's policy.
 	KeepExecs time.Duration
 	// Exit is called when an engine's Shutdown finds no container left, and
 	// when an engine did not come back after its first Create had failed.
@@ -46,8 +46,9 @@ type Options struct {
 
 // Service is the task API of one sandbox.
 type Service struct {
-	opts  Options
-	exits *exitFIFOs
+	opts   Options
+	policy engine.Policy
+	exits  *exitFIFOs
 	// used is closed by the first Create.
 	used     chan struct{}
 	usedOnce sync.Once
@@ -64,10 +65,11 @@ type Service struct {
 
 // New makes the service of a sandbox that is not there yet.
 func New(opts Options) *Service {
-	if opts.Namespace == isuladNamespace && opts.KeepExecs == 0 {
-		opts.KeepExecs = execKept
+	policy := engine.For(opts.Namespace)
+	if opts.KeepExecs != 0 {
+		policy.KeepExecs = opts.KeepExecs
 	}
-	return &Service{opts: opts, exits: newExitFIFOs(opts.ExitFIFODir), used: make(chan struct{})}
+	return &Service{opts: opts, policy: policy, exits: newExitFIFOs(opts.ExitFIFODir), used: make(chan struct{})}
 }
 
 // Used is closed when an engine has called Create: a shim that is never used
@@ -217,6 +219,6 @@ type stdioRequest interface {
 func (s *Service) newIO(r stdioRequest) (*stdio.IO, error) {
 	return stdio.New(stdio.Paths{
 		Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), Terminal: r.GetTerminal(),
-		Namespace: s.opts.Namespace, ContainerID: r.GetID(), ReadersStay: s.opts.Namespace == isuladNamespace,
+		Namespace: s.opts.Namespace, ContainerID: r.GetID(), ReadersStay: s.policy.ReadersStay,
 	})
 }

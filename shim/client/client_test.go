@@ -1,0 +1,165 @@
+package client
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+const patience = 30 * time.Second
+
+// A container's life, from the start of its shim to the shim's end.
+func TestLife(t *testing.T) {
+	p := newProgram(t, "c1")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if _, err := Connect(ctx, p.Bundle); !errdefs.IsNotFound(err) {
+		t.Errorf("connected to a shim that was not started: %v", err)
+	}
+	s, err := Start(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.State(ctx, &task.StateRequest{ID: "c1"}); !errdefs.IsNotFound(err) {
+		t.Errorf("state before create: %v, want not found", err)
+	}
+	if _, err := s.Create(ctx, &task.CreateTaskRequest{ID: "c1", Bundle: p.Bundle}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shutdown(ctx, "c1"); err != nil { // not while there is a container
+		t.Error(err)
+	}
+	if _, err := s.Kill(ctx, &task.KillRequest{ID: "c1", Signal: 9}); err != nil {
+		t.Error(err)
+	}
+	if exit, err := s.Wait(ctx, &task.WaitRequest{ID: "c1"}); err != nil || exit.ExitStatus != 137 {
+		t.Errorf("exit %v, %v", exit, err)
+	}
+	if _, err := s.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: "c1"}); err != nil {
+		t.Error(err)
+	}
+	pid := shimPID(t, p)
+	if err := s.Shutdown(ctx, "c1"); err != nil {
+		t.Error(err)
+	}
+	if alive(pid) {
+		t.Error("the shim runs after Shutdown")
+	}
+	if err := s.Shutdown(ctx, "c1"); err != nil {
+		t.Errorf("a second Shutdown: %v", err)
+	}
+	if _, err := s.State(ctx, &task.StateRequest{ID: "c1"}); !errdefs.IsUnavailable(err) {
+		t.Errorf("a call of a shim that has ended: %v, want unavailable", err)
+	}
+	if _, err := Connect(ctx, p.Bundle); !errdefs.IsUnavailable(err) {
+		t.Errorf("connected to a shim that has ended: %v, want unavailable", err)
+	}
+}
+
+func shimPID(t *testing.T, p Program) int {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(p.Bundle, bundle.PIDFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// alive reports whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
+}
+
+// A shim that was killed is cleaned up after by Delete, with its sandbox.
+func TestDelete(t *testing.T) {
+	p := newProgram(t, "c1")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := Start(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Create(ctx, &task.CreateTaskRequest{ID: "c1", Bundle: p.Bundle}); err != nil {
+		t.Fatal(err)
+	}
+	pid := shimPID(t, p)
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Wait(ctx, &task.WaitRequest{ID: "c1"}); !errdefs.IsUnavailable(err) {
+		t.Errorf("wait: %v, want unavailable", err)
+	}
+	for range 2 {
+		if exit, err := Delete(ctx, p); err != nil || exit.Status != 137 {
+			t.Errorf("exit %v, %v", exit, err)
+		}
+	}
+}
+
+func TestStartFails(t *testing.T) {
+	p := newProgram(t, "c1")
+	if err := os.WriteFile(filepath.Join(p.Bundle, "config.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(t.Context(), p)
+	if err == nil || !strings.Contains(err.Error(), "start shim of container c1") || !strings.Contains(err.Error(), "config.json") {
+		t.Errorf("error %v, want the shim's own words", err)
+	}
+	p.Bundle = filepath.Join(p.Bundle, "none")
+	if _, err := Start(t.Context(), p); !errdefs.IsNotFound(err) && !os.IsNotExist(err) && (err == nil || !strings.Contains(err.Error(), "none")) {
+		t.Errorf("without a bundle: %v", err)
+	}
+}
+
+func TestMakeStdio(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "io")
+	s, err := MakeStdio(dir, Wanted{Stdin: true, Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Err != "" || s.Stderr != nil || filepath.Dir(s.In) != dir {
+		t.Errorf("%+v", s)
+	}
+	// The shim's side: neither open waits.
+	w, err := os.OpenFile(s.Out, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.WriteString("hello"); err != nil {
+		t.Error(err)
+	}
+	_ = w.Close()
+	if got, err := io.ReadAll(s.Stdout); string(got) != "hello" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MakeStdio(dir, Wanted{}); err == nil {
+		t.Error("a directory that is there was taken")
+	}
+}

@@ -1,0 +1,138 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/katabox/katabox/shim/engine"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+// ShimName is the name of the shim's program.
+const ShimName = "containerd-shim-kata-v2"
+
+// programTimeout bounds one call of the shim's program. "delete" may kill
+// three processes that hang, 5 s each.
+const programTimeout = 30 * time.Second
+
+// Program says how to call the shim's program for one container.
+type Program struct {
+	// Path is the program's; FindProgram finds the usual one.
+	Path string
+	// ID is the container's.
+	ID string
+	// Bundle is the absolute path of a directory that the caller owns, with
+	// config.json in it. The shim keeps its address, its pid and its log there.
+	// Containers of one pod must have their bundles side by side, each named
+	// by its id.
+	Bundle string
+	// Debug makes the shim log more.
+	Debug bool
+}
+
+// FindProgram returns the path of the shim's program: the one beside this
+// program, else the one in PATH.
+func FindProgram() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), ShimName)
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(ShimName)
+	if err != nil {
+		return "", fmt.Errorf("find shim beside this program or in PATH: %w", err)
+	}
+	return path, nil
+}
+
+// Start starts the shim, or finds the one of the container's pod, and connects
+// to it. On an error nothing is left but the bundle.
+func Start(ctx context.Context, p Program) (*Shim, error) {
+	if err := makeLog(p.Bundle); err != nil {
+		return nil, err
+	}
+	if _, err := p.call(ctx, "start"); err != nil {
+		return nil, fmt.Errorf("start shim of container %s: %w", p.ID, err)
+	}
+	s, err := Connect(ctx, p.Bundle)
+	if err != nil {
+		_, deleteErr := Delete(context.WithoutCancel(ctx), p)
+		return nil, errors.Join(err, deleteErr)
+	}
+	return s, nil
+}
+
+// makeLog makes the file into which the shim logs when it is there.
+func makeLog(dir string) error {
+	f, err := os.OpenFile(LogFile(dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("make shim's log: %w", err)
+	}
+	return f.Close()
+}
+
+// LogFile is the shim's log in a bundle.
+func LogFile(dir string) string { return filepath.Join(dir, "log") }
+
+// Delete removes what a shim left that died or that cannot be reached, kills
+// it if it still runs, and returns how the container ended. It may be called
+// any number of times.
+func Delete(ctx context.Context, p Program) (bundle.Exit, error) {
+	out, err := p.call(ctx, "delete")
+	if err != nil {
+		return bundle.Exit{}, fmt.Errorf("delete shim of container %s: %w", p.ID, err)
+	}
+	var resp task.DeleteResponse
+	if err := proto.Unmarshal(out, &resp); err != nil {
+		return bundle.Exit{}, fmt.Errorf("delete shim of container %s: decode answer: %w", p.ID, err)
+	}
+	return bundle.Exit{Status: resp.ExitStatus, At: resp.GetExitedAt().AsTime()}, nil
+}
+
+// call runs the program and returns its output. Its error holds what it wrote
+// to its standard error.
+func (p Program) call(ctx context.Context, action string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, programTimeout)
+	defer cancel()
+	// The address keeps apart containers of one id below different roots.
+	args := []string{"-namespace", engine.CommandLine, "-id", p.ID, "-address", filepath.Dir(p.Bundle), "-bundle", p.Bundle}
+	if p.Debug {
+		args = append(args, "-debug")
+	}
+	cmd := exec.CommandContext(ctx, p.Path, append(args, action)...)
+	cmd.Dir = p.Bundle
+	cmd.Env = slices.DeleteFunc(os.Environ(), ofAnotherEngine)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if said := strings.TrimSpace(stderr.String()); said != "" {
+			return nil, fmt.Errorf("%s: %w", said, err)
+		}
+		return nil, err
+	}
+	return stdout.Bytes(), nil
+}
+
+// ofAnotherEngine reports whether a variable speaks to the shim for an engine
+// above (Docker's shim hands on containerd's), or to a process with inherited
+// descriptors.
+func ofAnotherEngine(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	switch name {
+	case "TTRPC_ADDRESS", "GRPC_ADDRESS", "MAX_SHIM_VERSION", "EXIT_FIFO_DIR", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID":
+		return true
+	}
+	return false
+}

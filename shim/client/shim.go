@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+// dialTimeout bounds the connection to a socket of this host.
+const dialTimeout = 10 * time.Second
+
+// Shim is a connection to a running shim. Its calls may be made from several
+// goroutines; their errors are of errdefs' kinds. A call whose answer is lost
+// because the shim has ended is an errdefs.ErrUnavailable.
+type Shim struct {
+	task.TTRPCTaskService
+	client *ttrpc.Client
+}
+
+// Connect connects to the shim whose address is in the bundle. A shim that
+// does not answer is an errdefs.ErrUnavailable, a bundle without an address an
+// errdefs.ErrNotFound.
+func Connect(ctx context.Context, dir string) (*Shim, error) {
+	address, err := bundle.Address(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("connect to shim: %w: %w", err, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to shim: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, bundle.AddressScheme))
+	if err != nil {
+		return nil, fmt.Errorf("connect to shim: %w: %w", err, errdefs.ErrUnavailable)
+	}
+	c := ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(nativeErrors))
+	return &Shim{TTRPCTaskService: task.NewTTRPCTaskClient(c), client: c}, nil
+}
+
+// Close ends the connection. The shim goes on; see
+// engine.Policy.WaiterOwnsProcess for what becomes of a Wait.
+func (s *Shim) Close() error { return s.client.Close() }
+
+// nativeErrors gives the errors of each call errdefs' kinds.
+func nativeErrors(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
+	err := invoke(ctx, req, resp)
+	switch {
+	case err == nil && resp.GetStatus().GetCode() == int32(codes.OK):
+		return nil
+	case err == nil:
+		return errgrpc.ToNative(status.ErrorProto(resp.Status))
+	case errors.Is(err, ttrpc.ErrClosed):
+		return fmt.Errorf("the shim has ended: %w", errdefs.ErrUnavailable)
+	case ctx.Err() != nil:
+		return fmt.Errorf("shim's answer to %s: %w", req.Method, context.Cause(ctx))
+	}
+	return err
+}
+
+// Shutdown asks the shim to end if it has no container left, and waits until
+// it has ended. One that has containers goes on, which is no error.
+func (s *Shim) Shutdown(ctx context.Context, id string) error {
+	connected, err := s.Connect(ctx, &task.ConnectRequest{ID: id})
+	if errdefs.IsUnavailable(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("shut shim down: %w", err)
+	}
+	pid := int(connected.ShimPid)
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("shut shim down: watch process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	dir, _ := os.Readlink(filepath.Join("/proc", fmt.Sprint(pid), "cwd")) // the bundle of its own container
+	// It may end before its answer is sent.
+	if _, err := s.TTRPCTaskService.Shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil && !errdefs.IsUnavailable(err) {
+		return fmt.Errorf("shut shim down: %w", err)
+	} else if err == nil && !bundle.ShimIsEnding(dir) {
+		return nil
+	}
+	return awaitEnd(ctx, fd)
+}
+
+// awaitEnd waits for the end of the process that a pidfd names.
+func awaitEnd(ctx context.Context, pidfd int) error {
+	const round = 100 * time.Millisecond // between two looks at ctx
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, int(round.Milliseconds()))
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for shim's end: %w", err)
+		}
+		if n > 0 {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for shim's end: %w", context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package task_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/shim/engine"
+	"github.com/katabox/katabox/shim/task"
+)
+
+// sentConn tells of each write.
+type sentConn struct {
+	net.Conn
+	bytes chan struct{}
+}
+
+func (c *sentConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.bytes <- struct{}{}
+	return n, err
+}
+
+// waitElsewhere begins a Wait on a connection of its own and returns what ends
+// the connection.
+func (s *shim) waitElsewhere(t *testing.T, execID string) (hangUp func()) {
+	t.Helper()
+	conn, err := net.Dial("unix", filepath.Join(s.host.RunDir, "shim.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := &sentConn{Conn: conn, bytes: make(chan struct{}, 16)}
+	client := ttrpc.NewClient(sent)
+	service := taskapi.NewTTRPCTaskClient(client)
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		_, _ = service.Wait(context.Background(), &taskapi.WaitRequest{ID: sandboxID, ExecID: execID})
+	}()
+	<-sent.bytes // the shim reads the request before the connection's end
+	return func() {
+		_ = client.Close()
+		<-waited
+	}
+}
+
+// To an engine that calls kata-runtime the process that waits is the
+// container's: its death must be the container's, and of an exec alone.
+func TestOwnersDeathKills(t *testing.T) {
+	s := newShim(t, func(o *task.Options) { o.Namespace = engine.CommandLine })
+	ctx := t.Context()
+	s.run(t, sandboxID)
+	exec := &taskapi.ExecProcessRequest{ID: sandboxID, ExecID: "e1", Spec: &anypb.Any{Value: []byte("{}")}}
+	if _, err := s.Exec(ctx, exec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Start(ctx, &taskapi.StartRequest{ID: sandboxID, ExecID: "e1"}); err != nil {
+		t.Fatal(err)
+	}
+	s.waitElsewhere(t, "e1")()
+	s.events.await(t, "exit pod/e1=137")
+	if resp, err := s.State(ctx, &taskapi.StateRequest{ID: sandboxID}); err != nil || resp.Status.String() != "RUNNING" {
+		t.Errorf("the container is %v, %v", resp.GetStatus(), err)
+	}
+	s.waitElsewhere(t, "")()
+	s.events.await(t, "exit pod=137")
+}
+
+// containerd restarts: its connections end, and its containers run on.
+func TestOthersMayHangUp(t *testing.T) {
+	s := newShim(t, nil)
+	s.run(t, sandboxID)
+	s.waitElsewhere(t, "")()
+	s.exit(t, sandboxID, "", 5)
+	s.events.await(t, "exit pod=5")
+}

@@ -1,0 +1,45 @@
+package bundle
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Files that a shim keeps in the bundle of its own container; the first also
+// in those of its pod's other containers.
+const (
+	// AddressFile holds the address of the shim's socket. Engines read it when
+	// they restart.
+	AddressFile = "address"
+	// PIDFile holds the daemon's pid.
+	PIDFile = "shim.pid"
+	// EndingFile is there once the daemon has begun to end.
+	EndingFile = "shim.ending"
+)
+
+// AddressScheme is what an address begins with; an absolute path follows.
+const AddressScheme = "unix://"
+
+// Address reads the address that the shim's start wrote into a bundle. It
+// fails with fs.ErrNotExist when there is none.
+func Address(dir string) (string, error) {
+	path := filepath.Join(dir, AddressFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	address := strings.TrimSpace(string(data))
+	if !strings.HasPrefix(address, AddressScheme+"/") {
+		return "", fmt.Errorf("%s holds %q, want %s and a path", path, address, AddressScheme)
+	}
+	return address, nil
+}
+
+// ShimIsEnding reports whether the daemon whose own bundle that is has begun to
+// end in good order.
+func ShimIsEnding(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, EndingFile))
+	return err == nil
+}
