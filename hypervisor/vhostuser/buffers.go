@@ -2,7 +2,7 @@ package vhostuser
 
 // Buffers is a run of guest memory in pieces. Its bytes are the guest's: they
 // may change at any time, so what must hold still is copied first. It is valid
-// only within the Queue.Do that made it.
+// only within the Queue.Do that made it, or until Queue.Return of its chain.
 type Buffers [][]byte
 
 // Len is the number of bytes left. It takes time in the number of pieces.
@@ -50,6 +50,11 @@ type Chain struct {
 	Out, In Buffers
 
 	out, in [][]byte // the backing of Out and In
+
+	// Of a chain that was taken: what keeps its memory mapped, and the
+	// driver's set-up of the queue that it is from.
+	mem   *memory
+	epoch uint64
 }
 
 func (c *Chain) reset(head uint16) {

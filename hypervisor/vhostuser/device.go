@@ -22,3 +22,19 @@ type Device interface {
 	// progress. When Serve returns all queues are stopped too, without this.
 	Stopped(q *Queue)
 }
+
+// KickWaiter is a Device whose own threads wait for the driver's
+// notifications, because the way through a goroutine of this package costs a
+// switch of threads for each. Kicked is not called for it.
+type KickWaiter interface {
+	Device
+	// Watch follows Started: the queue runs, and fd is the eventfd that the
+	// driver's notifications are written to, in non-blocking mode. It stays
+	// the caller's, and is there until Unwatch has returned. Chains may be
+	// available already, without a notification that is still to come.
+	Watch(q *Queue, fd int) error
+	// Unwatch ends what Watch began; after it the descriptor is not used.
+	// The queue still runs, until it is stopped. It may be called though
+	// Watch failed.
+	Unwatch(q *Queue)
+}

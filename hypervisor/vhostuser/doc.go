@@ -21,7 +21,9 @@
 //	                                  v                                |
 //	                              [broken] ----------------------------+
 //
-// Only a running queue lets its device in (Queue.Do). Deliberately missing are
+// Only a running queue lets its device in, either for a short time with the
+// ring itself (Queue.Do), or to take chains, work on them outside of any lock,
+// and return them in any order (Queue.Take, Queue.Return; lent.go). Deliberately missing are
 // event indexes and the suppression of notifications: QEMU's TCG before 8.1
 // leaves out the memory barriers they need when a machine has one CPU.
 package vhostuser

@@ -3,14 +3,18 @@ package vhostuser
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
 
 // memory is a mapped memory table. It does not change once made; a new table
-// replaces it as a whole.
+// replaces it as a whole. It is unmapped when it was closed and the last chain
+// that was taken from it is back: until then a system call may still fill it.
 type memory struct {
 	regions []mapping
+	// users counts the table itself, until close, and the chains taken.
+	users atomic.Int64
 }
 
 type mapping struct {
@@ -21,6 +25,7 @@ type mapping struct {
 // mapMemory maps the regions of a table. The descriptors stay the caller's.
 func mapMemory(regions []region, fds []int) (*memory, error) {
 	m := &memory{}
+	m.users.Store(1)
 	for i, r := range regions {
 		if err := m.add(r, fds[i]); err != nil {
 			return nil, errors.Join(fmt.Errorf("map memory region %d: %w", i, err), m.close())
@@ -71,8 +76,19 @@ func checkFile(fd int, end uint64) error {
 	return nil
 }
 
+// close lets go of the table's own use. It may be called once.
 func (m *memory) close() error {
 	if m == nil {
+		return nil
+	}
+	return m.release()
+}
+
+// retain keeps the table mapped; it is called where the table is in use.
+func (m *memory) retain() { m.users.Add(1) }
+
+func (m *memory) release() error {
+	if m.users.Add(-1) > 0 {
 		return nil
 	}
 	var errs []error

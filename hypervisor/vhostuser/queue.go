@@ -36,6 +36,7 @@ type Queue struct {
 	addr    vringAddr
 	ring    Ring
 	callFD  int
+	lent    lent
 }
 
 // NewQueue makes the queue with the given index of its device, stopped.
@@ -46,7 +47,7 @@ func NewQueue(index int) *Queue {
 // Index is the queue's number within its device.
 func (q *Queue) Index() int { return q.index }
 
-// Running tells whether Do would get in.
+// Running reports whether Do would get in.
 func (q *Queue) Running() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,17 +105,29 @@ func (q *Queue) start(base uint16) error {
 	}
 	q.ring.published = q.ring.usedIdx
 	q.running = true
+	return q.restart(base == 0)
+}
+
+// locate finds the ring in the present memory table. The caller holds mu. On
+// an error the queue does not run: the ring that it had may be gone.
+func (q *Queue) locate() error {
+	r, err := q.find()
+	if err != nil {
+		q.running = false
+		return err
+	}
+	r.lastAvail, r.usedIdx, r.published = q.ring.lastAvail, q.ring.usedIdx, q.ring.published
+	q.ring = r
 	return nil
 }
 
-// locate finds the ring in the present memory table. The caller holds mu.
-func (q *Queue) locate() error {
+// find makes a ring, without its positions. The caller holds mu.
+func (q *Queue) find() (Ring, error) {
 	n := uint64(q.size)
 	if n == 0 || q.mem == nil {
-		return fmt.Errorf("queue %d has no size or memory: %w", q.index, errMalformed)
+		return Ring{}, fmt.Errorf("queue %d has no size or memory: %w", q.index, errMalformed)
 	}
-	r := &q.ring
-	r.mem, r.size = q.mem, q.size
+	r := Ring{mem: q.mem, size: q.size}
 	// The sizes are those of virtio 1.2, section 2.7, without the event
 	// indexes. Words of both rings are accessed atomically, so they must be
 	// aligned (available: 2 bytes by the standard, but 4 in every driver).
@@ -122,17 +135,21 @@ func (q *Queue) locate() error {
 	r.avail = q.mem.user(q.addr.avail, 4+2*n)
 	r.used = q.mem.user(q.addr.used, 4+8*n)
 	if r.desc == nil || r.avail == nil || r.used == nil || !aligned(r.avail) || !aligned(r.used) {
-		return fmt.Errorf("queue %d at %+v is not in memory: %w", q.index, q.addr, errMalformed)
+		return Ring{}, fmt.Errorf("queue %d at %+v is not in memory: %w", q.index, q.addr, errMalformed)
 	}
-	return nil
+	return r, nil
 }
 
-// stop keeps Do out, waits for the one inside, and gives the next available
-// entry for a later start.
+// stop keeps Do and Take out, waits for the caller inside and, no longer than
+// drainWait, for chains that were taken, and gives the next available entry
+// for a later start.
 func (q *Queue) stop() uint16 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.running = false
+	if q.running {
+		q.running = false
+		q.drain()
+	}
 	return q.ring.lastAvail
 }
 
@@ -173,11 +190,7 @@ func (q *Queue) setMemory(m *memory) error {
 	if !q.running {
 		return nil
 	}
-	if err := q.locate(); err != nil {
-		q.running = false
-		return err
-	}
-	return nil
+	return q.locate()
 }
 
 // setCall replaces the descriptor that interrupts the driver, -1 for none, and

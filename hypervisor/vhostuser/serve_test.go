@@ -68,7 +68,10 @@ func (d *reverser) Kicked(q *Queue) {
 	})
 	if errors.Is(err, ErrBroken) {
 		d.note("broken")
-		d.broken <- struct{}{}
+		select {
+		case d.broken <- struct{}{}:
+		default: // that it broke is known already
+		}
 	}
 }
 

@@ -17,7 +17,7 @@ type vring struct {
 	kick    *os.File
 	enabled bool
 	base    uint16
-	done    chan struct{} // of the kick loop; nil when stopped
+	done    chan struct{} // closed at the end of the kick loop; nil when stopped
 }
 
 // setKick takes fd over, -1 for none. The queue does not run afterwards.
@@ -62,7 +62,25 @@ func (v *vring) start() error {
 		return err
 	}
 	v.done = make(chan struct{})
+	if own, ok := v.dev.(KickWaiter); ok {
+		close(v.done) // there is no loop
+		return v.watch(own)
+	}
 	go v.loop(v.kick, v.done)
+	return nil
+}
+
+// watch hands the kick over to a device that waits for it by itself.
+func (v *vring) watch(own KickWaiter) error {
+	raw, err := v.kick.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("watch kick of queue %d: %w", v.queue.index, err)
+	}
+	var watchErr error
+	err = raw.Control(func(fd uintptr) { watchErr = own.Watch(v.queue, int(fd)) })
+	if err = errors.Join(err, watchErr); err != nil {
+		return fmt.Errorf("watch kick of queue %d: %w", v.queue.index, err)
+	}
 	return nil
 }
 
@@ -92,6 +110,9 @@ func (v *vring) stop() {
 func (v *vring) halt() bool {
 	if v.done == nil {
 		return false
+	}
+	if own, ok := v.dev.(KickWaiter); ok {
+		own.Unwatch(v.queue)
 	}
 	_ = v.kick.SetReadDeadline(time.Unix(1, 0))
 	v.base = v.queue.stop()
