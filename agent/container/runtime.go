@@ -104,6 +104,9 @@ func (r *Runtime) abandon(lib *libcontainer.Container, id string) error {
 
 func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, error) {
 	netSysctls := Adjust(spec, at)
+	if dropped := dropBindData(spec.Mounts); len(dropped) > 0 {
+		log.L.WithField("container", at.ID).Infof("options that a bind mount cannot have were left out: %s", strings.Join(dropped, ", "))
+	}
 	if limits := spec.Linux.Resources; limits != nil {
 		sayLost(at.ID, fitResources(limits, parentHas))
 	}

@@ -92,7 +92,8 @@ func (c *Container) mounts() []specs.Mount {
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-		bind("/dev/shm", c.shm()),
+		// iSulad 2.1.6 gives the bind the size of the tmpfs (specs_mount.c).
+		bind("/dev/shm", c.shm(), "size=67108864"),
 	}
 	for _, name := range []string{"hostname", "hosts", "resolv.conf"} {
 		mounts = append(mounts, bind("/etc/"+name, filepath.Join(c.Bundle(), name)))
@@ -100,8 +101,8 @@ func (c *Container) mounts() []specs.Mount {
 	return mounts
 }
 
-func bind(destination, source string) specs.Mount {
-	return specs.Mount{Destination: destination, Type: "bind", Source: source, Options: []string{"rbind", "rprivate"}}
+func bind(destination, source string, more ...string) specs.Mount {
+	return specs.Mount{Destination: destination, Type: "bind", Source: source, Options: append([]string{"rbind", "rprivate"}, more...)}
 }
 
 func (c *Container) linux() *specs.Linux {

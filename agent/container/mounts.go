@@ -1,0 +1,40 @@
+package container
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// dropBindData takes from bind mounts the options that are meant for a file
+// system, in place, and returns them for the log. mount(2) ignores them on a
+// bind mount, and libcontainer refuses the container for them
+// (configs/validate, checkBindOptions). iSulad gives every container's
+// /dev/shm, a bind mount, the option size=.
+func dropBindData(mounts []specs.Mount) (dropped []string) {
+	known := specconv.KnownMountOptions()
+	for i := range mounts {
+		m := &mounts[i]
+		if !isBind(m) {
+			continue
+		}
+		var kept []string
+		for _, option := range m.Options {
+			if slices.Contains(known, option) {
+				kept = append(kept, option)
+			} else {
+				dropped = append(dropped, fmt.Sprintf("%q at %s", option, m.Destination))
+			}
+		}
+		m.Options = kept
+	}
+	return dropped
+}
+
+// isBind reports whether libcontainer takes m for a bind mount
+// (specconv, createLibcontainerMount).
+func isBind(m *specs.Mount) bool {
+	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+}
