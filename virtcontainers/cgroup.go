@@ -138,6 +138,9 @@ func (s *Sandbox) placePod(ctx context.Context) error {
 	for _, c := range s.living() {
 		if c.ID == s.ID {
 			own = c.allowed.place
+			if c.isPause() {
+				own = own.OfPause()
+			}
 		} else {
 			others = append(others, c.allowed.place)
 		}

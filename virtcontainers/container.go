@@ -49,6 +49,13 @@ type Container struct {
 	execs map[string]*Process
 }
 
+// isPause reports whether the container is its pod's pause container, and not
+// the work itself.
+func (c *Container) isPause() bool {
+	place, err := bundle.Place(c.ID, c.Bundle.Spec.Annotations)
+	return err == nil && place.Kind == bundle.Sandbox
+}
+
 func (c *Container) isCreated() bool {
 	select {
 	case <-c.created:

@@ -126,6 +126,31 @@ func TestSingleContainersPlace(t *testing.T) {
 	}
 }
 
+// The shares of a pause container say nothing of its pod (containerd's and
+// iSulad's are 2, the least there is).
+func TestPauseDoesNotStarveThePod(t *testing.T) {
+	needTwoCPUs(t)
+	p, _ := cgroupPod(t, nil)
+	for _, step := range []struct {
+		id     string
+		shares uint64
+		want   string
+	}{{sandboxID, 2, "1024"}, {"work", 100, "100"}, {"more", 2, "102"}} {
+		opts := p.options(step.id, nil)
+		opts.Bundle.Spec.Annotations = map[string]string{"io.kubernetes.docker.type": "container", "io.kubernetes.sandbox.id": sandboxID}
+		if step.id == sandboxID {
+			opts.Bundle.Spec.Annotations["io.kubernetes.docker.type"] = "podsandbox"
+		}
+		opts.Bundle.Spec.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &step.shares}}
+		if _, err := p.Create(t.Context(), opts, ignore); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.podFile("cpu.shares"); got != step.want {
+			t.Errorf("with container %s the pod has %s shares, want %s", step.id, got, step.want)
+		}
+	}
+}
+
 // What cannot be read fails the create, and what the kernel refuses does when
 // the pod must be in its cgroup; both leave the pod as it was.
 func TestPlacesThatCannotBe(t *testing.T) {

@@ -129,10 +129,10 @@ func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		t.Helper()
 		awaitPlaces(t, what, place, vcpus, func() (string, []string) { return podPlace(t, path), vcpuPlaces(t, d) })
 	}
-	is("a pause", v2Shares("0-1 2", "", "1"), "0-1")
+	is("a pause", v2Shares("0-1 1024", "", "100"), "0-1")
 	add(ctx, t, pod, on("first", "0", 100))
-	is("a second vCPU for one CPU", v2Shares("0 102", "0", "17"), "0", "0")
-	second := add(ctx, t, pod, on("second", "1", 922))
+	is("a second vCPU for one CPU", v2Shares("0 100", "0", "17"), "0", "0")
+	second := add(ctx, t, pod, on("second", "1", 924))
 	is("as many of both", v2Shares("0-1 1024", "0-1", "100"), "0", "1")
 	setCPUs(ctx, t, second, "0")
 	is("an update", v2Shares("0 1024", "0", "100"), "0", "0")
@@ -141,7 +141,7 @@ func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
 	if _, err := second.KillAndWait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	is("one has ended", v2Shares("0 102", "0", "17"), "0", "0")
+	is("one has ended", v2Shares("0 100", "0", "17"), "0", "0")
 	gone = true
 	removed(t, "pod", pod.Remove)
 	awaitNoCgroup(t, parent)

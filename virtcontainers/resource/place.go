@@ -17,6 +17,17 @@ type Place struct {
 	Shares uint64
 }
 
+// OfPause is the place of a pod's pause container. Engines give that one the
+// least shares there are, so that it takes nothing from containers that work;
+// as the pod's only shares they would starve its machine. They are taken as not
+// said.
+func (p Place) OfPause() Place {
+	if p.Shares <= MinShares {
+		p.Shares = 0
+	}
+	return p
+}
+
 // String tells it in words; places that differ have different ones.
 func (p Place) String() string {
 	return fmt.Sprintf("CPUs %q, memory nodes %q, %d CPU shares", p.CPUs, p.Mems, p.Shares)
