@@ -29,12 +29,13 @@ func checkMacvtap(l link) error {
 // and answers nothing.
 func (n *Network) buildMacvtap(p *plan) ([]*os.File, error) {
 	err := n.ns.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{
-		LinkAttrs: netlink.LinkAttrs{Name: p.made.Made, ParentIndex: p.link.index, TxQLen: -1},
+		LinkAttrs: netlink.LinkAttrs{Name: p.want.Made, ParentIndex: p.link.index, TxQLen: -1},
 		Mode:      netlink.MACVLAN_MODE_BRIDGE,
 	}})
 	if err != nil {
-		return nil, fmt.Errorf("make macvtap %s: %w", p.made.Made, err)
+		return nil, fmt.Errorf("make macvtap %s: %w", p.want.Made, err)
 	}
+	p.made.Made, p.made.Kind = p.want.Made, p.want.Kind
 	index, err := n.ns.raise(p.made.Made, p.link.mtu)
 	if err != nil {
 		return nil, err
@@ -63,13 +64,14 @@ func (n *Network) shapeMacvtap(p *plan, index int) error {
 			return err
 		}
 	}
-	if p.made.Shaper == "" {
+	if p.want.Shaper == "" {
 		return nil
 	}
-	err := n.ns.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: p.made.Shaper, TxQLen: -1}})
+	err := n.ns.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: p.want.Shaper, TxQLen: -1}})
 	if err != nil {
-		return fmt.Errorf("make ifb %s: %w", p.made.Shaper, err)
+		return fmt.Errorf("make ifb %s: %w", p.want.Shaper, err)
 	}
+	p.made.Shaper = p.want.Shaper
 	shaper, err := n.ns.raise(p.made.Shaper, p.link.mtu)
 	if err != nil {
 		return err

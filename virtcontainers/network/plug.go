@@ -179,7 +179,7 @@ func (n *Network) plugNew(ctx context.Context, vm Machine, found *view) error {
 	}
 	var coming []joint
 	for _, p := range plans {
-		coming = append(coming, p.made)
+		coming = append(coming, p.want)
 	}
 	if err := n.save(coming...); err != nil {
 		return errors.Join(append(errs, err)...)
@@ -192,9 +192,12 @@ func (n *Network) plugNew(ctx context.Context, vm Machine, found *view) error {
 	return errors.Join(errs...)
 }
 
-// plan is what will be made for one link.
+// plan is what will be made for one link, and what has been made of that.
 type plan struct {
 	link link
+	want joint
+	// made is what to undo. Another VM's joint of the same link has the same
+	// names: what is wanted and not made is not ours to remove.
 	made joint
 }
 
@@ -205,7 +208,7 @@ func (n *Network) plan(found *view) (plans []plan, errs []error) {
 		if _, joined := n.nics[l.index]; joined {
 			continue
 		}
-		made, err := n.planLink(l)
+		want, err := n.planLink(l)
 		if err == nil && len(n.nics)+len(plans) >= api.MaxInterfaces {
 			err = fmt.Errorf("a VM has at most %d NICs: %w", api.MaxInterfaces, errdefs.ErrInvalidArgument)
 		}
@@ -219,38 +222,40 @@ func (n *Network) plan(found *view) (plans []plan, errs []error) {
 			}
 			continue
 		}
-		plans = append(plans, plan{link: l, made: made})
+		plans = append(plans, plan{link: l, want: want, made: joint{Link: l.index}})
 	}
 	return plans, errs
 }
 
 func (n *Network) planLink(l link) (joint, error) {
-	made := joint{Link: l.index}
+	want := joint{Link: l.index}
 	if l.tap {
-		return made, n.checkTap()
+		return want, n.checkTap()
 	}
-	made.Made, made.Kind = tapName(l.index), tapKind
+	want.Made, want.Kind = tapName(l.index), tapKind
 	switch n.opts.Model {
 	case TCFilter:
 		if n.opts.TxRate != 0 {
-			made.Rate = true
+			want.Rate = true
 			if err := n.ns.checkRoot(l.index); err != nil {
 				return joint{}, err
 			}
 		}
-		return n.planRedirect(made)
 	case Macvtap:
-		made.Kind = macvtapKind
+		want.Kind = macvtapKind
 		if err := checkMacvtap(l); err != nil {
 			return joint{}, err
 		}
 		if n.opts.RxRate != 0 {
-			made.Shaper = shaperName(l.index)
+			want.Shaper = shaperName(l.index)
 		}
-		return n.planRedirect(made)
-	default:
-		return made, nil
+	case None:
+		return want, n.ns.checkFree(want.Made)
 	}
+	if err := n.ns.checkFree(want.Made, want.Shaper); err != nil {
+		return joint{}, err
+	}
+	return n.planRedirect(want)
 }
 
 // checkTap refuses rates for a link that is a tap itself: it is left as it is.
@@ -300,7 +305,7 @@ func (n *Network) build(p *plan) ([]*os.File, error) {
 	switch {
 	case p.link.tap:
 		return n.ns.openTap(p.link.name, n.opts.Queues)
-	case p.made.Kind == macvtapKind:
+	case p.want.Kind == macvtapKind:
 		return n.buildMacvtap(p)
 	default:
 		return n.buildTap(p)

@@ -39,12 +39,34 @@ func (ns *namespace) newTap(name string, queues int) ([]*os.File, error) {
 	}
 	files, err := ns.openQueues(name, queues, flags, tunExcl)
 	if errors.Is(err, unix.EBUSY) {
-		return nil, fmt.Errorf("make tap %s: the namespace has such a link already: is it another VM's? %w", name, errdefs.ErrAlreadyExists)
+		return nil, errTaken(name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make tap %s: %w", name, err)
 	}
 	return files, nil
+}
+
+// checkFree refuses names that links of the namespace have: they were made for
+// another VM, whose they remain. It keeps them out of the record of what is to
+// be undone; that nobody takes one of them afterwards is seen when it is made.
+func (ns *namespace) checkFree(names ...string) error {
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		switch _, err := ns.LinkByName(name); {
+		case err == nil:
+			return errTaken(name)
+		case !isGone(err):
+			return fmt.Errorf("look for link %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func errTaken(name string) error {
+	return fmt.Errorf("make link %s: the namespace has it already: is it another VM's? %w", name, errdefs.ErrAlreadyExists)
 }
 
 // openTap opens a tap that is there. One that was made for a single queue

@@ -11,25 +11,26 @@ const tapKind = "tuntap"
 
 // planRedirect says what a link needs so that what comes in over it can be
 // redirected.
-func (n *Network) planRedirect(made joint) (joint, error) {
-	present, err := n.ns.hasIngress(made.Link)
+func (n *Network) planRedirect(want joint) (joint, error) {
+	present, err := n.ns.hasIngress(want.Link)
 	if err != nil {
 		return joint{}, err
 	}
-	made.Ingress = !present
-	made.Priority = topPriority
+	want.Ingress = !present
+	want.Priority = topPriority
 	if present {
-		made.Priority, err = n.ns.freePriority(made.Link)
+		want.Priority, err = n.ns.freePriority(want.Link)
 	}
-	return made, err
+	return want, err
 }
 
 // buildTap makes a link's tap and, with model TCFilter, the redirects.
 func (n *Network) buildTap(p *plan) ([]*os.File, error) {
-	taps, err := n.ns.newTap(p.made.Made, n.opts.Queues)
+	taps, err := n.ns.newTap(p.want.Made, n.opts.Queues)
 	if err != nil {
 		return nil, err
 	}
+	p.made.Made, p.made.Kind = p.want.Made, p.want.Kind
 	tap, err := n.ns.raise(p.made.Made, p.link.mtu)
 	if err != nil {
 		return taps, err
@@ -47,10 +48,11 @@ func (n *Network) buildTap(p *plan) ([]*os.File, error) {
 
 // connect redirects what comes in over the link to the tap and back.
 func (n *Network) connect(p *plan, tap int) error {
-	if p.made.Rate {
+	if p.want.Rate {
 		if err := n.ns.limitRate(p.link.index, n.opts.TxRate); err != nil {
 			return err
 		}
+		p.made.Rate = true
 	}
 	if _, err := n.ns.addIngress(tap); err != nil {
 		return err
@@ -66,7 +68,11 @@ func (n *Network) connectIn(p *plan, to int, as direction) (err error) {
 	if p.made.Ingress, err = n.ns.addIngress(p.link.index); err != nil {
 		return err
 	}
-	return n.ns.addRedirect(p.link.index, to, as, p.made.Priority)
+	if err := n.ns.addRedirect(p.link.index, to, as, p.want.Priority); err != nil {
+		return err
+	}
+	p.made.Priority = p.want.Priority
+	return nil
 }
 
 // reconnect makes redirects anew when the link has lost its filter: with its
@@ -79,17 +85,18 @@ func (n *Network) reconnect(c *nic, l link) error {
 	if there || isGone(err) {
 		return nil
 	}
-	p := plan{link: l}
+	p := plan{link: l, made: c.made}
 	if err == nil {
-		p.made, err = n.planRedirect(c.made)
+		p.want, err = n.planRedirect(c.made)
 	}
 	if err != nil {
 		return err
 	}
-	c.made = p.made
+	c.made = p.want
 	if err := n.save(); err != nil {
 		return err
 	}
+	p.made.Ingress, p.made.Priority = false, 0
 	made, err := n.ns.LinkByName(c.made.Made)
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", c.made.Made, err)
