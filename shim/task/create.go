@@ -105,14 +105,13 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 
 // bootFor boots the sandbox that the spec of its first container describes.
 func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Config) (*virtcontainers.Sandbox, error) {
-	netns, err := b.NetNS()
+	network, err := s.network(ctx, b, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
 	}
 	opts := virtcontainers.Options{
 		Hostname: b.Spec.Hostname, Config: cfg, ShmBytes: b.ShmBytes(),
-		Network: virtcontainers.NetworkSpec{Namespace: netns, ResolvConf: b.ResolvConf()},
-		Size:    virtcontainers.SizeHints{Annotations: b.Spec.Annotations},
+		Network: network, Size: virtcontainers.SizeHints{Annotations: b.Spec.Annotations},
 	}
 	if b.Spec.Linux != nil {
 		opts.CgroupsPath = b.Spec.Linux.CgroupsPath

@@ -97,7 +97,7 @@ func TestPathIsNoNamespace(t *testing.T) {
 // firstNetns is the network namespace of the machine's first process.
 const firstNetns = "/proc/1/ns/net"
 
-// The host's network cannot be a guest's.
+// The host's network cannot be a guest's: a pod that asks for it is refused.
 func TestHostNetworkIsRefused(t *testing.T) {
 	needVM(t)
 	for _, test := range []struct {
@@ -114,6 +114,26 @@ func TestHostNetworkIsRefused(t *testing.T) {
 			}
 			ctx, d := begin(t)
 			wantRefused(ctx, t, d, test.network, "host network")
+		})
+	}
+}
+
+// A second pod cannot have the links that a first one has. It is refused, and
+// the first one's network is as before.
+func TestSecondPodOfANamespace(t *testing.T) {
+	needVM(t)
+	for _, config := range []string{"", "[runtime]\ninternetworking_model = \"macvtap\"\n"} {
+		t.Run(config, func(t *testing.T) {
+			ctx, d := begin(t)
+			configure(t, d, config)
+			ns := newNetns(t, d)
+			l := newBridge(t, d, 0).join(t, ns, "eth0")
+			newPod(ctx, t, d, ns)
+			netns("").checks(t, targets(1500, l.addrs()...)...)
+			before := settled(ctx, t, ns)
+			wantRefused(ctx, t, d, inNetns(ns), "eth0", "another VM")
+			eventually(ctx, t, "the namespace after the second pod", before, ns.all)
+			netns("").checks(t, targets(1500, l.addrs()...)...)
 		})
 	}
 }

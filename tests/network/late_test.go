@@ -2,7 +2,11 @@ package network
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/tests/harness"
 )
@@ -62,6 +66,37 @@ func TestNamespaceChangesWhilePodRuns(t *testing.T) {
 			netns("").checks(t, targets(1400, net1.addrs()...)...)
 		})
 	}
+}
+
+// A single container that asks for the host's network has loopback, and what is
+// put into its task's namespace later.
+func TestSingleContainerOnTheHostNetwork(t *testing.T) {
+	needVM(t)
+	ctx, d := begin(t)
+	mark := d.LogSize()
+	cfg := probeConfig(servers...)
+	cfg.Spec = append(cfg.Spec, oci.WithHostNamespace(specs.NetworkNamespace))
+	c, err := d.Create(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removed(t, "container", c.Remove) })
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(ctx, t, c.Out, c.Err)
+	p := &pod{Pod: &harness.Pod{Sandbox: c}, box: c}
+	if out, err := p.run(ctx, "/bin/sh", "-c", "cat /proc/net/dev"); err != nil || !strings.Contains(out, "lo:") || strings.Count(out, ":") != 1 {
+		t.Errorf("links of the container: %v\n%s", err, out)
+	}
+	if !strings.Contains(d.LogSince(mark, 1000), "asks for the host's network") {
+		t.Error("there is no warning")
+	}
+	ns := netns(fmt.Sprintf("/proc/%d/ns/net", c.Task.Pid()))
+	ns.do(t, "ip link set lo up")
+	l := newBridge(t, d, 0).join(t, ns, "eth0")
+	p.sameState(ctx, t, ns)
+	netns("").checks(t, targets(1500, l.addrs()...)...)
 }
 
 // A link may get another MAC and another name, and lose what goes with its

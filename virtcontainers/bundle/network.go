@@ -1,13 +1,10 @@
 package bundle
 
 import (
-	"fmt"
 	"path"
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
 // netnsAnnotation is where nerdctl names the network namespace that it makes
@@ -15,19 +12,19 @@ import (
 const netnsAnnotation = "nerdctl/network-namespace"
 
 // NetNS is the path of the network namespace that the engine made for the
-// container's pod; empty when it made none. A spec without a network namespace
-// asks for the host's network, which a VM cannot have.
-func (b *Bundle) NetNS() (string, error) {
+// container's pod, or empty when it made none. asked reports whether the spec
+// asks for a network namespace at all: one that does not asks for the host's.
+func (b *Bundle) NetNS() (path string, asked bool) {
 	i := slices.IndexFunc(b.Spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
 		return ns.Type == specs.NetworkNamespace
 	})
 	if i < 0 {
-		return "", fmt.Errorf("the spec has no network namespace: %w", netns.ErrHost)
+		return "", false
 	}
 	if p := b.Spec.Linux.Namespaces[i].Path; p != "" {
-		return p, nil
+		return p, true
 	}
-	return b.Spec.Annotations[netnsAnnotation], nil
+	return b.Spec.Annotations[netnsAnnotation], true
 }
 
 // ResolvConf is the host path of the file that the engine mounts as the

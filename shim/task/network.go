@@ -1,0 +1,52 @@
+package task
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/netns"
+)
+
+// network is what the spec of the sandbox's own container says of the pod's
+// network. A VM cannot have the host's. A pod that asks for it in CRI's words
+// is refused with netns.ErrHost: containers of such pods expect the host's
+// addresses and sockets. A single container gets a namespace with loopback
+// alone, into which the engine, or a hook, may put links while it runs; many
+// containers ask for the host's network only to be spared one. With
+// disable_new_netns no pod has a network at all.
+func (s *Service) network(ctx context.Context, b *bundle.Bundle, cfg *config.Config) (virtcontainers.NetworkSpec, error) {
+	path, asked := b.NetNS()
+	spec := virtcontainers.NetworkSpec{Namespace: path, ResolvConf: b.ResolvConf()}
+	if cfg.Runtime.DisableNewNetNS || asked && !isHostNetwork(path) {
+		return spec, nil
+	}
+	place, err := s.place(s.opts.ID, b.Spec.Annotations)
+	if err != nil {
+		return spec, err
+	}
+	if place.Kind != bundle.Single {
+		return spec, netns.ErrHost
+	}
+	log.G(ctx).WithField("container", s.opts.ID).Warn("the container asks for the host's network, which a virtual machine cannot have: " +
+		"it gets a network namespace of its own with loopback only")
+	spec.Namespace = ""
+	return spec, nil
+}
+
+// isHostNetwork reports whether a network namespace is the host's. One that
+// cannot be opened is for the boot to complain of.
+func isHostNetwork(path string) bool {
+	if path == "" {
+		return false
+	}
+	ns, err := netns.Open(path)
+	if err == nil {
+		_ = ns.Close() // only opened to look at
+	}
+	return errors.Is(err, netns.ErrHost)
+}
