@@ -61,19 +61,22 @@ func cloneMount(source string, recursive bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), source), nil
 }
 
-// setAttributes has the owners of files mapped, if b asks for it: only a mount
-// that nobody has seen yet can be (mount_setattr(2), MOUNT_ATTR_IDMAP). And it
-// keeps virtiofsd from opening the device nodes that it makes for a guest: the
-// guest opens its own kernel's devices by them.
+// setAttributes sets what a mount must have before anyone can reach it: once it
+// is in the share, the guest may use it (mount_setattr(2)). It must not follow
+// device nodes that a guest makes, nor set-user-ID bits; it is read-only if b
+// says so; and its owners are mapped, which only a detached mount can be.
 func setAttributes(tree *os.File, b guestspec.Bind) error {
-	flags := uint(unix.AT_EMPTY_PATH)
+	all := uint(unix.AT_EMPTY_PATH)
 	if b.Recursive {
-		flags |= unix.AT_RECURSIVE
+		all |= unix.AT_RECURSIVE
 	}
 	confined := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
-	err := unix.MountSetattr(int(tree.Fd()), "", flags, &confined)
+	err := unix.MountSetattr(int(tree.Fd()), "", all, &confined)
 	if err != nil && !errors.Is(err, unix.ENOSYS) { // Linux 5.12
 		return fmt.Errorf("forbid devices: %w", err)
+	}
+	if err := setReadOnly(tree, b); err != nil {
+		return fmt.Errorf("make read-only: %w", err)
 	}
 	if b.IDMap == nil {
 		return nil
@@ -84,8 +87,28 @@ func setAttributes(tree *os.File, b guestspec.Bind) error {
 	}
 	defer userns.Close()
 	mapped := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
-	if err := unix.MountSetattr(int(tree.Fd()), "", flags, &mapped); err != nil {
+	if err := unix.MountSetattr(int(tree.Fd()), "", all, &mapped); err != nil {
 		return fmt.Errorf("map the owners of its files (a file system that cannot be idmapped?): %w", err)
+	}
+	return nil
+}
+
+// setReadOnly makes a detached mount read-only, if b asks for it, and those
+// below it if b asks for that. A kernel that cannot do so is left to place.
+func setReadOnly(tree *os.File, b guestspec.Bind) error {
+	flags := uint(unix.AT_EMPTY_PATH)
+	switch {
+	case b.RecursiveReadOnly:
+		flags |= unix.AT_RECURSIVE
+	case !b.ReadOnly:
+		return nil
+	}
+	err := unix.MountSetattr(int(tree.Fd()), "", flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	switch {
+	case !errors.Is(err, unix.ENOSYS):
+		return err
+	case b.RecursiveReadOnly:
+		return fmt.Errorf("with all mounts below it: the kernel has no mount_setattr (Linux 5.12): %w", errdefs.ErrNotImplemented)
 	}
 	return nil
 }
@@ -128,7 +151,10 @@ func place(tree *os.File, isDir bool, target string, b guestspec.Bind) error {
 	if err := unix.Mount("", target, "", unix.MS_REC|propagation, ""); err != nil {
 		return fmt.Errorf("set propagation: %w", err)
 	}
-	if err := makeReadOnly(target, b); err != nil {
+	if !b.ReadOnly && !b.RecursiveReadOnly {
+		return nil
+	}
+	if err := remountReadOnly(target); err != nil {
 		return fmt.Errorf("make read-only: %w", err)
 	}
 	return nil
@@ -149,27 +175,16 @@ func makeMountPoint(target string, isDir bool) error {
 	return f.Close()
 }
 
-// makeReadOnly makes the mount at target read-only, if b asks for it.
-func makeReadOnly(target string, b guestspec.Bind) error {
-	switch {
-	case b.RecursiveReadOnly:
-		err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
-		if errors.Is(err, unix.ENOSYS) {
-			return fmt.Errorf("with all mounts below it: the kernel has no mount_setattr (Linux 5.12): %w", errdefs.ErrNotImplemented)
-		}
-		return err
-	case b.ReadOnly:
-		return remountReadOnly(target)
-	}
-	return nil
-}
-
-// remountReadOnly keeps the flags that the source's mount has: a remount that
-// would clear a locked one is refused (mount_namespaces(7)).
+// remountReadOnly makes the mount at target read-only on kernels before 5.12,
+// where setReadOnly could not. It keeps the flags that the source's mount has: a
+// remount that would clear a locked one is refused (mount_namespaces(7)).
 func remountReadOnly(target string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(target, &st); err != nil {
 		return err
+	}
+	if st.Flags&unix.ST_RDONLY != 0 {
+		return nil
 	}
 	const kept = unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC
 	flags := uintptr(st.Flags&kept) | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY

@@ -76,6 +76,37 @@ func TestPropagation(t *testing.T) {
 	}
 }
 
+// A read-only mount is read-only before it is in the share: the daemon serves
+// whatever is there.
+func TestReadOnlyBeforeAttached(t *testing.T) {
+	source := sharedTree(t)
+	for _, b := range []guestspec.Bind{{ReadOnly: true}, {Recursive: true, ReadOnly: true, RecursiveReadOnly: true}} {
+		detached, err := cloneMount(source, b.Recursive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer detached.Close()
+		if err := setAttributes(detached, b); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{".", "below"} {
+			var st unix.Statfs_t
+			fd, err := unix.Openat(int(detached.Fd()), path, unix.O_PATH|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = unix.Fstatfs(fd, &st)
+			unix.Close(fd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := path == "." || b.RecursiveReadOnly; want && st.Flags&unix.ST_RDONLY == 0 {
+				t.Errorf("%+v: %s of the detached mount can be written to", b, path)
+			}
+		}
+	}
+}
+
 // A read-only bind leaves the mounts below it as they are, and then the guest
 // must not make it read-only; unless all of it is.
 func TestReadOnlyWithMountsBelow(t *testing.T) {
