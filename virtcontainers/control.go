@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/metrics"
 )
 
 // Pause freezes all processes of a running container, in the guest; announce
@@ -68,9 +70,8 @@ func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 	return nil
 }
 
-// Stats reads the container's counters in the guest: an encoded
-// io.containerd.cgroups.v2.Metrics.
-func (c *Container) Stats(ctx context.Context) (*anypb.Any, error) {
+// Stats reads the container's counters in the guest.
+func (c *Container) Stats(ctx context.Context) (*stats.Metrics, error) {
 	client, err := c.sandbox.agent()
 	if err != nil {
 		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, err)
@@ -79,5 +80,9 @@ func (c *Container) Stats(ctx context.Context) (*anypb.Any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, guest.Err(err))
 	}
-	return resp.Stats, nil
+	counters, err := metrics.Decode(resp.Stats)
+	if err != nil {
+		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, err)
+	}
+	return counters, nil
 }

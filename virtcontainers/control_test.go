@@ -65,8 +65,8 @@ func TestExitDuringPause(t *testing.T) {
 func TestUpdateAndStats(t *testing.T) {
 	p := newPod(t)
 	c := p.run(sandboxID)
-	p.host.Agent.SetMetrics([]byte("counters"))
-	if stats, err := c.Stats(t.Context()); err != nil || string(stats.GetValue()) != "counters" {
+	p.host.Agent.SetMetrics([]byte{0x0a, 2, 0x08, 3}) // pids, current: 3
+	if stats, err := c.Stats(t.Context()); err != nil || stats.GetPids().GetCurrent() != 3 {
 		t.Errorf("stats %v, %v", stats, err)
 	}
 	resources := &anypb.Any{Value: []byte(`{"pids":{"limit":7}}`)}

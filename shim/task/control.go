@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -72,29 +71,27 @@ func (s *Service) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsR
 	if err != nil {
 		return nil, err
 	}
-	stats, err := c.Stats(ctx)
-	if err == nil {
-		stats, err = s.shapeStats(stats)
+	counters, err := c.Stats(ctx)
+	if err != nil {
+		return nil, err
 	}
+	stats, err := s.shapeStats(counters)
 	if err != nil {
 		return nil, fmt.Errorf("stats of container %s: %w", r.ID, err)
 	}
 	return &task.StatsResponse{Stats: stats}, nil
 }
 
-func (s *Service) shapeStats(stats *anypb.Any) (*anypb.Any, error) {
-	if !s.policy.CgroupV1Stats && hostHasCgroup2() {
-		return stats, nil
+// shapeStats encodes counters as the engine reads them: what it gets is made
+// here, not by the guest.
+func (s *Service) shapeStats(m *v2.Metrics) (*anypb.Any, error) {
+	switch {
+	case s.policy.CgroupV1Stats:
+		return typeurl.MarshalAnyToProto(metrics.ToV1(m, metrics.ISuladOperations))
+	case hostHasCgroup2():
+		return typeurl.MarshalAnyToProto(m)
 	}
-	var m v2.Metrics
-	if err := proto.Unmarshal(stats.GetValue(), &m); err != nil {
-		return nil, fmt.Errorf("decode: %w", err)
-	}
-	ops := metrics.KernelOperations
-	if s.policy.CgroupV1Stats {
-		ops = metrics.ISuladOperations
-	}
-	return typeurl.MarshalAnyToProto(metrics.ToV1(&m, ops))
+	return typeurl.MarshalAnyToProto(metrics.ToV1(m, metrics.KernelOperations))
 }
 
 // hostHasCgroup2 tells whether the host has cgroup v2 alone (cgroups(7)).

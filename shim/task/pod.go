@@ -2,12 +2,9 @@ package task
 
 import (
 	"context"
-	"fmt"
 
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/log"
-	"github.com/containerd/typeurl/v2"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers"
@@ -65,15 +62,7 @@ func (s *Service) Metrics(ctx context.Context) (*anypb.Any, error) {
 		if err != nil {
 			return nil, err
 		}
-		var m v2.Metrics
-		if err := proto.Unmarshal(stats.GetValue(), &m); err != nil {
-			return nil, fmt.Errorf("decode stats of container %s: %w", c.ID, err)
-		}
-		all = append(all, &m)
+		all = append(all, stats)
 	}
-	sum, err := typeurl.MarshalAnyToProto(metrics.Sum(all))
-	if err != nil {
-		return nil, fmt.Errorf("encode stats of sandbox: %w", err)
-	}
-	return s.shapeStats(sum)
+	return s.shapeStats(metrics.Sum(all))
 }
