@@ -31,7 +31,7 @@ func OpenLog(ctx context.Context, p *Params) (context.Context, error) {
 		return ctx, fmt.Errorf("open log: %w", err)
 	}
 	entry := log.G(ctx).WithField("sandbox", p.ID)
-	entry.Logger.SetOutput(w)
+	entry.Logger.SetOutput(newLogBudget(w))
 	return log.WithLogger(ctx, entry), nil
 }
 

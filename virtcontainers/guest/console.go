@@ -2,19 +2,18 @@ package guest
 
 import (
 	"context"
-	"time"
 
 	"github.com/containerd/log"
 )
 
 // ConsoleLog returns what writes the lines of a guest's console into the host's
-// log, with source=console, at no more than maxLogRate a second. It must be
-// called by one goroutine at a time.
+// log, with source=console, within a budget of bytes. It must be called by one
+// goroutine at a time.
 func ConsoleLog(ctx context.Context) func(line string) {
 	entry := log.G(ctx).WithField("source", "console")
-	var rate logRate
+	budget := newLogBudget()
 	return func(line string) {
-		ok, dropped := rate.allow(time.Now())
+		ok, dropped := budget.take(len(line))
 		if dropped > 0 {
 			entry.Warnf("%d lines of the guest's console were dropped", dropped)
 		}

@@ -12,14 +12,15 @@ import (
 
 func TestConsoleLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const rate = 500 // as in log.go
+		const line = "[    0.1] noise"
+		fit := guest.LogBurst / (len(line) + guest.LineCost)
 		ctx, l := withLog(t.Context())
 		say := guest.ConsoleLog(ctx)
-		for range rate + 7 {
-			say("[    0.1] noise")
+		for range fit + 7 {
+			say(line)
 		}
-		if n := len(l.entries(t)); n != rate {
-			t.Errorf("%d lines were logged in a second, want %d", n, rate)
+		if n := len(l.entries(t)); n != fit {
+			t.Errorf("%d lines were logged at once, want %d", n, fit)
 		}
 		time.Sleep(time.Second)
 		say("Kernel panic")
@@ -27,7 +28,7 @@ func TestConsoleLog(t *testing.T) {
 			{"level": "warning", "msg": "7 lines of the guest's console were dropped", "source": "console"},
 			{"level": "info", "msg": "Kernel panic", "source": "console"},
 		}
-		if diff := cmp.Diff(want, l.entries(t)[rate:]); diff != "" {
+		if diff := cmp.Diff(want, l.entries(t)[fit:]); diff != "" {
 			t.Error(diff)
 		}
 	})

@@ -5,3 +5,10 @@ var (
 	LogLine      = logLine
 	ForwardLines = forwardLines
 )
+
+// The log's budget.
+const (
+	LogBurst     = logBurst
+	LogPerSecond = logPerSecond
+	LineCost     = lineCost
+)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/log"
@@ -34,21 +35,24 @@ func TestGuestCannotForgeLines(t *testing.T) {
 	}
 }
 
-func TestLogRate(t *testing.T) {
-	var rate logRate
-	now := time.Unix(100, 0)
-	passed := 0
-	for range 3 * maxLogRate {
-		if ok, _ := rate.allow(now); ok {
-			passed++
+func TestLogBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const line = 8 << 10
+		budget := newLogBudget()
+		passed := 0
+		for range 1000 {
+			if ok, _ := budget.take(line); ok {
+				passed++
+			}
 		}
-	}
-	if passed != maxLogRate {
-		t.Errorf("%d lines in one second were logged, want %d", passed, maxLogRate)
-	}
-	if ok, dropped := rate.allow(now.Add(time.Second)); !ok || dropped != 2*maxLogRate {
-		t.Errorf("in the next second: %v, %d dropped", ok, dropped)
-	}
+		if want := logBurst / (line + lineCost); passed != want {
+			t.Errorf("%d lines were logged at once, want %d", passed, want)
+		}
+		time.Sleep(10 * time.Second)
+		if ok, dropped := budget.take(line); !ok || dropped != 1000-passed {
+			t.Errorf("ten seconds later: %v, %d dropped, want %d", ok, dropped, 1000-passed)
+		}
+	})
 }
 
 func checkOneLine(t *testing.T, out string) {

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"time"
 
 	"github.com/containerd/log"
 
@@ -30,38 +29,14 @@ func (c *Client) ForwardLog(ctx context.Context) error {
 	return forwardLines(ctx, conn)
 }
 
-// maxLogRate is how many lines a second a guest may write into the host's
-// log; what is more is counted and dropped.
-const maxLogRate = 500
-
-// logRate counts the lines of one second.
-type logRate struct {
-	second         int64
-	lines, dropped int
-}
-
-// allow tells whether one more line may be logged now. At the first line of a
-// new second it returns how many were dropped before.
-func (l *logRate) allow(now time.Time) (ok bool, droppedBefore int) {
-	if second := now.Unix(); second != l.second {
-		droppedBefore = l.dropped
-		*l = logRate{second: second}
-	}
-	l.lines++
-	if ok = l.lines <= maxLogRate; !ok {
-		l.dropped++
-	}
-	return ok, droppedBefore
-}
-
 // forwardLines logs each line of r. A line longer than the bound is cut.
 func forwardLines(ctx context.Context, r io.Reader) error {
-	var rate logRate
+	budget := newLogBudget()
 	in := bufio.NewReaderSize(r, api.MaxLogLine)
 	for {
 		line, err := in.ReadSlice('\n')
 		if len(line) > 0 {
-			ok, dropped := rate.allow(time.Now())
+			ok, dropped := budget.take(len(line))
 			if dropped > 0 {
 				log.G(ctx).WithField("source", "agent").Warnf("%d lines of the guest's log were dropped", dropped)
 			}

@@ -88,7 +88,7 @@ func TestForwardLogCutsLines(t *testing.T) {
 // A flood neither stops the guest nor fills the host's log, and what was left
 // out is said.
 func TestForwardLogFlood(t *testing.T) {
-	const rate, lines = 500, 10000 // rate as in log.go
+	const lines = 20000
 	a := newAgent(t)
 	l, stop := forward(t, a)
 	start := time.Now()
@@ -96,9 +96,11 @@ func TestForwardLogFlood(t *testing.T) {
 	for range lines / 100 {
 		say(t, a, text)
 	}
-	n := len(l.await(t, rate))
-	if seconds := int(time.Since(start).Seconds()) + 2; n > seconds*(rate+1) {
-		t.Errorf("%d entries in %d seconds", n, seconds)
+	cost := len(text)/100 + guest.LineCost
+	n := len(l.await(t, guest.LogBurst/cost))
+	seconds := int(time.Since(start).Seconds()) + 2
+	if most := (guest.LogBurst+seconds*guest.LogPerSecond)/cost + seconds; n > most {
+		t.Errorf("%d entries in %d seconds, want at most %d", n, seconds, most)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)

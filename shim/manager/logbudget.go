@@ -1,0 +1,45 @@
+package manager
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// What one shim may write into the engine's log. Some lines are written for
+// each frame that a guest sends (ttrpc's own, for a stream that is gone): a
+// hostile one filled the host's disk at 6 MiB a second with them.
+const (
+	logBurst     = 4 << 20  // bytes
+	logPerSecond = 16 << 10 // bytes
+)
+
+// logBudget passes lines on while there is budget, and says then how much it
+// left out. Its caller, the logger, writes one line at a time.
+type logBudget struct {
+	w       io.Writer
+	limiter *rate.Limiter
+	// lines and bytes were left out since the last line that was written.
+	lines, bytes int
+}
+
+func newLogBudget(w io.Writer) *logBudget {
+	return &logBudget{w: w, limiter: rate.NewLimiter(logPerSecond, logBurst)}
+}
+
+// Write implements io.Writer. A line that is left out is no error.
+func (b *logBudget) Write(line []byte) (int, error) {
+	if !b.limiter.AllowN(time.Now(), len(line)) {
+		b.lines++
+		b.bytes += len(line)
+		return len(line), nil
+	}
+	if b.lines > 0 {
+		fmt.Fprintf(b.w, "time=%q level=warning msg=\"%d lines of the shim's log, %d bytes, were left out: more than %d KiB a second\"\n",
+			time.Now().Format(time.RFC3339Nano), b.lines, b.bytes, logPerSecond>>10)
+		b.lines, b.bytes = 0, 0
+	}
+	return b.w.Write(line)
+}
