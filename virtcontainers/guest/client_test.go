@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
@@ -229,5 +230,16 @@ func TestDisconnected(t *testing.T) {
 		if guest.Disconnected(err) {
 			t.Errorf("%v is the end of a connection", err)
 		}
+	}
+}
+
+// An agent's error is not passed on at any length.
+func TestErrIsBounded(t *testing.T) {
+	a := newAgent(t)
+	c := connect(t, a)
+	a.Fail("Hello", fmt.Errorf("%s: %w", strings.Repeat("ä", 1<<20), errdefs.ErrNotFound))
+	err := c.Ping(t.Context())
+	if !errdefs.IsNotFound(err) || len(err.Error()) > 17<<10 || !utf8.ValidString(err.Error()) {
+		t.Errorf("%d bytes of an error: %.100q", len(err.Error()), err)
 	}
 }
