@@ -20,6 +20,8 @@ type Process struct {
 	execID    string
 	terminal  bool
 	io        IO
+	// made is when the process was created: it ended no earlier.
+	made time.Time
 
 	// announced is closed when Start has returned and its caller has told
 	// the engine: no exit is reported before the start is.
@@ -39,7 +41,7 @@ type Process struct {
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
-		container: c, execID: execID, terminal: terminal, io: io,
+		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
 		announced: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
 	}
 }

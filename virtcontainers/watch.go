@@ -93,14 +93,17 @@ func (s *Sandbox) handleExit(e *api.Exit) {
 		return
 	}
 	entry.Info("process exited")
-	exit := Exit{Status: e.Status & 0xff, At: exitTime(e, time.Now())}
+	exit := Exit{Status: e.Status & 0xff, At: exitTime(e, p.made, time.Now())}
 	s.watchers.Go(func() { p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes}) })
 }
 
 // exitTime is the guest's time of an exit, which SetupSandbox set to the
-// host's. A guest that claims the future, or nothing, is not believed.
-func exitTime(e *api.Exit, now time.Time) time.Time {
+// host's. It is believed between the making of the process and now.
+func exitTime(e *api.Exit, made, now time.Time) time.Time {
 	if at := e.ExitedAt; at.IsValid() && !at.AsTime().After(now) {
+		if at.AsTime().Before(made) {
+			return made
+		}
 		return at.AsTime()
 	}
 	return now

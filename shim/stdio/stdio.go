@@ -31,6 +31,11 @@ type Paths struct {
 // stalled is how long Drain waits for a reader that takes nothing.
 const stalled = 2 * time.Second
 
+// drainLimit is how long Drain waits in all, however slowly output still
+// comes: a guest says how much there is, and an exit must not wait for its
+// pleasure.
+const drainLimit = 30 * time.Second
+
 // IO implements virtcontainers.IO.
 type IO struct {
 	paths Paths
@@ -168,6 +173,8 @@ func (i *IO) Drain(ctx context.Context, stdout, stderr uint64) {
 	if !connected {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, drainLimit)
+	defer cancel()
 	i.out.await(ctx, stdout)
 	i.err.await(ctx, stderr)
 }
