@@ -18,8 +18,9 @@ var layers = []struct {
 	{"agent", []string{"agent"}},
 	{"hypervisor", []string{"hypervisor"}},
 	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api"}},
-	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor"}},
+	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone"}},
 	{"shim", []string{"shim", "virtcontainers"}},
+	{"standalone", []string{"standalone", "shim/client", "virtcontainers/persist", "virtcontainers/netns"}},
 	{"guest-image", []string{"guest-image", "agent/api"}},
 	{"tests", []string{""}},
 }
@@ -29,15 +30,18 @@ var owners = map[string][]string{
 	"github.com/opencontainers/runc":  {"agent/container", "agent/cmd/kata-agent"},
 	"github.com/digitalocean/go-qemu": {"hypervisor/qemu/qmp"},
 	"github.com/vishvananda/netlink":  {"virtcontainers/network", "agent/network", "tests"},
+	// Fetching images is kata-runtime's, never a shim's.
+	"github.com/google/go-containerregistry": {"standalone/image", "tests"},
 }
 
 // foreign says what must not even come indirectly, through modules of others:
 // it would be linked into the binary.
 var foreign = map[string][]string{
-	"shim":           {"github.com/opencontainers/runc"},
-	"virtcontainers": {"github.com/opencontainers/runc"},
-	"hypervisor":     {"github.com/opencontainers/runc", "github.com/vishvananda/netlink"},
-	"agent":          {"github.com/digitalocean/go-qemu"},
+	"shim":                             {"github.com/opencontainers/runc"},
+	"virtcontainers":                   {"github.com/opencontainers/runc"},
+	"shim/cmd/containerd-shim-kata-v2": {"github.com/google/go-containerregistry"},
+	"hypervisor":                       {"github.com/opencontainers/runc", "github.com/vishvananda/netlink"},
+	"agent":                            {"github.com/digitalocean/go-qemu"},
 }
 
 // violation says why the package in the folder from may not import a path; ""
@@ -117,6 +121,12 @@ func TestRules(t *testing.T) {
 		{"tests/harness", module + "/virtcontainers", true},
 		{"tests/harness", module + "/shim/task", true},
 		{"attic", module + "/hypervisor", false},
+		{"shim/cmd/kata-runtime", module + "/standalone/command", true},
+		{"shim/client", module + "/standalone/store", false},
+		{"standalone/container", module + "/shim/client", true},
+		{"standalone/container", module + "/shim/task", false},
+		{"standalone/image", "github.com/google/go-containerregistry/pkg/name", true},
+		{"standalone/store", "github.com/google/go-containerregistry/pkg/name", false},
 		{"virtcontainers", module, false},
 		{"agent/container", "github.com/opencontainers/runc/libcontainer", true},
 		{"agent/cmd/kata-agent", "github.com/opencontainers/runc/libcontainer/nsenter", true},

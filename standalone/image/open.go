@@ -1,0 +1,167 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/opencontainers/go-digest"
+	oci "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/katabox/katabox/standalone/store"
+)
+
+// Opened is an image whose layers can be read until Close.
+type Opened struct {
+	store.Source
+	scratch string
+}
+
+// Close removes what was extracted.
+func (o *Opened) Close() error {
+	if o.scratch == "" {
+		return nil
+	}
+	return os.RemoveAll(o.scratch)
+}
+
+// Open finds the image. For a registry it uses the credentials of docker's
+// configuration ($DOCKER_CONFIG, ~/.docker/config.json) or of Podman's
+// ($REGISTRY_AUTH_FILE). A root file system is none of its business.
+func Open(ctx context.Context, r Reference) (_ *Opened, err error) {
+	o := &Opened{}
+	o.Name = r.String()
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("image %s: %w", r, err), o.Close())
+		}
+	}()
+	img, sized, err := o.find(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return o, o.describe(img, sized)
+}
+
+// find gives the image, and whether the sizes of its layers are known without
+// compressing them.
+func (o *Opened) find(ctx context.Context, r Reference) (img v1.Image, sized bool, err error) {
+	switch r.Kind {
+	case Registry:
+		img, err = fromRegistry(ctx, r.Tag)
+		return img, true, err
+	case Layout:
+		img, err = fromLayout(r.Path, r.Tag)
+		return img, true, err
+	case LayoutArchive:
+		if o.scratch, err = os.MkdirTemp("", "kata-runtime-layout-"); err != nil {
+			return nil, false, err
+		}
+		if err := extractLayout(r.Path, o.scratch); err != nil {
+			return nil, false, err
+		}
+		img, err = fromLayout(o.scratch, r.Tag)
+		return img, true, err
+	case DockerArchive:
+		img, err = fromDockerArchive(r.Path, r.Tag)
+		return img, false, err
+	}
+	return nil, false, fmt.Errorf("kind %s has no layers: %w", r.Kind, errdefs.ErrInvalidArgument)
+}
+
+func fromRegistry(ctx context.Context, text string) (v1.Image, error) {
+	ref, err := name.ParseReference(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	img, err := remote.Image(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithPlatform(platform))
+	if err != nil {
+		return nil, fmt.Errorf("pull: %w", err)
+	}
+	return img, nil
+}
+
+func fromDockerArchive(path, tag string) (v1.Image, error) {
+	opener := func() (io.ReadCloser, error) { return openArchive(path) }
+	var wanted *name.Tag
+	if tag != "" {
+		t, err := name.NewTag(tag)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		wanted = &t
+	}
+	img, err := tarball.Image(opener, wanted)
+	if err != nil {
+		return nil, fmt.Errorf("read archive: %w", err)
+	}
+	return img, nil
+}
+
+func fromLayout(path, tag string) (v1.Image, error) {
+	index, err := layout.ImageIndexFromPath(path)
+	if err != nil {
+		return nil, fmt.Errorf("read layout: %w", err)
+	}
+	return choose(index, tag)
+}
+
+// maxDocument bounds an image's manifest and its configuration.
+const maxDocument = 4 << 20
+
+// checkSum compares what was read with the sum under which it was looked for.
+func checkSum(what string, raw []byte, want v1.Hash) error {
+	if len(raw) > maxDocument || digest.FromBytes(raw).String() != want.String() {
+		return fmt.Errorf("%s of %d bytes is not that of %s: %w", what, len(raw), want, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// describe fills in what the store needs.
+func (o *Opened) describe(img v1.Image, sized bool) error {
+	raw, err := img.RawConfigFile()
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	manifest, err := img.Manifest()
+	if err != nil {
+		return fmt.Errorf("read manifest: %w", err)
+	}
+	if err := checkSum("configuration", raw, manifest.Config.Digest); err != nil {
+		return err
+	}
+	var config oci.Image
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	if err := checkPlatform(config.Platform); err != nil {
+		return err
+	}
+	o.Config = config.Config
+	layers, err := img.Layers()
+	if err != nil {
+		return fmt.Errorf("read layers: %w", err)
+	}
+	if len(layers) != len(config.RootFS.DiffIDs) {
+		return fmt.Errorf("%d layers, but the configuration has %d: %w", len(layers), len(config.RootFS.DiffIDs), errdefs.ErrFailedPrecondition)
+	}
+	for i, l := range layers {
+		layer, err := layerOf(l, config.RootFS.DiffIDs[i], sized)
+		if err != nil {
+			return fmt.Errorf("layer %d: %w", i+1, err)
+		}
+		o.Layers = append(o.Layers, layer)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/containerd/containerd/api/types"
+	cfs "github.com/containerd/continuity/fs"
+	"github.com/containerd/errdefs"
+)
+
+// validName is what a container may be called: its name is that of files, and
+// an id to the shim.
+var validName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
+
+// MakeContainer makes a container's directory and keeps its image's layers in
+// the store until RemoveContainer. The caller has called Use. A name that is
+// taken is an errdefs.ErrAlreadyExists.
+func (s *Store) MakeContainer(name string, img Image) (dir string, err error) {
+	if !validName.MatchString(name) {
+		return "", fmt.Errorf("container name %q: want 1 to 64 letters, digits, dots, dashes and underscores, the first a letter or digit: %w",
+			name, errdefs.ErrInvalidArgument)
+	}
+	dir = s.ContainerDir(name)
+	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("container %s: %w", name, errdefs.ErrAlreadyExists)
+	} else if err != nil {
+		return "", fmt.Errorf("make container: %w", err)
+	}
+	if err := writeJSON(filepath.Join(dir, imageFile), &img); err != nil {
+		return "", errors.Join(err, s.RemoveContainer(name))
+	}
+	return dir, nil
+}
+
+// ContainerDir is the directory of the container of that name, which its
+// maker may keep other files in.
+func (s *Store) ContainerDir(name string) string {
+	return filepath.Join(s.root, containersDir, filepath.Base(filepath.Clean("/"+name)))
+}
+
+// Containers lists the containers' names, sorted.
+func (s *Store) Containers() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(s.root, containersDir))
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if validName.MatchString(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// RemoveContainer removes a container's files. One that is not there is no
+// error. The layers stay until the next Sweep.
+func (s *Store) RemoveContainer(name string) error {
+	if !validName.MatchString(name) {
+		return nil
+	}
+	if err := os.RemoveAll(s.ContainerDir(name)); err != nil {
+		return fmt.Errorf("remove container: %w", err)
+	}
+	return nil
+}
+
+// Rootfs makes the container's root file system: the mounts that it is, or,
+// where there is no overlayfs, none and a copy of the image's files at target.
+func (s *Store) Rootfs(name, target string) ([]*types.Mount, error) {
+	img, err := readImage(filepath.Join(s.ContainerDir(name), imageFile))
+	if err != nil {
+		return nil, fmt.Errorf("make root file system: %w", err)
+	}
+	if !s.overlay {
+		from, _ := s.single(img)
+		if err := cfs.CopyDir(target, from); err != nil {
+			return nil, fmt.Errorf("copy root file system: %w", err)
+		}
+		return nil, nil
+	}
+	lower := topFirst(img.Layers, filepath.Join(s.root, layersDir))
+	if img.Dir != "" {
+		if err := checkDir(img.Dir); err != nil {
+			return nil, err
+		}
+		lower = img.Dir
+	}
+	upper, work := filepath.Join(s.ContainerDir(name), "upper"), filepath.Join(s.ContainerDir(name), "work")
+	if err := s.makeUpper(img, upper); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return nil, fmt.Errorf("make root file system: %w", err)
+	}
+	return []*types.Mount{{
+		Type: "overlay", Source: "overlay",
+		Options: []string{"lowerdir=" + lower, "upperdir=" + upper, "workdir=" + work},
+	}}, nil
+}
+
+// makeUpper makes the directory of the container's own files. It is the root
+// that the container sees, so it looks like the image's.
+func (s *Store) makeUpper(img Image, upper string) error {
+	top := img.Dir
+	if top == "" {
+		top = s.layerPath(img.Layers[len(img.Layers)-1])
+	}
+	info, err := os.Stat(top)
+	if err != nil {
+		return fmt.Errorf("make root file system: %w", err)
+	}
+	if err := os.Mkdir(upper, 0o700); err != nil {
+		return fmt.Errorf("make root file system: %w", err)
+	}
+	if err := os.Chmod(upper, info.Mode()); err != nil {
+		return fmt.Errorf("make root file system: %w", err)
+	}
+	return nil
+}

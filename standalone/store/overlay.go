@@ -1,0 +1,121 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// overlayWorks reports whether directories below dir can be the parts of an
+// overlay: the kernel has overlayfs, and dir is not on one itself. What is
+// tried leaves nothing.
+func overlayWorks(dir string) bool {
+	probe, err := os.MkdirTemp(dir, newPrefix)
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(probe)
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.Mkdir(filepath.Join(probe, name), 0o700); err != nil {
+			return false
+		}
+	}
+	err = inOwnMounts(func() error {
+		if err := unix.Chdir(probe); err != nil {
+			return err
+		}
+		return unix.Mount("overlay", "merged", "overlay", 0, "lowerdir=lower,upperdir=upper,workdir=work")
+	})
+	return err == nil
+}
+
+// inRoot calls f on a thread for which root is all that there is.
+func inRoot(root string, f func() error) error {
+	return inOwnMounts(func() error {
+		if err := unix.Chroot(root); err != nil {
+			return fmt.Errorf("enter %s: %w", root, err)
+		}
+		if err := unix.Chdir("/"); err != nil {
+			return fmt.Errorf("enter %s: %w", root, err)
+		}
+		return f()
+	})
+}
+
+// inOwnMounts calls f on a thread with mounts and a working directory of its
+// own, which end with it.
+func inOwnMounts(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			done <- fmt.Errorf("make mount namespace: %w", err)
+			return
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			done <- fmt.Errorf("make mounts private: %w", err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// View calls f with a directory in which the image's files can be looked at,
+// on a thread of its own: the directory is there for f alone, and only while f
+// runs.
+func (s *Store) View(img Image, f func(root string) error) error {
+	if dir, ok := s.single(img); ok {
+		return f(dir)
+	}
+	target, err := os.MkdirTemp(filepath.Join(s.root, layersDir), newPrefix)
+	if err != nil {
+		return fmt.Errorf("look into image: %w", err)
+	}
+	err = inOwnMounts(func() error {
+		if err := unix.Chdir(filepath.Join(s.root, layersDir)); err != nil {
+			return fmt.Errorf("look into image: %w", err)
+		}
+		if err := unix.Mount("overlay", target, "overlay", unix.MS_RDONLY, "lowerdir="+topFirst(img.Layers, "")); err != nil {
+			return fmt.Errorf("look into image: mount overlay: %w", err)
+		}
+		return f(target)
+	})
+	return errors.Join(err, os.RemoveAll(target))
+}
+
+// single returns the directory that is all of the image, if there is one.
+func (s *Store) single(img Image) (string, bool) {
+	switch {
+	case img.Dir != "":
+		return img.Dir, true
+	case len(img.Layers) == 1:
+		return s.layerPath(img.Layers[0]), true
+	}
+	return "", false
+}
+
+// topFirst joins layers in overlayfs' order, each below dir.
+func topFirst(layers []string, dir string) string {
+	paths := make([]string, 0, len(layers))
+	for i := len(layers) - 1; i >= 0; i-- {
+		paths = append(paths, filepath.Join(dir, layers[i]))
+	}
+	return strings.Join(paths, ":")
+}
+
+// checkDir says whether a directory outside of the store can be a lower
+// directory: its name must mean nothing in the options of a mount.
+func checkDir(dir string) error {
+	if strings.ContainsAny(dir, `:,\`) {
+		return fmt.Errorf("root file system %s: its path has a colon, a comma or a backslash: %w", dir, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}

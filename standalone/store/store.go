@@ -1,0 +1,206 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Root is where the store is.
+const Root = "/var/lib/katabox"
+
+const (
+	layersDir     = "layers"
+	imagesDir     = "images"
+	containersDir = "containers"
+	// newPrefix begins the names of directories that are not whole yet.
+	newPrefix = "new-"
+)
+
+// lockPause is the time between two tries for the lock.
+const lockPause = 50 * time.Millisecond
+
+// Store is a store on disk. Any number of processes may use one.
+type Store struct {
+	root string
+	// overlay reports whether layers are put together by the kernel.
+	overlay bool
+}
+
+// Open opens the store at root, an absolute path, and makes what is missing
+// of it. Only root can read it.
+func Open(root string) (*Store, error) {
+	s := &Store{root: root}
+	for _, dir := range []string{"", layersDir, imagesDir, containersDir} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+	}
+	s.overlay = overlayWorks(filepath.Join(root, layersDir))
+	return s, nil
+}
+
+// Use keeps the store's layers from being swept until unlock is called or the
+// process ends. It waits until a sweep has ended or ctx has.
+func (s *Store) Use(ctx context.Context) (unlock func() error, err error) {
+	return s.lock(ctx, unix.LOCK_SH)
+}
+
+func (s *Store) lock(ctx context.Context, how int) (func() error, error) {
+	f, err := os.OpenFile(filepath.Join(s.root, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock store: %w", err)
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		if err == nil {
+			return f.Close, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock store: %w", err), f.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("lock store: %w", context.Cause(ctx)), f.Close())
+		case <-time.After(lockPause):
+		}
+	}
+}
+
+// Sweep removes layers that neither an image nor a container has, and what
+// killed processes left. With unused it forgets images that no container runs
+// before. A store that another process adds to is left for the next sweep.
+func (s *Store) Sweep(unused bool) error {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	unlock, err := s.lock(now, unix.LOCK_EX)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	used, err := s.usedLayers(unused)
+	if err == nil {
+		err = s.removeLayersBut(used)
+	}
+	return errors.Join(err, unlock())
+}
+
+// usedLayers collects the layers that must stay.
+func (s *Store) usedLayers(forgetUnused bool) (map[string]bool, error) {
+	used := make(map[string]bool)
+	containers, err := filepath.Glob(filepath.Join(s.root, containersDir, "*", imageFile))
+	if err != nil {
+		return nil, fmt.Errorf("sweep store: %w", err)
+	}
+	for _, path := range containers {
+		if err := addLayers(used, path); err != nil {
+			return nil, err
+		}
+	}
+	if forgetUnused {
+		if err := s.forgetImagesBut(used); err != nil {
+			return nil, err
+		}
+	}
+	images, err := filepath.Glob(filepath.Join(s.root, imagesDir, "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("sweep store: %w", err)
+	}
+	for _, path := range images {
+		if err := addLayers(used, path); err != nil {
+			return nil, err
+		}
+	}
+	return used, nil
+}
+
+// addLayers adds the layers of the image that a file describes. A file that
+// is gone meanwhile has none.
+func addLayers(used map[string]bool, path string) error {
+	img, err := readImage(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("sweep store: %w", err)
+	}
+	for _, layer := range img.Layers {
+		used[layer] = true
+	}
+	return nil
+}
+
+// forgetImagesBut removes the images that have a layer which no container
+// uses, and those without layers.
+func (s *Store) forgetImagesBut(used map[string]bool) error {
+	images, err := filepath.Glob(filepath.Join(s.root, imagesDir, "*.json"))
+	if err != nil {
+		return fmt.Errorf("sweep store: %w", err)
+	}
+	for _, path := range images {
+		img, err := readImage(path)
+		if err == nil && len(img.Layers) > 0 && used[img.Layers[len(img.Layers)-1]] {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("forget image: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) removeLayersBut(used map[string]bool) error {
+	entries, err := os.ReadDir(filepath.Join(s.root, layersDir))
+	if err != nil {
+		return fmt.Errorf("sweep store: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if !used[e.Name()] {
+			errs = append(errs, removeTree(filepath.Join(s.root, layersDir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree removes a directory that others may take for whole: it loses its
+// name first.
+func removeTree(dir string) error {
+	doomed := filepath.Join(filepath.Dir(dir), newPrefix+"removed-"+filepath.Base(dir))
+	if err := os.Rename(dir, doomed); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	if err := os.RemoveAll(doomed); err != nil {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	return nil
+}
+
+// writeJSON replaces a file; after a crash the file is the old or the new one.
+func writeJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+newPrefix+"*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(f.Name()) // fails after the rename, as it should
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

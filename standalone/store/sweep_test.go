@@ -1,0 +1,173 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+)
+
+func layersOf(t *testing.T, s *Store) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.root, layersDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestSweepFreesWhatNothingUses(t *testing.T) {
+	s := newStore(t)
+	base, top, other := layerOf(t, fileEntry("base", "b")), layerOf(t, fileEntry("top", "t")), layerOf(t, fileEntry("other", "o"))
+	old := add(t, s, "image", base, top)
+	if _, err := s.MakeContainer("c1", old); err != nil {
+		t.Fatal(err)
+	}
+	renewed := add(t, s, "image", base, other)
+	if err := os.Mkdir(s.layerPath(newPrefix+"killed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	sweep := func(unused bool, want ...string) {
+		t.Helper()
+		if err := s.Sweep(unused); err != nil {
+			t.Fatal(err)
+		}
+		got := layersOf(t, s)
+		slices.Sort(want)
+		if diff := cmp.Diff(slices.Compact(want), got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if !s.overlay {
+		t.Skip("layers are not shared without overlayfs")
+	}
+	sweep(false, append(slices.Clone(old.Layers), renewed.Layers...)...)
+	if err := s.RemoveContainer("c1"); err != nil {
+		t.Fatal(err)
+	}
+	sweep(false, renewed.Layers...)
+	sweep(true)
+	if _, err := s.Find("image"); !errdefs.IsNotFound(err) {
+		t.Errorf("find after the sweep: %v", err)
+	}
+}
+
+// A sweep must not take what a process that unpacks has not written down yet.
+func TestSweepLeavesTheStoreToItsUsers(t *testing.T) {
+	s := newStore(t)
+	unlock, err := s.Use(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	img := add(t, s, "", layerOf(t, fileEntry("a", "a")))
+	if err := s.Sweep(true); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(img.Layers, layersOf(t, s)); diff != "" {
+		t.Error(diff)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sweep(true); err != nil {
+		t.Fatal(err)
+	}
+	wantNoLayer(t, s)
+}
+
+func TestSameLayerFromMany(t *testing.T) {
+	s := newStore(t)
+	layer := layerOf(t, fileEntry("a", "a"), fileEntry("b/c", "c"))
+	var group sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		group.Go(func() {
+			_, errs[i] = s.Add(context.Background(), Source{Name: fmt.Sprint(i), Layers: []Layer{layer}}, quiet{})
+		})
+	}
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(layersOf(t, s)); n != 1 {
+		t.Errorf("%d layers, want 1: %v", n, layersOf(t, s))
+	}
+}
+
+// A layer that is there already is not read again.
+func TestLayerIsUnpackedOnce(t *testing.T) {
+	s := newStore(t)
+	layer := layerOf(t, fileEntry("a", "a"))
+	first := add(t, s, "one", layer)
+	layer.Open = func(func(int)) (io.ReadCloser, error) { return nil, errors.New("asked again") }
+	if diff := cmp.Diff(first.Layers, add(t, s, "two", layer).Layers); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestContainerNames(t *testing.T) {
+	s := newStore(t)
+	img := add(t, s, "image", layerOf(t, fileEntry("a", "a")))
+	for _, name := range []string{"", ".", "..", "../x", "a/b", "-a", "a b", "é"} {
+		if _, err := s.MakeContainer(name, img); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("name %q: %v", name, err)
+		}
+		if err := s.RemoveContainer(name); err != nil {
+			t.Errorf("remove %q: %v", name, err)
+		}
+	}
+	if _, err := s.MakeContainer("web-1.x", img); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.MakeContainer("web-1.x", img); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("name that is taken: %v", err)
+	}
+	names, err := s.Containers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"web-1.x"}, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRootfs(t *testing.T) {
+	both(t, func(t *testing.T, s *Store) {
+		img := add(t, s, "image", layerOf(t, fileEntry("a", "a")), layerOf(t, fileEntry("b", "b")))
+		dir, err := s.MakeContainer("c", img)
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := filepath.Join(t.TempDir(), "rootfs")
+		mounts, err := s.Rootfs("c", target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !s.overlay {
+			if _, err := os.Stat(filepath.Join(target, "b")); err != nil || len(mounts) != 0 {
+				t.Errorf("copy: %v, mounts %v", err, mounts)
+			}
+			return
+		}
+		layers := filepath.Join(s.root, layersDir)
+		want := []string{
+			"lowerdir=" + filepath.Join(layers, img.Layers[1]) + ":" + filepath.Join(layers, img.Layers[0]),
+			"upperdir=" + dir + "/upper", "workdir=" + dir + "/work",
+		}
+		if diff := cmp.Diff(want, mounts[0].Options); diff != "" || len(mounts) != 1 {
+			t.Error(diff)
+		}
+	})
+}
