@@ -34,9 +34,10 @@ type Process struct {
 	// state is what the engine sees.
 	state State
 	// starting is set while Start is under way, told once the guest has told
-	// of the exit, exiting once some goroutine has taken on to report it.
-	starting, told, exiting bool
-	exit                    Exit
+	// of the exit, exiting once some goroutine has taken on to report it,
+	// killed once the end of a container's init is enforced.
+	starting, told, exiting, killed bool
+	exit                            Exit
 }
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
@@ -178,6 +179,12 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 		return fmt.Errorf("kill %s: process not created: %w", p.name(), errdefs.ErrFailedPrecondition)
 	case signal == 0:
 		return nil // a probe; a guest that is gone is noticed elsewhere
+	}
+	if p.expectEnd(signal) {
+		// Whatever the guest answers, the end will come, and ends the call.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.container.sandbox.killTimeout()+2*probeWait)
+		defer cancel()
 	}
 	client, err := p.container.sandbox.agent()
 	if err == nil {

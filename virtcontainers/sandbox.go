@@ -106,6 +106,8 @@ type Sandbox struct {
 	// end ends it.
 	lifeCtx context.Context //nolint:containedctx // the sandbox's own life, not a request's
 	end     context.CancelFunc
+	// kills takes processes whose end is enforced.
+	kills chan *Process
 	// watchers are the goroutines that follow the guest and report its exits.
 	watchers sync.WaitGroup
 	// stopped is closed when the teardown has ended.
@@ -132,6 +134,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		ID: opts.ID, opts: opts, platform: platform, observer: opts.Observer,
 		boot:    boot{failAt: platform.Failpoint},
 		lifeCtx: lifeCtx, end: end,
+		kills:      make(chan *Process),
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
 		sizing:     newSizing(),

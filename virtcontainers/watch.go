@@ -34,6 +34,7 @@ func (s *Sandbox) watch() {
 		}
 	})
 	s.watchers.Go(s.watchSize)
+	s.watchers.Go(s.watchKills)
 	if s.network != nil {
 		s.watchers.Go(s.watchNetwork)
 	}

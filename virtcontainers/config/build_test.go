@@ -44,7 +44,7 @@ func defaults() Config {
 			EntropySource: "/dev/urandom",
 			BlockDriver:   "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
 		},
-		Agent: Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second},
+		Agent: Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second, KillTimeout: 10 * time.Second},
 		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet",
 			DisableGuestSeccomp: true},
 		Annotations: Allowed{

@@ -165,6 +165,9 @@ type Agent struct {
 	// HealthInterval is the time between two requests for a sign of life, 0
 	// for none; HealthTimeout bounds the wait for each, at least one second.
 	HealthInterval, HealthTimeout time.Duration
+	// KillTimeout is how long a container may live on after SIGKILL before the
+	// host ends it; at least one second.
+	KillTimeout time.Duration
 }
 
 // Runtime is about the shim itself.

@@ -161,6 +161,10 @@ var agentKeys = []key{
 	define("agent.kata.health_check_timeout", int64(30), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.HealthTimeout },
 		"How many seconds the agent may take to give that sign before its sandbox is ended.").orDefault(),
+	define("agent.kata.kill_timeout", int64(10), seconds,
+		func(d *draft) *time.Duration { return &d.Agent.KillTimeout },
+		"How many seconds a container may live on after SIGKILL, six times as many without KVM. Then it counts as killed "+
+			"(137), and a guest that still runs it or does not answer is ended.").orDefault(),
 }
 
 var runtimeKeys = []key{

@@ -59,7 +59,7 @@ func Config() *config.Config {
 			VirtioFS:    config.VirtioFS{Daemon: Daemon, Cache: config.CacheAuto},
 			BlockDriver: config.BlockSCSI, BlockAIO: config.AIOThreads,
 		},
-		Agent:   config.Agent{DialTimeout: 10 * time.Second},
+		Agent:   config.Agent{DialTimeout: 10 * time.Second, KillTimeout: 10 * time.Second},
 		Runtime: config.Runtime{CreateContainerTimeout: 10 * time.Second},
 	}
 }
