@@ -60,20 +60,24 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 }
 
 // cleanUp takes the container's own leftovers away, and the whole pod's when
-// it is the sandbox's container or the pod's shim is dead. It returns the pid
-// that the container had.
+// it is the sandbox's container or the pod's shim is dead. A shim that still
+// serves other containers is left alone: the pod's first container may be
+// deleted before them, and their exits are the shim's to tell. It returns the
+// pid that the container had.
 func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int, error) {
-	if sandboxID == p.ID {
+	owner := ""
+	if sandboxID == p.ID && !servesOthers(p) {
+		owner = sandboxID
 		if err := killDaemon(p); err != nil {
 			return 0, err
 		}
 	}
-	rec, err := virtcontainers.Recover(platform, sandboxID, p.ID, killTimeout)
+	rec, err := virtcontainers.Recover(platform, sandboxID, owner, killTimeout)
 	if err != nil {
 		return 0, err
 	}
 	err = virtcontainers.UnmountBundle(p.Bundle)
-	if sandboxID == p.ID {
+	if owner != "" {
 		err = errors.Join(err, removeOwnSocket(p))
 	}
 	return rec.VM.PID, err

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/shim/rpc"
 	"github.com/katabox/katabox/shim/sandbox"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers"
@@ -51,7 +52,7 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	if err != nil {
 		return err
 	}
-	d := &daemon{params: p, socket: listener.Addr().String(), exit: make(chan struct{})}
+	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
 	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher,
 		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit})
@@ -60,9 +61,10 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 		return fmt.Errorf("make server: %w", err)
 	}
 	task.Register(server, d.service)
+	registerShim(server, d.service)
 	sandbox.Register(server, sandbox.New(p.ID, d.service))
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(context.WithoutCancel(ctx), listener) }()
+	go func() { served <- server.Serve(context.WithoutCancel(ctx), d.owed.Listener(listener)) }()
 	unused := time.AfterFunc(unusedTimeout, d.exitUnused)
 	defer unused.Stop()
 	select {
@@ -89,13 +91,12 @@ type daemon struct {
 	socket    string
 	publisher *events.Publisher
 	service   *task.Service
+	owed      *rpc.Owed
 	exit      chan struct{}
 	exitOnce  sync.Once
 }
 
-// requestExit may be called from a request. Its answer may not be sent: ttrpc
-// takes a connection for idle until the first answer, and closes it. Engines
-// expect that of Shutdown.
+// requestExit may be called from a request; the daemon ends after its answer.
 func (d *daemon) requestExit() {
 	d.exitOnce.Do(func() {
 		d.markEnding()
@@ -126,6 +127,7 @@ func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
 	err := errors.Join(
 		within(d.service.Stop),
 		removeSocket(bundle.AddressScheme+d.socket),
+		within(d.owed.Wait),
 		within(server.Shutdown),
 		server.Close(),
 		within(d.publisher.Close),

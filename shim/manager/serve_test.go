@@ -25,10 +25,57 @@ func TestSocketGoesWithoutTheBundle(t *testing.T) {
 	if err := os.RemoveAll(p.Bundle); err != nil {
 		t.Error(err)
 	}
-	// The answer may not come.
-	_, _ = service.Shutdown(t.Context(), &task.ShutdownRequest{ID: "pod"})
+	if _, err := service.Shutdown(t.Context(), &task.ShutdownRequest{ID: "pod"}); err != nil {
+		t.Errorf("the request that ends the shim has no answer: %v", err)
+	}
 	reap(t, pid)
 	if exists(socketPath(address)) {
 		t.Error("the socket is left")
 	}
+}
+
+// The pod's first container is deleted before another one: "delete" leaves the
+// shim to that one, until it is deleted too.
+func TestDeleteLeavesOthersTheirShim(t *testing.T) {
+	host := newHost(t)
+	asDaemon(t, host.RunDir)
+	first := newParams(t, host.RunDir, "pod", map[string]string{
+		"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "pod",
+	})
+	second := newParams(t, host.RunDir, "c1", serviceOf("pod"))
+	address, err := start(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := daemonPID(t, first)
+	service := connect(t, address)
+	for _, p := range []*Params{first, second} {
+		if _, err := service.Create(t.Context(), &task.CreateTaskRequest{ID: p.ID, Bundle: p.Bundle}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := service.Start(t.Context(), &task.StartRequest{ID: p.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(p *Params) {
+		t.Helper()
+		_, _ = service.Kill(t.Context(), &task.KillRequest{ID: p.ID, Signal: 9}) // it may have ended with the pod
+		if _, err := service.Wait(t.Context(), &task.WaitRequest{ID: p.ID}); err != nil {
+			t.Error(err)
+		}
+		if _, err := service.Delete(t.Context(), &task.DeleteRequest{ID: p.ID}); err != nil {
+			t.Error(err)
+		}
+		if _, err := service.Shutdown(t.Context(), &task.ShutdownRequest{ID: p.ID}); err != nil {
+			t.Error(err)
+		}
+	}
+	end(first)
+	remove(t, first, host)
+	if state, err := service.State(t.Context(), &task.StateRequest{ID: "c1"}); err != nil || state.ExitStatus == 0 {
+		t.Errorf("the other container: %v, %v", state, err)
+	}
+	end(second)
+	remove(t, second, host)
+	reap(t, pid)
 }

@@ -44,6 +44,19 @@ func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) vi
 // Current is the sandbox that was booted, or an errdefs.ErrNotFound.
 func (s *Service) Current() (*virtcontainers.Sandbox, error) { return s.current() }
 
+// ContainerIDs are the ids of the containers that have not been deleted.
+func (s *Service) ContainerIDs() []string {
+	sandbox, err := s.current()
+	if err != nil {
+		return nil
+	}
+	var ids []string
+	for _, c := range sandbox.Containers() {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
 // Exit ends the shim after the answer to the request was sent.
 func (s *Service) Exit() { s.opts.Exit() }
 

@@ -1,0 +1,161 @@
+package rpc
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// Owed counts the requests on a server's connections that were not answered
+// yet. ttrpc's own Shutdown does not wait for them all: until a connection's
+// first answer since it was idle, it counts as idle and is closed at once, so
+// the answer to the Shutdown request itself was lost when nothing else had to
+// be waited for.
+type Owed struct {
+	mu sync.Mutex // guards what follows
+	n  int
+	// zero is closed when n is 0, and replaced when it is no longer.
+	zero chan struct{}
+}
+
+// NewOwed returns a count of nothing.
+func NewOwed() *Owed {
+	o := &Owed{zero: make(chan struct{})}
+	close(o.zero)
+	return o
+}
+
+// Listener returns a listener whose connections are counted.
+func (o *Owed) Listener(l net.Listener) net.Listener { return countedListener{l, o} }
+
+// Wait waits until nothing is owed, or until ctx ends.
+func (o *Owed) Wait(ctx context.Context) error {
+	o.mu.Lock()
+	zero := o.zero
+	o.mu.Unlock()
+	select {
+	case <-zero:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for answers to be sent: %w", context.Cause(ctx))
+	}
+}
+
+func (o *Owed) add(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.n
+	o.n += n
+	switch {
+	case before == 0 && o.n > 0:
+		o.zero = make(chan struct{})
+	case before > 0 && o.n == 0:
+		close(o.zero)
+	}
+}
+
+type countedListener struct {
+	net.Listener
+	owed *Owed
+}
+
+// Accept implements net.Listener.
+func (l countedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &countedConn{Conn: conn, owed: l.owed}, nil
+}
+
+// countedConn looks at the frames that pass. One goroutine reads and one
+// writes, as ttrpc does.
+type countedConn struct {
+	net.Conn
+	owed    *Owed
+	in, out frames
+
+	mu      sync.Mutex // guards what follows
+	pending int
+	closed  bool
+}
+
+// Read implements net.Conn.
+func (c *countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.count(c.in.count(p[:n], typeRequest))
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.count(-c.out.count(p[:n], typeResponse))
+	return n, err
+}
+
+// Close implements net.Conn. What is owed to a caller that is gone is owed no
+// longer.
+func (c *countedConn) Close() error {
+	c.mu.Lock()
+	c.owed.add(-c.pending)
+	c.pending, c.closed = 0, true
+	c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (c *countedConn) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	// An answer to what was no request (ttrpc refuses a frame) pays nothing.
+	n = max(n, -c.pending)
+	c.pending += n
+	c.owed.add(n)
+}
+
+// ttrpc's frames (PROTOCOL.md): length of the payload (4 bytes, big endian),
+// stream (4), type (1), flags (1), payload.
+const (
+	headerLen    = 10
+	typeAt       = 8
+	typeRequest  = 1
+	typeResponse = 2
+)
+
+// frames follows one direction of a connection.
+type frames struct {
+	header [headerLen]byte
+	// have is how much of the header was seen, rest how much of the payload
+	// is still to come.
+	have int
+	rest uint32
+}
+
+// count returns how many frames of a type begin in data, the next bytes of the
+// connection: a frame counts with the last byte of its header.
+func (f *frames) count(data []byte, kind byte) (n int) {
+	for len(data) > 0 {
+		if f.rest > 0 {
+			skip := min(uint64(f.rest), uint64(len(data)))
+			f.rest -= uint32(skip)
+			data = data[skip:]
+			continue
+		}
+		copied := copy(f.header[f.have:], data)
+		f.have += copied
+		data = data[copied:]
+		if f.have < headerLen {
+			return n
+		}
+		f.have, f.rest = 0, binary.BigEndian.Uint32(f.header[:])
+		if f.header[typeAt] == kind {
+			n++
+		}
+	}
+	return n
+}
