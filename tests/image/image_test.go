@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -93,5 +94,23 @@ func readTar(t *testing.T, path string) map[string][]byte {
 		if entries[h.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Suites that run side by side on a fresh checkout make the archive at once.
+func TestLayoutIsWrittenByManyAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.tar")
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			if err := writeLayout(path, testImages()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	left, err := filepath.Glob(path + ".*")
+	if err != nil || len(left) > 0 {
+		t.Errorf("left beside the archive: %q, %v", left, err)
 	}
 }

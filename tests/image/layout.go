@@ -4,8 +4,10 @@ import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -42,10 +44,26 @@ func writeLayout(path string, images []image) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".part", archive, 0o644); err != nil {
+	return writeWhole(path, archive)
+}
+
+// writeWhole writes a file that is never seen in part. Several programs may
+// write the same one at once: suites that run side by side do.
+func writeWhole(path string, data []byte) (err error) {
+	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-")
+	if err != nil {
 		return fmt.Errorf("write image archive: %w", err)
 	}
-	return os.Rename(path+".part", path)
+	defer func() {
+		if err != nil {
+			_ = os.Remove(part.Name())
+		}
+	}()
+	_, err = part.Write(data)
+	if err := errors.Join(err, part.Chmod(0o644), part.Close()); err != nil {
+		return fmt.Errorf("write image archive: %w", err)
+	}
+	return os.Rename(part.Name(), path)
 }
 
 // pack returns the image's manifest descriptor and the blobs behind it.
