@@ -13,62 +13,63 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// target is one fuzz function.
-type target struct{ pkg, name string }
-
-// listed is what "go list -json" says of a package, as far as it matters here.
+// listed is a package: what "go list -json" says of it, as far as it matters
+// here, and its fuzz functions.
 type listed struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
+	targets                   []string
 }
 
-// findTargets reads the test files of every package of the module.
-func findTargets(ctx context.Context) ([]target, error) {
+// findPackages returns the packages of the module that have fuzz functions.
+func findPackages(ctx context.Context) ([]listed, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("list packages: %w", err)
 	}
-	var targets []target
+	var packages []listed
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p listed
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return targets, nil
+			return packages, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("read package list: %w", err)
 		}
-		found, err := p.targets()
-		if err != nil {
+		if err := p.find(); err != nil {
 			return nil, err
 		}
-		targets = append(targets, found...)
+		if len(p.targets) > 0 {
+			packages = append(packages, p)
+		}
 	}
 }
 
-// targets parses the files: a text that only looks like a target is none.
-func (p listed) targets() ([]target, error) {
-	var found []target
-	for _, name := range append(p.TestGoFiles, p.XTestGoFiles...) {
+// find parses the package's files: a text that only looks like a target is
+// none.
+func (p *listed) find() error {
+	for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
-			return nil, fmt.Errorf("read test file: %w", err)
+			return fmt.Errorf("read test file: %w", err)
 		}
 		for _, decl := range file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && isTarget(f) {
-				found = append(found, target{pkg: p.ImportPath, name: f.Name.Name})
+				p.targets = append(p.targets, f.Name.Name)
 			}
 		}
 	}
-	return found, nil
+	return nil
 }
 
-// isTarget tells whether the go command would run f with -fuzz: a function
+// isTarget reports whether the go command would run f with -fuzz: a function
 // FuzzX of one *testing.F ("go help testfunc").
 func isTarget(f *ast.FuncDecl) bool {
 	rest, ok := strings.CutPrefix(f.Name.Name, "Fuzz")
