@@ -22,6 +22,8 @@ type bed struct {
 	layout harness.Layout
 	kernel *kernel
 	start  time.Time
+	// machines is how many were started.
+	machines int
 	// lockFile is locked as long as it is open.
 	lockFile *os.File
 }

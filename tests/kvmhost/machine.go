@@ -20,14 +20,17 @@ import (
 
 // bootTimeout bounds the time from QEMU's start to the machine's Hello, which
 // is about three seconds on an idle machine.
-const bootTimeout = 2 * time.Minute
+const bootTimeout = 4 * time.Minute
 
 // stopTimeout bounds the end of the machine, and then of its daemons.
 const stopTimeout = 20 * time.Second
 
 // machine is the running KVM host.
 type machine struct {
-	bed     *bed
+	bed *bed
+	// number counts the machines of one run, from 1; logs are called by it.
+	number  int
+	silence time.Duration
 	qemu    *child.Process
 	daemons []*child.Process
 	port    net.Conn // the frames
@@ -37,7 +40,8 @@ type machine struct {
 
 // boot starts the machine and waits until it says that it is up.
 func (b *bed) boot(ctx context.Context, o options) (_ *machine, err error) {
-	m := &machine{bed: b}
+	b.machines++
+	m := &machine{bed: b, number: b.machines, silence: silence}
 	hello, err := m.start(ctx, o)
 	if err != nil {
 		err = fmt.Errorf("boot the machine: %w%s", err, m.lastWords())
@@ -51,14 +55,22 @@ func (b *bed) boot(ctx context.Context, o options) (_ *machine, err error) {
 	return m, nil
 }
 
+// logPath is a log among the results; the first machine's have no number.
+func (m *machine) logPath(name string) string {
+	if m.number > 1 {
+		name = fmt.Sprintf("%s-machine%d", name, m.number)
+	}
+	return filepath.Join(m.bed.results(), name+".log")
+}
+
 func (m *machine) start(ctx context.Context, o options) (hello wire.Hello, err error) {
-	if m.console, err = os.Create(filepath.Join(m.bed.results(), "console.log")); err != nil {
+	if m.console, err = os.Create(m.logPath("console")); err != nil {
 		return hello, fmt.Errorf("make console log: %w", err)
 	}
 	if err := m.startAll(o); err != nil {
 		return hello, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("it is not up after %v", bootTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, fmt.Errorf("%w: it is not up after %v", errDied, bootTimeout))
 	defer cancel()
 	kind, data, err := m.next(ctx)
 	if err != nil {

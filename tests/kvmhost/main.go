@@ -18,6 +18,8 @@ type options struct {
 	shell     bool
 	command   []string
 	only      string
+	smoke     bool
+	json      bool
 	cpus      int
 	memoryMiB int
 	timeout   time.Duration
@@ -27,6 +29,8 @@ func main() {
 	var o options
 	flag.BoolVar(&o.shell, "shell", false, "run a shell in the machine")
 	flag.StringVar(&o.only, "suite", "", "run this suite only")
+	flag.BoolVar(&o.smoke, "smoke", false, "run one pod; a host that dies twice is no failure")
+	flag.BoolVar(&o.json, "json", false, `print the tests' results as events of "go test -json", too`)
 	flag.IntVar(&o.cpus, "cpus", 2, "CPUs of the machine")
 	flag.IntVar(&o.memoryMiB, "memory", 4096, "memory of the machine, in MiB")
 	flag.DurationVar(&o.timeout, "timeout", 40*time.Minute, "how long the whole may take")
@@ -45,6 +49,9 @@ func main() {
 		code = 0
 		if o.shell || len(o.command) > 0 {
 			code = 1
+		}
+		if o.json {
+			newCampaign(nil, wanted(o)).printEvents(os.Stdout, err.Error())
 		}
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "kvmhost:", err)
@@ -69,26 +76,52 @@ func run(ctx context.Context, o options) (code int, err error) {
 		return 1, err
 	}
 	b := newBed(layout)
-	suites := suites
-	if o.shell || len(o.command) > 0 {
-		suites = nil
-	}
-	if suites, err = chosen(suites, o.only); err != nil {
+	suites, err := chosen(wanted(o), o.only)
+	if err != nil {
 		return 1, err
 	}
 	if err := b.prepare(ctx, suites); err != nil {
 		return 1, err
+	}
+	if len(suites) > 0 {
+		return b.play(ctx, o, suites)
 	}
 	m, err := b.boot(ctx, o)
 	if err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, m.stop(context.WithoutCancel(ctx))) }()
-	switch {
-	case o.shell:
+	if o.shell {
 		return m.shell(ctx, []string{"/bin/bash", "-i"})
-	case len(o.command) > 0:
-		return m.shell(ctx, o.command)
 	}
-	return runSuites(ctx, m, suites)
+	return m.shell(ctx, o.command)
+}
+
+// wanted are the suites that the options ask for.
+func wanted(o options) []suite {
+	switch {
+	case o.shell || len(o.command) > 0:
+		return nil
+	case o.smoke:
+		return smoke
+	}
+	return suites
+}
+
+// play runs the suites in one machine after the other, and prints what came of
+// it.
+func (b *bed) play(ctx context.Context, o options, suites []suite) (code int, err error) {
+	c := newCampaign(func(ctx context.Context) (host, error) { return b.boot(ctx, o) }, suites)
+	c.say = b.say
+	if o.smoke {
+		c.machines = smokeMachines
+	}
+	if err := c.run(ctx); err != nil {
+		return 1, err
+	}
+	if o.json {
+		c.printEvents(os.Stdout, "the emulated host died: "+c.lastDeath)
+	}
+	b.say("logs are in %s", b.results())
+	return c.verdict(o.smoke), nil
 }

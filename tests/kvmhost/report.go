@@ -19,10 +19,15 @@ type report struct {
 	results map[string]string
 	// skipped are all tests that were skipped, subtests too.
 	skipped []string
+	// tail is the end of what was printed.
+	tail []byte
 	// current is the test that runs, and at when the last line came.
 	current string
 	at      time.Time
 }
+
+// maxTail bounds a report's tail, in bytes.
+const maxTail = 256 << 10
 
 func newReport(to io.Writer) *report {
 	return &report{to: to, results: map[string]string{}, at: time.Now()}
@@ -39,6 +44,10 @@ func (r *report) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at = time.Now()
+	r.tail = append(r.tail, p...)
+	if over := len(r.tail) - maxTail; over > 0 {
+		r.tail = bytes.Clone(r.tail[over:])
+	}
 	r.line = append(r.line, p...)
 	for {
 		line, rest, ok := bytes.Cut(r.line, []byte{'\n'})

@@ -14,9 +14,29 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// next waits for a frame. When ctx ends the machine cannot be talked to any
-// more.
+// errDied marks the end of the machine itself, by which nothing is known of
+// what ran in it.
+var errDied = errors.New("the emulated host died")
+
+// silence is after how long without a frame a machine is dead. It sends one
+// every wire.BeatPeriod.
+const silence = 3 * time.Minute
+
+// next waits for a frame that is no heartbeat. When ctx ends the machine
+// cannot be talked to any more.
 func (m *machine) next(ctx context.Context) (wire.Kind, []byte, error) {
+	for {
+		kind, data, err := m.read(ctx)
+		if err != nil || kind != wire.KindBeat {
+			return kind, data, err
+		}
+	}
+}
+
+func (m *machine) read(ctx context.Context) (wire.Kind, []byte, error) {
+	if err := m.port.SetReadDeadline(time.Now().Add(m.silence)); err != nil {
+		return 0, nil, fmt.Errorf("%w: set deadline: %w", errDied, err)
+	}
 	stop := context.AfterFunc(ctx, func() { _ = m.port.SetReadDeadline(time.Now()) })
 	defer stop()
 	kind, data, err := wire.Read(m.frames)
@@ -25,17 +45,20 @@ func (m *machine) next(ctx context.Context) (wire.Kind, []byte, error) {
 		return kind, data, nil
 	case ctx.Err() != nil:
 		return 0, nil, context.Cause(ctx)
-	case errors.Is(err, io.EOF):
-		return 0, nil, errors.New("the machine has ended")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return 0, nil, fmt.Errorf("%w: nothing was heard of it for %v", errDied, m.silence)
 	}
-	return 0, nil, err
+	return 0, nil, fmt.Errorf("%w: %w", errDied, err)
 }
 
 // run runs a command in the machine and returns its exit code. Its output goes
 // to out and errs as it comes.
 func (m *machine) run(ctx context.Context, c wire.Command, out, errs io.Writer) (int, error) {
+	if err := m.port.SetWriteDeadline(time.Now().Add(m.silence)); err != nil {
+		return 0, fmt.Errorf("%w: set deadline: %w", errDied, err)
+	}
 	if err := wire.WriteJSON(m.port, wire.KindRun, c); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", errDied, err)
 	}
 	for {
 		kind, data, err := m.next(ctx)

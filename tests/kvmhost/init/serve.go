@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -39,6 +40,7 @@ func serve() error {
 	if err := s.sendJSON(wire.KindHello, hello); err != nil {
 		return err
 	}
+	go s.beat()
 	frames := bufio.NewReader(port)
 	for {
 		kind, data, err := wire.Read(frames)
@@ -51,6 +53,14 @@ func serve() error {
 		if err := s.handle(kind, data); err != nil {
 			return err
 		}
+	}
+}
+
+// beat tells the host that the machine is alive, until the port is gone. It
+// ends with this process.
+func (s *server) beat() {
+	for s.send(wire.KindBeat, nil) == nil {
+		time.Sleep(wire.BeatPeriod)
 	}
 }
 

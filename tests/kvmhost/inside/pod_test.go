@@ -44,8 +44,8 @@ func TestCheckFindsKVM(t *testing.T) {
 
 const clockSources = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
 
-// A first pod: the guest knows that it runs on KVM, its stdout comes, and
-// containerd gets its counters in the shape of cgroup v2, the host's.
+// A first pod: the guest knows that it runs on KVM, its stdout comes,
+// an exec has its exit code, and containerd gets its counters in the shape of cgroup v2, the host's.
 func TestFirstPod(t *testing.T) {
 	ctx, d := begin(t)
 	pod, err := d.NewPod(ctx, "first")
@@ -65,6 +65,11 @@ func TestFirstPod(t *testing.T) {
 	}
 	if err := c.Out.Await(ctx, "kvm-clock"); err != nil {
 		t.Errorf("%v: the guest's clocks are %q, %q", err, c.Out, c.Err)
+	}
+	if p, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: []string{"sh", "-c", "echo from an exec; exit 42"}}); err != nil {
+		t.Errorf("exec: %v", err)
+	} else if code != 42 || p.Out.String() != "from an exec\n" {
+		t.Errorf("exec: exit code %d, output %q, want 42 and its words", code, p.Out)
 	}
 	for _, box := range []*harness.Container{pod.Sandbox, c} {
 		m := metrics(ctx, t, box)

@@ -8,5 +8,6 @@
 //	Input*, InputEnd    ------>
 //	                    <------  Output*, Errors*
 //	                    <------  Exit     after all output of the command
+//	                    <------  Beat     every BeatPeriod, whatever else is sent
 //	PowerOff            ------>
 package wire

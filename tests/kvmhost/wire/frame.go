@@ -20,6 +20,7 @@ const (
 	KindErrors   Kind = 'E' // standard error
 	KindExit     Kind = 'x' // Exit
 	KindPowerOff Kind = 'q'
+	KindBeat     Kind = 'b' // the machine is alive; no data
 )
 
 // MaxData bounds the data of one frame, in bytes.

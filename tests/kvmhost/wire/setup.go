@@ -1,5 +1,7 @@
 package wire
 
+import "time"
+
 // SetupName is the file with the Setup in the machine's initramfs.
 const SetupName = "setup.json"
 
@@ -12,6 +14,9 @@ const (
 	// Port is the virtio-serial port of the frames.
 	Port = "katabox.kvmhost"
 )
+
+// BeatPeriod is how often the machine says that it is alive.
+const BeatPeriod = 10 * time.Second
 
 // Setup tells the machine's init what it is to make of the machine.
 type Setup struct {
