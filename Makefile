@@ -5,20 +5,18 @@ PREFIX  ?= /usr/local
 DATADIR ?= /usr/share
 DESTDIR ?=
 FUZZTIME ?= 2s
+ONLY    ?=
 VERSION := $(shell cat VERSION)
 
 GUEST = build/guest/vmlinux build/guest/initrd.img
 RUNTIME_DEFAULTS = $(DATADIR)/defaults/kata-containers
 GUEST_DIR = $(DATADIR)/kata-containers
 
-# The integration suites; every other package has unit tests only.
-SUITES = ./tests/containerd ./tests/isulad ./tests/chaos ./tests/network ./tests/cri
-UNITS  = $(filter-out $(SUITES:./%=\%/%),$(shell $(GO) list ./... 2>/dev/null))
-
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd critools test-kvm test-cri critest cri-shell demo test unit fuzz integration vet fmt lint bench generate install clean
+.PHONY: help deps build shim agent guest-image containerd critools test test-all suites test-kvm test-kvm-smoke \
+	test-cri critest cri-shell demo unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +48,15 @@ critools: ## build crictl, critest and the runc that tests/cri compares with
 demo: deps build guest-image ## run a pod under a private containerd and show all of it
 	$(GO) run ./tests/demo
 
-test: deps fmt vet unit fuzz integration test-kvm ## everything: unit tests, fuzzing, integration suites, the KVM host
+# tests/tools/suites/table.go has the suites of each tier.
+test: deps ## the quick tier: unit tests, and each kind of suite in part (ONLY=suite,... for some alone)
+	$(GO) run ./tests/tools/suites -tier quick -only "$(ONLY)"
+
+test-all: deps ## everything, as CI runs it (ONLY=suite,... for some alone)
+	$(GO) run ./tests/tools/suites -tier all -only "$(ONLY)"
+
+suites: ## list the suites of "make test-all"
+	@$(GO) run ./tests/tools/suites -tier all -list
 
 fmt:
 	@tests/tools/gofmt.sh
@@ -58,14 +64,14 @@ fmt:
 vet:
 	$(GO) vet ./...
 
-unit: build guest-image containerd ## unit tests, with the race detector
-	$(GO) test -race $(UNITS)
+unit: deps ## unit tests, with the race detector
+	$(GO) run ./tests/tools/suites -tier all -only units,units-boot
 
 fuzz: ## every fuzz target for FUZZTIME
 	$(GO) run ./tests/tools/fuzz -time $(FUZZTIME)
 
-integration: build guest-image containerd critools ## the suites against real containerd, 1.6 and 2.x
-	$(GO) test -count=1 -p 1 -timeout 40m $(SUITES)
+integration: deps ## the suites against real engines
+	$(GO) run ./tests/tools/suites -tier all -only containerd-2.4,containerd-1.6,isulad,chaos,network,cri
 
 test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl
 	$(GO) test -count=1 -timeout 70m -v ./tests/cri
@@ -78,6 +84,9 @@ cri-shell: build guest-image containerd critools ## a private containerd with CR
 
 test-kvm: deps build guest-image containerd ## chosen suites on a KVM host with vhost and cgroup v2, under TCG
 	$(GO) run ./tests/kvmhost
+
+test-kvm-smoke: deps build guest-image containerd ## one pod on that KVM host
+	$(GO) run ./tests/kvmhost -smoke
 
 lint: ## golangci-lint, with the import rules
 	@tests/tools/lint.sh

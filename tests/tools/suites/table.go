@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The tiers. Each has all that the ones before it have, or more of it.
+const (
+	tierQuick = "quick" // make test
+	tierAll   = "all"   // make test-all, and CI
+)
+
+var tiers = []string{tierQuick, tierAll}
+
+// Host resources that suites use one at a time.
+const (
+	// goTool is what writes bin and build.
+	goTool = "bin and build"
+	// critestPorts are 12000 to 12003, which the conformance suite binds.
+	critestPorts = "ports 12000 to 12003"
+)
+
+// What the suites need, by the name of the suite that makes it.
+const (
+	needBuild      = "build"      // the host's programs, the guest's image
+	needContainerd = "containerd" // the 2.x release
+	needCRITools   = "critools"   // crictl, critest, runc
+)
+
+var engines = []string{needBuild, needContainerd}
+
+// table returns the suites of a tier in the order in which they start when
+// nothing keeps them; packages are all that have tests. A new suite is a new
+// row here.
+func table(root, tier string, packages []string) ([]suite, error) {
+	if !slices.Contains(tiers, tier) {
+		return nil, fmt.Errorf("-tier %s: want one of %s", tier, strings.Join(tiers, ", "))
+	}
+	containerd, err := testsOf(filepath.Join(root, "tests", "containerd"))
+	if err != nil {
+		return nil, err
+	}
+	rows := append(builds(), units(tier, packages)...)
+	if tier == tierQuick {
+		return append(rows, quickMachines()...), nil
+	}
+	return append(rows, allMachines(containerd)...), nil
+}
+
+// builds make what the others need.
+func builds() []suite {
+	uses := []string{goTool}
+	return []suite{
+		{name: needBuild, command: []string{"make", "build", "guest-image"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
+		{name: needContainerd, command: []string{"make", "containerd"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
+		{name: needCRITools, command: []string{"make", "critools"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
+		{name: "fmt", command: []string{"make", "fmt"}, once: true, timeout: 5 * time.Minute},
+		{name: "vet", command: []string{"make", "vet"}, once: true, timeout: 15 * time.Minute},
+	}
+}
+
+// booting are the packages whose own tests boot machines: the race detector
+// would add nothing but time to what QEMU does.
+var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock", "./agent/guesttest"}
+
+// apart are the packages whose tests are rows of their own.
+var apart = append([]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri"}, elsewhere...)
+
+// elsewhere are the packages whose tests need a host that this one is not:
+// "make test-kvm" runs them.
+var elsewhere = []string{"./tests/kvmhost/inside"}
+
+// units are the tests of each package alone, and the fuzz targets. A package
+// that no row names is among them.
+func units(tier string, packages []string) []suite {
+	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
+		return slices.Contains(booting, p) || slices.Contains(apart, p)
+	})
+	race, boot := []string{"-race"}, []string{"-p", "1"}
+	if tier == tierQuick {
+		race, boot = append(race, "-short"), append(boot, "-short")
+	}
+	rows := []suite{
+		{name: "units", packages: others, flags: race, needs: engines, timeout: 25 * time.Minute},
+		{name: "units-boot", packages: booting, flags: boot, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute},
+	}
+	if tier == tierAll {
+		rows = append(rows, suite{
+			name: "fuzz", command: []string{"go", "run", "./tests/tools/fuzz", "-json", "-time", "2s"},
+			events: true, once: true, timeout: 20 * time.Minute,
+		})
+	}
+	return rows
+}
+
+// quickMachines is a selection: each way in which the parts meet, once.
+func quickMachines() []suite {
+	return []suite{
+		{
+			name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+			tests: quickContainerd, needs: engines, vm: true, timeout: 15 * time.Minute,
+		},
+		{
+			name: "containerd-1.6", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=1.6"},
+			tests: dialectTests, needs: engines, vm: true, timeout: 15 * time.Minute,
+		},
+		{
+			name: "isulad", packages: []string{"./tests/isulad"}, flags: []string{"-short"},
+			needs: engines, vm: true, timeout: 10 * time.Minute,
+		},
+		{
+			name: "network", packages: []string{"./tests/network"}, tests: quickNetwork,
+			needs: engines, vm: true, timeout: 10 * time.Minute,
+		},
+		{
+			name: "cri", packages: []string{"./tests/cri"}, tests: quickCRI,
+			needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts}, vm: true, timeout: 15 * time.Minute,
+		},
+	}
+}
+
+// allMachines is everything, in suites of like length.
+func allMachines(containerd []testFunc) []suite {
+	newest := suite{
+		name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+		tests: names(containerd), needs: engines, vm: true, timeout: 25 * time.Minute,
+	}
+	oldest := suite{
+		name: "containerd-1.6", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=1.6"},
+		// What depends on the machine alone runs with the newest release.
+		tests: names(containerd, "each", "eachOwn"), needs: engines, vm: true, timeout: 25 * time.Minute,
+	}
+	rows := []suite{{
+		name: "cri", packages: []string{"./tests/cri"}, needs: append([]string{needCRITools}, engines...),
+		uses: []string{critestPorts}, vm: true, timeout: 30 * time.Minute,
+	}, oldest}
+	rows = append(rows, sharded(newest, 3)...)
+	return append(rows,
+		suite{
+			name: "chaos", packages: []string{"./tests/chaos"}, needs: engines, vm: true, timeout: 20 * time.Minute,
+		},
+		suite{
+			name: "network", packages: []string{"./tests/network"}, needs: engines, vm: true, timeout: 20 * time.Minute,
+		},
+		suite{
+			name: "kvm-smoke", command: []string{"go", "run", "./tests/kvmhost", "-smoke", "-json"}, events: true,
+			needs: engines, vm: true, timeout: 30 * time.Minute,
+		},
+		suite{
+			name: "isulad", packages: []string{"./tests/isulad"}, needs: engines, vm: true, timeout: 10 * time.Minute,
+		},
+	)
+}
+
+// quickContainerd is a test or two of each kind, with the newest release.
+var quickContainerd = []string{
+	"TestExitCodeOfInit", "TestExitCodeOfExec", "TestSignalsToInit", "TestStartOfNoProgram", // codes
+	"TestBigStdoutArrivesWhole", "TestStdinEndsWhenClosed", "TestShellOnATerminal", // streams
+	"TestEventsComeInOrder", "TestPodCostsOneOfEach", "TestPodSharesNamespaces", "TestServicesComeAndGo",
+	"TestKilledVMM", "TestKilledShim", "TestBootFailsAtEachStep", // ends
+	"TestConfigurationIsWrong", "TestKernelIsMissing", "TestAnnotationsSetTheSize",
+	"TestEveryLimit", "TestHogIsKilledAlone", "TestBlockDevice", "TestBlockfileRootfs", "TestSandboxAPI", "TestContainerdComesBack",
+}
+
+// dialectTests is what depends on the release: the start, events, ends, and
+// the commands of ctr.
+var dialectTests = []string{
+	"TestExitCodeOfInit", "TestEventsComeInOrder", "TestShellOnATerminal", "TestCtrTask", "TestCtrRun",
+	"TestKilledShim", "TestKernelIsMissing", "TestServicesComeAndGo",
+}
+
+var quickNetwork = []string{
+	"TestPodsReachEachOther", "TestContainerSeesTheNamespace", "TestNamespaceChangesWhilePodRuns", "TestHostNetworkIsRefused",
+}
+
+var quickCRI = []string{
+	"TestCrictl", "TestCrictlExecTerminal", "TestCrictlAttach", "TestCrictlLogsFollow", "TestCrictlPortForward",
+	"TestContainerRestarts", "TestEmptyDir", "TestConfigMapUpdate",
+}

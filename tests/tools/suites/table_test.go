@@ -1,0 +1,141 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// module's root, seen from this package.
+const root = "../../.."
+
+func tableOf(t *testing.T, tier string) []suite {
+	t.Helper()
+	_, packages, err := checkout(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	suites, err := table(root, tier, packages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return suites
+}
+
+// Names are files' and options' names, needs must be met before what needs
+// them, and listed tests must be there.
+func TestTableHolds(t *testing.T) {
+	for _, tier := range tiers {
+		seen := map[string]bool{}
+		for _, s := range tableOf(t, tier) {
+			if seen[s.name] || strings.ContainsAny(s.name, " ,") {
+				t.Errorf("%s: suite %q: want another name", tier, s.name)
+			}
+			if s.timeout == 0 || (len(s.packages) == 0) == (len(s.command) == 0) {
+				t.Errorf("%s: suite %s needs a timeout, and packages or a command", tier, s.name)
+			}
+			for _, n := range s.needs {
+				if !seen[n] {
+					t.Errorf("%s: suite %s needs %s, which is no suite before it", tier, s.name, n)
+				}
+			}
+			seen[s.name] = true
+			checkTests(t, s)
+		}
+	}
+}
+
+func checkTests(t *testing.T, s suite) {
+	t.Helper()
+	if len(s.tests) == 0 {
+		return
+	}
+	there, err := testsOf(filepath.Join(root, s.packages[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range s.tests {
+		if !slices.Contains(names(there), name) {
+			t.Errorf("suite %s: %s has no %s", s.name, s.packages[0], name)
+		}
+	}
+}
+
+// All of the packages run in the tier that CI runs, each in one row, but for
+// the suites of one package that are split.
+func TestNothingIsForgotten(t *testing.T) {
+	_, packages, err := checkout(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]int{}
+	newest := map[string]bool{}
+	for _, s := range tableOf(t, tierAll) {
+		for _, p := range s.packages {
+			rows[p]++
+		}
+		if strings.HasPrefix(s.name, "containerd-2.4/") {
+			for _, name := range s.tests {
+				newest[name] = true
+			}
+		}
+	}
+	for _, p := range packages {
+		if rows[p] == 0 && !slices.Contains(elsewhere, p) {
+			t.Errorf("%s runs in no row", p)
+		}
+	}
+	all, err := testsOf(filepath.Join(root, "tests", "containerd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names(all) {
+		if !newest[name] {
+			t.Errorf("%s runs in no shard", name)
+		}
+	}
+}
+
+func TestTestsByWhatTheyCall(t *testing.T) {
+	all, err := testsOf(filepath.Join(root, "tests", "containerd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	each := names(all, "each", "eachOwn")
+	for name, want := range map[string]bool{"TestExitCodeOfInit": true, "TestBootFailsAtEachStep": true, "TestStaticSizing": false} {
+		if slices.Contains(each, name) != want {
+			t.Errorf("%s runs with each release: %t, want %t", name, !want, want)
+		}
+	}
+}
+
+func TestChosen(t *testing.T) {
+	all := []suite{
+		{name: "build"}, {name: "tools", needs: []string{"build"}}, {name: "vet"},
+		{name: "a/1", needs: []string{"tools"}}, {name: "a/2"}, {name: "ab"},
+	}
+	got, err := chosen(all, []string{"a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, s := range got {
+		found = append(found, s.name)
+	}
+	if diff := cmp.Diff([]string{"build", "tools", "a/1", "a/2"}, found); diff != "" {
+		t.Errorf("chosen (-want +got):\n%s", diff)
+	}
+	if _, err := chosen(all, []string{"b"}); err == nil {
+		t.Error("a name that is no suite's is taken")
+	}
+}
+
+func TestSharded(t *testing.T) {
+	parts := sharded(suite{name: "s", tests: []string{"A", "B", "C", "D", "E"}}, 2)
+	if diff := cmp.Diff([][]string{{"A", "C", "E"}, {"B", "D"}}, [][]string{parts[0].tests, parts[1].tests}); diff != "" {
+		t.Errorf("shards (-want +got):\n%s", diff)
+	}
+}
