@@ -22,6 +22,10 @@ var demandModules = []string{
 	"pvpanic_pci",    // the news of a panic
 	"erofs",          // root file systems from an image (ext4 is built in)
 	"loop",           // file systems in files
+	"cuse",           // devices that containers ask for by name (agent/api, CharDevices)
+	"uhid",
+	"uinput",
+	"ppp_generic",
 }
 
 // kernelModules are loaded when the kernel asks for them, because somebody in

@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/disk"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 	"github.com/katabox/katabox/virtcontainers/rootfs"
@@ -23,7 +22,7 @@ import (
 type files struct {
 	paths    guestspec.Paths
 	storages []*api.Storage
-	devices  []*api.BlockDevice
+	devices  []*api.Device
 	// sources says of what on the host a storage is, by its place in the guest.
 	sources map[string]string
 	undos   []func(context.Context) error
@@ -206,25 +205,5 @@ func (s *Sandbox) shareFiles(c *Container, opts ContainerOptions, volumes []volu
 		c.files.paths.Rootfs = shared.Rootfs
 	}
 	c.files.paths.Binds, c.files.paths.Writable = shared.Binds, shared.Writable
-	return nil
-}
-
-// addDevices gives the machine the block devices that the container is to
-// have.
-func (s *Sandbox) addDevices(ctx context.Context, c *Container, opts ContainerOptions) error {
-	devices, err := bundle.BlockDevices(opts.Bundle.Spec)
-	if err != nil {
-		return err
-	}
-	for _, d := range devices {
-		used, err := s.useDisk(ctx, c, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly()})
-		if err != nil {
-			return fmt.Errorf("device %s: %w", d.Path, err)
-		}
-		c.files.paths.Devices[d.Path] = true
-		c.files.devices = append(c.files.devices, &api.BlockDevice{
-			Path: d.Path, Driver: used.Driver, Source: used.Place, Mode: d.Mode, Uid: d.UID, Gid: d.GID, Access: d.Access,
-		})
-	}
 	return nil
 }

@@ -969,7 +969,7 @@ type Storage struct {
 	// source is ignored; an overlay's directories are options; a hugetlbfs with
 	// the option size= has the kernel keep as many huge pages as long as it is
 	// mounted. "virtio-blk" and "scsi": a disk; source is its place (see
-	// BlockDevice), fstype its file system. "bind": source is a file or directory
+	// Device), fstype its file system. "bind": source is a file or directory
 	// below GuestFilesDir (paths.go), reached by no symbolic link; what
 	// containers do with the path later does not matter. With the options mode=,
 	// uid= and gid=, in this order, directories that are missing are made.
@@ -1610,40 +1610,42 @@ func (x *FilePart) GetInPlace() bool {
 	return false
 }
 
-// BlockDevice is a disk that a container gets as a device node.
-type BlockDevice struct {
+// Device is a device of the guest's that a container gets as a device node.
+type Device struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node's path in the container.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// "virtio-blk": source is the place on the PCI buses, as in
+	// "virtio-blk": a disk, source is the place on the PCI buses, as in
 	// Interface.pci_path. "scsi": the controller's such place, target and LUN:
-	// "01/02:0:7".
+	// "01/02:0:7". "char": a character device, source is its name (CharDevice).
 	Driver string `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"`
 	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
 	// The node's permission bits and owner, and what the device cgroup allows:
 	// some of "r", "w" and "m".
-	Mode          uint32 `protobuf:"varint,4,opt,name=mode,proto3" json:"mode,omitempty"`
-	Uid           uint32 `protobuf:"varint,5,opt,name=uid,proto3" json:"uid,omitempty"`
-	Gid           uint32 `protobuf:"varint,6,opt,name=gid,proto3" json:"gid,omitempty"`
-	Access        string `protobuf:"bytes,7,opt,name=access,proto3" json:"access,omitempty"`
+	Mode   uint32 `protobuf:"varint,4,opt,name=mode,proto3" json:"mode,omitempty"`
+	Uid    uint32 `protobuf:"varint,5,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid    uint32 `protobuf:"varint,6,opt,name=gid,proto3" json:"gid,omitempty"`
+	Access string `protobuf:"bytes,7,opt,name=access,proto3" json:"access,omitempty"`
+	// Leave out a character device that the guest does not have.
+	Optional      bool `protobuf:"varint,8,opt,name=optional,proto3" json:"optional,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *BlockDevice) Reset() {
-	*x = BlockDevice{}
+func (x *Device) Reset() {
+	*x = Device{}
 	mi := &file_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *BlockDevice) String() string {
+func (x *Device) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*BlockDevice) ProtoMessage() {}
+func (*Device) ProtoMessage() {}
 
-func (x *BlockDevice) ProtoReflect() protoreflect.Message {
+func (x *Device) ProtoReflect() protoreflect.Message {
 	mi := &file_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1655,58 +1657,65 @@ func (x *BlockDevice) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use BlockDevice.ProtoReflect.Descriptor instead.
-func (*BlockDevice) Descriptor() ([]byte, []int) {
+// Deprecated: Use Device.ProtoReflect.Descriptor instead.
+func (*Device) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *BlockDevice) GetPath() string {
+func (x *Device) GetPath() string {
 	if x != nil {
 		return x.Path
 	}
 	return ""
 }
 
-func (x *BlockDevice) GetDriver() string {
+func (x *Device) GetDriver() string {
 	if x != nil {
 		return x.Driver
 	}
 	return ""
 }
 
-func (x *BlockDevice) GetSource() string {
+func (x *Device) GetSource() string {
 	if x != nil {
 		return x.Source
 	}
 	return ""
 }
 
-func (x *BlockDevice) GetMode() uint32 {
+func (x *Device) GetMode() uint32 {
 	if x != nil {
 		return x.Mode
 	}
 	return 0
 }
 
-func (x *BlockDevice) GetUid() uint32 {
+func (x *Device) GetUid() uint32 {
 	if x != nil {
 		return x.Uid
 	}
 	return 0
 }
 
-func (x *BlockDevice) GetGid() uint32 {
+func (x *Device) GetGid() uint32 {
 	if x != nil {
 		return x.Gid
 	}
 	return 0
 }
 
-func (x *BlockDevice) GetAccess() string {
+func (x *Device) GetAccess() string {
 	if x != nil {
 		return x.Access
 	}
 	return ""
+}
+
+func (x *Device) GetOptional() bool {
+	if x != nil {
+		return x.Optional
+	}
+	return false
 }
 
 // ContainerConfig is the options message of a CreateTaskRequest sent to the
@@ -1727,7 +1736,7 @@ type ContainerConfig struct {
 	ShareUserNamespace bool `protobuf:"varint,4,opt,name=share_user_namespace,json=shareUserNamespace,proto3" json:"share_user_namespace,omitempty"`
 	// Made in the container beside the spec's devices. The agent waits for
 	// disks that are not there yet.
-	Devices       []*BlockDevice `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
+	Devices       []*Device `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1790,7 +1799,7 @@ func (x *ContainerConfig) GetShareUserNamespace() bool {
 	return false
 }
 
-func (x *ContainerConfig) GetDevices() []*BlockDevice {
+func (x *ContainerConfig) GetDevices() []*Device {
 	if x != nil {
 		return x.Devices
 	}
@@ -2441,21 +2450,22 @@ const file_guest_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\x120\n" +
 	"\x05mtime\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05mtime\x12\x19\n" +
-	"\bin_place\x18\x05 \x01(\bR\ainPlace\"\xa1\x01\n" +
-	"\vBlockDevice\x12\x12\n" +
+	"\bin_place\x18\x05 \x01(\bR\ainPlace\"\xb8\x01\n" +
+	"\x06Device\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12\x12\n" +
 	"\x04mode\x18\x04 \x01(\rR\x04mode\x12\x10\n" +
 	"\x03uid\x18\x05 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\x06 \x01(\rR\x03gid\x12\x16\n" +
-	"\x06access\x18\a \x01(\tR\x06access\"\xf7\x01\n" +
+	"\x06access\x18\a \x01(\tR\x06access\x12\x1a\n" +
+	"\boptional\x18\b \x01(\bR\boptional\"\xf2\x01\n" +
 	"\x0fContainerConfig\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\fR\x04spec\x125\n" +
 	"\bstorages\x18\x02 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x12.\n" +
 	"\x13share_pid_namespace\x18\x03 \x01(\bR\x11sharePidNamespace\x120\n" +
-	"\x14share_user_namespace\x18\x04 \x01(\bR\x12shareUserNamespace\x127\n" +
-	"\adevices\x18\x05 \x03(\v2\x1d.katabox.agent.v1.BlockDeviceR\adevices\"\x0f\n" +
+	"\x14share_user_namespace\x18\x04 \x01(\bR\x12shareUserNamespace\x122\n" +
+	"\adevices\x18\x05 \x03(\v2\x18.katabox.agent.v1.DeviceR\adevices\"\x0f\n" +
 	"\rEventsRequest\"i\n" +
 	"\x05Event\x12,\n" +
 	"\x04exit\x18\x01 \x01(\v2\x16.katabox.agent.v1.ExitH\x00R\x04exit\x12)\n" +
@@ -2539,7 +2549,7 @@ var file_guest_proto_goTypes = []any{
 	(*Directory)(nil),             // 21: katabox.agent.v1.Directory
 	(*Remove)(nil),                // 22: katabox.agent.v1.Remove
 	(*FilePart)(nil),              // 23: katabox.agent.v1.FilePart
-	(*BlockDevice)(nil),           // 24: katabox.agent.v1.BlockDevice
+	(*Device)(nil),                // 24: katabox.agent.v1.Device
 	(*ContainerConfig)(nil),       // 25: katabox.agent.v1.ContainerConfig
 	(*EventsRequest)(nil),         // 26: katabox.agent.v1.EventsRequest
 	(*Event)(nil),                 // 27: katabox.agent.v1.Event
@@ -2569,7 +2579,7 @@ var file_guest_proto_depIdxs = []int32{
 	22, // 12: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
 	36, // 13: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
 	14, // 14: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	24, // 15: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.BlockDevice
+	24, // 15: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
 	28, // 16: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
 	29, // 17: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
 	36, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp

@@ -12,8 +12,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// BlockDevice is a disk of the guest's that a container gets as a device node.
-type BlockDevice struct {
+// Device is a device of the guest's that a container gets as a device node.
+type Device struct {
+	// Type is "b" for a block device, "c" for a character device.
+	Type string
+	// Common: the guest's own node is never changed.
+	Common bool
 	// Path is the node's place in the container.
 	Path string
 	// Mode is the node's permission bits.
@@ -21,7 +25,7 @@ type BlockDevice struct {
 	UID, GID uint32
 	// Access is what the device cgroup allows: some of "r", "w" and "m".
 	Access string
-	// Node is the guest's own node of the disk, Major and Minor its number.
+	// Node is the guest's own node of it, Major and Minor its number.
 	Node         string
 	Major, Minor uint32
 }
@@ -31,7 +35,7 @@ const maxMode = 0o7777
 
 // CheckDevice says what is wrong with a device, as errdefs.ErrInvalidArgument.
 // Node and number are not looked at.
-func CheckDevice(d BlockDevice) error {
+func CheckDevice(d Device) error {
 	switch {
 	case !path.IsAbs(d.Path) || path.Clean(d.Path) != d.Path || d.Path == "/":
 		return fmt.Errorf("path of a device is %.200q, want a clean absolute one: %w", d.Path, errdefs.ErrInvalidArgument)
@@ -48,9 +52,9 @@ func CheckDevice(d BlockDevice) error {
 // another device's, if any.
 //
 // A container in a user namespace cannot have a node of its own: it gets the
-// guest's, which is made the owner's whom d names. Only the last one of several
-// such containers with the same disk has it the way it wants.
-func AddDevice(spec *specs.Spec, d BlockDevice) error {
+// guest's, with the mode and owner that d names. Only the last one of several
+// such containers with the same device has it the way it wants.
+func AddDevice(spec *specs.Spec, d Device) error {
 	if err := CheckDevice(d); err != nil {
 		return err
 	}
@@ -70,12 +74,12 @@ func AddDevice(spec *specs.Spec, d BlockDevice) error {
 	} else {
 		mode := fs.FileMode(d.Mode)
 		l.Devices = append(l.Devices, specs.LinuxDevice{
-			Path: d.Path, Type: "b", Major: int64(d.Major), Minor: int64(d.Minor), FileMode: &mode, UID: &d.UID, GID: &d.GID,
+			Path: d.Path, Type: d.Type, Major: int64(d.Major), Minor: int64(d.Minor), FileMode: &mode, UID: &d.UID, GID: &d.GID,
 		})
 	}
 	major, minor := int64(d.Major), int64(d.Minor)
 	l.Resources.Devices = append(l.Resources.Devices,
-		specs.LinuxDeviceCgroup{Allow: true, Type: "b", Major: &major, Minor: &minor, Access: d.Access})
+		specs.LinuxDeviceCgroup{Allow: true, Type: d.Type, Major: &major, Minor: &minor, Access: d.Access})
 	return nil
 }
 
@@ -92,7 +96,10 @@ func dropDevice(l *specs.Linux, at string) {
 
 // ownNode gives the guest's node the owner and mode that the container's shall
 // have.
-func ownNode(l *specs.Linux, d BlockDevice) error {
+func ownNode(l *specs.Linux, d Device) error {
+	if d.Common {
+		return nil
+	}
 	uid, err := inGuest("user", l.UIDMappings, d.UID)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func TestAddDevice(t *testing.T) {
 		},
 		Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{deny, rule(8, 16), rule(8, 48), rule(8, 32)}},
 	}}
-	err := AddDevice(spec, BlockDevice{Path: "/dev/sdb", Mode: 0o640, UID: 1, GID: 2, Access: "rw", Major: 254, Minor: 0})
+	err := AddDevice(spec, Device{Type: "b", Path: "/dev/sdb", Mode: 0o640, UID: 1, GID: 2, Access: "rw", Major: 254, Minor: 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestAddDevice(t *testing.T) {
 
 func TestAddDeviceToAnEmptySpec(t *testing.T) {
 	spec := &specs.Spec{}
-	if err := AddDevice(spec, BlockDevice{Path: "/d", Access: "r"}); err != nil {
+	if err := AddDevice(spec, Device{Type: "b", Path: "/d", Access: "r"}); err != nil {
 		t.Fatal(err)
 	}
 	if len(spec.Linux.Devices) != 1 || len(spec.Linux.Resources.Devices) != 1 {
@@ -68,7 +68,7 @@ func TestAddDeviceInAUserNamespace(t *testing.T) {
 		Namespaces:  []specs.LinuxNamespace{{Type: specs.UserNamespace}},
 		UIDMappings: mappings, GIDMappings: mappings,
 	}}
-	d := BlockDevice{Path: "/dev/x", Node: node, Mode: 0o640, UID: 9, GID: 10, Access: "rw", Major: 254, Minor: 16}
+	d := Device{Type: "b", Path: "/dev/x", Node: node, Mode: 0o640, UID: 9, GID: 10, Access: "rw", Major: 254, Minor: 16}
 	if err := AddDevice(spec, d); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestAddDeviceInAUserNamespace(t *testing.T) {
 }
 
 func TestAddDeviceRefuses(t *testing.T) {
-	for want, d := range map[string]BlockDevice{
+	for want, d := range map[string]Device{
 		`path of a device is "dev/x"`:     {Path: "dev/x", Access: "r"},
 		`path of a device is "/dev/../x"`: {Path: "/dev/../x", Access: "r"},
 		`path of a device is "/"`:         {Path: "/", Access: "r"},
@@ -112,7 +112,7 @@ func FuzzAddDevice(f *testing.F) {
 		if json.Unmarshal(data, &spec) != nil {
 			return
 		}
-		if AddDevice(&spec, BlockDevice{Path: at, Access: access, Mode: mode, Major: 254}) != nil {
+		if AddDevice(&spec, Device{Type: "b", Path: at, Access: access, Mode: mode, Major: 254}) != nil {
 			return
 		}
 		found := 0

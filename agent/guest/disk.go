@@ -21,7 +21,7 @@ type Disk struct {
 	Major, Minor uint32
 }
 
-// FindDisk finds a disk by the driver and source of an api.BlockDevice or
+// FindDisk finds a disk by the driver and source of an api.Device or
 // api.Storage, and loads its driver. It blocks until the disk can be opened,
 // pci.Timeout at most: a disk that does not come is an errdefs.ErrNotFound.
 func (m *Mounter) FindDisk(ctx context.Context, driver, source string) (Disk, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/agent/pci"
 )
 
-// The drivers of disks in api.Storage and api.BlockDevice.
+// The drivers of disks in api.Storage and api.Device.
 const (
 	virtioBlk = "virtio-blk"
 	scsi      = "scsi"

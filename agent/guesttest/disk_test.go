@@ -105,17 +105,17 @@ func TestGuestDevices(t *testing.T) {
 	const look = "stat -c '%F %a %u:%g' /dev/raw /dev/sub/read; head -c 9 /dev/raw; echo changed >/dev/raw; head -c 8 /dev/sub/read; " +
 		"echo no >/dev/sub/read; mknod /dev/other b 254 0; cat </dev/other"
 	const want = "block special file 640 0:6\nblock special file 666 0:0\nraw disk\nchanged\n"
-	raw := &api.BlockDevice{Path: "/dev/raw", Driver: "scsi", Source: "01/04:3:7", Mode: 0o640, Gid: 6, Access: "rwm"}
-	late := &api.BlockDevice{Path: "/dev/sub/read", Driver: "scsi", Source: "01/04:3:7", Mode: 0o666, Access: "r"}
+	raw := &api.Device{Path: "/dev/raw", Driver: "scsi", Source: "01/04:3:7", Mode: 0o640, Gid: 6, Access: "rwm"}
+	late := &api.Device{Path: "/dev/sub/read", Driver: "scsi", Source: "01/04:3:7", Mode: 0o666, Access: "r"}
 	// One node for both: what is allowed of one number is so for all nodes.
-	config := withSpec(t, shell(look), &api.ContainerConfig{Devices: []*api.BlockDevice{raw, late}})
+	config := withSpec(t, shell(look), &api.ContainerConfig{Devices: []*api.Device{raw, late}})
 	if err := m.create(t, "devices", config); err != nil {
 		t.Fatal(err)
 	}
 	if r := m.finish(t, "devices", ""); !strings.HasPrefix(r.out, want) || !strings.Contains(r.errs, "Operation not permitted") {
 		t.Errorf("%+v, want %q", r, want)
 	}
-	config = withSpec(t, shell("head -c 3 /dev/sub/read; echo no >/dev/sub/read"), &api.ContainerConfig{Devices: []*api.BlockDevice{late}})
+	config = withSpec(t, shell("head -c 3 /dev/sub/read; echo no >/dev/sub/read"), &api.ContainerConfig{Devices: []*api.Device{late}})
 	if err := m.create(t, "readonly", config); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestGuestDeviceInAUserNamespace(t *testing.T) {
 	m := guestOnly(t)
 	spec := shell("stat -c '%F %a %u:%g' /dev/raw; head -c 3 /dev/raw >/dev/null && echo read; echo changed >/dev/raw")
 	inUserNamespace(spec)
-	config := withSpec(t, spec, &api.ContainerConfig{Devices: []*api.BlockDevice{
+	config := withSpec(t, spec, &api.ContainerConfig{Devices: []*api.Device{
 		{Path: "/dev/raw", Driver: "scsi", Source: "01/04:3:7", Mode: 0o640, Uid: 7, Gid: 0, Access: "rw"},
 	}})
 	if err := m.create(t, "userdevice", config); err != nil {
@@ -145,7 +145,7 @@ func TestGuestPluggedDisks(t *testing.T) {
 	wants("lun")
 	config := on(t, diskDir+"late/rootfs", "echo here; head -c 4 /dev/lun >/dev/null && echo there", &api.ContainerConfig{
 		Storages: []*api.Storage{{Driver: "virtio-blk", Source: "01/06", Fstype: "ext4", Target: diskDir + "late"}},
-		Devices:  []*api.BlockDevice{{Path: "/dev/lun", Driver: "scsi", Source: "01/04:200:0", Mode: 0o600, Access: "r"}},
+		Devices:  []*api.Device{{Path: "/dev/lun", Driver: "scsi", Source: "01/04:200:0", Mode: 0o600, Access: "r"}},
 	})
 	if err := m.create(t, "plugged", config); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestGuestPluggedDisks(t *testing.T) {
 
 func TestGuestMissingDisk(t *testing.T) {
 	m := guestOnly(t)
-	err := m.create(t, "missing", withSpec(t, shell("true"), &api.ContainerConfig{Devices: []*api.BlockDevice{
+	err := m.create(t, "missing", withSpec(t, shell("true"), &api.ContainerConfig{Devices: []*api.Device{
 		{Path: "/dev/x", Driver: "scsi", Source: "01/04:9:0", Access: "r"},
 	}}))
 	if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "container missing: device /dev/x: find scsi disk 01/04:9:0: it did not come within 10s") {

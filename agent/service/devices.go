@@ -12,23 +12,27 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 )
 
-// storer mounts storages and finds disks.
+// storer mounts storages and finds devices.
 type storer interface {
 	Mount(ctx context.Context, storages []*api.Storage) error
 	Unmount(storages []*api.Storage) error
 	Mounted(target string) (bool, error)
 	FindDisk(ctx context.Context, driver, source string) (guest.Disk, error)
+	FindChar(name string) (guest.Char, error)
 }
 
 var _ storer = (*guest.Mounter)(nil)
 
-// addDevices puts a container's disks into its spec. It waits for those that
-// are not there yet, and for none when one of them is wrong in itself.
-func (p *Pod) addDevices(ctx context.Context, spec *specs.Spec, devices []*api.BlockDevice) error {
-	wanted := make([]container.BlockDevice, 0, len(devices))
+// charDriver is the driver of character devices in api.Device.
+const charDriver = "char"
+
+// addDevices puts a container's devices into its spec. It waits for disks that
+// are not there yet, and for none when one of the devices is wrong in itself.
+func (p *Pod) addDevices(ctx context.Context, spec *specs.Spec, devices []*api.Device) error {
+	wanted := make([]container.Device, 0, len(devices))
 	paths := map[string]bool{}
 	for _, d := range devices {
-		w := container.BlockDevice{Path: d.GetPath(), Mode: d.GetMode(), UID: d.GetUid(), GID: d.GetGid(), Access: d.GetAccess()}
+		w := container.Device{Path: d.GetPath(), Mode: d.GetMode(), UID: d.GetUid(), GID: d.GetGid(), Access: d.GetAccess()}
 		if err := container.CheckDevice(w); err != nil {
 			return err
 		}
@@ -39,14 +43,28 @@ func (p *Pod) addDevices(ctx context.Context, spec *specs.Spec, devices []*api.B
 		wanted = append(wanted, w)
 	}
 	for i, d := range devices {
-		disk, err := p.disks.FindDisk(ctx, d.GetDriver(), d.GetSource())
+		err := p.findDevice(ctx, d, &wanted[i])
+		if d.GetOptional() && errdefs.IsNotFound(err) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("device %s: %w", d.GetPath(), err)
 		}
-		wanted[i].Node, wanted[i].Major, wanted[i].Minor = disk.Node, disk.Major, disk.Minor
 		if err := container.AddDevice(spec, wanted[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// findDevice completes w with what d is in the guest.
+func (p *Pod) findDevice(ctx context.Context, d *api.Device, w *container.Device) error {
+	if d.GetDriver() == charDriver {
+		char, err := p.disks.FindChar(d.GetSource())
+		w.Type, w.Common, w.Node, w.Major, w.Minor = "c", char.Common, char.Node, char.Major, char.Minor
+		return err
+	}
+	disk, err := p.disks.FindDisk(ctx, d.GetDriver(), d.GetSource())
+	w.Type, w.Node, w.Major, w.Minor = "b", disk.Node, disk.Major, disk.Minor
+	return err
 }

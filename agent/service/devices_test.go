@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/guest"
@@ -71,6 +73,17 @@ func (f *fakeDisks) FindDisk(_ context.Context, driver, source string) (guest.Di
 	return d, nil
 }
 
+// FindChar knows fuse, which is 10:229, and null, which is common.
+func (f *fakeDisks) FindChar(name string) (guest.Char, error) {
+	switch name {
+	case "fuse":
+		return guest.Char{Node: "/dev/fuse", Major: 10, Minor: 229}, nil
+	case "null":
+		return guest.Char{Node: "/dev/null", Major: 1, Minor: 3, Common: true}, nil
+	}
+	return guest.Char{}, fmt.Errorf("find %s: %w", name, errdefs.ErrNotFound)
+}
+
 func diskPod(t *testing.T) (*Pod, *fakeRuntime, *fakeDisks) {
 	t.Helper()
 	pod, runtime := testPod(t)
@@ -79,7 +92,7 @@ func diskPod(t *testing.T) (*Pod, *fakeRuntime, *fakeDisks) {
 	return pod, runtime, disks
 }
 
-func diskRequest(t *testing.T, devices ...*api.BlockDevice) *taskapi.CreateTaskRequest {
+func diskRequest(t *testing.T, devices ...*api.Device) *taskapi.CreateTaskRequest {
 	t.Helper()
 	return &taskapi.CreateTaskRequest{ID: "c", Options: packed(t, &api.ContainerConfig{
 		Spec:     []byte(`{"linux":{"devices":[{"path":"/dev/b","type":"b","major":8,"minor":0}]}}`),
@@ -90,8 +103,8 @@ func diskRequest(t *testing.T, devices ...*api.BlockDevice) *taskapi.CreateTaskR
 func TestCreateWithDevices(t *testing.T) {
 	pod, runtime, disks := diskPod(t)
 	_, err := pod.create(t.Context(), diskRequest(t,
-		&api.BlockDevice{Path: "/dev/a", Driver: "scsi", Source: "16", Mode: 0o600, Access: "rw"},
-		&api.BlockDevice{Path: "/dev/b", Driver: "virtio-blk", Source: "32", Mode: 0o640, Uid: 3, Gid: 4, Access: "r"},
+		&api.Device{Path: "/dev/a", Driver: "scsi", Source: "16", Mode: 0o600, Access: "rw"},
+		&api.Device{Path: "/dev/b", Driver: "virtio-blk", Source: "32", Mode: 0o640, Uid: 3, Gid: 4, Access: "r"},
 	))
 	if err != nil {
 		t.Fatal(err)
@@ -109,16 +122,37 @@ func TestCreateWithDevices(t *testing.T) {
 	}
 }
 
+// A character device that the guest lacks is an error, unless it is optional.
+func TestCreateWithCharDevices(t *testing.T) {
+	pod, runtime, _ := diskPod(t)
+	_, err := pod.create(t.Context(), diskRequest(t,
+		&api.Device{Path: "/dev/fuse", Driver: "char", Source: "fuse", Mode: 0o666, Gid: 4, Access: "rw"},
+		&api.Device{Path: "/dev/ppp", Driver: "char", Source: "ppp", Mode: 0o666, Access: "rwm", Optional: true},
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	linux := runtime.specs[0].Linux
+	i := slices.IndexFunc(linux.Devices, func(d specs.LinuxDevice) bool { return d.Path == "/dev/fuse" })
+	if i < 0 || linux.Devices[i].Type != "c" || linux.Devices[i].Major != 10 || linux.Devices[i].Minor != 229 || *linux.Devices[i].GID != 4 {
+		t.Errorf("devices: %+v", linux.Devices)
+	}
+	if r := linux.Resources.Devices; len(r) != 1 || r[0].Type != "c" || *r[0].Minor != 229 || r[0].Access != "rw" {
+		t.Errorf("rules: %+v", r)
+	}
+}
+
 func TestCreateRefusesDevices(t *testing.T) {
-	a := &api.BlockDevice{Path: "/dev/a", Driver: "scsi", Source: "16", Access: "rw"}
+	a := &api.Device{Path: "/dev/a", Driver: "scsi", Source: "16", Access: "rw"}
 	for _, test := range []struct {
-		devices []*api.BlockDevice
+		devices []*api.Device
 		want    string
 		is      func(error) bool
 	}{
-		{[]*api.BlockDevice{a, a}, "container c: device /dev/a is given twice", errdefs.IsInvalidArgument},
-		{[]*api.BlockDevice{a, {Path: "a"}}, `container c: path of a device is "a"`, errdefs.IsInvalidArgument},
-		{[]*api.BlockDevice{{Path: "/dev/x", Source: "none", Access: "r"}}, `container c: device /dev/x: find disk "none"`, errdefs.IsNotFound},
+		{[]*api.Device{a, a}, "container c: device /dev/a is given twice", errdefs.IsInvalidArgument},
+		{[]*api.Device{a, {Path: "a"}}, `container c: path of a device is "a"`, errdefs.IsInvalidArgument},
+		{[]*api.Device{{Path: "/dev/ppp", Driver: "char", Source: "ppp", Access: "r"}}, `container c: device /dev/ppp: find ppp`, errdefs.IsNotFound},
+		{[]*api.Device{{Path: "/dev/x", Source: "none", Access: "r"}}, `container c: device /dev/x: find disk "none"`, errdefs.IsNotFound},
 	} {
 		pod, runtime, disks := diskPod(t)
 		_, err := pod.create(t.Context(), diskRequest(t, test.devices...))

@@ -197,6 +197,66 @@ func TestPrivilegedGetsNoDisk(t *testing.T) {
 	})
 }
 
+func ptr[T any](v T) *T { return &v }
+
+// chars are devices that the guest's kernel has, at paths of our own.
+var chars = []oci.SpecOpts{
+	withDevice(specs.LinuxDevice{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229}, "rwm"),
+	withDevice(specs.LinuxDevice{Path: "/dev/net/tun", Type: "c", Major: 10, Minor: 200}, "rw"),
+	withDevice(specs.LinuxDevice{Path: "/run/blank", Type: "c", Major: 1, Minor: 5, FileMode: ptr(os.FileMode(0o640)), UID: ptr(uint32(7)), GID: ptr(uint32(8))}, "rw"),
+	withDevice(specs.LinuxDevice{Path: "/dev/loop-control", Type: "c", Major: 10, Minor: 237}, "rw"),
+	withDevice(specs.LinuxDevice{Path: "/dev/uhid", Type: "c", Major: 10, Minor: 239}, "r"),
+}
+
+// Character devices that the guest's kernel has come from there, whether their
+// drivers were loaded or not, with the spec's mode, owner and access.
+func TestCharacterDevices(t *testing.T) {
+	needVM(t)
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		c := with(ctx, t, newPod(ctx, t, d), chars...)
+		out := execOut(ctx, t, c, harness.ExecConfig{Args: script(`set -e
+			for f in /dev/fuse /dev/net/tun /run/blank /dev/loop-control /dev/uhid; do stat -c "%n %a %u %g" $f; done
+			exec 3<>/dev/fuse 4<>/dev/net/tun 5<>/dev/loop-control 6</dev/uhid
+			head -c 3 /run/blank | od -An -tx1
+			(exec 7>/dev/uhid) 2>&1 || true`)})
+		want := []string{"/dev/fuse 666 0 0", "/dev/net/tun 666 0 0", "/run/blank 640 7 8", "/dev/loop-control 666 0 0", "/dev/uhid 666 0 0",
+			" 00 00 00", "not permitted"}
+		lines := strings.Split(strings.TrimRight(out, "\n"), "\n")
+		for i, line := range want {
+			if i >= len(lines) || !strings.Contains(lines[i], line) {
+				t.Fatalf("line %d is not %q:\n%s", i+1, line, out)
+			}
+		}
+	})
+}
+
+// A character device that was asked for and that no guest, or not this one,
+// has is an error with its name. Nobody has asked for one of those that a
+// privileged container's spec lists.
+func TestCharacterDevicesThatAreNotThere(t *testing.T) {
+	needVM(t)
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		serial := withDevice(specs.LinuxDevice{Path: "/dev/serial", Type: "c", Major: 188, Minor: 7}, "rwm")
+		vhost := withDevice(specs.LinuxDevice{Path: "/dev/vhost", Type: "c", Major: 10, Minor: 238}, "rwm")
+		for want, spec := range map[string]oci.SpecOpts{
+			"device /dev/serial, character device 188:7":                     serial,
+			"device /dev/vhost: the guest has no character device vhost-net": vhost,
+		} {
+			c, err := pod.Add(ctx, harness.ContainerConfig{Name: "wrong", Args: []string{"true"}, Spec: []oci.SpecOpts{spec}})
+			if err == nil {
+				t.Errorf("%s: it was made", want)
+				removed(t, "container", c.Remove)
+			} else if !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		}
+		c := with(ctx, t, pod, append(chars, serial, vhost, oci.WithHostDevices, oci.WithAllDevicesAllowed)...)
+		execOut(ctx, t, c, harness.ExecConfig{Args: script("set -e; exec 3<>/dev/fuse 4<>/dev/net/tun; ! ls /dev/serial; ! ls /dev/vhost; ! ls /dev/mem")})
+		wantBlockDevices(ctx, t, c, 0)
+	})
+}
+
 // manyDisks is more than the machine's bridge has slots for.
 const manyDisks = 30
 

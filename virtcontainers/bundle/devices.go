@@ -47,10 +47,7 @@ func BlockDevices(spec *specs.Spec) ([]BlockDevice, error) {
 type hostDevices struct{ sys, dev string }
 
 func (h hostDevices) list(spec *specs.Spec) ([]BlockDevice, error) {
-	var rules []specs.LinuxDeviceCgroup
-	if spec.Linux.Resources != nil {
-		rules = spec.Linux.Resources.Devices
-	}
+	rules := deviceRules(spec)
 	if allowsAll(rules) {
 		return nil, nil
 	}
@@ -59,7 +56,7 @@ func (h hostDevices) list(spec *specs.Spec) ([]BlockDevice, error) {
 		if d.Type != "b" {
 			continue
 		}
-		access := accessOf(d, rules)
+		access := accessOf(d, "b", rules)
 		if access == "" {
 			continue
 		}
@@ -67,19 +64,33 @@ func (h hostDevices) list(spec *specs.Spec) ([]BlockDevice, error) {
 		if err != nil {
 			return nil, fmt.Errorf("device %s, block device %d:%d: %w", d.Path, d.Major, d.Minor, err)
 		}
-		b := BlockDevice{Path: d.Path, HostPath: node, Mode: defaultMode, Access: access}
-		if d.FileMode != nil {
-			b.Mode = uint32(d.FileMode.Perm())
-		}
-		if d.UID != nil {
-			b.UID = *d.UID
-		}
-		if d.GID != nil {
-			b.GID = *d.GID
-		}
+		b := BlockDevice{Path: d.Path, HostPath: node, Access: access}
+		b.Mode, b.UID, b.GID = nodeOf(d)
 		all = append(all, b)
 	}
 	return all, nil
+}
+
+// nodeOf is the mode and owner of a device's node, as runc reads them.
+func nodeOf(d specs.LinuxDevice) (mode, uid, gid uint32) {
+	mode = defaultMode
+	if d.FileMode != nil {
+		mode = uint32(d.FileMode.Perm())
+	}
+	if d.UID != nil {
+		uid = *d.UID
+	}
+	if d.GID != nil {
+		gid = *d.GID
+	}
+	return mode, uid, gid
+}
+
+func deviceRules(spec *specs.Spec) []specs.LinuxDeviceCgroup {
+	if spec.Linux.Resources == nil {
+		return nil
+	}
+	return spec.Linux.Resources.Devices
 }
 
 // allowsAll tells whether every access to every device is allowed in the end.
@@ -93,13 +104,13 @@ func allowsAll(rules []specs.LinuxDeviceCgroup) bool {
 	return allowed
 }
 
-// accessOf is what the rules that name the device's number allow, the later
-// ones first (Linux's Documentation/admin-guide/cgroup-v1/devices.rst); all
+// accessOf is what the rules that name the device's number, and that kind of
+// devices, allow, the later ones first (Linux's Documentation/admin-guide/cgroup-v1/devices.rst); all
 // access when there are none.
-func accessOf(d specs.LinuxDevice, rules []specs.LinuxDeviceCgroup) string {
+func accessOf(d specs.LinuxDevice, kind string, rules []specs.LinuxDeviceCgroup) string {
 	access, named := "", false
 	for _, r := range rules {
-		if !isOf(r, "b") || anyNumber(r.Major) || *r.Major != d.Major || !anyNumber(r.Minor) && *r.Minor != d.Minor {
+		if !isOf(r, kind) || anyNumber(r.Major) || *r.Major != d.Major || !anyNumber(r.Minor) && *r.Minor != d.Minor {
 			continue
 		}
 		named = true
@@ -143,7 +154,7 @@ func without(access, less string) string {
 // node finds a node of the device on the host, by the name that the kernel has
 // for it, and else by the path in the container.
 func (h hostDevices) node(d specs.LinuxDevice) (string, error) {
-	name, err := h.kernelName(d)
+	name, err := h.kernelName("block", d)
 	if err != nil {
 		return "", err
 	}
@@ -157,9 +168,9 @@ func (h hostDevices) node(d specs.LinuxDevice) (string, error) {
 }
 
 // kernelName reads DEVNAME, a path below /dev, of the device's uevent file
-// (drivers/base/core.c, dev_uevent).
-func (h hostDevices) kernelName(d specs.LinuxDevice) (string, error) {
-	data, err := os.ReadFile(filepath.Join(h.sys, "dev/block", fmt.Sprintf("%d:%d", d.Major, d.Minor), "uevent"))
+// (drivers/base/core.c, dev_uevent). kind is "block" or "char".
+func (h hostDevices) kernelName(kind string, d specs.LinuxDevice) (string, error) {
+	data, err := os.ReadFile(filepath.Join(h.sys, "dev", kind, fmt.Sprintf("%d:%d", d.Major, d.Minor), "uevent"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("the host has no such device: %w", errdefs.ErrNotFound)
 	}

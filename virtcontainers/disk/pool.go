@@ -34,7 +34,7 @@ type Source struct {
 }
 
 // Disk is a disk that is attached, as one of its users has it: Driver and
-// Place are what api.BlockDevice calls driver and source.
+// Place are what api.Device calls driver and source.
 type Disk struct{ Driver, Place string }
 
 // Pool is the disks of one machine. Its methods may be called from several

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -134,14 +135,26 @@ func filterNamespaces(spec *specs.Spec) {
 // dropDevices removes the host's device nodes, and what single disks of the
 // host's were allowed: their numbers mean nothing, or something else, to the
 // guest's kernel. The standard ones (/dev/null, ...) are made in every
-// container; those of given come as disks.
+// container, those of given by the agent; a FIFO is no device and stays.
 func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
+	var fifos []specs.LinuxDevice
+	var dropped []string
 	for _, d := range spec.Linux.Devices {
-		if !given[d.Path] {
-			g.Dropped = append(g.Dropped, "device "+d.Path)
+		switch {
+		case d.Type == "p":
+			fifos = append(fifos, d)
+		case !given[d.Path]:
+			dropped = append(dropped, d.Path)
 		}
 	}
-	spec.Linux.Devices = nil
+	const most = 5 // a privileged container's spec has all of the host's
+	if more := len(dropped) - most; more > 0 {
+		dropped = append(dropped[:most], fmt.Sprintf("and %d more", more))
+	}
+	if len(dropped) > 0 {
+		g.Dropped = append(g.Dropped, "devices of the host's: "+strings.Join(dropped, ", "))
+	}
+	spec.Linux.Devices = fifos
 	if r := spec.Linux.Resources; r != nil {
 		r.Devices = slices.DeleteFunc(r.Devices, func(d specs.LinuxDeviceCgroup) bool {
 			return d.Allow && d.Type == "b" && d.Major != nil && d.Minor != nil

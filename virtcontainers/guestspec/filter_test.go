@@ -3,6 +3,7 @@ package guestspec
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -124,6 +125,25 @@ func TestFilterPIDNamespace(t *testing.T) {
 	}
 }
 
+// Devices that a user may miss are named; a FIFO is none.
+func TestFilterDevices(t *testing.T) {
+	spec := hostSpec()
+	spec.Linux.Devices = nil
+	for _, name := range []string{"a", "b", "c", "given", "d", "e", "f", "g"} {
+		spec.Linux.Devices = append(spec.Linux.Devices, specs.LinuxDevice{Path: "/dev/" + name, Type: "c"})
+	}
+	fifo := specs.LinuxDevice{Path: "/run/fifo", Type: "p", UID: ptr(uint32(5))}
+	spec.Linux.Devices = append(spec.Linux.Devices, fifo)
+	linux, g := filteredWith(t, spec, Paths{Devices: map[string]bool{"/dev/given": true}}, Rules{})
+	if diff := cmp.Diff([]specs.LinuxDevice{fifo}, linux.Devices); diff != "" {
+		t.Error(diff)
+	}
+	const want = "devices of the host's: /dev/a, /dev/b, /dev/c, /dev/d, /dev/e, and 2 more"
+	if !slices.Contains(g.Dropped, want) {
+		t.Errorf("dropped %q, want %q", g.Dropped, want)
+	}
+}
+
 func FuzzFilter(f *testing.F) {
 	data, _ := json.Marshal(hostSpec())
 	f.Add(data)
@@ -140,7 +160,7 @@ func FuzzFilter(f *testing.F) {
 		if err := json.Unmarshal(g.JSON, &out); err != nil {
 			t.Fatal(err)
 		}
-		if out.Hooks != nil || out.Linux.CgroupsPath != "" || out.Linux.Seccomp != nil || len(out.Linux.Devices) != 0 || out.Root.Path != "/r" {
+		if out.Hooks != nil || out.Linux.CgroupsPath != "" || out.Linux.Seccomp != nil || slices.ContainsFunc(out.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Type != "p" }) || out.Root.Path != "/r" {
 			t.Error("something of the host's reached the guest's spec")
 		}
 		for _, ns := range out.Linux.Namespaces {

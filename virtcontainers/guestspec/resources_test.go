@@ -11,7 +11,12 @@ import (
 // filtered is what a guest gets of a spec.
 func filtered(t *testing.T, spec *specs.Spec, rules Rules) (*specs.Linux, *Guest) {
 	t.Helper()
-	g, err := Filter(spec, Paths{}, rules)
+	return filteredWith(t, spec, Paths{}, rules)
+}
+
+func filteredWith(t *testing.T, spec *specs.Spec, paths Paths, rules Rules) (*specs.Linux, *Guest) {
+	t.Helper()
+	g, err := Filter(spec, paths, rules)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,57 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// Char is a character device of the guest's.
+type Char struct {
+	// Node is its device node in the guest.
+	Node         string
+	Major, Minor uint32
+	Common       bool // see api.CharDevice
+}
+
+// FindChar finds a character device of api.CharDevices by its name, and loads
+// the module that it comes with. One that this guest's kernel does not have is
+// an errdefs.ErrNotFound, a name that is not listed an ErrInvalidArgument.
+func (m *Mounter) FindChar(name string) (Char, error) {
+	i := slices.IndexFunc(api.CharDevices, func(d api.CharDevice) bool { return d.Name == name })
+	if i < 0 {
+		return Char{}, fmt.Errorf("character device %.100q is not for containers: %w", name, errdefs.ErrInvalidArgument)
+	}
+	d := api.CharDevices[i]
+	c := Char{Node: filepath.Join(m.dev, d.Name), Common: d.Common}
+	err := c.stat()
+	if errors.Is(err, fs.ErrNotExist) && d.Module != "" {
+		if err = m.Modules.Demand(d.Module); err == nil {
+			err = c.stat() // devtmpfs has the node before the module is loaded (drivers/base/devtmpfs.c)
+		}
+	}
+	if err != nil {
+		return Char{}, fmt.Errorf("the guest has no character device %s: %w (%w)", d.Name, err, errdefs.ErrNotFound)
+	}
+	return c, nil
+}
+
+// stat reads the device's number from its node.
+func (c *Char) stat() error {
+	var st unix.Stat_t
+	if err := unix.Lstat(c.Node, &st); err != nil {
+		return &fs.PathError{Op: "lstat", Path: c.Node, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return fmt.Errorf("%s is no character device", c.Node)
+	}
+	c.Major, c.Minor = unix.Major(st.Rdev), unix.Minor(st.Rdev)
+	return nil
+}

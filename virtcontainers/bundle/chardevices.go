@@ -1,0 +1,77 @@
+package bundle
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// CharDevice is a character device that a container is to get of its guest.
+type CharDevice struct {
+	// Path is its node in the container, Name one of api.CharDevices.
+	Path, Name string
+	// Mode is the node's permission bits, UID and GID its owner.
+	Mode, UID, GID uint32
+	// Access is as in BlockDevice.
+	Access string
+	// Optional: it was not asked for by itself.
+	Optional bool
+}
+
+// CharDevices lists the character devices that the spec gives its container
+// and that a guest can have. Any other is an errdefs.ErrInvalidArgument that
+// names it: a host's hardware is not in the guest.
+//
+// A spec whose container may use every device (privileged) lists all of the
+// host's, and nobody has asked for one of them: what a guest cannot have is left
+// out, and the rest is Optional. Of several devices with one path the last
+// counts.
+func CharDevices(spec *specs.Spec) ([]CharDevice, error) {
+	return hostDevices{sys: "/sys", dev: "/dev"}.chars(spec)
+}
+
+func (h hostDevices) chars(spec *specs.Spec) ([]CharDevice, error) {
+	var devices []CharDevice
+	rules := deviceRules(spec)
+	privileged := allowsAll(rules)
+	for _, d := range spec.Linux.Devices {
+		if d.Type != "c" && d.Type != "u" { // the same since Linux 2.0 (mknod(1))
+			continue
+		}
+		c := CharDevice{Path: d.Path, Name: h.charName(d), Access: allAccess, Optional: privileged}
+		c.Mode, c.UID, c.GID = nodeOf(d)
+		if !privileged {
+			c.Access = accessOf(d, "c", rules)
+		}
+		if c.Access == "" || c.Name == "" && privileged {
+			continue
+		}
+		if c.Name == "" {
+			return nil, fmt.Errorf("device %s, character device %d:%d: it is the host's, and a guest has none such: %w",
+				d.Path, d.Major, d.Minor, errdefs.ErrInvalidArgument)
+		}
+		devices = slices.DeleteFunc(devices, func(other CharDevice) bool { return other.Path == c.Path })
+		devices = append(devices, c)
+	}
+	return devices, nil
+}
+
+// charName is the name of the device in api.CharDevices, or empty.
+func (h hostDevices) charName(d specs.LinuxDevice) string {
+	name, err := h.kernelName("char", d)
+	for _, known := range api.CharDevices {
+		switch {
+		case known.Minor == api.Dynamic:
+			if err == nil && known.Name == name {
+				return name
+			}
+		case known.Major == d.Major && known.Minor == d.Minor:
+			return known.Name // also where the host lacks the driver
+		}
+	}
+	return ""
+}
