@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net/netip"
 
 	"github.com/containerd/log"
 	"google.golang.org/protobuf/proto"
@@ -75,6 +75,15 @@ func (s *Sandbox) netns() string {
 	return s.opts.Network.Namespace
 }
 
+// podNetns is the path of the network namespace that the guest's network
+// follows: the engine's, else the VM process's own. Empty for none.
+func (s *Sandbox) podNetns() string {
+	if ns := s.netns(); ns != "" || !s.networked() {
+		return ns
+	}
+	return fmt.Sprintf("/proc/%d/ns/net", s.vm.PID())
+}
+
 // networked tells whether the sandbox's network namespace is looked at.
 func (s *Sandbox) networked() bool {
 	return s.platform.OpenNetwork != nil && !s.opts.Config.Runtime.DisableNewNetNS
@@ -109,7 +118,7 @@ func (s *Sandbox) plugNetwork(ctx context.Context) error {
 		return nil
 	}
 	if s.network == nil {
-		if err := s.openNetworkAt(ctx, fmt.Sprintf("/proc/%d/ns/net", s.vm.PID())); err != nil {
+		if err := s.openNetworkAt(ctx, s.podNetns()); err != nil {
 			return err
 		}
 	}
@@ -145,6 +154,7 @@ func (s *Sandbox) watchNetwork() {
 		defer cancel()
 		// A link that cannot be joined does not keep the guest from the rest.
 		err := errors.Join(s.network.Plug(ctx, s.vm), s.setNetwork(ctx))
+		s.followResolvers(ctx)
 		if err != nil && s.lifeCtx.Err() == nil && !s.gone() {
 			log.G(s.lifeCtx).WithError(err).Error("the guest could not follow a change of the pod's network")
 		}
@@ -157,7 +167,12 @@ func (s *Sandbox) watchNetwork() {
 
 // Forwarder brings connections to the pod's loopback address, made on the
 // host in the pod's network namespace, into the guest.
-type Forwarder = io.Closer
+type Forwarder interface {
+	// Exempt leaves an IPv4 loopback address to what listens there in the
+	// namespace.
+	Exempt(addr netip.Addr) error
+	Close() error
+}
 
 // ForwardFunc connects to a TCP address of the guest's, as in
 // api.ForwardOpen.
@@ -179,10 +194,11 @@ func (s *Sandbox) openForward(ctx context.Context) error {
 }
 
 func (s *Sandbox) closeForward(context.Context) error {
+	err := s.resolvers.close()
 	if s.forward == nil {
-		return nil
+		return err
 	}
-	return s.forward.Close()
+	return errors.Join(err, s.forward.Close())
 }
 
 // dialForward connects to a TCP port of the guest's; address is as in

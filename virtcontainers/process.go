@@ -128,6 +128,8 @@ func (p *Process) start(ctx context.Context) error {
 		if err := p.connect(ctx, client); err != nil {
 			return err
 		}
+	} else {
+		p.container.sandbox.openResolvers(ctx, p.container.Bundle.ResolvConf())
 	}
 	_, err = client.Task.Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
 	return guest.Err(err)

@@ -101,6 +101,7 @@ type Sandbox struct {
 	network   Network // nil for none
 	forward   Forwarder
 	client    *guest.Client
+	resolvers resolvers
 
 	// lifeCtx serves the goroutines that watch the guest and the exits;
 	// end ends it.

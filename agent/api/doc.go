@@ -16,6 +16,7 @@
 //	 | -- connect PortStream, StreamOpen ---------> |  once for each stdio end
 //	 | -- Task.Start -----------------------------> |
 //	 | -- connect PortForward, ForwardOpen -------> |  once for each forwarded connection
+//	 | -- connect PortReverse, ReverseOpen -------> |  to listen in the guest for what is on the host
 //	 | <= Events: Exit ============================ |
 //	 | -- Task.Delete ----------------------------> |
 //

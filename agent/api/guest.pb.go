@@ -2343,6 +2343,367 @@ func (x *ForwardOpened) GetError() string {
 	return ""
 }
 
+// ReverseOpen is the first frame on a connection to PortReverse (see
+// stream.go).
+type ReverseOpen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to What:
+	//
+	//	*ReverseOpen_Listen
+	//	*ReverseOpen_Take
+	//	*ReverseOpen_Datagrams
+	What          isReverseOpen_What `protobuf_oneof:"what"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReverseOpen) Reset() {
+	*x = ReverseOpen{}
+	mi := &file_guest_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReverseOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReverseOpen) ProtoMessage() {}
+
+func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
+func (*ReverseOpen) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ReverseOpen) GetWhat() isReverseOpen_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *ReverseOpen) GetListen() *ReverseListen {
+	if x != nil {
+		if x, ok := x.What.(*ReverseOpen_Listen); ok {
+			return x.Listen
+		}
+	}
+	return nil
+}
+
+func (x *ReverseOpen) GetTake() uint64 {
+	if x != nil {
+		if x, ok := x.What.(*ReverseOpen_Take); ok {
+			return x.Take
+		}
+	}
+	return 0
+}
+
+func (x *ReverseOpen) GetDatagrams() string {
+	if x != nil {
+		if x, ok := x.What.(*ReverseOpen_Datagrams); ok {
+			return x.Datagrams
+		}
+	}
+	return ""
+}
+
+type isReverseOpen_What interface {
+	isReverseOpen_What()
+}
+
+type ReverseOpen_Listen struct {
+	// Listen in the guest, for as long as this connection is open.
+	Listen *ReverseListen `protobuf:"bytes,1,opt,name=listen,proto3,oneof"`
+}
+
+type ReverseOpen_Take struct {
+	// Take the connection of that number, which an Incoming has announced.
+	Take uint64 `protobuf:"varint,2,opt,name=take,proto3,oneof"`
+}
+
+type ReverseOpen_Datagrams struct {
+	// Receive datagrams at this address and port of the guest's loopback
+	// ("127.0.0.11:53"), for as long as this connection is open.
+	Datagrams string `protobuf:"bytes,3,opt,name=datagrams,proto3,oneof"`
+}
+
+func (*ReverseOpen_Listen) isReverseOpen_What() {}
+
+func (*ReverseOpen_Take) isReverseOpen_What() {}
+
+func (*ReverseOpen_Datagrams) isReverseOpen_What() {}
+
+// ReverseOpened is the agent's answer to ReverseOpen.
+type ReverseOpened struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty when it was done.
+	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReverseOpened) Reset() {
+	*x = ReverseOpened{}
+	mi := &file_guest_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReverseOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReverseOpened) ProtoMessage() {}
+
+func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
+func (*ReverseOpened) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ReverseOpened) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// ReverseListen says where in the guest to listen.
+type ReverseListen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Place:
+	//
+	//	*ReverseListen_Tcp
+	//	*ReverseListen_Unix
+	Place         isReverseListen_Place `protobuf_oneof:"place"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReverseListen) Reset() {
+	*x = ReverseListen{}
+	mi := &file_guest_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReverseListen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReverseListen) ProtoMessage() {}
+
+func (x *ReverseListen) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
+func (*ReverseListen) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ReverseListen) GetPlace() isReverseListen_Place {
+	if x != nil {
+		return x.Place
+	}
+	return nil
+}
+
+func (x *ReverseListen) GetTcp() string {
+	if x != nil {
+		if x, ok := x.Place.(*ReverseListen_Tcp); ok {
+			return x.Tcp
+		}
+	}
+	return ""
+}
+
+func (x *ReverseListen) GetUnix() *UnixSocket {
+	if x != nil {
+		if x, ok := x.Place.(*ReverseListen_Unix); ok {
+			return x.Unix
+		}
+	}
+	return nil
+}
+
+type isReverseListen_Place interface {
+	isReverseListen_Place()
+}
+
+type ReverseListen_Tcp struct {
+	// An address and a port of the guest's loopback: "127.0.0.11:53".
+	Tcp string `protobuf:"bytes,1,opt,name=tcp,proto3,oneof"`
+}
+
+type ReverseListen_Unix struct {
+	Unix *UnixSocket `protobuf:"bytes,2,opt,name=unix,proto3,oneof"`
+}
+
+func (*ReverseListen_Tcp) isReverseListen_Place() {}
+
+func (*ReverseListen_Unix) isReverseListen_Place() {}
+
+// UnixSocket is a UNIX socket that the agent makes.
+type UnixSocket struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute, clean and directly below GuestSocketDir (paths.go).
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// SOCK_SEQPACKET instead of SOCK_STREAM: a taken connection's bytes are then
+	// messages, each after its length, a big-endian uint32.
+	Seqpacket bool `protobuf:"varint,2,opt,name=seqpacket,proto3" json:"seqpacket,omitempty"`
+	// Permission bits and owner.
+	Mode          uint32 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	Uid           uint32 `protobuf:"varint,4,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid           uint32 `protobuf:"varint,5,opt,name=gid,proto3" json:"gid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnixSocket) Reset() {
+	*x = UnixSocket{}
+	mi := &file_guest_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnixSocket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnixSocket) ProtoMessage() {}
+
+func (x *UnixSocket) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
+func (*UnixSocket) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *UnixSocket) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *UnixSocket) GetSeqpacket() bool {
+	if x != nil {
+		return x.Seqpacket
+	}
+	return false
+}
+
+func (x *UnixSocket) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *UnixSocket) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *UnixSocket) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+// Incoming announces a connection to what a ReverseListen made. It waits, for a
+// bounded time, to be taken.
+type Incoming struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Connection    uint64                 `protobuf:"varint,1,opt,name=connection,proto3" json:"connection,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Incoming) Reset() {
+	*x = Incoming{}
+	mi := &file_guest_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Incoming) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Incoming) ProtoMessage() {}
+
+func (x *Incoming) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
+func (*Incoming) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Incoming) GetConnection() uint64 {
+	if x != nil {
+		return x.Connection
+	}
+	return 0
+}
+
 var File_guest_proto protoreflect.FileDescriptor
 
 const file_guest_proto_rawDesc = "" +
@@ -2493,7 +2854,29 @@ const file_guest_proto_rawDesc = "" +
 	"\vForwardOpen\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\"%\n" +
 	"\rForwardOpened\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error*X\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"\x86\x01\n" +
+	"\vReverseOpen\x129\n" +
+	"\x06listen\x18\x01 \x01(\v2\x1f.katabox.agent.v1.ReverseListenH\x00R\x06listen\x12\x14\n" +
+	"\x04take\x18\x02 \x01(\x04H\x00R\x04take\x12\x1e\n" +
+	"\tdatagrams\x18\x03 \x01(\tH\x00R\tdatagramsB\x06\n" +
+	"\x04what\"%\n" +
+	"\rReverseOpened\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"`\n" +
+	"\rReverseListen\x12\x12\n" +
+	"\x03tcp\x18\x01 \x01(\tH\x00R\x03tcp\x122\n" +
+	"\x04unix\x18\x02 \x01(\v2\x1c.katabox.agent.v1.UnixSocketH\x00R\x04unixB\a\n" +
+	"\x05place\"v\n" +
+	"\n" +
+	"UnixSocket\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1c\n" +
+	"\tseqpacket\x18\x02 \x01(\bR\tseqpacket\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x10\n" +
+	"\x03uid\x18\x04 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\x05 \x01(\rR\x03gid\"*\n" +
+	"\bIncoming\x12\x1e\n" +
+	"\n" +
+	"connection\x18\x01 \x01(\x04R\n" +
+	"connection*X\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
@@ -2523,7 +2906,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -2561,11 +2944,16 @@ var file_guest_proto_goTypes = []any{
 	(*StreamOpened)(nil),          // 33: katabox.agent.v1.StreamOpened
 	(*ForwardOpen)(nil),           // 34: katabox.agent.v1.ForwardOpen
 	(*ForwardOpened)(nil),         // 35: katabox.agent.v1.ForwardOpened
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*ReverseOpen)(nil),           // 36: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 37: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 38: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 39: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 40: katabox.agent.v1.Incoming
+	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
 	14, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	36, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	41, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
 	6,  // 2: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
 	7,  // 3: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
 	9,  // 4: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
@@ -2577,34 +2965,36 @@ var file_guest_proto_depIdxs = []int32{
 	21, // 10: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
 	23, // 11: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
 	22, // 12: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	36, // 13: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	41, // 13: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
 	14, // 14: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
 	24, // 15: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
 	28, // 16: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
 	29, // 17: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	36, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	41, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 19: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	1,  // 20: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 21: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	5,  // 22: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	12, // 23: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	16, // 24: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	18, // 25: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	26, // 26: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	30, // 27: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 28: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 29: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	11, // 30: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	13, // 31: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	17, // 32: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	19, // 33: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	27, // 34: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	31, // 35: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	28, // [28:36] is the sub-list for method output_type
-	20, // [20:28] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	38, // 20: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	39, // 21: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	1,  // 22: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 23: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	5,  // 24: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	12, // 25: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	16, // 26: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	18, // 27: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	26, // 28: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	30, // 29: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 30: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 31: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	11, // 32: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	13, // 33: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	17, // 34: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	19, // 35: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	27, // 36: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	31, // 37: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	30, // [30:38] is the sub-list for method output_type
+	22, // [22:30] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -2622,13 +3012,22 @@ func file_guest_proto_init() {
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
+	file_guest_proto_msgTypes[35].OneofWrappers = []any{
+		(*ReverseOpen_Listen)(nil),
+		(*ReverseOpen_Take)(nil),
+		(*ReverseOpen_Datagrams)(nil),
+	}
+	file_guest_proto_msgTypes[37].OneofWrappers = []any{
+		(*ReverseListen_Tcp)(nil),
+		(*ReverseListen_Unix)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

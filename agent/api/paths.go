@@ -17,6 +17,9 @@ const (
 	// GuestStorageDir holds what disks and volumes of the guest's own are
 	// mounted on. It is short: an overlay names all its layers in one page.
 	GuestStorageDir = GuestRunDir + "/s"
+	// GuestSocketDir holds the UNIX sockets behind which there is one of the
+	// host's.
+	GuestSocketDir = GuestRunDir + "/sockets"
 	// ShareTag is the virtio-fs tag of that share.
 	ShareTag = "kataShared"
 )

@@ -13,6 +13,9 @@ const (
 	// PortForward takes connections that go on to a TCP port of the guest's
 	// (stream.go).
 	PortForward = 1028
+	// PortReverse takes connections by which the agent listens in the guest
+	// for something on the host (stream.go).
+	PortReverse = 1029
 )
 
 // MaxLogLine is the length of the longest log line the host accepts from the

@@ -18,6 +18,19 @@ import (
 // and ForwardOpened from the agent; everything after is the TCP connection's,
 // half-closes included.
 //
+// A reverse connection (PortReverse) starts with ReverseOpen from the host and
+// ReverseOpened from the agent. What follows depends on what was asked for:
+//
+//   - listen: an Incoming frame from the agent for each connection that was
+//     made to the listener. The host takes it by a connection of its own, or
+//     not at all. The listener ends with the connection that asked for it.
+//   - take: the bytes of the connection that is taken, half-closes included.
+//   - datagrams: queries from the agent and answers from the host, as
+//     Datagrams (datagram.go).
+//
+// The guest never opens a connection to the host: a process in a container can
+// dial every vsock port there is, and would be taken for the agent.
+//
 // A frame is a big-endian uint32 length and that many bytes of protobuf.
 
 // MaxFrame is the length of the longest frame either side accepts, in bytes.

@@ -191,43 +191,6 @@ func TestEndOfTheHost(t *testing.T) {
 	_ = port.Close()
 }
 
-// A server that does not care for the end of its input is let go when the
-// host has closed its connection altogether, and not before.
-func TestServerThatStaysSilent(t *testing.T) {
-	l, err := net.Listen("tcp4", localhost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	agent, host := unixPair(t)
-	dialled, err := net.Dial("tcp4", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer port.Close()
-	_ = port.SetDeadline(time.Now().Add(waitTime))
-	ended := make(chan error, 1)
-	go func() { ended <- join(t.Context(), agent, dialled.(*net.TCPConn), time.Millisecond) }()
-	_ = host.CloseWrite()
-	wantAll(t, port, "")
-	write(t, port, "still talking")
-	got := make([]byte, len("still talking"))
-	if _, err := io.ReadFull(host, got); err != nil {
-		t.Fatalf("after the host's half-close: %v", err)
-	}
-	_ = host.Close()
-	if err := <-ended; !errors.Is(err, errLost) {
-		t.Errorf("ended with %v", err)
-	}
-	if _, err := port.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, io.EOF) {
-		t.Errorf("the server reads %v", err)
-	}
-}
-
 func unixPair(t *testing.T) (a, b *net.UnixConn) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "pair"))
@@ -350,32 +313,4 @@ func TestSilentHostIsDropped(t *testing.T) {
 			}
 		})
 	}
-}
-
-// takesNone is a connection that takes no bytes and sends none.
-type takesNone struct{ halfPipe }
-
-func (takesNone) Write([]byte) (int, error) { return 0, unix.EPIPE }
-
-// A side that takes no more bytes may send its last words, for some time.
-func TestTakesNoMore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from, source := net.Pipe()
-		to, sink := net.Pipe()
-		for _, conn := range []net.Conn{from, source, to, sink} {
-			defer conn.Close()
-		}
-		go func() { _, _ = source.Write([]byte("x")) }()
-		side := takesNone{halfPipe{to}}
-		if err := copyHalf(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
-			t.Errorf("%v, want that the direction ends alone", err)
-		}
-		began := time.Now()
-		if err := copyHalf(halfPipe{from}, side); !errors.Is(err, errLost) {
-			t.Errorf("%v, want the loss of the silent side", err)
-		}
-		if took := time.Since(began); took != lastWords {
-			t.Errorf("lost after %v, want %v", took, lastWords)
-		}
-	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay"
 )
 
 const (
@@ -71,7 +72,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // connection is open.
 func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error {
 	defer conn.Close()
-	host, ok := conn.(halfCloser)
+	host, ok := conn.(relay.HalfCloser)
 	if !ok {
 		return fmt.Errorf("forward: a %T cannot be closed in halves", conn)
 	}
@@ -94,7 +95,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error 
 		return err
 	}
 	opened()
-	return join(ctx, host, port, watchInterval)
+	return relay.Join(ctx, host, port)
 }
 
 // request reads where the host wants to go.

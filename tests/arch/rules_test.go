@@ -15,9 +15,10 @@ var layers = []struct {
 	may    []string
 }{
 	{"agent/api", []string{"agent/api"}},
-	{"agent", []string{"agent"}},
+	{"agent", []string{"agent", "internal"}},
+	{"internal", []string{"internal"}},
 	{"hypervisor", []string{"hypervisor"}},
-	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api"}},
+	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api", "internal"}},
 	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone"}},
 	{"shim", []string{"shim", "virtcontainers"}},
 	{"standalone", []string{"standalone", "shim/client", "virtcontainers/persist", "virtcontainers/netns"}},
@@ -111,6 +112,8 @@ func TestRules(t *testing.T) {
 		{"virtcontainers", module + "/shim/task", false},
 		{"agent/service", module + "/agent/container", true},
 		{"agent/service", module + "/virtcontainers", false},
+		{"agent/forward", module + "/internal/relay", true},
+		{"internal/relay", module + "/agent/api", false},
 		{"agent/service", module + "/hypervisor", false},
 		{"agent/api", module + "/agent/guest", false},
 		{"hypervisor/qemu", module + "/hypervisor", true},

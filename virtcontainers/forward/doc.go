@@ -23,11 +23,12 @@
 // What it costs, and does not do:
 //
 //   - While a Forwarder is open, a process of the host's that listens on the
-//     namespace's loopback is not reached there: the kernel asks the program
-//     before its own table, and such a program cannot look into that table
-//     (the lookup helpers are not among those that sk_lookup programs may
-//     call, net/core/filter.c, sk_lookup_func_proto). No engine has such a
-//     process; on the namespace's other addresses it is reached as ever.
+//     namespace's loopback is not reached there, unless its address is Exempt:
+//     the kernel asks the program before its own table, and such a program
+//     cannot look into that table (the lookup helpers are not among those that
+//     sk_lookup programs may call, net/core/filter.c, sk_lookup_func_proto). The
+//     one such process of an engine's is Docker's DNS resolver at 127.0.0.11. On
+//     the namespace's other addresses it is reached as ever.
 //   - A connection is accepted before the guest is asked, because the kernel
 //     finishes the handshake. One that the guest refuses is therefore reset
 //     after it was made, and not refused.

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/netns"
@@ -26,6 +30,7 @@ type Forwarder struct {
 	dial    DialFunc
 	slots   chan struct{} // as many elements as there are connections
 	running sync.WaitGroup
+	exempt  *ebpf.Map
 	close   func() error
 }
 
@@ -47,11 +52,15 @@ func Open(ctx context.Context, namespace string, dial DialFunc) (*Forwarder, err
 	if err != nil {
 		return nil, fmt.Errorf("forward ports of network namespace %s: %w", namespace, err)
 	}
-	link, err := steer(ns, listeners)
+	exempt, err := newExempt()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("forward ports of network namespace %s: %w", namespace, err), closeAll(listeners))
 	}
-	f := &Forwarder{dial: dial, slots: make(chan struct{}, maxConnections)}
+	link, err := steer(ns, listeners, exempt)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("forward ports of network namespace %s: %w", namespace, err), closeAll(listeners), exempt.Close())
+	}
+	f := &Forwarder{dial: dial, slots: make(chan struct{}, maxConnections), exempt: exempt}
 	f.start(context.WithoutCancel(ctx), link, listeners)
 	return f, nil
 }
@@ -65,13 +74,26 @@ func (f *Forwarder) start(ctx context.Context, link io.Closer, listeners []*net.
 	}
 	f.close = sync.OnceValue(func() error {
 		cancel()
-		err := errors.Join(link.Close(), closeAll(listeners))
+		err := errors.Join(link.Close(), closeAll(listeners), f.exempt.Close())
 		f.running.Wait()
 		if err != nil {
 			return fmt.Errorf("stop forwarding ports: %w", err)
 		}
 		return nil
 	})
+}
+
+// Exempt leaves an IPv4 address of the namespace's loopback to what listens
+// there: an engine's DNS resolver at 127.0.0.11. At most maxExempt addresses can
+// be exempt.
+func (f *Forwarder) Exempt(addr netip.Addr) error {
+	if !addr.Is4() || !addr.IsLoopback() {
+		return fmt.Errorf("exempt %s from port forwarding: want an address in 127.0.0.0/8: %w", addr, errdefs.ErrInvalidArgument)
+	}
+	if err := f.exempt.Put(addr.As4(), uint8(1)); err != nil {
+		return fmt.Errorf("exempt %s from port forwarding: %w", addr, err)
+	}
+	return nil
 }
 
 // Close ends the forwarding and resets every connection. It waits for all of

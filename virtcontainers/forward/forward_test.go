@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -227,5 +228,41 @@ func TestWithoutIPv6(t *testing.T) {
 	s.forwarder(t, serving(t, echo))
 	if got := greeting(t, s.mustConnect(t, "127.0.0.1:80")); got != "127.0.0.1:80" {
 		t.Errorf("dialled %s", got)
+	}
+}
+
+// An address that is exempt is the namespace's; the others are the guest's.
+func TestExempt(t *testing.T) {
+	s := newSpace(t)
+	f := s.forwarder(t, serving(t, echo))
+	var own net.Listener
+	var err error
+	s.in(func() { own, err = net.Listen("tcp4", "127.0.0.11:53") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if got := greeting(t, s.mustConnect(t, "127.0.0.11:53")); got != "127.0.0.11:53" {
+		t.Errorf("before: dialled %s", got)
+	}
+	if err := f.Exempt(netip.MustParseAddr("127.0.0.11")); err != nil {
+		t.Fatal(err)
+	}
+	s.mustConnect(t, "127.0.0.11:53")
+	if conn, err := own.Accept(); err != nil {
+		t.Error(err)
+	} else {
+		conn.Close()
+	}
+	s.wantRefused(t, "127.0.0.11:80")
+	for _, address := range []string{"127.0.0.1:53", "127.0.0.12:53", "127.11.0.0:53"} {
+		if got := greeting(t, s.mustConnect(t, address)); got != address {
+			t.Errorf("connected to %s, dialled %s", address, got)
+		}
+	}
+	for _, wrong := range []string{"10.0.0.1", "::1"} {
+		if err := f.Exempt(netip.MustParseAddr(wrong)); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("exempt %s: %v", wrong, err)
+		}
 	}
 }

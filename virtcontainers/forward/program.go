@@ -24,6 +24,21 @@ const (
 	offLocalIP6 = 44
 )
 
+// maxExempt bounds the addresses that are left to the namespace.
+const maxExempt = 8
+
+// newExempt makes the set of such addresses. A key is an address in network
+// byte order.
+func newExempt() (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "kata_exempt", Type: ebpf.Hash, KeySize: 4, ValueSize: 1, MaxEntries: maxExempt,
+	})
+	if err != nil {
+		return nil, kernelError("create map of exempt addresses", err)
+	}
+	return m, nil
+}
+
 // skPass is the verdict "go on", with the listener that was picked or else
 // with the kernel's own lookup (enum sk_action).
 const skPass = 1
@@ -31,7 +46,8 @@ const skPass = 1
 // steer makes new TCP connections to the namespace's loopback addresses come
 // to the listeners, of which there is one for each family, IPv4's first.
 // Closing what it returns ends that.
-func steer(ns *os.File, listeners []*net.TCPListener) (io.Closer, error) {
+// exempt holds IPv4 addresses, as keys, that are left to the namespace.
+func steer(ns *os.File, listeners []*net.TCPListener, exempt *ebpf.Map) (io.Closer, error) {
 	// The kernel asks for these in this order; each holds the one before.
 	sockets, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "kata_forward", Type: ebpf.SockMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(len(loopbacks)),
@@ -47,7 +63,7 @@ func steer(ns *os.File, listeners []*net.TCPListener) (io.Closer, error) {
 	}
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "kata_forward", Type: ebpf.SkLookup, AttachType: ebpf.AttachSkLookup,
-		License: "Apache-2.0", Instructions: instructions(sockets.FD()),
+		License: "Apache-2.0", Instructions: instructions(sockets.FD(), exempt.FD()),
 	})
 	if err != nil {
 		return nil, kernelError("load sk_lookup program", err)
@@ -74,7 +90,10 @@ func putSocket(m *ebpf.Map, key uint32, l *net.TCPListener) error {
 // instructions is the program. In C's words:
 //
 //	if (ctx->protocol != IPPROTO_TCP) return SK_PASS;
-//	if (ctx->family == AF_INET && first byte of ctx->local_ip4 == 127) key = 0;
+//	if (ctx->family == AF_INET && first byte of ctx->local_ip4 == 127) {
+//		if (bpf_map_lookup_elem(exempt, &ctx->local_ip4)) return SK_PASS;
+//		key = 0;
+//	}
 //	else if (ctx->family == AF_INET6 && ctx->local_ip6 == ::1) key = 1;
 //	else return SK_PASS;
 //	sk = bpf_map_lookup_elem(sockets, &key);
@@ -83,7 +102,7 @@ func putSocket(m *ebpf.Map, key uint32, l *net.TCPListener) error {
 //
 // A program of somebody else's that picked a socket before us wins: without
 // BPF_SK_LOOKUP_F_REPLACE, bpf_sk_assign leaves its choice (bpf-helpers(7)).
-func instructions(sockets int) asm.Instructions {
+func instructions(sockets, exempt int) asm.Instructions {
 	const key = -4 // on the stack, below the frame pointer
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1), // calls leave R6 to R9 alone
@@ -95,6 +114,13 @@ func instructions(sockets int) asm.Instructions {
 
 		asm.LoadMem(asm.R2, asm.R6, offLocalIP4, asm.Byte),
 		asm.JNE.Imm(asm.R2, 127, "pass"),
+		asm.LoadMem(asm.R2, asm.R6, offLocalIP4, asm.Word),
+		asm.StoreMem(asm.RFP, key, asm.R2, asm.Word),
+		asm.LoadMapPtr(asm.R1, exempt),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, key),
+		asm.FnMapLookupElem.Call(),
+		asm.JNE.Imm(asm.R0, 0, "pass"),
 		asm.StoreImm(asm.RFP, key, 0, asm.Word),
 		asm.Ja.Label("pick"),
 

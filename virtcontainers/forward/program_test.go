@@ -44,9 +44,14 @@ func TestWithoutCapabilities(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeAll(listeners)
+	exempt, err := newExempt()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer exempt.Close()
 	for _, cap := range []uint{unix.CAP_BPF, unix.CAP_NET_ADMIN} {
 		err := without(t, cap, func() error {
-			link, err := steer(ns, listeners)
+			link, err := steer(ns, listeners, exempt)
 			if err == nil {
 				link.Close()
 			}

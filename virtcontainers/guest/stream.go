@@ -36,6 +36,19 @@ func (c *Client) Forward(ctx context.Context, address string) (Conn, error) {
 	return conn, nil
 }
 
+// Reverse opens a connection by which the agent listens in the guest, as
+// api.PortReverse has it.
+func (c *Client) Reverse(ctx context.Context, open *api.ReverseOpen) (Conn, error) {
+	conn, err := c.dial(ctx, api.PortReverse)
+	if err != nil {
+		return nil, fmt.Errorf("open reverse connection: %w", err)
+	}
+	if err := greet(ctx, conn, open, new(api.ReverseOpened)); err != nil {
+		return nil, errors.Join(fmt.Errorf("open reverse connection: %w", err), conn.Close())
+	}
+	return conn, nil
+}
+
 // answer is the agent's, to the first frame of a connection.
 type answer interface {
 	proto.Message

@@ -18,6 +18,7 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/logs"
 	_ "github.com/katabox/katabox/agent/modules/modprobe" // Takes over when started as "modprobe".
+	"github.com/katabox/katabox/agent/reverse"
 	"github.com/katabox/katabox/agent/service"
 	"github.com/katabox/katabox/agent/stream"
 )
@@ -83,6 +84,10 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	if err != nil {
 		return err
 	}
+	reversePort, err := listen(api.PortReverse)
+	if err != nil {
+		return err
+	}
 	rpcPort, err := listen(api.PortRPC)
 	if err != nil {
 		return err
@@ -95,6 +100,7 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	group.Go(func() error { return ring.Serve(ctx, logPort) })
 	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streamPort) })
 	group.Go(func() error { return new(forward.Server).Serve(ctx, forwardPort) })
+	group.Go(func() error { return new(reverse.Server).Serve(ctx, reversePort) })
 	group.Go(func() error { return service.Serve(ctx, rpcPort, pod, times, guest.PowerOff) })
 	return errors.Join(errors.New("agent stopped serving"), group.Wait())
 }

@@ -34,6 +34,8 @@ var checks = map[string]func(address string, options url.Values) error{
 	// A connection is refused, or ended before it brings anything, and not
 	// just silent.
 	"closed": checkClosed,
+	// A name has "count" addresses, by the servers of /etc/resolv.conf.
+	"resolve": checkResolve,
 }
 
 func check(targets []string, out io.Writer) error {
@@ -44,7 +46,7 @@ func check(targets []string, out io.Writer) error {
 		}
 		run, ok := checks[u.Scheme]
 		if !ok {
-			return fmt.Errorf("check %s: want tcp, udp or closed", target)
+			return fmt.Errorf("check %s: want tcp, udp, closed or resolve", target)
 		}
 		begin := time.Now()
 		if err := run(u.Host, u.Query()); err != nil {

@@ -3,6 +3,7 @@
 // that it runs in any root file system.
 //
 //	probe serve tcp://ADDR udp://ADDR ...   echo servers; prints "ready"
+//	probe serve dns://ADDR                  a DNS server, by UDP and TCP
 //	probe check tcp://ADDR?bytes=N ...      one line "ok ..." for each, or an error
 //	probe state                             the network as lines that can be compared
 //

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serve echoes on every address until the first listener fails.
+// serve echoes, or answers DNS queries, on every address until the first
+// listener fails.
 func serve(targets []string, out io.Writer) error {
 	ended := make(chan error)
 	for _, target := range targets {
@@ -34,8 +35,12 @@ func serve(targets []string, out io.Writer) error {
 				return err
 			}
 			go func() { ended <- serveUDP(conn) }()
+		case "dns":
+			if err := serveDNS(u.Host, ended); err != nil {
+				return err
+			}
 		default:
-			return fmt.Errorf("serve %s: want tcp or udp", target)
+			return fmt.Errorf("serve %s: want tcp, udp or dns", target)
 		}
 	}
 	if _, err := fmt.Fprintln(out, "ready"); err != nil {

@@ -1,0 +1,131 @@
+package reverse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+const (
+	// maxQueries bounds the queries without an answer; further ones are
+	// dropped, as by a busy server.
+	maxQueries = 256
+	// queryTimeout is how long the answer to a query is waited for. A resolver
+	// asks again after 5 s (resolv.conf(5), RES_TIMEOUT).
+	queryTimeout = 20 * time.Second
+)
+
+// serveDatagrams brings datagrams to the host and the answers back, until the
+// host closes its connection.
+func serveDatagrams(ctx context.Context, host net.Conn, address string) error {
+	at, err := loopback(address)
+	if err != nil {
+		return refuse(host, err)
+	}
+	socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		return refuse(host, fmt.Errorf("receive datagrams at %s: %w", at, err))
+	}
+	defer socket.Close()
+	if err := answer(host, ""); err != nil {
+		return err
+	}
+	q := newQueries()
+	var answers sync.WaitGroup
+	defer answers.Wait()
+	defer host.Close()
+	var ended error
+	answers.Go(func() {
+		ended = q.passAnswers(socket, host)
+		_ = socket.Close()
+	})
+	defer context.AfterFunc(ctx, func() { _ = socket.Close() })()
+	err = q.passQueries(ctx, host, socket)
+	_ = host.Close()
+	answers.Wait()
+	return errors.Join(err, ended)
+}
+
+// queries are those without an answer yet.
+type queries struct {
+	mu   sync.Mutex // guards what follows
+	last uint32
+	open map[uint32]query
+}
+
+// query is one of them: where the answer goes, and until when.
+type query struct {
+	from    netip.AddrPort
+	expires time.Time
+}
+
+func newQueries() *queries { return &queries{open: map[uint32]query{}} }
+
+// add notes a query; it reports false when there are too many.
+func (q *queries) add(from netip.AddrPort, now time.Time) (id uint32, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.open) >= maxQueries {
+		maps.DeleteFunc(q.open, func(_ uint32, old query) bool { return !now.Before(old.expires) })
+	}
+	if len(q.open) >= maxQueries {
+		return 0, false
+	}
+	q.last++
+	q.open[q.last] = query{from: from, expires: now.Add(queryTimeout)}
+	return q.last, true
+}
+
+// take gives where an answer goes, once.
+func (q *queries) take(id uint32) (netip.AddrPort, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	found, ok := q.open[id]
+	delete(q.open, id)
+	return found.from, ok
+}
+
+// passQueries ends when the socket or the host's connection is closed.
+func (q *queries) passQueries(ctx context.Context, host net.Conn, socket *net.UDPConn) error {
+	buf := make([]byte, api.MaxDatagram+1)
+	for {
+		n, from, err := socket.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			pause(ctx, acceptPause)
+			continue
+		}
+		if n == 0 || n > api.MaxDatagram {
+			continue // not carried
+		}
+		id, ok := q.add(from, time.Now())
+		if !ok {
+			continue
+		}
+		if err := api.WriteDatagram(host, api.Datagram{ID: id, Data: buf[:n]}); err != nil {
+			return err
+		}
+	}
+}
+
+// passAnswers ends when the host's connection does.
+func (q *queries) passAnswers(socket *net.UDPConn, host net.Conn) error {
+	for {
+		d, err := api.ReadDatagram(host)
+		if err != nil {
+			return err
+		}
+		if to, ok := q.take(d.ID); ok {
+			_, _ = socket.WriteToUDPAddrPort(d.Data, to) // a client that is gone is no matter
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package reverse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay"
+)
+
+const (
+	// openTimeout bounds the wait for ReverseOpen, and the sending of each
+	// frame to the host.
+	openTimeout = 10 * time.Second
+	// maxOpen bounds the host's connections at a time. Each costs the guest two
+	// blocks, two descriptors and two goroutines; more is the host's error.
+	maxOpen = 1024
+)
+
+// Server serves api.PortReverse. The zero value is ready; it serves one
+// listener.
+type Server struct {
+	// SocketDir is where UNIX sockets are made; empty is api.GuestSocketDir.
+	SocketDir string
+
+	waiting waiting
+}
+
+// Serve accepts connections on l until ctx is done or l fails, then closes
+// those that are open and waits for their end.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	slots := make(chan struct{}, maxOpen)
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	defer cancel()
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		conn, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept reverse connection: %w", err)
+		}
+		conns.Go(func() {
+			defer func() { <-slots }()
+			if err := s.serve(ctx, conn); err != nil {
+				log.G(ctx).WithError(err).Debug("reverse connection ended")
+			}
+		})
+	}
+}
+
+// serve sees one connection of the host through and closes it.
+func (s *Server) serve(ctx context.Context, conn net.Conn) error {
+	defer conn.Close()
+	host, ok := conn.(relay.HalfCloser)
+	if !ok {
+		return fmt.Errorf("reverse: a %T cannot be closed in halves", conn)
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	var open api.ReverseOpen
+	if err := api.ReadFrame(conn, &open); err != nil {
+		return fmt.Errorf("reverse: %w", err)
+	}
+	switch what := open.GetWhat().(type) {
+	case *api.ReverseOpen_Listen:
+		return s.listen(ctx, conn, what.Listen)
+	case *api.ReverseOpen_Take:
+		return s.take(ctx, host, what.Take)
+	case *api.ReverseOpen_Datagrams:
+		return serveDatagrams(ctx, conn, what.Datagrams)
+	}
+	return refuse(conn, errors.New("reverse: want listen, take or datagrams"))
+}
+
+// take joins the host's connection with the one that waits.
+func (s *Server) take(ctx context.Context, host relay.HalfCloser, id uint64) error {
+	conn, ok := s.waiting.take(id)
+	if !ok {
+		return refuse(host, fmt.Errorf("take connection %d: it does not wait, or not any more", id))
+	}
+	if err := answer(host, ""); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	return relay.Join(ctx, host, conn)
+}
+
+// refuse tells the host why, and returns that.
+func refuse(conn net.Conn, why error) error {
+	return errors.Join(why, answer(conn, why.Error()))
+}
+
+// answer sends ReverseOpened; refusal is empty for success. The connection has
+// no deadline afterwards.
+func answer(conn net.Conn, refusal string) error {
+	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
+		return fmt.Errorf("set deadline: %w", err)
+	}
+	if err := api.WriteFrame(conn, &api.ReverseOpened{Error: refusal}); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("clear deadline: %w", err)
+	}
+	return nil
+}
+
+// loopback reads an address and a port of the guest's loopback.
+func loopback(address string) (netip.AddrPort, error) {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil || a.Port() == 0 || a.Addr().Zone() != "" || !a.Addr().IsLoopback() {
+		return a, fmt.Errorf(`listen at %.100q: want a loopback address and a port, as "127.0.0.11:53"`, address)
+	}
+	return a, nil
+}
+
+// untilEnd returns a context that also ends when the host closes the
+// connection, on which it sends nothing more. The caller closes conn and then
+// calls wait.
+func untilEnd(ctx context.Context, conn net.Conn) (_ context.Context, wait func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer cancel()
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	return ctx, func() {
+		cancel()
+		<-ended
+	}
+}

@@ -1,0 +1,85 @@
+package reverse
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/katabox/katabox/internal/relay"
+)
+
+const (
+	// maxWaiting bounds the connections that wait to be taken; further ones
+	// wait in the kernel's backlog.
+	maxWaiting = 128
+	// takeTimeout is how long one waits: the host takes it at once or, where it
+	// has too many already, not at all.
+	takeTimeout = 20 * time.Second
+)
+
+// waiting holds the connections that were announced to the host. The zero value
+// is ready.
+type waiting struct {
+	once  sync.Once
+	slots chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	last  uint64
+	conns map[uint64]waiter
+}
+
+// waiter is a connection that waits.
+type waiter struct {
+	conn relay.HalfCloser
+	// stop ends the clock.
+	stop func()
+}
+
+func (w *waiting) init() {
+	w.once.Do(func() {
+		w.slots = make(chan struct{}, maxWaiting)
+		w.conns = map[uint64]waiter{}
+	})
+}
+
+// add takes over a connection, which is closed when it was not taken in time or
+// before ctx ends. It waits for room; on an error the caller keeps conn.
+func (w *waiting) add(ctx context.Context, conn relay.HalfCloser) (uint64, error) {
+	w.init()
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0, fmt.Errorf("await room for a connection: %w", context.Cause(ctx))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last++
+	id := w.last
+	ctx, cancel := context.WithTimeout(ctx, takeTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		if conn, ok := w.take(id); ok {
+			_ = conn.Close()
+		}
+	})
+	w.conns[id] = waiter{conn: conn, stop: func() {
+		stop()
+		cancel()
+	}}
+	return id, nil
+}
+
+// take gives the connection of that number, once.
+func (w *waiting) take(id uint64) (relay.HalfCloser, bool) {
+	w.init()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found, ok := w.conns[id]
+	if !ok {
+		return nil, false
+	}
+	delete(w.conns, id)
+	found.stop()
+	<-w.slots
+	return found.conn, true
+}

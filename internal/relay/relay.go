@@ -1,0 +1,124 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// block is what is buffered each way, in bytes.
+	block = 16 << 10
+	// lastWords is how long a side that takes no more bytes may still send:
+	// what it sent before is on its way, but a side that does neither must
+	// not be kept.
+	lastWords = 5 * time.Second
+	// watchInterval is how often a side that sends no more is asked for a
+	// sign of life.
+	watchInterval = time.Second
+)
+
+// HalfCloser is a connection whose writing end can be closed alone: a vsock,
+// TCP or UNIX one.
+type HalfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// errLost says that the connection that was read from is gone.
+var errLost = errors.New("connection lost")
+
+// Join passes bytes both ways until both directions have ended, one of the
+// connections is lost, or ctx is done. A half-close is passed on, and the other
+// direction goes on until its own end. Join closes both connections. It buffers
+// one block each way.
+func Join(ctx context.Context, a, b HalfCloser) error {
+	return join(ctx, a, b, copyHalf, watchInterval)
+}
+
+// join is Join with the way in which one direction is copied, and the interval
+// at which a side that sends no more is watched.
+func join(ctx context.Context, a, b HalfCloser, copyOne func(to, from HalfCloser) error, interval time.Duration) error {
+	hangUp := sync.OnceFunc(func() {
+		abort(a)
+		abort(b)
+	})
+	defer func() { _, _ = a.Close(), b.Close() }()
+	defer context.AfterFunc(ctx, hangUp)()
+	var errs [2]error
+	ended := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
+	direction := func(i int, to, from HalfCloser) {
+		err := copyOne(to, from)
+		close(ended[i])
+		if err == nil {
+			err = watch(from, interval, ended[1-i])
+		}
+		if errs[i] = err; errors.Is(err, errLost) {
+			hangUp()
+		}
+	}
+	var directions sync.WaitGroup
+	directions.Go(func() { direction(0, b, a) })
+	directions.Go(func() { direction(1, a, b) })
+	directions.Wait()
+	return errors.Join(errs[:]...)
+}
+
+// abort closes a connection so that its peer learns that this was no orderly
+// end, where the connection can say so: TCP by a reset (socket(7), SO_LINGER).
+func abort(conn net.Conn) {
+	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// watch returns when done is closed, or with errLost when the peer of a
+// connection that has sent its end of file has closed it altogether. For a
+// vsock and a UNIX connection that end reads as a half-close does, but then the
+// peer takes no more bytes either, and a write of none reports it
+// (net/vmw_vsock/af_vsock.c, vsock_connectible_sendmsg, and net/unix/af_unix.c,
+// unix_stream_sendmsg: EPIPE). Without it, a side that ignores the end of its
+// input would keep the connection for ever.
+func watch(conn net.Conn, interval time.Duration, done <-chan struct{}) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-tick.C:
+		}
+		if _, err := conn.Write(nil); err != nil {
+			return fmt.Errorf("peer is gone: %w: %w", errLost, err)
+		}
+	}
+}
+
+// copyHalf passes what comes from one side on until its end, which it passes
+// on too.
+func copyHalf(to, from HalfCloser) error {
+	buf := make([]byte, block)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				_ = to.SetReadDeadline(time.Now().Add(lastWords))
+				return fmt.Errorf("write: %w", err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			if err := to.CloseWrite(); err != nil {
+				return fmt.Errorf("close half: %w", err)
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read: %w: %w", errLost, err)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package relay
+
+import (
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// waitTime bounds what is waited for in one step.
+const waitTime = 20 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A server that does not care for the end of its input is let go when the
+// host has closed its connection altogether, and not before.
+func TestServerThatStaysSilent(t *testing.T) {
+	l, err := net.Listen("tcp4", localhost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	agent, host := unixPair(t)
+	dialled, err := net.Dial("tcp4", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	_ = port.SetDeadline(time.Now().Add(waitTime))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- join(t.Context(), agent, dialled.(*net.TCPConn), copyHalf, time.Millisecond)
+	}()
+	_ = host.CloseWrite()
+	wantAll(t, port, "")
+	write(t, port, "still talking")
+	got := make([]byte, len("still talking"))
+	if _, err := io.ReadFull(host, got); err != nil {
+		t.Fatalf("after the host's half-close: %v", err)
+	}
+	_ = host.Close()
+	if err := <-ended; !errors.Is(err, errLost) {
+		t.Errorf("ended with %v", err)
+	}
+	if _, err := port.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, io.EOF) {
+		t.Errorf("the server reads %v", err)
+	}
+}
+
+func unixPair(t *testing.T) (a, b *net.UnixConn) {
+	t.Helper()
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "pair"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b = connect(t, l.Addr().String())
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.(*net.UnixConn), b
+}
+
+func connect(t *testing.T, addr string) *net.UnixConn {
+	t.Helper()
+	conn, err := net.Dial("unix", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(waitTime))
+	return conn.(*net.UnixConn)
+}
+
+func write(t *testing.T, w io.Writer, text string) {
+	t.Helper()
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantAll(t *testing.T, r io.Reader, want string) {
+	t.Helper()
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != want {
+		t.Errorf("read %d bytes %.40q, %v, want %d bytes %.40q", len(got), got, err, len(want), want)
+	}
+}
+
+const localhost = "127.0.0.1:0"
+
+// halfPipe is an end of a net.Pipe for synctest.
+type halfPipe struct{ net.Conn }
+
+func (halfPipe) CloseWrite() error { return nil }
+
+// takesNone is a connection that takes no bytes and sends none.
+type takesNone struct{ halfPipe }
+
+func (takesNone) Write([]byte) (int, error) { return 0, unix.EPIPE }
+
+// A side that takes no more bytes may send its last words, for some time.
+func TestTakesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, source := net.Pipe()
+		to, sink := net.Pipe()
+		for _, conn := range []net.Conn{from, source, to, sink} {
+			defer conn.Close()
+		}
+		go func() { _, _ = source.Write([]byte("x")) }()
+		side := takesNone{halfPipe{to}}
+		if err := copyHalf(side, halfPipe{from}); !errors.Is(err, unix.EPIPE) || errors.Is(err, errLost) {
+			t.Errorf("%v, want that the direction ends alone", err)
+		}
+		began := time.Now()
+		if err := copyHalf(halfPipe{from}, side); !errors.Is(err, errLost) {
+			t.Errorf("%v, want the loss of the silent side", err)
+		}
+		if took := time.Since(began); took != lastWords {
+			t.Errorf("lost after %v, want %v", took, lastWords)
+		}
+	})
+}

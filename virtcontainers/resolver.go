@@ -1,0 +1,146 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/virtcontainers/reverse"
+)
+
+// maxResolvers bounds the resolvers of a pod: each container's resolv.conf
+// names three at most (resolv.conf(5), MAXNS).
+const maxResolvers = 8
+
+// resolvers are the engine's DNS resolvers that the guest reaches: what listens
+// on a loopback address of the pod's network namespace, as Docker's does at
+// 127.0.0.11.
+type resolvers struct {
+	mu   sync.Mutex // guards what follows
+	open map[netip.Addr]*reverse.Resolver
+	// opening has a token for each call of openResolver under way.
+	opening sync.WaitGroup
+	closed  bool
+}
+
+// openResolvers has the guest reach each resolver that a container's
+// resolv.conf names and that the guest cannot reach by its network. One that
+// cannot be reached costs no more than names.
+func (s *Sandbox) openResolvers(ctx context.Context, resolvConf string) {
+	namespace := s.podNetns()
+	if resolvConf == "" || namespace == "" {
+		return
+	}
+	dns, err := readDNS(resolvConf)
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the container's DNS resolvers were not looked at")
+		return
+	}
+	for _, addr := range loopbackResolvers(dns.GetServers()) {
+		err := s.openResolver(ctx, namespace, addr)
+		switch {
+		case errdefs.IsNotFound(err):
+			log.G(ctx).WithError(err).Debug("a DNS resolver on loopback is left to the guest")
+		case err != nil:
+			log.G(ctx).WithError(err).Warnf("containers cannot reach their DNS resolver %s", addr)
+		}
+	}
+}
+
+// loopbackResolvers are those servers that may be in the pod's namespace.
+// 127.0.0.1 is a process of the pod's own: it is "localhost", whose ports in the
+// namespace are the guest's.
+func loopbackResolvers(servers []string) []netip.Addr {
+	var found []netip.Addr
+	for _, server := range servers {
+		addr, err := netip.ParseAddr(server)
+		if err == nil && addr.Is4() && addr.IsLoopback() && addr != netip.AddrFrom4([4]byte{127, 0, 0, 1}) && !slices.Contains(found, addr) {
+			found = append(found, addr)
+		}
+	}
+	return found
+}
+
+// openResolver forwards one resolver, unless that is done already.
+func (s *Sandbox) openResolver(ctx context.Context, namespace string, addr netip.Addr) error {
+	client, err := s.agent()
+	if err != nil {
+		return err
+	}
+	if mine, err := s.resolvers.claim(addr); !mine {
+		return err
+	}
+	defer s.resolvers.opening.Done()
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Config.Agent.DialTimeout)
+	defer cancel()
+	r, err := reverse.OpenResolver(ctx, client.Reverse, namespace, addr)
+	if err == nil && s.forward != nil {
+		err = s.forward.Exempt(addr) // else queries by TCP would come back to the guest
+	}
+	if err != nil && r != nil {
+		err = errors.Join(err, r.Close())
+	}
+	s.resolvers.settle(addr, r, err)
+	return err
+}
+
+// claim reports whether the caller is to forward addr, and then must call
+// settle, and opening.Done.
+func (r *resolvers) claim(addr netip.Addr) (mine bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.open[addr]; known || r.closed {
+		return false, nil
+	}
+	if len(r.open) >= maxResolvers {
+		return false, fmt.Errorf("forward resolver %s: the pod has %d, which is the most: %w", addr, maxResolvers, errdefs.ErrResourceExhausted)
+	}
+	if r.open == nil {
+		r.open = map[netip.Addr]*reverse.Resolver{}
+	}
+	r.open[addr] = nil
+	r.opening.Add(1)
+	return true, nil
+}
+
+// settle notes what became of addr. One that failed may be tried again.
+func (r *resolvers) settle(addr netip.Addr, opened *reverse.Resolver, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		delete(r.open, addr)
+		return
+	}
+	r.open[addr] = opened
+}
+
+// close ends them all; none is opened afterwards.
+func (r *resolvers) close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.opening.Wait()
+	var errs []error
+	for _, opened := range maps.All(r.open) {
+		errs = append(errs, opened.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// followResolvers looks again at what the running containers' resolv.conf
+// names: Docker changes it when a container joins its first network of the
+// user's own.
+func (s *Sandbox) followResolvers(ctx context.Context) {
+	for _, c := range s.Containers() {
+		if c.Info().State == Running {
+			s.openResolvers(ctx, c.Bundle.ResolvConf())
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package reverse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay"
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+const (
+	// maxConnections bounds the connections of one Listener at a time, those
+	// that are being made included. Each costs two goroutines, two descriptors
+	// and two blocks.
+	maxConnections = 128
+	// dialTimeout bounds the taking of a connection and the dialling on the
+	// host.
+	dialTimeout = 10 * time.Second
+)
+
+// Opener opens a connection to the agent: guest.Client.Reverse.
+type Opener func(ctx context.Context, open *api.ReverseOpen) (guest.Conn, error)
+
+// DialFunc connects to what a Listener stands for. It must fail soon after ctx
+// ends; the connection outlives ctx.
+type DialFunc func(ctx context.Context) (relay.HalfCloser, error)
+
+// Listener has the agent listen in the guest, and joins each connection that is
+// made there to one on the host.
+type Listener struct {
+	open    Opener
+	dial    DialFunc
+	control guest.Conn
+	slots   chan struct{} // as many elements as there are connections
+	running sync.WaitGroup
+	cancel  context.CancelFunc
+}
+
+// Listen starts to listen at a place in the guest. ctx bounds that; its values
+// are kept for logs. The Listener lives until Close, or until the guest's end.
+func Listen(ctx context.Context, open Opener, what *api.ReverseListen, dial DialFunc) (*Listener, error) {
+	control, err := open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Listen{Listen: what}})
+	if err != nil {
+		return nil, fmt.Errorf("listen in the guest: %w", err)
+	}
+	l := &Listener{open: open, dial: dial, control: control, slots: make(chan struct{}, maxConnections)}
+	ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.running.Go(func() {
+		err := l.serve(ctx)
+		if ctx.Err() == nil {
+			log.G(ctx).WithError(err).Debug("no connections come from the guest any more")
+		}
+	})
+	return l, nil
+}
+
+// Close ends the listening and every connection, and waits for them. It may be
+// called again.
+func (l *Listener) Close() error {
+	l.cancel()
+	err := l.control.Close()
+	l.running.Wait()
+	if err != nil && !guest.Disconnected(err) {
+		return fmt.Errorf("stop listening in the guest: %w", err)
+	}
+	return nil
+}
+
+// serve reads announcements until the agent's connection ends. While there are
+// too many connections it reads none, and the guest's clients wait.
+func (l *Listener) serve(ctx context.Context) error {
+	for {
+		select {
+		case l.slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		var incoming api.Incoming
+		if err := api.ReadFrame(l.control, &incoming); err != nil {
+			return err
+		}
+		l.running.Go(func() {
+			defer func() { <-l.slots }()
+			if err := l.join(ctx, incoming.GetConnection()); err != nil {
+				log.G(ctx).WithError(err).Debug("a connection from the guest ended")
+			}
+		})
+	}
+}
+
+// join serves one connection to its end. Where nobody answers on the host, the
+// guest's client sees the end of file: its connect has succeeded already.
+func (l *Listener) join(ctx context.Context, id uint64) error {
+	near, far, err := l.connect(ctx, id)
+	if err != nil {
+		return err
+	}
+	return relay.Join(ctx, near, far)
+}
+
+// connect takes the guest's connection and makes one on the host.
+func (l *Listener) connect(ctx context.Context, id uint64) (near, far relay.HalfCloser, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	near, err = l.open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Take{Take: id}})
+	if err != nil {
+		return nil, nil, err
+	}
+	far, err = l.dial(ctx)
+	if err != nil {
+		return nil, nil, errors.Join(err, near.Close())
+	}
+	return near, far, nil
+}

@@ -1,0 +1,146 @@
+package reverse
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay"
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+var somewhere = &api.ReverseListen{Place: &api.ReverseListen_Tcp{Tcp: "127.0.0.11:53"}}
+
+// listen starts a Listener and returns the guest's end of its connection.
+func (h *hostile) listen(dial DialFunc) (*Listener, *net.UnixConn) {
+	h.t.Helper()
+	l, err := Listen(h.t.Context(), h.open, somewhere, dial)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			h.t.Error(err)
+		}
+	})
+	o := h.next()
+	if diff := cmp.Diff(&api.ReverseOpen{What: &api.ReverseOpen_Listen{Listen: somewhere}}, o.what, protocmp.Transform()); diff != "" {
+		h.t.Error(diff)
+	}
+	return l, o.conn
+}
+
+// announce says that a connection waits.
+func announce(t *testing.T, control net.Conn, id uint64) {
+	t.Helper()
+	if err := api.WriteFrame(control, &api.Incoming{Connection: id}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestListenerJoins(t *testing.T) {
+	h := newGuest(t)
+	servers := make(chan *net.UnixConn, 1)
+	_, control := h.listen(func(ctx context.Context) (relay.HalfCloser, error) {
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("the dial is not bounded")
+		}
+		near, far := pair(t)
+		servers <- far
+		return near, nil
+	})
+	announce(t, control, 7)
+	taken := h.next()
+	if taken.what.GetTake() != 7 {
+		t.Errorf("took %v", taken.what)
+	}
+	server := <-servers
+	_, _ = io.WriteString(taken.conn, "question")
+	_ = taken.conn.CloseWrite()
+	if got, err := io.ReadAll(server); err != nil || string(got) != "question" {
+		t.Errorf("%q, %v", got, err)
+	}
+	_, _ = io.WriteString(server, "answer")
+	_ = server.Close()
+	if got, err := io.ReadAll(taken.conn); err != nil || string(got) != "answer" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestNobodyOnTheHost(t *testing.T) {
+	h := newGuest(t)
+	_, control := h.listen(func(context.Context) (relay.HalfCloser, error) { return nil, errInjected })
+	for id := range uint64(3) { // and the next are served all the same
+		announce(t, control, id)
+		if n, err := h.next().conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+			t.Errorf("read %d bytes, %v", n, err)
+		}
+	}
+}
+
+// A guest that announces without end is not read beyond the bound; Close ends
+// all there is.
+func TestAnnouncementsAreBounded(t *testing.T) {
+	h := newGuest(t)
+	l, control := h.listen(func(context.Context) (relay.HalfCloser, error) {
+		near, _ := pair(t)
+		return near, nil
+	})
+	_ = control.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	sent := 0
+	for err := error(nil); err == nil && sent < 1<<20; sent++ {
+		err = api.WriteFrame(control, &api.Incoming{Connection: uint64(sent)})
+	}
+	if sent == 1<<20 {
+		t.Error("the host reads without end")
+	}
+	if n := len(h.opened); n > maxConnections {
+		t.Errorf("%d connections, at most %d wanted", n, maxConnections)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	for len(h.opened) > 0 {
+		if n, err := h.next().conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a connection is left: read %d bytes, %v", n, err)
+		}
+	}
+}
+
+// What is no announcement ends the listener, and nothing more.
+func TestGarbageInsteadOfAnnouncements(t *testing.T) {
+	for _, garbage := range []string{"\xff\xff\xff\xff", "\x00\x00\x00\x01\xff", "\x00\x00", ""} {
+		h := newGuest(t)
+		h.refuse = errInjected
+		l, control := h.listen(func(context.Context) (relay.HalfCloser, error) {
+			t.Error("dialled")
+			return nil, errInjected
+		})
+		_, _ = io.WriteString(control, garbage)
+		_ = control.Close()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestListenRefused(t *testing.T) {
+	h := newGuest(t)
+	h.refuse = errInjected
+	_, control := h.listen(func(context.Context) (relay.HalfCloser, error) {
+		t.Error("dialled, though the guest's connection could not be taken")
+		return nil, errInjected
+	})
+	announce(t, control, 1)
+	if _, err := Listen(t.Context(), func(context.Context, *api.ReverseOpen) (guest.Conn, error) { return nil, errInjected }, somewhere, nil); !errors.Is(err, errInjected) {
+		t.Errorf("listened: %v", err)
+	}
+}
