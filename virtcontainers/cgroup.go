@@ -131,7 +131,8 @@ func (s *Sandbox) chargeVM(ctx context.Context, guestMiB uint64) error {
 }
 
 // placePod gives the pod's cgroup what the containers have together of the
-// host's CPUs, and the vCPUs theirs. It needs the token.
+// host's CPUs, and the vCPUs theirs, and the machine its OOM score. It needs
+// the token.
 func (s *Sandbox) placePod(ctx context.Context) error {
 	var own resource.Place
 	var others []resource.Place
@@ -145,6 +146,7 @@ func (s *Sandbox) placePod(ctx context.Context) error {
 			others = append(others, c.allowed.place)
 		}
 	}
+	s.scoreOOM(ctx)
 	place := resource.Together(own, others...)
 	if err := s.placeCgroup(ctx, place); err != nil {
 		return err

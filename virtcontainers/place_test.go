@@ -219,3 +219,56 @@ func TestPodPlaceWithoutControllers(t *testing.T) {
 		}
 	}
 }
+
+// oomScore is the machine's, as the host's kernel has it.
+func (p *pod) oomScore() string {
+	p.t.Helper()
+	rec, err := persist.Load(p.host.Platform().StateDir(), sandboxID)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", rec.VM.PID))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// The machine is killed for memory as soon as the first of its containers would
+// be; what an engine wants for its pause container does not protect it.
+func TestOOMScore(t *testing.T) {
+	p := newPod(t)
+	run := func(id string, annotations map[string]string, adj *int) *virtcontainers.Container {
+		t.Helper()
+		opts := p.options(id, nil)
+		opts.Bundle.Spec.Annotations, opts.Bundle.Spec.Process.OOMScoreAdj = annotations, adj
+		c, err := p.Create(t.Context(), opts, ignore)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.start(initOf(t, c))
+		return c
+	}
+	pause := map[string]string{"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": sandboxID}
+	var c1 *virtcontainers.Container
+	for _, step := range []struct {
+		what string
+		do   func()
+		want string
+	}{
+		{"with a pause container", func() { run(sandboxID, pause, new(-998)) }, "0"},
+		{"with a container of 300", func() { c1 = run("c1", nil, new(300)) }, "300"},
+		{"with one that says nothing", func() { run("c2", nil, nil) }, "300"},
+	} {
+		step.do()
+		if got := p.oomScore(); got != step.want {
+			t.Errorf("%s: the machine's score is %s, want %s", step.what, got, step.want)
+		}
+	}
+	p.exits("c1", "", 0)
+	statusOf(t, initOf(t, c1))
+	if _, err := c1.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the score of the containers that are left", func() bool { return p.oomScore() == "0" })
+}
