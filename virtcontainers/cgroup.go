@@ -86,7 +86,7 @@ func (s *Sandbox) accountVM(ctx context.Context) error {
 		return err
 	}
 	err := s.cgroup.enterErr
-	if err == nil && s.share != nil {
+	if err == nil && s.share != nil && s.share.PID() != 0 {
 		// It was started by a process that was perhaps not there yet.
 		err = s.cgroup.Add(s.share.PID())
 	}

@@ -23,7 +23,7 @@ func (s *Sandbox) openShare(ctx context.Context) error {
 		return nil
 	}
 	fs := s.opts.Config.Hypervisor.VirtioFS
-	share, err := storage.OpenShare(storage.ShareOptions{
+	share, err := storage.OpenShare(ctx, storage.ShareOptions{
 		ID: s.ID, Scratch: s.platform.StateDir(), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
 		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
 		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
@@ -34,6 +34,9 @@ func (s *Sandbox) openShare(ctx context.Context) error {
 	s.share = share
 	if err := share.BindForPod(s.opts.Config.Runtime.SandboxBindMounts); err != nil {
 		return errors.Join(fmt.Errorf("sandbox_bind_mounts: %w", err), share.Close(context.WithoutCancel(ctx)))
+	}
+	if share.PID() == 0 {
+		return nil // it is served here
 	}
 	if err := s.recordProcess(share.PID(), func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
 		return errors.Join(share.Explain(err), share.Close(context.WithoutCancel(ctx)))
@@ -63,7 +66,7 @@ func (s *Sandbox) shareDone() <-chan struct{} {
 	return s.share.Done()
 }
 
-// shareLost says why virtiofsd ended: by itself, or with the machine.
+// shareLost says why the share is served no more: by itself, or with the machine.
 func (s *Sandbox) shareLost() error {
 	s.awaitDeath()
 	if cause := s.died(nil); cause != nil {

@@ -66,3 +66,22 @@ func (c *Chain) reset(head uint16) {
 func (c *Chain) seal() {
 	c.Out, c.In = c.out, c.in
 }
+
+// Head appends to dst the pieces of b's first n bytes, or all if it has fewer,
+// and leaves b as it is. Dropping from the one does not change the other.
+func (b Buffers) Head(dst Buffers, n int) Buffers {
+	for _, piece := range b {
+		if n <= 0 {
+			break
+		}
+		piece = piece[:min(n, len(piece))]
+		dst = append(dst, piece)
+		n -= len(piece)
+	}
+	return dst
+}
+
+// Drop drops the first n bytes of b, or all if it has fewer.
+func (b *Buffers) Drop(n int) {
+	b.each(n, func(piece []byte, done int) int { return min(len(piece), n-done) })
+}

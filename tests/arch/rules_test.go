@@ -30,6 +30,7 @@ var layers = []struct {
 var owners = map[string][]string{
 	"github.com/opencontainers/runc":  {"agent/container", "agent/cmd/kata-agent"},
 	"github.com/digitalocean/go-qemu": {"hypervisor/qemu/qmp"},
+	"github.com/hanwen/go-fuse":       {"hypervisor/virtiofs"},
 	"github.com/vishvananda/netlink":  {"virtcontainers/network", "agent/network", "tests"},
 	// Fetching images is kata-runtime's, never a shim's.
 	"github.com/google/go-containerregistry": {"standalone/image", "tests"},

@@ -13,6 +13,13 @@ const (
 	DefaultVirtiofsd = "/usr/lib/qemu/virtiofsd"
 )
 
+// EnvVirtiofsd says what serves the share where a test does not: a daemon's
+// path, or OwnVirtiofs.
+const EnvVirtiofsd = "KATABOX_TEST_VIRTIOFSD"
+
+// OwnVirtiofs, as KataConfig.Virtiofsd, has the shim serve the share itself.
+const OwnVirtiofs = "own"
+
 // KataConfig is what the suites vary of the runtime's configuration. The zero
 // value is a small VM with what the checkout built.
 type KataConfig struct {
@@ -29,6 +36,7 @@ const defaultMemoryMiB = 256
 
 func (k KataConfig) withDefaults(l Layout) KataConfig {
 	setDefault(&k.QEMU, DefaultQEMU)
+	setDefault(&k.Virtiofsd, os.Getenv(EnvVirtiofsd))
 	setDefault(&k.Virtiofsd, DefaultVirtiofsd)
 	setDefault(&k.Kernel, l.Kernel())
 	setDefault(&k.Initrd, l.Initrd())
@@ -55,6 +63,9 @@ func (k KataConfig) Write(l Layout, path string) error {
 // text returns the configuration file.
 func (k KataConfig) text() string {
 	var b strings.Builder
+	if k.Virtiofsd == OwnVirtiofs {
+		k.Virtiofsd = ""
+	}
 	fmt.Fprintln(&b, "[hypervisor.qemu]")
 	fmt.Fprintf(&b, "path = %q\nkernel = %q\ninitrd = %q\n", k.QEMU, k.Kernel, k.Initrd)
 	fmt.Fprintf(&b, "virtio_fs_daemon = %q\nshared_fs = \"virtio-fs\"\n", k.Virtiofsd)

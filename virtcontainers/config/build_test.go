@@ -65,7 +65,7 @@ func TestBuild(t *testing.T) {
 	}{
 		{"nothing", "", func(*Config) {}},
 		{"empty tables", "[hypervisor.qemu]\n[agent.kata]\n[runtime]\n[factory]", func(*Config) {}},
-		{"empty means default", qemu + "path=''\nkernel=''\ninitrd=''\nmachine_type=''\nshared_fs=''\nvirtio_fs_daemon=''\n" +
+		{"empty means default", qemu + "path=''\nkernel=''\ninitrd=''\nmachine_type=''\nshared_fs=''\n" +
 			"virtio_fs_cache=''\nvirtio_fs_queue_size=0\ndefault_vcpus=0\n[agent.kata]\ndial_timeout=0\n[runtime]\ncreate_container_timeout=0",
 			func(*Config) {}},
 		{"paths", qemu + "path='/q'\nkernel='/k'\ninitrd='/i'\nvirtio_fs_daemon='/v'", func(c *Config) {

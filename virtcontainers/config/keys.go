@@ -107,9 +107,9 @@ var virtioFSKeys = []key{
 		"How the guest sees directories of the host: virtio-fs, or none: then what a container needs comes by disk or is "+
 			"copied into the guest once.").orDefault().
 		annotated("config.hypervisor.shared_fs"),
-	define("hypervisor.qemu.virtio_fs_daemon", defaultVirtioFSDaemon, absolutePath,
+	define("hypervisor.qemu.virtio_fs_daemon", defaultVirtioFSDaemon, maybeAbsolute,
 		func(d *draft) *string { return &d.Hypervisor.VirtioFS.Daemon },
-		"The virtio-fs daemon.").orDefault().
+		"The virtio-fs daemon that serves the share. Empty: the shim serves it itself, without a further process.").
 		annotated("config.hypervisor.virtio_fs_daemon").within(virtioFSDaemonPathsKey, virtioFSDaemonPaths),
 	define("hypervisor.qemu.virtio_fs_cache", string(CacheAuto),
 		oneOf("", CacheNever, CacheMetadata, CacheAuto, CacheAlways),

@@ -34,6 +34,14 @@ var absolutePath = kind[string]{"an absolute path", func(v any) (string, bool) {
 	return s, ok && filepath.IsAbs(s)
 }}
 
+// maybeAbsolute is an absolute path, or empty.
+var maybeAbsolute = kind[string]{"an absolute path, or an empty string", func(v any) (string, bool) {
+	if v == "" {
+		return "", true
+	}
+	return absolutePath.parse(v)
+}}
+
 // commaList is a comma separated list; it comes out without blanks and empty
 // items, which users leave behind and QEMU does not take.
 var commaList = kind[string]{"a comma separated list", func(v any) (string, bool) {

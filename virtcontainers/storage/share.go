@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/hypervisor/child"
 )
 
 // ShareOptions say how a pod's share is served.
@@ -20,7 +19,8 @@ type ShareOptions struct {
 	ID string
 	// Scratch is a directory of the host's that is there; it is not changed.
 	Scratch string
-	// Daemon is virtiofsd's executable.
+	// Daemon is the executable of an external virtiofsd; empty has this
+	// process serve the share itself.
 	Daemon string
 	// Cache is Kata's virtio_fs_cache: never, metadata, auto or always.
 	Cache string
@@ -39,7 +39,7 @@ type ShareOptions struct {
 type Share struct {
 	opts   ShareOptions
 	space  *space
-	daemon *child.Process
+	served backend
 	conn   *os.File // the connection for the VM, until Attach
 
 	// mu guards closed, and with it the tree: containers change their own
@@ -48,15 +48,20 @@ type Share struct {
 	closed bool
 }
 
-// OpenShare makes an empty share and starts the daemon. The daemon ends with
+// OpenShare makes an empty share and starts to serve it. A daemon ends with
 // this process, however that ends, and the share with both. On an error
 // nothing is left.
-func OpenShare(opts ShareOptions) (_ *Share, err error) {
+func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 	s := &Share{opts: opts}
 	if s.space, err = newSpace(opts.Scratch); err != nil {
 		return nil, fmt.Errorf("make share: %w", err)
 	}
-	if s.daemon, s.conn, err = startDaemon(opts, s.space); err != nil {
+	if opts.Daemon == "" {
+		s.served, s.conn, err = startOwn(ctx, opts, s.space)
+	} else {
+		s.served, s.conn, err = startDaemon(opts, s.space)
+	}
+	if err != nil {
 		s.space.close()
 		return nil, fmt.Errorf("start share: %w", err)
 	}
@@ -79,33 +84,31 @@ func (s *Share) Attach(ctx context.Context, vm Attacher) error {
 	return err
 }
 
-// PID is the daemon's process id.
-func (s *Share) PID() int { return s.daemon.Pid() }
+// PID is the process id of an external daemon, 0 if there is none.
+func (s *Share) PID() int { return s.served.pid() }
 
-// Done is closed when the daemon has ended: the guest has lost its files.
-func (s *Share) Done() <-chan struct{} { return s.daemon.Done() }
+// Done is closed when the share is served no more: the guest has lost its files.
+func (s *Share) Done() <-chan struct{} { return s.served.done() }
 
-// Err says why the daemon ended, with the end of its stderr.
-func (s *Share) Err() error {
-	return fmt.Errorf("virtiofsd ended: %v%s", s.daemon.ExitState(), tailOf(s.daemon))
-}
+// Err says why, with the end of a daemon's stderr.
+func (s *Share) Err() error { return s.served.err() }
 
-// endWait is how long an error waits for the news of the daemon's end: it may
+// endWait is how long an error waits for the news of a daemon's end: it may
 // be told of what the daemon did not answer before its process is reaped.
 const endWait = time.Second
 
-// Explain adds to an error of something that needs the daemon how that ended,
-// if it has, and the end of its stderr.
+// Explain adds to an error of something that needs the share why it is served
+// no more, if so, and the end of a daemon's stderr.
 func (s *Share) Explain(err error) error {
 	select {
-	case <-s.daemon.Done():
+	case <-s.served.done():
 		return fmt.Errorf("%w: %w", err, s.Err())
 	case <-time.After(endWait):
-		return fmt.Errorf("%w%s", err, tailOf(s.daemon))
+		return fmt.Errorf("%w%s", err, s.served.lastWords())
 	}
 }
 
-// Close ends the daemon and takes the tree away, with what containers have in
+// Close ends the service and takes the tree away, with what containers have in
 // it. It may be called again.
 func (s *Share) Close(ctx context.Context) error {
 	s.mu.Lock()
@@ -117,7 +120,9 @@ func (s *Share) Close(ctx context.Context) error {
 		errs = append(errs, s.conn.Close())
 		s.conn = nil
 	}
-	errs = append(errs, s.daemon.Kill(ctx))
+	if first || s.PID() != 0 {
+		errs = append(errs, s.served.close(ctx))
+	}
 	if first {
 		s.space.close()
 	}

@@ -35,7 +35,7 @@ func openWith(t *testing.T, args ...string) *Share {
 		t.Skipf("virtiofsd is not installed (Debian: qemu-system-common): %v", err)
 	}
 	scratch := t.TempDir()
-	s, err := OpenShare(ShareOptions{ID: "pod", Scratch: scratch, Daemon: daemon, Tag: "t", Cache: "auto", ExtraArgs: args})
+	s, err := OpenShare(t.Context(), ShareOptions{ID: "pod", Scratch: scratch, Daemon: daemon, Tag: "t", Cache: "auto", ExtraArgs: args})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestOpenShareWithoutDaemon(t *testing.T) {
 		t.Skip("mounting needs root")
 	}
 	dir := t.TempDir()
-	_, err := OpenShare(ShareOptions{ID: "pod", Scratch: dir, Daemon: "/no/such/virtiofsd", Tag: "t"})
+	_, err := OpenShare(t.Context(), ShareOptions{ID: "pod", Scratch: dir, Daemon: "/no/such/virtiofsd", Tag: "t"})
 	if err == nil || !strings.Contains(err.Error(), "/no/such/virtiofsd") {
 		t.Fatalf("got %v, want an error that names the daemon", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -59,6 +60,13 @@ const (
 	mountsName = "mounts"
 )
 
+// isRootfs reports whether a path of the share is a container's root file
+// system's.
+func isRootfs(where string) bool {
+	id, name := path.Split(where)
+	return name == rootfsName && id != podBindsName+"/" && strings.Count(id, "/") == 1
+}
+
 // root is the share in its space, and dir a container's directory there.
 func (s *Share) root() string         { return rootOf(s.opts) }
 func (s *Share) dir(id string) string { return path.Join(s.root(), id) }
@@ -80,7 +88,10 @@ func (s *Share) RemoveContainer(id string) error {
 
 // removeContainer must be called with mu held.
 func (s *Share) removeContainer(id string) error {
-	if err := s.space.do(func() error { return removeTree(s.dir(id)) }); err != nil {
+	err := s.space.do(func() error { return removeTree(s.dir(id)) })
+	// What is mounted there is busy on the host as long as it is open here.
+	s.served.drop(id)
+	if err != nil {
 		return fmt.Errorf("unshare container: %w", err)
 	}
 	return nil

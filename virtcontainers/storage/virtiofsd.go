@@ -1,13 +1,11 @@
 package storage
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +18,8 @@ const socketName = "/virtiofsd.sock"
 // startDaemon starts virtiofsd for a space on a socket there, connects to it,
 // and unlinks the socket: the connection is the VM's, and nobody else gets
 // one.
-func startDaemon(opts ShareOptions, sp *space) (daemon *child.Process, conn *os.File, err error) {
+func startDaemon(opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
+	var daemon *child.Process
 	var listener *os.File
 	err = sp.do(func() (err error) {
 		// Users of the guest's that are not root must pass through it to their
@@ -54,16 +53,7 @@ func startDaemon(opts ShareOptions, sp *space) (daemon *child.Process, conn *os.
 	if err != nil {
 		return nil, nil, errors.Join(err, abandon(daemon))
 	}
-	return daemon, conn, nil
-}
-
-// abandonWait bounds the end of a daemon that nobody will use.
-const abandonWait = 5 * time.Second
-
-func abandon(daemon *child.Process) error {
-	ctx, cancel := context.WithTimeout(context.Background(), abandonWait)
-	defer cancel()
-	return daemon.Kill(ctx)
+	return daemonBackend{daemon}, conn, nil
 }
 
 // daemonArgs is virtiofsd's command line, in the option language of QEMU's

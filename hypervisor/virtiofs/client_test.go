@@ -1,0 +1,186 @@
+package virtiofs
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
+	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+// serveDir serves a directory to a front end.
+func serveDir(t testing.TB, dir string, policy passthrough.Policy) (*Server, *vhosttest.FrontEnd) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("to shut threads in needs root")
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := os.NewFile(uintptr(fd), dir)
+	mounts, err := os.Open("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(t.Context(), Options{Root: root, Mounts: mounts, Policy: func(string) passthrough.Policy { return policy }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = root.Close()
+		_ = mounts.Close()
+	})
+	front := s.Front()
+	defer front.Close()
+	return s, vhosttest.New(t, front)
+}
+
+// client is a FUSE client over the device, in the guest's place. It makes one
+// request at a time.
+type client struct {
+	t       testing.TB
+	q       *vhosttest.Queue
+	out, in []byte
+	outAddr uint64
+	inAddr  uint64
+	unique  uint64
+	// As whom requests are made.
+	uid, gid uint32
+}
+
+const clientBuffer = 2 << 20
+
+// newClient begins a session on a directory.
+func newClient(t testing.TB, dir string) *client {
+	t.Helper()
+	c := newRawClient(t, dir)
+	var in fuse.InitIn
+	in.Major, in.Minor, in.Flags = 7, 38, ^uint32(0)
+	out := ask[fuse.InitOut](c, wire.Init, 0, &in)
+	if out.Major != 7 || out.MaxWrite != 1<<20 {
+		t.Fatalf("init: %+v", out)
+	}
+	return c
+}
+
+func newRawClient(t testing.TB, dir string) *client {
+	t.Helper()
+	_, f := serveDir(t, dir, passthrough.Auto)
+	f.Handshake()
+	c := &client{t: t, q: f.NewQueue(requestQueue, 128)}
+	c.out, c.outAddr = f.Mem.Alloc(clientBuffer)
+	c.in, c.inAddr = f.Mem.Alloc(clientBuffer)
+	c.q.Start(0)
+	return c
+}
+
+// bytesOf is a structure's memory.
+func bytesOf[T any](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+}
+
+// send makes a request of the bytes, whose header the caller has filled, with
+// room for a reply, and gives what came back: nil if nothing did.
+func (c *client) send(request []byte, room int) []byte {
+	c.t.Helper()
+	copy(c.out, request)
+	clear(c.in[:min(room, 4096)])
+	c.q.SetDesc(0, vhosttest.Desc{Addr: c.outAddr, Len: uint32(len(request)), Flags: vhosttest.Next, Next: 1})
+	c.q.SetDesc(1, vhosttest.Desc{Addr: c.inAddr, Len: uint32(room), Flags: vhosttest.Write})
+	c.q.Offer(0)
+	for {
+		if _, n, ok := c.q.Used(); ok {
+			return c.in[:n]
+		}
+		if !c.q.Wait(20 * time.Second) {
+			c.t.Fatal("no reply")
+		}
+	}
+}
+
+// call makes a request: in begins with an InHeader, tail follows it.
+func call[T any](c *client, op wire.Op, node uint64, in *T, tail ...[]byte) (unix.Errno, []byte) {
+	c.t.Helper()
+	p := append([]byte{}, bytesOf(in)...)
+	for _, more := range tail {
+		p = append(p, more...)
+	}
+	c.unique++
+	h := (*fuse.InHeader)(unsafe.Pointer(&p[0]))
+	*h = fuse.InHeader{Length: uint32(len(p)), Opcode: uint32(op), Unique: c.unique, NodeId: node}
+	h.Uid, h.Gid = c.uid, c.gid
+	got := c.send(p, 1<<20+16)
+	if len(got) < 16 {
+		c.t.Fatalf("reply to opcode %d of %d bytes", op, len(got))
+	}
+	if length := binary.NativeEndian.Uint32(got); int(length) != len(got) || binary.NativeEndian.Uint64(got[8:]) != c.unique {
+		c.t.Fatalf("reply to opcode %d: %d bytes, says %d; %x", op, len(got), length, got[:16])
+	}
+	return unix.Errno(-int32(binary.NativeEndian.Uint32(got[4:]))), got[16:]
+}
+
+// ask makes a request that must succeed, and gives its reply.
+func ask[Out, In any](c *client, op wire.Op, node uint64, in *In, tail ...[]byte) *Out {
+	c.t.Helper()
+	errno, p := call(c, op, node, in, tail...)
+	var out Out
+	if errno != 0 || len(p) < int(unsafe.Sizeof(out)) {
+		c.t.Fatalf("opcode %d: %v, %d bytes", op, errno, len(p))
+	}
+	copy(bytesOf(&out), p)
+	return &out
+}
+
+func name(s string) []byte { return append([]byte(s), 0) }
+
+func (c *client) lookup(dir uint64, n string) (*fuse.EntryOut, unix.Errno) {
+	c.t.Helper()
+	errno, p := call(c, wire.Lookup, dir, &fuse.InHeader{}, name(n))
+	var out fuse.EntryOut
+	copy(bytesOf(&out), p)
+	return &out, errno
+}
+
+func (c *client) mustLookup(dir uint64, n string) *fuse.EntryOut {
+	c.t.Helper()
+	out, errno := c.lookup(dir, n)
+	if errno != 0 {
+		c.t.Fatalf("lookup %q: %v", n, errno)
+	}
+	return out
+}
+
+func (c *client) create(dir uint64, n string, flags, mode uint32) *fuse.CreateOut {
+	c.t.Helper()
+	return ask[fuse.CreateOut](c, wire.Create, dir, &fuse.CreateIn{Flags: flags, Mode: unix.S_IFREG | mode}, name(n))
+}
+
+func (c *client) open(node uint64, flags uint32) *fuse.OpenOut {
+	c.t.Helper()
+	return ask[fuse.OpenOut](c, wire.Open, node, &fuse.OpenIn{Flags: flags})
+}
+
+func (c *client) write(fh, off uint64, data string) uint32 {
+	c.t.Helper()
+	return ask[fuse.WriteOut](c, wire.Write, 0, &fuse.WriteIn{Fh: fh, Offset: off, Size: uint32(len(data))}, []byte(data)).Size
+}
+
+func (c *client) read(fh, off uint64, size uint32) string {
+	c.t.Helper()
+	errno, p := call(c, wire.Read, 0, &fuse.ReadIn{Fh: fh, Offset: off, Size: size})
+	if errno != 0 {
+		c.t.Fatalf("read: %v", errno)
+	}
+	return string(p)
+}

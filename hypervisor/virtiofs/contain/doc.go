@@ -1,0 +1,16 @@
+// Package contain shuts a thread in, before it does what a guest asks for: it
+// takes from it all that a server of files does not need.
+//
+//   - Its mount namespace and root directory are the share's. Its working
+//     directory is this process's /proc/self/fd, by which descriptors opened with
+//     O_PATH are opened again or named to calls that have no descriptor
+//     (setxattr(2), truncate(2)).
+//   - It has the eight file capabilities that virtiofsd has, in no set but the
+//     permitted and the effective one, and an empty bounding set; and
+//     no_new_privs.
+//   - A seccomp filter of its own allows the system calls that files and Go's
+//     runtime need. Every other one fails with EPERM.
+//
+// What it cannot take away: the thread shares memory and descriptors with the
+// rest of the process. docs/threat-model.md says what that means.
+package contain

@@ -1,0 +1,55 @@
+package contain
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Jail is where threads are shut in. Its files stay the caller's, and are
+// needed as long as threads enter.
+type Jail struct {
+	// Mounts is the mount namespace (/proc/PID/ns/mnt) and Root the directory
+	// of it that becomes the root, opened with O_PATH.
+	Mounts, Root *os.File
+	// Descriptors is this process's /proc/self/fd, a directory.
+	Descriptors *os.File
+}
+
+// Enter shuts the calling thread in, for good. The caller has locked its
+// goroutine to the thread and never unlocks it. After an error the thread is
+// partly shut in, and good for nothing.
+func (j Jail) Enter() error {
+	// A working and a root directory of the thread's own (setns(2)).
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare root directory: %w", err)
+	}
+	if err := unix.Setns(int(j.Mounts.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter the share's mount namespace: %w", err)
+	}
+	if err := errors.Join(unix.Fchdir(int(j.Root.Fd())), unix.Chroot(".")); err != nil {
+		return fmt.Errorf("change root to the share: %w", err)
+	}
+	if err := unix.Fchdir(int(j.Descriptors.Fd())); err != nil {
+		return fmt.Errorf("change directory to the descriptors: %w", err)
+	}
+	unix.Umask(0)
+	if err := limitCapabilities(); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	return filterCalls()
+}
+
+// OpenDescriptors opens this process's own /proc/self/fd, for Jail.
+func OpenDescriptors() (*os.File, error) {
+	fd, err := unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: "/proc/self/fd", Err: err}
+	}
+	return os.NewFile(uintptr(fd), "/proc/self/fd"), nil
+}

@@ -1,0 +1,48 @@
+package virtiofs
+
+import "github.com/katabox/katabox/hypervisor/vhostuser"
+
+// The queues (virtio 1.2, section 5.11.2): forgets and interrupts go by the
+// first, all else by the second. The notification queue is not offered.
+const (
+	priorityQueue = iota
+	requestQueue
+	queueCount
+)
+
+// device is the device as the front end drives it. Its configuration space,
+// with the tag, is QEMU's own.
+type device struct {
+	queues []*vhostuser.Queue
+	pool   *pool
+}
+
+var _ vhostuser.KickWaiter = (*device)(nil)
+
+func newDevice() *device {
+	return &device{queues: []*vhostuser.Queue{vhostuser.NewQueue(priorityQueue), vhostuser.NewQueue(requestQueue)}}
+}
+
+// Features implements vhostuser.Device.
+func (d *device) Features() uint64 { return 0 }
+
+// Config implements vhostuser.Device.
+func (d *device) Config() []byte { return nil }
+
+// Queues implements vhostuser.Device.
+func (d *device) Queues() []*vhostuser.Queue { return d.queues }
+
+// Started implements vhostuser.Device.
+func (d *device) Started(*vhostuser.Queue, bool) {}
+
+// Stopped implements vhostuser.Device.
+func (d *device) Stopped(*vhostuser.Queue) {}
+
+// Kicked implements vhostuser.Device; it is not called.
+func (d *device) Kicked(*vhostuser.Queue) {}
+
+// Watch implements vhostuser.KickWaiter.
+func (d *device) Watch(q *vhostuser.Queue, fd int) error { return d.pool.watch(q.Index(), fd) }
+
+// Unwatch implements vhostuser.KickWaiter.
+func (d *device) Unwatch(q *vhostuser.Queue) { d.pool.unwatch(q.Index()) }

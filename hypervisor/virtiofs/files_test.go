@@ -1,0 +1,205 @@
+package virtiofs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+func TestCreateWriteRead(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	c.uid, c.gid = 1000, 2000
+	f := c.create(1, "file", unix.O_RDWR, 0o640)
+	if n := c.write(f.Fh, 3, "hello"); n != 5 {
+		t.Errorf("wrote %d", n)
+	}
+	if got := c.read(f.Fh, 0, 4096); got != "\x00\x00\x00hello" {
+		t.Errorf("read %q", got)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "file"))
+	if err != nil || string(got) != "\x00\x00\x00hello" {
+		t.Errorf("the host has %q, %v", got, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, "file"), &st); err != nil || st.Uid != 1000 || st.Gid != 2000 || st.Mode&0o7777 != 0o640 {
+		t.Errorf("owner %d:%d, mode %o, %v", st.Uid, st.Gid, st.Mode, err)
+	}
+	// An append goes to the end, wherever the guest thinks that that is.
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("0123456789"), 0); err != nil {
+		t.Fatal(err)
+	}
+	ask[fuse.WriteOut](c, wire.Write, 0, &fuse.WriteIn{Fh: f.Fh, Offset: 8, Size: 3, Flags: unix.O_APPEND}, []byte("end"))
+	if got := c.read(f.Fh, 0, 4096); got != "0123456789end" {
+		t.Errorf("after an append: %q", got)
+	}
+	if errno, _ := call(c, wire.Release, f.NodeId, &fuse.ReleaseIn{Fh: f.Fh}); errno != 0 {
+		t.Errorf("release: %v", errno)
+	}
+	if errno, _ := call(c, wire.Read, 0, &fuse.ReadIn{Fh: f.Fh, Size: 1}); errno != unix.EBADF {
+		t.Errorf("read after release: %v", errno)
+	}
+}
+
+// A name is one component, and leads nowhere but into its directory.
+func TestNames(t *testing.T) {
+	outside := t.TempDir()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "canary"), []byte("tweet"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t, dir)
+	for _, n := range []string{"", ".", "..", "a/b", "/", "link/canary", "../" + filepath.Base(outside)} {
+		if _, errno := c.lookup(1, n); errno != unix.EINVAL {
+			t.Errorf("lookup %q: %v", n, errno)
+		}
+		errno, _ := call(c, wire.Create, 1, &fuse.CreateIn{Flags: unix.O_RDWR, Mode: 0o600}, name(n))
+		if errno != unix.EINVAL {
+			t.Errorf("create %q: %v", n, errno)
+		}
+	}
+	if errno, _ := call(c, wire.Lookup, 1, &fuse.InHeader{}, []byte("no end")); errno != unix.EINVAL {
+		t.Errorf("lookup of a name without an end: %v", errno)
+	}
+	link := c.mustLookup(1, "link")
+	if _, errno := c.lookup(link.NodeId, "canary"); errno != unix.ENOTDIR {
+		t.Errorf("lookup in a link: %v", errno)
+	}
+	if errno, _ := call(c, wire.Open, link.NodeId, &fuse.OpenIn{}); errno != unix.EACCES {
+		t.Errorf("open a link: %v", errno)
+	}
+	// Not by a race either: what was a directory when it was looked up.
+	if err := os.Mkdir(filepath.Join(dir, "d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := c.mustLookup(1, "d")
+	if err := os.Remove(filepath.Join(dir, "d")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "d")); err != nil {
+		t.Fatal(err)
+	}
+	if _, errno := c.lookup(d.NodeId, "canary"); errno == 0 {
+		t.Error("a directory that became a link leads out")
+	}
+}
+
+// Devices and FIFOs are made and looked at, and never opened: to open a FIFO
+// would hang.
+func TestSpecialFiles(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	for n, mode := range map[string]uint32{"fifo": unix.S_IFIFO | 0o600, "whiteout": unix.S_IFCHR, "null": unix.S_IFCHR | 0o666, "socket": unix.S_IFSOCK | 0o600} {
+		rdev := uint32(0)
+		if n == "null" {
+			rdev = 1<<8 | 3
+		}
+		e := ask[fuse.EntryOut](c, wire.Mknod, 1, &fuse.MknodIn{Mode: mode, Rdev: rdev}, name(n))
+		if e.Mode != mode || e.Rdev != rdev {
+			t.Errorf("%s: mode %o, device %#x", n, e.Mode, e.Rdev)
+		}
+		if errno, _ := call(c, wire.Open, e.NodeId, &fuse.OpenIn{Flags: unix.O_RDONLY}); errno != unix.EACCES {
+			t.Errorf("open %s: %v", n, errno)
+		}
+		set := &fuse.SetAttrIn{}
+		set.Valid, set.Mode = fuse.FATTR_MODE, 0o640
+		if got := ask[fuse.AttrOut](c, wire.Setattr, e.NodeId, set); got.Mode&0o7777 != 0o640 {
+			t.Errorf("chmod %s: %o", n, got.Mode)
+		}
+	}
+}
+
+// A file that has lost its name is there as long as the guest knows it.
+func TestUnlinkedFile(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	f := c.create(1, "gone", unix.O_RDWR, 0o600)
+	d := ask[fuse.EntryOut](c, wire.Mkdir, 1, &fuse.MkdirIn{Mode: 0o700}, name("d"))
+	ask[struct{}](c, wire.Unlink, 1, &fuse.InHeader{}, name("gone"))
+	ask[struct{}](c, wire.Rmdir, 1, &fuse.InHeader{}, name("d"))
+	c.write(f.Fh, 0, "still here")
+	attr := ask[fuse.AttrOut](c, wire.Getattr, f.NodeId, &fuse.GetAttrIn{})
+	if attr.Nlink != 0 || attr.Size != 10 {
+		t.Errorf("%d links, %d bytes", attr.Nlink, attr.Size)
+	}
+	if attr := ask[fuse.AttrOut](c, wire.Getattr, d.NodeId, &fuse.GetAttrIn{}); attr.Mode&unix.S_IFMT != unix.S_IFDIR {
+		t.Errorf("mode %o", attr.Mode)
+	}
+	again := c.open(f.NodeId, unix.O_RDONLY)
+	if got := c.read(again.Fh, 0, 100); got != "still here" {
+		t.Errorf("read %q", got)
+	}
+}
+
+func TestRename(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir)
+	a := c.create(1, "a", unix.O_RDWR, 0o600)
+	b := c.create(1, "b", unix.O_RDWR, 0o600)
+	sub := ask[fuse.EntryOut](c, wire.Mkdir, 1, &fuse.MkdirIn{Mode: 0o700}, name("sub"))
+	rename := func(from, to string, newdir uint64, flags uint32) unix.Errno {
+		errno, _ := call(c, wire.Rename2, 1, &fuse.RenameIn{Newdir: newdir, Flags: flags}, name(from), name(to))
+		return errno
+	}
+	if errno := rename("a", "b", 1, unix.RENAME_NOREPLACE); errno != unix.EEXIST {
+		t.Errorf("rename without replacing: %v", errno)
+	}
+	if errno := rename("a", "b", 1, unix.RENAME_EXCHANGE); errno != 0 {
+		t.Errorf("exchange: %v", errno)
+	}
+	if got := c.mustLookup(1, "b"); got.NodeId != a.NodeId {
+		t.Error("b is not what was a")
+	}
+	if errno := rename("b", "c", sub.NodeId, 0); errno != 0 {
+		t.Errorf("rename: %v", errno)
+	}
+	if attr := ask[fuse.AttrOut](c, wire.Getattr, a.NodeId, &fuse.GetAttrIn{}); attr.Ino != a.Ino {
+		t.Error("the node is lost after a rename")
+	}
+	if errno := rename("a", "over", 1, 0); errno != 0 {
+		t.Errorf("rename: %v", errno)
+	}
+	if errno := rename("sub", "elsewhere", 1, 0); errno != 0 {
+		t.Errorf("rename of a directory: %v", errno)
+	}
+	for _, n := range []uint64{a.NodeId, b.NodeId, sub.NodeId} {
+		ask[fuse.AttrOut](c, wire.Getattr, n, &fuse.GetAttrIn{})
+	}
+}
+
+// What the host replaces, the guest does not take for what it knew.
+func TestReplacedOnTheHost(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t, dir)
+	old := c.mustLookup(1, "f")
+	keep, err := os.Open(path) // so that the new file has another number
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	if err := os.WriteFile(path+".new", []byte("newer"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	if errno, _ := call(c, wire.Getattr, old.NodeId, &fuse.GetAttrIn{}); errno != unix.ESTALE {
+		t.Errorf("getattr of what was replaced: %v", errno)
+	}
+	now := c.mustLookup(1, "f")
+	if now.NodeId == old.NodeId || now.Size != 5 {
+		t.Errorf("node %d was %d, size %d", now.NodeId, old.NodeId, now.Size)
+	}
+}

@@ -1,0 +1,235 @@
+package passthrough
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+// make makes an entry of a directory by do, as the guest's user, and replies
+// with it.
+func (fs *FS) make(t *Thread, r *wire.Request, name string, umask uint32, do func(dfd int) error) unix.Errno {
+	dir, dfd, errno := fs.dir(t, r.Node())
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(dir)
+	t.withUmask(umask)
+	h := r.Header()
+	if errno := t.become(h.Uid, h.Gid, capsOf(h.Uid)); errno != 0 {
+		return errno
+	}
+	if err := do(dfd); err != nil {
+		return errnoOf(err)
+	}
+	return fs.made(t, r, dir, dfd, name)
+}
+
+// capsOf are a user's capabilities for files that it makes: a directory's
+// group is not given to a file that its maker is not of, as anywhere.
+func capsOf(uid uint32) uint64 {
+	if uid == 0 {
+		return keepSpecial
+	}
+	return dropSpecial
+}
+
+// made replies with an entry that was just made.
+func (fs *FS) made(t *Thread, r *wire.Request, dir *node, dfd int, name string) unix.Errno {
+	var out fuse.EntryOut
+	errno := fs.entry(t, dir, dfd, name, &out)
+	if errno == 0 {
+		wire.Put(r, &out)
+	}
+	return errno
+}
+
+func (fs *FS) mkdir(t *Thread, r *wire.Request) unix.Errno {
+	in, rest := wire.In[fuse.MkdirIn](r)
+	name, _, errno := wire.Name(rest)
+	if errno != 0 {
+		return errno
+	}
+	return fs.make(t, r, name, in.Umask, func(dfd int) error { return unix.Mkdirat(dfd, name, in.Mode&0o7777) })
+}
+
+func (fs *FS) mknod(t *Thread, r *wire.Request) unix.Errno {
+	in, rest := wire.In[fuse.MknodIn](r)
+	name, _, errno := wire.Name(rest)
+	if errno != 0 {
+		return errno
+	}
+	return fs.make(t, r, name, in.Umask, func(dfd int) error { return unix.Mknodat(dfd, name, in.Mode, int(in.Rdev)) })
+}
+
+func (fs *FS) symlink(t *Thread, r *wire.Request) unix.Errno {
+	_, rest := wire.In[fuse.InHeader](r)
+	name, rest, errno := wire.Name(rest)
+	if errno != 0 {
+		return errno
+	}
+	target, _, errno := wire.Text(rest)
+	if errno != 0 {
+		return errno
+	}
+	return fs.make(t, r, name, 0, func(dfd int) error { return unix.Symlinkat(target, dfd, name) })
+}
+
+func (fs *FS) link(t *Thread, r *wire.Request) unix.Errno {
+	in, rest := wire.In[fuse.LinkIn](r)
+	name, _, errno := wire.Name(rest)
+	if errno != 0 {
+		return errno
+	}
+	n, fd, errno := fs.file(t, in.Oldnodeid)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(n)
+	dir, dfd, errno := fs.dir(t, r.Node())
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(dir)
+	// The descriptor's name in /proc leads to the file, be it a link itself.
+	if err := unix.Linkat(unix.AT_FDCWD, procName(fd), dfd, name, unix.AT_SYMLINK_FOLLOW); err != nil {
+		return errnoOf(err)
+	}
+	return fs.made(t, r, dir, dfd, name)
+}
+
+func (fs *FS) create(t *Thread, r *wire.Request) unix.Errno {
+	in, rest := wire.In[fuse.CreateIn](r)
+	name, _, errno := wire.Name(rest)
+	if errno != 0 {
+		return errno
+	}
+	dir, dfd, errno := fs.dir(t, r.Node())
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(dir)
+	fd, errno := fs.createAt(t, r, dfd, name, in)
+	if errno == unix.EEXIST && in.Flags&unix.O_EXCL == 0 {
+		return fs.createOver(t, r, dir, dfd, name, in)
+	}
+	if errno != 0 {
+		return errno
+	}
+	if errno := statFD(fd, &t.stx); errno != 0 {
+		_ = unix.Close(fd)
+		return errno
+	}
+	return fs.created(r, dir, name, fd, in.Flags, &t.stx)
+}
+
+// createAt makes a file that is not there yet; no link is followed.
+func (fs *FS) createAt(t *Thread, r *wire.Request, dfd int, name string, in *fuse.CreateIn) (int, unix.Errno) {
+	t.withUmask(in.Umask)
+	h := r.Header()
+	if errno := t.become(h.Uid, h.Gid, capsOf(h.Uid)); errno != 0 {
+		return -1, errno
+	}
+	fd, err := unix.Openat(dfd, name, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|hostFlags(in.Flags), in.Mode&0o7777)
+	return fd, errnoOf(err)
+}
+
+// createOver opens a file of which the guest did not know that it is there.
+func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name string, in *fuse.CreateIn) unix.Errno {
+	if errno := t.asRoot(); errno != 0 {
+		return errno
+	}
+	var out fuse.EntryOut
+	if errno := fs.entry(t, dir, dfd, name, &out); errno != 0 {
+		return errno
+	}
+	n, fd, errno := fs.openFile(t, out.NodeId, in.Flags, in.OpenFlags)
+	if errno != 0 {
+		fs.nodes.forget(out.NodeId, 1)
+		return errno
+	}
+	return fs.reply(r, &out, n, fd, in.Flags)
+}
+
+// created replies with a new file that is open.
+func (fs *FS) created(r *wire.Request, dir *node, name string, fd int, flags uint32, stx *unix.Statx_t) unix.Errno {
+	n, errno := fs.intern(dir, name, stx, -1)
+	if errno != 0 {
+		_ = unix.Close(fd)
+		return errno
+	}
+	var out fuse.EntryOut
+	fillEntry(dir, n, stx, &out)
+	held, errno := fs.nodes.get(n.id)
+	if errno != 0 {
+		_ = unix.Close(fd)
+		return errno
+	}
+	return fs.reply(r, &out, held, fd, flags)
+}
+
+// reply replies with an entry and a handle for fd of n, which it both takes over.
+func (fs *FS) reply(r *wire.Request, out *fuse.EntryOut, n *node, fd int, flags uint32) unix.Errno {
+	id, errno := fs.handles.add(&handle{fd: fd, node: n})
+	if errno != 0 {
+		_ = unix.Close(fd)
+		fs.nodes.put(n)
+		fs.nodes.forget(out.NodeId, 1)
+		return errno
+	}
+	wire.Put(r, out)
+	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.openFlags(false, flags)})
+	return 0
+}
+
+// tmpfile makes a file without a name. It may get one by link, so its
+// descriptor is kept.
+func (fs *FS) tmpfile(t *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.CreateIn](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	dir, dfd, errno := fs.dir(t, r.Node())
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(dir)
+	t.withUmask(in.Umask)
+	h := r.Header()
+	if errno := t.become(h.Uid, h.Gid, capsOf(h.Uid)); errno != 0 {
+		return errno
+	}
+	fd, err := unix.Open(procName(dfd), unix.O_TMPFILE|hostFlags(in.Flags)&^unix.O_TRUNC, in.Mode&0o7777)
+	if err != nil {
+		return errnoOf(err)
+	}
+	return fs.keepNameless(t, r, dir, fd, in.Flags)
+}
+
+// keepNameless replies with a file that has no name, open as fd.
+func (fs *FS) keepNameless(t *Thread, r *wire.Request, dir *node, fd int, flags uint32) unix.Errno {
+	errno := statFD(fd, &t.stx)
+	path := -1
+	if errno == 0 {
+		var err error
+		path, err = unix.Open(procName(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+		errno = errnoOf(err)
+	}
+	if errno != 0 {
+		_ = unix.Close(fd)
+		return errno
+	}
+	n, errno := fs.intern(dir, "", &t.stx, path)
+	if errno != 0 {
+		_ = unix.Close(fd)
+		return errno
+	}
+	var out fuse.EntryOut
+	fillEntry(dir, n, &t.stx, &out)
+	if n, errno = fs.nodes.get(n.id); errno != 0 {
+		_ = unix.Close(fd)
+		return errno
+	}
+	return fs.reply(r, &out, n, fd, flags)
+}

@@ -1,0 +1,220 @@
+package passthrough
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+// kept are the flags of an open that the host's file gets too. O_APPEND is
+// said again with each write; O_DIRECT is between the guest and its own cache.
+const kept = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
+
+// hostFlags are an open's flags for the host.
+func hostFlags(flags uint32) int { return int(flags&kept) | unix.O_CLOEXEC }
+
+func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.OpenIn](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	n, fd, errno := fs.openFile(t, r.Node(), in.Flags, in.Mode)
+	if errno != 0 {
+		return errno
+	}
+	id, errno := fs.handles.add(&handle{fd: fd, node: n})
+	if errno != 0 {
+		_ = unix.Close(fd)
+		fs.nodes.put(n)
+		return errno
+	}
+	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.openFlags(false, in.Flags)})
+	return 0
+}
+
+// openFile opens a regular file, and nothing else, and holds its node.
+func (fs *FS) openFile(t *Thread, id uint64, flags, fuseFlags uint32) (*node, int, unix.Errno) {
+	n, path, errno := fs.file(t, id)
+	if errno != 0 {
+		return nil, -1, errno
+	}
+	defer fs.done(n)
+	if n.kind != unix.S_IFREG {
+		fs.nodes.put(n)
+		return nil, -1, unix.EACCES
+	}
+	if fuseFlags&fuse.OPEN_KILL_SUIDGID != 0 {
+		if errno = t.become(0, 0, dropSpecial); errno == 0 {
+			defer t.asRoot()
+		}
+	}
+	fd := -1
+	if errno == 0 {
+		var err error
+		fd, err = unix.Open(procName(path), hostFlags(flags), 0)
+		errno = errnoOf(err)
+	}
+	if errno != 0 {
+		fs.nodes.put(n)
+		return nil, -1, errno
+	}
+	return n, fd, 0
+}
+
+// release closes a file or a directory.
+func (fs *FS) release(_ *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.ReleaseIn](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	h, fd := fs.handles.take(in.Fh)
+	if h == nil {
+		return unix.EBADF
+	}
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	fs.nodes.put(h.node)
+	return 0
+}
+
+func (fs *FS) read(t *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.ReadIn](r)
+	if in == nil || int64(in.Offset) < 0 {
+		return unix.EINVAL
+	}
+	h, errno := fs.handles.use(in.Fh, false)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.handles.done(h)
+	n, errno := t.vectored(unix.SYS_PREADV, h.fd, r.Room, int64(in.Size), in.Offset, 0)
+	if errno == 0 {
+		r.Filled(n)
+	}
+	return errno
+}
+
+func (fs *FS) write(t *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.WriteIn](r)
+	if in == nil || int64(in.Offset) < 0 {
+		return unix.EINVAL
+	}
+	h, errno := fs.handles.use(in.Fh, false)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.handles.done(h)
+	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
+		if errno := t.become(0, 0, dropSpecial); errno != 0 {
+			return errno
+		}
+	}
+	var how uintptr
+	if in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0 {
+		how = unix.RWF_APPEND
+	}
+	n, errno := t.vectored(unix.SYS_PWRITEV2, h.fd, r.Data, int64(in.Size), in.Offset, how)
+	if errno == 0 {
+		wire.Put(r, &fuse.WriteOut{Size: uint32(n)})
+	}
+	return errno
+}
+
+func (fs *FS) flush(_ *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.FlushIn](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	h, errno := fs.handles.use(in.Fh, false)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.handles.done(h)
+	// To close any descriptor of the file is what has a file system such as
+	// NFS say what became of the data.
+	fd, err := unix.Dup(h.fd)
+	if err != nil {
+		return errnoOf(err)
+	}
+	return errnoOf(unix.Close(fd))
+}
+
+// fsyncData is fuse.h's FUSE_FSYNC_FDATASYNC.
+const fsyncData = 1
+
+func (fs *FS) fsync(_ *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.FsyncIn](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	h, errno := fs.handles.use(in.Fh, r.Op() == wire.Fsyncdir)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.handles.done(h)
+	if in.FsyncFlags&fsyncData != 0 {
+		return errnoOf(unix.Fdatasync(h.fd))
+	}
+	return errnoOf(unix.Fsync(h.fd))
+}
+
+func (fs *FS) fallocate(_ *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.FallocateIn](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	h, errno := fs.handles.use(in.Fh, false)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.handles.done(h)
+	return errnoOf(unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length)))
+}
+
+// lseek finds data and holes; other ends are the guest's own affair.
+func (fs *FS) lseek(_ *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.LseekIn](r)
+	if in == nil || in.Whence != unix.SEEK_DATA && in.Whence != unix.SEEK_HOLE {
+		return unix.EINVAL
+	}
+	h, errno := fs.handles.use(in.Fh, false)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.handles.done(h)
+	off, err := unix.Seek(h.fd, int64(in.Offset), int(in.Whence))
+	if err != nil {
+		return errnoOf(err)
+	}
+	wire.Put(r, &fuse.LseekOut{Offset: uint64(off)})
+	return 0
+}
+
+// copyMost is as much as one request copies, so that no thread is long at it.
+const copyMost = 16 << 20
+
+func (fs *FS) copyFileRange(_ *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[fuse.CopyFileRangeIn](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	from, errno := fs.handles.use(in.FhIn, false)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.handles.done(from)
+	to, errno := fs.handles.use(in.FhOut, false)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.handles.done(to)
+	offIn, offOut := int64(in.OffIn), int64(in.OffOut)
+	n, err := unix.CopyFileRange(from.fd, &offIn, to.fd, &offOut, int(min(in.Len, copyMost)), int(in.Flags))
+	if err != nil {
+		return errnoOf(err)
+	}
+	wire.Put(r, &fuse.WriteOut{Size: uint32(n)})
+	return 0
+}

@@ -1,0 +1,152 @@
+package passthrough
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// maxDepth bounds how many directories are opened anew on the way to a file. A
+// guest may build deeper trees; then it cannot go on in them once the
+// descriptors on the way are closed.
+const maxDepth = 4096
+
+const (
+	statMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
+	openHow  = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+)
+
+// fd gives a descriptor of a node that the caller holds, opened with O_PATH,
+// until done. A file that is not where it was seen last is stale.
+func (fs *FS) fd(t *Thread, n *node) (int, unix.Errno) {
+	fd, errno := fs.fdAt(t, n, 0)
+	if errno != unix.ESTALE && errno != unix.ENOENT {
+		return fd, errno
+	}
+	// It may have been on its way from one name to another.
+	n.tree.rename.RLock()
+	n.tree.rename.RUnlock() //nolint:staticcheck // to wait is what it is for
+	if fd, errno = fs.fdAt(t, n, 0); errno == unix.ENOENT {
+		errno = unix.ESTALE
+	}
+	return fd, errno
+}
+
+// done ends a use of the descriptor of a node.
+func (fs *FS) done(n *node) {
+	tb := &fs.nodes
+	tb.mu.Lock()
+	fd := tb.slots.done(n)
+	if fd < 0 && n.tree.dead && tb.slots.all[n.slot].uses == 0 {
+		fd = tb.slots.remove(n)
+	}
+	tb.mu.Unlock()
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
+
+func (fs *FS) fdAt(t *Thread, n *node, depth int) (int, unix.Errno) {
+	tb := &fs.nodes
+	tb.mu.Lock()
+	if n.slot >= 0 {
+		fd := tb.slots.use(n)
+		tb.mu.Unlock()
+		return fd, 0
+	}
+	parent, name := n.parent, n.name
+	if parent == nil || name == "" || n.tree.dead || depth > maxDepth {
+		tb.mu.Unlock()
+		return -1, unix.ESTALE
+	}
+	parent.refs++
+	tb.mu.Unlock()
+	defer tb.put(parent)
+	pfd, errno := fs.fdAt(t, parent, depth+1)
+	if errno != 0 {
+		return -1, errno
+	}
+	defer fs.done(parent)
+	fd, errno := openPath(pfd, name)
+	if errno != 0 {
+		return -1, errno
+	}
+	return fs.keep(t, n, fd)
+}
+
+// keep makes fd the descriptor of a node, in use, if it is that file.
+func (fs *FS) keep(t *Thread, n *node, fd int) (int, unix.Errno) {
+	errno := statFD(fd, &t.stx)
+	if errno == 0 && !n.is(&t.stx) {
+		errno = unix.ESTALE
+	}
+	if errno != 0 {
+		_ = unix.Close(fd)
+		return -1, errno
+	}
+	tb := &fs.nodes
+	tb.mu.Lock()
+	if n.slot < 0 {
+		tb.slots.insert(n, fd)
+		tb.mu.Unlock()
+		return fd, 0
+	}
+	have := tb.slots.use(n) // another thread was first
+	tb.mu.Unlock()
+	_ = unix.Close(fd)
+	return have, 0
+}
+
+// is reports whether what was looked at is the node's file.
+func (n *node) is(stx *unix.Statx_t) bool {
+	return stx.Ino == n.key.ino && devOf(stx) == n.key.dev && stx.Mnt_id == n.tree.mount
+}
+
+// devOf packs a device's numbers as the kernel does (include/linux/kdev_t.h).
+func devOf(stx *unix.Statx_t) uint32 { return stx.Dev_major<<20 | stx.Dev_minor&0xfffff }
+
+// openPath opens an entry of a directory for no more than to name it.
+func openPath(dir int, name string) (int, unix.Errno) {
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: openHow})
+	return fd, errnoOf(err)
+}
+
+func statFD(fd int, stx *unix.Statx_t) unix.Errno {
+	return errnoOf(unix.Statx(fd, "", unix.AT_EMPTY_PATH, statMask, stx))
+}
+
+func statName(dir int, name string, stx *unix.Statx_t) unix.Errno {
+	return errnoOf(unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, statMask, stx))
+}
+
+// stat looks at a node into t.stx: by its descriptor, if it has one, and else
+// by its name, without opening anything.
+func (fs *FS) stat(t *Thread, n *node) unix.Errno {
+	tb := &fs.nodes
+	tb.mu.Lock()
+	parent, name, known := n.parent, n.name, n.slot >= 0
+	if known || parent == nil || name == "" {
+		tb.mu.Unlock()
+		return fs.statOpen(t, n)
+	}
+	parent.refs++
+	tb.mu.Unlock()
+	defer tb.put(parent)
+	pfd, errno := fs.fd(t, parent)
+	if errno != 0 {
+		return errno
+	}
+	errno = statName(pfd, name, &t.stx)
+	fs.done(parent)
+	if errno == 0 && n.is(&t.stx) {
+		return 0
+	}
+	return fs.statOpen(t, n) // which waits for a rename
+}
+
+func (fs *FS) statOpen(t *Thread, n *node) unix.Errno {
+	fd, errno := fs.fd(t, n)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.done(n)
+	return statFD(fd, &t.stx)
+}

@@ -1,0 +1,147 @@
+package passthrough
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+// Options say what is served.
+type Options struct {
+	// Root is the share's root directory, opened with O_PATH. It stays the
+	// caller's, and must be there as long as the FS.
+	Root *os.File
+	// Policy says how a mount at a path of the share ("" for the share's own
+	// root) is cached. It is called once for each, with a lock held.
+	Policy func(path string) Policy
+	// Descriptors is how many descriptors the FS may have open at most. 0 is
+	// half of what the process may.
+	Descriptors int
+}
+
+// FS is the share as a guest sees it.
+type FS struct {
+	opts    Options
+	nodes   table
+	handles handles
+}
+
+// New makes an FS. It serves one guest, and has no threads.
+func New(opts Options) (*FS, error) {
+	if opts.Descriptors == 0 {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			return nil, fmt.Errorf("ask for the limit of open files: %w", err)
+		}
+		opts.Descriptors = int(min(limit.Cur/2, 1<<16))
+	}
+	fs := &FS{opts: opts, handles: handles{limit: opts.Descriptors / 2}}
+	fs.nodes = table{byKey: map[key]*node{}, trees: map[uint64]*tree{}, slots: newSlots(opts.Descriptors / 4)}
+	fd, err := unix.FcntlInt(opts.Root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open root of share: %w", err)
+	}
+	var stx unix.Statx_t
+	if errno := statFD(fd, &stx); errno != 0 {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("look at root of share: %w", errno)
+	}
+	t := &tree{mount: stx.Mnt_id, policy: opts.Policy("")}
+	fs.nodes.trees[t.mount] = t
+	root := fs.nodes.add(key{ino: stx.Ino, dev: devOf(&stx)}, t, nil, "", unix.S_IFDIR)
+	fs.nodes.slots.insert(root, fd)
+	fs.nodes.slots.pin(root)
+	return fs, nil
+}
+
+// Close closes all descriptors. Nothing may be served any more.
+func (fs *FS) Close() {
+	closeAll(fs.handles.closeAll())
+	tb := &fs.nodes
+	tb.mu.Lock()
+	var fds []int
+	for i := range tb.slots.all {
+		if s := &tb.slots.all[i]; s.node != nil {
+			fds = append(fds, s.fd)
+		}
+	}
+	tb.slots, tb.byID, tb.byKey = newSlots(0), nil, nil
+	tb.mu.Unlock()
+	closeAll(fds)
+}
+
+// Tree gives a number for the mount that a request is about: requests of one
+// mount may hang together. It is 0 for the share's own root, and for what is
+// not known.
+func (fs *FS) Tree(id uint64) uint32 {
+	tb := &fs.nodes
+	tb.mu.Lock()
+	defer tb.mu.Unlock()
+	if id == 0 || id > uint64(len(tb.byID)) || tb.byID[id-1] == nil {
+		return 0
+	}
+	return tb.byID[id-1].tree.id
+}
+
+// Serve does what a request asks for. It blocks as long as the host's file
+// system does. On success (0) r has the reply.
+func (fs *FS) Serve(t *Thread, r *wire.Request) unix.Errno {
+	op := r.Op()
+	if op >= wire.MaxOp || operations[op] == nil {
+		return unix.ENOSYS
+	}
+	if errno := t.asRoot(); errno != 0 {
+		return errno
+	}
+	return operations[op](fs, t, r)
+}
+
+// operation serves one kind of request.
+type operation func(fs *FS, t *Thread, r *wire.Request) unix.Errno
+
+// operations are those that are served, by opcode.
+var operations = [wire.MaxOp]operation{
+	wire.Init:          (*FS).init,
+	wire.Destroy:       (*FS).destroy,
+	wire.Lookup:        (*FS).lookup,
+	wire.Forget:        (*FS).forget,
+	wire.BatchForget:   (*FS).batchForget,
+	wire.Interrupt:     func(*FS, *Thread, *wire.Request) unix.Errno { return 0 },
+	wire.Getattr:       (*FS).getattr,
+	wire.Statx:         (*FS).statx,
+	wire.Setattr:       (*FS).setattr,
+	wire.Statfs:        (*FS).statfs,
+	wire.Syncfs:        (*FS).syncfs,
+	wire.Readlink:      (*FS).readlink,
+	wire.Symlink:       (*FS).symlink,
+	wire.Mknod:         (*FS).mknod,
+	wire.Mkdir:         (*FS).mkdir,
+	wire.Link:          (*FS).link,
+	wire.Create:        (*FS).create,
+	wire.Tmpfile:       (*FS).tmpfile,
+	wire.Unlink:        (*FS).unlink,
+	wire.Rmdir:         (*FS).rmdir,
+	wire.Rename:        (*FS).rename,
+	wire.Rename2:       (*FS).rename2,
+	wire.Open:          (*FS).open,
+	wire.Release:       (*FS).release,
+	wire.Read:          (*FS).read,
+	wire.Write:         (*FS).write,
+	wire.Flush:         (*FS).flush,
+	wire.Fsync:         (*FS).fsync,
+	wire.Fsyncdir:      (*FS).fsync,
+	wire.Fallocate:     (*FS).fallocate,
+	wire.Lseek:         (*FS).lseek,
+	wire.CopyFileRange: (*FS).copyFileRange,
+	wire.Opendir:       (*FS).opendir,
+	wire.Releasedir:    (*FS).release,
+	wire.Readdir:       (*FS).readdir,
+	wire.Readdirplus:   (*FS).readdirplus,
+	wire.Getxattr:      (*FS).getxattr,
+	wire.Listxattr:     (*FS).listxattr,
+	wire.Setxattr:      (*FS).setxattr,
+	wire.Removexattr:   (*FS).removexattr,
+}

@@ -1,0 +1,131 @@
+package passthrough
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// handle is a file or directory that the guest has open.
+type handle struct {
+	fd   int
+	node *node // held
+	dir  bool
+
+	// mu serializes readers of a directory, whose descriptor has a position.
+	mu sync.Mutex
+
+	// handles.mu guards the rest.
+	uses   int
+	closed bool
+}
+
+// handles are the open ones.
+type handles struct {
+	// mu guards the table and the handles' uses.
+	mu    sync.Mutex
+	all   []*handle // number-1 is the index
+	free  []uint64
+	limit int
+}
+
+// add gives a handle its number, or ENFILE; then the caller closes it.
+func (hs *handles) add(h *handle) (uint64, unix.Errno) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if last := len(hs.free) - 1; last >= 0 {
+		id := hs.free[last]
+		hs.free = hs.free[:last]
+		hs.all[id-1] = h
+		return id, 0
+	}
+	if len(hs.all) >= hs.limit {
+		return 0, unix.ENFILE
+	}
+	hs.all = append(hs.all, h)
+	return uint64(len(hs.all)), 0
+}
+
+// use finds a handle of a file (or a directory) until done.
+func (hs *handles) use(id uint64, dir bool) (*handle, unix.Errno) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if id == 0 || id > uint64(len(hs.all)) {
+		return nil, unix.EBADF
+	}
+	h := hs.all[id-1]
+	if h == nil || h.dir != dir || h.closed {
+		return nil, unix.EBADF
+	}
+	h.uses++
+	return h, 0
+}
+
+// done ends a use, and closes the file if that was the last one of a handle
+// that is closed.
+func (hs *handles) done(h *handle) {
+	hs.mu.Lock()
+	h.uses--
+	last := h.closed && h.uses == 0
+	hs.mu.Unlock()
+	if last {
+		_ = unix.Close(h.fd)
+	}
+}
+
+// take removes a handle. The caller lets go of its node, and closes the
+// descriptor if it is the last user: fd is not negative then.
+func (hs *handles) take(id uint64) (h *handle, fd int) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if id == 0 || id > uint64(len(hs.all)) || hs.all[id-1] == nil {
+		return nil, -1
+	}
+	h = hs.all[id-1]
+	hs.all[id-1] = nil
+	hs.free = append(hs.free, id)
+	return h, h.close()
+}
+
+// close gives the descriptor to close, or -1. handles.mu is held.
+func (h *handle) close() int {
+	if h.closed {
+		return -1
+	}
+	h.closed = true
+	if h.uses > 0 {
+		return -1
+	}
+	return h.fd
+}
+
+func (hs *handles) closeAll() (fds []int) { return hs.closeIf(func(*handle) bool { return true }) }
+
+// closeIf closes handles, whose numbers stay taken until the guest releases
+// them. It gives the descriptors that nobody uses.
+func (hs *handles) closeIf(which func(*handle) bool) (fds []int) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, h := range hs.all {
+		if h == nil || !which(h) {
+			continue
+		}
+		if fd := h.close(); fd >= 0 {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+// clear empties the table and gives what was in it.
+func (hs *handles) clear() (all []*handle) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, h := range hs.all {
+		if h != nil {
+			all = append(all, h)
+		}
+	}
+	hs.all, hs.free = nil, nil
+	return all
+}

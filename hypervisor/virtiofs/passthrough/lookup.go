@@ -1,0 +1,195 @@
+package passthrough
+
+import (
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+func (fs *FS) lookup(t *Thread, r *wire.Request) unix.Errno {
+	_, rest := wire.In[fuse.InHeader](r)
+	name, _, errno := wire.Name(rest)
+	if errno != 0 {
+		return errno
+	}
+	dir, dfd, errno := fs.dir(t, r.Node())
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(dir)
+	var out fuse.EntryOut
+	errno = fs.entry(t, dir, dfd, name, &out)
+	if absent := dir.tree.policy.Absent; errno == unix.ENOENT && absent > 0 {
+		out = fuse.EntryOut{} // no node: the name may be remembered as absent
+		out.SetEntryTimeout(absent)
+		errno = 0
+	}
+	if errno == 0 {
+		wire.Put(r, &out)
+	}
+	return errno
+}
+
+// dir holds a directory and gives its descriptor, until leave.
+func (fs *FS) dir(t *Thread, id uint64) (*node, int, unix.Errno) {
+	n, fd, errno := fs.file(t, id)
+	if errno == 0 && !n.isDir() {
+		fs.leave(n)
+		return nil, -1, unix.ENOTDIR
+	}
+	return n, fd, errno
+}
+
+// file is dir for a node of any kind.
+func (fs *FS) file(t *Thread, id uint64) (*node, int, unix.Errno) {
+	n, errno := fs.nodes.get(id)
+	if errno != 0 {
+		return nil, -1, errno
+	}
+	fd, errno := fs.fd(t, n)
+	if errno != 0 {
+		fs.nodes.put(n)
+		return nil, -1, errno
+	}
+	return n, fd, 0
+}
+
+func (fs *FS) leave(n *node) {
+	fs.done(n)
+	fs.nodes.put(n)
+}
+
+// entry looks a name up and counts it as known to the guest.
+func (fs *FS) entry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryOut) unix.Errno {
+	if errno := statName(dfd, name, &t.stx); errno != 0 {
+		return errno
+	}
+	if t.stx.Mnt_id != dir.tree.mount {
+		return fs.mountEntry(t, dir, dfd, name, out)
+	}
+	n, errno := fs.intern(dir, name, &t.stx, -1)
+	if errno == 0 {
+		fillEntry(dir, n, &t.stx, out)
+	}
+	return errno
+}
+
+// mountEntry is entry for a mount point. The mount's root is kept open as long
+// as it is known: nothing else then has its mount's number.
+func (fs *FS) mountEntry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryOut) unix.Errno {
+	fd, errno := openPath(dfd, name)
+	if errno != 0 {
+		return errno
+	}
+	if errno = statFD(fd, &t.stx); errno != 0 {
+		_ = unix.Close(fd)
+		return errno
+	}
+	n, errno := fs.intern(dir, name, &t.stx, fd)
+	if errno == 0 {
+		fillEntry(dir, n, &t.stx, out)
+		if t.stx.Mnt_id != dir.tree.mount && n.isDir() {
+			out.Flags |= fuse.ATTR_SUBMOUNT
+		}
+	}
+	return errno
+}
+
+// intern finds or makes the node of a file that was seen, and counts a lookup.
+// fd is a descriptor of it to be kept as long as the node, -1 for none; it is
+// taken over.
+func (fs *FS) intern(dir *node, name string, stx *unix.Statx_t, fd int) (*node, unix.Errno) {
+	tb := &fs.nodes
+	tb.mu.Lock()
+	n, fds, errno := fs.find(dir, name, stx)
+	if errno == 0 {
+		n.lookups++
+		if fd >= 0 && n.slot < 0 {
+			tb.slots.insert(n, fd)
+			tb.slots.pin(n)
+			tb.slots.done(n)
+			fd = -1
+		}
+	}
+	tb.mu.Unlock()
+	closeAll(fds)
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	return n, errno
+}
+
+// find is intern's search. The caller holds table.mu and closes fds.
+func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []int, errno unix.Errno) {
+	tb := &fs.nodes
+	tree := fs.treeBelow(dir, name, stx.Mnt_id)
+	k := key{ino: stx.Ino, tree: tree.id, dev: devOf(stx)}
+	kind := uint32(stx.Mode) & unix.S_IFMT
+	if n = tb.byKey[k]; n != nil && n.kind == kind {
+		if n != dir && n.id != rootID {
+			old := n.move(dir, name)
+			fds = tb.collect(old, nil)
+		}
+		return n, fds, 0
+	}
+	// A number that is another kind of file now is another file: the old one
+	// stays known by its number alone.
+	if len(tb.byID)-len(tb.free) >= maxNodes {
+		return nil, nil, unix.ENFILE
+	}
+	return tb.add(k, tree, dir, name, kind), nil, 0
+}
+
+// fillEntry describes a node to the guest. How long its name holds is the
+// directory's, which may be of another tree.
+func fillEntry(dir, n *node, stx *unix.Statx_t, out *fuse.EntryOut) {
+	*out = fuse.EntryOut{NodeId: n.id}
+	setTime(&out.EntryValid, &out.EntryValidNsec, dir.tree.policy.Entries)
+	setTime(&out.AttrValid, &out.AttrValidNsec, n.tree.policy.Attributes)
+	fillAttr(stx, &out.Attr)
+}
+
+func setTime(sec *uint64, nsec *uint32, d time.Duration) {
+	*sec, *nsec = uint64(d/time.Second), uint32(d%time.Second)
+}
+
+func fillAttr(stx *unix.Statx_t, a *fuse.Attr) {
+	*a = fuse.Attr{
+		Ino: stx.Ino, Size: stx.Size, Blocks: stx.Blocks,
+		Atime: uint64(stx.Atime.Sec), Mtime: uint64(stx.Mtime.Sec), Ctime: uint64(stx.Ctime.Sec),
+		Atimensec: stx.Atime.Nsec, Mtimensec: stx.Mtime.Nsec, Ctimensec: stx.Ctime.Nsec,
+		Mode: uint32(stx.Mode), Nlink: stx.Nlink, Owner: fuse.Owner{Uid: stx.Uid, Gid: stx.Gid},
+		Rdev: uint32(unix.Mkdev(stx.Rdev_major, stx.Rdev_minor)), Blksize: stx.Blksize,
+	}
+}
+
+func (fs *FS) forget(_ *Thread, r *wire.Request) unix.Errno {
+	if in, _ := wire.In[fuse.ForgetIn](r); in != nil {
+		fs.nodes.forget(in.NodeId, in.Nlookup)
+	}
+	return 0
+}
+
+// batchForgetIn and forgetOne are fuse.h's fuse_batch_forget_in, fuse_forget_one.
+type batchForgetIn struct {
+	fuse.InHeader
+	Count, Dummy uint32
+}
+
+// forgetOneLen is the length of a node's number and a count.
+const forgetOneLen = 16
+
+func (fs *FS) batchForget(_ *Thread, r *wire.Request) unix.Errno {
+	in, rest := wire.In[batchForgetIn](r)
+	if in == nil {
+		return 0
+	}
+	for i := uint32(0); i < in.Count && len(rest) >= forgetOneLen; i++ {
+		fs.nodes.forget(wire.U64(rest), wire.U64(rest[8:]))
+		rest = rest[forgetOneLen:]
+	}
+	return 0
+}

@@ -1,0 +1,174 @@
+package passthrough
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+func (fs *FS) unlink(t *Thread, r *wire.Request) unix.Errno { return fs.remove(t, r, 0) }
+
+func (fs *FS) rmdir(t *Thread, r *wire.Request) unix.Errno { return fs.remove(t, r, unix.AT_REMOVEDIR) }
+
+func (fs *FS) remove(t *Thread, r *wire.Request, flags int) unix.Errno {
+	_, rest := wire.In[fuse.InHeader](r)
+	name, _, errno := wire.Name(rest)
+	if errno != 0 {
+		return errno
+	}
+	dir, dfd, errno := fs.dir(t, r.Node())
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(dir)
+	gone := fs.bindDescriptor(t, dir, dfd, name)
+	err := unix.Unlinkat(dfd, name, flags)
+	if gone != nil {
+		fs.unname(gone, dir, name, err == nil)
+	}
+	return errnoOf(err)
+}
+
+// bindDescriptor finds the node of a name that is about to go, if the guest
+// knows it, holds it and sees that it has a descriptor in use: without a name
+// it is not found again. nil if there is none.
+func (fs *FS) bindDescriptor(t *Thread, dir *node, dfd int, name string) *node {
+	if statName(dfd, name, &t.stx) != 0 || t.stx.Mnt_id != dir.tree.mount {
+		return nil
+	}
+	tb := &fs.nodes
+	tb.mu.Lock()
+	n := tb.byKey[key{ino: t.stx.Ino, tree: dir.tree.id, dev: devOf(&t.stx)}]
+	if n == nil || n.id == rootID {
+		tb.mu.Unlock()
+		return nil
+	}
+	n.refs++
+	full := tb.slots.pinned >= tb.slots.limit
+	tb.mu.Unlock()
+	if full {
+		tb.put(n)
+		return nil
+	}
+	// Not fs.fd, which waits for renames: the caller may be one.
+	if _, errno := fs.fdAt(t, n, 0); errno != 0 {
+		tb.put(n)
+		return nil
+	}
+	return n
+}
+
+// unname ends bindDescriptor. If the name has gone, and was the one that the
+// node is known by, its descriptor is kept as long as the node.
+func (fs *FS) unname(n, dir *node, name string, gone bool) {
+	tb := &fs.nodes
+	tb.mu.Lock()
+	if gone {
+		if n.parent == dir && n.name == name {
+			n.name = ""
+		}
+		tb.slots.pin(n)
+	}
+	tb.mu.Unlock()
+	fs.leave(n)
+}
+
+// rename1In is fuse.h's fuse_rename_in; go-fuse has the newer one.
+type rename1In struct {
+	fuse.InHeader
+	Newdir uint64
+}
+
+func (fs *FS) rename(t *Thread, r *wire.Request) unix.Errno {
+	in, rest := wire.In[rename1In](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	return fs.renameTo(t, r, in.Newdir, 0, rest)
+}
+
+func (fs *FS) rename2(t *Thread, r *wire.Request) unix.Errno {
+	in, rest := wire.In[fuse.RenameIn](r)
+	if in == nil || in.Flags&^(unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE|unix.RENAME_WHITEOUT) != 0 {
+		return unix.EINVAL
+	}
+	return fs.renameTo(t, r, in.Newdir, uint(in.Flags), rest)
+}
+
+func (fs *FS) renameTo(t *Thread, r *wire.Request, newdir uint64, flags uint, names []byte) unix.Errno {
+	from, names, errno := wire.Name(names)
+	if errno != 0 {
+		return errno
+	}
+	to, _, errno := wire.Name(names)
+	if errno != 0 {
+		return errno
+	}
+	olddir, ofd, errno := fs.dir(t, r.Node())
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(olddir)
+	dir, dfd, errno := fs.dir(t, newdir)
+	if errno != 0 {
+		return errno
+	}
+	defer fs.leave(dir)
+	if dir.tree != olddir.tree {
+		return unix.EXDEV
+	}
+	// The whiteout is a device that the kernel makes.
+	h := r.Header()
+	if flags&unix.RENAME_WHITEOUT != 0 {
+		if errno := t.become(h.Uid, h.Gid, keepSpecial); errno != 0 {
+			return errno
+		}
+	}
+	dir.tree.rename.Lock()
+	defer dir.tree.rename.Unlock()
+	return fs.move(t, place{olddir, ofd, from}, place{dir, dfd, to}, flags)
+}
+
+// place is an entry of an open directory.
+type place struct {
+	dir  *node
+	fd   int
+	name string
+}
+
+// move renames, and tells the nodes concerned.
+func (fs *FS) move(t *Thread, from, to place, flags uint) unix.Errno {
+	var over *node
+	if flags&unix.RENAME_EXCHANGE == 0 {
+		over = fs.bindDescriptor(t, to.dir, to.fd, to.name)
+	}
+	err := unix.Renameat2(from.fd, from.name, to.fd, to.name, flags)
+	if over != nil {
+		fs.unname(over, to.dir, to.name, err == nil)
+	}
+	if err != nil {
+		return errnoOf(err)
+	}
+	fs.moved(t, to)
+	if flags&unix.RENAME_EXCHANGE != 0 {
+		fs.moved(t, from)
+	}
+	return 0
+}
+
+// moved tells the node of a name, if the guest knows it, where it is.
+func (fs *FS) moved(t *Thread, at place) {
+	if statName(at.fd, at.name, &t.stx) != 0 {
+		return
+	}
+	tb := &fs.nodes
+	tb.mu.Lock()
+	var fds []int
+	n := tb.byKey[key{ino: t.stx.Ino, tree: at.dir.tree.id, dev: devOf(&t.stx)}]
+	if n != nil && n != at.dir && n.id != rootID {
+		fds = tb.collect(n.move(at.dir, at.name), nil)
+	}
+	tb.mu.Unlock()
+	closeAll(fds)
+}

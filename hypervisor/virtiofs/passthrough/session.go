@@ -1,0 +1,75 @@
+package passthrough
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+const (
+	// The protocol that this package knows: 7.39, Linux 6.6, whose newer
+	// requests a client only makes when they are agreed on. The oldest that is
+	// served is 7.31, Linux 5.4, the first with virtio-fs.
+	protocolMajor, protocolMinor, oldestMinor = 7, 39, 31
+
+	maxWrite = 1 << 20
+	maxPages = maxWrite / 4096
+	// background bounds what the guest's kernel reads ahead and writes behind
+	// at once; see the pool of threads.
+	background = 64
+)
+
+// wanted are the features that are taken if the guest offers them (fuse.h,
+// "INIT request/reply flags"). Locks are not among them: the guest's kernel
+// keeps those of its own processes.
+const wanted = fuse.CAP_ASYNC_READ | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_BIG_WRITES | fuse.CAP_DONT_MASK |
+	fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_READDIRPLUS | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO |
+	fuse.CAP_PARALLEL_DIROPS | fuse.CAP_POSIX_ACL | fuse.CAP_MAX_PAGES | fuse.CAP_CACHE_SYMLINKS |
+	fuse.CAP_SUBMOUNTS | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT | fuse.CAP_INIT_EXT
+
+// needed are those without which the guest would misread a reply, or its
+// requests be misread.
+const needed = fuse.CAP_SUBMOUNTS | fuse.CAP_DONT_MASK | fuse.CAP_SETXATTR_EXT
+
+// shortInit is FUSE_INIT as clients without CAP_INIT_EXT send it.
+type shortInit struct {
+	fuse.InHeader
+	Major, Minor, MaxReadAhead, Flags uint32
+}
+
+// init begins a session. A guest that was rebooted begins another one, and has
+// forgotten all.
+func (fs *FS) init(_ *Thread, r *wire.Request) unix.Errno {
+	in, _ := wire.In[shortInit](r)
+	if in == nil {
+		return unix.EINVAL
+	}
+	if in.Major != protocolMajor || in.Minor < oldestMinor {
+		return unix.EPROTO
+	}
+	if in.Flags&needed != needed {
+		return unix.EPROTO
+	}
+	fs.reset()
+	wire.Put(r, &fuse.InitOut{
+		Major: protocolMajor, Minor: protocolMinor, MaxReadAhead: in.MaxReadAhead, Flags: in.Flags & wanted,
+		MaxBackground: background, CongestionThreshold: background * 3 / 4,
+		MaxWrite: maxWrite, TimeGran: 1, MaxPages: maxPages,
+	})
+	return 0
+}
+
+func (fs *FS) destroy(*Thread, *wire.Request) unix.Errno {
+	fs.reset()
+	return 0
+}
+
+// reset forgets all that a guest knew and had open.
+func (fs *FS) reset() {
+	closeAll(fs.handles.closeAll())
+	for _, h := range fs.handles.clear() {
+		fs.nodes.put(h.node)
+	}
+	fs.nodes.forgetAll()
+}

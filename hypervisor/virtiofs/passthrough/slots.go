@@ -1,0 +1,112 @@
+package passthrough
+
+// slots are the descriptors of nodes, opened with O_PATH: at most limit that
+// nobody needs at the moment, the least recently used one being closed first.
+// table.mu guards them.
+type slots struct {
+	all   []slot
+	free  []int32
+	limit int
+	idle  int // in the list
+	// head is the least recently used idle slot, tail the most; -1 for none.
+	head, tail int32
+	pinned     int
+}
+
+// slot is one descriptor.
+type slot struct {
+	node       *node
+	fd         int
+	prev, next int32
+	uses       int32 // while above 0 it is in no list
+	pinned     bool  // is kept as long as its node
+}
+
+func newSlots(limit int) slots { return slots{limit: limit, head: -1, tail: -1} }
+
+// insert gives a node its descriptor, in use once.
+func (s *slots) insert(n *node, fd int) {
+	i := int32(len(s.all))
+	if last := len(s.free) - 1; last >= 0 {
+		i, s.free = s.free[last], s.free[:last]
+	} else {
+		s.all = append(s.all, slot{})
+	}
+	s.all[i] = slot{node: n, fd: fd, prev: -1, next: -1, uses: 1}
+	n.slot = i
+}
+
+// use takes a node's slot for one use and gives its descriptor.
+func (s *slots) use(n *node) int {
+	sl := &s.all[n.slot]
+	if sl.uses == 0 && !sl.pinned {
+		s.unlink(n.slot)
+	}
+	sl.uses++
+	return sl.fd
+}
+
+// done ends one use. It gives a descriptor to close, or -1.
+func (s *slots) done(n *node) int {
+	sl := &s.all[n.slot]
+	sl.uses--
+	if sl.uses > 0 || sl.pinned {
+		return -1
+	}
+	s.append(n.slot)
+	if s.idle <= s.limit {
+		return -1
+	}
+	return s.remove(s.all[s.head].node)
+}
+
+// pin keeps the descriptor of a node, which has one in use, as long as the node.
+func (s *slots) pin(n *node) {
+	if sl := &s.all[n.slot]; !sl.pinned {
+		sl.pinned = true
+		s.pinned++
+	}
+}
+
+// remove takes a node's slot away, which nobody uses, and gives its descriptor.
+func (s *slots) remove(n *node) int {
+	i := n.slot
+	sl := &s.all[i]
+	if sl.pinned {
+		s.pinned--
+	} else if sl.uses == 0 {
+		s.unlink(i)
+	}
+	fd := sl.fd
+	*sl = slot{}
+	s.free = append(s.free, i)
+	n.slot = -1
+	return fd
+}
+
+func (s *slots) append(i int32) {
+	sl := &s.all[i]
+	sl.prev, sl.next = s.tail, -1
+	if s.tail >= 0 {
+		s.all[s.tail].next = i
+	} else {
+		s.head = i
+	}
+	s.tail = i
+	s.idle++
+}
+
+func (s *slots) unlink(i int32) {
+	sl := &s.all[i]
+	if sl.prev >= 0 {
+		s.all[sl.prev].next = sl.next
+	} else {
+		s.head = sl.next
+	}
+	if sl.next >= 0 {
+		s.all[sl.next].prev = sl.prev
+	} else {
+		s.tail = sl.prev
+	}
+	s.idle--
+}

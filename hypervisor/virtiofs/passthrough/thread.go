@@ -1,0 +1,105 @@
+package passthrough
+
+import (
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
+)
+
+// Thread is one serving thread's own state. It is used by that thread alone,
+// which contain.Enter has shut in: its working directory is /proc/self/fd.
+type Thread struct {
+	uid, gid  uint32
+	umask     uint32
+	effective uint64
+
+	stx  unix.Statx_t
+	iov  []unix.Iovec
+	dirs []byte
+}
+
+// NewThread is the state of a thread that was just shut in.
+func NewThread() *Thread {
+	return &Thread{effective: contain.Capabilities, dirs: make([]byte, dirBuffer)}
+}
+
+const (
+	maxIovecs = 1024 // IOV_MAX
+	dirBuffer = 16 << 10
+
+	fsetid      = uint64(1) << unix.CAP_FSETID
+	keepSpecial = contain.Capabilities
+	// dropSpecial has the kernel clear set-user-ID and set-group-ID bits as
+	// it does for a user without privileges.
+	dropSpecial = contain.Capabilities &^ fsetid
+)
+
+// become makes the thread act as a user and a group on files, with the given
+// capabilities. Permissions were checked by the guest's kernel already, so
+// CAP_DAC_OVERRIDE stays. It costs nothing if nothing changes.
+func (t *Thread) become(uid, gid uint32, caps uint64) unix.Errno {
+	if t.gid != gid {
+		if errno := setID(unix.SYS_SETFSGID, gid); errno != 0 {
+			return errno
+		}
+		t.gid = gid
+	}
+	if t.uid != uid {
+		if errno := setID(unix.SYS_SETFSUID, uid); errno != 0 {
+			return errno
+		}
+		// The kernel has taken file capabilities away, or given them back
+		// (capabilities(7), "Effect of user ID changes").
+		t.uid, t.effective = uid, 0
+	}
+	if t.effective != caps {
+		if err := contain.SetEffective(caps); err != nil {
+			return errnoOf(err)
+		}
+		t.effective = caps
+	}
+	return 0
+}
+
+// setID changes one of the thread's ids. These calls report no failure, but
+// give the id in use, and change nothing for -1 (setfsuid(2)).
+func setID(call uintptr, id uint32) unix.Errno {
+	if id == ^uint32(0) {
+		return unix.EINVAL
+	}
+	_, _, _ = unix.RawSyscall(call, uintptr(id), 0, 0)
+	if now, _, _ := unix.RawSyscall(call, uintptr(^uint32(0)), 0, 0); uint32(now) != id {
+		return unix.EPERM
+	}
+	return 0
+}
+
+// asRoot is become for what the server does itself.
+func (t *Thread) asRoot() unix.Errno { return t.become(0, 0, keepSpecial) }
+
+// withUmask has files be made with an umask, which default ACLs override.
+func (t *Thread) withUmask(mask uint32) {
+	if t.umask != mask&0o777 {
+		t.umask = mask & 0o777
+		unix.Umask(int(t.umask))
+	}
+}
+
+// procName names a descriptor to calls that take a path, relative to the
+// thread's working directory.
+func procName(fd int) string { return strconv.Itoa(fd) }
+
+// errnoOf is the error number of a system call's error, or EIO.
+func errnoOf(err error) unix.Errno {
+	var errno unix.Errno
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &errno):
+		return errno
+	}
+	return unix.EIO
+}

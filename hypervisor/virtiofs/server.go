@@ -1,0 +1,170 @@
+package virtiofs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/vhostuser"
+	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
+	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
+)
+
+// Options say what a Server serves.
+type Options struct {
+	// Root is the share's root directory, opened with O_PATH, and Mounts the
+	// mount namespace that it is in (/proc/PID/ns/mnt). Both stay the caller's
+	// and must be there until Close has returned.
+	Root, Mounts *os.File
+	// Policy says how a mount at a path of the share is cached.
+	Policy func(path string) passthrough.Policy
+}
+
+// Server serves a share to one virtual machine.
+type Server struct {
+	fs   *passthrough.FS
+	jail contain.Jail
+	dev  *device
+	pool *pool
+
+	cancel context.CancelFunc
+	served chan struct{} // closed when the front end's connection has ended
+	err    error         // why it ended; set before
+
+	mu     sync.Mutex
+	front  *os.File // nil once taken
+	closed bool
+}
+
+// closeWait is how long Close waits for requests that are being served. Those
+// that take longer wait for a file system that hangs.
+const closeWait = 30 * time.Second
+
+// Start starts to serve. It fails if threads cannot be shut in here.
+func Start(ctx context.Context, opts Options) (_ *Server, err error) {
+	s := &Server{served: make(chan struct{})}
+	if s.fs, err = passthrough.New(passthrough.Options{Root: opts.Root, Policy: opts.Policy}); err != nil {
+		return nil, err
+	}
+	s.jail = contain.Jail{Mounts: opts.Mounts, Root: opts.Root}
+	if s.jail.Descriptors, err = contain.OpenDescriptors(); err != nil {
+		s.fs.Close()
+		return nil, err
+	}
+	back, err := s.open()
+	if err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go s.serve(ctx, back)
+	return s, nil
+}
+
+// serve serves the front end until it closes, or a thread cannot go on.
+func (s *Server) serve(ctx context.Context, back *net.UnixConn) {
+	defer close(s.served)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	go func() {
+		select {
+		case err := <-s.pool.failed:
+			fail(err)
+		case <-ctx.Done():
+		}
+	}()
+	s.err = vhostuser.Serve(ctx, back, s.dev)
+	if cause := context.Cause(ctx); s.err != nil && cause != nil {
+		s.err = cause
+	}
+}
+
+// open makes what Start needs beside the files: queues, threads, the sockets.
+func (s *Server) open() (back *net.UnixConn, err error) {
+	s.dev = newDevice()
+	if s.pool, err = newPool(s.dev, s.fs, s.jail); err != nil {
+		return nil, err
+	}
+	s.dev.pool = s.pool
+	back, s.front, err = socketPair()
+	return back, err
+}
+
+// release lets go of all but the connection.
+func (s *Server) release() error {
+	var err error
+	if s.pool != nil {
+		err = s.pool.close(closeWait)
+	}
+	if err == nil {
+		s.fs.Close() // else a thread still uses it
+	}
+	return errors.Join(err, s.jail.Descriptors.Close())
+}
+
+// Front gives the front end's side of the connection, the caller's from then
+// on. It may be called once.
+func (s *Server) Front() *os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	front := s.front
+	s.front = nil
+	return front
+}
+
+// Done is closed when the device is served no more: the machine has ended, or
+// broke the protocol.
+func (s *Server) Done() <-chan struct{} { return s.served }
+
+// Err says why, once Done is closed.
+func (s *Server) Err() error {
+	if s.err != nil {
+		return fmt.Errorf("virtio-fs device ended: %w", s.err)
+	}
+	return errors.New("virtio-fs device ended: the machine has closed it")
+}
+
+// Drop lets go of what is mounted at and below a path of the share.
+func (s *Server) Drop(path string) { s.fs.Drop(path) }
+
+// Close ends the service. What the guest was told is written is in the host's
+// file system before. It waits for what is being served, no longer than 30 s:
+// then threads are left behind, which hang in the kernel, and the error says
+// so. It may be called again.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	front, again := s.front, s.closed
+	s.front, s.closed = nil, true
+	s.mu.Unlock()
+	if again {
+		return nil
+	}
+	var err error
+	if front != nil {
+		err = front.Close()
+	}
+	s.cancel()
+	<-s.served
+	return errors.Join(err, s.release())
+}
+
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make vhost-user sockets: %w", err)
+	}
+	front := os.NewFile(uintptr(fds[1]), "vhost-user front end")
+	file := os.NewFile(uintptr(fds[0]), "vhost-user back end")
+	conn, err := net.FileConn(file) // makes a duplicate
+	err = errors.Join(err, file.Close())
+	back, ok := conn.(*net.UnixConn)
+	if err != nil || !ok {
+		return nil, nil, errors.Join(fmt.Errorf("wrap vhost-user socket: %w", err), front.Close())
+	}
+	return back, front, nil
+}

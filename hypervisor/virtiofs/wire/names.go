@@ -1,0 +1,43 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	nameMax = 255  // NAME_MAX
+	pathMax = 4096 // PATH_MAX, the end included
+)
+
+// Text takes a NUL-terminated string from the front of p.
+func Text(p []byte) (s string, rest []byte, errno unix.Errno) {
+	i := bytes.IndexByte(p, 0)
+	switch {
+	case i < 0:
+		return "", nil, unix.EINVAL
+	case i >= pathMax:
+		return "", nil, unix.ENAMETOOLONG
+	}
+	return string(p[:i]), p[i+1:], 0
+}
+
+// Name takes the name of a directory's entry from the front of p: one
+// component, and none that leads out of the directory.
+func Name(p []byte) (name string, rest []byte, errno unix.Errno) {
+	name, rest, errno = Text(p)
+	switch {
+	case errno != 0:
+		return "", nil, errno
+	case len(name) > nameMax:
+		return "", nil, unix.ENAMETOOLONG
+	case name == "" || name == "." || name == ".." || bytes.IndexByte([]byte(name), '/') >= 0:
+		return "", nil, unix.EINVAL
+	}
+	return name, rest, 0
+}
+
+// U64 reads a number at the front of p, which is that long.
+func U64(p []byte) uint64 { return binary.NativeEndian.Uint64(p) }
