@@ -84,7 +84,7 @@ func (s *Sandbox) podNetns() string {
 	return fmt.Sprintf("/proc/%d/ns/net", s.vm.PID())
 }
 
-// networked tells whether the sandbox's network namespace is looked at.
+// networked reports whether the sandbox's network namespace is looked at.
 func (s *Sandbox) networked() bool {
 	return s.platform.OpenNetwork != nil && !s.opts.Config.Runtime.DisableNewNetNS
 }

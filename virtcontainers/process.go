@@ -199,7 +199,7 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	return nil
 }
 
-// endedWith tells whether a call failed because the sandbox ended before the
+// endedWith reports whether a call failed because the sandbox ended before the
 // answer came, by the signal or by itself. The end of the connection is known
 // before the exits are.
 func (p *Process) endedWith(ctx context.Context, err error) bool {

@@ -328,7 +328,7 @@ func (s *Sandbox) shrink(ctx context.Context) error {
 	return err
 }
 
-// fits tells whether the machine is no larger than wanted.
+// fits reports whether the machine is no larger than wanted.
 func (s *Sandbox) fits(want resource.Size) bool {
 	return s.sizing.vcpus <= want.VCPUs && s.sizing.memoryMiB <= want.MemoryMiB
 }

@@ -184,7 +184,7 @@ func (s *Sandbox) agent() (*guest.Client, error) {
 	return s.client, nil
 }
 
-// gone tells whether the guest, and all in it, is no more.
+// gone reports whether the guest, and all in it, is no more.
 func (s *Sandbox) gone() bool {
 	_, err := s.agent()
 	return err != nil
@@ -222,7 +222,7 @@ func (s *Sandbox) Containers() []*Container {
 	return slices.DeleteFunc(slices.Collect(maps.Values(s.containers)), func(c *Container) bool { return !c.isCreated() })
 }
 
-// Empty tells whether no container is left, nor one being created.
+// Empty reports whether no container is left, nor one being created.
 func (s *Sandbox) Empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	p.io.CloseStdin() // nobody reads it any more
 }
 
-// willExit tells whether an exit of the process will be reported, or is about
+// willExit reports whether an exit of the process will be reported, or is about
 // to have been.
 func (p *Process) willExit() bool {
 	p.mu.Lock()

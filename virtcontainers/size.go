@@ -60,7 +60,7 @@ func warnOf(ctx context.Context, size resource.Size) {
 	}
 }
 
-// static tells whether the machine keeps the size that it starts with.
+// static reports whether the machine keeps the size that it starts with.
 func (s *Sandbox) static() bool { return s.opts.Config.Runtime.StaticSizing }
 
 // machineLimits is the size that the configuration gives a machine, and how

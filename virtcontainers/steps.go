@@ -180,7 +180,7 @@ func (s *Sandbox) awaitDeath() {
 	}
 }
 
-// died tells whether the VM's end is behind an error, and if so why it ended.
+// died reports whether the VM's end is behind an error, and if so why it ended.
 func (s *Sandbox) died(err error) error {
 	// The agent's "canceled" is that of a server that loses its connection.
 	if guest.Disconnected(err) || errors.Is(err, context.Canceled) || errdefs.IsCanceled(err) {

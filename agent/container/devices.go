@@ -127,7 +127,7 @@ func inGuest(kind string, mappings []specs.LinuxIDMapping, id uint32) (int, erro
 	return 0, fmt.Errorf("%s %d is not one of its user namespace: %w", kind, id, errdefs.ErrInvalidArgument)
 }
 
-// allows tells whether a rule is about one device alone, and that one.
+// allows reports whether a rule is about one device alone, and that one.
 func allows(r specs.LinuxDeviceCgroup, d specs.LinuxDevice) bool {
 	return r.Allow && r.Type == d.Type && r.Major != nil && r.Minor != nil && *r.Major == d.Major && *r.Minor == d.Minor
 }

@@ -54,7 +54,7 @@ func FindHooks(dir string) (Hooks, error) {
 	return hooks, nil
 }
 
-// isHook tells whether a file is one, and may be executed by somebody.
+// isHook reports whether a file is one, and may be executed by somebody.
 func isHook(entry fs.DirEntry) bool {
 	info, err := entry.Info()
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0

@@ -53,7 +53,7 @@ func fitResources(r *specs.LinuxResources, has func(file string) bool) (lost []s
 	return lost
 }
 
-// parentHas tells whether the cgroups of containers have a file. It looks at
+// parentHas reports whether the cgroups of containers have a file. It looks at
 // their parent, which it makes if it must: the root has few of them.
 func parentHas(file string) bool {
 	if makeParent() != nil {

@@ -56,7 +56,7 @@ func setGroup(ctx context.Context, target string, group *api.FSGroup) error {
 	return groupChange{gid: group.GetGid(), device: st.Dev}.apply(ctx, root, &st, 0)
 }
 
-// groupFits tells whether a root directory says that its volume has been given
+// groupFits reports whether a root directory says that its volume has been given
 // to the group before (Kubernetes, fsGroupChangePolicy: OnRootMismatch). It is
 // changed last.
 func groupFits(st *unix.Stat_t, gid uint32) bool {
@@ -153,7 +153,7 @@ func (g groupChange) entry(ctx context.Context, dir int, name string, depth int)
 	return g.apply(ctx, fd, &st, depth)
 }
 
-// wantsGroup tells whether a storage's files are to be given to a group. Where
+// wantsGroup reports whether a storage's files are to be given to a group. Where
 // nothing can be written, Kubernetes leaves them as well.
 func wantsGroup(s *api.Storage) bool {
 	flags, _ := parseMountOptions(s.GetOptions())

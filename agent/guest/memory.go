@@ -93,7 +93,7 @@ func (r *Resources) needMemoryDriver() error {
 	return err
 }
 
-// hasVirtio tells whether there is a virtio device of a kind.
+// hasVirtio reports whether there is a virtio device of a kind.
 func (r *Resources) hasVirtio(kind string) bool {
 	files, err := filepath.Glob(filepath.Join(r.sys, "bus/virtio/devices/*/device"))
 	if err != nil {

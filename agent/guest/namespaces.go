@@ -75,7 +75,7 @@ func PinNamespace(ns, path string) error {
 	return nil
 }
 
-// HasOwnNamespace tells whether a process is in another namespace of that kind
+// HasOwnNamespace reports whether a process is in another namespace of that kind
 // than the agent.
 func HasOwnNamespace(pid uint32, kind string) (bool, error) {
 	own, err := os.Readlink("/proc/self/ns/" + kind)

@@ -141,7 +141,7 @@ func (r *Reaper) reapAll() error {
 	return nil
 }
 
-// reapOne waits for the zombie pid if it is an orphan, and tells whether.
+// reapOne waits for the zombie pid if it is an orphan, and reports whether.
 func (r *Reaper) reapOne(pid int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +153,7 @@ func (r *Reaper) reapOne(pid int) bool {
 	return err == nil
 }
 
-// isOld tells whether pid was forked before every start in progress.
+// isOld reports whether pid was forked before every start in progress.
 func (r *Reaper) isOld(pid int) bool {
 	if len(r.starts) == 0 {
 		return true

@@ -98,7 +98,7 @@ func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 	return nil
 }
 
-// Mounted tells whether something is mounted on a target.
+// Mounted reports whether something is mounted on a target.
 func (m *Mounter) Mounted(target string) (bool, error) {
 	lines, err := m.readMountInfo("self")
 	if err != nil {

@@ -125,7 +125,7 @@ func (m *Mounter) letGo(target string) []Disk {
 	return used.disks
 }
 
-// inUse tells whether a mounted storage uses the disk.
+// inUse reports whether a mounted storage uses the disk.
 func (m *Mounter) inUse(disk Disk) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,7 +20,7 @@ const (
 	busybox = "/bin/busybox"
 )
 
-// inGuest tells whether this program is a guest's init.
+// inGuest reports whether this program is a guest's init.
 func inGuest() bool { return os.Getpid() == 1 }
 
 func init() { runtime.LockOSThread() } // As the agent's main does.

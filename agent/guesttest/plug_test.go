@@ -99,7 +99,7 @@ func disks(t *testing.T, dir string) []string {
 }
 
 // makeErofs makes a file system on two disks, of which the second has the
-// content. It needs erofs-utils, and tells whether they are there.
+// content. It needs erofs-utils, and reports whether they are there.
 func makeErofs(t *testing.T, dir string) bool {
 	t.Helper()
 	if !hasErofs() {

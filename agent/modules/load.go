@@ -97,7 +97,7 @@ func loadFile(path, params string) error {
 	return unix.FinitModule(int(f.Fd()), params, 0)
 }
 
-// live tells whether a module is loaded and at work (show_initstate in
+// live reports whether a module is loaded and at work (show_initstate in
 // kernel/module/main.c): most of what a module needs is, and unpacking it to
 // be told that it exists would take longer than all the rest. One that is
 // being loaded is not live; to load it too is to wait for it.

@@ -55,7 +55,7 @@ func (j *job) link(nic nic) error {
 	return nil
 }
 
-// setMAC gives a NIC its hardware address and tells whether it is up. Not every
+// setMAC gives a NIC its hardware address and reports whether it is up. Not every
 // driver changes the address while it runs, though virtio_net does: a link that
 // goes down loses routes.
 func (j *job) setMAC(nic nic, link netlink.Link) (up bool, err error) {

@@ -28,7 +28,7 @@ var function = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:([0-9a-f]{2})\.0$`)
 // PathForm says what ValidPath wants.
 const PathForm = `slots of two hexadecimal digits up to 1f, as "01/1e"`
 
-// ValidPath tells whether path is a place on the PCI buses: the slots from the
+// ValidPath reports whether path is a place on the PCI buses: the slots from the
 // root bus down to the device.
 func ValidPath(path string) bool {
 	slots := strings.Split(path, "/")

@@ -62,7 +62,7 @@ func (p *process) check(verb string, in ...state) error {
 	return nil
 }
 
-// is tells whether the process is in the given state.
+// is reports whether the process is in the given state.
 func (p *process) is(s state) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

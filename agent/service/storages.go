@@ -49,7 +49,7 @@ func (p *Pod) mountStorages(ctx context.Context, storages []*api.Storage) error 
 	return p.disks.Mount(ctx, storages)
 }
 
-// amongFiles tells whether one of the storages is to be where copies of files
+// amongFiles reports whether one of the storages is to be where copies of files
 // are.
 func (p *Pod) amongFiles(storages []*api.Storage) bool {
 	return slices.ContainsFunc(storages, func(s *api.Storage) bool {

@@ -95,7 +95,7 @@ func (s *Stdio) makePipes() (err error) {
 // has them: until then no stream can end.
 func (s *Stdio) Child() Files { return s.child }
 
-// Terminal tells whether the process gets a terminal.
+// Terminal reports whether the process gets a terminal.
 func (s *Stdio) Terminal() bool { return s.request.Terminal }
 
 // SetConsole gives the terminal's master end, a non-blocking file which Stdio

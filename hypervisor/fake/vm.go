@@ -220,7 +220,7 @@ func (vm *VM) Detached() []string {
 	return slices.Clone(vm.detached)
 }
 
-// Resumed tells whether Resume has succeeded.
+// Resumed reports whether Resume has succeeded.
 func (vm *VM) Resumed() bool {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()

@@ -216,7 +216,7 @@ func memory(spec hypervisor.Spec) string {
 	return m + fmt.Sprintf(",maxmem=%dM", spec.MaxMemoryMiB)
 }
 
-// pluggable tells whether there can be more memory than at boot.
+// pluggable reports whether there can be more memory than at boot.
 func pluggable(spec hypervisor.Spec) bool { return spec.MaxMemoryMiB > spec.MemoryMiB }
 
 func kernel(spec hypervisor.Spec) []string {

@@ -25,7 +25,7 @@ func fillTime(spec hypervisor.Spec) time.Duration {
 	return time.Duration(spec.MemoryMiB) * time.Second / fillRate
 }
 
-// atOnce tells whether memory is taken before the guest has it. A huge page is,
+// atOnce reports whether memory is taken before the guest has it. A huge page is,
 // for there may be none when it is touched, which would be a SIGBUS.
 func atOnce(m hypervisor.MemoryBacking) bool { return m.Prealloc || m.HugePageMiB != 0 }
 

@@ -128,13 +128,13 @@ func about(ev qmp.Event) any {
 	return ev.Data["device"]
 }
 
-// cpuGone tells whether an event is about a part of a CPU that goes with it:
+// cpuGone reports whether an event is about a part of a CPU that goes with it:
 // QEMU 7.2 was seen to announce only that.
 func cpuGone(ev qmp.Event, id string) bool {
 	return ev.Event == "DEVICE_DELETED" && ev.Data["path"] == peripheral+id+"/lapic"
 }
 
-// ejectFailed tells whether the guest reports by ACPI that it keeps a CPU: an
+// ejectFailed reports whether the guest reports by ACPI that it keeps a CPU: an
 // event (_OST, ACPI 6.5, section 6.3.5) whose source is the ejection, asked for
 // or begun, and whose status is neither success nor in progress.
 func ejectFailed(ev qmp.Event) bool {

@@ -85,7 +85,7 @@ func saw(action string, path hypervisor.PCIPath, address string) string {
 	return fmt.Sprintf("testguest: %s %s %s", action, path, address)
 }
 
-// guestHas tells whether testguest's image has a kernel module.
+// guestHas reports whether testguest's image has a kernel module.
 func guestHas(t testing.TB, module string) bool {
 	t.Helper()
 	dir, err := guestImage()

@@ -33,7 +33,7 @@ func panicDevice(spec hypervisor.Spec) []string {
 	return []string{"-device", "pvpanic-pci,bus=pcie.0", "-action", "panic=pause"}
 }
 
-// isPanic tells whether an event asks for a dump, which then is the caller's to
+// isPanic reports whether an event asks for a dump, which then is the caller's to
 // make, once.
 func (vm *VM) isPanic(ev qmp.Event) bool {
 	if ev.Event != "GUEST_PANICKED" || vm.spec.PanicDump.Dir == "" {

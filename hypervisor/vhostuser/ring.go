@@ -26,7 +26,7 @@ type Ring struct {
 	published uint16 // what the driver was told of usedIdx
 }
 
-// aligned tells whether a word at p's start can be accessed atomically.
+// aligned reports whether a word at p's start can be accessed atomically.
 func aligned(p []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%4 == 0
 }
@@ -41,7 +41,7 @@ func (r *Ring) loadAvailIdx() uint16 { return uint16(atomic.LoadUint32(word(r.av
 
 func (r *Ring) loadUsedIdx() uint16 { return uint16(atomic.LoadUint32(word(r.used)) >> 16) }
 
-// publish makes the pushed chains visible, and tells whether there were any.
+// publish makes the pushed chains visible, and reports whether there were any.
 // The flags beside the index stay 0: the driver shall always notify.
 func (r *Ring) publish() bool {
 	if r.published == r.usedIdx {
@@ -52,7 +52,7 @@ func (r *Ring) publish() bool {
 	return true
 }
 
-// Available tells whether Pop would find a chain.
+// Available reports whether Pop would find a chain.
 func (r *Ring) Available() bool {
 	return r.loadAvailIdx() != r.lastAvail
 }

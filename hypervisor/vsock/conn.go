@@ -161,7 +161,7 @@ func (c *conn) dialError() error {
 	return c.dialErr
 }
 
-// abandoned tells whether our side has closed it.
+// abandoned reports whether our side has closed it.
 func (c *conn) abandoned() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -167,7 +167,7 @@ func (g *fakeGuest) receive() {
 	}
 }
 
-// sameLife tells whether the driver was not reset since.
+// sameLife reports whether the driver was not reset since.
 func (g *fakeGuest) sameLife(life int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,7 +20,7 @@ func (l *line) join(c *conn) {
 	}
 }
 
-// empty tells whether nobody waits.
+// empty reports whether nobody waits.
 func (l *line) empty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -73,7 +73,7 @@ func (o *outbox) clear() {
 	o.resets = nil
 }
 
-// empty tells whether there is nothing to send.
+// empty reports whether there is nothing to send.
 func (o *outbox) empty() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

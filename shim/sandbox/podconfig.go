@@ -87,7 +87,7 @@ func numberField(data []byte, num protowire.Number) uint64 {
 	return number
 }
 
-// hostNetwork tells whether CRI's pod configuration asks for the host's
+// hostNetwork reports whether CRI's pod configuration asks for the host's
 // network.
 func hostNetwork(options *anypb.Any) bool {
 	data := options.GetValue()

@@ -94,7 +94,7 @@ func (s *Service) shapeStats(m *v2.Metrics) (*anypb.Any, error) {
 	return typeurl.MarshalAnyToProto(metrics.ToV1(m, metrics.KernelOperations))
 }
 
-// hostHasCgroup2 tells whether the host has cgroup v2 alone (cgroups(7)).
+// hostHasCgroup2 reports whether the host has cgroup v2 alone (cgroups(7)).
 func hostHasCgroup2() bool {
 	var st unix.Statfs_t
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC

@@ -129,7 +129,7 @@ func (s *Service) process(id, execID string) (*virtcontainers.Process, error) {
 	return c.Process(execID)
 }
 
-// empty tells whether nothing is left to serve.
+// empty reports whether nothing is left to serve.
 func (s *Service) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,7 +81,7 @@ func inModule(path string) (folder string, ok bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// within tells whether path is the tree prefix or in it; every path is within
+// within reports whether path is the tree prefix or in it; every path is within
 // the tree "".
 func within(path, prefix string) bool {
 	return prefix == "" || path == prefix || strings.HasPrefix(path, prefix+"/")

@@ -69,7 +69,7 @@ func placeOf(t *testing.T, id int, controller string, names map[string]string) s
 	return "no hierarchy"
 }
 
-// hasV2 tells whether the host's controllers are cgroup v2's.
+// hasV2 reports whether the host's controllers are cgroup v2's.
 func hasV2() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil

@@ -21,7 +21,7 @@ type difference struct {
 	why     string
 }
 
-// matches tells whether the pattern fits the name of a row.
+// matches reports whether the pattern fits the name of a row.
 func matches(pattern, name string) bool {
 	// path.Match keeps "*" from crossing "/"; rows have none.
 	ok, err := path.Match(pattern, name)

@@ -163,7 +163,7 @@ func (s *stage) code(ctx context.Context, p *harness.Process) string {
 	return fmt.Sprint(code)
 }
 
-// silent tells whether a process keeps from saying a word for a while.
+// silent reports whether a process keeps from saying a word for a while.
 func (s *stage) silent(ctx context.Context, p *harness.Process, word string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

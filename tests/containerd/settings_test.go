@@ -55,7 +55,7 @@ func withoutMkdir(_ context.Context, _ oci.Client, _ *containers.Container, spec
 
 const seccompAnnotation = "io.katacontainers.config.runtime.disable_guest_seccomp"
 
-// profileApplies tells whether a container with withoutMkdir can make none, in
+// profileApplies reports whether a container with withoutMkdir can make none, in
 // its init and in an exec.
 func profileApplies(ctx context.Context, t *testing.T, d *harness.Daemon, annotations map[string]string) bool {
 	t.Helper()

@@ -126,7 +126,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// concerns tells whether a line of a HostState is to be held against the
+// concerns reports whether a line of a HostState is to be held against the
 // daemon with this tag and directory. A socket in /run/containerd/s is not: its
 // name is a hash, only runc's shims of containerd 1.6 have theirs there, and a
 // killed one of a suite that runs beside this one leaves it.
@@ -134,7 +134,7 @@ func concerns(line, tag, dir string) bool {
 	return os.Getenv(EnvStrict) != "" || strings.Contains(line, tag) || strings.Contains(line, dir)
 }
 
-// served tells whether a process listens on the unix socket at path.
+// served reports whether a process listens on the unix socket at path.
 func served(path string) bool {
 	conn, err := net.Dial("unix", path)
 	if err != nil {

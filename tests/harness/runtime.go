@@ -11,7 +11,7 @@ type Runtime struct {
 	Name string
 	// Type is containerd's name for it.
 	Type string
-	// VM tells whether each pod is a virtual machine.
+	// VM reports whether each pod is a virtual machine.
 	VM bool
 }
 

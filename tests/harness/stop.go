@@ -120,7 +120,7 @@ func (d *Daemon) podLeaks() ([]string, error) {
 	return found, nil
 }
 
-// excused tells whether a leak is known: reported before, or one of runc's
+// excused reports whether a leak is known: reported before, or one of runc's
 // shim, which leaves its socket when it is killed and its bundle when the spec
 // is bad. Those are not ours to mend.
 func (d *Daemon) excused(line string) bool {

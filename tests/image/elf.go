@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// isStatic tells whether the program at path runs without an ELF interpreter.
+// isStatic reports whether the program at path runs without an ELF interpreter.
 func isStatic(path string) (bool, error) {
 	f, err := elf.Open(path)
 	if err != nil {

@@ -24,7 +24,7 @@ type BlockDevice struct {
 	Access string
 }
 
-// ReadOnly tells whether the container may not write to it.
+// ReadOnly reports whether the container may not write to it.
 func (d BlockDevice) ReadOnly() bool { return !strings.Contains(d.Access, "w") }
 
 const (
@@ -93,7 +93,7 @@ func deviceRules(spec *specs.Spec) []specs.LinuxDeviceCgroup {
 	return spec.Linux.Resources.Devices
 }
 
-// allowsAll tells whether every access to every device is allowed in the end.
+// allowsAll reports whether every access to every device is allowed in the end.
 func allowsAll(rules []specs.LinuxDeviceCgroup) bool {
 	allowed := false
 	for _, r := range rules {
@@ -125,7 +125,7 @@ func accessOf(d specs.LinuxDevice, kind string, rules []specs.LinuxDeviceCgroup)
 	return without(allAccess, without(allAccess, access))
 }
 
-// isOf tells whether a rule is about devices of a type, alone ("b") or with all
+// isOf reports whether a rule is about devices of a type, alone ("b") or with all
 // others ("a", or none).
 func isOf(r specs.LinuxDeviceCgroup, kind string) bool {
 	return r.Type == kind || r.Type == "a" || r.Type == ""

@@ -44,7 +44,7 @@ const (
 func hypervisorPaths(c *Config) []string     { return c.Annotations.HypervisorPaths }
 func virtioFSDaemonPaths(c *Config) []string { return c.Annotations.VirtioFSDaemonPaths }
 
-// matchesAny tells whether a pattern matches the path. A path that is not as
+// matchesAny reports whether a pattern matches the path. A path that is not as
 // short as it can be matches none: "/opt/*/*" would match "/opt/../x".
 func matchesAny(patterns []string, path string) bool {
 	return path == filepath.Clean(path) && slices.ContainsFunc(patterns, func(pattern string) bool {

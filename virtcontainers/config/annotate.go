@@ -198,7 +198,7 @@ func (p *pod) checkCPUs() {
 	}
 }
 
-// enabled tells whether one of the expressions matches a part of the name, as
+// enabled reports whether one of the expressions matches a part of the name, as
 // with Kata Containers (katautils and kata-types search and do not anchor):
 // who wants one annotation only writes "^path$".
 func enabled(expressions []string, name string) bool {

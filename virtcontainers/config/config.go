@@ -108,7 +108,7 @@ type Hypervisor struct {
 	Debug bool
 }
 
-// RootfsAsDisks tells whether root file systems that are block devices or
+// RootfsAsDisks reports whether root file systems that are block devices or
 // images are given to the guest as disks: without a share nothing else can be.
 func (h Hypervisor) RootfsAsDisks() bool {
 	return !h.DisableBlockRootfs || h.SharedFS == SharedFSNone

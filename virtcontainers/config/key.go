@@ -107,7 +107,7 @@ func (k key) orFail() key {
 	return k
 }
 
-// isUnset tells whether v leaves the key at its default. Both zeros of a
+// isUnset reports whether v leaves the key at its default. Both zeros of a
 // number count: 0 and 0.0.
 func (k key) isUnset(v any) bool {
 	switch v.(type) {
@@ -117,7 +117,7 @@ func (k key) isUnset(v any) bool {
 	return false
 }
 
-// isDefault tells whether v asks of a key without effect for nothing that is
+// isDefault reports whether v asks of a key without effect for nothing that is
 // not so already.
 func (k key) isDefault(v any) bool {
 	return v == "" || reflect.DeepEqual(v, k.def)

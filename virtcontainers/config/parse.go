@@ -59,7 +59,7 @@ func flatten(settings []setting, path []string, table map[string]any) []setting 
 	return settings
 }
 
-// isKey tells whether name is a key of any table, with or without effect.
+// isKey reports whether name is a key of any table, with or without effect.
 func isKey(name string) bool {
 	_, known := keysByName[name]
 	return known

@@ -142,7 +142,7 @@ func (p *Pool) takeOut(ctx context.Context, id string) (gone bool, err error) {
 	return false, err
 }
 
-// ended tells whether the machine has ended, with all its disks.
+// ended reports whether the machine has ended, with all its disks.
 func (p *Pool) ended() bool {
 	m, ok := p.machine.(interface{ Done() <-chan struct{} })
 	if !ok {

@@ -30,7 +30,7 @@ func (f *found) checkLoops(readOnly bool) error {
 	return nil
 }
 
-// loopFlags are the flags of a loop device (loop(4)); ours tells whether it is
+// loopFlags are the flags of a loop device (loop(4)); ours reports whether it is
 // over the file. One that has gone meanwhile is not.
 func (f *found) loopFlags(node string) (flags uint32, ours bool) {
 	dev, err := os.OpenFile(node, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -45,7 +45,7 @@ func (f *found) loopFlags(node string) (flags uint32, ours bool) {
 	return info.Flags, info.Device == f.key.dev && info.Inode == f.key.inode
 }
 
-// isMounted tells whether a device has a user who wants it alone (open(2),
+// isMounted reports whether a device has a user who wants it alone (open(2),
 // O_EXCL).
 func isMounted(node string) bool {
 	dev, err := os.OpenFile(node, os.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK, 0)

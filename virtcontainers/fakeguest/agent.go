@@ -161,7 +161,7 @@ func (a *Agent) hangUp(conn *net.UnixConn) {
 }
 
 // Log writes to the agent's log as it is, once the host has opened it. It
-// tells whether it could, before ctx ended.
+// reports whether it could, before ctx ended.
 func (a *Agent) Log(ctx context.Context, text string) bool {
 	for {
 		a.mu.Lock()

@@ -23,7 +23,7 @@ type Limits struct {
 	Bytes int64
 }
 
-// Check tells whether a file or a directory is within limits: nil, or an
+// Check reports whether a file or a directory is within limits: nil, or an
 // errdefs.ErrResourceExhausted that says by how much it is not. It counts no
 // further than the limits.
 func Check(path string, limits Limits) error {

@@ -202,7 +202,7 @@ func (s *source) names(dir *os.File) ([]string, error) {
 	}
 }
 
-// lookAtName notes one file of an open directory, and tells whether it is a
+// lookAtName notes one file of an open directory, and reports whether it is a
 // directory.
 func (s *source) lookAtName(found *seen, dir *os.File, rel string) (isDir bool, err error) {
 	e, special, err := statAt(dir, path.Base(rel))
@@ -224,7 +224,7 @@ func (s *source) lookAtName(found *seen, dir *os.File, rel string) (isDir bool, 
 	return e.kind == directory, s.check(found)
 }
 
-// check tells whether what was found is within the limits. What cannot be
+// check reports whether what was found is within the limits. What cannot be
 // copied counts as well.
 func (s *source) check(found *seen) error {
 	files := len(found.tree) + len(found.special)

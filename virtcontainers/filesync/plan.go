@@ -48,7 +48,7 @@ func plan(has, want tree) []step {
 	return slices.Concat(made, links, gone)
 }
 
-// inTheWay tells whether a file must be removed before another can be in its
+// inTheWay reports whether a file must be removed before another can be in its
 // place: one of them is a directory, or may be one.
 func inTheWay(old, now kind) bool {
 	return old == unknown || (old == directory) != (now == directory)
@@ -69,7 +69,7 @@ func parent(p string) string {
 	return strings.TrimSuffix(dir, "/")
 }
 
-// anyAbove tells whether a directory above a path is in a set.
+// anyAbove reports whether a directory above a path is in a set.
 func anyAbove(set map[string]bool, p string) bool {
 	for p != "" {
 		p = parent(p)

@@ -72,7 +72,7 @@ func (c *Copy) tryUpdate(ctx context.Context, lenient bool) error {
 	return c.send(ctx, found, plan(c.sent, found.tree), lenient)
 }
 
-// look looks at the source, and tells whether nothing has happened meanwhile.
+// look looks at the source, and reports whether nothing has happened meanwhile.
 func (c *Copy) look(ctx context.Context) (*seen, bool, error) {
 	looking := c.watch.begin()
 	found, err := c.source.look(looking)

@@ -101,7 +101,7 @@ func (l *looking) add(f *os.File, name string) {
 }
 
 // end ends a look that was at the whole source: what it has not come by is not
-// watched any more. It tells whether nothing has happened since begin.
+// watched any more. It reports whether nothing has happened since begin.
 func (l *looking) end(ctx context.Context) (quiet bool) {
 	if l.failed != nil {
 		l.poll(ctx, l.failed)
@@ -119,7 +119,7 @@ func (l *looking) end(ctx context.Context) (quiet bool) {
 	return !l.pending()
 }
 
-// pending tells whether something has happened.
+// pending reports whether something has happened.
 func (w *watcher) pending() bool {
 	if w.instance != nil {
 		_ = w.instance.conn.Control(func(fd uintptr) { w.instance.drain(int(fd)) })

@@ -198,7 +198,7 @@ var disconnects = []error{
 	ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, syscall.ENODEV,
 }
 
-// Disconnected tells whether a call or a stream failed because the connection
+// Disconnected reports whether a call or a stream failed because the connection
 // to the guest ended.
 func Disconnected(err error) bool {
 	return slices.ContainsFunc(disconnects, func(end error) bool { return errors.Is(err, end) })

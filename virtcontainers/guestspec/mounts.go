@@ -94,7 +94,7 @@ func isBind(m specs.Mount) bool {
 	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// isReadOnly tells whether the last of ro and rw is ro, as mount(8) reads them.
+// isReadOnly reports whether the last of ro and rw is ro, as mount(8) reads them.
 func isReadOnly(options []string) bool {
 	ro := false
 	for _, o := range options {

@@ -42,7 +42,7 @@ func (g *Guest) filterCPU(c *specs.LinuxCPU) {
 	c.RealtimePeriod, c.RealtimeRuntime = nil, nil
 }
 
-// perDevice tells whether there is something that names block devices: the
+// perDevice reports whether there is something that names block devices: the
 // numbers are the host's.
 func perDevice(b *specs.LinuxBlockIO) bool {
 	return len(b.WeightDevice)+len(b.ThrottleReadBpsDevice)+len(b.ThrottleWriteBpsDevice)+

@@ -87,7 +87,7 @@ func (n *Network) refuse(found *view) error {
 	return errors.Join(errs...)
 }
 
-// tellOnce tells whether something is to be said for the first time.
+// tellOnce reports whether something is to be said for the first time.
 func (n *Network) tellOnce(what string) bool {
 	if n.told[what] {
 		return false

@@ -72,7 +72,7 @@ func Clean(path string, made []byte) error {
 	return nil
 }
 
-// same tells whether both are one namespace; see identity.Cookie.
+// same reports whether both are one namespace; see identity.Cookie.
 func (id identity) same(other identity) bool { return id == other }
 
 // decodeRecord reads and checks a record.

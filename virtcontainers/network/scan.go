@@ -143,7 +143,7 @@ func (l *link) check(encap string) error {
 	return nil
 }
 
-// has tells whether the link of that index is in the namespace, of whatever
+// has reports whether the link of that index is in the namespace, of whatever
 // kind.
 func (v *view) has(index int) bool {
 	_, ok := v.names[index]

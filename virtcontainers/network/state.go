@@ -50,7 +50,7 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 	return want, notes, checkLimits(want)
 }
 
-// unrouted tells whether the guest's kernel must not make the route to the
+// unrouted reports whether the guest's kernel must not make the route to the
 // address's network that kernels make: when the address says so, or when
 // somebody has taken the route away, as CNI's ptp plugin does.
 func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string) bool {

@@ -17,7 +17,7 @@ const topPriority = 0xc000
 // qdisc as of a clsact (include/uapi/linux/pkt_sched.h, TC_H_MIN_INGRESS).
 const ingressParent = netlink.HANDLE_MIN_INGRESS
 
-// hasIngress tells whether a link has an ingress or a clsact qdisc: it can
+// hasIngress reports whether a link has an ingress or a clsact qdisc: it can
 // have one of them.
 func (ns *namespace) hasIngress(index int) (bool, error) {
 	qdiscs, err := ns.qdiscs(index)
@@ -75,7 +75,7 @@ func linkAt(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 }
 
-// hasFilter tells whether a filter of that priority sees what comes in over a
+// hasFilter reports whether a filter of that priority sees what comes in over a
 // link.
 func (ns *namespace) hasFilter(index int, priority uint16) (bool, error) {
 	filters, err := ns.filters(index)

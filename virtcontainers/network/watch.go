@@ -71,7 +71,7 @@ func (n *Network) watch(ctx context.Context, news news, changed func() error) er
 	}
 }
 
-// differs tells whether the namespace has changed since the last look. A look
+// differs reports whether the namespace has changed since the last look. A look
 // that fails is a change: the Plug that follows says why.
 func (n *Network) differs(ctx context.Context) (bool, error) {
 	if err := n.take(ctx); err != nil {

@@ -47,7 +47,7 @@ func readStat(pid int) (start uint64, ended bool, err error) {
 	return start, fields[0][0] == 'Z' || fields[0][0] == 'X', err
 }
 
-// Alive tells whether that very process runs.
+// Alive reports whether that very process runs.
 func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false

@@ -28,7 +28,7 @@ func readMark(text string) (i int, in string, ok bool) {
 	return i, in, true
 }
 
-// isPathIn tells whether a path is clean and leads into a directory, and can be
+// isPathIn reports whether a path is clean and leads into a directory, and can be
 // an option of an overlay.
 func isPathIn(p string) bool {
 	return p != "" && p != "." && path.Clean("/"+p) == "/"+p && !strings.ContainsAny(p, `:,\`+markByte)
@@ -101,7 +101,7 @@ func (o *overlayReader) take(option string) (ok bool) {
 	return true
 }
 
-// hasBothDirs tells whether there are an upper and a work directory, not the
+// hasBothDirs reports whether there are an upper and a work directory, not the
 // root of a disk, on the same disk; or none.
 func (o *overlayReader) hasBothDirs() bool {
 	has := o.Upper >= 0
@@ -123,7 +123,7 @@ func lowerOf(value string) (places []int, ok bool) {
 // madeMode is the mode of the directories that the guest makes for an overlay.
 const madeMode = 0o755
 
-// makes tells whether the guest makes a directory for the overlay as it is
+// makes reports whether the guest makes a directory for the overlay as it is
 // wanted.
 func (o *Overlay) makes(d dir) bool {
 	i, in, ok := readMark(d.path)

@@ -141,14 +141,14 @@ func diskOf(m *types.Mount) (Disk, bool) {
 	return d, true
 }
 
-// hostOnly tells whether an option asks for what is not a mount of a whole
+// hostOnly reports whether an option asks for what is not a mount of a whole
 // disk, or for something of the engine's that is not known here.
 func hostOnly(option string) bool {
 	key, _, _ := strings.Cut(option, "=")
 	return strings.HasPrefix(key, engineWords) || slices.Contains([]string{"bind", "rbind", "remount", "move", "uidmap", "gidmap", "offset", "sizelimit"}, key)
 }
 
-// ofHost tells whether an option is of no use in the guest: the loop device
+// ofHost reports whether an option is of no use in the guest: the loop device
 // that it does not need, and words to programs of the host (mount(8)).
 func ofHost(option string) bool {
 	key, _, _ := strings.Cut(option, "=")

@@ -36,7 +36,7 @@ type dir struct {
 	uid, gid int
 }
 
-// isTemplate tells whether somebody must fill the mount in before mount(2).
+// isTemplate reports whether somebody must fill the mount in before mount(2).
 func isTemplate(m *types.Mount) bool { return strings.Contains(m.GetType(), "/") }
 
 // fill fills in the template of mounts[i]. at is where a mount before it is.

@@ -191,7 +191,7 @@ func remountReadOnly(target string) error {
 	return unix.Mount("", target, "", flags, "")
 }
 
-// hasWritableBelow tells whether a read-only bind has other mounts below it
+// hasWritableBelow reports whether a read-only bind has other mounts below it
 // that are not made read-only.
 func (s *space) hasWritableBelow(target string, b guestspec.Bind) (bool, error) {
 	if !b.ReadOnly || b.RecursiveReadOnly || !b.Recursive {

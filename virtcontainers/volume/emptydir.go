@@ -81,7 +81,7 @@ func (m medium) options(ids *guestspec.IDMap) []string {
 	return options
 }
 
-// limited tells whether the size is a limit that somebody set. Without one the
+// limited reports whether the size is a limit that somebody set. Without one the
 // kubelet gives a tmpfs the memory that the node has for pods (Kubernetes,
 // pkg/volume/emptydir, calculateEmptyDirMemorySize), or the kernel gives it half of the
 // memory (tmpfs(5)). Either is the host's; in a guest, which is smaller, the

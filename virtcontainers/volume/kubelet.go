@@ -30,7 +30,7 @@ type location struct {
 	volume string
 }
 
-// subPath tells whether the path is that of a part of the volume, which the
+// subPath reports whether the path is that of a part of the volume, which the
 // kubelet has bind-mounted elsewhere.
 func (l location) subPath() bool { return l.plugin == "" }
 
@@ -57,7 +57,7 @@ func locate(kubeletDir, path string) (location, bool) {
 	return l, true
 }
 
-// IsVolume tells whether a path is that of a volume of the kubelet's, or of a
+// IsVolume reports whether a path is that of a volume of the kubelet's, or of a
 // part of one. An emptyDir may be mounted where else the engine mounts something
 // of its own (/dev/shm), and this tells them apart.
 func IsVolume(kubeletDir, path string) bool {

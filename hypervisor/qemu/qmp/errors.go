@@ -29,7 +29,7 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Class, e.Desc) }
 
-// IsClass tells whether err is a refusal of that class.
+// IsClass reports whether err is a refusal of that class.
 func IsClass(err error, class string) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Class == class

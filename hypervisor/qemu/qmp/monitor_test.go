@@ -391,7 +391,7 @@ func TestHandshakeIsBounded(t *testing.T) {
 	})
 }
 
-// isTrue tells whether a decoded JSON value is true.
+// isTrue reports whether a decoded JSON value is true.
 func isTrue(v any) bool {
 	b, ok := v.(bool)
 	return ok && b

@@ -107,7 +107,7 @@ func (f *FrontEnd) Get(req uint32, payload []byte) []byte {
 	return p
 }
 
-// Set makes a request, waits until it was done, and tells whether it succeeded.
+// Set makes a request, waits until it was done, and reports whether it succeeded.
 func (f *FrontEnd) Set(req uint32, payload []byte, fds ...int) bool {
 	f.t.Helper()
 	if err := f.Send(req, flagNeedReply, payload, fds...); err != nil {

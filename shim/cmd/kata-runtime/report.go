@@ -33,7 +33,7 @@ type result struct {
 
 // report is what a check found.
 type report struct {
-	// CanRun tells whether a pod can run: nothing is missing.
+	// CanRun reports whether a pod can run: nothing is missing.
 	CanRun bool     `json:"canRun"`
 	Checks []result `json:"checks"`
 }

@@ -78,7 +78,7 @@ func (e *Engine) stateRoot() string {
 	return filepath.Join(e.opts.Dir, "var", "run", "isulad", Runtime)
 }
 
-// mounted tells whether path is where something is mounted.
+// mounted reports whether path is where something is mounted.
 func mounted(path string) bool {
 	var at, parent unix.Stat_t
 	if unix.Stat(path, &at) != nil || unix.Stat(filepath.Dir(path), &parent) != nil {

@@ -120,7 +120,7 @@ func (p *pipe) readOnce(size int) string {
 	return string(buf[:n])
 }
 
-// hasWriter tells whether a read could still wait for more.
+// hasWriter reports whether a read could still wait for more.
 func (p *pipe) hasWriter() bool {
 	for {
 		n, err := unix.Read(p.r, make([]byte, stderrBytes))

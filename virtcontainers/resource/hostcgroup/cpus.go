@@ -42,7 +42,7 @@ func (c *Cgroup) SetPlace(want resource.Place) error {
 	return errors.Join(errs...)
 }
 
-// hasFile tells whether the pod's cgroup has a controller's file.
+// hasFile reports whether the pod's cgroup has a controller's file.
 func (p place) hasFile(name string) bool {
 	_, err := os.Stat(filepath.Join(p.pod, name))
 	return err == nil

@@ -38,7 +38,7 @@ func (h hierarchy) has(controllers ...string) bool {
 	return slices.ContainsFunc(controllers, func(c string) bool { return slices.Contains(h.controllers, c) })
 }
 
-// limitsMemory tells whether memory is limited by this hierarchy.
+// limitsMemory reports whether memory is limited by this hierarchy.
 func (h hierarchy) limitsMemory() bool { return h.unified || h.has("memory") }
 
 // dir is the directory of a cgroup, given below the hierarchy's root.
@@ -105,7 +105,7 @@ func (h hierarchy) of(process []byte) string {
 	return h.mount // it is in one that cannot be seen from here
 }
 
-// named tells whether a line of /proc/PID/cgroup with that list of controllers
+// named reports whether a line of /proc/PID/cgroup with that list of controllers
 // is this hierarchy's.
 func (h hierarchy) named(list string) bool {
 	if h.unified || list == "" {
