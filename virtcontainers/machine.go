@@ -147,7 +147,7 @@ func (s *Sandbox) attachRNG(ctx context.Context, source string) error {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	if mode := info.Mode(); !mode.IsRegular() && mode&os.ModeCharDevice == 0 {
-		return fmt.Errorf("%s: %s is neither a device of characters nor a file: %w", key, source, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s: %s is neither a character device nor a regular file: %w", key, source, errdefs.ErrInvalidArgument)
 	}
 	return s.vm.Attach(ctx, hypervisor.RNG{ID: rngID, File: file})
 }

@@ -91,7 +91,7 @@ func TestMachineWithoutItsDevices(t *testing.T) {
 	}
 	for source, want := range map[string]string{
 		"/nonexistent/random": "hardware: hypervisor.qemu.entropy_source: open /nonexistent/random",
-		fifo:                  "hardware: hypervisor.qemu.entropy_source: " + fifo + " is neither a device of characters nor a file",
+		fifo:                  "hardware: hypervisor.qemu.entropy_source: " + fifo + " is neither a character device nor a regular file",
 	} {
 		host := newHost(t)
 		err := bootWith(t, host, withMachine(func(h *config.Hypervisor) { h.EntropySource = source }))

@@ -28,7 +28,7 @@ type sizing struct {
 	// the size of the huge pages that the memory is made of; 0 is none.
 	machine     resource.Machine
 	hugePageMiB uint64
-	// token is what who changes the machine's size must hold: a lock may not
+	// token serializes changes of the machine's size. It is a semaphore: a lock may not
 	// be held across calls to the machine and the guest.
 	token chan struct{}
 	// smaller has an entry when containers may need less than before.

@@ -184,7 +184,7 @@ func (s *Sandbox) agent() (*guest.Client, error) {
 	return s.client, nil
 }
 
-// gone reports whether the guest, and all in it, is no more.
+// gone reports whether the guest has ended, and everything in it.
 func (s *Sandbox) gone() bool {
 	_, err := s.agent()
 	return err != nil

@@ -43,7 +43,7 @@ func (s *Sandbox) watch() {
 	}
 }
 
-// watchHealth asks the agent for a sign of life again and again: a guest that
+// watchHealth checks at intervals that the agent answers: a guest that
 // hangs closes no connection.
 func (s *Sandbox) watchHealth(interval, timeout time.Duration) {
 	ticker := time.NewTicker(interval)
@@ -59,7 +59,7 @@ func (s *Sandbox) watchHealth(interval, timeout time.Duration) {
 		silent := ctx.Err() != nil && s.lifeCtx.Err() == nil
 		cancel()
 		if err != nil && silent {
-			s.lose(s.explain(s.lifeCtx, fmt.Errorf("the guest gave no sign of life for %v", timeout)))
+			s.lose(s.explain(s.lifeCtx, fmt.Errorf("agent health check timed out after %v", timeout)))
 			return
 		}
 	}
@@ -238,7 +238,7 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	}
 }
 
-// Ping asks the guest for a sign of life.
+// Ping checks that the agent answers.
 func (s *Sandbox) Ping(ctx context.Context) error {
 	client, err := s.agent()
 	if err != nil {

@@ -69,7 +69,7 @@ func TestHang(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.judge(ctx)
-		if line := lostLine(ctx, t, d, mark); !strings.Contains(line, "no sign of life for 3s") {
+		if line := lostLine(ctx, t, d, mark); !strings.Contains(line, "agent health check timed out after 3s") {
 			t.Errorf("the log does not say what is wrong: %s", line)
 		}
 	})

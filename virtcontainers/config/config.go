@@ -162,8 +162,8 @@ type Agent struct {
 	// DialTimeout bounds the wait for the agent's first answer after the
 	// guest was started; at least one second.
 	DialTimeout time.Duration
-	// HealthInterval is the time between two requests for a sign of life, 0
-	// for none; HealthTimeout bounds the wait for each, at least one second.
+	// HealthInterval is the time between two health checks of the agent, 0 for
+	// none; HealthTimeout bounds the wait for each, at least one second.
 	HealthInterval, HealthTimeout time.Duration
 	// KillTimeout is how long a container may live on after SIGKILL before the
 	// host ends it; at least one second.

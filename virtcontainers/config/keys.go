@@ -156,11 +156,11 @@ var agentKeys = []key{
 		"How many seconds a started guest has until its agent answers. A guest that dies earlier is noticed at once.").orDefault(),
 	define("agent.kata.health_check_interval", int64(5), interval,
 		func(d *draft) *time.Duration { return &d.Agent.HealthInterval },
-		"Every how many seconds the agent is asked for a sign of life; 0 means never. "+
+		"Seconds between two health checks of the agent; 0 turns them off. "+
 			"A guest that dies is noticed at once without it: this is for one that hangs."),
 	define("agent.kata.health_check_timeout", int64(30), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.HealthTimeout },
-		"How many seconds the agent may take to give that sign before its sandbox is ended.").orDefault(),
+		"Seconds the agent may take to answer a health check before its sandbox is ended.").orDefault(),
 	define("agent.kata.kill_timeout", int64(10), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.KillTimeout },
 		"How many seconds a container may live on after SIGKILL, six times as many without KVM. Then it counts as killed "+

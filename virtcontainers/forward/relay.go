@@ -117,11 +117,11 @@ func transfer(to io.Writer, from io.Reader) error {
 }
 
 // tcpClose is TCP_CLOSE of Linux's include/net/tcp_states.h: the connection
-// is no more.
+// has ended.
 const tcpClose = 7
 
 // awaitEnd waits, after the client's end of file, until the client's socket
-// is no more: both sides have closed and everything has arrived, or a reset
+// has ended: both sides have closed and everything has arrived, or a reset
 // came. A client that ended without either is found by keep-alive probes,
 // which package net turns on.
 func awaitEnd(c *net.TCPConn) {

@@ -160,7 +160,7 @@ func (c *Client) PowerOff(ctx context.Context) error {
 	return nil
 }
 
-// Ping asks for a sign of life.
+// Ping checks that the agent answers.
 func (c *Client) Ping(ctx context.Context) error {
 	if _, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {
 		return fmt.Errorf("ping agent: %w", Err(err))

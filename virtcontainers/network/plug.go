@@ -21,7 +21,7 @@ type nic struct {
 	path hypervisor.PCIPath
 	made joint
 	mtu  int // of the tap
-	// gone tells that the link is no more, but the card still in the VM.
+	// gone: the link has been removed, its NIC is still in the VM.
 	gone bool
 }
 

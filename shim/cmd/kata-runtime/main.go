@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 func newApp(stdout, stderr io.Writer, h host) *cli.App {
 	return &cli.App{
 		Name:    "kata-runtime",
-		Usage:   "look at what this host gives to pods in virtual machines, and assign volumes to them",
+		Usage:   "inspect and operate the Katabox runtime",
 		Version: version,
 		Writer:  stdout, ErrWriter: stderr,
 		HideVersion: true, HideHelpCommand: true,
