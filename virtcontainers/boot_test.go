@@ -25,7 +25,7 @@ import (
 var errInjected = errors.New("injected")
 
 func TestBoot(t *testing.T) {
-	want := []string{"state", "netns", "cgroup", "share", "vm", "vsock", "network", "storage", "hardware", "account", "resume", "agent", "forward", "guest"}
+	want := []string{"state", "netns", "cgroup", "standins", "share", "vm", "vsock", "network", "pod-standin", "storage", "hardware", "account", "resume", "agent", "forward", "guest"}
 	if diff := cmp.Diff(want, virtcontainers.BootSteps()); diff != "" {
 		t.Errorf("steps: %s", diff)
 	}
@@ -52,7 +52,7 @@ func TestBoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec.Shim.PID != os.Getpid() || rec.VM.PID != p.PID() || !rec.FSDaemon.Alive() {
+	if rec.Shim.PID != os.Getpid() || !rec.VM.Alive() || !rec.FSDaemon.Alive() {
 		t.Errorf("record: %+v", rec)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/standin"
 )
 
 // ContainerOptions say what container to create.
@@ -44,6 +46,10 @@ type Container struct {
 	allowed allowance
 	// files is changed by the container's creation and deletion alone.
 	files files
+	// standIn is nil until the container is about to be created, and then not
+	// changed; nor is guestPID, the guest's number of the init.
+	standIn  atomic.Pointer[standin.Process]
+	guestPID uint32
 
 	mu    sync.Mutex // guards execs
 	execs map[string]*Process
@@ -63,6 +69,15 @@ func (c *Container) isCreated() bool {
 	default:
 		return false
 	}
+}
+
+// PID is the process id by which the host knows the container: its
+// stand-in's, also after that has ended. 0 before the container is created.
+func (c *Container) PID() int {
+	if p := c.standIn.Load(); p != nil {
+		return p.PID()
+	}
+	return 0
 }
 
 // Info tells how the container, that is, its init, is.
@@ -151,8 +166,19 @@ func (c *Container) awaitExecs(ctx context.Context) {
 	}
 }
 
-// Pids lists the guest's processes of the container.
+// firstGuestPID is added to the guest's pids in Pids: it is beyond all that the
+// host can have (PID_MAX_LIMIT, linux/threads.h, is 2^22), for engines look
+// them up there (docker top), and leaves the guest's numbers to be read.
+const firstGuestPID = 1_000_000_000
+
+// Pids lists the processes of the container: first its stand-in, in place of
+// the init, then the guest's others, under numbers that are no process of the
+// host's. A container that has ended lists its stand-in alone.
 func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
+	list := []*tasktypes.ProcessInfo{{Pid: uint32(c.PID())}}
+	if c.Info().State == Stopped {
+		return list, nil
+	}
 	client, err := c.sandbox.agent()
 	if err != nil {
 		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, err)
@@ -161,7 +187,14 @@ func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) 
 	if err != nil {
 		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, guest.Err(err))
 	}
-	return resp.Processes, nil
+	for _, p := range resp.Processes {
+		if p.Pid == c.guestPID {
+			continue
+		}
+		p.Pid = firstGuestPID + p.Pid%firstGuestPID // whatever the guest says
+		list = append(list, p)
+	}
+	return list, nil
 }
 
 // Delete takes a container that has ended, or was never started, out of the
@@ -195,7 +228,6 @@ func (c *Container) endUnstarted(ctx context.Context) error {
 	if c.init.Info().State != Created {
 		return nil
 	}
-	const sigkill = 9
 	if err := c.init.Kill(ctx, sigkill, true); c.sandbox.ignoreGone(err) != nil {
 		return err
 	}

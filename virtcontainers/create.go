@@ -54,6 +54,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		{"devices", func(ctx context.Context) error { return s.addDevices(ctx, c, opts) }, nil},
 		{"size", func(ctx context.Context) error { return s.admit(ctx, c, opts.Bundle.Spec.Linux.Resources) }, nil},
 		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts) }, c.discard},
+		{"standin", func(ctx context.Context) error { return s.addStandIn(ctx, c, opts) }, c.endStandIn},
 		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
 			c.init.io.Close()
 			return nil
@@ -103,9 +104,11 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 		Options: &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: config},
 	}
 	req.Stdin, req.Stdout, req.Stderr = streamNames(opts.IO.Streams())
-	if _, err := s.client.Task.Create(ctx, req); err != nil {
+	resp, err := s.client.Task.Create(ctx, req)
+	if err != nil {
 		return c.files.explain(guest.Err(err))
 	}
+	c.guestPID = resp.Pid
 	return nil
 }
 
@@ -116,7 +119,6 @@ func (c *Container) discard(ctx context.Context) error {
 		return nil
 	}
 	client := c.sandbox.client
-	const sigkill = 9
 	if _, err := client.Task.Kill(ctx, &task.KillRequest{ID: c.ID, Signal: sigkill, All: true}); err != nil && !errdefs.IsNotFound(guest.Err(err)) {
 		return guest.Err(err)
 	}

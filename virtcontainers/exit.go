@@ -16,7 +16,7 @@ type Exit struct {
 	ContainerID string
 	// ExecID is empty for the container's init.
 	ExecID string
-	// PID is the host's process id, the same in every report of the pod.
+	// PID is the host's process id of the container's stand-in.
 	PID int
 	// Status is the process's own exit status or 128 + signal, or one of the
 	// constants above.

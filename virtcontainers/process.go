@@ -60,7 +60,7 @@ type ProcessInfo struct {
 func (p *Process) Info() ProcessInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return ProcessInfo{State: p.state, Terminal: p.terminal, PID: p.container.sandbox.PID(), Exit: p.exit}
+	return ProcessInfo{State: p.state, Terminal: p.terminal, PID: p.container.PID(), Exit: p.exit}
 }
 
 // name is the process in errors and logs.
@@ -280,7 +280,7 @@ func (p *Process) markDeleted() (Exit, error) {
 	defer p.mu.Unlock()
 	if p.state == Created && p.execID != "" && !p.starting && !p.exiting {
 		p.exiting, p.state = true, Stopped
-		p.exit = Exit{ContainerID: p.container.ID, ExecID: p.execID, PID: p.container.sandbox.PID(), At: time.Now()}
+		p.exit = Exit{ContainerID: p.container.ID, ExecID: p.execID, PID: p.container.PID(), At: time.Now()}
 		close(p.done)
 		close(p.reported)
 	}

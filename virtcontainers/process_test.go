@@ -144,7 +144,7 @@ func TestStart(t *testing.T) {
 	p := newPod(t)
 	c := p.run(sandboxID)
 	process := initOf(t, c)
-	if info := process.Info(); info.State != virtcontainers.Running || info.PID != p.PID() || info.PID == 0 {
+	if info := process.Info(); info.State != virtcontainers.Running || info.PID != c.PID() || info.PID == 0 {
 		t.Errorf("info: %+v", info)
 	}
 	never := func(virtcontainers.ProcessInfo) { t.Error("a start that failed was announced") }
@@ -264,7 +264,7 @@ func TestDelete(t *testing.T) {
 			exit, err := remove(t.Context())
 			if tt.is != nil {
 				wantError(t, "delete", err, tt.is, "running")
-			} else if err != nil || exit.Status != tt.status || exit.PID != p.PID() {
+			} else if err != nil || exit.Status != tt.status || exit.PID != c.PID() || exit.PID == 0 {
 				t.Errorf("exit %+v, %v", exit, err)
 			}
 			if tt.is == nil {
@@ -394,7 +394,8 @@ func TestDeleteFails(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	p := newPod(t)
-	process := initOf(t, p.run(sandboxID))
+	c := p.run(sandboxID)
+	process := initOf(t, c)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errInjected)
 	if _, err := process.Wait(ctx); !errors.Is(err, errInjected) {
@@ -416,7 +417,7 @@ func TestWait(t *testing.T) {
 			t.Errorf("waiter %d: %v %s", i, errs[i], diff)
 		}
 	}
-	if err != nil || late.Status != 42 || late.ContainerID != sandboxID || late.PID != p.PID() {
+	if err != nil || late.Status != 42 || late.ContainerID != sandboxID || late.PID != c.PID() || late.PID == 0 {
 		t.Errorf("exit %+v, %v", late, err)
 	}
 	<-process.Done()

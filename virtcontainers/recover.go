@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -30,7 +32,8 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 		return *rec, err
 	}
 	errs := []error{err}
-	for _, p := range []persist.Process{rec.Shim, rec.VM, rec.FSDaemon} {
+	left := append([]persist.Process{rec.Shim, rec.VM, rec.FSDaemon}, slices.Collect(maps.Values(rec.StandIns))...)
+	for _, p := range left {
 		errs = append(errs, p.Kill(killTimeout))
 	}
 	if platform.CleanNetwork != nil && len(rec.Network) > 0 {

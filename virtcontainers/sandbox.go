@@ -75,6 +75,9 @@ type Options struct {
 	ShmBytes uint64
 	Config   *config.Config
 	Observer Observer
+	// StandIn gives the sandbox a stand-in process of its own: no container of
+	// it has the sandbox's id.
+	StandIn bool
 }
 
 // Sandbox is a pod: a virtual machine and its containers. Its methods may be
@@ -92,7 +95,8 @@ type Sandbox struct {
 	// What the boot made; not changed afterwards.
 	boot      boot
 	state     *persist.Store
-	cgroup    *cgroup        // nil for none
+	cgroup    *cgroup // nil for none
+	standIns  *standIns
 	share     *storage.Share // nil for none
 	vm        hypervisor.VM
 	disks     *disk.Pool
@@ -170,9 +174,14 @@ func (s *Sandbox) logBoot(ctx context.Context) {
 // changed.
 func (s *Sandbox) Config() *config.Config { return s.opts.Config }
 
-// PID is the process id by which the host knows the sandbox and everything in
-// it: the VM's.
-func (s *Sandbox) PID() int { return s.vm.PID() }
+// PID is the process id by which the host knows a sandbox that was made with
+// Options.StandIn; otherwise 0.
+func (s *Sandbox) PID() int {
+	if s.standIns.own == nil {
+		return 0
+	}
+	return s.standIns.own.PID()
+}
 
 // agent is the way to the guest, while there is one.
 func (s *Sandbox) agent() (*guest.Client, error) {
@@ -259,6 +268,7 @@ func (s *Sandbox) publish(c *Container, announce func(*Container)) error {
 	}
 	announce(c)
 	close(c.created)
+	s.watchers.Go(func() { s.watchStandIn(c) })
 	return nil
 }
 

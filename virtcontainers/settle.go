@@ -3,6 +3,8 @@ package virtcontainers
 import (
 	"context"
 	"time"
+
+	"github.com/containerd/log"
 )
 
 // execExitWait bounds how long a container's exit waits for its execs': the
@@ -74,6 +76,13 @@ func (p *Process) claimExit() bool {
 	return true
 }
 
+// ending reports whether some goroutine reports, or has reported, the exit.
+func (p *Process) ending() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exiting
+}
+
 // awaitGate waits until the start was announced. An init that was never
 // started has nothing to announce.
 func (p *Process) awaitGate(ctx context.Context) {
@@ -93,7 +102,12 @@ func (p *Process) awaitGate(ctx context.Context) {
 // container's exit is the sandbox's end: whoever was woken finds it ending.
 func (p *Process) record(exit Exit, observed bool) {
 	s := p.container.sandbox
-	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, s.PID()
+	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, p.container.PID()
+	if p.execID == "" {
+		if err := p.container.endStandIn(s.lifeCtx); err != nil {
+			log.G(s.lifeCtx).WithError(err).Error("the container's process on the host outlives it")
+		}
+	}
 	p.mu.Lock()
 	observed = observed && (p.execID == "" || p.state == Running)
 	p.state, p.exit = Stopped, exit

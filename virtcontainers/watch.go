@@ -189,7 +189,6 @@ func (s *Sandbox) killAll() {
 	defer cancel()
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
-	const sigkill = 9
 	for _, c := range s.Containers() {
 		if err := c.init.Kill(ctx, sigkill, true); err != nil {
 			log.G(ctx).WithError(err).Debug("sandbox stops")

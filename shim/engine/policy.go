@@ -32,9 +32,6 @@ type Policy struct {
 	// CgroupV1Stats: the engine reads cgroup v1 metrics on every host, with
 	// iSulad's names of block I/O operations.
 	CgroupV1Stats bool
-	// InitPidOnly: the engine looks pids up among the host's processes, so
-	// Pids answers with the init alone.
-	InitPidOnly bool
 	// WaiterOwnsProcess: each process has one caller that waits for it, and
 	// which stands for it on the host. When that caller's connection ends
 	// before the process does, the process is killed.
@@ -45,7 +42,7 @@ type Policy struct {
 func For(namespace string) Policy {
 	switch namespace {
 	case ISulad:
-		return Policy{SweepOnStart: true, KeepExecs: execKept, ReadersStay: true, CgroupV1Stats: true, InitPidOnly: true}
+		return Policy{SweepOnStart: true, KeepExecs: execKept, ReadersStay: true, CgroupV1Stats: true}
 	case CommandLine:
 		return Policy{ReadersStay: true, WaiterOwnsProcess: true}
 	}

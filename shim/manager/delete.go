@@ -80,7 +80,7 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int
 	if owner != "" {
 		err = errors.Join(err, removeOwnSocket(p))
 	}
-	return rec.VM.PID, err
+	return rec.StandIns[p.ID].PID, err
 }
 
 // removeOwnSocket removes the socket of the daemon that start made. A bundle

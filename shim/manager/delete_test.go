@@ -25,6 +25,7 @@ import (
 type killedShim struct {
 	params      *Params
 	vm, fs      persist.Process
+	standIn     persist.Process
 	socket      string
 	rootfsMount string
 }
@@ -34,12 +35,15 @@ func newKilledShim(t *testing.T, host *fakeguest.Host, shim persist.Process) *ki
 	k := &killedShim{
 		params: newParams(t, host.RunDir, "pod", nil),
 		vm:     sleeper(t, "qemu"), fs: sleeper(t, "virtiofsd"),
+		standIn: sleeper(t, "sh"),
 	}
 	store, err := persist.Create(host.Platform().StateDir(), "pod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Update(func(r *persist.Record) { r.Shim, r.VM, r.FSDaemon = shim, k.vm, k.fs }); err != nil {
+	if err := store.Update(func(r *persist.Record) {
+		r.Shim, r.VM, r.FSDaemon, r.StandIns = shim, k.vm, k.fs, map[string]persist.Process{"pod": k.standIn}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	k.rootfsMount = filepath.Join(k.params.Bundle, "rootfs")
@@ -99,10 +103,10 @@ func TestDelete(t *testing.T) {
 				gone(t, shim)
 			}
 			k := newKilledShim(t, host, shim)
-			if resp := remove(t, k.params, host); resp.Pid != uint32(k.vm.PID) {
-				t.Errorf("pid %d, want the machine's, %d", resp.Pid, k.vm.PID)
+			if resp := remove(t, k.params, host); resp.Pid != uint32(k.standIn.PID) {
+				t.Errorf("pid %d, want the stand-in's, %d", resp.Pid, k.standIn.PID)
 			}
-			for _, p := range []persist.Process{shim, k.vm, k.fs} {
+			for _, p := range []persist.Process{shim, k.vm, k.fs, k.standIn} {
 				gone(t, p)
 			}
 			if exists(k.socket) {
@@ -211,7 +215,7 @@ func TestDeleteServiceContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	remove(t, p, host) // now nothing says whose container it was
-	for _, process := range []persist.Process{shim, k.vm, k.fs} {
+	for _, process := range []persist.Process{shim, k.vm, k.fs, k.standIn} {
 		if !process.Alive() {
 			t.Errorf("process %d of the pod was killed", process.PID)
 		}

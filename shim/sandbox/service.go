@@ -85,6 +85,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		Hostname: podHostname(r.Options), Config: cfg,
 		Network:     virtcontainers.NetworkSpec{Namespace: r.NetnsPath},
 		CgroupsPath: podCgroup(r.Options, s.id),
+		StandIn:     true,
 		Size:        virtcontainers.SizeHints{Limits: podLimits(r.Options)},
 	}
 	return &sandbox.CreateSandboxResponse{}, nil

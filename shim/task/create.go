@@ -183,19 +183,18 @@ func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox,
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
-	pid := uint32(sandbox.PID())
-	_, err = sandbox.Create(ctx, virtcontainers.ContainerOptions{
+	c, err := sandbox.Create(ctx, virtcontainers.ContainerOptions{
 		ID: r.ID, Bundle: b, Rootfs: r.Rootfs, Terminal: r.Terminal, IO: io,
-	}, func(*virtcontainers.Container) {
+	}, func(c *virtcontainers.Container) {
 		s.opts.Publisher.Publish(ctx, events.TopicCreate, &eventtypes.TaskCreate{
-			ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Checkpoint: r.Checkpoint, Pid: pid,
+			ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Checkpoint: r.Checkpoint, Pid: uint32(c.PID()),
 			IO: &eventtypes.TaskIO{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},
 		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &task.CreateTaskResponse{Pid: pid}, nil
+	return &task.CreateTaskResponse{Pid: uint32(c.PID())}, nil
 }
 
 // sandboxConfig reads the configuration as the sandbox's annotations have it.

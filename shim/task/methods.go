@@ -155,27 +155,18 @@ func (s *Service) CloseIO(_ context.Context, r *task.CloseIORequest) (*emptypb.E
 	return &emptypb.Empty{}, nil
 }
 
-// Pids lists a container's processes in the guest. One that has ended lists
-// its init until it is deleted, as a parent sees a child that it has not waited
-// for: containerd 2.x, when it starts again, throws away a task without
-// processes (shouldCleanupShim), and with it an exit that nobody was told of.
+// Pids lists a container's processes. One that has ended lists its init until
+// it is deleted, as a parent sees a child that it has not waited for:
+// containerd 2.x, when it starts again, throws away a task without processes
+// (shouldCleanupShim), and with it an exit that nobody was told of.
 func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
 	c, err := s.container(r.ID)
 	if err != nil {
 		return nil, err
 	}
-	init := []*tasktypes.ProcessInfo{{Pid: uint32(c.Info().PID)}}
-	if c.Info().State == virtcontainers.Stopped {
-		return &task.PidsResponse{Processes: init}, nil
-	}
 	processes, err := c.Pids(ctx)
 	if err != nil {
 		return nil, err
-	}
-	// iSulad looks the first one up among the host's processes. No process
-	// means that the exit is on its way.
-	if s.policy.InitPidOnly || len(processes) == 0 {
-		processes = init
 	}
 	return &task.PidsResponse{Processes: processes}, nil
 }

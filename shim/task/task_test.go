@@ -59,7 +59,7 @@ func TestLife(t *testing.T) {
 	if _, err := s.Start(ctx, &taskapi.StartRequest{ID: sandboxID, ExecID: "e1"}); err != nil {
 		t.Fatal(err)
 	}
-	if pids, err := s.Pids(ctx, &taskapi.PidsRequest{ID: sandboxID}); err != nil || len(pids.Processes) != 2 {
+	if pids, err := s.Pids(ctx, &taskapi.PidsRequest{ID: sandboxID}); err != nil || len(pids.Processes) != 2 || pids.Processes[0].Pid != created.Pid || pids.Processes[1].Pid < 1<<22 {
 		t.Errorf("processes %v, %v", pids, err)
 	}
 	if _, err := s.ResizePty(ctx, &taskapi.ResizePtyRequest{ID: sandboxID, ExecID: "e1", Width: 80, Height: 25}); err != nil {

@@ -32,10 +32,20 @@ func TestRandomNumbersOfTheHost(t *testing.T) {
 	})
 }
 
-// qemuHas fails the test unless QEMU, the pod's process, has a file of that name
-// open.
-func qemuHas(t *testing.T, pid uint32, name string) {
+// qemuOf is the pid of the only pod's QEMU.
+func qemuOf(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
+	p, err := d.One(harness.KindVMM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.PID
+}
+
+// qemuHas fails the test unless QEMU has a file of that name open.
+func qemuHas(t *testing.T, d *harness.Daemon, name string) {
+	t.Helper()
+	pid := qemuOf(t, d)
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	if err != nil {
 		t.Fatal(err)
@@ -63,9 +73,9 @@ func TestMachineSettings(t *testing.T) {
 		pod := newPod(ctx, t, d)
 		c := add(ctx, t, pod, limited("limited", 50_000, 100*mib, 50))
 		wantGuest(ctx, t, c, 2, 384)
-		qemuHas(t, c.Task.Pid(), "/dev/shm/qemu_back_mem.")
+		qemuHas(t, d, "/dev/shm/qemu_back_mem.")
 		socket := filepath.Join("/run/kata-containers/sandboxes", pod.Sandbox.Box.ID(), "qemu.sock")
-		args := qemuArguments(t, c.Task.Pid())
+		args := qemuArguments(t, d)
 		for _, want := range []string{"iothread,id=pod.iothread.0", "prealloc=on", "path=" + socket} {
 			if !strings.Contains(args, want) {
 				t.Errorf("QEMU was not given %s: %s", want, args)
@@ -81,9 +91,9 @@ func TestMachineSettings(t *testing.T) {
 	})
 }
 
-func qemuArguments(t *testing.T, pid uint32) string {
+func qemuArguments(t *testing.T, d *harness.Daemon) string {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", qemuOf(t, d)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +174,8 @@ func TestMachineOfHugePages(t *testing.T) {
 		pod := newPod(ctx, t, d)
 		c := add(ctx, t, pod, limited("limited", 50_000, 100*mib, 50))
 		wantGuest(ctx, t, c, 2, 384)
-		qemuHas(t, c.Task.Pid(), "/memfd:memory-backend-memfd")
-		if args := qemuArguments(t, c.Task.Pid()); !strings.Contains(args, "hugetlb=on") {
+		qemuHas(t, d, "/memfd:memory-backend-memfd")
+		if args := qemuArguments(t, d); !strings.Contains(args, "hugetlb=on") {
 			t.Errorf("QEMU's memory is not of huge pages: %s", args)
 		}
 		_, err := pod.Add(ctx, limited("large", 50_000, 300*mib, 50))

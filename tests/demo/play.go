@@ -113,7 +113,8 @@ func count(s *stage, d *harness.Daemon) error {
 		kinds[p.Kind()]++
 		s.note("%-9s pid %-7d %.60s", p.Kind(), p.PID, p.Args)
 	}
-	s.note("shims: %d, QEMUs: %d, virtiofsds: %d", kinds[harness.KindShim], kinds[harness.KindVMM], kinds[harness.KindVirtiofsd])
+	s.note("shims: %d, QEMUs: %d, virtiofsds: %d, stand-ins: %d",
+		kinds[harness.KindShim], kinds[harness.KindVMM], kinds[harness.KindVirtiofsd], kinds[harness.KindStandIn])
 	if kinds[harness.KindShim] != 1 {
 		return fmt.Errorf("%d shims serve the pod, want 1", kinds[harness.KindShim])
 	}

@@ -21,6 +21,8 @@ type Proc struct {
 	Args   string
 	group  int // process group
 	tagged bool
+	// standIn is set for what says of itself that it stands for a container.
+	standIn bool
 }
 
 // String describes the process for a person.
@@ -28,17 +30,21 @@ func (p Proc) String() string {
 	return fmt.Sprintf("process %d (%s, parent %d): %.160s", p.PID, p.Comm, p.PPID, p.Args)
 }
 
-// The kinds of host processes that a pod costs.
+// The kinds of host processes that a pod costs. A stand-in is the process that
+// stands for a container on the host.
 const (
 	KindShim      = "shim"
 	KindVMM       = "QEMU"
 	KindVirtiofsd = "virtiofsd"
+	KindStandIn   = "stand-in"
 	KindOther     = "other"
 )
 
 // Kind tells what the process is to a pod.
 func (p Proc) Kind() string {
 	switch {
+	case p.standIn: // its name is the container's command's
+		return KindStandIn
 	case strings.HasPrefix(p.Comm, "containerd-shim"):
 		return KindShim
 	case strings.HasPrefix(p.Comm, "qemu-system"):
@@ -97,6 +103,7 @@ func readProc(pid int, tag string) (Proc, bool) {
 	environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
 	p.Args = strings.TrimSpace(string(bytes.ReplaceAll(args, []byte{0}, []byte{' '})))
 	p.tagged = bytes.Contains(environ, []byte(tag))
+	p.standIn = bytes.Contains(environ, []byte("KATABOX_CONTAINER="))
 	return p, true
 }
 
@@ -138,9 +145,21 @@ func descends(procs map[int]Proc, p Proc) bool {
 // KillOne sends SIGKILL to the only one of the daemon's processes that is of a
 // kind.
 func (d *Daemon) KillOne(kind string) error {
-	procs, err := d.Processes()
+	p, err := d.One(kind)
 	if err != nil {
 		return err
+	}
+	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill %v: %w", p, err)
+	}
+	return nil
+}
+
+// One is the only one of the daemon's processes that is of a kind.
+func (d *Daemon) One(kind string) (Proc, error) {
+	procs, err := d.Processes()
+	if err != nil {
+		return Proc{}, err
 	}
 	var found []Proc
 	for _, p := range procs {
@@ -149,10 +168,7 @@ func (d *Daemon) KillOne(kind string) error {
 		}
 	}
 	if len(found) != 1 {
-		return fmt.Errorf("%d processes are a %s, want 1: %v", len(found), kind, found)
+		return Proc{}, fmt.Errorf("%d processes are a %s, want 1: %v", len(found), kind, found)
 	}
-	if err := syscall.Kill(found[0].PID, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("kill %v: %w", found[0], err)
-	}
-	return nil
+	return found[0], nil
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/katabox/katabox/tests/harness"
 )
 
 // vhostDevice is the host kernel's back end of network cards.
@@ -32,7 +34,7 @@ func TestVhostNet(t *testing.T) {
 			bridge, ns := newBridge(t, d, mtu), newNetns(t, d)
 			link := bridge.join(t, ns, "eth0")
 			p := newPod(ctx, t, d, ns)
-			if got := openFiles(t, p, vhostDevice); got != test.want {
+			if got := openFiles(t, d, vhostDevice); got != test.want {
 				t.Errorf("QEMU has %s open %d times, want %d", vhostDevice, got, test.want)
 			}
 			p.sameState(ctx, t, ns)
@@ -43,11 +45,14 @@ func TestVhostNet(t *testing.T) {
 	}
 }
 
-// openFiles counts how often the pod's QEMU, whose pid is the pod's, has a file
-// open.
-func openFiles(t *testing.T, p *pod, path string) (n int) {
+// openFiles counts how often the only pod's QEMU has a file open.
+func openFiles(t *testing.T, d *harness.Daemon, path string) (n int) {
 	t.Helper()
-	fds, err := filepath.Glob(filepath.Join("/proc", fmt.Sprint(p.Sandbox.Task.Pid()), "fd", "*"))
+	qemu, err := d.One(harness.KindVMM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds, err := filepath.Glob(filepath.Join("/proc", fmt.Sprint(qemu.PID), "fd", "*"))
 	if err != nil || len(fds) == 0 {
 		t.Fatalf("QEMU has no files: %v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/containerd/errdefs"
 )
 
 // Version is the record's format. A reader refuses another one: the pod was
@@ -21,6 +23,9 @@ type Record struct {
 	Shim     Process `json:"shim"`
 	VM       Process `json:"vm"`
 	FSDaemon Process `json:"fs_daemon"`
+	// StandIns are the processes that stand for the pod's containers on the
+	// host, by the containers' ids.
+	StandIns map[string]Process `json:"stand_ins,omitempty"`
 	// NetNS is the pod's network namespace, and Network what was made in it,
 	// in words of the package that made it.
 	NetNS   string          `json:"netns,omitempty"`
@@ -35,8 +40,9 @@ type Record struct {
 type Store struct {
 	dir string
 
-	mu  sync.Mutex // guards rec and the file
-	rec Record
+	mu      sync.Mutex // guards what follows, and the file
+	rec     Record
+	removed bool
 }
 
 // Create makes the record of a new pod below root. An older one of the same
@@ -52,10 +58,14 @@ func Create(root, sandboxID string) (*Store, error) {
 	return s, s.Update(func(*Record) {})
 }
 
-// Update changes the record and writes it; change must not block.
+// Update changes the record and writes it; change must not block. After
+// Remove it fails with errdefs.ErrFailedPrecondition.
 func (s *Store) Update(change func(*Record)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.removed {
+		return fmt.Errorf("write sandbox state of %s: it was removed: %w", s.rec.SandboxID, errdefs.ErrFailedPrecondition)
+	}
 	change(&s.rec)
 	data, err := json.MarshalIndent(&s.rec, "", "  ")
 	if err != nil {
@@ -68,7 +78,12 @@ func (s *Store) Update(change func(*Record)) error {
 }
 
 // Remove forgets the pod.
-func (s *Store) Remove() error { return removeDir(s.dir) }
+func (s *Store) Remove() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removed = true
+	return removeDir(s.dir)
+}
 
 const fileName = "state.json"
 

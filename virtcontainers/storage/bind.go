@@ -61,6 +61,19 @@ func cloneMount(source string, recursive bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), source), nil
 }
 
+// Clone makes a copy of what b mounts that is mounted nowhere yet. It is the
+// caller's.
+func Clone(b guestspec.Bind) (*os.File, error) {
+	tree, err := cloneMount(b.Source, b.Recursive)
+	if err != nil {
+		return nil, err
+	}
+	if err := setAttributes(tree, b); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind %s: %w", b.Source, err), tree.Close())
+	}
+	return tree, nil
+}
+
 // setAttributes sets what a mount must have before anyone can reach it: once it
 // is in the share, the guest may use it (mount_setattr(2)). It must not follow
 // device nodes that a guest makes, nor set-user-ID bits; it is read-only if b

@@ -1,7 +1,6 @@
 package storage
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/virtcontainers/mountns"
 )
 
 // spaceOptions keep a guest from filling the host's memory with files of its
@@ -59,19 +59,7 @@ func newSpace(scratch string) (*space, error) {
 // host's mounts behind.
 func (s *space) enter(scratch string) error {
 	s.tid = unix.Gettid()
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return os.NewSyscallError("unshare", err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	if err := unix.Mount("katabox", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, spaceOptions); err != nil {
-		return fmt.Errorf("mount tmpfs: %w", err)
-	}
-	if err := unix.Chdir(scratch); err != nil {
-		return os.NewSyscallError("chdir", err)
-	}
-	if err := changeRoot(); err != nil {
+	if err := mountns.Enter(scratch, spaceOptions); err != nil {
 		return err
 	}
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -80,25 +68,6 @@ func (s *space) enter(scratch string) error {
 	}
 	s.root = os.NewFile(uintptr(fd), "share")
 	return nil
-}
-
-// changeRoot makes the working directory the root and lets go of the old one
-// (pivot_root(2), "pivot_root(".", ".")"). Where that is the initramfs, which
-// cannot be left, it is hidden.
-func changeRoot() error {
-	err := unix.PivotRoot(".", ".")
-	switch {
-	case err == nil:
-		err = os.NewSyscallError("umount", unix.Unmount(".", unix.MNT_DETACH))
-	case errors.Is(err, unix.EINVAL):
-		if err = os.NewSyscallError("move mount", unix.Mount(".", "/", "", unix.MS_MOVE, "")); err == nil {
-			err = os.NewSyscallError("chroot", unix.Chroot("."))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("change root: %w", err)
-	}
-	return os.NewSyscallError("chdir", unix.Chdir("/"))
 }
 
 // do runs f on the thread of the space: every path in it is one of the

@@ -1,0 +1,224 @@
+package virtcontainers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+	"github.com/katabox/katabox/virtcontainers/netns"
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/standin"
+	"github.com/katabox/katabox/virtcontainers/storage"
+)
+
+// standIns are the processes that stand for the pod's containers on the host.
+type standIns struct {
+	host *standin.Host
+	// own is the sandbox's; nil where a container has the sandbox's id.
+	own *standin.Process
+}
+
+// openStandIns makes the place from which stand-ins are started.
+func (s *Sandbox) openStandIns(context.Context) error {
+	host, err := standin.NewHost(s.platform.StateDir())
+	if err != nil {
+		return err
+	}
+	s.standIns = &standIns{host: host}
+	return nil
+}
+
+// closeStandIns ends those that are left. The machine has ended.
+func (s *Sandbox) closeStandIns(ctx context.Context) error {
+	var errs []error
+	if s.standIns.own != nil {
+		errs = append(errs, s.standIns.own.Kill(ctx))
+	}
+	for _, c := range s.Containers() {
+		errs = append(errs, c.endStandIn(ctx))
+	}
+	s.standIns.host.Close()
+	return errors.Join(errs...)
+}
+
+// addOwnStandIn starts the sandbox's own, where it is to have one.
+func (s *Sandbox) addOwnStandIn(context.Context) error {
+	if !s.opts.StandIn {
+		return nil
+	}
+	p, err := s.startStandIn(standin.Options{
+		Args: []string{"sandbox", s.ID}, Hostname: cmp.Or(s.opts.Hostname, s.ID),
+	}, s.ID)
+	s.standIns.own = p
+	return err
+}
+
+// addStandIn starts a container's. Where its files cannot be shown, it has an
+// empty root.
+func (s *Sandbox) addStandIn(ctx context.Context, c *Container, opts ContainerOptions) error {
+	spec := opts.Bundle.Spec
+	in := standin.Options{Hostname: cmp.Or(spec.Hostname, s.opts.Hostname, c.ID)}
+	if spec.Process != nil {
+		in.Args = spec.Process.Args
+	}
+	view, closeView := s.viewOf(ctx, c, opts)
+	defer closeView()
+	in.View = view
+	p, err := s.startStandIn(in, c.ID)
+	if err != nil && view.Root != nil {
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the container's files cannot be seen through its process on the host")
+		in.View = standin.View{}
+		p, err = s.startStandIn(in, c.ID)
+	}
+	if err != nil {
+		return err
+	}
+	c.standIn.Store(p)
+	return nil
+}
+
+// startStandIn starts one in the pod's network namespace and notes it in the
+// record, under a container's id.
+func (s *Sandbox) startStandIn(opts standin.Options, id string) (*standin.Process, error) {
+	network, err := s.openPodNetwork()
+	if err != nil {
+		return nil, err
+	}
+	if network != nil {
+		defer network.Close()
+	}
+	opts.Network, opts.Env = network, []string{"KATABOX_SANDBOX=" + s.ID, "KATABOX_CONTAINER=" + id}
+	p, err := s.standIns.host.Start(opts)
+	if err != nil {
+		return nil, err
+	}
+	err = s.recordProcess(p.PID(), func(r *persist.Record, process persist.Process) { s.noteStandIn(r, id, process) })
+	if err != nil {
+		return nil, errors.Join(err, killStandIn(context.Background(), p))
+	}
+	return p, nil
+}
+
+// noteStandIn puts a stand-in into the record, and takes out those of
+// containers that are gone.
+func (s *Sandbox) noteStandIn(r *persist.Record, id string, process persist.Process) {
+	kept := map[string]persist.Process{id: process}
+	for other, p := range r.StandIns {
+		if other != id && s.find(other) != nil {
+			kept[other] = p
+		}
+	}
+	r.StandIns = kept
+}
+
+// openPodNetwork opens the network namespace of the pod: the engine's, or the
+// one in which the machine's process is. Never the host's: then it is nil.
+func (s *Sandbox) openPodNetwork() (*os.File, error) {
+	f, err := netns.Open(cmp.Or(s.netns(), fmt.Sprintf("/proc/%d/ns/net", s.vm.PID())))
+	if errors.Is(err, netns.ErrHost) {
+		return nil, nil //nolint:nilnil // none
+	}
+	return f, err
+}
+
+// viewOf is the container's root file system as the host has it, with the
+// mounts that are the host's; close is to be called when it is in use.
+func (s *Sandbox) viewOf(ctx context.Context, c *Container, opts ContainerOptions) (view standin.View, closeView func()) {
+	var trees []*os.File
+	closeView = func() {
+		for _, tree := range trees {
+			tree.Close()
+		}
+	}
+	clone := func(b guestspec.Bind) *os.File {
+		tree, err := storage.Clone(b)
+		if err != nil {
+			log.G(ctx).WithField("container", c.ID).WithError(err).Debug("not to be seen through the container's process on the host")
+			return nil
+		}
+		trees = append(trees, tree)
+		return tree
+	}
+	if !isShared(c.files.paths.Rootfs) {
+		return view, closeView // it is of disks, which the guest has mounted
+	}
+	spec := opts.Bundle.Spec
+	view.Root = clone(guestspec.Bind{Source: opts.Bundle.RootfsPath(), Recursive: true})
+	view.ReadOnly = spec.Root != nil && spec.Root.Readonly
+	binds := map[int]guestspec.Bind{}
+	for _, b := range guestspec.HostBinds(spec, s.isVolume) {
+		binds[b.Index] = b
+	}
+	for i, m := range spec.Mounts {
+		mount := standin.Mount{Target: m.Destination}
+		if b, ok := binds[i]; ok && isShared(c.files.paths.Binds[i]) {
+			mount.Tree, mount.ReadOnly = clone(b), b.ReadOnly
+		}
+		view.Mounts = append(view.Mounts, mount)
+	}
+	return view, closeView
+}
+
+// isShared reports whether a path of the guest's is in the share.
+func isShared(path string) bool { return strings.HasPrefix(path, api.GuestSharedDir+"/") }
+
+// standInWait bounds the end of a stand-in that was killed.
+const standInWait = 5 * time.Second
+
+func killStandIn(ctx context.Context, p *standin.Process) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), standInWait)
+	defer cancel()
+	return p.Kill(ctx)
+}
+
+// endStandIn ends the container's, if it has one.
+func (c *Container) endStandIn(ctx context.Context) error {
+	p := c.standIn.Load()
+	if p == nil {
+		return nil
+	}
+	return killStandIn(ctx, p)
+}
+
+// watchStandIn does to the container what is done to its process on the host:
+// signals are passed on, and when that is killed, so is the container.
+func (s *Sandbox) watchStandIn(c *Container) {
+	p := c.standIn.Load()
+	for {
+		select {
+		case signal := <-p.Signals():
+			s.passSignal(c, uint32(signal), false)
+		case <-p.Done():
+			if !c.init.ending() {
+				log.G(s.lifeCtx).WithField("container", c.ID).Warn("the container's process on the host was killed: the container is killed")
+				s.passSignal(c, sigkill, true)
+			}
+			return
+		case <-c.init.reported:
+			return
+		case <-s.lifeCtx.Done():
+			return
+		}
+	}
+}
+
+const sigkill = 9
+
+// passSignalWait bounds how long the guest may take to pass a signal on.
+const passSignalWait = 10 * time.Second
+
+func (s *Sandbox) passSignal(c *Container, signal uint32, all bool) {
+	ctx, cancel := context.WithTimeout(s.lifeCtx, passSignalWait)
+	defer cancel()
+	if err := c.init.Kill(ctx, signal, all); err != nil {
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("a signal to the container's process on the host could not be passed on")
+	}
+}

@@ -1,0 +1,135 @@
+package standin
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/virtcontainers/mountns"
+)
+
+// rootOptions bound the file system that holds the program and mount points.
+const rootOptions = "mode=0711,size=64k,nr_inodes=64"
+
+// programDir holds the program, and links to it under the names that
+// stand-ins have.
+const programDir = "/bin"
+
+// Host starts the stand-ins of one pod. Its methods may be called from several
+// goroutines.
+type Host struct {
+	calls chan func()
+	// ended is closed when the thread has ended, and with it each stand-in.
+	ended chan struct{}
+
+	// mu guards closed. A call holds it read-locked, so that Close waits for
+	// it.
+	mu     sync.RWMutex
+	closed bool
+}
+
+// NewHost makes the pod's thread. scratch is any directory of the host's; it
+// is not changed. Close ends it.
+func NewHost(scratch string) (*Host, error) {
+	h := &Host{calls: make(chan func()), ended: make(chan struct{})}
+	started := make(chan error, 1)
+	child.OnOwnThread(func() {
+		defer close(h.ended)
+		err := enter(scratch)
+		started <- err
+		if err != nil {
+			return
+		}
+		for call := range h.calls {
+			call()
+		}
+	})
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("make a place for stand-in processes: %w", err)
+	}
+	return h, nil
+}
+
+// enter moves the calling thread into a namespace with the program and a mount
+// point, and nothing else.
+func enter(scratch string) error {
+	if err := mountns.Enter(scratch, rootOptions); err != nil {
+		return err
+	}
+	for _, dir := range []string{viewDir, programDir} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	// A process that another goroutine forks meanwhile would hold the file
+	// open for writing, and the program could not be run (ETXTBSY).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(programDir+"/-", program(), 0o500)
+}
+
+// do runs f on the host's thread.
+func (h *Host) do(f func() error) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.closed {
+		return fmt.Errorf("the pod has ended: %w", errdefs.ErrFailedPrecondition)
+	}
+	result := make(chan error, 1)
+	h.calls <- func() { result <- f() }
+	return <-result
+}
+
+// Close ends the thread. The kernel kills the stand-ins that are left; their
+// Done tells when they have ended. It may be called again.
+func (h *Host) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.closed = true
+		close(h.calls)
+	}
+	<-h.ended
+}
+
+// fork starts the program with what opts say; it runs on the host's thread.
+// The child has a copy of the thread's mount namespace.
+func fork(opts Options, report *os.File) (*os.Process, error) {
+	namespaces := uintptr(unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC)
+	if opts.Network == nil {
+		namespaces |= unix.CLONE_NEWNET
+	} else if err := unix.Setns(int(opts.Network.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, fmt.Errorf("enter network namespace: %w", err)
+	}
+	if err := setHostname(opts.Hostname); err != nil {
+		return nil, err
+	}
+	if err := makeView(opts.View); err != nil {
+		return nil, err
+	}
+	// The child's copy stays.
+	defer unix.Unmount(viewDir, unix.MNT_DETACH) //nolint:errcheck // nobody else is in this namespace
+	name := programDir + "/" + commandName(opts.Args)
+	if err := os.Link(programDir+"/-", name); err != nil {
+		return nil, err
+	}
+	defer os.Remove(name)
+	return os.StartProcess(name, opts.Args, &os.ProcAttr{
+		Env:   opts.Env,
+		Files: []*os.File{opts.null, opts.null, opts.null, report},
+		Sys:   &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true, Pdeathsig: unix.SIGKILL},
+	})
+}
+
+// setHostname gives the thread, and with it the next child, a UTS namespace.
+func setHostname(name string) error {
+	if err := unix.Unshare(unix.CLONE_NEWUTS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	return os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
+}
