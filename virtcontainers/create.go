@@ -82,7 +82,7 @@ func (s *Sandbox) explainIfGone(ctx context.Context, err error) error {
 }
 
 func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts ContainerOptions) error {
-	spec, err := guestspec.Filter(opts.Bundle.Spec, c.files.paths, guestspec.Rules{NoSeccomp: s.opts.Config.Runtime.DisableGuestSeccomp})
+	spec, err := guestspec.Filter(opts.Bundle.Spec, c.files.paths, guestspec.Rules{NoSeccomp: s.opts.Config.Runtime.DisableGuestSeccomp, First: c.ID == s.ID})
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 		log.G(ctx).WithField("container", c.ID).Info("the container's seccomp profile is not applied: runtime.disable_guest_seccomp is true")
 	}
 	config, err := proto.Marshal(&api.ContainerConfig{
-		Spec: spec.JSON, SharePidNamespace: spec.SharePID && c.ID != s.ID, ShareUserNamespace: spec.ShareUser && c.ID != s.ID,
+		Spec: spec.JSON, SharePidNamespace: spec.SharePID, ShareUserNamespace: spec.ShareUser, OwnUtsNamespace: spec.OwnUTS,
 		Storages: c.files.storages, Devices: c.files.devices,
 	})
 	if err != nil {

@@ -1736,9 +1736,15 @@ type ContainerConfig struct {
 	ShareUserNamespace bool `protobuf:"varint,4,opt,name=share_user_namespace,json=shareUserNamespace,proto3" json:"share_user_namespace,omitempty"`
 	// Made in the container beside the spec's devices. The agent waits for
 	// disks that are not there yet.
-	Devices       []*Device `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Devices []*Device `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
+	// With share_pid_namespace: the container whose PID namespace is joined, by
+	// its id; empty is the pod's first.
+	PidNamespaceOf string `protobuf:"bytes,6,opt,name=pid_namespace_of,json=pidNamespaceOf,proto3" json:"pid_namespace_of,omitempty"`
+	// Make a UTS namespace with the spec's host and domain name instead of
+	// joining the pod's.
+	OwnUtsNamespace bool `protobuf:"varint,7,opt,name=own_uts_namespace,json=ownUtsNamespace,proto3" json:"own_uts_namespace,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ContainerConfig) Reset() {
@@ -1804,6 +1810,20 @@ func (x *ContainerConfig) GetDevices() []*Device {
 		return x.Devices
 	}
 	return nil
+}
+
+func (x *ContainerConfig) GetPidNamespaceOf() string {
+	if x != nil {
+		return x.PidNamespaceOf
+	}
+	return ""
+}
+
+func (x *ContainerConfig) GetOwnUtsNamespace() bool {
+	if x != nil {
+		return x.OwnUtsNamespace
+	}
+	return false
 }
 
 type EventsRequest struct {
@@ -2820,13 +2840,15 @@ const file_guest_proto_rawDesc = "" +
 	"\x03uid\x18\x05 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\x06 \x01(\rR\x03gid\x12\x16\n" +
 	"\x06access\x18\a \x01(\tR\x06access\x12\x1a\n" +
-	"\boptional\x18\b \x01(\bR\boptional\"\xf2\x01\n" +
+	"\boptional\x18\b \x01(\bR\boptional\"\xc8\x02\n" +
 	"\x0fContainerConfig\x12\x12\n" +
 	"\x04spec\x18\x01 \x01(\fR\x04spec\x125\n" +
 	"\bstorages\x18\x02 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x12.\n" +
 	"\x13share_pid_namespace\x18\x03 \x01(\bR\x11sharePidNamespace\x120\n" +
 	"\x14share_user_namespace\x18\x04 \x01(\bR\x12shareUserNamespace\x122\n" +
-	"\adevices\x18\x05 \x03(\v2\x18.katabox.agent.v1.DeviceR\adevices\"\x0f\n" +
+	"\adevices\x18\x05 \x03(\v2\x18.katabox.agent.v1.DeviceR\adevices\x12(\n" +
+	"\x10pid_namespace_of\x18\x06 \x01(\tR\x0epidNamespaceOf\x12*\n" +
+	"\x11own_uts_namespace\x18\a \x01(\bR\x0fownUtsNamespace\"\x0f\n" +
 	"\rEventsRequest\"i\n" +
 	"\x05Event\x12,\n" +
 	"\x04exit\x18\x01 \x01(\v2\x16.katabox.agent.v1.ExitH\x00R\x04exit\x12)\n" +

@@ -24,8 +24,8 @@ type Placement struct {
 	// Mqueue and Sysfs are mounts of these file systems for a container in a
 	// user namespace, which cannot make its own; empty if there are none.
 	Mqueue, Sysfs string
-	// HasHostname says that the pod's UTS namespace has its name already: the
-	// spec's is then not set.
+	// HasHostname says that the UTS namespace to join has its name already: the
+	// spec's is then not set. The domain name is.
 	HasHostname bool
 }
 
@@ -35,7 +35,7 @@ func Adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
 	spec.Hooks = nil
 	spec.Annotations = nil
 	if at.HasHostname {
-		spec.Hostname, spec.Domainname = "", ""
+		spec.Hostname = ""
 	}
 	if spec.Linux == nil {
 		spec.Linux = &specs.Linux{}
@@ -49,7 +49,7 @@ func Adjust(spec *specs.Spec, at Placement) (netSysctls map[string]string) {
 	if slices.ContainsFunc(l.Namespaces, isUser) {
 		bindMounts(spec.Mounts, at)
 	}
-	l.IntelRdt, l.NetDevices, l.TimeOffsets, l.MemoryPolicy = nil, nil, nil, nil
+	l.IntelRdt, l.NetDevices, l.MemoryPolicy = nil, nil, nil
 	l.MountLabel = ""
 	if l.Seccomp != nil {
 		l.Seccomp.ListenerPath, l.Seccomp.ListenerMetadata = "", ""
@@ -87,8 +87,7 @@ func adjustResources(r *specs.LinuxResources) {
 }
 
 // namespaces is what a container gets, whatever the spec says of the pod's.
-// A user namespace is made when asked for; the network is the guest's and time
-// is not virtualised. A cgroup namespace is always made: engines of hosts with
+// A user or time namespace is made when asked for; the network is the guest's. A cgroup namespace is always made: engines of hosts with
 // cgroup v1 ask for none, and there a container's cgroup mounts show its own
 // cgroups alone; here they would show the whole pod's.
 func namespaces(asked []specs.LinuxNamespace, at Placement) []specs.LinuxNamespace {
@@ -100,8 +99,11 @@ func namespaces(asked []specs.LinuxNamespace, at Placement) []specs.LinuxNamespa
 		{Type: specs.CgroupNamespace},
 	}
 	for _, ns := range asked {
-		if ns.Type == specs.UserNamespace {
+		switch ns.Type {
+		case specs.UserNamespace:
 			list = append(list, specs.LinuxNamespace{Type: ns.Type, Path: at.User})
+		case specs.TimeNamespace:
+			list = append(list, specs.LinuxNamespace{Type: ns.Type})
 		}
 	}
 	return list

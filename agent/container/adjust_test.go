@@ -48,7 +48,7 @@ func TestAdjust(t *testing.T) {
 			CgroupsPath: "/katabox/c1",
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace, Path: "/ns/ipc"},
-				{Type: specs.UTSNamespace, Path: "/ns/uts"}, {Type: specs.CgroupNamespace},
+				{Type: specs.UTSNamespace, Path: "/ns/uts"}, {Type: specs.CgroupNamespace}, {Type: specs.TimeNamespace},
 			},
 			Sysctl:  map[string]string{"kernel.msgmax": "2"},
 			Seccomp: &specs.LinuxSeccomp{DefaultAction: specs.ActAllow},
@@ -73,7 +73,7 @@ func TestAdjustEmptySpec(t *testing.T) {
 	at := testPlacement
 	at.HasHostname, at.PID = true, "/ns/pid"
 	Adjust(spec, at)
-	if spec.Hostname != "" || spec.Domainname != "" {
+	if spec.Hostname != "" || spec.Domainname != "own" {
 		t.Errorf("the pod's name would be changed to %q", spec.Hostname)
 	}
 	if pid := spec.Linux.Namespaces[1]; pid.Path != "/ns/pid" {
@@ -157,7 +157,7 @@ func FuzzAdjust(f *testing.F) {
 			}
 		}
 		for _, ns := range spec.Linux.Namespaces {
-			if ns.Type == specs.NetworkNamespace || ns.Type == specs.TimeNamespace {
+			if ns.Type == specs.NetworkNamespace || ns.Type == specs.TimeNamespace && ns.Path != "" {
 				t.Errorf("namespace %v got through", ns)
 			}
 		}

@@ -129,12 +129,21 @@ func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement
 		ID: id, IPC: p.nsPath("ipc"), UTS: p.nsPath("uts"), HasHostname: p.hostname,
 		Mqueue: p.nsPath("mqueue"), Sysfs: p.nsPath("sysfs"),
 	}
+	if config.GetOwnUtsNamespace() {
+		at.UTS, at.HasHostname = "", false
+	}
+	if of := config.GetPidNamespaceOf(); of != "" {
+		var err error
+		if at.PID, err = p.pidNamespaceOf(of); err != nil {
+			return at, fmt.Errorf("container %s: %w", id, err)
+		}
+	}
 	for _, join := range []struct {
 		wanted bool
 		kind   string
 		path   *string
 	}{
-		{config.GetSharePidNamespace(), "pid", &at.PID},
+		{config.GetSharePidNamespace() && at.PID == "", "pid", &at.PID},
 		{config.GetShareUserNamespace(), "user", &at.User},
 	} {
 		if !join.wanted {
@@ -146,6 +155,19 @@ func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement
 		*join.path = p.nsPath(join.kind)
 	}
 	return at, nil
+}
+
+// pidNamespaceOf is the PID namespace of a running container. It needs mu.
+func (p *Pod) pidNamespaceOf(id string) (string, error) {
+	t, ok := p.tasks[id]
+	if !ok {
+		return "", fmt.Errorf("join the PID namespace of container %s: %w", id, errdefs.ErrNotFound)
+	}
+	pid := t.init.livePid()
+	if pid == 0 {
+		return "", fmt.Errorf("join the PID namespace of container %s: it does not run: %w", id, errdefs.ErrFailedPrecondition)
+	}
+	return fmt.Sprintf("/proc/%d/ns/pid", pid), nil
 }
 
 // pinFirst makes t's PID namespace, and its user namespace if it has one of

@@ -57,6 +57,16 @@ func (p *process) pid() uint32 {
 	return uint32(p.proc.Pid())
 }
 
+// livePid is the PID while the process has not ended, else 0.
+func (p *process) livePid() uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.proc == nil || p.state == stopped || p.state == deleting {
+		return 0
+	}
+	return uint32(p.proc.Pid())
+}
+
 // ended records the exit. It comes before the exit is told, for the answer to
 // that may be Delete; wake comes after.
 func (p *process) ended(exit container.Exit) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -12,12 +13,14 @@ import (
 	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/events"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
 // Create makes a container; for the sandbox's own, the sandbox first.
@@ -110,7 +113,7 @@ func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Con
 		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
 	}
 	opts := virtcontainers.Options{
-		Hostname: b.Spec.Hostname, Config: cfg, ShmBytes: b.ShmBytes(),
+		Hostname: hostname(b.Spec), Config: cfg, ShmBytes: b.ShmBytes(),
 		Network: network, Size: virtcontainers.SizeHints{Annotations: b.Spec.Annotations},
 	}
 	if b.Spec.Linux != nil {
@@ -118,6 +121,20 @@ func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Con
 		opts.Size.Limits = b.Spec.Linux.Resources
 	}
 	return s.boot(ctx, s.completed(ctx, opts))
+}
+
+// hostname is what the pod's first container says of the pod's name. One that
+// asks for the host's UTS namespace names none, and gets the host's name as it
+// is now.
+func hostname(spec *specs.Spec) string {
+	if spec.Hostname != "" || !guestspec.WantsHostUTS(spec) {
+		return spec.Hostname
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "" // the guest's own
+	}
+	return name
 }
 
 // abandonAfter is the default of Options.AbandonAfter.

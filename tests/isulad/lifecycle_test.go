@@ -225,6 +225,16 @@ func TestStartFailsInPod(t *testing.T) {
 	}
 }
 
+// A container of a pod has the name that iSulad gave it, which is in its
+// /etc/hostname: its spec names no UTS namespace to join.
+func TestHostnameOfAServiceContainer(t *testing.T) {
+	ctx := testContext(t)
+	c := start(ctx, t, app(sharedPod(ctx, t), "sleep", "1000"), engine.Detached)
+	if got, want := execOut(ctx, t, c, "sh", "-c", "hostname; cat /etc/hostname"), c.ID[:12]+"\n"; got != want+want {
+		t.Errorf("hostname and its file: %q, want %q in both", got, want)
+	}
+}
+
 // A container as iSulad's CRI makes it: by CRI's annotations, and with the
 // sandbox's namespaces under the pid that its Start answered.
 func TestCRIContainer(t *testing.T) {

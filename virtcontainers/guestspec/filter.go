@@ -29,6 +29,8 @@ type Paths struct {
 type Rules struct {
 	// NoSeccomp leaves out the container's seccomp profile.
 	NoSeccomp bool
+	// First: the container is the sandbox's own, for which the pod is made.
+	First bool
 }
 
 // Guest is what Filter makes of a spec.
@@ -36,28 +38,36 @@ type Guest struct {
 	// JSON is the encoded spec.
 	JSON []byte
 	// SharePID and ShareUser say that the container joins the pod's PID or
-	// user namespace.
-	SharePID, ShareUser bool
-	// Hostname is the name the spec gives its UTS namespace.
-	Hostname string
+	// user namespace, OwnUTS that it has a UTS namespace beside the pod's.
+	SharePID, ShareUser, OwnUTS bool
+	// PIDOf is the process of the host whose PID namespace the container joins,
+	// one of its pod's; 0 is the pod's first.
+	PIDOf int
 	// Dropped names what was left out and a user might miss.
 	Dropped []string
 	// Unconfined says that Rules left out the spec's seccomp profile.
 	Unconfined bool
 }
 
-// Filter makes the guest's spec. host is not changed.
+// Filter makes the guest's spec. host is not changed. It fails with
+// errdefs.ErrInvalidArgument for what a VM cannot give and nobody can do
+// without; the error names the field.
 func Filter(host *specs.Spec, paths Paths, rules Rules) (*Guest, error) {
 	spec, err := clone(host)
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{Hostname: spec.Hostname, SharePID: sharesPID(spec), ShareUser: sharesUser(spec)}
+	if err := refuse(spec, rules); err != nil {
+		return nil, err
+	}
+	g := &Guest{}
 	spec.Hooks = nil
 	spec.Root.Path = paths.Rootfs
-	spec.Process.ApparmorProfile, spec.Process.SelinuxLabel = "", ""
+	g.filterProcess(spec.Process)
 	g.filterMounts(spec, paths)
-	filterNamespaces(spec)
+	if err := g.filterNamespaces(spec, rules.First); err != nil {
+		return nil, err
+	}
 	g.dropDevices(spec, paths.Devices)
 	g.filterLinux(spec.Linux, rules)
 	if g.JSON, err = json.Marshal(spec); err != nil {
@@ -79,22 +89,6 @@ func clone(spec *specs.Spec) (*specs.Spec, error) {
 	return c, nil
 }
 
-// sharesPID: a PID namespace with a path is another container's, and in a pod
-// that means the pod's; CRI gives /proc/<sandbox pid>/ns/pid. A container that
-// asks for the host's (it names none) gets the pod's too: the guest's own
-// holds the agent, and what it wants to see is the other containers.
-func sharesPID(spec *specs.Spec) bool {
-	i := slices.IndexFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.PIDNamespace })
-	return i < 0 || spec.Linux.Namespaces[i].Path != ""
-}
-
-// sharesUser: likewise for a user namespace with a path.
-func sharesUser(spec *specs.Spec) bool {
-	return slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
-		return ns.Type == specs.UserNamespace && ns.Path != ""
-	})
-}
-
 // filterMounts gives mounts the guest's sources, and leaves out what the host
 // does for them.
 func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
@@ -113,22 +107,6 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 		if paths.Writable[i] {
 			m.Options = without(m.Options, "ro", "rro")
 		}
-	}
-}
-
-// filterNamespaces leaves the kinds of namespace that a container gets inside
-// its pod's guest, without paths. IPC, UTS and network are the pod's and are
-// the agent's to give; time is the guest's.
-func filterNamespaces(spec *specs.Spec) {
-	own := []specs.LinuxNamespaceType{specs.PIDNamespace, specs.MountNamespace}
-	for _, ns := range spec.Linux.Namespaces {
-		if ns.Type == specs.CgroupNamespace || ns.Type == specs.UserNamespace {
-			own = append(own, ns.Type)
-		}
-	}
-	spec.Linux.Namespaces = nil
-	for _, kind := range own {
-		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
 	}
 }
 
@@ -162,11 +140,26 @@ func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	}
 }
 
+// filterProcess leaves out the security labels of the host's kernel, and what
+// names its CPUs.
+func (g *Guest) filterProcess(p *specs.Process) {
+	p.ApparmorProfile, p.SelinuxLabel = "", ""
+	if p.ExecCPUAffinity != nil {
+		g.Dropped = append(g.Dropped, "the CPU affinity of execs")
+	}
+	p.ExecCPUAffinity = nil
+}
+
 func (g *Guest) filterLinux(l *specs.Linux, rules Rules) {
 	l.CgroupsPath = ""
 	l.MountLabel = ""
-	l.IntelRdt = nil
-	l.Personality = nil
+	if l.IntelRdt != nil {
+		g.Dropped = append(g.Dropped, "the Intel RDT class")
+	}
+	if l.MemoryPolicy != nil {
+		g.Dropped = append(g.Dropped, "the NUMA memory policy")
+	}
+	l.IntelRdt, l.MemoryPolicy = nil, nil
 	if rules.NoSeccomp && l.Seccomp != nil {
 		l.Seccomp, g.Unconfined = nil, true
 	}

@@ -85,7 +85,7 @@ func TestFilter(t *testing.T) {
 	want.Linux = &specs.Linux{
 		UIDMappings: userIDs, GIDMappings: userIDs,
 		Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.CgroupNamespace},
-			{Type: specs.UserNamespace}},
+			{Type: specs.TimeNamespace}, {Type: specs.UserNamespace}},
 		MaskedPaths: []string{"/proc/kcore"},
 		Resources: &specs.LinuxResources{
 			CPU:     &specs.LinuxCPU{Quota: ptr(int64(50000)), Period: ptr(uint64(100000))},
@@ -101,27 +101,8 @@ func TestFilter(t *testing.T) {
 	if diff := cmp.Diff(want, &got); diff != "" {
 		t.Error(diff)
 	}
-	if !g.SharePID || !g.ShareUser || g.Hostname != "web" || len(g.Dropped) != 3 || g.Unconfined {
-		t.Errorf("got %v, %v, %q, dropped %q, %v", g.SharePID, g.ShareUser, g.Hostname, g.Dropped, g.Unconfined)
-	}
-}
-
-// A container that wants the host's processes gets the pod's.
-func TestFilterPIDNamespace(t *testing.T) {
-	for _, test := range []struct {
-		namespaces []specs.LinuxNamespace
-		share      bool
-	}{
-		{[]specs.LinuxNamespace{{Type: specs.PIDNamespace}}, false},
-		{[]specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/7/ns/pid"}}, true},
-		{[]specs.LinuxNamespace{{Type: specs.IPCNamespace}}, true},
-	} {
-		spec := hostSpec()
-		spec.Linux.Namespaces = test.namespaces
-		g, err := Filter(spec, Paths{}, Rules{})
-		if err != nil || g.SharePID != test.share || g.ShareUser {
-			t.Errorf("%v: %+v, %v", test.namespaces, g, err)
-		}
+	if !g.SharePID || g.PIDOf != 7 || !g.ShareUser || !g.OwnUTS || len(g.Dropped) != 3 || g.Unconfined {
+		t.Errorf("got %v of %d, %v, %v, dropped %q, %v", g.SharePID, g.PIDOf, g.ShareUser, g.OwnUTS, g.Dropped, g.Unconfined)
 	}
 }
 

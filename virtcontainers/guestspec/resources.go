@@ -23,15 +23,34 @@ func (g *Guest) filterResources(r *specs.LinuxResources) {
 	if r.CPU != nil {
 		g.filterCPU(r.CPU)
 	}
-	if r.Memory != nil && r.Memory.Swappiness != nil && *r.Memory.Swappiness > maxSwappiness {
-		r.Memory.Swappiness = nil
+	if r.Memory != nil {
+		g.filterMemory(r.Memory)
 	}
-	if r.BlockIO != nil {
-		if perDevice(r.BlockIO) {
+	if b := r.BlockIO; b != nil {
+		if perDevice(b) {
 			g.Dropped = append(g.Dropped, "weights and limits of single block devices")
 		}
-		r.BlockIO = &specs.LinuxBlockIO{Weight: r.BlockIO.Weight}
+		if b.LeafWeight != nil && *b.LeafWeight != 0 {
+			g.Dropped = append(g.Dropped, "the leaf weight of block I/O")
+		}
+		r.BlockIO = &specs.LinuxBlockIO{Weight: b.Weight}
 	}
+}
+
+// filterMemory leaves what cgroup v2 has. There is one hierarchy in it, so
+// useHierarchy is as it is.
+func (g *Guest) filterMemory(m *specs.LinuxMemory) {
+	isSet := func(limit *int64) bool { return limit != nil && *limit != 0 && *limit != -1 }
+	if isSet(m.Kernel) || isSet(m.KernelTCP) { //nolint:staticcheck // deprecated, and still sent
+		g.Dropped = append(g.Dropped, "the limits of kernel memory")
+	}
+	if m.Swappiness != nil && *m.Swappiness <= maxSwappiness {
+		g.Dropped = append(g.Dropped, "swappiness")
+	}
+	if m.DisableOOMKiller != nil && *m.DisableOOMKiller {
+		g.Dropped = append(g.Dropped, "running out of memory without a kill")
+	}
+	m.Kernel, m.KernelTCP, m.Swappiness, m.DisableOOMKiller, m.UseHierarchy = nil, nil, nil, nil, nil //nolint:staticcheck // as above
 }
 
 func (g *Guest) filterCPU(c *specs.LinuxCPU) {

@@ -2,11 +2,16 @@ package guestspec
 
 import (
 	"encoding/json"
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
+
+// ownNamespaces is a container that asks for nothing of the host's.
+var ownNamespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+	{Type: specs.NetworkNamespace}, {Type: specs.MountNamespace}}
 
 // filtered is what a guest gets of a spec.
 func filtered(t *testing.T, spec *specs.Spec, rules Rules) (*specs.Linux, *Guest) {
@@ -29,7 +34,7 @@ func filteredWith(t *testing.T, spec *specs.Spec, paths Paths, rules Rules) (*sp
 
 func TestFilterResources(t *testing.T) {
 	throttle := []specs.LinuxThrottleDevice{{Rate: 1}}
-	spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{Resources: &specs.LinuxResources{
+	spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{Namespaces: ownNamespaces, Resources: &specs.LinuxResources{
 		CPU: &specs.LinuxCPU{
 			Shares: ptr(uint64(2)), Burst: ptr(uint64(3)), Idle: ptr(int64(1)),
 			Cpus: "0-3", Mems: "0", RealtimePeriod: ptr(uint64(1)), RealtimeRuntime: ptr(int64(1)),
@@ -43,7 +48,7 @@ func TestFilterResources(t *testing.T) {
 	}}}
 	want := &specs.LinuxResources{
 		CPU:            &specs.LinuxCPU{Shares: ptr(uint64(2)), Burst: ptr(uint64(3)), Idle: ptr(int64(1))},
-		Memory:         &specs.LinuxMemory{Swap: ptr(int64(5)), Reservation: ptr(int64(4)), Swappiness: ptr(uint64(60))},
+		Memory:         &specs.LinuxMemory{Swap: ptr(int64(5)), Reservation: ptr(int64(4))},
 		HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: 7}},
 		BlockIO:        &specs.LinuxBlockIO{Weight: ptr(uint16(9))},
 		Unified:        map[string]string{"memory.high": "8"},
@@ -54,7 +59,7 @@ func TestFilterResources(t *testing.T) {
 	}
 	words := []string{
 		"class and priorities of network traffic", "limits of RDMA", "CPU time of real-time processes",
-		"weights and limits of single block devices",
+		"swappiness", "weights and limits of single block devices", "the leaf weight of block I/O",
 	}
 	if diff := cmp.Diff(words, g.Dropped); diff != "" {
 		t.Error(diff)
@@ -63,9 +68,10 @@ func TestFilterResources(t *testing.T) {
 
 // What engines send for "not set" is no loss.
 func TestFilterResourcesWithoutALoss(t *testing.T) {
-	spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{Resources: &specs.LinuxResources{
+	spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{Namespaces: ownNamespaces, Resources: &specs.LinuxResources{
 		CPU:     &specs.LinuxCPU{Cpus: "0", RealtimePeriod: ptr(uint64(0)), RealtimeRuntime: ptr(int64(0))},
-		Network: &specs.LinuxNetwork{ClassID: ptr(uint32(0))}, BlockIO: &specs.LinuxBlockIO{Weight: ptr(uint16(0))},
+		Network: &specs.LinuxNetwork{ClassID: ptr(uint32(0))}, BlockIO: &specs.LinuxBlockIO{Weight: ptr(uint16(0)), LeafWeight: ptr(uint16(0))},
+		Memory: &specs.LinuxMemory{Swappiness: ptr(uint64(math.MaxUint64)), DisableOOMKiller: ptr(false), Kernel: ptr(int64(-1))},
 	}}}
 	if _, g := filtered(t, spec, Rules{}); len(g.Dropped) > 0 {
 		t.Errorf("dropped %q", g.Dropped)

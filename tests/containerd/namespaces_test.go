@@ -1,0 +1,101 @@
+package containerd
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// withSpec changes a spec in place.
+func withSpec(change func(*specs.Spec)) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
+		change(s)
+		return nil
+	}
+}
+
+// solo makes and starts a container without a pod; it goes with the test.
+func solo(ctx context.Context, t *testing.T, d *harness.Daemon, spec ...oci.SpecOpts) *harness.Container {
+	t.Helper()
+	c, err := d.Create(ctx, harness.ContainerConfig{Name: "solo", Args: []string{"sleep", "100000"}, Spec: spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removed(t, "container", c.Remove) })
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// What a spec says of names, time and personality, its container has, alone or
+// as one of a pod.
+func TestNamesTimeAndPersonality(t *testing.T) {
+	needVM(t) // runc of Debian 12 knows no time namespaces
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		const days = 1000
+		odd := withSpec(func(s *specs.Spec) {
+			s.Hostname, s.Domainname = "own", "example.org"
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
+			s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: days * 86400}}
+			s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux32}
+		})
+		ownUTS := oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.UTSNamespace})
+		pod := newPod(ctx, t, d)
+		look := harness.ExecConfig{Args: script("hostname; cat /proc/sys/kernel/domainname; cut -d. -f1 /proc/uptime; cut -d' ' -f1 /proc/self/personality; uname -m")}
+		for name, c := range map[string]*harness.Container{"single": solo(ctx, t, d, odd), "of a pod": with(ctx, t, pod, ownUTS, odd)} {
+			got := strings.Fields(execOut(ctx, t, c, look))
+			if len(got) != 5 {
+				t.Fatalf("%s: %q", name, got)
+			}
+			if got[0] != "own" || got[1] != "example.org" || len(got[2]) < 8 || got[3] != "00000008" {
+				t.Errorf("%s: names, seconds since boot, personality, machine: %q", name, got)
+			}
+		}
+		if got := execOut(ctx, t, idle(ctx, t, pod), harness.ExecConfig{Args: []string{"hostname"}}); got != "pod\n" {
+			t.Errorf("the pod's name is now %q", got)
+		}
+	})
+}
+
+// --pid=host, --ipc=host and --uts=host, and the same of a container in another
+// machine.
+func TestNamespacesOfTheHost(t *testing.T) {
+	needVM(t)
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		mark := d.LogSize()
+		c := solo(ctx, t, d, withSpec(func(s *specs.Spec) { s.Hostname = "" }), oci.WithHostNamespace(specs.PIDNamespace),
+			oci.WithHostNamespace(specs.IPCNamespace), oci.WithHostNamespace(specs.UTSNamespace))
+		want, err := os.Hostname()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := execOut(ctx, t, c, harness.ExecConfig{Args: []string{"hostname"}}); got != want+"\n" {
+			t.Errorf("hostname %q, want the host's, %q", got, want)
+		}
+		for _, lost := range []string{"PID namespace", "IPC namespace", "UTS namespace"} {
+			if !strings.Contains(d.LogSince(mark, 1000), lost) {
+				t.Errorf("the log does not say that the host's %s is not there", lost)
+			}
+		}
+		for _, kind := range []string{"pid", "ipc", "uts"} {
+			path := "/proc/4194303/ns/" + kind
+			other, err := d.Create(ctx, harness.ContainerConfig{Name: "joins", Args: []string{"true"}, Spec: []oci.SpecOpts{
+				oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.LinuxNamespaceType(kind), Path: path}),
+			}})
+			if err == nil {
+				t.Errorf("%s: it was made", path)
+				removed(t, "container", other.Remove)
+			} else if !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,106 @@
+package guestspec
+
+// fate is what becomes of a field of the spec.
+type fate string
+
+const (
+	// guest: it reaches the guest as it is, and the guest gives it to the
+	// container.
+	guest fate = "guest"
+	// host: the host does it, or has the guest do it with other values.
+	host fate = "host"
+	// logged: it is left out, with a line in the log.
+	logged fate = "left out, logged"
+	// out: it is left out without a word, because engines set it for the
+	// kernel that they run on and not because a user asked.
+	out fate = "left out"
+	// refused: the container is not made, and the error names the field.
+	refused fate = "refused"
+)
+
+// field is one row: what becomes of the fields below path with those names;
+// none means the field at path itself.
+type field struct {
+	path, names string
+	fate        fate
+	why         string
+}
+
+// fields are all that the OCI runtime specification has (specs-go). A field that
+// is missing here fails TestEveryFieldHasAFate: a new release of the
+// specification brings them.
+var fields = []field{
+	{"ociVersion", "", guest, ""},
+	{"process", "terminal args env cwd noNewPrivileges oomScoreAdj", guest, ""},
+	{"process", "commandLine", guest, "of Windows; without effect, as with runc"},
+	{"process", "apparmorProfile selinuxLabel", out, "a label of the host's kernel; the guest's has no such module"},
+	{"process.consoleSize", "height width", guest, ""},
+	{"process.user", "uid gid umask additionalGids", guest, ""},
+	{"process.user", "username", guest, "of Windows; without effect, as with runc"},
+	{"process.capabilities", "bounding effective inheritable permitted ambient", guest, ""},
+	{"process.rlimits", "type hard soft", guest, ""},
+	{"process.scheduler", "policy nice priority flags runtime deadline period", guest, "by the guest's scheduler, among the pod's processes"},
+	{"process.ioPriority", "class priority", guest, "as above"},
+	{"process.execCPUAffinity", "initial final", logged, "numbers of the host's CPUs"},
+	{"root", "path", host, "the share's or a disk's place in the guest"},
+	{"root", "readonly", guest, ""},
+	{"hostname", "", guest, "also the pod's name, when the container is its first"},
+	{"domainname", "", guest, ""},
+	{"mounts", "destination type", guest, ""},
+	{"mounts", "options", guest, "propagation to the host is left out and logged; on a bind mount, options for a file system are, too"},
+	{"mounts", "source", host, "of a bind mount: its place in the guest (volumes.md)"},
+	{"mounts.uidMappings", "containerID hostID size", host, "mapped on the host"},
+	{"mounts.gidMappings", "containerID hostID size", host, "mapped on the host"},
+	{"hooks.prestart", "path args env timeout", host, ""},
+	{"hooks.createRuntime", "path args env timeout", host, ""},
+	{"hooks.createContainer", "path args env timeout", host, ""},
+	{"hooks.startContainer", "path args env timeout", host, ""},
+	{"hooks.poststart", "path args env timeout", host, ""},
+	{"hooks.poststop", "path args env timeout", host, ""},
+	{"annotations", "", guest, "for guest hooks; the runtime's own keys are read on the host"},
+	{"linux.uidMappings", "containerID hostID size", guest, "the guest's ids are the host's"},
+	{"linux.gidMappings", "containerID hostID size", guest, "as above"},
+	{"linux", "sysctl", guest, "those of the network apply to the whole pod"},
+	{"linux.resources.devices", "allow type major minor access", guest, "but for numbers of single disks of the host's"},
+	{"linux.resources.memory", "limit reservation swap checkBeforeUpdate", guest, "the limit makes the machine larger, too"},
+	{"linux.resources.memory", "kernel kernelTCP swappiness disableOOMKiller", logged, "not in cgroup v2"},
+	{"linux.resources.memory", "useHierarchy", out, "always so in cgroup v2"},
+	{"linux.resources.cpu", "shares quota period burst idle", guest, "shares apply to the pod on the host, too; the quota makes the machine larger"},
+	{"linux.resources.cpu", "cpus mems", host, "the pod's CPUs and memory nodes (host-cgroups.md)"},
+	{"linux.resources.cpu", "realtimeRuntime", logged, "not in cgroup v2"},
+	{"linux.resources.cpu", "realtimePeriod", out, "as above; it says nothing alone"},
+	{"linux.resources.pids", "limit", guest, ""},
+	{"linux.resources.blockIO", "weight", guest, ""},
+	{"linux.resources.blockIO", "leafWeight", logged, "not in cgroup v2"},
+	{"linux.resources.blockIO.weightDevice", "major minor weight leafWeight", logged, "numbers of the host's"},
+	{"linux.resources.blockIO.throttleReadBpsDevice", "major minor rate", logged, "numbers of the host's"},
+	{"linux.resources.blockIO.throttleWriteBpsDevice", "major minor rate", logged, "numbers of the host's"},
+	{"linux.resources.blockIO.throttleReadIOPSDevice", "major minor rate", logged, "numbers of the host's"},
+	{"linux.resources.blockIO.throttleWriteIOPSDevice", "major minor rate", logged, "numbers of the host's"},
+	{"linux.resources.hugepageLimits", "pageSize limit", guest, "of page sizes that the guest has; others are logged"},
+	{"linux.resources.network", "classID", logged, "for the host's traffic control"},
+	{"linux.resources.network.priorities", "name priority", logged, "as above"},
+	{"linux.resources.rdma", "hcaHandles hcaObjects", logged, "a guest has no such devices"},
+	{"linux.resources", "unified", guest, "ten keys (guest-settings.md); others are logged"},
+	{"linux", "cgroupsPath", host, "the pod's cgroup on the host (host-cgroups.md)"},
+	{"linux.namespaces", "type", guest, "PID, mount, user, time; the pod's containers share IPC, and UTS unless one has a name of its own; each has a cgroup namespace; the host's PID, IPC and UTS are logged"},
+	{"linux.namespaces", "path", host, "another container of the pod's; one of another machine's, and time and cgroup namespaces, are refused"},
+	{"linux.devices", "path type major minor fileMode uid gid", host, "above; a FIFO is made in the guest"},
+	{"linux.netDevices", "name", refused, "want links in the pod's network namespace"},
+	{"linux.seccomp", "defaultAction defaultErrnoRet architectures flags", guest, "with `disable_guest_seccomp = false`; else left out, logged"},
+	{"linux.seccomp", "listenerPath listenerMetadata", refused, "an agent of the host's cannot answer for the guest's kernel"},
+	{"linux.seccomp.syscalls", "names action errnoRet", guest, ""},
+	{"linux.seccomp.syscalls.args", "index value valueTwo op", guest, ""},
+	{"linux", "rootfsPropagation", guest, "within the guest"},
+	{"linux", "maskedPaths readonlyPaths", guest, ""},
+	{"linux", "mountLabel", out, "a label of the host's kernel"},
+	{"linux.intelRdt", "closID schemata l3CacheSchema memBwSchema enableMonitoring", logged, "the guest has no such hardware"},
+	{"linux.memoryPolicy", "mode nodes flags", logged, "numbers of the host's memory nodes"},
+	{"linux.personality", "domain flags", guest, "flags are without effect, as with runc"},
+	{"linux.timeOffsets", "secs nanosecs", guest, ""},
+	{"solaris", "", refused, ""},
+	{"windows", "", refused, ""},
+	{"vm", "", refused, "the machine is as configuration.toml and annotations have it"},
+	{"zos", "", refused, ""},
+	{"freebsd", "", refused, ""},
+}

@@ -1,0 +1,107 @@
+package guestspec
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// nsOfProcess is a path of a namespace by one of its processes (proc(5)).
+var nsOfProcess = regexp.MustCompile(`^/proc/([0-9]{1,10})/ns/[a-z_]+$`)
+
+// wish is what a spec says of one kind of namespace.
+type wish struct {
+	// host: the host's is wanted. Specs say so by naming none, iSulad by the
+	// first process's.
+	host bool
+	// path is that of another one to join; empty makes one.
+	path string
+	// pid is the process that path names it by, or 0.
+	pid int
+}
+
+func wishFor(spec *specs.Spec, kind specs.LinuxNamespaceType) wish {
+	i := slices.IndexFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == kind })
+	if i < 0 {
+		return wish{host: true}
+	}
+	w := wish{path: spec.Linux.Namespaces[i].Path}
+	if found := nsOfProcess.FindStringSubmatch(w.path); found != nil {
+		w.pid, _ = strconv.Atoi(found[1]) // at most ten digits
+	}
+	w.host = w.pid == 1
+	return w
+}
+
+// WantsHostUTS reports whether the spec asks for the host's host name.
+func WantsHostUTS(spec *specs.Spec) bool { return wishFor(spec, specs.UTSNamespace).host }
+
+// filterNamespaces leaves the kinds of namespace that a container gets inside
+// its pod's guest, without paths. IPC and network are the pod's and are the
+// agent's to give, and so is UTS, but for a container with a name of its own.
+//
+// A further container joins its pod's PID or user namespace when its spec has
+// a path: it is another container's, and in a pod that means the pod's (CRI
+// gives /proc/<sandbox pid>/ns/pid). One that asks for the host's processes gets
+// the pod's too: the guest's own namespace holds the agent, and what it wants
+// to see is the other containers.
+func (g *Guest) filterNamespaces(spec *specs.Spec, first bool) error {
+	if err := g.hostNamespaces(spec, first); err != nil {
+		return err
+	}
+	pid, user, uts := wishFor(spec, specs.PIDNamespace), wishFor(spec, specs.UserNamespace), wishFor(spec, specs.UTSNamespace)
+	g.SharePID = !first && (pid.host || pid.path != "")
+	if g.SharePID && !pid.host {
+		g.PIDOf = pid.pid
+	}
+	g.ShareUser = !first && user.path != ""
+	g.OwnUTS = !first && !uts.host && uts.path == "" && spec.Hostname+spec.Domainname != ""
+	own := []specs.LinuxNamespaceType{specs.PIDNamespace, specs.MountNamespace}
+	for _, ns := range spec.Linux.Namespaces {
+		switch ns.Type {
+		case specs.CgroupNamespace, specs.UserNamespace, specs.TimeNamespace:
+			own = append(own, ns.Type)
+		}
+	}
+	spec.Linux.Namespaces = nil
+	for _, kind := range own {
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
+	}
+	return nil
+}
+
+// sharedByFlag are the namespaces of which engines' users ask for the host's,
+// or for another container's (--pid, --ipc, --uts), with what they then miss.
+var sharedByFlag = []struct {
+	kind specs.LinuxNamespaceType
+	lost string
+}{
+	{specs.PIDNamespace, "the host's processes (its PID namespace)"},
+	{specs.IPCNamespace, "the host's System V IPC and message queues (its IPC namespace)"},
+	{specs.UTSNamespace, "the host's UTS namespace, of which the guest has a copy"},
+}
+
+// hostNamespaces notes the host's namespaces that a guest does not have, and
+// refuses another container's that is in another guest. A path that is not a
+// process's is one that the engine has made for the pod (CRI-O).
+func (g *Guest) hostNamespaces(spec *specs.Spec, first bool) error {
+	for _, ns := range sharedByFlag {
+		w := wishFor(spec, ns.kind)
+		if w.host {
+			g.Dropped = append(g.Dropped, ns.lost)
+		} else if first && w.pid != 0 {
+			return fmt.Errorf("linux.namespaces: the %s namespace is to be that of process %d (%s): a container of another virtual machine shares none: %w",
+				ns.kind, w.pid, w.path, errdefs.ErrInvalidArgument)
+		}
+	}
+	for _, kind := range []specs.LinuxNamespaceType{specs.TimeNamespace, specs.CgroupNamespace} {
+		if w := wishFor(spec, kind); w.path != "" {
+			return fmt.Errorf("linux.namespaces: the %s namespace is to be %s: it is one of the host's kernel: %w", kind, w.path, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package guestspec
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// inNamespaces is a container's spec with those namespaces, given as kind or
+// kind=path, and those that every engine gives.
+func inNamespaces(words ...string) *specs.Spec {
+	spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{
+		Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace}, {Type: specs.MountNamespace}},
+	}}
+	for _, word := range words {
+		kind, path, _ := strings.Cut(word, "=")
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.LinuxNamespaceType(kind), Path: path})
+	}
+	return spec
+}
+
+// Which namespaces a further container of a pod shares.
+func TestSharedNamespaces(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		namespaces []string
+		hostname   string
+		pid, uts   bool
+		pidOf      int
+		dropped    string
+	}{
+		{"own", []string{"pid", "ipc", "uts"}, "", false, false, 0, ""},
+		{"own with a name", []string{"pid", "ipc", "uts"}, "c", false, true, 0, ""},
+		{"the pod's", []string{"pid=/proc/77/ns/pid", "ipc=/proc/77/ns/ipc", "uts=/proc/77/ns/uts"}, "c", true, false, 77, ""},
+		{"pinned ones", []string{"pid=/run/ns/p", "ipc=/run/ns/i", "uts=/run/ns/u"}, "c", true, false, 0, ""},
+		{"the host's", nil, "", true, false, 0, "processes IPC UTS"},
+		{"the first process's", []string{"pid=/proc/1/ns/pid", "ipc", "uts=/proc/1/ns/uts"}, "c", true, false, 0, "processes UTS"},
+	} {
+		spec := inNamespaces(test.namespaces...)
+		spec.Hostname = test.hostname
+		g, err := Filter(spec, Paths{}, Rules{})
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		if g.SharePID != test.pid || g.OwnUTS != test.uts || g.PIDOf != test.pidOf {
+			t.Errorf("%s: shares PID %v of %d, own UTS %v", test.name, g.SharePID, g.PIDOf, g.OwnUTS)
+		}
+		if want := strings.Fields(test.dropped); len(g.Dropped) != len(want) {
+			t.Errorf("%s: dropped %q", test.name, g.Dropped)
+		}
+		for _, word := range strings.Fields(test.dropped) {
+			if !slices.ContainsFunc(g.Dropped, func(s string) bool { return strings.Contains(s, word) }) {
+				t.Errorf("%s: dropped %q, want %s", test.name, g.Dropped, word)
+			}
+		}
+	}
+}
+
+// The first container of a pod cannot join another container's namespaces: that
+// one is in another virtual machine.
+func TestNamespacesOfAnotherMachine(t *testing.T) {
+	for _, kind := range []string{"pid", "ipc", "uts"} {
+		spec := inNamespaces(slices.DeleteFunc([]string{"pid", "ipc", "uts"}, func(k string) bool { return k == kind })...)
+		path := "/proc/77/ns/" + kind
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.LinuxNamespaceType(kind), Path: path})
+		_, err := Filter(spec, Paths{}, Rules{First: true})
+		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), kind+" namespace") || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	for _, namespaces := range [][]string{{"pid=/run/ns/p", "ipc=/run/ns/i", "uts=/run/ns/u"}, {"pid", "ipc", "uts"}, {"pid=/proc/1/ns/pid"}, nil} {
+		g, err := Filter(inNamespaces(namespaces...), Paths{}, Rules{First: true})
+		if err != nil || g.SharePID || g.OwnUTS || g.PIDOf != 0 {
+			t.Errorf("%q: %+v, %v", namespaces, g, err)
+		}
+	}
+	for _, kind := range []string{"time", "cgroup"} {
+		if _, err := Filter(inNamespaces(kind+"=/run/ns/x"), Paths{}, Rules{}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), kind) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package guestspec
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// refuse is the error of what a guest cannot have and a container that asks for
+// it cannot do without.
+func refuse(spec *specs.Spec, rules Rules) error {
+	l := spec.Linux
+	for field, why := range map[string]struct {
+		set bool
+		why string
+	}{
+		"windows": {spec.Windows != nil, "want a Linux container"},
+		"solaris": {spec.Solaris != nil, "want a Linux container"},
+		"zos":     {spec.ZOS != nil, "want a Linux container"},
+		"freebsd": {spec.FreeBSD != nil, "want a Linux container"},
+		"vm":      {spec.VM != nil, "the virtual machine is as configuration.toml and the pod's annotations have it"},
+		"linux.netDevices": {len(l.NetDevices) > 0,
+			"network devices of the host's are not moved into a guest; want links in the pod's network namespace"},
+		"linux.seccomp.listenerPath": {!rules.NoSeccomp && l.Seccomp != nil && (l.Seccomp.ListenerPath != "" || l.Seccomp.ListenerMetadata != ""),
+			"an agent of the host's cannot answer for system calls of the guest's kernel"},
+	} {
+		if why.set {
+			return fmt.Errorf("%s is set: %s: %w", field, why.why, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
