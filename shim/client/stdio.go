@@ -69,12 +69,13 @@ func MakeStdio(dir string, want Wanted) (_ *Stdio, err error) {
 // exec's Start, has returned, the names are not needed any more.
 func (s *Stdio) Remove() error { return os.RemoveAll(s.dir) }
 
-// Close closes the caller's ends.
+// Close closes the caller's ends. It may be called again.
 func (s *Stdio) Close() error {
 	var errs []error
-	for _, f := range []*os.File{s.Stdin, s.Stdout, s.Stderr} {
-		if f != nil {
-			errs = append(errs, f.Close())
+	for _, f := range []**os.File{&s.Stdin, &s.Stdout, &s.Stderr} {
+		if *f != nil {
+			errs = append(errs, (*f).Close())
+			*f = nil
 		}
 	}
 	return errors.Join(errs...)

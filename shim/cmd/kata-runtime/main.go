@@ -8,6 +8,9 @@ import (
 	"os"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/katabox/katabox/shim/oci/command"
+	"github.com/katabox/katabox/shim/oci/monitor"
 )
 
 // version is set by the linker.
@@ -17,6 +20,9 @@ var version = "development"
 var errNoPod = errors.New("a pod cannot run here")
 
 func main() {
+	if monitor.IsMonitor() {
+		os.Exit(monitor.Main())
+	}
 	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr, thisHost()))
 }
 
@@ -25,6 +31,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 	err := newApp(stdout, stderr, h).RunContext(ctx, args)
 	if err == nil {
 		return 0
+	}
+	var code command.ExitError
+	if errors.As(err, &code) {
+		return int(code)
 	}
 	if !errors.Is(err, errNoPod) {
 		fmt.Fprintf(stderr, "kata-runtime: %v\n", err)
@@ -35,7 +45,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 func newApp(stdout, stderr io.Writer, h host) *cli.App {
 	return &cli.App{
 		Name:    "kata-runtime",
-		Usage:   "inspect and operate the Katabox runtime",
+		Usage:   "run containers in virtual machines as an OCI runtime, and operate the Katabox runtime",
 		Version: version,
 		Writer:  stdout, ErrWriter: stderr,
 		HideVersion: true, HideHelpCommand: true,
@@ -45,13 +55,14 @@ func newApp(stdout, stderr io.Writer, h host) *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   usageError,
 		Action:         noCommand,
-		Commands: []*cli.Command{
+		Flags:          command.Flags(),
+		Commands: command.Merge([]*cli.Command{
 			checkCommand(h), envCommand(h), volumeCommand(h),
 			{Name: "version", Usage: "print the version", OnUsageError: usageError, Action: func(c *cli.Context) error {
 				fmt.Fprintf(c.App.Writer, "kata-runtime %s\n", version)
 				return nil
 			}},
-		},
+		}),
 	}
 }
 
@@ -61,8 +72,12 @@ func usageError(c *cli.Context, err error, _ bool) error {
 
 // noCommand is called without a command, or with an unknown one.
 func noCommand(c *cli.Context) error {
+	if c.Bool("version") {
+		command.WriteVersions(c.App.Writer, version)
+		return nil
+	}
 	if c.Args().Present() {
-		return fmt.Errorf("unknown command %q: want check, env, direct-volume or version; see kata-runtime --help", c.Args().First())
+		return fmt.Errorf("unknown command %q: see kata-runtime --help", c.Args().First())
 	}
 	return cli.ShowAppHelp(c)
 }

@@ -1,0 +1,162 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v2"
+
+	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/shim/oci"
+)
+
+// defaultRoot holds the containers of engines that name no other directory.
+const defaultRoot = "/run/kata-runtime"
+
+// category is under which help lists the commands of an OCI runtime.
+const category = "as an OCI runtime, below Podman, Docker and CRI-O"
+
+// Flags are the flags before an OCI runtime's command; runc's.
+func Flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "root", Value: defaultRoot, Usage: "the `DIRECTORY` of containers' state"},
+		&cli.StringFlag{Name: "log", Usage: "a `FILE` for errors, besides standard error"},
+		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of the log: text or json"},
+		&cli.BoolFlag{Name: "debug", Usage: "let the shims log more"},
+		&cli.BoolFlag{Name: "systemd-cgroup", Usage: "refused: pods' cgroups are made by their path, without systemd"},
+		&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "only auto and false: kata-runtime needs root"},
+		&cli.StringFlag{Name: "criu", Hidden: true},
+		&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print the versions"},
+	}
+}
+
+// Commands are an OCI runtime's. An error of theirs has been written when they
+// return, and is an ExitError.
+func Commands() []*cli.Command {
+	commands := []*cli.Command{
+		createCommand(), startCommand(), stateCommand(), killCommand(), deleteCommand(), execCommand(), psCommand(), listCommand(),
+		pauseCommand(), resumeCommand(), updateCommand(), eventsCommand(), featuresCommand(), specCommand(),
+	}
+	for _, c := range commands {
+		c.Category = category
+		c.HideHelpCommand = true
+		c.Action = reporting(c.Action)
+	}
+	return commands
+}
+
+// ExitError ends the program with a code when all has been said.
+type ExitError int
+
+func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// reporting writes an action's error where the caller of an OCI runtime looks
+// for it: in the log, as one entry, and on standard error.
+func reporting(action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		err := checkOCIFlags(c)
+		if err == nil {
+			err = action(c)
+		}
+		var code ExitError
+		if err == nil || errors.As(err, &code) && err == error(code) {
+			return err
+		}
+		if !errors.As(err, &code) {
+			code = 1
+		}
+		writeError(c, err)
+		return code
+	}
+}
+
+func writeError(c *cli.Context, err error) {
+	logger := log.G(c.Context)
+	logger.Logger.SetOutput(c.App.ErrWriter)
+	if name := c.String("log"); name != "" {
+		f, openErr := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		if openErr != nil {
+			err = errors.Join(err, fmt.Errorf("open log: %w", openErr))
+		} else {
+			defer f.Close()
+			logger.Logger.SetOutput(f)
+			fmt.Fprintln(c.App.ErrWriter, err)
+		}
+	}
+	if c.String("log-format") == "json" {
+		_ = log.SetFormat(log.JSONFormat)
+	}
+	logger.Error(err)
+}
+
+func checkOCIFlags(c *cli.Context) error {
+	if format := c.String("log-format"); format != "text" && format != "json" {
+		return fmt.Errorf("--log-format %q: want text or json", format)
+	}
+	if rootless := c.String("rootless"); rootless != "auto" && rootless != "false" {
+		return fmt.Errorf("--rootless %s: kata-runtime needs root", rootless)
+	}
+	if c.Bool("systemd-cgroup") {
+		return errors.New("--systemd-cgroup: pods' cgroups are made by their path, without systemd; set the engine's cgroup manager to cgroupfs")
+	}
+	return nil
+}
+
+// runtimeOf is the OCI runtime that the flags describe.
+func runtimeOf(c *cli.Context) (*oci.Runtime, error) {
+	program, err := client.FindProgram()
+	if err != nil {
+		return nil, err
+	}
+	return &oci.Runtime{Root: c.String("root"), Program: program, Debug: c.Bool("debug")}, nil
+}
+
+// onContainer is an action of a command whose first argument is an id; at most
+// more arguments may follow.
+func onContainer(more int, action func(*cli.Context, *oci.Runtime, string) error) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		id := c.Args().First()
+		if id == "" {
+			return fmt.Errorf("%s: want a container's id: %w", c.Command.Name, errdefs.ErrInvalidArgument)
+		}
+		if more >= 0 && c.NArg() > 1+more {
+			return fmt.Errorf("%s: unexpected argument %q: %w", c.Command.Name, c.Args().Get(1+more), errdefs.ErrInvalidArgument)
+		}
+		r, err := runtimeOf(c)
+		if err != nil {
+			return err
+		}
+		return action(c, r, id)
+	}
+}
+
+// WriteVersions answers --version in the lines that engines parse.
+func WriteVersions(w io.Writer, version string) {
+	fmt.Fprintf(w, "kata-runtime version %s\nspec: %s\n", version, specs.Version)
+}
+
+// withoutArguments is an action of a command that takes none.
+func withoutArguments(action cli.ActionFunc) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if c.Args().Present() {
+			return fmt.Errorf("%s: unexpected argument %q: %w", c.Command.Name, c.Args().First(), errdefs.ErrInvalidArgument)
+		}
+		return action(c)
+	}
+}
+
+// refuse fails for flags that were set and that no virtual machine can honour.
+func refuse(c *cli.Context, reasons map[string]string) error {
+	for name, reason := range reasons {
+		if c.IsSet(name) && strings.TrimSpace(c.String(name)) != "0" {
+			return fmt.Errorf("--%s: %s: %w", name, reason, errdefs.ErrNotImplemented)
+		}
+	}
+	return nil
+}

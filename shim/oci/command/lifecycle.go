@@ -1,0 +1,83 @@
+package command
+
+import (
+	"os/signal"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/oci"
+)
+
+// noDescriptors says why --preserve-fds is refused.
+const noDescriptors = "a file that is open on the host cannot be handed to a process in a virtual machine"
+
+func createCommand() *cli.Command {
+	return &cli.Command{
+		Name: "create", Usage: "create a container; start runs it", ArgsUsage: "ID",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Value: ".", Usage: "the `DIRECTORY` with config.json"},
+			&cli.StringFlag{Name: "console-socket", Usage: "the `SOCKET` to which the terminal's master is sent"},
+			&cli.StringFlag{Name: "pid-file", Usage: "the `FILE` for the pid that stands for the container"},
+			&cli.BoolFlag{Name: "no-pivot", Usage: "accepted: the guest's root file system is its own"},
+			&cli.BoolFlag{Name: "no-new-keyring", Usage: "accepted: the guest has keyrings of its own"},
+			&cli.IntFlag{Name: "preserve-fds", Usage: "refused but for 0"},
+		},
+		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
+			if err := refuse(c, map[string]string{"preserve-fds": noDescriptors}); err != nil {
+				return err
+			}
+			// An engine that gives up must not leave half a machine.
+			ctx, stop := signal.NotifyContext(c.Context, unix.SIGTERM, unix.SIGINT)
+			defer stop()
+			return r.Create(ctx, id, oci.CreateOptions{
+				Bundle: c.String("bundle"), PIDFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"),
+			})
+		}),
+	}
+}
+
+func startCommand() *cli.Command {
+	return &cli.Command{
+		Name: "start", Usage: "run a created container", ArgsUsage: "ID",
+		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error { return r.Start(c.Context, id) }),
+	}
+}
+
+func killCommand() *cli.Command {
+	return &cli.Command{
+		Name: "kill", Usage: "send a signal to a container (SIGTERM)", ArgsUsage: "ID [SIGNAL]",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "to all its processes"}},
+		Action: onContainer(1, func(c *cli.Context, r *oci.Runtime, id string) error {
+			number, err := oci.ParseSignal(c.Args().Get(1))
+			if err != nil {
+				return err
+			}
+			return r.Kill(c.Context, id, number, c.Bool("all"))
+		}),
+	}
+}
+
+func deleteCommand() *cli.Command {
+	return &cli.Command{
+		Name: "delete", Usage: "remove a container that has stopped", ArgsUsage: "ID",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first; none is no error"}},
+		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
+			return r.Delete(c.Context, id, c.Bool("force"))
+		}),
+	}
+}
+
+func pauseCommand() *cli.Command {
+	return &cli.Command{
+		Name: "pause", Usage: "freeze a container", ArgsUsage: "ID",
+		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error { return r.Pause(c.Context, id) }),
+	}
+}
+
+func resumeCommand() *cli.Command {
+	return &cli.Command{
+		Name: "resume", Usage: "let a paused container run", ArgsUsage: "ID",
+		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error { return r.Resume(c.Context, id) }),
+	}
+}

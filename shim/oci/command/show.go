@@ -1,0 +1,170 @@
+package command
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/urfave/cli/v2"
+
+	"github.com/katabox/katabox/shim/oci"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+func stateCommand() *cli.Command {
+	return &cli.Command{
+		Name: "state", Usage: "write a container's state as JSON", ArgsUsage: "ID",
+		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
+			state, err := r.State(c.Context, id)
+			if err != nil {
+				return err
+			}
+			return writeJSON(c.App.Writer, state)
+		}),
+	}
+}
+
+// formatFlag chooses between a table and JSON.
+func formatFlag() cli.Flag {
+	return &cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "`FORMAT`: table or json"}
+}
+
+func wantJSON(c *cli.Context) (bool, error) {
+	switch format := c.String("format"); format {
+	case "table":
+		return false, nil
+	case "json":
+		return true, nil
+	default:
+		return false, fmt.Errorf("--format %q: want table or json: %w", format, errdefs.ErrInvalidArgument)
+	}
+}
+
+func listCommand() *cli.Command {
+	return &cli.Command{
+		Name: "list", Usage: "list the containers below --root",
+		Flags: []cli.Flag{formatFlag(), &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "only the ids"}},
+		Action: withoutArguments(func(c *cli.Context) error {
+			asJSON, err := wantJSON(c)
+			if err != nil {
+				return err
+			}
+			r, err := runtimeOf(c)
+			if err != nil {
+				return err
+			}
+			states, err := r.List(c.Context)
+			switch {
+			case c.Bool("quiet"):
+				for _, s := range states {
+					fmt.Fprintln(c.App.Writer, s.ID)
+				}
+			case asJSON:
+				err = errors.Join(err, json.NewEncoder(c.App.Writer).Encode(states))
+			default:
+				err = errors.Join(err, writeStates(c.App.Writer, states))
+			}
+			return err
+		}),
+	}
+}
+
+func writeStates(w io.Writer, states []*oci.State) error {
+	table := tabwriter.NewWriter(w, 12, 1, 3, ' ', 0)
+	fmt.Fprint(table, "ID\tPID\tSTATUS\tBUNDLE\tCREATED\tOWNER\n")
+	for _, s := range states {
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\n", s.ID, s.PID, s.Status, s.Bundle, s.Created.Format(time.RFC3339Nano), s.Owner)
+	}
+	return table.Flush()
+}
+
+func psCommand() *cli.Command {
+	return &cli.Command{
+		Name: "ps", Usage: "list the processes that stand for a container's on the host", ArgsUsage: "ID [options of ps(1)]",
+		Flags: []cli.Flag{formatFlag()},
+		Action: onContainer(-1, func(c *cli.Context, r *oci.Runtime, id string) error {
+			asJSON, err := wantJSON(c)
+			if err != nil {
+				return err
+			}
+			pids, err := r.Pids(c.Context, id)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(c.App.Writer).Encode(pids)
+			}
+			return psTable(c, pids)
+		}),
+	}
+}
+
+// psTable writes those lines of ps(1) that are of these processes.
+func psTable(c *cli.Context, pids []int) error {
+	args := c.Args().Tail()
+	if len(args) == 0 {
+		args = []string{"-ef"}
+	}
+	out, err := exec.CommandContext(c.Context, "ps", args...).Output()
+	if err != nil {
+		return fmt.Errorf("run ps: %w", err)
+	}
+	lines := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+	column := slices.Index(strings.Fields(lines[0]), "PID")
+	if column < 0 {
+		return fmt.Errorf("ps %s: its output has no column PID", strings.Join(args, " "))
+	}
+	fmt.Fprintln(c.App.Writer, lines[0])
+	for _, line := range lines[1:] {
+		fields := strings.Fields(line)
+		if column >= len(fields) {
+			continue
+		}
+		if pid, err := strconv.Atoi(fields[column]); err == nil && slices.Contains(pids, pid) {
+			fmt.Fprintln(c.App.Writer, line)
+		}
+	}
+	return nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+func featuresCommand() *cli.Command {
+	return &cli.Command{
+		Name: "features", Usage: "write as JSON what of the OCI specification containers get",
+		Action: withoutArguments(func(c *cli.Context) error { return writeJSON(c.App.Writer, guestspec.Features()) }),
+	}
+}
+
+func specCommand() *cli.Command {
+	return &cli.Command{
+		Name: "spec", Usage: "write an example config.json",
+		Flags: []cli.Flag{&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Value: ".", Usage: "the `DIRECTORY` for it"}},
+		Action: withoutArguments(func(c *cli.Context) error {
+			f, err := os.OpenFile(filepath.Join(c.String("bundle"), "config.json"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+			if errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("file config.json exists: remove it first: %w", errdefs.ErrAlreadyExists)
+			}
+			if err != nil {
+				return err
+			}
+			return errors.Join(writeJSON(f, oci.ExampleSpec()), f.Close())
+		}),
+	}
+}

@@ -1,0 +1,131 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/urfave/cli/v2"
+
+	"github.com/katabox/katabox/shim/oci"
+)
+
+// maxResources bounds what is read of --resources, in bytes.
+const maxResources = 1 << 20
+
+func updateCommand() *cli.Command {
+	return &cli.Command{
+		Name: "update", Usage: "change a container's limits", ArgsUsage: "ID",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "resources", Aliases: []string{"r"}, Usage: "OCI resources as JSON, in a `FILE`; - is standard input"},
+			&cli.Uint64Flag{Name: "cpu-share", Usage: "weight beside other containers"},
+			&cli.Int64Flag{Name: "cpu-quota", Usage: "`MICROSECONDS` in each period"},
+			&cli.Uint64Flag{Name: "cpu-period", Usage: "`MICROSECONDS`"},
+			&cli.StringFlag{Name: "cpuset-cpus", Usage: "the `CPUS` it may use"},
+			&cli.StringFlag{Name: "cpuset-mems", Usage: "the memory `NODES` it may use"},
+			&cli.Int64Flag{Name: "memory", Usage: "limit in `BYTES`"},
+			&cli.Int64Flag{Name: "memory-reservation", Usage: "soft limit in `BYTES`"},
+			&cli.Int64Flag{Name: "memory-swap", Usage: "limit of memory and swap together, in `BYTES`"},
+			&cli.Int64Flag{Name: "pids-limit", Usage: "how many tasks it may have"},
+		},
+		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
+			resources, err := resourcesOf(c)
+			if err != nil {
+				return err
+			}
+			return r.Update(c.Context, id, resources)
+		}),
+	}
+}
+
+// resourcesOf is what update is to set.
+func resourcesOf(c *cli.Context) (*specs.LinuxResources, error) {
+	if name := c.String("resources"); name != "" {
+		return readResources(c, name)
+	}
+	cpu, memory := new(specs.LinuxCPU), new(specs.LinuxMemory)
+	setNumber(c, "cpu-share", &cpu.Shares, c.Uint64)
+	setNumber(c, "cpu-quota", &cpu.Quota, c.Int64)
+	setNumber(c, "cpu-period", &cpu.Period, c.Uint64)
+	setNumber(c, "memory", &memory.Limit, c.Int64)
+	setNumber(c, "memory-reservation", &memory.Reservation, c.Int64)
+	setNumber(c, "memory-swap", &memory.Swap, c.Int64)
+	cpu.Cpus, cpu.Mems = c.String("cpuset-cpus"), c.String("cpuset-mems")
+	resources := &specs.LinuxResources{CPU: cpu, Memory: memory}
+	var pids *int64
+	if setNumber(c, "pids-limit", &pids, c.Int64); pids != nil {
+		resources.Pids = &specs.LinuxPids{Limit: pids}
+	}
+	return resources, nil
+}
+
+func setNumber[T any](c *cli.Context, flag string, to **T, get func(string) T) {
+	if c.IsSet(flag) {
+		value := get(flag)
+		*to = &value
+	}
+}
+
+func readResources(c *cli.Context, name string) (*specs.LinuxResources, error) {
+	from := io.Reader(os.Stdin)
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("read resources: %w", err)
+		}
+		defer f.Close()
+		from = f
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxResources))
+	if err != nil {
+		return nil, fmt.Errorf("read resources: %w", err)
+	}
+	return oci.ParseResources(data)
+}
+
+func eventsCommand() *cli.Command {
+	return &cli.Command{
+		Name: "events", Usage: "write a container's counters as lines of JSON", ArgsUsage: "ID",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "stats", Usage: "once"},
+			&cli.DurationFlag{Name: "interval", Value: 5 * time.Second, Usage: "`TIME` between two lines"},
+		},
+		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
+			if interval := c.Duration("interval"); interval <= 0 {
+				return fmt.Errorf("--interval %v: want more than 0: %w", interval, errdefs.ErrInvalidArgument)
+			}
+			return writeEvents(c, r, id)
+		}),
+	}
+}
+
+// writeEvents writes until the container has stopped, unless once is enough.
+func writeEvents(c *cli.Context, r *oci.Runtime, id string) error {
+	for {
+		state, err := r.State(c.Context, id)
+		switch {
+		case err != nil:
+			return err
+		case state.Status == oci.Stopped && c.Bool("stats"):
+			return fmt.Errorf("container with id %s is not running: %w", id, errdefs.ErrFailedPrecondition)
+		case state.Status == oci.Stopped:
+			return nil
+		}
+		event, err := r.Stats(c.Context, id)
+		if err != nil {
+			return err
+		}
+		if err := json.NewEncoder(c.App.Writer).Encode(event); err != nil || c.Bool("stats") {
+			return err
+		}
+		select {
+		case <-time.After(c.Duration("interval")):
+		case <-c.Context.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,209 @@
+package oci
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/shim/oci/monitor"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// processType is the type under which engines send an OCI Process.
+const processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
+
+// ExecOptions are what the exec command says.
+type ExecOptions struct {
+	// Process is what to run.
+	Process *specs.Process
+	// Detach leaves the process with a monitor and returns.
+	Detach bool
+	// PIDFile gets the monitor's pid; "" for none.
+	PIDFile       string
+	ConsoleSocket string
+}
+
+// InitProcess is the container's own process, for an exec that differs from it
+// only in some respects.
+func (r *Runtime) InitProcess(id string) (*specs.Process, error) {
+	if _, err := r.load(id); err != nil {
+		return nil, err
+	}
+	b, err := bundle.Load(r.dir(id))
+	if err != nil {
+		return nil, err
+	}
+	return b.Spec.Process, nil
+}
+
+// Exec runs a further process in a container. It returns the process's exit
+// code, or 0 as soon as it runs where it is detached.
+func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (code int, err error) {
+	if err := checkConsole(o.Process.Terminal, o.ConsoleSocket, o.Detach); err != nil {
+		return 0, err
+	}
+	if err := r.mayExec(ctx, id); err != nil {
+		return 0, err
+	}
+	execID := rand.Text()
+	stdio, err := r.makeStdio(id, "io-"+execID, o.Process.Terminal)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, stdio.Remove(), stdio.Close()) }()
+	shim, err := client.Connect(ctx, r.dir(id))
+	if err != nil {
+		return 0, err
+	}
+	defer shim.Close()
+	if err := add(ctx, shim, id, execID, o.Process, stdio); err != nil {
+		return 0, err
+	}
+	start := func() error { return startExec(ctx, shim, id, execID) }
+	if o.Detach {
+		err = r.execDetached(ctx, process{id: id, execID: execID, spec: o.Process, stdio: stdio, consoleSocket: o.ConsoleSocket}, o.PIDFile, shim, start)
+	} else {
+		code, err = r.execAttached(ctx, id, execID, o, stdio, start)
+	}
+	if err != nil {
+		err = errors.Join(err, forget(ctx, shim, id, execID))
+	}
+	return code, err
+}
+
+// mayExec refuses an exec in a container that does not run.
+func (r *Runtime) mayExec(ctx context.Context, id string) error {
+	rec, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	now, err := r.status(ctx, rec)
+	switch {
+	case err != nil:
+		return err
+	case now == Stopped:
+		return fmt.Errorf("cannot exec in a stopped container: %w", errdefs.ErrFailedPrecondition)
+	case now == Paused:
+		return fmt.Errorf("cannot exec in a paused container (use --ignore-paused to override): %w", errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+func add(ctx context.Context, shim *client.Shim, id, execID string, p *specs.Process, stdio *client.Stdio) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("encode process: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err = shim.Exec(ctx, &task.ExecProcessRequest{
+		ID: id, ExecID: execID, Terminal: p.Terminal, Spec: &anypb.Any{TypeUrl: processType, Value: data},
+		Stdin: stdio.In, Stdout: stdio.Out, Stderr: stdio.Err,
+	})
+	return err
+}
+
+func startExec(ctx context.Context, shim *client.Shim, id, execID string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := shim.Start(ctx, &task.StartRequest{ID: id, ExecID: execID})
+	return err
+}
+
+// forget removes an exec that could not be run.
+func forget(ctx context.Context, shim *client.Shim, id, execID string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	_, err := shim.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: id, ExecID: execID})
+	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
+		return nil
+	}
+	return err
+}
+
+func (r *Runtime) execAttached(ctx context.Context, id, execID string, o ExecOptions, stdio *client.Stdio, start func() error) (int, error) {
+	if err := writePIDFile(o.PIDFile, os.Getpid()); err != nil {
+		return 0, err
+	}
+	name, err := r.noteExec(id, execID, os.Getpid())
+	if err != nil {
+		return 0, err
+	}
+	defer os.Remove(name)
+	return monitor.Run(ctx, monitor.Config{Bundle: r.dir(id), ID: id, ExecID: execID, Terminal: o.Process.Terminal}, stdio, start)
+}
+
+func (r *Runtime) execDetached(ctx context.Context, p process, pidFile string, shim *client.Shim, start func() error) error {
+	state, err := shim.State(ctx, &task.StateRequest{ID: p.id})
+	if err != nil {
+		return err
+	}
+	p.pid = int(state.Pid)
+	child, err := r.launch(ctx, p)
+	if err != nil {
+		return err
+	}
+	_, err = r.noteExec(p.id, p.execID, child.Pid)
+	if err == nil {
+		err = start()
+	}
+	if err == nil {
+		err = writePIDFile(pidFile, child.Pid)
+	}
+	if err != nil {
+		return errors.Join(err, endMonitor(child))
+	}
+	return nil
+}
+
+// noteExec keeps the pid of an exec's monitor, for ps.
+func (r *Runtime) noteExec(id, execID string, pid int) (string, error) {
+	r.execPids(id) // removes the notes of those that have ended
+	p, err := persist.Identify(pid)
+	if err != nil {
+		return "", err
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(r.dir(id), "exec-"+execID+".pid")
+	if err := replaceFile(name, data, 0o600); err != nil {
+		return "", fmt.Errorf("note exec: %w", err)
+	}
+	return name, nil
+}
+
+// execPids are the monitors of the execs that run. The notes of others are
+// removed.
+func (r *Runtime) execPids(id string) []int {
+	names, err := filepath.Glob(r.execPattern(id))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		var p persist.Process
+		if err != nil || json.Unmarshal(data, &p) != nil {
+			continue
+		}
+		if !p.Alive() {
+			_ = os.Remove(name)
+			continue
+		}
+		pids = append(pids, p.PID)
+	}
+	return pids
+}

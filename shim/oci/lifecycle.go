@@ -1,0 +1,137 @@
+package oci
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/shim/client"
+)
+
+// callTimeout bounds a call to the shim.
+const callTimeout = time.Minute
+
+// with calls the shim of a container, which must exist.
+func (r *Runtime) with(ctx context.Context, id string, call func(context.Context, *record, *client.Shim) error) error {
+	rec, err := r.load(id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	shim, err := client.Connect(ctx, r.dir(id))
+	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
+		return fmt.Errorf("container not running: %w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		return err
+	}
+	defer shim.Close()
+	return call(ctx, rec, shim)
+}
+
+// Start runs a created container's process.
+func (r *Runtime) Start(ctx context.Context, id string) error {
+	return r.with(ctx, id, func(ctx context.Context, rec *record, shim *client.Shim) error {
+		status, err := status(ctx, shim, rec)
+		switch {
+		case err != nil:
+			return err
+		case status == Stopped:
+			return fmt.Errorf("cannot start a container that has stopped: %w", errdefs.ErrFailedPrecondition)
+		case status != Created:
+			return fmt.Errorf("cannot start an already running container: %w", errdefs.ErrFailedPrecondition)
+		}
+		_, err = shim.Start(ctx, &task.StartRequest{ID: id})
+		return err
+	})
+}
+
+// Kill sends a signal to a container's init; all sends it to all its
+// processes.
+func (r *Runtime) Kill(ctx context.Context, id string, signal uint32, all bool) error {
+	return r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
+		_, err := shim.Kill(ctx, &task.KillRequest{ID: id, Signal: signal, All: all})
+		if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
+			// Docker's shim looks for these words.
+			return fmt.Errorf("container not running: %w", err)
+		}
+		return err
+	})
+}
+
+// Pause freezes a container.
+func (r *Runtime) Pause(ctx context.Context, id string) error {
+	return r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
+		_, err := shim.Pause(ctx, &task.PauseRequest{ID: id})
+		return err
+	})
+}
+
+// Resume lets a paused container run.
+func (r *Runtime) Resume(ctx context.Context, id string) error {
+	return r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
+		_, err := shim.Resume(ctx, &task.ResumeRequest{ID: id})
+		return err
+	})
+}
+
+// Delete removes a container that has stopped, or was never started; force
+// kills it first, and finds nothing wrong with one that does not exist.
+func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
+	rec, err := r.load(id)
+	if force && errdefs.IsNotFound(err) {
+		return r.removeUnfinished(id)
+	}
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
+	defer cancel()
+	shim, err := client.Connect(ctx, r.dir(id))
+	if err != nil { // it was killed, or its pod's end took it along
+		return r.deleteDead(ctx, id)
+	}
+	defer shim.Close()
+	if !force {
+		status, err := status(ctx, shim, rec)
+		if err != nil {
+			return err
+		}
+		if status == Running || status == Paused {
+			return fmt.Errorf("cannot delete container %s that is not stopped: %s: %w", id, status, errdefs.ErrFailedPrecondition)
+		}
+	}
+	if err := r.destroy(ctx, shim, id); err != nil {
+		return err
+	}
+	return r.removeDir(id)
+}
+
+// deleteDead removes a container whose shim is gone.
+func (r *Runtime) deleteDead(ctx context.Context, id string) error {
+	if _, err := client.Delete(ctx, r.program(id)); err != nil {
+		return err
+	}
+	return r.removeDir(id)
+}
+
+// removeUnfinished removes the directory of a create that was killed before it
+// wrote its record. There is nothing else then.
+func (r *Runtime) removeUnfinished(id string) error {
+	if _, err := os.Stat(r.dir(id)); err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	return r.removeDir(id)
+}
+
+func (r *Runtime) removeDir(id string) error {
+	if err := os.RemoveAll(r.dir(id)); err != nil {
+		return fmt.Errorf("remove container's directory: %w", err)
+	}
+	return nil
+}

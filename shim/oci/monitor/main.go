@@ -1,0 +1,84 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+// The descriptors that Launch hands on, after stdio.
+const (
+	controlFD = 3 + iota
+	stdinFD
+	stdoutFD
+	stderrFD
+)
+
+// The namespaces that a monitor enters are the main thread's: /proc shows that
+// thread's as the process's. So the main goroutine stays on it.
+func init() {
+	if IsMonitor() {
+		runtime.LockOSThread()
+	}
+}
+
+// IsMonitor reports whether Launch started this process.
+func IsMonitor() bool { return os.Getenv(roleEnv) != "" }
+
+// Main is the monitor; it returns its exit code.
+func Main() int {
+	_ = os.Unsetenv(roleEnv)
+	control := os.NewFile(controlFD, "control")
+	var cfg Config
+	if err := json.NewDecoder(control).Decode(&cfg); err != nil {
+		fmt.Fprintf(control, "read configuration: %v", err)
+		return 1
+	}
+	showAs(os.Args[0])
+	s, err := open(cfg, inherited(cfg))
+	if err == nil {
+		err = enter(cfg.PID)
+	}
+	if err != nil {
+		fmt.Fprint(control, err)
+		return 1
+	}
+	s.begin(context.Background())
+	if err := s.check(); err != nil {
+		fmt.Fprint(control, err)
+		return 1
+	}
+	fmt.Fprint(control, ready)
+	_ = control.Close()
+	return s.end()
+}
+
+// inherited are the streams that Launch handed on.
+func inherited(cfg Config) streams {
+	guest := [3]int{-1, -1, -1}
+	for i, fd := range []int{stdinFD, stdoutFD, stderrFD} {
+		// A descriptor that was not handed on may be one of Go's own by now:
+		// only a FIFO is ours.
+		if isPipe(fd) && unix.SetNonblock(fd, false) == nil {
+			unix.CloseOnExec(fd)
+			guest[i] = fd
+		}
+	}
+	return streams{host: [3]int{0, 1, 2}, guest: guest, terminal: cfg.Terminal}
+}
+
+// showAs names the process as the container's program, where the kernel allows
+// it.
+func showAs(program string) {
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(program)), 0)
+}
+
+// exitKilled is the code when nobody knows a better one.
+const exitKilled = virtcontainers.ExitKilled

@@ -1,0 +1,51 @@
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// enter moves the calling thread into the network, IPC, UTS and mount
+// namespaces and to the root directory of a process. Engines look there: for
+// the network that they set up, and for the processes and files that a
+// container sees, which must not be the host's.
+func enter(pid int) error {
+	if pid == 0 {
+		return nil
+	}
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	root, err := unix.Open(filepath.Join(dir, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("enter namespaces of process %d: open root: %w", pid, err)
+	}
+	defer unix.Close(root)
+	// A thread that shares its root directory with others may not change it
+	// alone (setns(2), CLONE_NEWNS).
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("enter namespaces of process %d: %w", pid, err)
+	}
+	// The mount namespace comes last: the paths of the others are the host's.
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	for _, name := range []string{"net", "ipc", "uts", "mnt"} {
+		fd, err := unix.Open(filepath.Join(dir, "ns", name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("enter namespaces of process %d: open %s: %w", pid, name, err)
+		}
+		fds = append(fds, fd)
+	}
+	for _, fd := range fds {
+		if err := unix.Setns(fd, 0); err != nil {
+			return fmt.Errorf("enter namespaces of process %d: %w", pid, err)
+		}
+	}
+	return errors.Join(unix.Fchdir(root), unix.Chroot("."))
+}

@@ -1,0 +1,145 @@
+package monitor
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// blockSize is the most that one read or splice takes, in bytes; FIFOs are made
+// that large.
+const blockSize = 256 << 10
+
+// relay copies one stream until its end, in a goroutine and with blocking
+// descriptors: a process that has nothing else to do needs no poller.
+type relay struct {
+	src, dst int
+	output   bool
+	// writing is set while bytes are taken from src and not yet in dst.
+	writing atomic.Bool
+	done    chan struct{}
+	// finish is called at the end, before done is closed.
+	finish func()
+}
+
+func (r *relay) run() {
+	defer close(r.done)
+	defer r.finish()
+	if r.output {
+		// Until the shim has opened its end, read(2) and splice(2) say end of
+		// file. poll(2) waits: it reports POLLHUP only after a writer has been
+		// there (fs/pipe.c, pipe_poll).
+		awaitReady(r.src, unix.POLLIN)
+	}
+	if !r.splice() {
+		r.copy()
+	}
+}
+
+// splice moves pages from pipe to pipe. It reports whether the stream has
+// ended; false means that these two cannot be spliced.
+func (r *relay) splice() bool {
+	for {
+		n, err := unix.Splice(r.src, nil, r.dst, nil, blockSize, unix.SPLICE_F_MOVE)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN): // the host's end is non-blocking
+			r.awaitBoth()
+		case errors.Is(err, unix.EINVAL):
+			return false
+		case err != nil || n == 0:
+			return true
+		}
+	}
+}
+
+func (r *relay) awaitBoth() {
+	awaitReady(r.src, unix.POLLIN)
+	awaitReady(r.dst, unix.POLLOUT)
+}
+
+func awaitReady(fd int, events int16) {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	for {
+		if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// copy reads and writes.
+func (r *relay) copy() {
+	block := make([]byte, blockSize)
+	for {
+		n, err := retry(r.src, unix.POLLIN, func() (int, error) { return unix.Read(r.src, block) })
+		if err != nil || n <= 0 {
+			return // a terminal that was hung up says EIO
+		}
+		r.writing.Store(true)
+		if !r.write(block[:n]) {
+			return
+		}
+		r.writing.Store(false)
+	}
+}
+
+func (r *relay) write(data []byte) bool {
+	for len(data) > 0 {
+		n, err := retry(r.dst, unix.POLLOUT, func() (int, error) { return unix.Write(r.dst, data) })
+		if err != nil {
+			return false
+		}
+		data = data[n:]
+	}
+	return true
+}
+
+// retry does a call again after an interruption, and when a descriptor that is
+// not ours to change does not block.
+func retry(fd int, events int16, call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			awaitReady(fd, events)
+		default:
+			return n, err
+		}
+	}
+}
+
+// awaitQuiet waits for the stream's end, or until nothing was on its way for
+// some time. Bytes that the host's end does not take are waited for: whoever
+// reads them decides how long.
+func (r *relay) awaitQuiet(quiet time.Duration) {
+	const look = 20 * time.Millisecond
+	for silent := time.Duration(0); silent < quiet; {
+		select {
+		case <-r.done:
+			return
+		case <-time.After(look):
+		}
+		silent += look
+		if r.writing.Load() || pending(r.src) > 0 {
+			silent = 0
+		}
+	}
+}
+
+// pending is the number of bytes in a pipe (FIONREAD, which package unix calls
+// TIOCINQ).
+func pending(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func isPipe(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
+}

@@ -1,0 +1,160 @@
+package monitor
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const patience = 20 * time.Second
+
+// newRelay begins an output's relay from a FIFO to dst, which stays the
+// caller's.
+func newRelay(t *testing.T, dst *os.File) (*relay, string) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	src, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(src, false); err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{src: src, dst: int(dst.Fd()), output: true, done: make(chan struct{}), finish: func() { _ = unix.Close(src) }}
+	go r.run()
+	return r, name
+}
+
+func openWriter(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (r *relay) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(patience):
+		t.Fatal("the relay does not end")
+	}
+}
+
+// A shim opens its end late: until then there is no end of file.
+func TestRelayWaitsForTheWriter(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	r, name := newRelay(t, in)
+	select {
+	case <-r.done:
+		t.Fatal("the relay ended before a writer came")
+	case <-time.After(100 * time.Millisecond):
+	}
+	w := openWriter(t, name)
+	want := bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // more than pipes hold
+	go func() {
+		_, _ = w.Write(want)
+		_ = w.Close()
+		<-r.done
+		_ = in.Close()
+	}()
+	got, err := io.ReadAll(out)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes of %d came, %v", len(got), len(want), err)
+	}
+	r.await(t)
+}
+
+// What cannot be spliced to is written to.
+func TestRelayToFile(t *testing.T) {
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r, name := newRelay(t, file)
+	w := openWriter(t, name)
+	if _, err := w.WriteString("hello"); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	r.await(t)
+	if got, err := os.ReadFile(file.Name()); err != nil || string(got) != "hello" {
+		t.Errorf("the file holds %q, %v", got, err)
+	}
+}
+
+// "run | head": when nobody reads, the FIFO's writer hears of it.
+func TestRelayEndsWithItsReader(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	r, name := newRelay(t, in)
+	w := openWriter(t, name)
+	defer w.Close()
+	_ = out.Close()
+	for deadline := time.Now().Add(patience); ; {
+		if _, err := w.Write([]byte("x")); err != nil {
+			break // EPIPE
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("writing goes on without a reader")
+		}
+	}
+	r.await(t)
+}
+
+// The output of a process that has ended is complete when it was silent for a
+// while, though another process holds the stream; what its reader has not taken
+// yet is waited for.
+func TestAwaitQuiet(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	r, name := newRelay(t, in)
+	w := openWriter(t, name)
+	defer w.Close()
+	if _, err := unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {
+		t.Fatal(err)
+	}
+	want := bytes.Repeat([]byte("x"), 32<<10)
+	if _, err := w.Write(want); err != nil {
+		t.Fatal(err)
+	}
+	quiet := make(chan struct{})
+	go func() {
+		r.awaitQuiet(50 * time.Millisecond)
+		close(quiet)
+	}()
+	select {
+	case <-quiet:
+		t.Fatal("output that nobody has read was given up")
+	case <-time.After(500 * time.Millisecond):
+	}
+	if _, err := io.ReadFull(out, make([]byte, len(want))); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-quiet:
+	case <-time.After(patience):
+		t.Fatal("a stream that another process holds is waited for")
+	}
+}

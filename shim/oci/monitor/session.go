@@ -1,0 +1,124 @@
+package monitor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+const (
+	// callTimeout bounds a call to the shim but for Wait.
+	callTimeout = 30 * time.Second
+	// quiet is how long the output of a process that has ended must have been
+	// silent to count as complete where its stream does not end: a process that
+	// it started may hold it. The shim answers Wait after the process's own
+	// output is in the FIFO.
+	quiet = 300 * time.Millisecond
+)
+
+// session is one process between its start and its end.
+type session struct {
+	cfg     Config
+	shim    *client.Shim
+	streams streams
+	relays  []*relay
+	signals *signals
+	// ended gets the exit code once.
+	ended chan uint32
+}
+
+// open connects to the shim.
+func open(cfg Config, s streams) (*session, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	shim, err := client.Connect(ctx, cfg.Bundle)
+	if err != nil {
+		return nil, err
+	}
+	return &session{cfg: cfg, shim: shim, streams: s, ended: make(chan uint32, 1)}, nil
+}
+
+// begin takes the signals, relays, and waits for the process.
+func (s *session) begin(ctx context.Context) {
+	s.signals = catch(s)
+	s.relays = s.streams.relay()
+	go func() { s.ended <- s.wait(ctx) }()
+}
+
+// check asks for the process's state: the shim answers, and knows it.
+func (s *session) check() error {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	_, err := s.shim.State(ctx, &task.StateRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID})
+	return err
+}
+
+// wait returns the exit code. When the shim is gone, it is the one that it
+// wrote down, if it did.
+func (s *session) wait(ctx context.Context) uint32 {
+	resp, err := s.shim.Wait(ctx, &task.WaitRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID})
+	if err == nil {
+		return resp.ExitStatus
+	}
+	if exit, err := bundle.LoadExit(s.cfg.Bundle); err == nil && s.cfg.ExecID == "" {
+		return exit.Status
+	}
+	return exitKilled
+}
+
+// end waits for the process's end and its last output, and returns its exit
+// code.
+func (s *session) end() int {
+	code := <-s.ended
+	s.signals.stop()
+	for _, r := range s.relays {
+		if r.output {
+			r.awaitQuiet(quiet)
+		}
+	}
+	s.forget()
+	_ = s.shim.Close()
+	return int(code & 0xff)
+}
+
+// forget removes an exec, which no other command knows, from the shim.
+func (s *session) forget() {
+	if s.cfg.ExecID == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	_, err := s.shim.TTRPCTaskService.Delete(ctx, &task.DeleteRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID})
+	if err != nil && !errdefs.IsUnavailable(err) && !errdefs.IsNotFound(err) {
+		log.G(ctx).WithError(err).Debug("exec is not forgotten")
+	}
+}
+
+// Run does a monitor's work in this process and returns the process's exit
+// code. started is called when all is ready for the process to start; its error
+// ends Run.
+func Run(ctx context.Context, cfg Config, stdio *client.Stdio, started func() error) (int, error) {
+	streams, restore, err := ownStreams(cfg, stdio)
+	if err != nil {
+		return 0, err
+	}
+	defer restore()
+	s, err := open(cfg, streams)
+	if err != nil {
+		return 0, err
+	}
+	s.begin(ctx)
+	if err := started(); err != nil {
+		s.signals.stop()
+		_ = s.shim.Close()
+		return 0, fmt.Errorf("start process: %w", err)
+	}
+	return s.end(), nil
+}

@@ -1,0 +1,85 @@
+package monitor
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"golang.org/x/sys/unix"
+)
+
+// signals passes on what this process is sent.
+type signals struct {
+	came chan os.Signal
+	done chan struct{}
+}
+
+// notPassedOn are signals that are this process's own affair: of its children
+// (it has none), of Go's scheduler, of its writes, and of a SIGSTOP that it
+// could not pass on.
+var notPassedOn = map[syscall.Signal]bool{unix.SIGCHLD: true, unix.SIGURG: true, unix.SIGPIPE: true, unix.SIGCONT: true}
+
+// catch begins to pass signals on, in their order, and tells the process the
+// terminal's size.
+func catch(s *session) *signals {
+	c := &signals{came: make(chan os.Signal, 64), done: make(chan struct{})}
+	signal.Ignore(unix.SIGPIPE)
+	var all []os.Signal
+	for n := syscall.Signal(1); n < 65; n++ {
+		// 32 and 33 are the C library's own (nptl(7)).
+		if !notPassedOn[n] && n != unix.SIGKILL && n != unix.SIGSTOP && n != 32 && n != 33 {
+			all = append(all, n)
+		}
+	}
+	signal.Notify(c.came, all...)
+	if s.cfg.Terminal {
+		c.came <- unix.SIGWINCH // the size that it has already
+	}
+	go c.run(s)
+	return c
+}
+
+func (c *signals) run(s *session) {
+	for {
+		select {
+		case sig := <-c.came:
+			s.pass(sig)
+		case <-c.done:
+			return
+		}
+	}
+}
+
+func (c *signals) stop() {
+	signal.Stop(c.came)
+	close(c.done)
+}
+
+// pass hands one signal on. A process that has not started or has ended takes
+// none, which is not this process's affair.
+func (s *session) pass(sig os.Signal) {
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	number, ok := sig.(syscall.Signal)
+	if !ok {
+		return
+	}
+	if number == unix.SIGWINCH && s.cfg.Terminal {
+		s.resize(ctx)
+		return
+	}
+	_, _ = s.shim.Kill(ctx, &task.KillRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID, Signal: uint32(number)})
+}
+
+// resize tells the process the size of the terminal here, if it has one yet.
+func (s *session) resize(ctx context.Context) {
+	size, err := unix.IoctlGetWinsize(s.streams.host[0], unix.TIOCGWINSZ)
+	if err != nil || size.Row == 0 && size.Col == 0 {
+		return
+	}
+	_, _ = s.shim.ResizePty(ctx, &task.ResizePtyRequest{
+		ID: s.cfg.ID, ExecID: s.cfg.ExecID, Width: uint32(size.Col), Height: uint32(size.Row),
+	})
+}

@@ -1,0 +1,102 @@
+package monitor
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/client"
+)
+
+// streams are the two ends of a process's stdin, stdout and stderr: the host's,
+// which engine or user gave, and the FIFOs to and from the shim; -1 where there
+// is none.
+type streams struct {
+	host, guest [3]int
+	terminal    bool
+}
+
+// relay begins to copy.
+func (s streams) relay() []*relay {
+	var relays []*relay
+	for i := range s.guest {
+		if s.guest[i] < 0 {
+			continue
+		}
+		_, _ = unix.FcntlInt(uintptr(s.guest[i]), unix.F_SETPIPE_SZ, blockSize) // faster, if it may be
+		r := &relay{src: s.guest[i], dst: s.host[i], output: true, done: make(chan struct{})}
+		if i == 0 {
+			r.src, r.dst, r.output = s.host[i], s.guest[i], false
+		}
+		r.finish = func() { s.finish(i) }
+		relays = append(relays, r)
+		go r.run()
+	}
+	return relays
+}
+
+// finish passes a stream's end on. The FIFO's end is closed: to the shim that
+// is the end of input, or that nobody reads the output any more. The host's end
+// of an output is given up too, so that its reader sees the end; its number is
+// kept in use. A terminal carries all three streams and stays.
+func (s streams) finish(i int) {
+	_ = unix.Close(s.guest[i])
+	if i == 0 || s.terminal {
+		return
+	}
+	null, err := unix.Open(os.DevNull, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_ = unix.Dup3(null, s.host[i], 0)
+	_ = unix.Close(null)
+}
+
+// ownStreams are this process's stdio. The FIFOs' files are closed: the relay's
+// closing must be the last. A terminal is in raw mode until restore
+// is called: the guest's does the editing.
+func ownStreams(cfg Config, stdio *client.Stdio) (_ streams, restore func(), err error) {
+	s := streams{host: [3]int{0, 1, 2}, guest: [3]int{-1, -1, -1}, terminal: cfg.Terminal}
+	for i, f := range []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr} {
+		if f == nil {
+			continue
+		}
+		if s.guest[i], err = unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+			return s, nil, fmt.Errorf("duplicate descriptor: %w", err)
+		}
+		if err := unix.SetNonblock(s.guest[i], false); err != nil {
+			return s, nil, fmt.Errorf("make descriptor blocking: %w", err)
+		}
+	}
+	if err := stdio.Close(); err != nil {
+		return s, nil, err
+	}
+	restore = func() {}
+	if cfg.Terminal {
+		if old, err := MakeRaw(0); err == nil {
+			restore = func() { _ = unix.IoctlSetTermios(0, unix.TCSETS, old) }
+		}
+	}
+	return s, restore, nil
+}
+
+// MakeRaw takes all processing from a terminal, as cfmakeraw(3) does, and
+// returns its settings from before.
+func MakeRaw(fd int) (old *unix.Termios, err error) {
+	old, err = unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, fmt.Errorf("get terminal's settings: %w", err)
+	}
+	raw := *old
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Oflag &^= unix.OPOST
+	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	raw.Cflag &^= unix.CSIZE | unix.PARENB
+	raw.Cflag |= unix.CS8
+	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &raw); err != nil {
+		return nil, fmt.Errorf("set terminal raw: %w", err)
+	}
+	return old, nil
+}

@@ -1,0 +1,143 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+// The states that commands show: the OCI runtime specification's, and paused.
+const (
+	Created = specs.StateCreated
+	Running = specs.StateRunning
+	Stopped = specs.StateStopped
+	Paused  = specs.ContainerState("paused")
+)
+
+// State is what state and list write, with the names that runc uses.
+type State struct {
+	Version string `json:"ociVersion"`
+	ID      string `json:"id"`
+	// PID is the monitor's; 0 once the container has stopped.
+	PID         int                  `json:"pid"`
+	Status      specs.ContainerState `json:"status"`
+	Bundle      string               `json:"bundle"`
+	Rootfs      string               `json:"rootfs"`
+	Created     time.Time            `json:"created"`
+	Annotations map[string]string    `json:"annotations,omitempty"`
+	Owner       string               `json:"owner"`
+}
+
+// State describes a container.
+func (r *Runtime) State(ctx context.Context, id string) (*State, error) {
+	rec, err := r.load(id)
+	if err != nil {
+		return nil, err
+	}
+	b, err := bundle.Load(r.dir(id))
+	if err != nil {
+		return nil, err
+	}
+	now, err := r.status(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{
+		Version: specs.Version, ID: rec.ID, Status: now, Bundle: rec.Bundle, Rootfs: rec.Rootfs,
+		Created: rec.Created, Annotations: b.Spec.Annotations,
+	}
+	if now != Stopped {
+		s.PID = rec.Monitor.PID
+	}
+	return s, nil
+}
+
+// status asks the container's shim; a container without one has stopped.
+func (r *Runtime) status(ctx context.Context, rec *record) (specs.ContainerState, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	shim, err := client.Connect(ctx, r.dir(rec.ID))
+	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
+		return Stopped, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer shim.Close()
+	return status(ctx, shim, rec)
+}
+
+// status is how a container is. One whose monitor is dead is about to be
+// killed, if it has not ended.
+func status(ctx context.Context, shim *client.Shim, rec *record) (specs.ContainerState, error) {
+	resp, err := shim.State(ctx, &task.StateRequest{ID: rec.ID})
+	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) || err == nil && !rec.Monitor.Alive() {
+		return Stopped, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	switch resp.Status {
+	case tasktypes.Status_CREATED:
+		return Created, nil
+	case tasktypes.Status_RUNNING:
+		return Running, nil
+	case tasktypes.Status_PAUSED, tasktypes.Status_PAUSING:
+		return Paused, nil
+	case tasktypes.Status_STOPPED:
+		return Stopped, nil
+	case tasktypes.Status_UNKNOWN:
+	}
+	return "", fmt.Errorf("shim answers with status %v", resp.Status)
+}
+
+// List describes all containers. One that goes meanwhile is left out.
+func (r *Runtime) List(ctx context.Context) ([]*State, error) {
+	ids, err := r.ids()
+	if err != nil {
+		return nil, err
+	}
+	states := []*State{}
+	var errs []error
+	for _, id := range ids {
+		s, err := r.State(ctx, id)
+		switch {
+		case err == nil:
+			states = append(states, s)
+		case !errdefs.IsNotFound(err):
+			errs = append(errs, fmt.Errorf("container %s: %w", id, err))
+		}
+	}
+	return states, errors.Join(errs...)
+}
+
+// Pids are the processes on the host that stand for the container's: its
+// monitor, and those of its execs.
+func (r *Runtime) Pids(ctx context.Context, id string) ([]int, error) {
+	rec, err := r.load(id)
+	if err != nil {
+		return nil, err
+	}
+	now, err := r.status(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	pids := []int{}
+	if now != Stopped {
+		pids = append(pids, rec.Monitor.PID)
+	}
+	return append(pids, r.execPids(id)...), nil
+}
+
+// execPattern matches the files that name the monitors of execs.
+func (r *Runtime) execPattern(id string) string { return filepath.Join(r.dir(id), "exec-*.pid") }
