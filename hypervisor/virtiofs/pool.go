@@ -19,7 +19,7 @@ const (
 	// idleThreads is how many stay to wait when there is nothing to do.
 	idleThreads = 4
 	// maxRequests bounds what is taken from the queues: at work, or waiting
-	// for others of the same mount. What is beyond stays in the ring.
+	// for others of the same group. What is beyond stays in the ring.
 	maxRequests = 512
 )
 
@@ -41,15 +41,15 @@ type pool struct {
 	// count is all threads, waiting those that would see the next kick.
 	count, waiting int
 	kicks          [queueCount]int // -1 for none
-	busy           map[uint32]int  // requests at work, by tree
+	busy           map[uint64]int  // requests at work, by group (groupOf)
 	working        int             // their sum
-	parked         map[uint32][]*job
+	parked         map[uint64][]*job
 	taken          int // requests not returned yet
 }
 
 // newPool makes a pool and starts its first thread, to see that it can.
 func newPool(dev *device, fs *passthrough.FS, jail contain.Jail) (*pool, error) {
-	p := &pool{dev: dev, fs: fs, jail: jail, failed: make(chan error, 1), kicks: [queueCount]int{-1, -1}, busy: map[uint32]int{}, parked: map[uint32][]*job{}}
+	p := &pool{dev: dev, fs: fs, jail: jail, failed: make(chan error, 1), kicks: [queueCount]int{-1, -1}, busy: map[uint64]int{}, parked: map[uint64][]*job{}}
 	var err error
 	if p.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("make epoll set: %w", err)

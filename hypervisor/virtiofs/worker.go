@@ -16,7 +16,7 @@ type job struct {
 	queue *vhostuser.Queue
 	chain vhostuser.Chain
 	req   *wire.Request
-	tree  uint32
+	group uint64
 }
 
 // stopEvent is what an epoll event of the pool's stop has for a descriptor.
@@ -113,7 +113,7 @@ func (w *worker) serve(j *job) {
 		w.spare = j
 		return
 	}
-	if !w.pool.enter(j, w.pool.fs.Tree(j.req.Node())) {
+	if !w.pool.enter(j, w.pool.groupOf(j.req)) {
 		return
 	}
 	for j != nil {

@@ -104,6 +104,7 @@ func TestChecks(t *testing.T) {
 		}, "", "QEMU", ok, "10.0.2"},
 		{"QEMU elsewhere", nil, "hypervisor.qemu.path = '/opt/qemu'", "QEMU", missing, "/opt/qemu"},
 		{"Rust's virtiofsd", func(_ *testing.T, f *fakeHost) { f.programs["/usr/lib/qemu/virtiofsd"] = "virtiofsd 1.13.0\n" }, "", "virtiofsd", ok, "version 1.13.0"},
+		{"no virtiofsd", nil, "hypervisor.qemu.virtio_fs_daemon = ''", "virtiofsd", ok, "the shim serves the share itself"},
 		{"virtiofsd fails", func(_ *testing.T, f *fakeHost) {
 			f.output = failing(f.output, "/usr/lib/qemu/virtiofsd")
 		}, "", "virtiofsd", missing, "--version: exit status 1: setgroups() failed"},

@@ -134,6 +134,9 @@ func (h host) podConfig(configFile string, annotations []string) (*config.Config
 
 func (h host) versions(ctx context.Context, cfg *config.Config) versions {
 	program := func(path string) string {
+		if path == "" {
+			return "none: the shim serves the share"
+		}
 		v, err := h.programVersion(ctx, path)
 		if err != nil {
 			return "unknown: " + oneLine(err.Error())

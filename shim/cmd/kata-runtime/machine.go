@@ -71,6 +71,10 @@ func (h host) checkQEMU(ctx context.Context, cfg *config.Config) result {
 func (h host) checkVirtioFSD(ctx context.Context, cfg *config.Config) result {
 	r := result{Name: "virtiofsd", Status: ok}
 	path := cfg.Hypervisor.VirtioFS.Daemon
+	if path == "" {
+		r.Found = "none: the shim serves the share itself"
+		return r
+	}
 	words, err := h.programVersion(ctx, path)
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && h.uid != 0 {
 		// QEMU's own drops its groups before it reads its arguments.
