@@ -137,6 +137,8 @@ func (s *Sandbox) addVolume(ctx context.Context, c *Container, v volume.Volume) 
 			return "", err
 		}
 		return s.partOfVolume(c, v, at), nil
+	case volume.Socket:
+		return s.forwardSocket(ctx, c, v)
 	case volume.Shared:
 	}
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)

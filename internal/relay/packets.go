@@ -75,22 +75,31 @@ func (p *packets) Write(b []byte) (int, error) {
 // take takes in what is missing of the message that is being written, and sends
 // it when it is whole.
 func (p *packets) take(b []byte) (int, error) {
-	want := headerSize
-	if len(p.out) >= headerSize {
-		size := binary.BigEndian.Uint32(p.out)
-		if size == 0 || size > MaxPacket {
-			return 0, fmt.Errorf("write message: the stream announces %d bytes, want 1 to %d: %w", size, MaxPacket, unix.EMSGSIZE)
+	if len(p.out) < headerSize {
+		n := min(headerSize-len(p.out), len(b))
+		p.out = append(p.out, b[:n]...)
+		if size := p.announced(); len(p.out) == headerSize && (size == 0 || size > MaxPacket) {
+			return n, fmt.Errorf("write message: the stream announces %d bytes, want 1 to %d: %w", size, MaxPacket, unix.EMSGSIZE)
 		}
-		want += int(size)
+		return n, nil
 	}
-	n := min(want-len(p.out), len(b))
+	missing := headerSize + int(p.announced()) - len(p.out)
+	n := min(missing, len(b))
 	p.out = append(p.out, b[:n]...)
-	if len(p.out) < want || want == headerSize {
+	if n < missing {
 		return n, nil
 	}
 	_, err := p.UnixConn.Write(p.out[headerSize:])
 	p.out = p.out[:0]
 	return n, err
+}
+
+// announced is the length of the message that is being written.
+func (p *packets) announced() uint32 {
+	if len(p.out) < headerSize {
+		return 0
+	}
+	return binary.BigEndian.Uint32(p.out)
 }
 
 // check fails with EPIPE once the peer has closed.

@@ -102,6 +102,7 @@ func FuzzPackets(f *testing.F) {
 		}
 		a, b := packetPair(t)
 		defer a.Close()
+		_ = b.SetDeadline(time.Now().Add(waitTime))
 		p, rest := Packets(a), data
 		for len(rest) > 0 {
 			n := min(len(rest), int(step)+1)

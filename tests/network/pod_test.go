@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -142,8 +143,8 @@ func targets(mtu int, addrs ...netip.Addr) []string {
 }
 
 // serve runs the probe's server in a namespace, by a process of the host, until
-// the test ends.
-func (ns netns) serve(ctx context.Context, t *testing.T, targets ...string) {
+// the test ends or stop is called.
+func (ns netns) serve(ctx context.Context, t *testing.T, targets ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	cmd := harness.Netns(ns).Command(ctx, append([]string{probePath(), "serve"}, targets...)...)
@@ -152,11 +153,13 @@ func (ns netns) serve(ctx context.Context, t *testing.T, targets ...string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		_ = cmd.Wait() // it was killed
 	})
+	t.Cleanup(stop)
 	awaitReady(ctx, t, out, out)
+	return stop
 }
 
 // awaitReady waits until a server listens.

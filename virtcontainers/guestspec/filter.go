@@ -98,6 +98,9 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 		m.Options = without(m.Options, idmapped...)
 		if source, ok := paths.Binds[i]; ok {
 			m.Source = source
+			if m.Type == socketType {
+				m.Type, m.Options = "bind", append(without(m.Options, "bind", "rbind"), "bind")
+			}
 			if hasAny(m.Options, shared) {
 				g.Dropped = append(g.Dropped, "propagation to the host of what is mounted below "+m.Destination)
 			}

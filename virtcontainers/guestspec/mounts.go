@@ -11,6 +11,11 @@ import (
 // own memory instead of the host's.
 const ShmDestination = "/dev/shm"
 
+// socketType is the type of a mount that brings in a UNIX socket of the host's.
+// The OCI specification has none; the name is that of nerdbox, containerd's own
+// runtime for virtual machines.
+const socketType = "uds"
+
 // Bind is a bind mount of the spec whose source is on the host and has to be
 // brought into the guest.
 type Bind struct {
@@ -29,6 +34,9 @@ type Bind struct {
 	// Slave is set when mounts that the host makes below Source later must be
 	// seen.
 	Slave bool
+	// Socket is set for a mount of type "uds": Source is a UNIX socket to which
+	// each connection is made by its path, whether or not it is there now.
+	Socket bool
 	// IDMap says which ids the container sees its files' owners as; nil
 	// leaves them.
 	IDMap *IDMap
@@ -43,7 +51,8 @@ type IDMap struct{ UIDs, GIDs []specs.LinuxIDMapping }
 func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 	var binds []Bind
 	for i, m := range spec.Mounts {
-		if !isBind(m) || isKernelPath(m.Source) || m.Destination == ShmDestination && !isVolume(m.Source) {
+		socket := m.Type == socketType
+		if !socket && (!isBind(m) || isKernelPath(m.Source) || m.Destination == ShmDestination && !isVolume(m.Source)) {
 			continue
 		}
 		binds = append(binds, Bind{
@@ -53,6 +62,7 @@ func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 			RecursiveReadOnly: isReadOnly(m.Options) && slices.Contains(m.Options, "rro"),
 			Recursive:         slices.Contains(m.Options, "rbind"),
 			Slave:             hasAny(m.Options, slave) || hasAny(m.Options, shared),
+			Socket:            socket,
 			IDMap:             idMapOf(spec, m),
 		})
 	}

@@ -49,6 +49,9 @@ type source struct {
 func (c *classifier) classify(b guestspec.Bind) (Volume, error) {
 	v := Volume{Bind: b, Kind: Shared, Key: b.Source}
 	src, err := c.look(b.Source)
+	if b.Socket || err == nil && src.info.Mode().Type() == fs.ModeSocket {
+		return socketVolume(v, src, err)
+	}
 	if err != nil {
 		if c.opts.Share {
 			return v, nil // who shares it says what is wrong with it
@@ -110,8 +113,6 @@ func (c *classifier) kubeletVolume(v Volume, src source) (Volume, error) {
 func copied(v Volume, src source) (Volume, error) {
 	switch mode := src.info.Mode(); {
 	case mode.IsDir(), mode.IsRegular():
-	case mode.Type() == fs.ModeSocket:
-		return v, fmt.Errorf("the source is a UNIX socket, which cannot be reached from inside a VM: %w", errdefs.ErrInvalidArgument)
 	default:
 		return v, fmt.Errorf("the source is %s, and without a shared file system (shared_fs) only directories and regular files get into the guest: %w",
 			kindOf(mode), errdefs.ErrInvalidArgument)

@@ -7,7 +7,10 @@
 //	pods/<pod>/volumes/kubernetes.io~<plugin>/<volume>[/...]
 //	pods/<pod>/volume-subpaths/<volume>/<container>/<index>   (a subPath: bind mount of a part)
 //
-//	bind ──> assigned to it (package direct)? ──yes──> Direct
+//	bind ──> a UNIX socket, or of type "uds"? ──yes──> Socket
+//	          │no
+//	          v
+//	         assigned to it (package direct)? ──yes──> Direct
 //	          │no
 //	          v
 //	         emptyDir? ──yes──> a tmpfs ──> Memory, a hugetlbfs ──> Hugepages, else Shared or Image

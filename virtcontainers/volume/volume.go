@@ -27,6 +27,9 @@ const (
 	Image
 	// Direct is a disk that somebody assigned to the volume's path.
 	Direct
+	// Socket is a UNIX socket in the guest, whose connections go to one of the
+	// host's.
+	Socket
 )
 
 // Limits are what a Copied volume may have: it takes the guest's memory, and is
@@ -53,11 +56,20 @@ type Volume struct {
 	Options []string
 	// Disk is what an Image or Direct volume is on.
 	Disk Disk
+	// Socket is what the guest's socket is to be like; of a Socket volume.
+	Socket SocketFile
 }
 
 // Owner is the mode (permission bits, set-group-id and so on, as in stat(2))
 // and the owner of a directory.
 type Owner struct{ Mode, UID, GID uint32 }
+
+// SocketFile is what is to be seen of a UNIX socket.
+type SocketFile struct {
+	Owner
+	// Seqpacket is set for SOCK_SEQPACKET, else it is SOCK_STREAM.
+	Seqpacket bool
+}
 
 // Disk is a file system on a disk.
 type Disk struct {

@@ -34,6 +34,16 @@ var checks = map[string]func(address string, options url.Values) error{
 	// A connection is refused, or ended before it brings anything, and not
 	// just silent.
 	"closed": checkClosed,
+	// As tcp, by a UNIX socket.
+	"unix": checkUnix,
+	// "count" messages of different lengths come back as they were sent, by a
+	// UNIX socket of SOCK_SEQPACKET.
+	"unixpacket": checkUnixPacket,
+	// The server sees us as "user" ("uid:gid").
+	"peercred": checkPeercred,
+	// A connection to a UNIX socket is refused, or ended before it brings
+	// anything.
+	"unixclosed": checkUnixClosed,
 	// A name has "count" addresses, by the servers of /etc/resolv.conf.
 	"resolve": checkResolve,
 }
@@ -46,10 +56,10 @@ func check(targets []string, out io.Writer) error {
 		}
 		run, ok := checks[u.Scheme]
 		if !ok {
-			return fmt.Errorf("check %s: want tcp, udp, closed or resolve", target)
+			return fmt.Errorf("check %s: want one of the checks of check.go", target)
 		}
 		begin := time.Now()
-		if err := run(u.Host, u.Query()); err != nil {
+		if err := run(u.Host+u.Path, u.Query()); err != nil {
 			return fmt.Errorf("check %s: %w", target, err)
 		}
 		fmt.Fprintf(out, "ok %s in %d ms\n", target, time.Since(begin).Milliseconds())
@@ -66,13 +76,17 @@ func number(options url.Values, name string) (int, error) {
 }
 
 func checkTCP(address string, options url.Values) error {
+	return checkStream("tcp", address, options)
+}
+
+func checkStream(network, address string, options url.Values) error {
 	size, err := number(options, "bytes")
 	if err != nil {
 		return err
 	}
 	data := make([]byte, size)
 	_, _ = rand.Read(data) // never fails (crypto/rand)
-	conn, err := net.DialTimeout("tcp", address, checkTime)
+	conn, err := net.DialTimeout(network, address, checkTime)
 	if err != nil {
 		return err
 	}
@@ -83,7 +97,7 @@ func checkTCP(address string, options url.Values) error {
 	sent := make(chan error, 1)
 	go func() {
 		_, err := conn.Write(data)
-		sent <- errors.Join(err, conn.(*net.TCPConn).CloseWrite())
+		sent <- errors.Join(err, conn.(interface{ CloseWrite() error }).CloseWrite())
 	}()
 	sum := sha256.New()
 	n, err := io.Copy(sum, conn)
@@ -154,8 +168,10 @@ func echoUDP(conn net.Conn, data []byte) error {
 	return fmt.Errorf("a datagram of %d bytes does not come back: %w", len(data), last)
 }
 
-func checkClosed(address string, _ url.Values) error {
-	conn, err := net.DialTimeout("tcp", address, checkTime)
+func checkClosed(address string, _ url.Values) error { return checkEnded("tcp", address) }
+
+func checkEnded(network, address string) error {
+	conn, err := net.DialTimeout(network, address, checkTime)
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return nil
 	}

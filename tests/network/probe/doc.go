@@ -4,6 +4,7 @@
 //
 //	probe serve tcp://ADDR udp://ADDR ...   echo servers; prints "ready"
 //	probe serve dns://ADDR                  a DNS server, by UDP and TCP
+//	probe serve unix:///PATH                echo, at a UNIX socket; or unixpacket, peercred
 //	probe check tcp://ADDR?bytes=N ...      one line "ok ..." for each, or an error
 //	probe state                             the network as lines that can be compared
 //

@@ -35,12 +35,16 @@ func serve(targets []string, out io.Writer) error {
 				return err
 			}
 			go func() { ended <- serveUDP(conn) }()
+		case "unix", "unixpacket", "peercred":
+			if err := serveUnix(u.Scheme, u.Path, ended); err != nil {
+				return err
+			}
 		case "dns":
 			if err := serveDNS(u.Host, ended); err != nil {
 				return err
 			}
 		default:
-			return fmt.Errorf("serve %s: want tcp, udp or dns", target)
+			return fmt.Errorf("serve %s: want tcp, udp, dns, unix, unixpacket or peercred", target)
 		}
 	}
 	if _, err := fmt.Fprintln(out, "ready"); err != nil {

@@ -1,0 +1,182 @@
+package reverse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/internal/relay"
+)
+
+// backlogPause is the time between two tries while the server's backlog is
+// full.
+const backlogPause = 10 * time.Millisecond
+
+// User is who the host's server sees connect (unix(7), SO_PEERCRED), and whose
+// permissions count.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// Socket is a UNIX socket of the host's.
+type Socket struct {
+	Path string
+	// ByPath has each connection made by the path, to whatever is there then.
+	// Else it is to the socket that is there now, as with a bind mount.
+	ByPath    bool
+	Seqpacket bool
+	// As is the user of every connection.
+	As User
+}
+
+// SocketListener forwards a UNIX socket.
+type SocketListener struct {
+	*Listener
+	pinned *os.File // nil for a socket by path
+}
+
+// ListenSocket makes the UNIX socket at in the guest, and brings what connects to
+// it to s. ctx bounds the call; the listener lives until Close.
+func ListenSocket(ctx context.Context, open Opener, s Socket, at *api.UnixSocket) (*SocketListener, error) {
+	l := &SocketListener{}
+	var err error
+	if !s.ByPath {
+		if l.pinned, err = openPath(s.Path); err != nil {
+			return nil, fmt.Errorf("forward UNIX socket: %w", err)
+		}
+	}
+	l.Listener, err = Listen(ctx, open, &api.ReverseListen{Place: &api.ReverseListen_Unix{Unix: at}}, func(ctx context.Context) (relay.HalfCloser, error) {
+		conn, err := s.connect(ctx, l.pinned)
+		if err != nil {
+			return nil, fmt.Errorf("connect to UNIX socket %s: %w", s.Path, err)
+		}
+		if s.Seqpacket {
+			return relay.Packets(conn), nil
+		}
+		return conn, nil
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("forward UNIX socket %s: %w", s.Path, err), l.unpin())
+	}
+	return l, nil
+}
+
+// Close ends the listening and every connection, and waits for them. It may be
+// called again.
+func (l *SocketListener) Close() error { return errors.Join(l.Listener.Close(), l.unpin()) }
+
+func (l *SocketListener) unpin() error {
+	if l.pinned == nil {
+		return nil
+	}
+	if err := l.pinned.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// openPath refers to a file without opening it (open(2), O_PATH): by that, a
+// path can be longer than an address (108 bytes), and stays the same file.
+func openPath(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// connect connects as the user, on a thread that is thrown away.
+func (s *Socket) connect(ctx context.Context, pinned *os.File) (*net.UnixConn, error) {
+	type result struct {
+		conn *net.UnixConn
+		err  error
+	}
+	done := make(chan result, 1)
+	child.OnOwnThread(func() {
+		conn, err := s.connectHere(ctx, pinned)
+		done <- result{conn, err}
+	})
+	r := <-done
+	return r.conn, r.err
+}
+
+func (s *Socket) connectHere(ctx context.Context, at *os.File) (*net.UnixConn, error) {
+	if err := s.As.become(); err != nil {
+		return nil, err
+	}
+	if at == nil {
+		found, err := openPath(s.Path)
+		if err != nil {
+			return nil, err
+		}
+		defer found.Close()
+		at = found
+	}
+	kind := unix.SOCK_STREAM
+	if s.Seqpacket {
+		kind = unix.SOCK_SEQPACKET
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	file := os.NewFile(uintptr(fd), s.Path)
+	defer file.Close() // net.FileConn has its own
+	if err := connectWhenRoom(ctx, fd, fmt.Sprintf("/proc/thread-self/fd/%d", at.Fd())); err != nil {
+		return nil, err
+	}
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+// connectWhenRoom connects, once the server's backlog has room.
+func connectWhenRoom(ctx context.Context, fd int, path string) error {
+	for {
+		err := unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("connect", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(backlogPause):
+		}
+	}
+}
+
+// become gives the calling thread the user's effective ids, and only it:
+// package unix's functions would change the whole process. The real ones stay
+// root's, so that no process of the user's may signal or trace the thread
+// (kill(2), ptrace(2)). The kernel makes the process undumpable by it (proc(5),
+// suid_dumpable), which is as well. Nothing is done for root, as which this
+// process runs.
+func (u User) become() error {
+	if u.UID == 0 && u.GID == 0 && len(u.Groups) == 0 {
+		return nil
+	}
+	if err := setgroups(append([]uint32{u.GID}, u.Groups...)); err != nil {
+		return os.NewSyscallError("setgroups", err)
+	}
+	const keep = ^uintptr(0)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, keep, uintptr(u.GID), keep); errno != 0 {
+		return os.NewSyscallError("setresgid", errno)
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(u.UID), keep); errno != 0 {
+		return os.NewSyscallError("setresuid", errno)
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package reverse
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// server is a UNIX socket of the host's.
+type server struct {
+	path string
+	l    net.Listener
+}
+
+func newServer(t *testing.T, network, path string) *server {
+	t.Helper()
+	l, err := net.Listen(network, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return &server{path, l}
+}
+
+// accept takes the next connection and says who made it.
+func (s *server) accept(t *testing.T) (*net.UnixConn, *unix.Ucred) {
+	t.Helper()
+	_ = s.l.(*net.UnixListener).SetDeadline(time.Now().Add(patience))
+	conn, err := s.l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var peer *unix.Ucred
+	_ = raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.UnixConn), peer
+}
+
+// deepDir is a directory that every user may enter, with a path that is longer
+// than a socket's address.
+func deepDir(t *testing.T) string {
+	t.Helper()
+	top, err := os.MkdirTemp("/tmp", "kbs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(top) })
+	dir := filepath.Join(top, strings.Repeat("d", 120))
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chmod(top, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// listenSocket starts to forward a socket and returns the guest's end.
+func (h *hostile) listenSocket(s Socket) (*SocketListener, *net.UnixConn) {
+	h.t.Helper()
+	l, err := ListenSocket(h.t.Context(), h.open, s, &api.UnixSocket{Path: "/x"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			h.t.Error(err)
+		}
+	})
+	return l, h.next().conn
+}
+
+// The server sees the user that is given, and this process stays what it is.
+func TestSocketUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to be somebody else")
+	}
+	dir := deepDir(t)
+	short := filepath.Join(t.TempDir(), "s")
+	if err := os.Symlink(dir, short); err != nil {
+		t.Fatal(err)
+	}
+	srv := newServer(t, "unix", short+"/a")
+	for _, as := range []User{{}, {UID: 1234, GID: 2345, Groups: []uint32{7, 9}}, {UID: 5}} {
+		for _, byPath := range []bool{false, true} {
+			h := newGuest(t)
+			_, control := h.listenSocket(Socket{Path: filepath.Join(dir, "a"), ByPath: byPath, As: as})
+			announce(t, control, 1)
+			near := h.next().conn
+			conn, peer := srv.accept(t)
+			if peer.Uid != as.UID || peer.Gid != as.GID || int(peer.Pid) != os.Getpid() {
+				t.Errorf("the server sees %+v, want %+v", peer, as)
+			}
+			_, _ = io.WriteString(near, "question")
+			_ = near.CloseWrite()
+			if got, err := io.ReadAll(conn); err != nil || string(got) != "question" {
+				t.Errorf("%q, %v", got, err)
+			}
+		}
+	}
+	if os.Geteuid() != 0 || os.Getegid() != 0 {
+		t.Errorf("this process is %d:%d", os.Geteuid(), os.Getegid())
+	}
+}
+
+// A socket that the user may not use is not connected to, though root may.
+func TestSocketPermissionIsTheUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to be somebody else")
+	}
+	srv := newServer(t, "unix", filepath.Join(t.TempDir(), "a"))
+	if err := errors.Join(os.Chown(srv.path, 0, 9), os.Chmod(srv.path, 0o660)); err != nil {
+		t.Fatal(err)
+	}
+	pinned, err := openPath(srv.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pinned.Close()
+	for _, test := range []struct {
+		as      User
+		allowed bool
+	}{
+		{User{UID: 1234, GID: 2345}, false},
+		{User{UID: 1234, GID: 0}, false},
+		{User{UID: 1234, GID: 2345, Groups: []uint32{8, 9}}, true},
+		{User{UID: 1234, GID: 9}, true},
+	} {
+		s := Socket{Path: srv.path, As: test.as}
+		conn, err := s.connect(t.Context(), pinned)
+		if test.allowed != (err == nil) || err != nil && !errors.Is(err, unix.EACCES) {
+			t.Errorf("%+v: %v, want allowed %v", test.as, err, test.allowed)
+		}
+		if conn != nil {
+			conn.Close()
+		}
+	}
+}
+
+// A pinned socket stays the one that was there; one by path is whichever is.
+func TestSocketIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	first := newServer(t, "unix", path)
+	pinned, byPath := newGuest(t), newGuest(t)
+	_, old := pinned.listenSocket(Socket{Path: path})
+	_, current := byPath.listenSocket(Socket{Path: path, ByPath: true})
+	_ = first.l.Close()
+	second := newServer(t, "unix", path)
+	announce(t, old, 1)
+	if n, err := pinned.next().conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("the old socket: %d bytes, %v", n, err)
+	}
+	announce(t, current, 1)
+	byPath.next()
+	second.accept(t)
+}
+
+func TestSeqpacketSocket(t *testing.T) {
+	srv := newServer(t, "unixpacket", filepath.Join(t.TempDir(), "a"))
+	h := newGuest(t)
+	_, control := h.listenSocket(Socket{Path: srv.path, Seqpacket: true})
+	announce(t, control, 1)
+	near := h.next().conn
+	conn, _ := srv.accept(t)
+	_, _ = io.WriteString(near, "\x00\x00\x00\x02ab\x00\x00\x00\x01c")
+	buf := make([]byte, 10)
+	for _, want := range []string{"ab", "c"} {
+		if n, err := conn.Read(buf); err != nil || string(buf[:n]) != want {
+			t.Errorf("got %q, %v, want %q", buf[:n], err, want)
+		}
+	}
+	// A length that no message has ends the connection.
+	_, _ = io.WriteString(near, "\xff\xff\xff\xff")
+	if n, err := conn.Read(buf); n != 0 || err == nil {
+		t.Errorf("got %d bytes, %v", n, err)
+	}
+}
+
+func TestNoSocket(t *testing.T) {
+	h := newGuest(t)
+	if _, err := ListenSocket(t.Context(), h.open, Socket{Path: "/nowhere/at/all"}, &api.UnixSocket{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("listened: %v", err)
+	}
+	if len(h.opened) != 0 {
+		t.Error("the guest was asked")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	full := Socket{Path: fullServer(t), ByPath: true}
+	if _, err := full.connect(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a server that accepts nothing: %v", err)
+	}
+}
+
+// fullServer is a socket whose backlog has no room.
+func fullServer(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "full")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return path
+}

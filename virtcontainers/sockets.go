@@ -1,0 +1,63 @@
+package virtcontainers
+
+import (
+	"context"
+	"path"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/reverse"
+	"github.com/katabox/katabox/virtcontainers/volume"
+)
+
+// overflowID is an id that a user namespace does not map (user_namespaces(7)).
+const overflowID = 65534
+
+// forwardSocket makes a UNIX socket in the guest, whose connections go to the
+// host's while the container is there, and says where it is.
+func (s *Sandbox) forwardSocket(ctx context.Context, c *Container, v volume.Volume) (string, error) {
+	at := path.Join(api.GuestSocketDir, s.volumes.number())
+	l, err := reverse.ListenSocket(ctx, s.client.Reverse, reverse.Socket{
+		Path: v.Source, ByPath: v.Bind.Socket, Seqpacket: v.Socket.Seqpacket, As: hostUser(c.Bundle.Spec),
+	}, &api.UnixSocket{
+		Path: at, Seqpacket: v.Socket.Seqpacket, Mode: v.Socket.Mode, Uid: v.Socket.UID, Gid: v.Socket.GID,
+	})
+	if err != nil {
+		return "", err
+	}
+	c.files.later(func(context.Context) error { return l.Close() })
+	return at, nil
+}
+
+// hostUser is the user of a container's process as the host knows it: whom a
+// server on the host would see, if the container were a process of the host's.
+// The guest is not asked, for it could say anything.
+func hostUser(spec *specs.Spec) reverse.User {
+	if spec.Process == nil {
+		return reverse.User{UID: overflowID, GID: overflowID}
+	}
+	var uids, gids []specs.LinuxIDMapping
+	if spec.Linux != nil {
+		uids, gids = spec.Linux.UIDMappings, spec.Linux.GIDMappings
+	}
+	user := reverse.User{UID: hostID(uids, spec.Process.User.UID), GID: hostID(gids, spec.Process.User.GID)}
+	for _, gid := range spec.Process.User.AdditionalGids {
+		user.Groups = append(user.Groups, hostID(gids, gid))
+	}
+	return user
+}
+
+// hostID maps an id of a container's to the host's; without mappings it is the
+// same.
+func hostID(mappings []specs.LinuxIDMapping, id uint32) uint32 {
+	for _, m := range mappings {
+		if id >= m.ContainerID && id-m.ContainerID < m.Size {
+			return m.HostID + (id - m.ContainerID)
+		}
+	}
+	if len(mappings) == 0 {
+		return id
+	}
+	return overflowID
+}
