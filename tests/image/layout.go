@@ -25,12 +25,14 @@ const imageNameAnnotation = "io.containerd.image.name"
 // at all.
 func writeLayout(path string, images []image) error {
 	var entries []file
+	var docker []dockerManifest
 	index := v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
 	for _, img := range images {
 		manifest, blobs, err := pack(img)
 		if err != nil {
 			return fmt.Errorf("pack image %s: %w", img.name, err)
 		}
+		docker = append(docker, dockerManifest{Config: blobs[1].path, RepoTags: []string{img.name}, Layers: []string{blobs[0].path}})
 		index.Manifests = append(index.Manifests, manifest)
 		entries = append(entries, blobs...)
 	}
@@ -38,8 +40,13 @@ func writeLayout(path string, images []image) error {
 	if err != nil {
 		return fmt.Errorf("encode image index: %w", err)
 	}
+	list, err := json.Marshal(docker)
+	if err != nil {
+		return fmt.Errorf("encode Docker's manifest: %w", err)
+	}
 	layout := file{path: v1.ImageLayoutFile, mode: 0o644, data: []byte(`{"imageLayoutVersion":"` + v1.ImageLayoutVersion + `"}`)}
-	entries = append(entries, layout, file{path: v1.ImageIndexFile, mode: 0o644, data: head})
+	entries = append(entries, layout, file{path: v1.ImageIndexFile, mode: 0o644, data: head},
+		file{path: "manifest.json", mode: 0o644, data: list})
 	archive, err := tarOf(entries)
 	if err != nil {
 		return err
@@ -66,7 +73,16 @@ func writeWhole(path string, data []byte) (err error) {
 	return os.Rename(part.Name(), path)
 }
 
-// pack returns the image's manifest descriptor and the blobs behind it.
+// dockerManifest is an entry of manifest.json, by which "docker load" finds its way
+// through an archive (moby, image/tarexport). Its paths are those of the blobs.
+type dockerManifest struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+// pack returns the image's manifest descriptor and the blobs behind it: the layer,
+// the configuration, the manifest.
 func pack(img image) (v1.Descriptor, []file, error) {
 	layer, err := tarOf(img.files)
 	if err != nil {
