@@ -15,7 +15,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd critools test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
@@ -44,6 +44,9 @@ containerd: ## build the containerd 2.x that the suites run with
 
 critools: ## build crictl, critest and the runc that tests/cri compares with
 	@tests/tools/critools.sh
+
+engines: ## get nerdctl, Docker and Podman for tests/engines
+	@tests/tools/engines.sh
 
 demo: deps build guest-image ## run a pod under a private containerd and show all of it
 	$(GO) run ./tests/demo
@@ -81,6 +84,9 @@ critest: deps build guest-image containerd critools ## the conformance suite alo
 
 cri-shell: build guest-image containerd critools ## a private containerd with CRI to work with by hand
 	$(GO) run ./tests/cri/cmd/crienv
+
+test-engines: deps build guest-image containerd engines ## every scene with nerdctl, Docker 28, Docker 20.10 and Podman
+	$(GO) test -count=1 -timeout 120m -v ./tests/engines
 
 test-kvm: deps build guest-image containerd ## chosen suites on a KVM host with vhost and cgroup v2, under TCG
 	$(GO) run ./tests/kvmhost

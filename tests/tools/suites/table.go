@@ -29,6 +29,7 @@ const (
 	needBuild      = "build"      // the host's programs, the guest's image
 	needContainerd = "containerd" // the 2.x release
 	needCRITools   = "critools"   // crictl, critest, runc
+	needNerdctl    = "nerdctl"
 )
 
 var engines = []string{needBuild, needContainerd}
@@ -68,7 +69,7 @@ func builds() []suite {
 var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock", "./agent/guesttest"}
 
 // apart are the packages whose tests are rows of their own.
-var apart = append([]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri"}, elsewhere...)
+var apart = append([]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines"}, elsewhere...)
 
 // elsewhere are the packages whose tests need a host that this one is not:
 // "make test-kvm" runs them.
@@ -152,6 +153,16 @@ func allMachines(containerd []testFunc) []suite {
 		},
 		suite{
 			name: "isulad", packages: []string{"./tests/isulad"}, needs: engines, vm: true, timeout: 10 * time.Minute,
+		},
+		suite{
+			name: needNerdctl, command: []string{"tests/tools/engines.sh", "nerdctl"}, uses: []string{goTool},
+			atOnce: true, timeout: 15 * time.Minute,
+		},
+		suite{
+			// The other engines and all scenes: make test-engines.
+			name: "engines", packages: []string{"./tests/engines"}, flags: []string{"-short"},
+			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown"},
+			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 10 * time.Minute,
 		},
 	)
 }

@@ -1,0 +1,127 @@
+package host
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// envRole says which of the three processes this one is; unset: the outer one.
+// envName is the host's name.
+const (
+	envRole = "KATABOX_PRIVATE_HOST"
+	envName = "KATABOX_PRIVATE_HOST_NAME"
+)
+
+const (
+	roleInit  = "init"
+	roleSuite = "suite"
+)
+
+// Run calls suite on a private host, and after on the machine when nothing of that
+// host runs any more. It is called from TestMain and returns the code for os.Exit:
+// the suite's, or 1 for an error. It needs root.
+func Run(suite func() int, after func() error) int {
+	switch os.Getenv(envRole) {
+	case roleSuite:
+		return suite()
+	case roleInit:
+		return report("prepare a private host", runInit)
+	default:
+		return report("run a private host", func() (int, error) { return runOuter(after) })
+	}
+}
+
+// Name is a word of letters and digits that no other private host has, the same in
+// the suite and after it: for what is the machine's all the same.
+func Name() string { return os.Getenv(envName) }
+
+func runOuter(after func() error) (int, error) {
+	word := make([]byte, 4)
+	_, _ = rand.Read(word) // never fails (crypto/rand)
+	if err := os.Setenv(envName, "kbe"+hex.EncodeToString(word)); err != nil {
+		return 1, fmt.Errorf("name the host: %w", err)
+	}
+	code, err := again(roleInit, namespaces)
+	return code, errors.Join(err, after())
+}
+
+// namespaces are what the host has of its own. Cgroups are shared: a cgroup
+// namespace would need version 1's hierarchies mounted again.
+const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
+
+func report(what string, run func() (int, error)) int {
+	code, err := run()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
+		return 1
+	}
+	return code
+}
+
+// again runs this program as a role and returns its exit code.
+func again(role string, flags uintptr) (int, error) {
+	// PDEATHSIG fires when the thread that forked ends (prctl(2)).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), envRole+"="+role)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil // -1: killed by a signal
+	}
+	return 0, err
+}
+
+// runInit makes the host, starts the suite, and reaps what is left to PID 1
+// until the suite ends.
+func runInit() (int, error) {
+	if err := makeHost(); err != nil {
+		return 1, err
+	}
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return 1, fmt.Errorf("find the test binary: %w", err)
+	}
+	if err := os.Setenv(envRole, roleSuite); err != nil {
+		return 1, fmt.Errorf("name the suite's role: %w", err)
+	}
+	suite, err := os.StartProcess(program, os.Args, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		// Its own group, in which the harness knows its children.
+		Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		return 1, fmt.Errorf("start the suite: %w", err)
+	}
+	return reapUntil(suite.Pid)
+}
+
+// reapUntil reaps every child until the one with pid has ended, and returns its
+// exit code, or 128 and the signal's number.
+func reapUntil(pid int) (int, error) {
+	for {
+		var status unix.WaitStatus
+		child, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 1, fmt.Errorf("wait for the suite: %w", err)
+		case child == pid && status.Signaled():
+			return 128 + int(status.Signal()), nil
+		case child == pid:
+			return status.ExitStatus(), nil
+		}
+	}
+}

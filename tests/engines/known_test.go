@@ -1,0 +1,68 @@
+package engines
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// known is the list of differences. What is merely not done yet has no place
+// in it.
+var known = []difference{}
+
+// quirk is a row in which an engine with runc does not do what a scene wants:
+// with Katabox it must do the same.
+type quirk struct {
+	engine, row, runc string // patterns, but for engine
+	why               string
+}
+
+var quirks = []quirk{
+	{"nerdctl", "exec: exit 42", "1", "nerdctl exec says the code in words and exits with 1"},
+	{"nerdctl", "exec: killed", "1", "as above"},
+	{"nerdctl", "exec: terminated", "1", "as above"},
+	{"nerdctl", "exec: terminal: exit", "1", "as above"},
+	{"podman", "ulimits: files", `exit 126 ""`, "Podman raises the limits that are not named, which root may not where it lacks CAP_SYS_RESOURCE"},
+	{"podman", "ulimits: core", `exit 126 ""`, "as above"},
+	{"docker-20.10", "privileged: *", "*125*", "root cannot give capabilities that it lacks itself"},
+}
+
+func isQuirk(engine, row, runc string) bool {
+	return slices.ContainsFunc(quirks, func(q quirk) bool {
+		return q.engine == engine && matches(q.row, row) && matches(q.runc, runc)
+	})
+}
+
+// docs/compat.md has the same list, between its two marks.
+func TestCompatPageListsWhatIsKnown(t *testing.T) {
+	const page = "docs/compat.md"
+	data, err := os.ReadFile(filepath.Join(bed.layout.Root, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(data), "<!-- engines: begin -->\n")
+	got, _, end := strings.Cut(rest, "<!-- engines: end -->")
+	if !ok || !end {
+		t.Fatalf("%s lacks its marks", page)
+	}
+	if want := knownTable(); got != want {
+		t.Errorf("%s differs from the list in the test; between the marks it should say:\n%s", page, want)
+	}
+}
+
+// knownTable is the list as the page has it.
+func knownTable() string {
+	var b strings.Builder
+	b.WriteString("| row | engines | runc | Katabox | why |\n| --- | --- | --- | --- | --- |\n")
+	for _, k := range known {
+		engines := strings.Join(k.engines, ", ")
+		if engines == "" {
+			engines = "all"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", k.row, engines, k.runc, k.kata, k.why)
+	}
+	return b.String()
+}

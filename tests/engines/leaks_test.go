@@ -1,0 +1,136 @@
+package engines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// leakPatience is how long what a pod had may take to go.
+const leakPatience = 30 * time.Second
+
+// podsGone waits until the private host, which has no other processes than the
+// tests and the engine, runs no shim of Katabox and no machine, and until the
+// runtime's directories are empty.
+func podsGone(ctx context.Context) error {
+	return untilNone(ctx, func() ([]string, error) {
+		found, err := vmProcesses()
+		if err != nil {
+			return nil, err
+		}
+		files, err := filepath.Glob("/run/kata-containers/*/*")
+		return append(found, files...), err
+	})
+}
+
+// vmProcesses lists the processes that serve pods of Katabox.
+func vmProcesses() ([]string, error) {
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, name := range names {
+		comm, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
+		words := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+		isKata := strings.Contains(words, "containerd-shim-kata-v2") || strings.HasPrefix(string(comm), "qemu-system")
+		if isKata && words != "" { // a zombie has none
+			found = append(found, filepath.Dir(name)+" "+words)
+		}
+	}
+	return found, nil
+}
+
+// settled waits until the host is as it was before an engine was started, but
+// for what engines leave on purpose: bridges, and mounts below their roots.
+func settled(ctx context.Context, before harness.HostState) error {
+	return untilNone(ctx, func() ([]string, error) {
+		now, err := harness.ReadHostState()
+		if err != nil {
+			return nil, err
+		}
+		return slices.DeleteFunc(now.Since(before), isEngines), nil
+	})
+}
+
+// isEngines reports whether a line of the host's state is an engine's own.
+func isEngines(line string) bool {
+	if dir, ok := strings.CutPrefix(line, "file "); ok && filepath.Dir(dir) == "/run/kata-containers" {
+		return true // the first pod made it; podsGone looks into it
+	}
+	for _, own := range []string{
+		"mount " + workDir, "mount /run/docker/", "link docker0", "link br-", "link nerdctl", "link podman",
+		"mount /run/netns", "netns /run/netns/rootless",
+	} {
+		if strings.HasPrefix(line, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// untilNone waits until find finds nothing; the error lists what is left.
+func untilNone(ctx context.Context, find func() ([]string, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, leakPatience)
+	defer cancel()
+	for {
+		found, err := find()
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("left behind:\n  %s", strings.Join(found, "\n  "))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// removeCgroups removes the cgroups that engines leave below the suite's own
+// parent: they, unlike all else, are the machine's.
+func removeCgroups() error {
+	var errs []error
+	roots, err := filepath.Glob("/sys/fs/cgroup/*" + cgroupParent())
+	if err != nil {
+		return err
+	}
+	for _, root := range append(roots, "/sys/fs/cgroup"+cgroupParent()) {
+		errs = append(errs, removeCgroup(root))
+	}
+	return errors.Join(errs...)
+}
+
+// removeCgroup removes a cgroup and those in it, which are directories that
+// rmdir(2) takes though they hold files.
+func removeCgroup(root string) error {
+	var dirs []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("remove cgroup %s: %w", dir, err)
+		}
+	}
+	return err
+}

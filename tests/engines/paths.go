@@ -1,0 +1,76 @@
+package engines
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/katabox/katabox/tests/engines/host"
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// The releases that are built from the Go module proxy; tests/tools/engines.sh
+// reads them here.
+const (
+	NerdctlVersion = "2.0.4"
+	DockerVersion  = "28.5.2"
+)
+
+// cniBinDir is where Debian's containernetworking-plugins installs.
+const cniBinDir = "/usr/lib/cni"
+
+// workDir holds the engines' roots, sockets and configurations. It is on the
+// private host's tmpfs, which any storage driver can work on.
+const workDir = "/run/katabox-engines"
+
+func enginesDir(l harness.Layout) string { return filepath.Join(l.Build(), "engines") }
+
+func nerdctlDir(l harness.Layout) string {
+	return filepath.Join(enginesDir(l), "nerdctl-"+NerdctlVersion)
+}
+
+func dockerDir(l harness.Layout) string {
+	return filepath.Join(enginesDir(l), "docker-"+DockerVersion)
+}
+
+// debianDir is the root that Debian's packages were unpacked in.
+func debianDir(l harness.Layout) string { return filepath.Join(enginesDir(l), "debian") }
+
+func debianLibraries(l harness.Layout) string {
+	return filepath.Join(debianDir(l), "usr/lib/x86_64-linux-gnu")
+}
+
+// tini is the init that engines put into a container for --init.
+func tini(l harness.Layout) string { return filepath.Join(debianDir(l), "usr/bin/tini-static") }
+
+// missing says which of the files are not there, and the command that gets them.
+func missing(command string, paths ...string) error {
+	var errs []error
+	for _, path := range paths {
+		if _, err := os.Stat(path); err != nil {
+			errs = append(errs, fmt.Errorf("%w: run %q", err, command))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// searchPath is a PATH with the host's usual directories at its end.
+func searchPath(first ...string) string {
+	return strings.Join(append(first, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
+}
+
+// cgroupParent is the cgroup below which every engine puts its containers: cgroups
+// are the machine's.
+func cgroupParent() string { return "/" + host.Name() }
+
+// lookIn finds a program in a PATH.
+func lookIn(path, name string) (string, error) {
+	for _, dir := range filepath.SplitList(path) {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode()&0o111 != 0 {
+			return filepath.Join(dir, name), nil
+		}
+	}
+	return "", fmt.Errorf("no %s in %s", name, path)
+}
