@@ -93,7 +93,8 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 		log.G(ctx).WithField("container", c.ID).Info("the container's seccomp profile is not applied: runtime.disable_guest_seccomp is true")
 	}
 	config, err := proto.Marshal(&api.ContainerConfig{
-		Spec: spec.JSON, SharePidNamespace: spec.SharePID, ShareUserNamespace: spec.ShareUser, OwnUtsNamespace: spec.OwnUTS,
+		Spec: spec.JSON, SharePidNamespace: spec.SharePID, ShareUserNamespace: spec.ShareUser,
+		PidNamespaceOf: s.pidNamespaceOf(ctx, c, spec.PIDOf), OwnUtsNamespace: spec.OwnUTS,
 		Storages: c.files.storages, Devices: c.files.devices,
 	})
 	if err != nil {

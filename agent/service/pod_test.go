@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -246,6 +247,46 @@ func TestPlacement(t *testing.T) {
 	}
 	at := runtime.created[0]
 	if at.User != "" || at.PID != pod.nsPath("pid") || at.IPC != pod.nsPath("ipc") || at.UTS != pod.nsPath("uts") || !at.HasHostname {
+		t.Errorf("%+v", at)
+	}
+}
+
+// A container joins the PID namespace of another one while that runs.
+func TestPIDNamespaceOfAnother(t *testing.T) {
+	pod, runtime := testPod(t)
+	create(t, pod, "target")
+	target := runtime.last
+	join := func(id, of string) error {
+		req := createRequest(t, id)
+		req.Options = packed(t, &api.ContainerConfig{Spec: []byte("{}"), SharePidNamespace: true, PidNamespaceOf: of})
+		_, err := pod.create(t.Context(), req)
+		return err
+	}
+	if err := join("joins", "target"); err != nil {
+		t.Fatal(err)
+	}
+	if at, want := runtime.created[1], fmt.Sprintf("/proc/%d/ns/pid", target.init.Pid()); at.PID != want {
+		t.Errorf("it joined %s, want %s", at.PID, want)
+	}
+	if err := join("lost", "nobody"); !errdefs.IsNotFound(err) {
+		t.Errorf("a container that is not there: %v", err)
+	}
+	target.init.exit(0)
+	wait(t, pod, "target", "")
+	if err := join("late", "target"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("one that has ended: %v", err)
+	}
+}
+
+// A container with a name of its own is not given the pod's.
+func TestOwnUTSNamespace(t *testing.T) {
+	pod, runtime := testPod(t)
+	req := createRequest(t, "c")
+	req.Options = packed(t, &api.ContainerConfig{Spec: []byte("{}"), OwnUtsNamespace: true})
+	if _, err := pod.create(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if at := runtime.created[0]; at.UTS != "" || at.HasHostname || at.IPC == "" {
 		t.Errorf("%+v", at)
 	}
 }

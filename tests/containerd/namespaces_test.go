@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -95,6 +96,22 @@ func TestNamespacesOfTheHost(t *testing.T) {
 				removed(t, "container", other.Remove)
 			} else if !strings.Contains(err.Error(), path) {
 				t.Errorf("%s: %v", path, err)
+			}
+		}
+	})
+}
+
+// The PID namespace of another container of the pod, as kubectl debug --target
+// and --pid=container:X ask for it, and the pod's.
+func TestPIDNamespaceOfAContainer(t *testing.T) {
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		target := add(ctx, t, pod, harness.ContainerConfig{Name: "target", Args: []string{"sleep", "31415"}})
+		for want, pid := range map[string]uint32{"sleep 31415": target.Task.Pid(), "/pause": pod.Sandbox.Task.Pid()} {
+			joins := with(ctx, t, pod, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.PIDNamespace, Path: fmt.Sprintf("/proc/%d/ns/pid", pid)}))
+			got := execOut(ctx, t, joins, harness.ExecConfig{Args: script("tr '\\0' ' ' < /proc/1/cmdline")})
+			if !strings.HasPrefix(got, want) {
+				t.Errorf("process 1 is %q, want %s", got, want)
 			}
 		}
 	})

@@ -1,0 +1,28 @@
+package virtcontainers
+
+import (
+	"context"
+
+	"github.com/containerd/log"
+)
+
+// pidNamespaceOf is the container of the pod that the host knows by the process
+// pid, whose PID namespace c joins; empty is the pod's first. So it is for a
+// process that is none of the pod's containers': a spec's path is the only word
+// that engines have for "the pod's", and some name it by processes of theirs.
+func (s *Sandbox) pidNamespaceOf(ctx context.Context, c *Container, pid int) string {
+	if pid == 0 || s.standIns.own != nil && s.standIns.own.PID() == pid {
+		return ""
+	}
+	for _, other := range s.Containers() {
+		if other == c || other.PID() != pid {
+			continue
+		}
+		if other.ID == s.ID {
+			return ""
+		}
+		return other.ID
+	}
+	log.G(ctx).WithField("container", c.ID).Warnf("process %d, whose PID namespace the container is to join, is none of its pod's containers: it joins the pod's", pid)
+	return ""
+}
