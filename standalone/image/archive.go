@@ -100,6 +100,7 @@ type readCloser struct {
 	close func() error
 }
 
+// Close implements io.Closer.
 func (r readCloser) Close() error { return r.close() }
 
 // blobName is a blob's in a layout.

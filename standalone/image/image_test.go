@@ -51,7 +51,7 @@ func tarOf(t testing.TB, data string) []byte {
 
 func testImage(t testing.TB, change func(*v1.ConfigFile)) v1.Image {
 	t.Helper()
-	img := v1.Image(empty.Image)
+	img := empty.Image
 	for _, data := range content {
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(tarOf(t, data))), nil

@@ -52,7 +52,7 @@ func (r *root) enter(ctx context.Context, command []string) (int, error) {
 	// is left with it.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
-	fmt.Printf("distro: in Debian %s: %s\n", r.release, strings.Join(command, " "))
+	fmt.Fprintf(r.out, "distro: in Debian %s: %s\n", r.release, strings.Join(command, " "))
 	err = cmd.Run()
 	if cause := context.Cause(ctx); cause != nil {
 		return 1, cause

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +22,8 @@ type root struct {
 	layout   harness.Layout
 	dir      string
 	progress time.Duration
+	// out is where progress is written.
+	out io.Writer
 }
 
 // packages are what README.md tells a newcomer to have before the first
@@ -38,7 +41,7 @@ func findRoot(release string) (*root, error) {
 		return nil, err
 	}
 	dir := filepath.Join(layout.Build(), "distro", release)
-	return &root{release: release, layout: layout, dir: dir, progress: 15 * time.Second}, nil
+	return &root{release: release, layout: layout, dir: dir, progress: 15 * time.Second, out: os.Stdout}, nil
 }
 
 // tree is the root file system itself.
@@ -73,7 +76,7 @@ func (r *root) prepare(ctx context.Context, fresh bool) error {
 		}
 	}
 	if _, err := os.Stat(r.tree()); err == nil {
-		fmt.Printf("distro: %s is there\n", r.tree())
+		fmt.Fprintf(r.out, "distro: %s is there\n", r.tree())
 		return nil
 	}
 	// Packages come with Go files, which are none of this module's.
@@ -105,14 +108,14 @@ func (r *root) bootstrap(ctx context.Context, dir string) error {
 		return fmt.Errorf("make log: %w", err)
 	}
 	defer log.Close()
-	fmt.Printf("distro: making Debian %s in %s (log: %s)\n", r.release, dir, log.Name())
+	fmt.Fprintf(r.out, "distro: making Debian %s in %s (log: %s)\n", r.release, dir, log.Name())
 	cmd := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", "--include="+packages, r.release, dir, archive)
 	cmd.Stdout, cmd.Stderr = log, log
 	began := time.Now()
 	if err := r.wait(ctx, cmd, log.Name()); err != nil {
 		return fmt.Errorf("debootstrap %s: %w; %s ends so:\n%s", r.release, err, log.Name(), lastLines(log.Name(), 5))
 	}
-	fmt.Printf("distro: Debian %s is made (%.0f s)\n", r.release, time.Since(began).Seconds())
+	fmt.Fprintf(r.out, "distro: Debian %s is made (%.0f s)\n", r.release, time.Since(began).Seconds())
 	return nil
 }
 
@@ -132,7 +135,7 @@ func (r *root) wait(ctx context.Context, cmd *exec.Cmd, log string) error {
 		case err := <-done:
 			return errors.Join(err, context.Cause(ctx))
 		case <-ticks.C:
-			fmt.Printf("distro: %s\n", lastLines(log, 1))
+			fmt.Fprintf(r.out, "distro: %s\n", lastLines(log, 1))
 		}
 	}
 }

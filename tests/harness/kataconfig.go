@@ -17,7 +17,7 @@ const (
 // path, or OwnVirtiofs.
 const EnvVirtiofsd = "KATABOX_TEST_VIRTIOFSD"
 
-// OwnVirtiofs, as KataConfig.Virtiofsd, has the shim serve the share itself.
+// OwnVirtiofs is a KataConfig.Virtiofsd: the shim serves the share itself.
 const OwnVirtiofs = "own"
 
 // KataConfig is what the suites vary of the runtime's configuration. The zero

@@ -194,8 +194,8 @@ type event struct {
 // printEvents prints what "go test -json" would. Tests without a result are
 // skipped for the reason.
 func (c *campaign) printEvents(w io.Writer, reason string) {
-	print := json.NewEncoder(w)
-	emit := func(e event) { _ = print.Encode(e) } // strings to stdout
+	out := json.NewEncoder(w)
+	emit := func(e event) { _ = out.Encode(e) } // strings to stdout
 	for _, s := range c.suites {
 		pkg, bad := "kvmhost/"+s.name, false
 		for _, test := range s.tests {

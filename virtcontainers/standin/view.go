@@ -105,7 +105,7 @@ func addMount(root int, m Mount) error {
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil //nolint:nilerr // its place is in the guest, or nowhere
+		return nil // its place is in the guest, or nowhere
 	}
 	defer unix.Close(target)
 	if m.Tree == nil {

@@ -85,7 +85,7 @@ func TestReadOnlyBeforeAttached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer detached.Close()
+		t.Cleanup(func() { _ = detached.Close() })
 		if err := setAttributes(detached, b); err != nil {
 			t.Fatal(err)
 		}

@@ -65,7 +65,7 @@ func reporting(action cli.ActionFunc) cli.ActionFunc {
 			err = action(c)
 		}
 		var code ExitError
-		if err == nil || errors.As(err, &code) && err == error(code) {
+		if err == nil || errors.As(err, &code) && errors.Is(err, code) {
 			return err
 		}
 		if !errors.As(err, &code) {

@@ -15,8 +15,8 @@ import (
 	"github.com/katabox/katabox/shim/oci"
 )
 
-// execFailed is exec's exit code when its process could not be run, as runc's.
-const execFailed = ExitError(255)
+// errExecFailed is exec's exit code when its process could not be run, as runc's.
+const errExecFailed = ExitError(255)
 
 func execCommand() *cli.Command {
 	return &cli.Command{
@@ -45,19 +45,19 @@ func runExec(c *cli.Context, r *oci.Runtime, id string) error {
 	code, err := execProcess(c, r, id)
 	switch {
 	case err != nil:
-		return failedExec{err}
+		return execError{err}
 	case code != 0:
 		return ExitError(code)
 	}
 	return nil
 }
 
-// failedExec is an error that ends the program with execFailed.
-type failedExec struct{ cause error }
+// execError is an error that ends the program with errExecFailed.
+type execError struct{ cause error }
 
-func (e failedExec) Error() string { return "exec failed: " + e.cause.Error() }
+func (e execError) Error() string { return "exec failed: " + e.cause.Error() }
 
-func (e failedExec) Unwrap() []error { return []error{e.cause, execFailed} }
+func (e execError) Unwrap() []error { return []error{e.cause, errExecFailed} }
 
 func execProcess(c *cli.Context, r *oci.Runtime, id string) (int, error) {
 	err := refuse(c, map[string]string{

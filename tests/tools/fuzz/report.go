@@ -36,11 +36,7 @@ func (r *report) emit(e event) {
 	if !r.json {
 		return
 	}
-	line, err := json.Marshal(e)
-	if err != nil {
-		panic(err) // strings and a finite number: it cannot be
-	}
-	fmt.Fprintf(r.out, "%s\n", line)
+	_ = json.NewEncoder(r.out).Encode(e) // strings and a finite number, to standard output
 }
 
 func (r *report) begin(p listed, name string) {

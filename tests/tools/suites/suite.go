@@ -67,9 +67,6 @@ func (s suite) args() []string {
 	return s.goTest("", "")
 }
 
-// printsEvents reports whether stdout is that of "go test -json".
-func (s suite) printsEvents() bool { return s.events || len(s.packages) > 0 }
-
 // runPattern is the -run pattern that matches one test or subtest by its full
 // name. The testing package splits pattern and name alike at slashes.
 func runPattern(test string) string {
