@@ -21,7 +21,7 @@ var layers = []struct {
 	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api", "internal"}},
 	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone"}},
 	{"shim", []string{"shim", "virtcontainers"}},
-	{"standalone", []string{"standalone", "shim/client", "virtcontainers/persist", "virtcontainers/netns"}},
+	{"standalone", []string{"standalone", "shim/client", "virtcontainers/bundle", "virtcontainers/persist", "virtcontainers/netns"}},
 	{"guest-image", []string{"guest-image", "agent/api"}},
 	{"tests", []string{""}},
 }

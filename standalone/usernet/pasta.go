@@ -1,0 +1,88 @@
+package usernet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pastaResolver is an address that pasta takes for the host's name server: one
+// that no network uses (RFC 3927), so that it works with a server on the host's
+// own loopback too.
+const pastaResolver = "169.254.1.1"
+
+// pastaPause is the time between two looks whether pasta is ready.
+const pastaPause = 10 * time.Millisecond
+
+// startPasta starts pasta, which gives the namespace the addresses and routes
+// of the host's interface with the default route.
+func startPasta(ctx context.Context, n *Net, cfg Config) error {
+	n.Resolver = pastaResolver
+	log, pid := filepath.Join(cfg.Dir, "pasta.log"), filepath.Join(cfg.Dir, "pasta.pid")
+	mountPoint := filepath.Join(cfg.Dir, "netns")
+	args := []string{
+		"--config-net", "--foreground", "--quiet", "--log-file", log, "--pid", pid,
+		// It has left the host's root and all its capabilities but those that
+		// it needs when it goes on; "nobody" could not enter the namespace.
+		"--runas", "0",
+		"--netns", mountPoint, "--no-netns-quit", "--ns-ifname", "eth0",
+		"--dns-forward", pastaResolver, "--no-map-gw",
+		"-T", "none", "-U", "none",
+	}
+	args = append(args, pastaPorts("-t", "tcp", cfg.Ports)...)
+	args = append(args, pastaPorts("-u", "udp", cfg.Ports)...)
+	err := n.launch(Pasta, args, nil, log, func() error {
+		// pasta looks its namespace up by a path after it has given up the
+		// right to look into other processes: it must be a mount.
+		if err := os.WriteFile(mountPoint, nil, 0o600); err != nil {
+			return err
+		}
+		return unix.Mount(n.Path(), mountPoint, "", unix.MS_BIND, "")
+	})
+	if err != nil {
+		return err
+	}
+	return n.awaitFile(ctx, pid, log)
+}
+
+// pastaPorts makes the arguments for one protocol's ports.
+func pastaPorts(flag, protocol string, ports []Port) []string {
+	var args []string
+	for _, p := range ports {
+		if p.Protocol != protocol {
+			continue
+		}
+		text := fmt.Sprintf("%d:%d", p.Host, p.Guest)
+		if p.Address.IsValid() {
+			text = p.Address.String() + "/" + text
+		}
+		args = append(args, flag, text)
+	}
+	if args == nil {
+		return []string{flag, "none"}
+	}
+	return args
+}
+
+// awaitFile waits until a file has content: pasta writes its pid when
+// everything else is done.
+func (n *Net) awaitFile(ctx context.Context, path, log string) error {
+	tick := time.NewTicker(pastaPause)
+	defer tick.Stop()
+	for {
+		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+			return nil
+		}
+		select {
+		case <-n.done:
+			return n.ended(log)
+		case <-ctx.Done():
+			return fmt.Errorf("wait until it is ready: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package usernet
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// Port is a port of the host that leads to one of the container.
+type Port struct {
+	// Address is the host's, the zero value all of them.
+	Address netip.Addr `json:"address"`
+	// Protocol is "tcp" or "udp".
+	Protocol string `json:"protocol"`
+	Host     uint16 `json:"host"`
+	Guest    uint16 `json:"guest"`
+}
+
+// String is the form that ParsePort takes.
+func (p Port) String() string {
+	text := fmt.Sprintf("%d:%d/%s", p.Host, p.Guest, p.Protocol)
+	if p.Address.IsValid() {
+		return p.Address.String() + ":" + text
+	}
+	return text
+}
+
+// ParsePort understands [IPV4:]HOST:CONTAINER[/tcp|/udp].
+func ParsePort(text string) (Port, error) {
+	bad := fmt.Errorf("port %q: want [IPV4:]HOST:CONTAINER[/tcp|/udp]: %w", text, errdefs.ErrInvalidArgument)
+	numbers, protocol, given := strings.Cut(text, "/")
+	if !given {
+		protocol = "tcp"
+	}
+	parts := strings.Split(numbers, ":")
+	if len(parts) < 2 || len(parts) > 3 || protocol != "tcp" && protocol != "udp" {
+		return Port{}, bad
+	}
+	p := Port{Protocol: protocol}
+	if len(parts) == 3 {
+		addr, err := netip.ParseAddr(parts[0])
+		if err != nil || !addr.Is4() {
+			return Port{}, bad
+		}
+		p.Address, parts = addr, parts[1:]
+	}
+	for i, to := range []*uint16{&p.Host, &p.Guest} {
+		n, err := strconv.ParseUint(parts[i], 10, 16)
+		if err != nil || n == 0 {
+			return Port{}, bad
+		}
+		*to = uint16(n)
+	}
+	return p, nil
+}

@@ -1,0 +1,90 @@
+package usernet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// endTimeout is how long a program has to end before it is killed.
+const endTimeout = 3 * time.Second
+
+// maxSaid bounds what is kept of a program's output.
+const maxSaid = 4 << 10
+
+// launch starts a program that ends with this process, and with n.stop. prepare
+// runs before, on the thread that starts it and that has mounts of its own, as
+// the program will have.
+func (n *Net) launch(name string, args []string, files []*os.File, log string, prepare func() error) error {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		close(n.done)
+		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+	}
+	out, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		close(n.done)
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, files
+	// A group of its own: Ctrl-C is the container's, not the program's.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = endTimeout
+	started := make(chan error)
+	go func() {
+		defer close(n.done)
+		defer stop()
+		defer out.Close()
+		// The program is killed when the thread ends that started it
+		// (PR_SET_PDEATHSIG(2)), so the thread waits.
+		runtime.LockOSThread()
+		err := ownMounts()
+		if err == nil {
+			err = prepare()
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		started <- err
+		if err == nil {
+			n.err = cmd.Wait()
+		}
+	}()
+	return <-started
+}
+
+// ownMounts gives the thread a mount namespace of its own.
+func ownMounts() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	return nil
+}
+
+// ended is the error of a program that ended before it was ready.
+func (n *Net) ended(log string) error {
+	said := ""
+	if f, err := os.Open(log); err == nil {
+		data, _ := io.ReadAll(io.LimitReader(f, maxSaid))
+		said = strings.TrimSpace(string(data))
+		f.Close()
+	}
+	return errors.Join(fmt.Errorf("it ended: %s", said), n.err)
+}

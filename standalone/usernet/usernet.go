@@ -1,0 +1,150 @@
+package usernet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// readyTimeout bounds a program's start.
+const readyTimeout = 15 * time.Second
+
+// Names of the programs, in the order in which Start tries them.
+const (
+	Pasta = "pasta"
+	Slirp = "slirp4netns"
+)
+
+// Config says what network is wanted.
+type Config struct {
+	// Program is Pasta or Slirp; "" is the first that works.
+	Program string
+	// Dir is the caller's directory for logs and sockets.
+	Dir string
+	// Ports of the host lead to the container's.
+	Ports []Port
+}
+
+// Net is a running network. The caller must Close it.
+type Net struct {
+	// Program is what carries the packets.
+	Program string
+	// Resolver is the address of the name server that the container uses.
+	Resolver string
+
+	ns   *os.File
+	once sync.Once
+	stop context.CancelFunc
+	done chan struct{} // closed when the program has ended
+	err  error         // why it ended; to be read after done
+}
+
+// starter starts one program in the namespace and returns when packets flow.
+type starter func(ctx context.Context, n *Net, cfg Config) error
+
+var starters = map[string]starter{Pasta: startPasta, Slirp: startSlirp}
+
+// Start makes the namespace and starts the program. That none is installed is an
+// errdefs.ErrNotFound.
+func Start(ctx context.Context, cfg Config) (*Net, error) {
+	names := []string{Pasta, Slirp}
+	if cfg.Program != "" {
+		if starters[cfg.Program] == nil {
+			return nil, fmt.Errorf("network %q: want %s, %s or none: %w", cfg.Program, Pasta, Slirp, errdefs.ErrInvalidArgument)
+		}
+		names = []string{cfg.Program}
+	}
+	var errs []error
+	for _, name := range names {
+		n, err := start(ctx, name, cfg)
+		if err == nil {
+			return n, nil
+		}
+		if !errdefs.IsNotFound(err) {
+			return nil, err
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func start(ctx context.Context, name string, cfg Config) (*Net, error) {
+	ns, err := newNamespace()
+	if err != nil {
+		return nil, err
+	}
+	n := &Net{Program: name, ns: ns, stop: func() {}, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := starters[name](ctx, n, cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("start network: %s: %w", name, err), n.Close())
+	}
+	return n, nil
+}
+
+// Path is the namespace's, for as long as this process lives and Close was not
+// called.
+func (n *Net) Path() string {
+	return filepath.Join("/proc", fmt.Sprint(os.Getpid()), "fd", fmt.Sprint(n.ns.Fd()))
+}
+
+// Done is closed when the program has ended, by Close or by itself.
+func (n *Net) Done() <-chan struct{} { return n.done }
+
+// Close ends the program, and the namespace unless somebody else has it open.
+func (n *Net) Close() error {
+	var err error
+	n.once.Do(func() {
+		n.stop()
+		<-n.done
+		err = n.ns.Close()
+	})
+	return err
+}
+
+// newNamespace makes a network namespace with its loopback up.
+func newNamespace() (ns *os.File, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("make network namespace: %w", err)
+			return
+		}
+		if err = loopbackUp(); err != nil {
+			return
+		}
+		if ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+			err = fmt.Errorf("make network namespace: %w", err)
+		}
+	}()
+	<-done
+	return ns, err
+}
+
+// loopbackUp brings up the loopback of the thread's namespace.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("bring up loopback: %w", err)
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return fmt.Errorf("bring up loopback: %w", err)
+	}
+	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
+		return fmt.Errorf("bring up loopback: %w", err)
+	}
+	return nil
+}
