@@ -31,7 +31,7 @@ func (s *Store) MakeContainer(name string, img Image) (dir string, err error) {
 	} else if err != nil {
 		return "", fmt.Errorf("make container: %w", err)
 	}
-	if err := writeJSON(filepath.Join(dir, imageFile), &img); err != nil {
+	if err := WriteJSON(filepath.Join(dir, imageFile), &img); err != nil {
 		return "", errors.Join(err, s.RemoveContainer(name))
 	}
 	return dir, nil
@@ -73,7 +73,7 @@ func (s *Store) RemoveContainer(name string) error {
 // Rootfs makes the container's root file system: the mounts that it is, or,
 // where there is no overlayfs, none and a copy of the image's files at target.
 func (s *Store) Rootfs(name, target string) ([]*types.Mount, error) {
-	img, err := readImage(filepath.Join(s.ContainerDir(name), imageFile))
+	img, err := s.ImageOf(name)
 	if err != nil {
 		return nil, fmt.Errorf("make root file system: %w", err)
 	}
@@ -122,4 +122,9 @@ func (s *Store) makeUpper(img Image, upper string) error {
 		return fmt.Errorf("make root file system: %w", err)
 	}
 	return nil
+}
+
+// ImageOf is the image that a container runs.
+func (s *Store) ImageOf(name string) (Image, error) {
+	return readImage(filepath.Join(s.ContainerDir(name), imageFile))
 }

@@ -184,8 +184,8 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// writeJSON replaces a file; after a crash the file is the old or the new one.
-func writeJSON(path string, value any) error {
+// WriteJSON replaces a file; after a crash the file is the old or the new one.
+func WriteJSON(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", path, err)

@@ -56,7 +56,7 @@ func (s *Store) Add(ctx context.Context, src Source, progress Progress) (Image, 
 	if src.Name == "" {
 		return img, nil
 	}
-	return img, writeJSON(s.imagePath(src.Name), &img)
+	return img, WriteJSON(s.imagePath(src.Name), &img)
 }
 
 // unpackEach unpacks each layer into a directory of its own, with overlayfs'

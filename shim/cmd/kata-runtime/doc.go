@@ -1,8 +1,9 @@
 // Command kata-runtime is the operator's tool: can this host run pods (check),
 // and with which configuration would a pod be made here (env)? Storage drivers
-// assign disks to volumes with it (direct-volume).
+// assign disks to volumes with it (direct-volume). And it runs containers where
+// there is no engine: run, exec, logs, ps, stop, rm (standalone/command).
 //
-// But for direct-volume it looks and changes nothing. All that it knows of the
+// What is in this package looks and changes nothing, but for direct-volume. All that it knows of the
 // machine comes through a host (host.go), so that tests can have one of their
 // own; a check is a function from a host and its configuration to one line
 // (check.go). The engines do not call it, they call containerd-shim-kata-v2.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/katabox/katabox/shim/oci/command"
 	"github.com/katabox/katabox/shim/oci/monitor"
+	standalone "github.com/katabox/katabox/standalone/command"
 )
 
 // version is set by the linker.
@@ -36,6 +37,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 	if errors.As(err, &code) {
 		return int(code)
 	}
+	if exit, ok := errors.AsType[*standalone.Exit](err); ok {
+		if exit.Err != nil {
+			fmt.Fprintf(stderr, "kata-runtime: %v\n", exit.Err)
+		}
+		return exit.Code
+	}
 	if !errors.Is(err, errNoPod) {
 		fmt.Fprintf(stderr, "kata-runtime: %v\n", err)
 	}
@@ -56,13 +63,13 @@ func newApp(stdout, stderr io.Writer, h host) *cli.App {
 		OnUsageError:   usageError,
 		Action:         noCommand,
 		Flags:          command.Flags(),
-		Commands: command.Merge([]*cli.Command{
+		Commands: command.Merge(append(standalone.Commands(),
 			checkCommand(h), envCommand(h), volumeCommand(h),
-			{Name: "version", Usage: "print the version", OnUsageError: usageError, Action: func(c *cli.Context) error {
+			&cli.Command{Name: "version", Usage: "print the version", OnUsageError: usageError, Action: func(c *cli.Context) error {
 				fmt.Fprintf(c.App.Writer, "kata-runtime %s\n", version)
 				return nil
 			}},
-		}),
+		)),
 	}
 }
 

@@ -1,0 +1,82 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"github.com/urfave/cli/v2"
+
+	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/standalone/container"
+	"github.com/katabox/katabox/standalone/store"
+)
+
+// Exit ends the program with a code. Err is what to say; nil is nothing.
+type Exit struct {
+	Code int
+	Err  error
+}
+
+func (e *Exit) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e *Exit) Unwrap() error { return e.Err }
+
+// exitWith is the end of a command that ran, or did not.
+func exitWith(code int, err error) error {
+	switch {
+	case err == nil && code == 0:
+		return nil
+	case err == nil:
+		return &Exit{Code: code}
+	}
+	if e, ok := errors.AsType[*Exit](err); ok {
+		return e
+	}
+	return &Exit{Code: container.CodeOf(err), Err: err}
+}
+
+// storeFlag says where the store is. It belongs to each command.
+func storeFlag() cli.Flag {
+	return &cli.StringFlag{Name: "store", Usage: "the `DIRECTORY` of images and containers", Value: store.Root, EnvVars: []string{"KATABOX_STORE"}}
+}
+
+// manager opens the store that the flags name.
+func manager(c *cli.Context) (*container.Manager, error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("only root can run containers: %w", errdefs.ErrPermissionDenied)
+	}
+	root, err := filepath.Abs(c.String("store"))
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	s, err := store.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	shim, err := client.FindProgram()
+	if err != nil {
+		return nil, err
+	}
+	return &container.Manager{Store: s, Shim: shim}, nil
+}
+
+// Commands are all of this package.
+func Commands() []*cli.Command {
+	return []*cli.Command{runCommand(), execCommand(), logsCommand(), psCommand(), stopCommand(), rmCommand()}
+}
+
+// usage is a wrong use of a command.
+func usage(c *cli.Context, format string, args ...any) error {
+	err := fmt.Errorf(format+": see kata-runtime %s --help", append(args, c.Command.Name)...)
+	return &Exit{Code: container.ExitError, Err: fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)}
+}
+
+func usageError(c *cli.Context, err error, _ bool) error { return usage(c, "%w", err) }

@@ -1,0 +1,57 @@
+package command
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/katabox/katabox/standalone/container"
+	"github.com/katabox/katabox/standalone/spec"
+)
+
+func execCommand() *cli.Command {
+	return &cli.Command{
+		Name: "exec", Usage: "run a further command in a container", ArgsUsage: "NAME COMMAND [ARGUMENT...]",
+		UseShortOptionHandling: true, OnUsageError: usageError,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "interactive", Aliases: []string{"i"}, Usage: "pass standard input on"},
+			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "give the command a terminal"},
+			&cli.StringSliceFlag{Name: "env", Aliases: []string{"e"}, Usage: "`KEY=VALUE`, or KEY for this process's own value; may be repeated"},
+			&cli.StringFlag{Name: "workdir", Aliases: []string{"w"}, Usage: "the working `DIRECTORY`"},
+			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`USER[:GROUP]`, names or numbers"},
+			storeFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			if c.NArg() < 2 {
+				return usage(c, "want a container and a command")
+			}
+			return exitWith(execIn(c))
+		},
+	}
+}
+
+func execIn(c *cli.Context) (int, error) {
+	m, err := manager(c)
+	if err != nil {
+		return 0, err
+	}
+	s := newSession(c.Context)
+	defer s.close()
+	stdio, err := s.stdio(c)
+	if err != nil {
+		return 0, err
+	}
+	e, err := startExec(s.ctx, c, m, stdio)
+	if err != nil {
+		return 0, s.blame(err)
+	}
+	s.attach(e)
+	return e.Wait(context.WithoutCancel(s.ctx), stdio)
+}
+
+func startExec(ctx context.Context, c *cli.Context, m *container.Manager, stdio *container.Stdio) (*container.Exec, error) {
+	return m.StartExec(ctx, c.Args().First(), spec.Options{
+		Args: c.Args().Tail(), Env: environment(c.StringSlice("env")), Workdir: c.String("workdir"),
+		User: c.String("user"), Terminal: c.Bool("tty"),
+	}, stdio)
+}

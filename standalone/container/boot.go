@@ -1,0 +1,139 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/shim/client"
+)
+
+// program is the call of the shim's program for a container.
+func (m *Manager) program(name string) client.Program {
+	return client.Program{Path: m.Shim, ID: name, Bundle: m.Store.ContainerDir(name)}
+}
+
+// boot starts the shim and the machine.
+func (c *Container) boot(ctx context.Context, o Options, stdio *Stdio) error {
+	mounts, err := c.m.Store.Rootfs(c.Name, filepath.Join(c.dir, "rootfs"))
+	if err != nil {
+		return err
+	}
+	if err := stdio.open(c.dir, "stdio", o.Spec.Terminal); err != nil {
+		return err
+	}
+	c.undo = append(c.undo, func(context.Context) error { return stdio.close() })
+	if stdio.log, err = openLog(c.dir); err != nil {
+		return err
+	}
+	c.shim, err = client.Start(ctx, c.m.program(c.Name))
+	if err != nil {
+		return err
+	}
+	c.undo = append(c.undo, c.endShim)
+	_, err = c.shim.Create(ctx, &task.CreateTaskRequest{
+		ID: c.Name, Bundle: c.dir, Rootfs: mounts, Terminal: o.Spec.Terminal,
+		Stdin: stdio.fifos.In, Stdout: stdio.fifos.Out, Stderr: stdio.fifos.Err,
+	})
+	if err != nil {
+		return startError(err)
+	}
+	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // one that has ended needs no end of its input
+	return nil
+}
+
+// endShim removes the container from the shim and ends the shim, whatever
+// state they are in.
+func (c *Container) endShim(ctx context.Context) error {
+	defer c.shim.Close()
+	_, err := c.shim.Kill(ctx, &task.KillRequest{ID: c.Name, Signal: 9})
+	if err == nil {
+		_, err = c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
+	}
+	if err == nil || errdefs.IsNotFound(err) {
+		_, err = c.shim.Delete(ctx, &task.DeleteRequest{ID: c.Name})
+	}
+	if err == nil || errdefs.IsNotFound(err) {
+		err = c.shim.Shutdown(ctx, c.Name)
+	}
+	if err == nil {
+		return nil
+	}
+	// A shim that died, or did not do what it was asked to, is removed from
+	// outside, and then why does not matter.
+	if _, deleteErr := client.Delete(ctx, c.m.program(c.Name)); deleteErr != nil {
+		return errors.Join(err, deleteErr)
+	}
+	return nil
+}
+
+// Start runs the command. After an error the container is gone.
+func (c *Container) Start(ctx context.Context) error {
+	if _, err := c.shim.Start(ctx, &task.StartRequest{ID: c.Name}); err != nil {
+		return errors.Join(startError(err), c.unwind(ctx))
+	}
+	now := time.Now()
+	c.record.Started = &now
+	if err := c.m.write(c.record); err != nil {
+		return errors.Join(err, c.unwind(ctx))
+	}
+	return nil
+}
+
+// Wait waits until the container has ended and its output was passed on, ends
+// its machine and network, and returns the exit code. The container's files are
+// removed if its options say so.
+func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
+	code := 0
+	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
+	if err == nil {
+		code = int(resp.ExitStatus)
+		stdio.drain()
+	} else if code, err = c.lost(ctx, err); err != nil {
+		return 0, errors.Join(err, c.unwind(ctx))
+	}
+	c.record.Exited = &Exit{Code: code, At: time.Now()}
+	if !c.record.Remove {
+		c.undo = c.undo[1:] // the directory stays
+	}
+	err = c.unwind(ctx)
+	if !c.record.Remove {
+		return code, errors.Join(err, c.m.write(c.record))
+	}
+	return code, errors.Join(err, c.m.Store.Sweep(false))
+}
+
+// lost asks how a container ended whose shim does not answer.
+func (c *Container) lost(ctx context.Context, cause error) (int, error) {
+	if !errdefs.IsUnavailable(cause) {
+		return 0, fmt.Errorf("wait for container %s: %w", c.Name, cause)
+	}
+	exit, err := client.Delete(context.WithoutCancel(ctx), c.m.program(c.Name))
+	if err != nil {
+		return 0, errors.Join(cause, err)
+	}
+	return int(exit.Status), nil
+}
+
+// Kill sends a signal to the container's command.
+func (c *Container) Kill(ctx context.Context, signal uint32) error {
+	_, err := c.shim.Kill(ctx, &task.KillRequest{ID: c.Name, Signal: signal})
+	return err
+}
+
+// Resize tells the command the size of its terminal.
+func (c *Container) Resize(ctx context.Context, width, height uint16) error {
+	_, err := c.shim.ResizePty(ctx, &task.ResizePtyRequest{ID: c.Name, Width: uint32(width), Height: uint32(height)})
+	return err
+}
+
+// closeStdin passes on the end of the input.
+func (c *Container) closeStdin(ctx context.Context) error {
+	_, err := c.shim.CloseIO(ctx, &task.CloseIORequest{ID: c.Name, Stdin: true})
+	return err
+}

@@ -1,0 +1,144 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/signal"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+// endTimeout is how long a container that was killed has until its engine has
+// cleaned up.
+const endTimeout = 60 * time.Second
+
+// Stop asks a container's command to end, and kills it after the time given. It
+// returns when the container has exited. One that has exited is no error.
+func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) error {
+	r, err := m.Load(name)
+	if err != nil || r.Exited != nil {
+		return err
+	}
+	if !r.Engine.Alive() {
+		return fmt.Errorf("container %s is dead: remove it: %w", name, errdefs.ErrFailedPrecondition)
+	}
+	sig := unix.SIGTERM
+	if r.StopSignal != "" {
+		if sig, err = signal.ParseSignal(r.StopSignal); err != nil {
+			return fmt.Errorf("image's stop signal: %w", err)
+		}
+	}
+	if err := m.kill(ctx, name, uint32(sig)); err != nil {
+		return err
+	}
+	if r.Engine.Await(after) == nil {
+		return nil
+	}
+	return m.killAndAwait(ctx, r)
+}
+
+// kill sends a signal; a container that has ended meanwhile is no error.
+func (m *Manager) kill(ctx context.Context, name string, signal uint32) error {
+	shim, err := client.Connect(ctx, m.Store.ContainerDir(name))
+	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer shim.Close()
+	if _, err := shim.Kill(ctx, &task.KillRequest{ID: name, Signal: signal}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err) {
+		return fmt.Errorf("kill container %s: %w", name, err)
+	}
+	return nil
+}
+
+// killAndAwait kills a container and waits for its engine's end; an engine
+// that does not end is killed too.
+func (m *Manager) killAndAwait(ctx context.Context, r *Record) error {
+	if r.Started == nil {
+		// There may be nothing to kill yet; the engine stops where it is.
+		_ = unix.Kill(r.Engine.PID, unix.SIGTERM) // it may have ended
+	}
+	if err := m.kill(ctx, r.Name, uint32(unix.SIGKILL)); err != nil {
+		return err
+	}
+	if r.Engine.Await(endTimeout) == nil {
+		return nil
+	}
+	return r.Engine.Kill(endTimeout)
+}
+
+// Remove removes a container that has exited or whose process was killed, and
+// with force one that runs.
+func (m *Manager) Remove(ctx context.Context, name string, force bool) error {
+	r, err := m.Load(name)
+	if errdefs.IsNotFound(err) {
+		return m.removeUnfinished(name, err)
+	}
+	if err != nil {
+		return err
+	}
+	if r.Engine.Alive() && r.Exited == nil && !force {
+		return fmt.Errorf("container %s is running: stop it, or remove it with --force: %w", name, errdefs.ErrFailedPrecondition)
+	}
+	if r.Engine.Alive() {
+		if err := m.killAndAwait(ctx, r); err != nil {
+			return err
+		}
+	}
+	return m.clean(ctx, name)
+}
+
+// removeUnfinished removes the directory of a container that was killed before
+// it had a record.
+func (m *Manager) removeUnfinished(name string, notFound error) error {
+	if _, err := os.Stat(m.Store.ContainerDir(name)); err != nil {
+		return notFound
+	}
+	return m.Store.RemoveContainer(name)
+}
+
+// clean removes what is left of a container without an engine.
+func (m *Manager) clean(ctx context.Context, name string) error {
+	dir := m.Store.ContainerDir(name)
+	_, err := os.Stat(filepath.Join(dir, bundle.AddressFile))
+	switch {
+	case err == nil:
+		if _, err := client.Delete(ctx, m.program(name)); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("remove container %s: %w", name, err)
+	}
+	if err := m.Store.RemoveContainer(name); err != nil {
+		return err
+	}
+	return m.Store.Sweep(false)
+}
+
+// SweepDead removes the containers that were to be removed at their end and
+// whose process was killed before.
+func (m *Manager) SweepDead(ctx context.Context) error {
+	records, err := m.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range records {
+		if r.Remove && !r.Engine.Alive() {
+			errs = append(errs, m.clean(ctx, r.Name))
+		}
+	}
+	return errors.Join(errs...)
+}

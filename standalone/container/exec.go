@@ -1,0 +1,123 @@
+package container
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/standalone/spec"
+)
+
+// processType is the type of the specification in an exec's request.
+const processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
+
+// Exec is a further command in a container.
+type Exec struct {
+	container, id string
+	shim          *client.Shim
+}
+
+// StartExec starts a command in a running container, as the container's own but
+// for what o says. The caller must call Wait.
+func (m *Manager) StartExec(ctx context.Context, name string, o spec.Options, stdio *Stdio) (_ *Exec, err error) {
+	request, err := m.execRequest(ctx, name, o)
+	if err != nil {
+		return nil, err
+	}
+	shim, err := client.Connect(ctx, m.Store.ContainerDir(name))
+	if err != nil {
+		return nil, err
+	}
+	e := &Exec{container: name, id: request.ExecID, shim: shim}
+	if err := stdio.open(m.Store.ContainerDir(name), e.id, o.Terminal); err != nil {
+		return nil, errors.Join(err, shim.Close())
+	}
+	request.Stdin, request.Stdout, request.Stderr = stdio.fifos.In, stdio.fifos.Out, stdio.fifos.Err
+	if _, err = shim.Exec(ctx, request); err == nil {
+		if _, err = shim.Start(ctx, &task.StartRequest{ID: name, ExecID: e.id}); err != nil {
+			err = errors.Join(startError(err), e.remove(ctx))
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, stdio.close(), shim.Close())
+	}
+	stdio.relay(func() {
+		// One that has ended needs no end of its input.
+		_, _ = shim.CloseIO(context.WithoutCancel(ctx), &task.CloseIORequest{ID: name, ExecID: e.id, Stdin: true})
+	})
+	return e, nil
+}
+
+// execRequest makes the request without its streams.
+func (m *Manager) execRequest(ctx context.Context, name string, o spec.Options) (*task.ExecProcessRequest, error) {
+	r, err := m.Load(name)
+	if err != nil {
+		return nil, err
+	}
+	if r.State() != "running" {
+		return nil, fmt.Errorf("container %s is not running, but %s: %w", name, r.State(), errdefs.ErrFailedPrecondition)
+	}
+	s, err := m.readSpec(name)
+	if err != nil {
+		return nil, err
+	}
+	img, err := m.Store.ImageOf(name)
+	if err != nil {
+		return nil, err
+	}
+	var process *specs.Process
+	err = m.Store.View(img, func(root string) (err error) {
+		process, err = spec.Exec(ctx, root, s.Process, o)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(process)
+	if err != nil {
+		return nil, fmt.Errorf("encode process: %w", err)
+	}
+	return &task.ExecProcessRequest{
+		ID: name, ExecID: "exec-" + randomName(), Terminal: o.Terminal,
+		Spec: &anypb.Any{TypeUrl: processType, Value: data},
+	}, nil
+}
+
+// Wait waits until the command has ended and its output was passed on, and
+// returns its exit code. When the container ends first, so does the command.
+func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
+	resp, err := e.shim.Wait(ctx, &task.WaitRequest{ID: e.container, ExecID: e.id})
+	if err != nil {
+		return 0, errors.Join(fmt.Errorf("wait for command: %w", err), stdio.close(), e.shim.Close())
+	}
+	stdio.drain()
+	return int(resp.ExitStatus), errors.Join(e.remove(ctx), stdio.close(), e.shim.Close())
+}
+
+// remove forgets the command. The shim may have gone with its container.
+func (e *Exec) remove(ctx context.Context) error {
+	_, err := e.shim.Delete(context.WithoutCancel(ctx), &task.DeleteRequest{ID: e.container, ExecID: e.id})
+	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
+		return nil
+	}
+	return err
+}
+
+// Kill sends the command a signal.
+func (e *Exec) Kill(ctx context.Context, signal uint32) error {
+	_, err := e.shim.Kill(ctx, &task.KillRequest{ID: e.container, ExecID: e.id, Signal: signal})
+	return err
+}
+
+// Resize tells the command the size of its terminal.
+func (e *Exec) Resize(ctx context.Context, width, height uint16) error {
+	_, err := e.shim.ResizePty(ctx, &task.ResizePtyRequest{ID: e.container, ExecID: e.id, Width: uint32(width), Height: uint32(height)})
+	return err
+}

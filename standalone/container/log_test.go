@@ -1,0 +1,194 @@
+package container
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/standalone/store"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// newContainer makes a container's directory and record, whose engine is this
+// process.
+func newContainer(t *testing.T, name string) (*Manager, *Record, string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	s, err := store.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Manager{Store: s, Shim: "/nonexistent"}
+	dir, err := s.MakeContainer(name, store.Image{Name: "image", Dir: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Record{Name: name, Engine: self}
+	if err := m.write(r); err != nil {
+		t.Fatal(err)
+	}
+	return m, r, dir
+}
+
+func TestLogGivesBackWhatWasWritten(t *testing.T) {
+	m, _, dir := newContainer(t, "c")
+	l, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.max = 1 << 10
+	long := strings.Repeat("x", 3*maxLogChunk) // a line in parts; the file is begun anew after it
+	for _, part := range []string{"a\n", "b", "c\n\n", "\x00\xff bin ary\n", long, "\nafter ", "the end"} {
+		l.write("stdout", []byte(part))
+	}
+	l.write("stderr", []byte("error\n"))
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	var out, errOut bytes.Buffer
+	if err := m.Logs(context.Background(), "c", false, &out, &errOut); err != nil {
+		t.Fatal(err)
+	}
+	if want := "a\nbc\n\n\x00\xff bin ary\n" + long + "\nafter the end"; out.String() != want || errOut.String() != "error\n" {
+		t.Errorf("%d bytes, want %d; standard error %q", out.Len(), len(want), errOut.String())
+	}
+}
+
+// However much is written, the log stays small.
+func TestLogIsBounded(t *testing.T) {
+	_, _, dir := newContainer(t, "c")
+	l, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.max = 64 << 10
+	line := []byte(strings.Repeat("y", 1000) + "\n")
+	for range 1000 {
+		l.write("stdout", line)
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, logFile+"*"))
+	if err != nil || len(files) != 2 {
+		t.Errorf("files %v, %v; want 2", files, err)
+	}
+	for _, f := range files {
+		if info, err := os.Stat(f); err != nil || info.Size() > l.max+2000 {
+			t.Errorf("%s: %v, %v", f, info, err)
+		}
+	}
+}
+
+// A reader that follows sees what is written while it reads, over a new file,
+// and ends with the container.
+func TestFollowToTheEnd(t *testing.T) {
+	m, r, dir := newContainer(t, "c")
+	l, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.max = 100
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	done := make(chan error)
+	go func() { done <- m.Logs(ctx, "c", true, &out, &out) }()
+	want := ""
+	for i := range 4 { // no more than a reader that is behind by one file can get
+		line := fmt.Sprintf("line %d\n", i)
+		want += line
+		l.write("stdout", []byte(line))
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	r.Exited = &Exit{At: time.Now()}
+	if err := m.write(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	m, _, dir := newContainer(t, "c")
+	l, err := openLog(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := m.Logs(ctx, "c", true, os.Stdout, os.Stderr); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if err := m.Logs(ctx, "none", true, os.Stdout, os.Stderr); !errdefs.IsNotFound(err) {
+		t.Errorf("of no container: %v", err)
+	}
+}
+
+func TestStates(t *testing.T) {
+	m, r, _ := newContainer(t, "c")
+	now := time.Now()
+	for want, change := range map[string]func(*Record){
+		"starting":    func(*Record) {},
+		"running":     func(r *Record) { r.Started = &now },
+		"exited (42)": func(r *Record) { r.Started, r.Exited = &now, &Exit{Code: 42} },
+		"dead":        func(r *Record) { r.Engine.PID = 1 << 30 },
+	} {
+		changed := *r
+		change(&changed)
+		if got := changed.State(); got != want {
+			t.Errorf("state %q, want %q", got, want)
+		}
+	}
+	ctx := context.Background()
+	r.Engine.PID = 1 << 30
+	if err := m.write(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Stop(ctx, "c", 0); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("stop of a dead container: %v", err)
+	}
+	if err := m.Remove(ctx, "c", false); err != nil {
+		t.Errorf("remove of a dead container: %v", err)
+	}
+	if _, err := m.Load("c"); !errdefs.IsNotFound(err) {
+		t.Errorf("after remove: %v", err)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	for text, want := range map[string]int{
+		`create: exec: "nosuch": executable file not found in $PATH`:       127,
+		`create: exec: "/nosuch": stat /nosuch: no such file or directory`: 127,
+		`create: exec: "/etc": is a directory`:                             126,
+		`create: exec: "/x": permission denied`:                            126,
+		`exec /x: exec format error`:                                       126,
+		`open /dev/kvm: permission denied`:                                 125,
+		`mount rootfs: no such file or directory`:                          125,
+	} {
+		if got := CodeOf(fmt.Errorf("run: %w", startError(errors.New(text)))); got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package container
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// followTimeout is how long a reader that follows waits for news before it
+// looks whether the container's process was killed.
+const followTimeout = 2 * time.Second
+
+// Logs writes what a container has written: its stdout to out, its stderr to
+// err. With follow it goes on until the container has ended.
+func (m *Manager) Logs(ctx context.Context, name string, follow bool, out, err io.Writer) error {
+	if _, err := m.Load(name); err != nil {
+		return err
+	}
+	r := &logReader{dir: m.Store.ContainerDir(name), out: out, err: err}
+	defer r.close()
+	if !follow {
+		return r.readAll()
+	}
+	news, watchErr := watch(r.dir)
+	if watchErr != nil {
+		return watchErr
+	}
+	defer news.Close()
+	for {
+		record, err := m.Load(name) // before the last of the output is read
+		ended := errdefs.IsNotFound(err) || err == nil && (record.Exited != nil || !record.Engine.Alive())
+		if err := r.readAll(); err != nil || ended {
+			return err
+		}
+		if err := awaitNews(ctx, news); err != nil {
+			return err
+		}
+	}
+}
+
+// logReader reads a log from where it was before.
+type logReader struct {
+	dir      string
+	out, err io.Writer
+	began    bool
+	file     *os.File
+	buf      *bufio.Reader
+	part     []byte // of a line that is being written
+}
+
+func (r *logReader) close() {
+	if r.file != nil {
+		r.file.Close()
+	}
+}
+
+// readAll writes all that is there now.
+func (r *logReader) readAll() error {
+	if !r.began {
+		r.began = true
+		if err := r.open(oldLogFile); err != nil {
+			return err
+		}
+	}
+	for {
+		if r.file != nil {
+			if err := r.readFile(); err != nil {
+				return err
+			}
+			if r.isNewest() {
+				return nil
+			}
+			r.file.Close()
+			r.file = nil
+		}
+		if err := r.open(logFile); err != nil || r.file == nil {
+			return err
+		}
+	}
+}
+
+func (r *logReader) open(name string) error {
+	f, err := os.Open(filepath.Join(r.dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read container's log: %w", err)
+	}
+	r.file, r.buf, r.part = f, bufio.NewReader(f), nil
+	return nil
+}
+
+// isNewest reports whether the file that is read is the one that is written,
+// or was when the container went.
+func (r *logReader) isNewest() bool {
+	mine, err := r.file.Stat()
+	if err != nil {
+		return true
+	}
+	newest, err := os.Stat(filepath.Join(r.dir, logFile))
+	return err != nil || os.SameFile(mine, newest)
+}
+
+// readFile writes what the file has more.
+func (r *logReader) readFile() error {
+	for {
+		line, err := r.buf.ReadBytes('\n')
+		r.part = append(r.part, line...)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read container's log: %w", err)
+		}
+		if err := r.show(r.part); err != nil {
+			return err
+		}
+		r.part = r.part[:0]
+	}
+}
+
+// show writes the output that one line of the log holds.
+func (r *logReader) show(line []byte) error {
+	fields := bytes.SplitN(line, []byte(" "), 4)
+	if len(fields) != 4 {
+		return fmt.Errorf("read container's log: a line of %d fields, want 4: %w", len(fields), errdefs.ErrFailedPrecondition)
+	}
+	to, data := r.out, fields[3]
+	if string(fields[1]) == "stderr" {
+		to = r.err
+	}
+	if string(fields[2]) == "P" {
+		data = bytes.TrimSuffix(data, []byte("\n"))
+	}
+	_, err := to.Write(data)
+	return err
+}
+
+// watch tells of changes in a container's directory.
+func watch(dir string) (*os.File, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("follow log: %w", err)
+	}
+	news := os.NewFile(uintptr(fd), "inotify")
+	const changes = unix.IN_MODIFY | unix.IN_MOVED_TO | unix.IN_CREATE | unix.IN_DELETE | unix.IN_DELETE_SELF
+	if _, err := unix.InotifyAddWatch(fd, dir, changes); err != nil {
+		return nil, errors.Join(fmt.Errorf("follow log: %w", err), news.Close())
+	}
+	return news, nil
+}
+
+// awaitNews waits for a change, or a while.
+func awaitNews(ctx context.Context, news *os.File) error {
+	stop := context.AfterFunc(ctx, func() { _ = news.SetReadDeadline(time.Now()) })
+	defer stop()
+	if err := news.SetReadDeadline(time.Now().Add(followTimeout)); err != nil {
+		return fmt.Errorf("follow log: %w", err)
+	}
+	_, err := news.Read(make([]byte, 4096))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("follow log: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package container
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/standalone/spec"
+	"github.com/katabox/katabox/standalone/store"
+	"github.com/katabox/katabox/standalone/usernet"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// undoTimeout bounds each step back after a failure.
+const undoTimeout = 60 * time.Second
+
+// NoNetwork is the name of the network that is none.
+const NoNetwork = "none"
+
+// Options are what a user asks of a run.
+type Options struct {
+	// Name is the container's; "" makes one up.
+	Name string
+	// Remove removes the container at its end.
+	Remove bool
+	// Network is the name of a network's program, NoNetwork, or "" for what is
+	// there.
+	Network string
+	Ports   []usernet.Port
+	// Spec is what the specification is made with. ID, NetNS and, in part,
+	// Mounts are the run's to fill in.
+	Spec spec.Options
+	// Warn is told what is not as one might expect.
+	Warn func(string)
+}
+
+// Container is a container that this process runs.
+type Container struct {
+	Name string
+
+	m      *Manager
+	record *Record
+	dir    string
+	img    store.Image
+	net    *usernet.Net
+	shim   *client.Shim
+	undo   []func(context.Context) error
+}
+
+// Create makes a container of an image, up to its machine, which has not
+// started the command yet. On an error nothing is left. The caller has called
+// the store's Use, and may unlock it after this.
+func (m *Manager) Create(ctx context.Context, img store.Image, o Options, stdio *Stdio) (_ *Container, err error) {
+	c := &Container{m: m, img: img, Name: o.Name}
+	if c.Name == "" {
+		c.Name = randomName()
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.unwind(ctx))
+		}
+	}()
+	for _, step := range []func(context.Context, *Options) error{c.makeDir, c.startNetwork, c.writeFiles, c.writeSpec} {
+		if err := step(ctx, &o); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.boot(ctx, o, stdio)
+}
+
+func randomName() string {
+	b := make([]byte, 6)
+	_, _ = rand.Read(b) // never fails, by its documentation
+	return hex.EncodeToString(b)
+}
+
+// unwind undoes what was done, the last first.
+func (c *Container) unwind(ctx context.Context) error {
+	var errs []error
+	for _, undo := range slices.Backward(c.undo) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		errs = append(errs, undo(ctx))
+		cancel()
+	}
+	c.undo = nil
+	return errors.Join(errs...)
+}
+
+// makeDir makes the container's directory, with its record in it.
+func (c *Container) makeDir(_ context.Context, o *Options) error {
+	if _, err := persist.Load(sandboxesDir, c.Name); err == nil {
+		return fmt.Errorf("container %s: a pod of another engine has that id: %w", c.Name, errdefs.ErrAlreadyExists)
+	}
+	dir, err := c.m.Store.MakeContainer(c.Name, c.img)
+	if err != nil {
+		return err
+	}
+	c.dir = dir
+	c.undo = append(c.undo, func(context.Context) error { return c.m.Store.RemoveContainer(c.Name) })
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		return err
+	}
+	c.record = &Record{
+		Name: c.Name, Image: c.img.Name, Created: time.Now(), Engine: self, Remove: o.Remove,
+		Network: NoNetwork, Ports: o.Ports, StopSignal: c.img.Config.StopSignal,
+	}
+	return c.m.write(c.record)
+}
+
+// startNetwork starts the network's program, if there is one.
+func (c *Container) startNetwork(ctx context.Context, o *Options) error {
+	if o.Network == NoNetwork {
+		if len(o.Ports) > 0 {
+			return fmt.Errorf("publish port %s: the network is none: %w", o.Ports[0], errdefs.ErrInvalidArgument)
+		}
+		return nil
+	}
+	dir := filepath.Join(c.dir, "net")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make network's directory: %w", err)
+	}
+	net, err := usernet.Start(ctx, usernet.Config{Program: o.Network, Dir: dir, Ports: o.Ports})
+	if errdefs.IsNotFound(err) && o.Network == "" && len(o.Ports) == 0 {
+		o.Warn("no network: neither pasta nor slirp4netns is installed (apt-get install passt)")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c.net, c.record.Network = net, net.Program
+	o.Spec.NetNS = net.Path()
+	c.undo = append(c.undo, func(context.Context) error { return net.Close() })
+	return nil
+}

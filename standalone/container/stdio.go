@@ -1,0 +1,103 @@
+package container
+
+import (
+	"errors"
+	"io"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/katabox/katabox/shim/client"
+)
+
+// drainTimeout bounds the wait for the rest of the output of a container that
+// has ended: a reader that stands still must not keep its files.
+const drainTimeout = 30 * time.Second
+
+// relayBuffer is how much is moved at once.
+const relayBuffer = 64 << 10
+
+// Stdio is what a command's streams are connected with.
+type Stdio struct {
+	// In is read to its end, if it is not nil.
+	In io.Reader
+	// Out and Err are written to. A terminal has no Err.
+	Out, Err io.Writer
+	// Broken is called once, when Out or Err has no reader any more.
+	Broken func()
+
+	log   *log // of a container, not of an exec
+	fifos *client.Stdio
+	group sync.WaitGroup // the outputs' relays
+	once  sync.Once
+}
+
+// open makes the FIFOs in a directory of the bundle.
+func (s *Stdio) open(dir, name string, terminal bool) (err error) {
+	s.fifos, err = client.MakeStdio(filepath.Join(dir, name), client.Wanted{Stdin: s.In != nil, Stdout: true, Stderr: !terminal})
+	return err
+}
+
+// relay begins to move. closeStdin passes on the input's end. The shim must
+// have opened its ends.
+func (s *Stdio) relay(closeStdin func()) {
+	s.group.Go(func() { s.copyOut("stdout", s.Out, s.fifos.Stdout) })
+	if s.fifos.Stderr != nil {
+		s.group.Go(func() { s.copyOut("stderr", s.Err, s.fifos.Stderr) })
+	}
+	if s.In == nil {
+		return
+	}
+	// It ends with the input, or with the process: a read of a terminal cannot
+	// be called off.
+	go func() {
+		if _, err := io.CopyBuffer(onlyWriter{s.fifos.Stdin}, s.In, make([]byte, relayBuffer)); err == nil {
+			closeStdin()
+		}
+	}()
+}
+
+// onlyWriter keeps io.Copy from other ways to move.
+type onlyWriter struct{ io.Writer }
+
+// copyOut moves one output until its end. What has no reader is still read, so
+// that the command does not stand still before it is told.
+func (s *Stdio) copyOut(name string, to io.Writer, from io.Reader) {
+	buf := make([]byte, relayBuffer)
+	for {
+		n, err := from.Read(buf)
+		s.log.write(name, buf[:n])
+		if n > 0 && to != nil {
+			if _, err := to.Write(buf[:n]); err != nil {
+				to = nil
+				if errors.Is(err, syscall.EPIPE) && s.Broken != nil {
+					s.once.Do(s.Broken)
+				}
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// drain waits until the outputs have come to their ends.
+func (s *Stdio) drain() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.group.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(drainTimeout):
+	}
+}
+
+// close closes the FIFOs, which ends the relays, and removes their names.
+func (s *Stdio) close() error {
+	err := errors.Join(s.fifos.Close(), s.fifos.Remove())
+	s.drain()
+	return errors.Join(err, s.log.close())
+}
