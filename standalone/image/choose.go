@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -31,7 +32,7 @@ func choose(index v1.ImageIndex, tag string) (v1.Image, error) {
 	var fitting []v1.Descriptor
 	var tags []string
 	for _, d := range manifest.Manifests {
-		tags = append(tags, d.Annotations[oci.AnnotationRefName])
+		tags = append(tags, cmp.Or(d.Annotations[oci.AnnotationRefName], d.Annotations[imageName]))
 		if d.MediaType.IsIndex() || d.MediaType.IsImage() && fits(d.Platform) {
 			if tag == "" || tagged(d, tag) {
 				fitting = append(fitting, d)

@@ -15,6 +15,7 @@ packages=(
 	iperf3                            # the network's part of the benchmark
 	erofs-utils                       # root file systems of images in tests/containerd
 	e2fsprogs                         # images of emptyDir volumes; root file systems in tests/containerd
+	passt slirp4netns                 # networks of containers without an engine
 	iproute2 kmod cpio lz4 xz-utils zstd # guest image and tests
 )
 

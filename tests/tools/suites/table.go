@@ -69,7 +69,10 @@ func builds() []suite {
 var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock", "./agent/guesttest"}
 
 // apart are the packages whose tests are rows of their own.
-var apart = append([]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines"}, elsewhere...)
+var apart = append(
+	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run"},
+	elsewhere...,
+)
 
 // elsewhere are the packages whose tests need a host that this one is not:
 // "make test-kvm" runs them.
@@ -121,6 +124,9 @@ func quickMachines() []suite {
 			name: "cri", packages: []string{"./tests/cri"}, tests: quickCRI,
 			needs: append([]string{needCRITools}, engines...), uses: []string{critestPorts}, vm: true, timeout: 15 * time.Minute,
 		},
+		{
+			name: "run", packages: []string{"./tests/run"}, tests: quickRun, needs: []string{needBuild}, vm: true, timeout: 10 * time.Minute,
+		},
 	}
 }
 
@@ -164,6 +170,9 @@ func allMachines(containerd []testFunc) []suite {
 			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown"},
 			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 10 * time.Minute,
 		},
+		suite{
+			name: "run", packages: []string{"./tests/run"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
+		},
 	)
 }
 
@@ -187,6 +196,8 @@ var dialectTests = []string{
 var quickNetwork = []string{
 	"TestPodsReachEachOther", "TestContainerSeesTheNamespace", "TestNamespaceChangesWhilePodRuns", "TestHostNetworkIsRefused",
 }
+
+var quickRun = []string{"TestStreams", "TestFollow", "TestEngineIsKilled", "TestLayersAreFreed"}
 
 var quickCRI = []string{
 	"TestCrictl", "TestCrictlExecTerminal", "TestCrictlAttach", "TestCrictlLogsFollow", "TestCrictlPortForward",

@@ -1,0 +1,120 @@
+package run
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/tests/image"
+)
+
+// A boot that fails leaves nothing.
+func TestFailedBoot(t *testing.T) {
+	ctx := testContext(t)
+	for _, step := range []string{"agent", "streams"} {
+		cmd := command(ctx, "run", "--name", newName(t), bed.images.layout, "id")
+		cmd.Env = append(cmd.Env, "KATABOX_FAILPOINT="+step)
+		finish(t, cmd, "").says(t, 125, "failpoint "+step)
+		wantClean(t)
+	}
+}
+
+func TestStreams(t *testing.T) {
+	ctx := testContext(t)
+	input := strings.Repeat("0123456789abcdef", 1<<16)
+	r := call(ctx, t, input, "run", "--rm", "-i", "--network", "none", "--name", newName(t), bed.images.layout,
+		"sh", "-c", "cat; cat "+image.BlobPath+"; echo end >&2")
+	if r.code != 0 || r.out != input+string(image.Blob()) || r.errOut != "end\n" {
+		t.Errorf("exit code %d, %d bytes of output, want %d; standard error %q", r.code, len(r.out), len(input)+image.BlobSize, r.errOut)
+	}
+}
+
+// When nobody reads the output any more, the command is ended, and nothing is
+// left, as with a shell's pipeline.
+func TestReaderGoesAway(t *testing.T) {
+	ctx := testContext(t)
+	cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout, "yes")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 10)); err != nil {
+		t.Error(err)
+	}
+	out.Close()
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 137 {
+		t.Errorf("ended with %v, want exit code 137", err)
+	}
+}
+
+// started starts a run in the foreground and waits for its first line.
+func started(t *testing.T, cmd *exec.Cmd, line string) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(line))
+	if _, err := out.Read(got); err != nil || string(got) != line {
+		t.Fatalf("output %q, %v; want %q; standard error %s", got, err, line, errOut.String())
+	}
+}
+
+func TestSignals(t *testing.T) {
+	ctx := testContext(t)
+	t.Run("passed on", func(t *testing.T) {
+		cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout,
+			"sh", "-c", `trap 'exit 9' TERM; trap 'exit 8' USR1; echo up; while :; do sleep 0.1; done`)
+		started(t, cmd, "up\n")
+		if err := cmd.Process.Signal(unix.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 8 {
+			t.Errorf("ended with %v, want exit code 8", err)
+		}
+	})
+	t.Run("Ctrl-C twice", func(t *testing.T) {
+		cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout,
+			"sh", "-c", `trap '' INT; echo up; sleep 1000`)
+		started(t, cmd, "up\n")
+		for range 2 {
+			if err := cmd.Process.Signal(unix.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(200 * time.Millisecond) // two signals that are sent at once may become one
+		}
+		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 137 {
+			t.Errorf("ended with %v, want exit code 137", err)
+		}
+	})
+	t.Run("before the start", func(t *testing.T) {
+		name := newName(t)
+		cmd := command(ctx, "run", "--name", name, bed.images.layout, "sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		booting := func() bool { _, err := os.Stat("/run/kata-containers/sandboxes/" + name); return err == nil }
+		if !eventually(ctx, booting) {
+			t.Error("no machine boots")
+		}
+		if err := cmd.Process.Signal(unix.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
+			t.Errorf("ended with %v, want exit code 130", err)
+		}
+	})
+}
