@@ -214,6 +214,10 @@ func TestOptionalModulesMayBeAbsent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	list := contents(t, get(t, opts.out, initrdName))["etc/katabox/modules"]
+	if !strings.HasPrefix(list, "builtin xt_u32 - -\nboot ") {
+		t.Errorf("the module that is built in is not listed first: %.100q", list)
+	}
 	if !strings.Contains(out, "not in this kernel: nft_objref\n") {
 		t.Errorf("the absent module is not named once: %s", out)
 	}

@@ -35,10 +35,13 @@
 //	boot     what every pod needs, loaded at start
 //	demand   loaded when the host asks for it by name
 //	kernel   loaded when the kernel asks for it by name or alias
+//	builtin  part of the kernel: PATH and NEEDS are "-", there is nothing to load
 //
 // NEEDS names the modules above that it needs directly, with commas between
 // them, or is "-"; one with a question mark it can do without. Those that are
-// built into the kernel are left out. An ALIAS is a name from the module's
+// built into the kernel are left out. (A module of choice.go that is built in has
+// a line of its own, for the kernel does not say so: /sys/module has only those
+// built-in modules that have parameters.) An ALIAS is a name from the module's
 // .modinfo that the kernel may ask for whole (aliases.go). A PATH below a .zip
 // file is in that file.
 //

@@ -35,8 +35,9 @@ type group struct {
 type chosen struct {
 	set    *modules.Set
 	groups []group
-	// absent are the optional modules that this kernel does not have.
-	absent []string
+	// builtin are the modules that are part of this kernel, absent the optional
+	// ones that it does not have.
+	builtin, absent []string
 }
 
 // choose picks the modules that choice.go names, with all that they need.
@@ -54,6 +55,11 @@ func choose(pkg *kernelPackage) (chosen, error) {
 	demand, noDemand := present(set, demandModules)
 	kernel, noKernel := present(set, kernelModules)
 	c.absent = slices.Concat(noDemand, noKernel)
+	for _, name := range slices.Concat(bootModules, demand, kernel) {
+		if set.BuiltIn(name) {
+			c.builtin = append(c.builtin, name)
+		}
+	}
 	var before []*modules.Module
 	for i, names := range [][]string{bootModules, demand, kernel} {
 		mods, err := set.LoadOrder(names, before)
@@ -81,6 +87,9 @@ func present(set *modules.Set, names []string) (there, absent []string) {
 // list is the file at moduleListPath; its format is in doc.go.
 func (c chosen) list() []byte {
 	var out bytes.Buffer
+	for _, name := range c.builtin {
+		fmt.Fprintf(&out, "builtin %s - -\n", name)
+	}
 	listed := map[string]bool{}
 	for _, g := range c.groups {
 		for _, m := range g.mods {

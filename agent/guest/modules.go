@@ -46,13 +46,17 @@ func (m *Modules) LoadBoot() error {
 }
 
 // Demand loads one module given as "NAME" or "NAME key=value ...", and those
-// it needs. A name the image does not list must be built into the kernel (it
-// then has /sys/module/NAME); otherwise the error says that it is missing.
+// it needs. A name the image does not list must be built into the kernel, with
+// parameters (it then has /sys/module/NAME); otherwise the error says that it is
+// missing.
 func (m *Modules) Demand(request string) error {
 	name, params, _ := strings.Cut(strings.TrimSpace(request), " ")
 	place := m.list.Find(name)
 	if place < 0 {
 		return builtIn(name)
+	}
+	if m.list[place].When == modules.Builtin {
+		return nil
 	}
 	return m.list.Load(place, params, m.loadOnce)
 }

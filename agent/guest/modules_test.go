@@ -20,6 +20,7 @@ demand libcrc32c /m/libcrc32c.ko -
 demand virtio_net /m/virtio_net.ko net_failover,virtio
 demand erofs /m/erofs.ko libcrc32c fs-erofs
 kernel bridge /m/modules.zip/bridge.ko - rtnl-link-bridge
+builtin in_the_kernel - -
 `
 
 func testModules(t *testing.T) (*Modules, *[]string) {
@@ -42,7 +43,7 @@ func TestModulesLoadInOrderAndOnce(t *testing.T) {
 	if err := m.LoadBoot(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"virtio-net csum=0", "virtio_net", "erofs", "failover", "bridge"} {
+	for _, name := range []string{"virtio-net csum=0", "virtio_net", "erofs", "failover", "bridge", "in-the-kernel"} {
 		if err := m.Demand(name); err != nil {
 			t.Error(err)
 		}

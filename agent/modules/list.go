@@ -24,7 +24,11 @@ const (
 	Demand When = "demand"
 	// Kernel modules are loaded when the kernel asks for them.
 	Kernel When = "kernel"
+	// Builtin modules are part of the kernel: there is nothing to load.
+	Builtin When = "builtin"
 )
+
+var whens = []When{Boot, Demand, Kernel, Builtin}
 
 // Module is one line of the list.
 type Module struct {
@@ -77,8 +81,8 @@ func ParseList(r io.Reader) (List, error) {
 			continue
 		}
 		when := When(fields[0])
-		if len(fields) < 4 || (when != Boot && when != Demand && when != Kernel) {
-			return nil, fmt.Errorf("line %d: want \"boot|demand|kernel NAME PATH NEEDS [ALIAS...]\"", n)
+		if len(fields) < 4 || !slices.Contains(whens, when) {
+			return nil, fmt.Errorf("line %d: want \"boot|demand|kernel|builtin NAME PATH NEEDS [ALIAS...]\"", n)
 		}
 		list = append(list, Module{
 			When: when, Name: fields[1], Path: fields[2],
@@ -112,6 +116,9 @@ func (l List) Find(name string) int {
 func (l List) Lookup(name string) []int {
 	var places []int
 	for at, m := range l {
+		if m.When == Builtin {
+			continue
+		}
 		if sameName(m.Name, name) || slices.ContainsFunc(m.Aliases, func(a string) bool { return sameName(a, name) }) {
 			places = append(places, at)
 		}

@@ -42,12 +42,15 @@ func (r Runtime) missing(l Layout) error {
 	if !r.VM {
 		return nil
 	}
-	needs := []struct{ path, command string }{
+	type need struct{ path, command string }
+	needs := []need{
 		{l.Shim(), "make build"},
 		{l.Kernel(), "make guest-image"},
 		{l.Initrd(), "make guest-image"},
 		{DefaultQEMU, "make deps"},
-		{DefaultVirtiofsd, "make deps"},
+	}
+	if daemon := (KataConfig{}).withDefaults(l).Virtiofsd; daemon != OwnVirtiofs {
+		needs = append(needs, need{daemon, "make deps"})
 	}
 	for _, n := range needs {
 		if _, err := os.Stat(n.path); err != nil {

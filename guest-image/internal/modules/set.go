@@ -72,6 +72,9 @@ func (s *Set) Has(name string) bool {
 	return s.byName[name] != nil || s.builtin[name]
 }
 
+// BuiltIn reports whether name is part of the kernel.
+func (s *Set) BuiltIn(name string) bool { return s.builtin[normal(name)] }
+
 // Needs returns the names of the modules that m needs directly, and of those
 // that it asks for and can do without.
 func (s *Set) Needs(m *Module) (hard, soft []string) {
