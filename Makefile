@@ -15,7 +15,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image containerd critools engines test-engines runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
@@ -52,14 +52,17 @@ demo: deps build guest-image ## run a pod under a private containerd and show al
 	$(GO) run ./tests/demo
 
 # tests/tools/suites/table.go has the suites of each tier.
-test: deps ## the quick tier: unit tests, and each kind of suite in part (ONLY=suite,... for some alone)
-	$(GO) run ./tests/tools/suites -tier quick -only "$(ONLY)"
+runner:
+	@$(GO) build -o build/suites ./tests/tools/suites
 
-test-all: deps ## everything, as CI runs it (ONLY=suite,... for some alone)
-	$(GO) run ./tests/tools/suites -tier all -only "$(ONLY)"
+test: deps runner ## the quick tier: unit tests, and each kind of suite in part (ONLY=suite,... for some alone)
+	@build/suites -tier quick -only "$(ONLY)"
 
-suites: ## list the suites of "make test-all"
-	@$(GO) run ./tests/tools/suites -tier all -list
+test-all: deps runner ## everything, as CI runs it (ONLY=suite,... for some alone)
+	@build/suites -tier all -only "$(ONLY)"
+
+suites: runner ## list the suites of "make test-all"
+	@build/suites -tier all -list
 
 fmt:
 	@tests/tools/gofmt.sh
@@ -67,14 +70,14 @@ fmt:
 vet:
 	$(GO) vet ./...
 
-unit: deps ## unit tests, with the race detector
-	$(GO) run ./tests/tools/suites -tier all -only units,units-boot
+unit: deps runner ## unit tests, with the race detector
+	@build/suites -tier all -only units,units-boot
 
 fuzz: ## every fuzz target for FUZZTIME
 	$(GO) run ./tests/tools/fuzz -time $(FUZZTIME)
 
-integration: deps ## the suites against real engines
-	$(GO) run ./tests/tools/suites -tier all -only containerd-2.4,containerd-1.6,isulad,chaos,network,cri
+integration: deps runner ## the suites against real engines
+	@build/suites -tier all -only containerd-2.4,containerd-1.6,isulad,chaos,network,cri
 
 test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl
 	$(GO) test -count=1 -timeout 70m -v ./tests/cri

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,23 +13,20 @@ import (
 // runtime's configuration, for the pods of this test.
 func configure(t *testing.T, d *harness.Daemon, hypervisor, agent string) {
 	t.Helper()
-	path := d.KataConfigPath()
-	before, err := os.ReadFile(path)
-	if err != nil {
+	dir := filepath.Join(filepath.Dir(d.KataConfigPath()), "config.d")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	write := func(text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	path := filepath.Join(dir, "50-test.toml") // after the harness's
+	text := "[hypervisor.qemu]\n" + hypervisor + "\n[agent.kata]\n" + agent + "\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(path); err != nil {
 			t.Error(err)
 		}
-	}
-	const table = "[hypervisor.qemu]\n"
-	after := strings.Replace(string(before), table, table+hypervisor+"\n", 1) + "\n[agent.kata]\n" + agent + "\n"
-	if !strings.Contains(after, hypervisor) {
-		t.Fatalf("no %s in the configuration:\n%s", table, before)
-	}
-	write(after)
-	t.Cleanup(func() { write(string(before)) })
+	})
 }
 
 // logLines returns the lines with word that the daemon's log got after offset

@@ -87,7 +87,7 @@ func daemon(t *testing.T, turn int) *harness.Daemon {
 
 // sceneTimeout bounds one scene. It is generous: a machine without KVM boots a
 // VM in seconds, or in many when it has other work too.
-const sceneTimeout = 3 * time.Minute
+const sceneTimeout = 6 * time.Minute
 
 // within gives a test its time and its leak check, and shows the daemon's log
 // when it failed.

@@ -122,7 +122,7 @@ func (s *scene) during(ctx context.Context, span time.Duration, operation func(c
 
 // answerTimeout bounds every answer after the strike: longer than any timeout
 // of the shim's that may be on the way.
-const answerTimeout = 45 * time.Second
+const answerTimeout = 90 * time.Second
 
 // cleanUp does what a user would do: delete tasks, then containers, and again
 // while containerd is still busy with the end of a shim that died.

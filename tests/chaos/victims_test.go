@@ -85,8 +85,9 @@ func find(d *harness.Daemon, kind string) ([]harness.Proc, error) {
 	return found, nil
 }
 
-// outliveTimeout is how long QEMU and virtiofsd may outlive their shim.
-const outliveTimeout = time.Second
+// outliveTimeout is how long QEMU and virtiofsd may outlive their shim: the
+// kernel kills them at once, but a busy machine takes its time to end them.
+const outliveTimeout = 15 * time.Second
 
 // strikeShim kills the shim and sees that its children follow.
 func strikeShim(_ context.Context, s *scene) error {

@@ -89,7 +89,7 @@ func noText[T any](_ T, err error) (string, error) { return "", err }
 // briefly bounds a Wait: shortly where it is expected to block, so that a slow
 // machine does not make an answer look like none.
 func (s *stage) briefly(ctx context.Context, wait func(context.Context) (uint32, error)) (string, error) {
-	patience := 5 * time.Second
+	patience := 30 * time.Second
 	if s.alive {
 		patience = 500 * time.Millisecond
 	}

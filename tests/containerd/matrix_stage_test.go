@@ -154,7 +154,7 @@ func (s *stage) end(ctx context.Context, p *harness.Process) uint32 {
 
 // code waits for the end of a process, but not for ever.
 func (s *stage) code(ctx context.Context, p *harness.Process) string {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	code, err := p.Wait(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *stage) silent(ctx context.Context, p *harness.Process, word string) boo
 // after a while.
 func (s *stage) soon(ctx context.Context, p *harness.Process) string {
 	s.t.Helper()
-	first, cancel := context.WithTimeout(ctx, 3*time.Second)
+	first, cancel := context.WithTimeout(ctx, 8*time.Second)
 	defer cancel()
 	if code, err := p.Wait(first); err == nil {
 		return fmt.Sprintf("exit %d %q", code, p.Out)

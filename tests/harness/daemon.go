@@ -103,7 +103,7 @@ func newDaemon(o Options) (*Daemon, error) {
 }
 
 func (d *Daemon) boot(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for _, dir := range []string{d.fifoDir(), d.options.Layout.Logs()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

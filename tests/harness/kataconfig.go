@@ -57,6 +57,9 @@ func (k KataConfig) Write(l Layout, path string) error {
 	if err := os.WriteFile(path, []byte(k.withDefaults(l).text()), 0o600); err != nil {
 		return fmt.Errorf("write runtime configuration: %w", err)
 	}
+	if strings.Contains(k.Extra, "timeout") {
+		return nil // it is about them
+	}
 	return writePatience(path)
 }
 
@@ -74,23 +77,24 @@ func (k KataConfig) text() string {
 	return b.String()
 }
 
-// EnvBootTimeout is how long the boot of a pod may take, in seconds, on hosts
-// that are too slow for the defaults.
-const EnvBootTimeout = "KATABOX_TEST_BOOT_TIMEOUT"
+// Patience are limits for tests: with the defaults, which are a user's, a
+// timeout would tell how busy the test machine is.
+const Patience = `
+[agent.kata]
+dial_timeout = 240
+health_check_timeout = 120
+[runtime]
+create_container_timeout = 300
+`
 
-// writePatience raises the limits of a boot, if EnvBootTimeout says so, for
-// the configuration file at path.
+// writePatience adds Patience to the configuration file at path, as a file of
+// its own.
 func writePatience(path string) error {
-	seconds := os.Getenv(EnvBootTimeout)
-	if seconds == "" {
-		return nil
-	}
 	dir := filepath.Join(filepath.Dir(path), "config.d")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write runtime configuration: %w", err)
 	}
-	text := fmt.Sprintf("[agent.kata]\ndial_timeout = %s\n[runtime]\ncreate_container_timeout = %s\n", seconds, seconds)
-	if err := os.WriteFile(filepath.Join(dir, "10-patience.toml"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "10-patience.toml"), []byte(Patience), 0o600); err != nil {
 		return fmt.Errorf("write runtime configuration: %w", err)
 	}
 	return nil

@@ -14,7 +14,10 @@ import (
 )
 
 // stopTimeout bounds how long containerd may take to end.
-const stopTimeout = 20 * time.Second
+const stopTimeout = time.Minute
+
+// settleTimeout is how long the end of the last shim may take on a busy host.
+const settleTimeout = time.Minute
 
 // Stop ends the daemon, removes its directory and checks that the host is as
 // it was before Start. What is left is named in the error and then removed by
@@ -43,11 +46,11 @@ func (d *Daemon) Stop(ctx context.Context) error {
 
 // Settled waits until nothing of any pod is left while the daemon runs on: no
 // process but containerd, no mount, bundle, FIFO, socket or runtime file. The
-// error lists what is left after 15 s, or earlier when ctx ends; the next call
+// error lists what is left after settleTimeout, or earlier when ctx ends; the next call
 // does not list it again, so that one test's leak does not fail the others. A
 // pod that did not get what EnvAccel wants is an error too.
 func (d *Daemon) Settled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	err := d.awaitClean(ctx, d.podLeaks)
 	if err != nil {

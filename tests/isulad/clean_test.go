@@ -77,7 +77,7 @@ func leftOf(c *engine.Container) []string {
 // moment after its last answer.
 func awaitClean(ctx context.Context, containers ...*engine.Container) error {
 	var left []string
-	ok := eventually(ctx, 20*time.Second, func() bool {
+	ok := eventually(ctx, time.Minute, func() bool {
 		left = nil
 		for _, c := range containers {
 			left = append(left, leftOf(c)...)

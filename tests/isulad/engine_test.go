@@ -97,8 +97,9 @@ func TestOldEngineReadsTheExitFIFO(t *testing.T) {
 	wantCalls(t, c, "Create", "Start", "Kill(0) failed", "Delete", "Shutdown")
 }
 
-// killLimit is how long the machine may outlive its shim.
-const killLimit = time.Second
+// killLimit is how long the machine may outlive its shim: the kernel kills it at
+// once, but a busy host takes its time to end it.
+const killLimit = 15 * time.Second
 
 // The shim is killed, and iSulad never cleans up after a shim: the kernel
 // ends the VM and virtiofsd at once, and the next start takes the rest away.
@@ -110,7 +111,7 @@ func TestShimKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed := time.Now()
-	gone := eventually(ctx, 10*time.Second, func() bool { return len(processesOf(sandbox.ID)) == 0 })
+	gone := eventually(ctx, time.Minute, func() bool { return len(processesOf(sandbox.ID)) == 0 })
 	if took := time.Since(killed); !gone || took > killLimit {
 		t.Errorf("%v after the shim these processes were left: %v", took, processesOf(sandbox.ID))
 	}
@@ -156,7 +157,7 @@ func TestShimKilledDuringCreate(t *testing.T) {
 		t.Fatal("started")
 	}
 	wantCalls(t, c, "Create failed", "Kill(9) failed", "Delete failed", "Shutdown failed")
-	if !eventually(ctx, 10*time.Second, func() bool { return len(processesOf(c.ID)) == 0 }) {
+	if !eventually(ctx, time.Minute, func() bool { return len(processesOf(c.ID)) == 0 }) {
 		t.Errorf("these processes were left: %v", processesOf(c.ID))
 	}
 	next := create(t, bed.engine, seedApp("0123456789ab", "sh"))

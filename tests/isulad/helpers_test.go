@@ -13,7 +13,7 @@ import (
 
 // testTimeout bounds one test: a machine without KVM, shared with others,
 // boots a VM in seconds.
-const testTimeout = 3 * time.Minute
+const testTimeout = 8 * time.Minute
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
@@ -67,7 +67,7 @@ func create(t *testing.T, e *engine.Engine, cfg engine.Config) *engine.Container
 }
 
 func remove(t *testing.T, c *engine.Container) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if t.Failed() {
 		log, _ := os.ReadFile(c.LogPath())

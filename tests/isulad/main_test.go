@@ -84,7 +84,7 @@ func prepare() (err error) {
 func writeConfig(path string) error {
 	text := fmt.Sprintf("[hypervisor.qemu]\npath = %q\nkernel = %q\ninitrd = %q\n", harness.DefaultQEMU, bed.layout.Kernel(), bed.layout.Initrd())
 	text += fmt.Sprintf("virtio_fs_daemon = %q\nshared_fs = \"virtio-fs\"\n", harness.DefaultVirtiofsd)
-	text += "default_vcpus = 1\ndefault_memory = 256\n"
+	text += "default_vcpus = 1\ndefault_memory = 256\n" + harness.Patience
 	return os.WriteFile(path, []byte(text), 0o600)
 }
 
@@ -111,7 +111,7 @@ func tearDown() error {
 	if bed.engine == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	var err error
 	if bed.pod != nil {

@@ -15,7 +15,7 @@ var expectEnv = []string{harness.EnvAccel + "=kvm"}
 
 // suiteEnv is what all suites get.
 func (b *bed) suiteEnv() []string {
-	return append(slices.Clone(expectEnv), harness.EnvBootTimeout+"=300", "KATABOX_TEST_PROBE="+b.probe())
+	return append(slices.Clone(expectEnv), "KATABOX_TEST_PROBE="+b.probe())
 }
 
 // suite is a part of a package's tests.

@@ -102,7 +102,7 @@ func Start(ctx context.Context, o Options) (*Env, error) {
 
 // ready waits until CRI answers and has its network.
 func (e *Env) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
 		out, err := e.Crictl(ctx, "info", "-o", "go-template", "--template", "{{range .status.conditions}}{{.status}} {{end}}")
@@ -157,10 +157,10 @@ func (e *Env) Settled(ctx context.Context) error {
 	return errors.Join(e.Daemon.Settled(ctx), e.networkSettled(ctx))
 }
 
-// networkSettled waits up to ten seconds: a virtual machine's pod is gone when
+// networkSettled waits up to a minute: a virtual machine's pod is gone when
 // its answer is sent, but the kernel takes a moment to take links away.
 func (e *Env) networkSettled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
 		found, err := e.network.leaks()
