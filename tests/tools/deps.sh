@@ -54,6 +54,6 @@ if [ ! -e "$policy" ]; then
 	chmod +x "$policy"
 	trap 'rm -f "$log" "$policy"' EXIT
 fi
-run apt-get update
-run apt-get install -y --no-install-recommends "${missing[@]}"
+run apt-get -o Acquire::Retries=5 update
+run apt-get -o Acquire::Retries=5 install -y --no-install-recommends "${missing[@]}"
 say "installed"

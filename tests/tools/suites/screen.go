@@ -12,9 +12,8 @@ import (
 // quiet is after how much silence a line says what runs.
 const quiet = 15 * time.Second
 
-// slow is from which duration on a test of a suite without machines gets a
-// line of its own.
-const slow = 5 * time.Second
+// slow is from which duration on a test that passed gets a line of its own.
+const slow = time.Second
 
 // screen prints progress: lines for what ended, whole output of what failed,
 // and what runs while nothing else is printed. On a terminal the latter is one
@@ -84,7 +83,7 @@ func (s *screen) test(u suite, r *result) {
 	a.ended++
 	a.current = r.name
 	top := !strings.Contains(r.name, "/")
-	if r.outcome == fail || top && r.outcome == pass && (u.vm || r.elapsed >= slow) {
+	if r.outcome == fail || top && r.outcome == pass && r.elapsed >= slow {
 		s.line(fmt.Sprintf("%s: %-4s %s (%.1fs)", u.name, strings.ToUpper(r.outcome), r.name, r.elapsed.Seconds()))
 	}
 }
