@@ -16,8 +16,9 @@ type Detacher interface {
 
 // CPUPlugger is a VM whose number of CPUs can change while it runs.
 type CPUPlugger interface {
-	// SetVCPUs plugs CPUs in, or out those that it has plugged in, until
-	// there are n, or as near as it gets: now is how many there are then.
+	// SetVCPUs gives the machine more CPUs, or takes out those that it has
+	// given it, until there are n, or as near as it gets: now is how many the
+	// guest may use then.
 	// There are never fewer than Spec.VCPUs nor more than Spec.MaxVCPUs;
 	// that is told by now and is no error. A CPU that came in is of use when
 	// the guest has brought it online. One goes out, the last one in first,

@@ -38,7 +38,7 @@ type Spec struct {
 	Accel Accel
 	// CPUFeatures is appended to the CPU model verbatim ("pmu=off").
 	CPUFeatures string
-	// VCPUs run from boot; MaxVCPUs can be there after hot-plug.
+	// VCPUs run from boot; MaxVCPUs can be in use later (CPUPlugger).
 	VCPUs, MaxVCPUs uint32
 	// MemoryMiB is the memory at boot. It is shared with the device back
 	// ends outside the monitor process.

@@ -856,9 +856,9 @@ func (x *SetNetworkResponse) GetChanges() []string {
 
 type SetResourcesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many CPUs the machine has by now, and how much memory in MiB. The
-	// agent waits, for a bounded time, until that much is there and in use;
-	// 0 asks for no wait.
+	// How many CPUs the guest is to use, of which the machine may have more,
+	// and how much memory the machine has by now, in MiB. The agent waits, for
+	// a bounded time, until that much is there and in use; 0 asks for no wait.
 	Cpus          uint32 `protobuf:"varint,1,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	MemoryMib     uint64 `protobuf:"varint,2,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -1,32 +1,43 @@
 package guest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// onlineCPUs brings every CPU that the machine has into use and returns how
-// many are. One that the kernel refuses is not counted and is in the error.
+// onlineCPUs brings CPUs into use, by their numbers, until so many are, and
+// returns how many are. One that the kernel refuses is not counted and is in
+// the error. A machine may have more than the host wants used.
 //
 // A CPU's file "online" is missing when it cannot be taken out of use, as the
 // first one's (Documentation/core-api/cpu_hotplug.rst).
-func (r *Resources) onlineCPUs() (inUse uint32, err error) {
+func (r *Resources) onlineCPUs(want uint32) (inUse uint32, err error) {
 	dirs, err := filepath.Glob(filepath.Join(r.sys, "devices/system/cpu/cpu[0-9]*"))
 	if err != nil {
 		return 0, err
 	}
-	var errs []error
+	slices.SortFunc(dirs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+	var idle []string
 	for _, dir := range dirs {
-		err := setOnline(filepath.Join(dir, "online"), "0", "1")
-		switch {
-		case err == nil || errors.Is(err, os.ErrNotExist):
+		text, err := os.ReadFile(filepath.Join(dir, "online"))
+		if errors.Is(err, os.ErrNotExist) || strings.TrimSpace(string(text)) == "1" {
 			inUse++
-		default:
-			errs = append(errs, fmt.Errorf("bring %s into use: %w", filepath.Base(dir), err))
+		} else {
+			idle = append(idle, dir)
 		}
+	}
+	var errs []error
+	for _, dir := range idle[:min(len(idle), int(max(want, inUse)-inUse))] {
+		if err := setOnline(filepath.Join(dir, "online"), "0", "1"); err != nil {
+			errs = append(errs, fmt.Errorf("bring %s into use: %w", filepath.Base(dir), err))
+			continue
+		}
+		inUse++
 	}
 	return inUse, errors.Join(errs...)
 }

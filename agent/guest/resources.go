@@ -9,8 +9,10 @@ import (
 
 const (
 	// resourcesWait bounds the wait for CPUs and memory. Memory of a pc-dimm
-	// is seen within 0.2 s; virtio-mem brings it block by block.
-	resourcesWait = 10 * time.Second
+	// is seen within 0.2 s; virtio-mem brings it block by block. Linux waits
+	// ten seconds for a CPU to come up (arch/x86/kernel/smpboot.c), which one
+	// that a busy host does not run may need.
+	resourcesWait = 30 * time.Second
 	resourcesPoll = 20 * time.Millisecond
 )
 
@@ -42,9 +44,9 @@ func NewResources(modules *Modules) *Resources {
 	return &Resources{modules: modules, sys: "/sys", busy: make(chan struct{}, 1)}
 }
 
-// Online brings CPUs and memory into use that the machine has, and returns
-// what is in use. It blocks until that is as much as wanted, resourcesWait at
-// most; what is wanted less than there is stays. The error says why there is
+// Online brings into use so many CPUs, and all memory that the machine has, and
+// returns what is in use. It blocks until that is as much as wanted,
+// resourcesWait at most; what is wanted less than there is stays. The error says why there is
 // less than wanted, and nothing is undone.
 func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	ctx, cancel := context.WithTimeout(ctx, resourcesWait)
@@ -77,7 +79,7 @@ func (r *Resources) online(want Amount) (have Amount, err error) {
 	if want.MemoryMiB > 0 {
 		errs[0] = r.needMemoryDriver()
 	}
-	have.CPUs, errs[1] = r.onlineCPUs()
+	have.CPUs, errs[1] = r.onlineCPUs(want.CPUs)
 	have.MemoryMiB, errs[2] = r.onlineMemory()
 	return have, errors.Join(errs[:]...)
 }

@@ -61,12 +61,20 @@ func (f *fakeMachine) reads(t *testing.T, file string) string {
 
 func TestOnline(t *testing.T) {
 	r, f, loaded := newResources(t)
+	f.cpu(t, 10, "0")
 	have, err := r.Online(t.Context(), Amount{})
+	if err != nil || have.CPUs != 1 {
+		t.Errorf("no CPU is wanted: %v, %v", have, err)
+	}
+	have, err = r.Online(t.Context(), Amount{CPUs: 2})
 	if err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(Amount{2, 384}, have); diff != "" {
 		t.Error(diff)
+	}
+	if spare := f.reads(t, "devices/system/cpu/cpu10/online"); spare != "0" {
+		t.Errorf("a CPU too many is in use: %q", spare)
 	}
 	if cpu, block := f.reads(t, "devices/system/cpu/cpu1/online"), f.reads(t, "devices/system/memory/memory2/state"); cpu != "1" || block != "online" {
 		t.Errorf("CPU %q, memory %q", cpu, block)

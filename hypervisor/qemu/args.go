@@ -191,16 +191,19 @@ func cpu(spec hypervisor.Spec) string {
 	return model
 }
 
-// smp puts each CPU into a socket of its own, the unit of hot-plug.
+// smp puts each CPU into a socket of its own, the unit of hot-plug. TCG has all
+// CPUs from the start (SetVCPUs).
 func smp(spec hypervisor.Spec) string {
 	most := max(spec.MaxVCPUs, spec.VCPUs)
+	boot := spec.VCPUs
 	if spec.Accel == hypervisor.AccelTCG {
+		boot = most
 		// Before QEMU 8.1, TCG emits no memory barriers when there can be
 		// only one CPU (tcg_gen_mb, CF_PARALLEL), though device back ends run
 		// on other host threads: a virtqueue then stalls sooner or later.
 		most = max(most, 2)
 	}
-	return fmt.Sprintf("%d,maxcpus=%d,sockets=%d,cores=1,threads=1", spec.VCPUs, most, most)
+	return fmt.Sprintf("%d,maxcpus=%d,sockets=%d,cores=1,threads=1", boot, most, most)
 }
 
 // memory makes room for memory that is plugged later. virtio-mem needs no
@@ -224,8 +227,14 @@ func kernel(spec hypervisor.Spec) []string {
 	if spec.Initrd != "" {
 		args = append(args, "-initrd", spec.Initrd)
 	}
-	if spec.KernelParams != "" {
-		args = append(args, "-append", spec.KernelParams)
+	params := spec.KernelParams
+	if spec.Accel == hypervisor.AccelTCG && spec.MaxVCPUs > spec.VCPUs {
+		// The other CPUs are there, and wait until the guest brings them
+		// online (Documentation/admin-guide/kernel-parameters.txt).
+		params = strings.TrimSpace(params + fmt.Sprintf(" maxcpus=%d", spec.VCPUs))
+	}
+	if params != "" {
+		args = append(args, "-append", params)
 	}
 	return args
 }

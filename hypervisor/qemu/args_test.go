@@ -116,6 +116,26 @@ func TestArgsRefuse(t *testing.T) {
 	}
 }
 
+// With TCG the guest's kernel leaves CPUs alone that it is not given at boot.
+func TestKernelStartsFirstCPUs(t *testing.T) {
+	for _, tt := range []struct {
+		accel     hypervisor.Accel
+		cpus, max uint32
+		params    string
+		want      []string
+	}{
+		{hypervisor.AccelTCG, 2, 4, "quiet", []string{"-kernel", "k", "-append", "quiet maxcpus=2"}},
+		{hypervisor.AccelTCG, 2, 4, "", []string{"-kernel", "k", "-append", "maxcpus=2"}},
+		{hypervisor.AccelTCG, 2, 0, "quiet", []string{"-kernel", "k", "-append", "quiet"}},
+		{hypervisor.AccelKVM, 2, 4, "", []string{"-kernel", "k"}},
+	} {
+		got := kernel(hypervisor.Spec{Accel: tt.accel, VCPUs: tt.cpus, MaxVCPUs: tt.max, Kernel: "k", KernelParams: tt.params})
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", tt, diff)
+		}
+	}
+}
+
 // QEMU's TCG needs two possible CPUs for memory barriers (see smp).
 func TestTCGHasTwoPossibleCPUs(t *testing.T) {
 	for _, tt := range []struct {
@@ -125,6 +145,7 @@ func TestTCGHasTwoPossibleCPUs(t *testing.T) {
 	}{
 		{hypervisor.AccelTCG, 1, 0, "1,maxcpus=2,sockets=2,cores=1,threads=1"},
 		{hypervisor.AccelTCG, 1, 1, "1,maxcpus=2,sockets=2,cores=1,threads=1"},
+		{hypervisor.AccelTCG, 1, 4, "4,maxcpus=4,sockets=4,cores=1,threads=1"},
 		{hypervisor.AccelTCG, 3, 1, "3,maxcpus=3,sockets=3,cores=1,threads=1"},
 		{hypervisor.AccelKVM, 1, 1, "1,maxcpus=1,sockets=1,cores=1,threads=1"},
 		{hypervisor.AccelKVM, 1, 6, "1,maxcpus=6,sockets=6,cores=1,threads=1"},

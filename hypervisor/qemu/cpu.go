@@ -27,15 +27,30 @@ type cpuPlace struct {
 }
 
 // SetVCPUs implements hypervisor.CPUPlugger. Linux takes an unplugged CPU
-// offline by itself. With TCG no CPU goes out again: QEMU 7.2 was seen to lose
-// its heap by it ("double free or corruption" when the next one came in, each
-// time).
+// offline by itself.
+//
+// With TCG no CPU is plugged: guests were seen to hang when one came in while
+// they ran, and QEMU 7.2 to lose its heap when one went out ("double free or
+// corruption" when the next one came in, each time). All are there from the
+// start, those after the first Spec.VCPUs not in use, and only how many the
+// guest may bring online is noted. It does not become less: a guest that was
+// given a CPU uses it.
 func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {
 	n = min(max(n, vm.spec.VCPUs), max(vm.spec.VCPUs, vm.spec.MaxVCPUs))
+	if vm.spec.Accel == hypervisor.AccelTCG {
+		given := func(context.Context) (uint32, error) { return vm.given(), nil }
+		return resize(ctx, vm, "set number of CPUs of virtual machine", func(context.Context) error {
+			vm.allowed.Store(max(n, vm.given()))
+			return nil
+		}, given)
+	}
 	return resize(ctx, vm, "set number of CPUs of virtual machine", func(ctx context.Context) error {
 		return vm.setVCPUs(ctx, int(n))
 	}, vm.countCPUs)
 }
+
+// given is how many CPUs the guest of a machine with TCG may use.
+func (vm *VM) given() uint32 { return max(vm.allowed.Load(), vm.spec.VCPUs) }
 
 func (vm *VM) setVCPUs(ctx context.Context, n int) error {
 	there, free, err := vm.cpus(ctx)
@@ -55,9 +70,6 @@ func (vm *VM) setVCPUs(ctx context.Context, n int) error {
 
 // unplugCPUs takes n of those that are there out, as far as the guest lets go.
 func (vm *VM) unplugCPUs(ctx context.Context, there []cpuPlace, n int) error {
-	if vm.spec.Accel == hypervisor.AccelTCG {
-		return nil
-	}
 	slices.Reverse(there) // the last one in goes first
 	for _, c := range there[:n] {
 		id, ours := strings.CutPrefix(c.Path, peripheral)

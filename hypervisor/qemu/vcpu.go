@@ -37,6 +37,9 @@ func (vm *VM) VCPUThreads(ctx context.Context) ([]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: process %d has %w", what, vm.id, vm.PID(), err)
 	}
+	if vm.spec.Accel == hypervisor.AccelTCG {
+		found = found[:min(len(found), int(vm.given()))] // the others are not in use
+	}
 	return found, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/log"
@@ -35,6 +36,7 @@ type VM struct {
 	ticks   chan struct{} // closed when the guest's time has begun
 	spec    hypervisor.Spec
 	sizing  chan struct{} // has what SetVCPUs or SetMemoryMiB must hold
+	allowed atomic.Uint32 // CPUs that SetVCPUs gave the guest, with TCG
 
 	mu       sync.Mutex
 	stopping bool

@@ -75,6 +75,11 @@ func reportCPU(action, path string) {
 	if action != "add" && action != "remove" {
 		return
 	}
+	sayCPUs(action)
+}
+
+// sayCPUs prints which CPUs are online.
+func sayCPUs(action string) {
 	online, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
 		say("%v", err)

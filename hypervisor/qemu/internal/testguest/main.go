@@ -38,6 +38,7 @@ func run() error {
 	if err := errors.Join(serveEcho(), serveAsk()); err != nil {
 		return err
 	}
+	sayCPUs("boot")
 	fmt.Println("testguest: ready")
 	buf := make([]byte, 16<<10)
 	for {
