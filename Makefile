@@ -77,7 +77,7 @@ fuzz: ## every fuzz target for FUZZTIME
 	$(GO) run ./tests/tools/fuzz -time $(FUZZTIME)
 
 integration: deps runner ## the suites against real engines
-	@build/suites -tier all -only containerd-2.4,containerd-1.6,isulad,chaos,network,cri
+	@build/suites -tier all -only containerd-2.4,containerd-1.6,containerd-crowd,isulad,chaos,network,cri
 
 test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl
 	$(GO) test -count=1 -timeout 70m -v ./tests/cri

@@ -67,6 +67,7 @@ type tally struct {
 	builds   map[string][]byte // compiler output by import path
 	noise    []byte            // lines that are no events, and events of no package
 
+	onBegin   func(*result)
 	onTest    func(*result)
 	onPackage func(*pkgResult)
 	log       io.Writer
@@ -147,6 +148,9 @@ func (t *tally) ofTest(f *pkgResult, e event) {
 		r = &result{pkg: f.name, name: e.Test, began: time.Now()}
 		f.byName[e.Test] = r
 		f.tests = append(f.tests, r)
+		if t.onBegin != nil {
+			t.onBegin(r)
+		}
 	}
 	switch e.Action {
 	case "output":

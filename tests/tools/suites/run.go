@@ -39,12 +39,13 @@ func (r *runner) run(ctx context.Context, s suite, args []string, name string) o
 	}
 	defer func() { _ = log.Close() }() // it is a help, not a result
 	o := outcome{tally: newTally(&lockedWriter{w: log})}
+	o.tally.onBegin = func(t *result) { r.screen.beginTest(s, t) }
 	o.tally.onTest = func(t *result) { r.screen.test(s, t) }
 	o.tally.onPackage = func(p *pkgResult) { r.screen.pkg(s, p) }
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout+grace, fmt.Errorf("it took longer than %v", s.timeout))
 	defer cancel()
 	tail := &tailWriter{log: o.tally.log}
-	o.err = r.command(ctx, s, args, o.tally, tail)
+	o.err = r.command(ctx, s, args, name, o.tally, tail)
 	if o.err != nil && ctx.Err() != nil {
 		o.err = errors.Join(context.Cause(ctx), o.err)
 	}
@@ -54,9 +55,9 @@ func (r *runner) run(ctx context.Context, s suite, args []string, name string) o
 
 // command runs args with their own process group, so that the end of ctx ends
 // all of it, and feeds the tally.
-func (r *runner) command(ctx context.Context, s suite, args []string, t *tally, stderr io.Writer) error {
+func (r *runner) command(ctx context.Context, s suite, args []string, name string, t *tally, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Dir, cmd.Env = r.root, append(os.Environ(), s.env...)
+	cmd.Dir, cmd.Env = r.root, append(append(os.Environ(), envCommand+"="+r.word(name)), s.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
 	cmd.WaitDelay = grace / 2
@@ -74,8 +75,16 @@ func (r *runner) command(ctx context.Context, s suite, args []string, t *tally, 
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // ESRCH: nothing is left, as it should be
 	}
 	_ = feed.Close()
-	return errors.Join(err, <-read)
+	err = errors.Join(err, <-read)
+	if killed := killLeftovers(r.word(name)); killed > 0 {
+		t.line(fmt.Appendf(nil, "suites: killed %d processes that %s left\n", killed, name))
+	}
+	return err
 }
+
+// word tells a command's descendants from those of other commands, and of
+// other runners.
+func (r *runner) word(name string) string { return fmt.Sprintf("%d-%s", os.Getpid(), name) }
 
 // lockedWriter lets two streams share a log.
 type lockedWriter struct {

@@ -32,7 +32,7 @@ type screen struct {
 type activity struct {
 	name     string
 	ended    int
-	current  string
+	current  *result
 	began    time.Time
 	packages int
 }
@@ -75,13 +75,18 @@ func (s *screen) activity(name string) *activity {
 	return &activity{name: name}
 }
 
+// beginTest notes a test that has begun.
+func (s *screen) beginTest(u suite, r *result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.activity(u.name).current = r
+}
+
 // test notes a test that has ended.
 func (s *screen) test(u suite, r *result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.activity(u.name)
-	a.ended++
-	a.current = r.name
+	s.activity(u.name).ended++
 	top := !strings.Contains(r.name, "/")
 	if r.outcome == fail || top && r.outcome == pass && r.elapsed >= slow {
 		s.line(fmt.Sprintf("%s: %-4s %s (%.1fs)", u.name, strings.ToUpper(r.outcome), r.name, r.elapsed.Seconds()))
@@ -165,7 +170,10 @@ func (s *screen) tick() {
 func (a *activity) String() string {
 	text := fmt.Sprintf("%s: %.0fs", a.name, time.Since(a.began).Seconds())
 	if a.ended > 0 {
-		text += fmt.Sprintf(", %d tests, last %s", a.ended, a.current)
+		text += fmt.Sprintf(", %d tests", a.ended)
+	}
+	if a.current != nil {
+		text += fmt.Sprintf(", %s for %.0fs", a.current.name, time.Since(a.current.began).Seconds())
 	}
 	return text
 }

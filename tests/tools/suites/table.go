@@ -20,6 +20,8 @@ var tiers = []string{tierQuick, tierAll}
 const (
 	// goTool is what writes bin and build.
 	goTool = "bin and build"
+	// crowd is room for many machines that boot at once.
+	crowd = "room for a crowd"
 	// critestPorts are 12000 to 12003, which the conformance suite binds.
 	critestPorts = "ports 12000 to 12003"
 )
@@ -134,19 +136,23 @@ func quickMachines() []suite {
 func allMachines(containerd []testFunc) []suite {
 	newest := suite{
 		name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
-		tests: names(containerd), needs: engines, vm: true, timeout: 25 * time.Minute,
+		tests: without(names(containerd), crowded), needs: engines, vm: true, timeout: 25 * time.Minute,
 	}
 	oldest := suite{
 		name: "containerd-1.6", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=1.6"},
 		// What depends on the machine alone runs with the newest release.
-		tests: names(containerd, "each", "eachOwn"), needs: engines, vm: true, timeout: 25 * time.Minute,
+		tests: without(names(containerd, "each", "eachOwn"), crowded), needs: engines, vm: true, timeout: 25 * time.Minute,
 	}
 	rows := []suite{{
 		name: "cri", packages: []string{"./tests/cri"}, needs: append([]string{needCRITools}, engines...),
-		uses: []string{critestPorts}, vm: true, timeout: 30 * time.Minute,
+		uses: []string{critestPorts, crowd}, vm: true, timeout: 30 * time.Minute,
 	}, oldest}
 	rows = append(rows, sharded(newest, 3)...)
 	return append(rows,
+		suite{
+			name: "containerd-crowd", packages: []string{"./tests/containerd"}, tests: crowded,
+			needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
+		},
 		suite{
 			name: "chaos", packages: []string{"./tests/chaos"}, needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
@@ -155,7 +161,7 @@ func allMachines(containerd []testFunc) []suite {
 		},
 		suite{
 			name: "kvm-smoke", command: []string{"go", "run", "./tests/kvmhost", "-smoke", "-json"}, events: true,
-			needs: engines, vm: true, timeout: 30 * time.Minute,
+			needs: engines, uses: []string{crowd}, vm: true, timeout: 30 * time.Minute,
 		},
 		suite{
 			name: "isulad", packages: []string{"./tests/isulad"}, needs: engines, vm: true, timeout: 10 * time.Minute,
@@ -174,6 +180,14 @@ func allMachines(containerd []testFunc) []suite {
 			name: "run", packages: []string{"./tests/run"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
 		},
 	)
+}
+
+// crowded are the tests of tests/containerd with many machines at once.
+var crowded = []string{"TestPodsInParallel"}
+
+// without are the names that are not among some.
+func without(all, some []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(some, name) })
 }
 
 // quickContainerd is a test or two of each kind, with the newest release.

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// envCommand is in the environment of a command and all that it starts. Shims
+// and machines are sessions of their own: the end of a test program that
+// panics or is killed is not theirs.
+const envCommand = "KATABOX_SUITES_COMMAND"
+
+// killLeftovers kills what a command has left, so that it does not take the
+// processors from the next one. It looks until there is none, a few times:
+// what is killed may have started something in between.
+func killLeftovers(word string) (killed int) {
+	for range 20 {
+		left := withEnv(envCommand + "=" + word)
+		if len(left) == 0 {
+			return killed
+		}
+		for _, pid := range left {
+			if unix.Kill(pid, unix.SIGKILL) == nil {
+				killed++
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return killed
+}
+
+// withEnv are the processes that have this assignment in the environment that
+// they started with. One that has ended, also if nobody has waited for it yet,
+// has none.
+func withEnv(assignment string) []int {
+	files, _ := filepath.Glob("/proc/[0-9]*/environ") // fails for bad patterns only
+	var pids []int
+	for _, file := range files {
+		env, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(append([]byte{0}, env...), append([]byte{0}, assignment+"\x00"...)) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
