@@ -196,15 +196,35 @@ func TestPanicIsDumped(t *testing.T) {
 		})
 		_, _, _ = c.ExecRun(ctx, harness.ExecConfig{Args: script("mount -t proc proc /mnt; echo c > /mnt/sysrq-trigger; echo c > /proc/sysrq-trigger")})
 		wantCode(ctx, t, &c.Process, 255)
-		dumps, err := filepath.Glob(filepath.Join(dir, pod.Sandbox.Box.ID(), "vmcore-*.elf"))
-		if err != nil || len(dumps) != 1 {
-			t.Fatalf("dumps: %q, %v", dumps, err)
-		}
-		if info, err := os.Stat(dumps[0]); err != nil || info.Size() < 256*mib {
-			t.Errorf("dump: %v, %v", info, err)
-		}
-		if err := os.Remove(dumps[0]); err != nil {
+		path := awaitDump(t, filepath.Join(dir, pod.Sandbox.Box.ID(), "vmcore-*.elf"), 256*mib)
+		if err := os.Remove(path); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// awaitDump waits until the only file of that pattern has a size. The end of
+// the guest may be told while its memory is still being written.
+func awaitDump(t *testing.T, pattern string, size int64) string {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		dumps, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got int64
+		if len(dumps) == 1 {
+			if info, err := os.Stat(dumps[0]); err == nil {
+				got = info.Size()
+			}
+		}
+		if got >= size {
+			return dumps[0]
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("dumps %q of %d bytes, want one of %d", dumps, got, size)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
