@@ -61,13 +61,6 @@ func prepare() (err error) {
 	}
 	bed.tag = filepath.Base(bed.dir)
 	bed.store, bed.config = filepath.Join(bed.dir, "store"), filepath.Join(bed.dir, "configuration.toml")
-	// Two lanes of machines share two CPUs that translate: the default of a
-	// minute for a container's creation is for hosts with time.
-	if os.Getenv(harness.EnvBootTimeout) == "" {
-		if err := os.Setenv(harness.EnvBootTimeout, "240"); err != nil {
-			return err
-		}
-	}
 	if err := (harness.KataConfig{}).Write(bed.layout, bed.config); err != nil {
 		return err
 	}
