@@ -70,6 +70,9 @@ func daemonArgs(opts ShareOptions) []string {
 		"-o", "announce_submounts",
 		// File capabilities are extended attributes.
 		"-o", "xattr",
+		// The guest's kernel checks who may set a POSIX ACL. Without this it
+		// passes the attribute on for any user, and the daemon is root.
+		"-o", "posix_acl",
 		"-o", "log_level=err",
 	}
 	return append(args, opts.ExtraArgs...)
