@@ -9,6 +9,7 @@ packages=(
 	libseccomp-dev                    # the agent's seccomp filters
 	qemu-system-x86                   # the VM; its common part has virtiofsd
 	containerd runc                   # the 1.6 that the suites run with
+	podman                            # one of the engines below which kata-runtime is tested
 	ovmf                              # UEFI firmware in a test of hypervisor/qemu
 	busybox-static                    # the test image
 	containernetworking-plugins iptables # the pods' network in tests/cri and tests/network

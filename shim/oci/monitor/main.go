@@ -71,7 +71,7 @@ func inherited(cfg Config) streams {
 			guest[i] = fd
 		}
 	}
-	return streams{host: [3]int{0, 1, 2}, guest: guest, terminal: cfg.Terminal}
+	return streams{host: [3]int{0, 1, 2}, guest: guest, terminal: cfg.Terminal, giveUp: true}
 }
 
 // showAs names the process as the container's program, where the kernel allows

@@ -15,6 +15,9 @@ import (
 type streams struct {
 	host, guest [3]int
 	terminal    bool
+	// giveUp: an output's end on the host is closed when the stream ends. A
+	// process that has something else to say there keeps it.
+	giveUp bool
 }
 
 // relay begins to copy.
@@ -38,11 +41,11 @@ func (s streams) relay() []*relay {
 
 // finish passes a stream's end on. The FIFO's end is closed: to the shim that
 // is the end of input, or that nobody reads the output any more. The host's end
-// of an output is given up too, so that its reader sees the end; its number is
-// kept in use. A terminal carries all three streams and stays.
+// of a monitor's output is given up too, so that its reader sees the end; its
+// number is kept in use. A terminal carries all three streams and stays.
 func (s streams) finish(i int) {
 	_ = unix.Close(s.guest[i])
-	if i == 0 || s.terminal {
+	if i == 0 || s.terminal || !s.giveUp {
 		return
 	}
 	null, err := unix.Open(os.DevNull, unix.O_WRONLY|unix.O_CLOEXEC, 0)

@@ -72,7 +72,7 @@ var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock
 
 // apart are the packages whose tests are rows of their own.
 var apart = append(
-	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run"},
+	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci"},
 	elsewhere...,
 )
 
@@ -117,6 +117,10 @@ func quickMachines() []suite {
 		{
 			name: "isulad", packages: []string{"./tests/isulad"}, flags: []string{"-short"},
 			needs: engines, vm: true, timeout: 10 * time.Minute,
+		},
+		{
+			name: "oci", packages: []string{"./tests/oci"}, tests: quickOCI,
+			needs: []string{needBuild}, vm: true, timeout: 10 * time.Minute,
 		},
 		{
 			name: "network", packages: []string{"./tests/network"}, tests: quickNetwork,
@@ -179,6 +183,9 @@ func allMachines(containerd []testFunc) []suite {
 		suite{
 			name: "run", packages: []string{"./tests/run"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
 		},
+		suite{
+			name: "oci", packages: []string{"./tests/oci"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
+		},
 	)
 }
 
@@ -206,6 +213,8 @@ var dialectTests = []string{
 	"TestExitCodeOfInit", "TestEventsComeInOrder", "TestShellOnATerminal", "TestCtrTask", "TestCtrRun",
 	"TestKilledShim", "TestKernelIsMissing", "TestServicesComeAndGo",
 }
+
+var quickOCI = []string{"TestSameAsRunc", "TestStreamsAndPod"}
 
 var quickNetwork = []string{
 	"TestPodsReachEachOther", "TestContainerSeesTheNamespace", "TestNamespaceChangesWhilePodRuns", "TestHostNetworkIsRefused",

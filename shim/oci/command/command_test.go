@@ -1,0 +1,137 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/katabox/katabox/shim/client"
+)
+
+// call runs the command line with others beside it.
+func call(t *testing.T, others []*cli.Command, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	app := &cli.App{
+		Name: "kata-runtime", Writer: &out, ErrWriter: &errs, HideVersion: true,
+		Flags: Flags(), Commands: Merge(others), ExitErrHandler: func(*cli.Context, error) {},
+	}
+	err := app.RunContext(t.Context(), append([]string{"kata-runtime"}, args...))
+	var exit ExitError
+	switch {
+	case errors.As(err, &exit):
+		code = int(exit)
+	case err != nil:
+		t.Errorf("%v: the error %v was not reported", args, err)
+	}
+	return out.String(), errs.String(), code
+}
+
+// withShim puts a program of the shim's name into PATH, which must not be
+// called.
+func withShim(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, client.ShimName), []byte("#!/bin/false\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestRefused(t *testing.T) {
+	withShim(t)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "process.json")
+	if err := os.WriteFile(config, []byte(`{"cwd":"/"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--systemd-cgroup", "list"}, 1, "cgroupfs"},
+		{[]string{"--rootless", "true", "list"}, 1, "needs root"},
+		{[]string{"--log-format", "xml", "list"}, 1, "want text or json"},
+		{[]string{"state"}, 1, "want a container's id"},
+		{[]string{"state", "a", "b"}, 1, `unexpected argument \"b\"`},
+		{[]string{"state", "none"}, 1, "container does not exist"},
+		{[]string{"start", "a/b"}, 1, "want 1 to 128 letters"},
+		{[]string{"kill", "none", "NOPE"}, 1, "unknown signal"},
+		{[]string{"list", "--format", "yaml"}, 1, "want table or json"},
+		{[]string{"create", "--bundle", dir, "c1"}, 1, "config.json"},
+		{[]string{"create", "--preserve-fds", "1", "c1"}, 1, "--preserve-fds"},
+		{[]string{"update", "--resources", "/nowhere", "c1"}, 1, "read resources"},
+		{[]string{"events", "--interval", "0s", "c1"}, 1, "--interval"},
+		{[]string{"exec", "c1"}, 255, "want a command, or --process"},
+		{[]string{"exec", "--cgroup", "/x", "c1", "sh"}, 255, "--cgroup"},
+		{[]string{"exec", "--process", config, "c1"}, 255, "args is missing"},
+		{[]string{"exec", "--process", "/nowhere", "c1"}, 255, "read process"},
+	}
+	for _, tt := range tests {
+		args := append([]string{"--root", filepath.Join(dir, "root")}, tt.args...)
+		_, stderr, code := call(t, nil, args...)
+		if code != tt.code || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%v: exit %d, %q; want %d and %q", tt.args, code, stderr, tt.code, tt.want)
+		}
+	}
+}
+
+// With a log the error is one JSON line in it and plain text on stderr.
+func TestLog(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "log.json")
+	_, stderr, code := call(t, nil, "--log", name, "--log-format", "json", "--rootless", "true", "list")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var entry struct{ Level, Msg, Time string }
+	if err := json.Unmarshal(data, &entry); err != nil || entry.Level != "error" || entry.Time == "" {
+		t.Errorf("the log holds %q, %v", data, err)
+	}
+	if code != 1 || strings.TrimSpace(stderr) != entry.Msg {
+		t.Errorf("exit %d, stderr %q, log %q", code, stderr, entry.Msg)
+	}
+}
+
+// A name that both have is the other's, unless it is about a container of ours.
+func TestMerge(t *testing.T) {
+	called := false
+	other := func() []*cli.Command {
+		called = false
+		return []*cli.Command{{Name: "exec", Action: func(c *cli.Context) error {
+			called = c.String("name") == "x" && c.Args().First() == "c1"
+			return nil
+		}, Flags: []cli.Flag{&cli.StringFlag{Name: "name"}}}}
+	}
+	if _, stderr, code := call(t, other(), "exec", "--name", "x", "c1"); !called || code != 0 {
+		t.Errorf("the other's command was not called: %d, %q", code, stderr)
+	}
+	withShim(t)
+	if _, stderr, code := call(t, other(), "--root", t.TempDir(), "exec", "c1", "sh"); called || code != 255 || !strings.Contains(stderr, "does not exist") {
+		t.Errorf("with --root: exit %d, %q", code, stderr)
+	}
+}
+
+func TestSpec(t *testing.T) {
+	dir := t.TempDir()
+	if _, stderr, code := call(t, nil, "spec", "--bundle", dir); code != 0 {
+		t.Fatalf("exit %d, %s", code, stderr)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil || !json.Valid(data) {
+		t.Errorf("%s, %v", data, err)
+	}
+	if _, stderr, code := call(t, nil, "spec", "--bundle", dir); code != 1 || !strings.Contains(stderr, "remove it first") {
+		t.Errorf("again: exit %d, %q", code, stderr)
+	}
+	if out, _, code := call(t, nil, "features"); code != 0 || !json.Valid([]byte(out)) {
+		t.Errorf("features: exit %d, %q", code, out)
+	}
+}

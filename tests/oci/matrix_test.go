@@ -1,0 +1,200 @@
+package oci
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// The same commands in the same order, with runc and with kata-runtime: codes,
+// states, output and pid files are the same.
+func TestSameAsRunc(t *testing.T) {
+	runc, err := exec.LookPath("runc")
+	if err != nil {
+		t.Skip("runc is not installed")
+	}
+	want := play(t, runc)
+	got := play(t, suite.kata)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("runc (-) and kata-runtime (+):\n%s", diff)
+	}
+}
+
+// play leads one container's life and notes what each command said.
+func play(t *testing.T, program string) (rows []string) {
+	t.Helper()
+	r := newRuntime(t, program)
+	note := func(name string, args ...string) {
+		t.Helper()
+		res := r.call(args...)
+		failed := ""
+		if res.code != 0 && strings.TrimSpace(res.errors) == "" {
+			failed = ", and nothing on stderr"
+		}
+		rows = append(rows, fmt.Sprintf("%s: %d %q%s", name, res.code, res.out, failed))
+	}
+	status := func(name string) {
+		t.Helper()
+		s := r.state("c1")
+		rows = append(rows, fmt.Sprintf("%s: %s %s, has a pid %v", name, s.ID, s.Status, s.PID != 0))
+	}
+	bundle := r.bundle("trap 'exit 43' TERM; echo ready; while :; do sleep 0.1; done", nil)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	note("state of none", "state", "c1")
+	note("start of none", "start", "c1")
+	note("no bundle", "create", "--bundle", "/nowhere", "c1")
+	note("odd id", "create", "--bundle", bundle, "a/b")
+
+	out := create(t)
+	null := open(t, os.DevNull)
+	code := r.command([3]*os.File{null, out, out}, "create", "--bundle", bundle, "--pid-file", pidFile, "c1")
+	if code != 0 {
+		t.Fatalf("%s create: %d %s", program, code, content(t, out))
+	}
+	pid := r.pid(pidFile)
+	status("created")
+	note("same id", "create", "--bundle", bundle, "c1")
+	note("start", "start", "c1")
+	status("started")
+	awaitText(t, out, "ready")
+	note("start again", "start", "c1")
+	note("exec", "exec", "c1", "echo", "hi")
+	note("exec exits", "exec", "c1", "sh", "-c", "exit 7")
+	note("exec of nothing", "exec", "c1", "/nosuch")
+	note("exec with environment", "exec", "--cwd", "/bin", "--env", "A=b", "c1", "sh", "-c", "echo $A $PWD")
+	rows = append(rows, fmt.Sprintf("detached exec: %d", execDetached(t, r)))
+	note("delete", "delete", "c1")
+	note("pause", "pause", "c1")
+	status("paused")
+	note("exec while paused", "exec", "c1", "echo", "hi")
+	note("resume", "resume", "c1")
+	status("resumed")
+	note("update", "update", "--pids-limit", "20", "c1")
+	note("odd signal", "kill", "c1", "NOPE")
+	note("quiet list", "list", "-q")
+	note("kill", "kill", "c1", "TERM")
+	rows = append(rows, fmt.Sprintf("exit: %d", reap(t, pid)))
+	status("ended")
+	note("kill again", "kill", "c1", "KILL")
+	note("start after the end", "start", "c1")
+	note("exec after the end", "exec", "c1", "echo", "hi")
+	note("delete", "delete", "c1")
+	note("delete again", "delete", "c1")
+	note("delete by force", "delete", "--force", "c1")
+	return rows
+}
+
+// execDetached runs a process as conmon does and returns its exit code.
+func execDetached(t *testing.T, r *runtime) int {
+	t.Helper()
+	dir := t.TempDir()
+	process := `{"args":["sh","-c","exit 3"],"cwd":"/","env":["PATH=/bin"],"user":{"uid":0,"gid":0}}`
+	if err := os.WriteFile(filepath.Join(dir, "process"), []byte(process), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	res := r.call("exec", "--pid-file", filepath.Join(dir, "pid"), "--process", filepath.Join(dir, "process"), "--detach", "c1")
+	if res.code != 0 {
+		t.Fatalf("exec: %+v", res)
+	}
+	return reap(t, r.pid(filepath.Join(dir, "pid")))
+}
+
+func awaitText(t *testing.T, f *os.File, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !strings.Contains(content(t, f), want); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%q does not come: %q", want, content(t, f))
+		}
+	}
+}
+
+// Input and output are the caller's pipes, each to its end; SIGKILL of the pid
+// that the caller knows ends a container; two containers of one pod, by
+// Podman's annotations, are in one machine.
+func TestStreamsAndPod(t *testing.T) {
+	r := newRuntime(t, suite.kata)
+	inR, inW := pipe(t)
+	outR, outW := pipe(t)
+	errs := create(t)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	bundle := r.bundle("cat; echo end >&2; exec sleep 1000", nil)
+	if code := r.command([3]*os.File{inR, outW, errs}, "create", "--bundle", bundle, "--pid-file", pidFile, "pod"); code != 0 {
+		t.Fatalf("create: %d %s", code, content(t, errs))
+	}
+	pid := r.pid(pidFile)
+	_ = inR.Close()
+	_ = outW.Close()
+	if res := r.call("start", "pod"); res.code != 0 {
+		t.Fatalf("start: %+v", res)
+	}
+	text := strings.Repeat("0123456789abcde\n", 1<<15) // more than pipes hold
+	go func() {
+		_, _ = io.WriteString(inW, text)
+		_ = inW.Close()
+	}()
+	got := make([]byte, len(text))
+	if n, err := io.ReadFull(outR, got); err != nil || string(got) != text {
+		t.Errorf("%d bytes of %d came, %v", n, len(text), err)
+	}
+	awaitText(t, errs, "end")
+	joinPod(t, r)
+	if shims := len(processesOf(r.root)); shims != 1 {
+		t.Errorf("%d shims run for one pod: %v", shims, processesOf(r.root))
+	}
+	if p, err := os.FindProcess(pid); err != nil || p.Kill() != nil {
+		t.Errorf("kill monitor: %v", err)
+	}
+	if code := reap(t, pid); code != 137 {
+		t.Errorf("exit code %d, want 137", code)
+	}
+	for deadline := time.Now().Add(patience); r.state("pod").Status != "stopped"; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the container outlives its monitor")
+		}
+	}
+	for _, id := range []string{"c1", "pod"} {
+		if res := r.call("delete", "--force", id); res.code != 0 {
+			t.Errorf("delete %s: %+v", id, res)
+		}
+	}
+}
+
+// joinPod runs a container to its end in the pod's machine.
+func joinPod(t *testing.T, r *runtime) {
+	t.Helper()
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	bundle := r.bundle("echo hello from the pod; exit 5", func(s *specs.Spec) {
+		s.Annotations = map[string]string{"io.kubernetes.cri-o.ContainerType": "container", "io.kubernetes.cri-o.SandboxID": "pod"}
+	})
+	out, null := create(t), open(t, os.DevNull)
+	if code := r.command([3]*os.File{null, out, out}, "create", "--bundle", bundle, "--pid-file", pidFile, "c1"); code != 0 {
+		t.Fatalf("create in the pod: %d %s", code, content(t, out))
+	}
+	if res := r.call("start", "c1"); res.code != 0 {
+		t.Errorf("start in the pod: %+v", res)
+	}
+	if code := reap(t, r.pid(pidFile)); code != 5 || content(t, out) != "hello from the pod\n" {
+		t.Errorf("exit code %d, output %q", code, content(t, out))
+	}
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = r.Close()
+		_ = w.Close()
+	})
+	return r, w
+}
