@@ -149,7 +149,7 @@ func allMachines(containerd []testFunc) []suite {
 	}
 	rows := []suite{{
 		name: "cri", packages: []string{"./tests/cri"}, needs: append([]string{needCRITools}, engines...),
-		uses: []string{critestPorts, crowd}, vm: true, timeout: 30 * time.Minute,
+		uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
 	}, oldest}
 	rows = append(rows, sharded(newest, 3)...)
 	return append(rows,
@@ -168,7 +168,7 @@ func allMachines(containerd []testFunc) []suite {
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 30 * time.Minute,
 		},
 		suite{
-			name: "isulad", packages: []string{"./tests/isulad"}, needs: engines, vm: true, timeout: 10 * time.Minute,
+			name: "isulad", packages: []string{"./tests/isulad"}, needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
 		suite{
 			name: needNerdctl, command: []string{"tests/tools/engines.sh", "nerdctl"}, uses: []string{goTool},
@@ -178,10 +178,10 @@ func allMachines(containerd []testFunc) []suite {
 			// The other engines and all scenes: make test-engines.
 			name: "engines", packages: []string{"./tests/engines"}, flags: []string{"-short"},
 			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown"},
-			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 10 * time.Minute,
+			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 20 * time.Minute,
 		},
 		suite{
-			name: "run", packages: []string{"./tests/run"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
+			name: "run", packages: []string{"./tests/run"}, needs: []string{needBuild}, vm: true, timeout: 20 * time.Minute,
 		},
 		suite{
 			name: "oci", packages: []string{"./tests/oci"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
