@@ -217,6 +217,7 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 		p.io.Close()
 	}
 	c.sandbox.remove(c.ID)
+	c.runPoststop(ctx)
 	if err := errors.Join(errs...); err != nil {
 		return exit, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
+	"github.com/katabox/katabox/virtcontainers/hook"
 )
 
 // Create makes a container in the sandbox: its process waits for Start. It
@@ -29,11 +30,15 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 		created: make(chan struct{}), execs: make(map[string]*Process),
 	}
 	c.init = newProcess(c, "", opts.Terminal, opts.IO)
+	if err := hook.Check(opts.Bundle.Spec); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
+	}
 	if err := s.add(c); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
 	if err := s.create(ctx, c, opts, announce); err != nil {
 		c.init.claimExit() // nobody knows it: no exit is reported
+		c.runPoststop(ctx)
 		s.remove(opts.ID)
 		s.mayShrink()
 		close(c.created)
@@ -55,6 +60,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		{"size", func(ctx context.Context) error { return s.admit(ctx, c, opts.Bundle.Spec.Linux.Resources) }, nil},
 		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts) }, c.discard},
 		{"standin", func(ctx context.Context) error { return s.addStandIn(ctx, c, opts) }, c.endStandIn},
+		{"hooks", func(ctx context.Context) error { return s.runCreateHooks(ctx, c) }, nil},
 		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
 			c.init.io.Close()
 			return nil

@@ -131,8 +131,10 @@ func (p *Process) start(ctx context.Context) error {
 	} else {
 		p.container.sandbox.openResolvers(ctx, p.container.Bundle.ResolvConf())
 	}
-	_, err = client.Task.Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
-	return guest.Err(err)
+	if _, err = client.Task.Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID}); err != nil || p.execID != "" {
+		return guest.Err(err)
+	}
+	return p.container.runPoststart(ctx)
 }
 
 // connect opens the process's stdio at both ends.

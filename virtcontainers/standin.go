@@ -122,7 +122,7 @@ func (s *Sandbox) noteStandIn(r *persist.Record, id string, process persist.Proc
 // openPodNetwork opens the network namespace of the pod: the engine's, or the
 // one in which the machine's process is. Never the host's: then it is nil.
 func (s *Sandbox) openPodNetwork() (*os.File, error) {
-	f, err := netns.Open(cmp.Or(s.netns(), fmt.Sprintf("/proc/%d/ns/net", s.vm.PID())))
+	f, err := netns.Open(cmp.Or(s.podNetns(), fmt.Sprintf("/proc/%d/ns/net", s.vm.PID())))
 	if errors.Is(err, netns.ErrHost) {
 		return nil, nil //nolint:nilnil // none
 	}

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,8 @@ const (
 // be called any number of times.
 func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error {
 	sandboxID := p.ID
-	if b, err := bundle.Load(p.Bundle); err == nil {
+	b, loadErr := bundle.Load(p.Bundle)
+	if loadErr == nil {
 		if place, err := bundle.Place(p.ID, b.Spec.Annotations); err == nil {
 			sandboxID = place.SandboxID
 		}
@@ -42,6 +44,11 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 	pid, err := cleanUp(p, platform, sandboxID)
 	if err != nil {
 		return fmt.Errorf("clean up after container %s: %w", p.ID, err)
+	}
+	if loadErr == nil {
+		if err := virtcontainers.RunPoststop(context.Background(), b, p.ID); err != nil {
+			fmt.Fprintln(os.Stderr, "a hook failed after the container's end:", err) // the engine logs it
+		}
 	}
 	exit, err := bundle.LoadExit(p.Bundle)
 	if err != nil { // it ran when its shim died, if it ever did

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -298,4 +300,28 @@ func TestSweep(t *testing.T) {
 	}
 	k.params.Namespace = "test"
 	remove(t, k.params, host)
+}
+
+// A shim that was killed has not run the hooks that were due: delete does, once.
+func TestDeleteRunsPoststopHooks(t *testing.T) {
+	host := newHost(t)
+	k := newKilledShim(t, host, sleeper(t, "/x/containerd-shim-kata-v2", "-namespace", "test", "-id", "pod"))
+	b, err := bundle.Load(k.params.Bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo ran >> ran"}}}}
+	data, err := json.Marshal(b.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, b.Dir, bundle.SpecFile, string(data))
+	if err := bundle.OwePoststop(b.Dir); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, k.params, host)
+	remove(t, k.params, host)
+	if got, err := os.ReadFile(filepath.Join(b.Dir, "ran")); err != nil || string(got) != "ran\n" {
+		t.Errorf("hooks: %q, %v", got, err)
+	}
 }

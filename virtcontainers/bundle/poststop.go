@@ -1,0 +1,34 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// poststopFile says that the container's poststop hooks are due.
+const poststopFile = "shim.poststop"
+
+// OwePoststop notes in a bundle that the container's poststop hooks are to run
+// after its end, whatever becomes of the shim.
+func OwePoststop(dir string) error {
+	if err := os.WriteFile(filepath.Join(dir, poststopFile), nil, 0o600); err != nil {
+		return fmt.Errorf("note poststop hooks: %w", err)
+	}
+	return nil
+}
+
+// ClaimPoststop makes the caller the one that runs the poststop hooks. It
+// reports false when they are not due, or another process has claimed them.
+func ClaimPoststop(dir string) (bool, error) {
+	err := os.Remove(filepath.Join(dir, poststopFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("claim poststop hooks: %w", err)
+	}
+	return true, nil
+}

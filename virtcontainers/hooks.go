@@ -1,0 +1,103 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/hook"
+)
+
+// netnsAnnotation tells nerdctl's hooks where the pod's network namespace is
+// (nerdctl, pkg/ocihook, NetworkNamespace).
+const netnsAnnotation = "nerdctl/network-namespace"
+
+// poststopWait bounds poststop hooks that name no timeout.
+const poststopWait = 30 * time.Second
+
+// hookState is what hooks are told of the container.
+func (c *Container) hookState(status specs.ContainerState) specs.State {
+	state := stateOf(c.Bundle, c.ID, status)
+	state.Pid = c.PID()
+	if state.Annotations[netnsAnnotation] == "" && status != specs.StateStopped {
+		netns := c.sandbox.netns()
+		if netns == "" {
+			netns = fmt.Sprintf("/proc/%d/ns/net", c.PID())
+		}
+		state.Annotations[netnsAnnotation] = netns
+	}
+	return state
+}
+
+func stateOf(b *bundle.Bundle, id string, status specs.ContainerState) specs.State {
+	annotations := map[string]string{}
+	maps.Copy(annotations, b.Spec.Annotations)
+	return specs.State{Version: specs.Version, ID: id, Status: status, Bundle: b.Dir, Annotations: annotations}
+}
+
+// runCreateHooks runs what is to run when the container's environment is
+// there and its process is not: engines make the pod's network in it, which is
+// then the guest's before Create is answered.
+func (s *Sandbox) runCreateHooks(ctx context.Context, c *Container) error {
+	spec := c.Bundle.Spec
+	if !hook.Any(spec) {
+		return nil
+	}
+	if err := bundle.OwePoststop(c.Bundle.Dir); err != nil {
+		return err
+	}
+	state := c.hookState(specs.StateCreating)
+	var ran bool
+	for _, kind := range []string{hook.Prestart, hook.CreateRuntime} {
+		list := hook.Of(spec, kind)
+		if err := hook.Run(ctx, kind, list, state); err != nil {
+			return err
+		}
+		ran = ran || len(list) > 0
+	}
+	if !ran || s.network == nil {
+		return nil
+	}
+	if err := s.network.Plug(ctx, s.vm); err != nil {
+		return fmt.Errorf("give the guest the network that hooks have made: %w", err)
+	}
+	return s.setNetwork(ctx)
+}
+
+// runPoststart runs what is to run when the container's process does. On a
+// failure the container is killed (runtime.md, Lifecycle, step 9).
+func (c *Container) runPoststart(ctx context.Context) error {
+	err := hook.Run(ctx, hook.Poststart, hook.Of(c.Bundle.Spec, hook.Poststart), c.hookState(specs.StateRunning))
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), passSignalWait)
+	defer cancel()
+	return errors.Join(err, c.init.Kill(ctx, sigkill, true))
+}
+
+// runPoststop runs what is to run when nothing is left of the container, if it
+// came as far as its create hooks. A failure is told and stops nothing.
+func (c *Container) runPoststop(ctx context.Context) {
+	if err := RunPoststop(ctx, c.Bundle, c.ID); err != nil {
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("a hook failed after the container's end")
+	}
+}
+
+// RunPoststop runs the poststop hooks of a container that is gone, if they are
+// due: once, whichever process asks first.
+func RunPoststop(ctx context.Context, b *bundle.Bundle, id string) error {
+	due, err := bundle.ClaimPoststop(b.Dir)
+	if err != nil || !due {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), poststopWait)
+	defer cancel()
+	return hook.RunAll(ctx, hook.Poststop, hook.Of(b.Spec, hook.Poststop), stateOf(b, id, specs.StateStopped))
+}
