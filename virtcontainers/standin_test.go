@@ -121,7 +121,8 @@ func TestNoProcessOfAFailedCreate(t *testing.T) {
 	}
 }
 
-// withEnvironment lists the processes with a word in their environment.
+// withEnvironment lists the children of this process with a word in their
+// environment.
 func withEnvironment(t *testing.T, word string) (found []string) {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -130,7 +131,9 @@ func withEnvironment(t *testing.T, word string) (found []string) {
 	}
 	for _, path := range paths {
 		data, _ := os.ReadFile(path) // another's, or gone
-		if slices.Contains(strings.Split(string(data), "\x00"), word) {
+		status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+		child := strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", os.Getpid()))
+		if child && slices.Contains(strings.Split(string(data), "\x00"), word) {
 			found = append(found, path)
 		}
 	}
