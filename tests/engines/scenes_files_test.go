@@ -2,7 +2,9 @@ package engines
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -37,11 +39,12 @@ func copies(ctx context.Context, s *stage, name, dir string) {
 	s.expect("nothing out", s.run(ctx, "cp", name+":/nowhere", filepath.Join(dir, "nowhere")).code != 0, "true")
 }
 
-// read is a file's content, or why there is none.
+// read is a file's content, or why there is none, without the file's path.
 func read(path string) string {
 	data, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
+	var failed *fs.PathError
+	if errors.As(err, &failed) {
+		return failed.Err.Error()
 	}
 	return string(data)
 }
