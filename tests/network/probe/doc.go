@@ -6,6 +6,7 @@
 //	probe serve dns://ADDR                  a DNS server, by UDP and TCP
 //	probe serve unix:///PATH                echo, at a UNIX socket; or unixpacket, peercred
 //	probe check tcp://ADDR?bytes=N ...      one line "ok ..." for each, or an error
+//	probe file USE PATH                     locks, mappings, attributes; "ok", or an error
 //	probe state                             the network as lines that can be compared
 //
 // What a check proves is said at checks (check.go), what a line of the state

@@ -15,16 +15,18 @@ func main() {
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("want serve, check or state")
+		return fmt.Errorf("want serve, check, file or state")
 	}
 	switch args[0] {
 	case "serve":
 		return serve(args[1:], out)
 	case "check":
 		return check(args[1:], out)
+	case "file":
+		return useFile(args[1:], out)
 	case "state":
 		return printState(out)
 	default:
-		return fmt.Errorf("unknown command %q: want serve, check or state", args[0])
+		return fmt.Errorf("unknown command %q: want serve, check, file or state", args[0])
 	}
 }

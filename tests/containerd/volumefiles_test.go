@@ -1,0 +1,161 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// fileScripts are what containers do with the files of a volume, at /v (and at
+// /ro, the same, read-only). Each prints what it saw. "held" is locked by the
+// host's process, "fifo" is a FIFO, "probe" a program and "sub" a mount of the
+// host's.
+var fileScripts = []struct{ name, script string }{
+	{"owner and mode", "stat -c '%n %F %a %u:%g %s %h' given sub/inside fifo"},
+	{"create with umask", "umask 027; echo a > new; mkdir newdir; stat -c '%a %u:%g' new newdir"},
+	{"chmod with sticky and set-id bits", "touch m; for m in 4755 2755 1777 0; do chmod $m m; stat -c %a m; done"},
+	{"chown", "touch o; chown 1234:5678 o; stat -c %u:%g o; chown 0:0 o; stat -c %u:%g o"},
+	{"chown clears set-id bits", "touch s; chmod 6755 s; chown 5:5 s; stat -c %a s"},
+	{"chown of a link", "ln -s given l1; chown -h 7:8 l1; stat -c '%F %u:%g' l1 given"},
+	{"a user without permission", "touch private; chmod 600 private; su app -c 'cat private'; su app -c 'echo x > given'; su app -c 'touch byapp'"},
+	{"a user's own files", "mkdir open; chmod 777 open; su app -c 'echo x > open/f'; stat -c %u:%g open/f; su app -c 'rm given'"},
+	{"a sticky directory", "mkdir -p tmp; chmod 1777 tmp; touch tmp/root; su app -c 'rm -f tmp/root'; ls tmp"},
+	{"a directory's group is inherited", "mkdir g; chown 0:1000 g; chmod 2775 g; touch g/f; mkdir g/d; stat -c '%a %g' g/f g/d"},
+	{"times", "touch -d '2001-02-03 04:05:06' t; stat -c '%Y %X' t; touch -r t t2; stat -c %Y t2"},
+	{"hard links", "echo a > h1; ln h1 h2; echo b >> h2; cat h1; stat -c %h h1; rm h1; cat h2; stat -c %h h2; ln newdir h3"},
+	{"symbolic links", "ln -s given s1; readlink s1; ln -s /etc/hostname s2; readlink s2; ln -s s3 s3; cat s3"},
+	{"rename over a file", "echo a > r1; echo b > r2; exec 3< r2; mv r1 r2; cat r2; cat <&3"},
+	{"rename over a directory", "mkdir -p d1 d2/x; mv -T d1 d2; mkdir d3; mv -T d1 d3; ls -d d1 d2 d3"},
+	{"rename out of the volume", "echo a > out; mv out /tmp/out; cat /tmp/out; ls out"},
+	{"a file that is removed while open", "echo a > u; exec 3<> u; rm u; cat <&3; ls u"},
+	{"a directory that is not empty", "mkdir -p full/x; rmdir full; rm full; ls full"},
+	{"append by two writers", "rm -f ap; for i in 1 2 3 4; do (for j in $(seq 50); do echo x >> ap; done) & done; wait; wc -l < ap"},
+	{"truncate and grow", "echo abcdef > tr; truncate -s 3 tr; cat tr; truncate -s 10 tr; od -c tr | head -3; : > tr; stat -c %s tr"},
+	{"a file with a hole", "dd if=/dev/zero of=sparse bs=1 count=1 seek=10000000 2>/dev/null; stat -c %s sparse; [ $(stat -c %b sparse) -lt 100 ] && echo sparse"},
+	{"preallocate", "fallocate -l 65536 fa; stat -c %s fa"},
+	{"sync", "echo a > sy; sync sy; ./probe file fsync sy; cat sy"},
+	{"mapped and executed", "cp probe probe2; ./probe2 file"},
+	{"text file busy", "./probe serve tcp://127.0.0.1:9 > started & until grep -q ready started; do sleep 1; done; echo x > probe; kill $!; ./probe file"},
+	{"device nodes", "mknod null c 1 3; stat -c '%F %t:%T' null"},
+	{"a FIFO of its own", "mkfifo p; echo through > p & cat p; wait"},
+	{"flock", "./probe file flock lk 2>&1; touch lk; ./probe file flock lk; ./probe file setlk lk"},
+	{"lock that the host holds", "./probe file flock held"},
+	{"shared mapping", "echo xyz > mm; ./probe file mmap mm; cat mm"},
+	{"extended attributes", "touch xa; ./probe file xattr xa"},
+	{"names", "for n in 'a b' 'ä' '-x' 'q\"'; do echo y > \"./$n\"; cat \"./$n\"; done; touch $(printf '%0255d' 1) && echo long; touch $(printf '%0256d' 1)"},
+	{"many files", "mkdir many; cd many; for i in $(seq 300); do : > f$i; done; ls | wc -l; rm -rf ../many; ls .."},
+	{"current directory removed", "mkdir cwd; cd cwd; rmdir ../cwd; touch x"},
+	{"mount below the volume", "cat sub/inside; echo w > sub/made; cat sub/made; mv given sub/given 2>&1 && cat sub/given; mv sub/given given; rmdir sub"},
+	{"hard link across mounts", "ln given sub/linked"},
+	{"read-only", "cd /ro; cat given; echo x > given; touch new2; rm given; mkdir x; chmod 777 given; chown 1 given; mv given g; ln given g; touch -d 2001-01-01 given"},
+	{"read-only, remounted", "mount -o remount,rw /ro; touch /ro/x"},
+	{"file system's numbers", "df -P . | tail -1 | awk '{print ($2 > 0), ($4 > 0), $6}'; [ $(stat -f -c %s .) -ge 512 ] && echo ok; stat -f -c %l ."},
+	{"mount options", "grep -E ' /(v|ro) ' /proc/mounts | awk '{print $2, substr($4, 1, 2)}'"},
+	{"what the host made", "cat later; stat -c %s later"},
+}
+
+// fileDifferences are the rows that a virtual machine shows otherwise, as
+// docs/compat.md says.
+var fileDifferences = []difference{
+	{
+		rows: []string{"lock that the host holds"}, runc: "exit 1: probe: resource temporarily unavailable", kata: "exit 0: ok",
+		why: "locks are the guest kernel's: they hold between the pod's containers, and the host's are not seen",
+	},
+	{
+		rows: []string{"mount options"}, runc: "exit 0: /v rw / /ro ro", kata: "exit 0: /v rw / /ro rw",
+		why: "below the read-only volume there is a mount that may be written to: the host refuses the writes, and the guest, which sees one file system, cannot",
+	},
+}
+
+// What containers do with the files of a volume comes out as with runc.
+func TestVolumeFiles(t *testing.T) {
+	needVM(t)
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		runc := playFiles(d.Context(ctx), t, startPeer(t, d))
+		kata := playFiles(d.Context(ctx), t, d)
+		if t.Failed() {
+			return
+		}
+		for _, complaint := range compare(d.Release().Name, runc, kata, fileDifferences) {
+			t.Error(complaint)
+		}
+		t.Log(runc.beside(kata))
+	})
+}
+
+// playFiles runs the scripts in a container of one daemon.
+func playFiles(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
+	t.Helper()
+	dir := filesOfVolume(t)
+	c := add(ctx, t, newPod(ctx, t, d), harness.ContainerConfig{
+		Name: "files", Args: []string{"sleep", "100000"},
+		Spec: []oci.SpecOpts{oci.WithMounts([]specs.Mount{
+			{Type: "bind", Source: dir, Destination: "/v", Options: []string{"rbind", "rw"}},
+			{Type: "bind", Source: dir, Destination: "/ro", Options: []string{"rbind", "ro"}},
+		})},
+	})
+	write(t, filepath.Join(dir, "later"), "made later")
+	s := newSheet()
+	for _, row := range fileScripts {
+		e, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("cd /v; { " + row.script + "\n} 2>&1")})
+		if err != nil {
+			t.Fatalf("%s: %v", row.name, err)
+		}
+		if err := s.note(row.name, outcomeOf(code, e.Out.String())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// outcomeOf is what a row is compared by.
+func outcomeOf(code uint32, out string) string {
+	return fmt.Sprintf("exit %d: %s", code, strings.ReplaceAll(strings.TrimSpace(out), "\n", " / "))
+}
+
+// filesOfVolume is a directory with what the scripts want.
+func filesOfVolume(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "given"), "from the host\n")
+	write(t, filepath.Join(dir, "held"), "")
+	held, err := os.Open(filepath.Join(dir, "held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = held.Close() })
+	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "probe"), "./tests/network/probe")
+	build.Dir, build.Env = bed.layout.Root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the probe: %v: %s", err, out)
+	}
+	sub := filepath.Join(dir, "sub")
+	for _, err := range []error{
+		syscall.Flock(int(held.Fd()), syscall.LOCK_EX),
+		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o640),
+		os.Mkdir(sub, 0o755),
+		unix.Mount("volume", sub, "tmpfs", 0, "size=1m"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(sub, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	write(t, filepath.Join(sub, "inside"), "of the mount\n")
+	return dir
+}

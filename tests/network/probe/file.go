@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// fileUses are what "probe file" can do with a file, for what no shell can.
+var fileUses = map[string]func(f *os.File, out io.Writer) error{
+	// flock(2), and a lock of fcntl(2); both are given back at the end.
+	"flock": func(f *os.File, _ io.Writer) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) },
+	"setlk": func(f *os.File, _ io.Writer) error {
+		return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	},
+	"mmap":  useMapping,
+	"xattr": useAttribute,
+	"fsync": func(f *os.File, _ io.Writer) error { return unix.Fsync(int(f.Fd())) },
+}
+
+func useFile(args []string, out io.Writer) error {
+	if len(args) != 2 || fileUses[args[0]] == nil {
+		return fmt.Errorf("want flock, setlk, mmap, xattr or fsync, and a path")
+	}
+	f, err := os.OpenFile(args[1], os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := fileUses[args[0]](f, out); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, "ok")
+	return err
+}
+
+// useMapping writes the file's first byte through a shared mapping.
+func useMapping(f *os.File, _ io.Writer) error {
+	m, err := unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	m[0] = 'M'
+	if err := unix.Msync(m, unix.MS_SYNC); err != nil {
+		return os.NewSyscallError("msync", err)
+	}
+	return unix.Munmap(m)
+}
+
+// useAttribute sets an extended attribute and reads it.
+func useAttribute(f *os.File, out io.Writer) error {
+	const name = "user.probe"
+	if err := unix.Fsetxattr(int(f.Fd()), name, []byte("value"), 0); err != nil {
+		return os.NewSyscallError("fsetxattr", err)
+	}
+	buf := make([]byte, 64)
+	n, err := unix.Fgetxattr(int(f.Fd()), name, buf)
+	if err != nil {
+		return os.NewSyscallError("fgetxattr", err)
+	}
+	_, err = fmt.Fprintf(out, "%s\n", buf[:n])
+	return err
+}
