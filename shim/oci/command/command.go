@@ -65,14 +65,14 @@ func reporting(action cli.ActionFunc) cli.ActionFunc {
 			err = action(c)
 		}
 		var code ExitError
-		if err == nil || errors.As(err, &code) && errors.Is(err, code) {
-			return err
-		}
-		if !errors.As(err, &code) {
-			code = 1
+		if err == nil || errors.As(err, &code) {
+			return err // a process's own code: there is nothing to say
 		}
 		writeError(c, err)
-		return code
+		if _, failed := errors.AsType[execError](err); failed {
+			return errExecFailed
+		}
+		return ExitError(1)
 	}
 }
 

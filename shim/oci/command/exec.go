@@ -52,12 +52,12 @@ func runExec(c *cli.Context, r *oci.Runtime, id string) error {
 	return nil
 }
 
-// execError is an error that ends the program with errExecFailed.
+// execError is an exec's error; it ends the program with errExecFailed.
 type execError struct{ cause error }
 
 func (e execError) Error() string { return "exec failed: " + e.cause.Error() }
 
-func (e execError) Unwrap() []error { return []error{e.cause, errExecFailed} }
+func (e execError) Unwrap() error { return e.cause }
 
 func execProcess(c *cli.Context, r *oci.Runtime, id string) (int, error) {
 	err := refuse(c, map[string]string{
