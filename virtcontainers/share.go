@@ -24,7 +24,7 @@ func (s *Sandbox) openShare(ctx context.Context) error {
 	}
 	fs := s.opts.Config.Hypervisor.VirtioFS
 	share, err := storage.OpenShare(ctx, storage.ShareOptions{
-		ID: s.ID, Scratch: s.platform.StateDir(), Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
+		ID: s.ID, Scratch: s.platform.StateDir(), Daemon: fs.Server(), Cache: string(fs.Cache), QueueSize: fs.QueueSize,
 		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
 		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
 	})

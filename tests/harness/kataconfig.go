@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Where Debian 12 installs what a VM needs.
+// Where Debian 12 installs what a VM needs. Debian 13 has no virtiofsd there, and
+// the shim serves the share.
 const (
 	DefaultQEMU      = "/usr/bin/qemu-system-x86_64"
 	DefaultVirtiofsd = "/usr/lib/qemu/virtiofsd"
@@ -37,7 +38,10 @@ const defaultMemoryMiB = 256
 func (k KataConfig) withDefaults(l Layout) KataConfig {
 	setDefault(&k.QEMU, DefaultQEMU)
 	setDefault(&k.Virtiofsd, os.Getenv(EnvVirtiofsd))
-	setDefault(&k.Virtiofsd, DefaultVirtiofsd)
+	if _, err := os.Stat(DefaultVirtiofsd); err == nil {
+		setDefault(&k.Virtiofsd, DefaultVirtiofsd)
+	}
+	setDefault(&k.Virtiofsd, OwnVirtiofs)
 	setDefault(&k.Kernel, l.Kernel())
 	setDefault(&k.Initrd, l.Initrd())
 	if k.MemoryMiB == 0 {
