@@ -33,13 +33,16 @@ func (r *relay) run() {
 		// there (fs/pipe.c, pipe_poll).
 		awaitReady(r.src, unix.POLLIN)
 	}
-	if !r.splice() {
+	if !isPipe(r.src) || !isPipe(r.dst) || !r.splice() {
 		r.copy()
 	}
 }
 
 // splice moves pages from pipe to pipe. It reports whether the stream has
-// ended; false means that these two cannot be spliced.
+// ended; false means that these two cannot be spliced. From or to a terminal or
+// a socket it must not be used: it holds the pipe's lock while the other end
+// blocks (fs/splice.c, splice_file_to_pipe), and the shim's open, write and
+// close of that FIFO then block too, whatever their flags.
 func (r *relay) splice() bool {
 	for {
 		n, err := unix.Splice(r.src, nil, r.dst, nil, blockSize, unix.SPLICE_F_MOVE)

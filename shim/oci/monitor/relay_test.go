@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
 )
 
@@ -157,4 +158,53 @@ func TestAwaitQuiet(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("a stream that another process holds is waited for")
 	}
+}
+
+// A terminal on which nothing is typed does not keep the shim from opening the
+// FIFO of its input.
+func TestSilentTerminal(t *testing.T) {
+	pty, path, err := console.NewPty()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pty.Close()
+	slave, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dst, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{src: slave, dst: dst, done: make(chan struct{}), finish: func() { _ = unix.Close(dst) }}
+	go r.run()
+	time.Sleep(100 * time.Millisecond) // it reads by now
+	opened := make(chan *os.File, 1)
+	go func() {
+		f, err := os.OpenFile(name, os.O_RDONLY, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- f
+	}()
+	select {
+	case f := <-opened:
+		if _, err := pty.Write([]byte("typed\n")); err != nil {
+			t.Error(err)
+		}
+		got := make([]byte, 6)
+		if _, err := io.ReadFull(f, got); err != nil || string(got) != "typed\n" {
+			t.Errorf("read %q, %v", got, err)
+		}
+		_ = f.Close()
+	case <-time.After(patience):
+		t.Error("the FIFO cannot be opened")
+	}
+	_ = pty.Close() // hangs the terminal up
+	r.await(t)
+	_ = unix.Close(slave)
 }
