@@ -137,7 +137,7 @@ func leftovers() []string {
 	}
 	for _, pattern := range []string{
 		bed.store + "/containers/*", bed.store + "/layers/new-*",
-		"/run/kata-containers/sandboxes/" + bed.tag + "*", "/sys/fs/cgroup/katabox/" + bed.tag + "*", "/sys/fs/cgroup/*/katabox/" + bed.tag + "*",
+		"/run/kata-containers/sandboxes/" + bed.tag + "*", "/sys/fs/cgroup/katabox/kata_" + bed.tag + "*", "/sys/fs/cgroup/*/katabox/kata_" + bed.tag + "*",
 	} {
 		found, _ := filepath.Glob(pattern)
 		left = append(left, found...)
@@ -178,7 +178,7 @@ func readLine(t *testing.T, r io.ByteReader) string {
 			t.Fatalf("after %q: %v", line, err)
 		}
 		if b == '\n' {
-			return strings.TrimSuffix(string(line), "\r")
+			return strings.TrimRight(string(line), "\r") // two terminals, the guest's and the host's, may add one each
 		}
 		line = append(line, b)
 	}
