@@ -11,7 +11,7 @@ import (
 func TestLeftoversEnd(t *testing.T) {
 	r := module(t, map[string]string{})
 	const marker = "86399.25"
-	leave := suite{name: "leave", command: []string{"sh", "-c", "setsid sleep " + marker + " >/dev/null 2>&1 &"}, timeout: time.Minute}
+	leave := suite{name: "leave", command: []string{"sh", "-c", "setsid sleep " + marker + " >/dev/null 2>&1 & sleep 1"}, timeout: time.Minute}
 	o := r.run(t.Context(), leave, leave.args(), "leave")
 	if o.err != nil {
 		t.Fatal(o.err)
