@@ -115,7 +115,7 @@ func (s *Sandbox) chargeVM(ctx context.Context, guestMiB uint64) error {
 	}
 	if threader, ok := s.vm.(hypervisor.VCPUThreader); ok {
 		var err error
-		if vm.VCPUs, err = threader.VCPUThreads(ctx); err != nil {
+		if vm.VCPUs, _, err = threader.VCPUThreads(ctx); err != nil {
 			return err
 		}
 	}

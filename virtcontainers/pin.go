@@ -53,10 +53,11 @@ func (s *Sandbox) pinVCPUs(ctx context.Context, cpus resource.CPUSet) (vcpus, fr
 	if !ok {
 		return 0, 0, fmt.Errorf("this monitor does not tell which threads run vCPUs: %w", errdefs.ErrNotImplemented)
 	}
-	threads, err := threader.VCPUThreads(ctx)
+	threads, used, err := threader.VCPUThreads(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
+	threads = threads[:used]
 	var on unix.CPUSet
 	if cpus.Count() == 0 {
 		if err := unix.SchedGetaffinity(s.vm.PID(), &on); err != nil {

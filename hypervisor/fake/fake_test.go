@@ -119,7 +119,7 @@ func TestFailures(t *testing.T) {
 	}{
 		{fake.StepAttach, func(vm *fake.VM) error { return vm.Attach(t.Context(), share) }},
 		{fake.AttachStep(vsock), func(vm *fake.VM) error { return vm.Attach(t.Context(), vsock) }},
-		{fake.StepVCPUThreads, func(vm *fake.VM) error { _, err := vm.VCPUThreads(t.Context()); return err }},
+		{fake.StepVCPUThreads, func(vm *fake.VM) error { _, _, err := vm.VCPUThreads(t.Context()); return err }},
 		{fake.StepResume, func(vm *fake.VM) error { return vm.Resume(t.Context()) }},
 		{fake.StepStop, func(vm *fake.VM) error { return vm.Stop(t.Context()) }},
 	} {
@@ -167,16 +167,16 @@ func TestHook(t *testing.T) {
 func TestVCPUThreads(t *testing.T) {
 	var m fake.Monitor
 	vm := launch(t, &m)
-	if ids, err := vm.VCPUThreads(t.Context()); len(ids) != 0 || err != nil {
+	if ids, _, err := vm.VCPUThreads(t.Context()); len(ids) != 0 || err != nil {
 		t.Errorf("threads of a new machine: %v, %v", ids, err)
 	}
 	vm.SetVCPUThreads(7, 9)
-	ids, err := vm.VCPUThreads(t.Context())
+	ids, _, err := vm.VCPUThreads(t.Context())
 	if diff := cmp.Diff([]int{7, 9}, ids); diff != "" || err != nil {
 		t.Errorf("%v, %s", err, diff)
 	}
 	vm.Die(errInjected)
-	if _, err := vm.VCPUThreads(t.Context()); !errors.Is(err, errInjected) {
+	if _, _, err := vm.VCPUThreads(t.Context()); !errors.Is(err, errInjected) {
 		t.Errorf("threads of a machine that died: %v", err)
 	}
 }

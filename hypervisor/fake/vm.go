@@ -175,17 +175,17 @@ func (vm *VM) SetVCPUThreads(ids ...int) {
 }
 
 // VCPUThreads implements hypervisor.VCPUThreader.
-func (vm *VM) VCPUThreads(ctx context.Context) ([]int, error) {
+func (vm *VM) VCPUThreads(ctx context.Context) (threads []int, used int, err error) {
 	what := "find vCPU threads of virtual machine " + vm.Spec.ID
 	if err := vm.monitor.enter(ctx, StepVCPUThreads, vm); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, 0, fmt.Errorf("%s: %w", what, err)
 	}
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	if vm.gone {
-		return nil, fmt.Errorf("%s: %w", what, vm.err)
+		return nil, 0, fmt.Errorf("%s: %w", what, vm.err)
 	}
-	return slices.Clone(vm.vcpus), nil
+	return slices.Clone(vm.vcpus), len(vm.vcpus), nil
 }
 
 // ConsoleTail implements hypervisor.VM.

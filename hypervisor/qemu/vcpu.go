@@ -23,24 +23,23 @@ type vcpu struct {
 // VCPUThreads implements hypervisor.VCPUThreader. QEMU knows its threads by
 // the ids of its own PID namespace; only such as the host finds in QEMU's
 // process are taken.
-func (vm *VM) VCPUThreads(ctx context.Context) ([]int, error) {
+func (vm *VM) VCPUThreads(ctx context.Context) (found []int, used int, err error) {
 	const what = "find vCPU threads of virtual machine"
 	var cpus []vcpu
 	if err := vm.mon.Execute(ctx, "query-cpus-fast", nil, &cpus); err != nil {
-		return nil, vm.explain(ctx, what, err)
+		return nil, 0, vm.explain(ctx, what, err)
 	}
 	ids, err := threads(vm.PID())
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", what, vm.id, err)
+		return nil, 0, fmt.Errorf("%s %s: %w", what, vm.id, err)
 	}
-	found, err := inOrder(cpus, ids)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: process %d has %w", what, vm.id, vm.PID(), err)
+	if found, err = inOrder(cpus, ids); err != nil {
+		return nil, 0, fmt.Errorf("%s %s: process %d has %w", what, vm.id, vm.PID(), err)
 	}
-	if vm.spec.Accel == hypervisor.AccelTCG {
-		found = found[:min(len(found), int(vm.given()))] // the others are not in use
+	if used = len(found); vm.spec.Accel == hypervisor.AccelTCG {
+		used = min(used, int(vm.given())) // it has all threads from the start
 	}
-	return found, nil
+	return found, used, nil
 }
 
 // inOrder lists the threads of vCPUs by the ids that the host knows them by.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/internal/qmptest"
 )
 
@@ -41,17 +42,20 @@ func vcpuThreads(t *testing.T, pid int) []int {
 
 // QEMU runs in a PID namespace of its own, and says its ids there.
 func TestVCPUThreads(t *testing.T) {
-	for _, vcpus := range []uint32{1, 2} {
+	for _, n := range []struct{ vcpus, most uint32 }{{1, 1}, {2, 2}, {1, 3}} {
 		spec := testSpec(t, testKernel(t, "", idle))
-		spec.VCPUs, spec.MaxVCPUs = vcpus, vcpus
+		spec.VCPUs, spec.MaxVCPUs = n.vcpus, n.most
 		vm := launch(t, spec)
-		got, err := vm.VCPUThreads(testContext(t))
+		got, used, err := vm.VCPUThreads(testContext(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		// QEMU starts the threads of the boot's vCPUs in their order.
 		if diff := cmp.Diff(vcpuThreads(t, vm.PID()), got); diff != "" || len(got) == 0 || slices.Contains(got, vm.PID()) {
-			t.Errorf("%d vCPUs of process %d: threads %v: %s", vcpus, vm.PID(), got, diff)
+			t.Errorf("%d vCPUs of process %d: threads %v: %s", n.vcpus, vm.PID(), got, diff)
+		}
+		if spec.Accel == hypervisor.AccelKVM && used != len(got) || used != int(n.vcpus) {
+			t.Errorf("%d vCPUs of at most %d: %d of %d threads are used", n.vcpus, n.most, used, len(got))
 		}
 	}
 }
@@ -90,14 +94,14 @@ func TestVCPUThreadsOfOthers(t *testing.T) {
 		{fmt.Sprintf(`[{"cpu-index":0,"thread-id":%d},{"cpu-index":1,"thread-id":%[1]d}]`, vm.PID()), []int{vm.PID()}},
 	} {
 		answer.Store(tt.answer)
-		got, err := vm.VCPUThreads(testContext(t))
+		got, _, err := vm.VCPUThreads(testContext(t))
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v, %s", tt.answer, err, diff)
 		}
 	}
 	for _, wrong := range []string{`[{"thread-id":1}]`, `[{"thread-id":-1}]`, `[{}]`, `{}`, `[{"thread-id":"x"}]`} {
 		answer.Store(wrong)
-		if got, err := vm.VCPUThreads(testContext(t)); err == nil {
+		if got, _, err := vm.VCPUThreads(testContext(t)); err == nil {
 			t.Errorf("%s: %v", wrong, got)
 		}
 	}
