@@ -15,7 +15,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd critools engines test-engines runner test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
@@ -87,6 +87,9 @@ critest: deps build guest-image containerd critools ## the conformance suite alo
 
 cri-shell: build guest-image containerd critools ## a private containerd with CRI to work with by hand
 	$(GO) run ./tests/cri/cmd/crienv
+
+test-distro: deps ## "make demo" on a bare Debian 13, made by debootstrap (RELEASE=..., COMMAND=... for another)
+	$(GO) run ./tests/distro -release $(or $(RELEASE),trixie) -- $(or $(COMMAND),make --no-print-directory demo)
 
 test-engines: deps build guest-image containerd engines ## every scene with nerdctl, Docker 28, Docker 20.10 and Podman
 	$(GO) test -count=1 -timeout 120m -v ./tests/engines

@@ -35,7 +35,7 @@ func show(ctx context.Context, release, runtime string) (err error) {
 		return err
 	}
 	s := newStage(os.Stdout)
-	s.step("start containerd %s of its own, and give it images made from busybox-static", release)
+	s.step("start a private containerd %s, and give it images made from busybox-static", options.Release.Version(ctx))
 	d, err := harness.Start(ctx, options)
 	if err != nil {
 		return err

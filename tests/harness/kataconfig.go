@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Where Debian 12 installs what a VM needs. Debian 13 has no virtiofsd there, and
-// the shim serves the share.
+// Where Debian 12 installs what a VM needs. Debian 13 has no virtiofsd there, or
+// a link to another, and the shim serves the share.
 const (
 	DefaultQEMU      = "/usr/bin/qemu-system-x86_64"
 	DefaultVirtiofsd = "/usr/lib/qemu/virtiofsd"
@@ -38,7 +38,7 @@ const defaultMemoryMiB = 256
 func (k KataConfig) withDefaults(l Layout) KataConfig {
 	setDefault(&k.QEMU, DefaultQEMU)
 	setDefault(&k.Virtiofsd, os.Getenv(EnvVirtiofsd))
-	if _, err := os.Stat(DefaultVirtiofsd); err == nil {
+	if info, err := os.Lstat(DefaultVirtiofsd); err == nil && info.Mode().IsRegular() {
 		setDefault(&k.Virtiofsd, DefaultVirtiofsd)
 	}
 	setDefault(&k.Virtiofsd, OwnVirtiofs)

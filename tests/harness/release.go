@@ -1,8 +1,10 @@
 package harness
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -71,6 +73,18 @@ func FindRelease(l Layout, name string) (Release, error) {
 
 // Path returns the release's program called name.
 func (r Release) Path(name string) string { return filepath.Join(r.Dir, name) }
+
+// Version is what the release's containerd says of itself ("1.6.20", or "1.7.24"
+// under the name 1.6 where the distribution is newer), or the release's name.
+func (r Release) Version(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, r.Path("containerd"), "--version").Output()
+	fields := strings.Fields(string(out)) // containerd PACKAGE VERSION REVISION
+	if err != nil || len(fields) < 3 {
+		return r.Name
+	}
+	version, _, _ := strings.Cut(strings.TrimPrefix(fields[2], "v"), "~")
+	return version
+}
 
 func (r Release) missing() error {
 	if _, err := os.Stat(r.Path("containerd")); err != nil {

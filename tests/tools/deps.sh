@@ -17,6 +17,7 @@ packages=(
 	erofs-utils                       # root file systems of images in tests/containerd
 	e2fsprogs                         # images of emptyDir volumes; root file systems in tests/containerd
 	passt slirp4netns                 # networks of containers without an engine
+	debootstrap                       # the other Debian of tests/distro
 	iproute2 kmod cpio lz4 xz-utils zstd # guest image and tests
 )
 

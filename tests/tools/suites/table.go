@@ -163,6 +163,9 @@ func allMachines(containerd []testFunc) []suite {
 		suite{
 			name: "network", packages: []string{"./tests/network"}, needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
+		suite{ // the README's first command, on a bare Debian 13
+			name: "distro", command: []string{"go", "run", "./tests/distro"}, vm: true, timeout: 25 * time.Minute,
+		},
 		suite{
 			name: "kvm-smoke", command: []string{"go", "run", "./tests/kvmhost", "-smoke", "-json"}, events: true,
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 30 * time.Minute,
