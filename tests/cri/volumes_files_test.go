@@ -94,19 +94,26 @@ func TestFilesOfTheHost(t *testing.T) {
 	})
 }
 
-// A socket of the host's has its other end in another kernel.
-func TestSocketIsRefused(t *testing.T) {
+// A socket of the host's is carried connection by connection, which one for
+// datagrams does not have.
+func TestSocketVolume(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)
-		path := filepath.Join(k.dir, "socket")
-		l, err := net.Listen("unix", path)
+		stream, packets := filepath.Join(k.dir, "stream"), filepath.Join(k.dir, "datagrams")
+		l, err := net.Listen("unix", stream)
 		k.must(err)
 		defer l.Close()
+		d, err := net.ListenPacket("unixgram", packets)
+		k.must(err)
+		defer d.Close()
 		p := runp(ctx, t, e, "socket")
-		if got := p.refused(ctx, t, with(path+":/run/socket")); !strings.Contains(got, path) || !strings.Contains(got, "UNIX socket") {
+		if got := p.refused(ctx, t, with(packets+":/run/socket")); !strings.Contains(got, "SOCK_DGRAM") {
 			t.Errorf("the error is: %s", got)
 		}
 		// Nothing of it is in the way of the next container.
-		p.start(ctx, t, forever, nil)
+		id := p.start(ctx, t, forever, with(stream+":/run/socket"))
+		if got := p.sh(ctx, t, id, "test -S /run/socket && echo socket"); got != "socket" {
+			t.Errorf("in the container: %q", got)
+		}
 	})
 }
