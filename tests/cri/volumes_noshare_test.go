@@ -86,11 +86,11 @@ func TestWithoutShareRefused(t *testing.T) {
 		large := k.write(filepath.Join(k.dir, "large"), "")
 		k.must(os.Truncate(large, 64<<20))
 		socket := filepath.Join(k.dir, "socket")
-		l, err := net.Listen("unix", socket)
+		l, err := net.ListenPacket("unixgram", socket)
 		k.must(err)
 		defer l.Close()
 		p := runp(ctx, t, e, "refused")
-		for source, want := range map[string][]string{large: {"67108864", "shared_fs"}, socket: {"UNIX socket"}} {
+		for source, want := range map[string][]string{large: {"67108864", "shared_fs"}, socket: {"SOCK_DGRAM"}} {
 			got := p.refused(ctx, t, with(source+":/mnt"))
 			for _, word := range append(want, source) {
 				if !strings.Contains(got, word) {
