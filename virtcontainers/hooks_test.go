@@ -31,7 +31,7 @@ func hooks(fails string) *specs.Hooks {
 		return 0
 	}
 	return &specs.Hooks{
-		Prestart:      noting("prestart", code("prestart")), //nolint:staticcheck // engines use it
+		Prestart:      noting("prestart", code("prestart")), // deprecated; engines use it
 		CreateRuntime: noting("createRuntime", code("createRuntime")),
 		Poststart:     noting("poststart", code("poststart")),
 		Poststop:      noting("poststop", code("poststop")),

@@ -14,20 +14,20 @@ import (
 	"github.com/katabox/katabox/standalone/store"
 )
 
-// Exit ends the program with a code. Err is what to say; nil is nothing.
-type Exit struct {
+// ExitError ends the program with a code. Err is what to say; nil is nothing.
+type ExitError struct {
 	Code int
 	Err  error
 }
 
-func (e *Exit) Error() string {
+func (e *ExitError) Error() string {
 	if e.Err == nil {
 		return fmt.Sprintf("exit code %d", e.Code)
 	}
 	return e.Err.Error()
 }
 
-func (e *Exit) Unwrap() error { return e.Err }
+func (e *ExitError) Unwrap() error { return e.Err }
 
 // exitWith is the end of a command that ran, or did not.
 func exitWith(code int, err error) error {
@@ -35,12 +35,12 @@ func exitWith(code int, err error) error {
 	case err == nil && code == 0:
 		return nil
 	case err == nil:
-		return &Exit{Code: code}
+		return &ExitError{Code: code}
 	}
-	if e, ok := errors.AsType[*Exit](err); ok {
+	if e, ok := errors.AsType[*ExitError](err); ok {
 		return e
 	}
-	return &Exit{Code: container.CodeOf(err), Err: err}
+	return &ExitError{Code: container.CodeOf(err), Err: err}
 }
 
 // storeFlag says where the store is. It belongs to each command.
@@ -76,7 +76,7 @@ func Commands() []*cli.Command {
 // usage is a wrong use of a command.
 func usage(c *cli.Context, format string, args ...any) error {
 	err := fmt.Errorf(format+": see kata-runtime %s --help", append(args, c.Command.Name)...)
-	return &Exit{Code: container.ExitError, Err: fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)}
+	return &ExitError{Code: container.ExitError, Err: fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)}
 }
 
 func usageError(c *cli.Context, err error, _ bool) error { return usage(c, "%w", err) }

@@ -66,10 +66,10 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{0, wrong, 125, "wrong"},
 		{0, &container.StartError{Code: 127, Err: wrong}, 127, "start command: wrong"},
-		{0, fmt.Errorf("x: %w", &Exit{Code: 130, Err: wrong}), 130, "wrong"},
+		{0, fmt.Errorf("x: %w", &ExitError{Code: 130, Err: wrong}), 130, "wrong"},
 		{42, nil, 42, "exit code 42"},
 	} {
-		exit, ok := errors.AsType[*Exit](exitWith(test.code, test.err))
+		exit, ok := errors.AsType[*ExitError](exitWith(test.code, test.err))
 		if !ok || exit.Code != test.want || exit.Error() != test.says {
 			t.Errorf("exit code %d, error %v: got %+v", test.code, test.err, exit)
 		}

@@ -28,10 +28,10 @@ var forwarded = []os.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGCONT, unix.SIGWINCH,
 }
 
-// errBySignal is the cause of a session's end by a signal.
-type errBySignal struct{ sig syscall.Signal }
+// signalError is the cause of a session's end by a signal.
+type signalError struct{ sig syscall.Signal }
 
-func (e errBySignal) Error() string { return "interrupted by " + unix.SignalName(e.sig) }
+func (e signalError) Error() string { return "interrupted by " + unix.SignalName(e.sig) }
 
 // session joins this process's terminal and signals with a command's. Until
 // there is one, a signal ends the session's context.
@@ -86,7 +86,7 @@ func (s *session) watch() {
 				s.resize(p)
 			}
 		case p == nil && sig != unix.SIGCONT:
-			s.cancel(errBySignal{sig.(syscall.Signal)})
+			s.cancel(signalError{sig.(syscall.Signal)})
 		case p != nil && sig == unix.SIGINT && impatient:
 			// A command may ignore it: a container's first process does, if
 			// it has no handler.
@@ -118,9 +118,9 @@ func (s *session) resize(p process) {
 // blame makes an error that a signal caused say so, with the exit code that
 // shells give.
 func (s *session) blame(err error) error {
-	var by errBySignal
+	var by signalError
 	if errors.As(context.Cause(s.ctx), &by) {
-		return &Exit{Code: 128 + int(by.sig), Err: fmt.Errorf("%w: %w", by, err)}
+		return &ExitError{Code: 128 + int(by.sig), Err: fmt.Errorf("%w: %w", by, err)}
 	}
 	return err
 }

@@ -89,7 +89,7 @@ func (c *Container) Start(ctx context.Context) error {
 // its machine and network, and returns the exit code. The container's files are
 // removed if its options say so.
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
-	code := 0
+	var code int
 	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
 	if err == nil {
 		code = int(resp.ExitStatus)

@@ -100,7 +100,7 @@ func within(t *testing.T, d *harness.Daemon) context.Context {
 		if err := d.Settled(context.Background()); err != nil {
 			t.Error(err)
 		}
-		if t.Failed() || os.Getenv("H11LOG") != "" {
+		if t.Failed() {
 			t.Logf("seed %d, containerd %s; %s", bed.seed, d.Release().Name, d.LogSince(mark, 80))
 		}
 	})

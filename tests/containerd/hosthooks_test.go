@@ -50,7 +50,7 @@ func TestHostHooks(t *testing.T) {
 		names := []string{"prestart", "createRuntime", "poststart", "poststop"}
 		pod := newPod(ctx, t, d)
 		c, err := pod.Add(ctx, harness.ContainerConfig{Name: "hooked", Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{withHostHooks(&specs.Hooks{
-			Prestart:      hostHook(dir, names[0], ""), //nolint:staticcheck // engines use it
+			Prestart:      hostHook(dir, names[0], ""), // deprecated; engines use it
 			CreateRuntime: hostHook(dir, names[1], ""),
 			Poststart:     hostHook(dir, names[2], ""),
 			Poststop:      hostHook(dir, names[3], ""),
@@ -129,7 +129,7 @@ func TestNetworkMadeByAHook(t *testing.T) {
 		link := "kbhook" + d.NewID("link")[2:8]
 		plug := fmt.Sprintf("ip link add %[1]s type veth peer name eth7 netns $pid && nsenter -t $pid -n sh -c 'ip addr add 10.99.0.2/24 dev eth7; ip link set eth7 up; ip link set lo up' && ip link set %[1]s up", link)
 		c, err := d.Create(ctx, harness.ContainerConfig{Name: "hooked", Args: []string{"sh", "-c", "ip addr show eth7; sleep 100000"}, Spec: []oci.SpecOpts{withHostHooks(&specs.Hooks{
-			Prestart: hostHook(t.TempDir(), "prestart", plug), //nolint:staticcheck // Docker before 28 uses it
+			Prestart: hostHook(t.TempDir(), "prestart", plug), // deprecated; Docker before 28 uses it
 		})}})
 		if err != nil {
 			t.Fatal(err)

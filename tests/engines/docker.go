@@ -120,10 +120,16 @@ func (d *docker) start(ctx context.Context) error {
 	})
 }
 
-func (d *docker) Name() string     { return d.name }
-func (d *docker) Lacks() []Feature { return []Feature{Compose} }
-func (d *docker) LogPath() string  { return d.log }
+// Name implements Engine.
+func (d *docker) Name() string { return d.name }
 
+// Lacks implements Engine.
+func (d *docker) Lacks() []Feature { return []Feature{Compose} }
+
+// LogPath implements Engine.
+func (d *docker) LogPath() string { return d.log }
+
+// Command implements Engine.
 func (d *docker) Command(ctx context.Context, r harness.Runtime, args ...string) *exec.Cmd {
 	if isMake(args) {
 		args = withFlags(args, "--runtime", r.Name)
@@ -133,6 +139,7 @@ func (d *docker) Command(ctx context.Context, r harness.Runtime, args ...string)
 	return cmd
 }
 
+// Crash implements Engine.
 func (d *docker) Crash(ctx context.Context) error {
 	d.daemon.kill()
 	if err := os.Remove(filepath.Join(d.work, "pid")); err != nil {
@@ -141,4 +148,5 @@ func (d *docker) Crash(ctx context.Context) error {
 	return d.start(ctx)
 }
 
+// Stop implements Engine.
 func (d *docker) Stop(ctx context.Context) error { return d.daemon.stop(ctx) }

@@ -43,16 +43,20 @@ func startNerdctl(ctx context.Context, l harness.Layout, _ string) (Engine, erro
 
 func (n *nerdctl) work() string { return filepath.Join(workDir, "nerdctl") }
 
-func (n *nerdctl) Name() string    { return "nerdctl" }
+// Name implements Engine.
+func (n *nerdctl) Name() string { return "nerdctl" }
+
+// LogPath implements Engine.
 func (n *nerdctl) LogPath() string { return n.daemon.LogPath }
 
-// Lacks: nerdctl never ends an empty input, sets a terminal's size before the start,
+// Lacks implements Engine: nerdctl never ends an empty input, sets a terminal's size before the start,
 // where runc's shim drops it, and its logger loses the end of long output when it
 // is slower than the container. Seen with runc.
 func (n *nerdctl) Lacks() []Feature {
 	return []Feature{HealthChecks, OOMReport, EmptyInput, TerminalSize, WholeLogs}
 }
 
+// Command implements Engine.
 func (n *nerdctl) Command(ctx context.Context, r harness.Runtime, args ...string) *exec.Cmd {
 	if isMake(args) {
 		args = withFlags(args, "--runtime", r.Type, "--pull", "never")
@@ -69,6 +73,8 @@ func (n *nerdctl) Command(ctx context.Context, r harness.Runtime, args ...string
 	return cmd
 }
 
+// Crash implements Engine.
 func (n *nerdctl) Crash(ctx context.Context) error { return n.daemon.Restart(ctx) }
 
+// Stop implements Engine.
 func (n *nerdctl) Stop(ctx context.Context) error { return n.daemon.Stop(ctx) }

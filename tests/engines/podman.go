@@ -76,10 +76,16 @@ network_backend = "netavark"
 	return os.MkdirAll(p.work, 0o711)
 }
 
-func (p *podman) Name() string     { return "podman" }
-func (p *podman) Lacks() []Feature { return []Feature{Compose, Daemon, OOMReport} }
-func (p *podman) LogPath() string  { return p.log }
+// Name implements Engine.
+func (p *podman) Name() string { return "podman" }
 
+// Lacks implements Engine.
+func (p *podman) Lacks() []Feature { return []Feature{Compose, Daemon, OOMReport} }
+
+// LogPath implements Engine.
+func (p *podman) LogPath() string { return p.log }
+
+// Command implements Engine.
 func (p *podman) Command(ctx context.Context, r harness.Runtime, args ...string) *exec.Cmd {
 	if isMake(args) {
 		args = withFlags(args, "--cgroup-parent", cgroupParent())

@@ -57,6 +57,8 @@ type Daemon struct {
 	tag     string
 	before  HostState
 	child   *child
+	// crashed is set once the daemon was killed.
+	crashed bool
 	nextID  atomic.Int64
 	// reported holds the leaks that Settled named already.
 	reported HostState

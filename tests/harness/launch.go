@@ -37,6 +37,7 @@ func (d *Daemon) launch() error {
 // state and waits until it answers. Client and what was made with it stay
 // valid; a Wait that was under way ends with an error.
 func (d *Daemon) Restart(ctx context.Context) error {
+	d.crashed = true
 	_ = d.child.cmd.Process.Kill() // fails only when it is gone
 	<-d.child.done
 	if err := d.launch(); err != nil {

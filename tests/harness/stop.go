@@ -123,11 +123,16 @@ func (d *Daemon) podLeaks() ([]string, error) {
 	return found, nil
 }
 
-// excused reports whether a leak is known: reported before, or one of runc's
-// shim, which leaves its socket when it is killed and its bundle when the spec
-// is bad. Those are not ours to mend.
+// excused reports whether a leak is known: reported before, or not ours to mend.
+// runc's shim leaves its socket when it is killed and its bundle when the spec is
+// bad. A containerd that is killed leaves a bundle that it was about to remove,
+// under a hidden name (core/runtime/v2/bundle.go, atomicDelete), and never looks
+// at it again.
 func (d *Daemon) excused(line string) bool {
 	if _, reported := d.reported[line]; reported {
+		return true
+	}
+	if name, ok := strings.CutPrefix(line, "bundle "); ok && d.crashed && strings.HasPrefix(filepath.Base(name), ".") {
 		return true
 	}
 	ofRunc := strings.HasPrefix(line, "socket ") || strings.HasPrefix(line, "bundle ")

@@ -113,7 +113,7 @@ func (i *images) writeRootfs(ctx context.Context, img v1.Image) error {
 		if err != nil {
 			return err
 		}
-		defer in.Close()
+		defer in.Close() //nolint:revive // the layers are few
 		if n == 0 {
 			if err := os.Mkdir(i.rootfs, 0o755); err != nil {
 				return err

@@ -68,7 +68,7 @@ func TestFailures(t *testing.T) {
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the create was given up"))
 	for name, test := range map[string]struct {
-		ctx  context.Context
+		ctx  context.Context //nolint:containedctx // one of the table's
 		hook specs.Hook
 		want []string
 	}{

@@ -63,7 +63,7 @@ func (s *server) accept(t *testing.T) (*net.UnixConn, *unix.Ucred) {
 // than a socket's address.
 func deepDir(t *testing.T) string {
 	t.Helper()
-	top, err := os.MkdirTemp("/tmp", "kbs")
+	top, err := os.MkdirTemp("/tmp", "kbs") //nolint:usetesting // every user may enter it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	if exit, ok := errors.AsType[*standalone.Exit](err); ok {
+	if exit, ok := errors.AsType[*standalone.ExitError](err); ok {
 		if exit.Err != nil {
 			fmt.Fprintf(stderr, "kata-runtime: %v\n", exit.Err)
 		}

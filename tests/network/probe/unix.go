@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -84,7 +85,7 @@ func checkUnixPacket(path string, options url.Values) error {
 	if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
 		return err
 	}
-	if n, err := conn.Read(buf); err != io.EOF {
+	if n, err := conn.Read(buf); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("after the half-close: %d bytes, %w", n, err)
 	}
 	return nil
