@@ -100,6 +100,7 @@ func (s *Shim) Shutdown(ctx context.Context, id string) error {
 	} else if err == nil && !bundle.ShimIsEnding(dir) {
 		return nil
 	}
+	_ = s.Close() // a shim that ends waits a moment for its callers to hang up
 	return awaitEnd(ctx, fd)
 }
 

@@ -6,53 +6,77 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 )
 
-// Owed counts the requests on a server's connections that were not answered
-// yet. ttrpc's own Shutdown does not wait for them all: until a connection's
+// Owed counts a server's connections, and the requests on them that were not
+// answered yet. ttrpc's own Shutdown does not wait for them all: until a connection's
 // first answer since it was idle, it counts as idle and is closed at once, so
 // the answer to the Shutdown request itself was lost when nothing else had to
 // be waited for.
 type Owed struct {
+	answers, conns *count
+}
+
+// NewOwed returns a count of nothing.
+func NewOwed() *Owed {
+	return &Owed{answers: newCount(), conns: newCount()}
+}
+
+// Listener returns a listener whose connections are counted.
+func (o *Owed) Listener(l net.Listener) net.Listener { return countedListener{l, o} }
+
+// linger is how long callers have to hang up once they have their answers. A
+// ttrpc client that sees an answer and the connection's end at once takes either.
+const linger = 300 * time.Millisecond
+
+// Wait waits until nothing is owed and then, for a moment, until no caller is
+// connected. It fails when ctx ends before everything is answered.
+func (o *Owed) Wait(ctx context.Context) error {
+	select {
+	case <-o.answers.none():
+	case <-ctx.Done():
+		return fmt.Errorf("wait for answers to be sent: %w", context.Cause(ctx))
+	}
+	select {
+	case <-o.conns.none():
+	case <-time.After(linger):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// count is a number that can be waited for to be 0.
+type count struct {
 	mu sync.Mutex // guards what follows
 	n  int
 	// zero is closed when n is 0, and replaced when it is no longer.
 	zero chan struct{}
 }
 
-// NewOwed returns a count of nothing.
-func NewOwed() *Owed {
-	o := &Owed{zero: make(chan struct{})}
-	close(o.zero)
-	return o
+func newCount() *count {
+	c := &count{zero: make(chan struct{})}
+	close(c.zero)
+	return c
 }
 
-// Listener returns a listener whose connections are counted.
-func (o *Owed) Listener(l net.Listener) net.Listener { return countedListener{l, o} }
-
-// Wait waits until nothing is owed, or until ctx ends.
-func (o *Owed) Wait(ctx context.Context) error {
-	o.mu.Lock()
-	zero := o.zero
-	o.mu.Unlock()
-	select {
-	case <-zero:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for answers to be sent: %w", context.Cause(ctx))
-	}
+// none returns what is closed when the number is 0.
+func (c *count) none() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.zero
 }
 
-func (o *Owed) add(n int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	before := o.n
-	o.n += n
+func (c *count) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.n
+	c.n += n
 	switch {
-	case before == 0 && o.n > 0:
-		o.zero = make(chan struct{})
-	case before > 0 && o.n == 0:
-		close(o.zero)
+	case before == 0 && c.n > 0:
+		c.zero = make(chan struct{})
+	case before > 0 && c.n == 0:
+		close(c.zero)
 	}
 }
 
@@ -67,6 +91,7 @@ func (l countedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.owed.conns.add(1)
 	return &countedConn{Conn: conn, owed: l.owed}, nil
 }
 
@@ -100,7 +125,10 @@ func (c *countedConn) Write(p []byte) (int, error) {
 // longer.
 func (c *countedConn) Close() error {
 	c.mu.Lock()
-	c.owed.add(-c.pending)
+	c.owed.answers.add(-c.pending)
+	if !c.closed {
+		c.owed.conns.add(-1)
+	}
 	c.pending, c.closed = 0, true
 	c.mu.Unlock()
 	return c.Conn.Close()
@@ -115,7 +143,7 @@ func (c *countedConn) count(n int) {
 	// An answer to what was no request (ttrpc refuses a frame) pays nothing.
 	n = max(n, -c.pending)
 	c.pending += n
-	c.owed.add(n)
+	c.owed.answers.add(n)
 }
 
 // ttrpc's frames (PROTOCOL.md): length of the payload (4 bytes, big endian),

@@ -84,6 +84,7 @@ func TestFramesInPieces(t *testing.T) {
 func TestClosedConnection(t *testing.T) {
 	near, far := net.Pipe()
 	owed := NewOwed()
+	owed.conns.add(1)
 	c := &countedConn{Conn: near, owed: owed}
 	go func() { _, _ = far.Write(frame(typeRequest, 0)) }()
 	if _, err := c.Read(make([]byte, headerLen)); err != nil {
