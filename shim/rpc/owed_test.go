@@ -48,11 +48,11 @@ func TestTheLastAnswerIsSent(t *testing.T) {
 		if err := client.Call(t.Context(), "S", "End", &emptypb.Empty{}, &emptypb.Empty{}); err != nil {
 			t.Errorf("the last call: %v", err)
 		}
+		client.Close()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 		<-served
-		client.Close()
 	}
 }
 

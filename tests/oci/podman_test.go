@@ -24,6 +24,7 @@ func newPodman(t *testing.T) *podman {
 			t.Skipf("%s is not installed", name)
 		}
 	}
+	dropPodmanCgroups(t)
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "containers.conf")
 	// The defaults are above what an unprivileged host may set.
