@@ -337,7 +337,8 @@ func TestFailures(t *testing.T) {
 	if entries, err := os.ReadDir(proc(p, "root")); err != nil || len(entries) != 0 {
 		t.Errorf("the root has %v: %v", entries, err)
 	}
-	if bytes.Contains([]byte(read(t, "/proc/self/mountinfo")), []byte("katabox")) {
+	// By its source; paths of what else runs on this host may have the word.
+	if bytes.Contains([]byte(read(t, "/proc/self/mountinfo")), []byte(" - tmpfs katabox ")) {
 		t.Error("a mount is left on the host")
 	}
 }
