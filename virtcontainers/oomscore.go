@@ -17,6 +17,11 @@ import (
 // A score below the present one needs CAP_SYS_RESOURCE; without it the machine
 // keeps the score that it has, which is logged.
 func (s *Sandbox) scoreOOM(ctx context.Context) {
+	select {
+	case <-s.vm.Done():
+		return // its pid may be another process's by now
+	default:
+	}
 	path := fmt.Sprintf("/proc/%d/oom_score_adj", s.vm.PID())
 	score := strconv.Itoa(s.oomScore())
 	if err := os.WriteFile(path, []byte(score), 0); err != nil && !s.gone() {
