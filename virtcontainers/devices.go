@@ -6,7 +6,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/bundle"
-	"github.com/katabox/katabox/virtcontainers/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
 
 // addDevices gives the machine the block devices that the container is to

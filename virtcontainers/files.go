@@ -10,11 +10,11 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/virtcontainers/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
-	"github.com/katabox/katabox/virtcontainers/rootfs"
-	"github.com/katabox/katabox/virtcontainers/storage"
-	"github.com/katabox/katabox/virtcontainers/volume"
 )
 
 // files is what a container has of the host's: what the guest is told of it,

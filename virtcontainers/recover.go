@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
-	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
 // Recover takes away what a dead shim left of a sandbox: its processes, its

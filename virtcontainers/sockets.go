@@ -7,8 +7,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
 	"github.com/katabox/katabox/virtcontainers/reverse"
-	"github.com/katabox/katabox/virtcontainers/volume"
 )
 
 // overflowID is an id that a user namespace does not map (user_namespaces(7)).

@@ -12,11 +12,11 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 	"github.com/katabox/katabox/virtcontainers/netns"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/standin"
-	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
 // standIns are the processes that stand for the pod's containers on the host.

@@ -18,9 +18,9 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
-	"github.com/katabox/katabox/virtcontainers/disk"
-	"github.com/katabox/katabox/virtcontainers/filesync"
-	"github.com/katabox/katabox/virtcontainers/volume"
+	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
 )
 
 // DefaultShmBytes is the size of a pod's shared memory when the engine has

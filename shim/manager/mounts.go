@@ -12,7 +12,7 @@ import (
 )
 
 // What the shim does itself of an engine's mounts when root file systems may be
-// disks of the guest (virtcontainers/rootfs): erofs layers, and templates over
+// disks of the guest (virtcontainers/guestfs/rootfs): erofs layers, and templates over
 // the mounts before. Not mkfs: the engine formats.
 var (
 	ownTypes      = []string{"erofs"}

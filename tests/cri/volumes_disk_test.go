@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/katabox/katabox/tests/cri/env"
-	"github.com/katabox/katabox/virtcontainers/volume/direct"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 )
 
 // An emptyDir on the host's disk is the host's directory.

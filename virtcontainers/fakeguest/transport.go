@@ -11,7 +11,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/storage"
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 )
 
 // transport connects to the agent by socket pairs.

@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 	"github.com/katabox/katabox/virtcontainers/network"
-	"github.com/katabox/katabox/virtcontainers/storage"
 )
 
 // runDir holds what sandboxes make on the host.

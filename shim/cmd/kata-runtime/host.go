@@ -17,7 +17,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu"
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers/config"
-	"github.com/katabox/katabox/virtcontainers/volume/direct"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 )
 
 // host is all that is asked of the machine.

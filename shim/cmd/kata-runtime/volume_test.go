@@ -7,7 +7,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/katabox/katabox/virtcontainers/volume/direct"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 )
 
 const mountInfo = `{"volume-type": "block", "device": "/dev/sdf", "fstype": "ext4", "options": ["ro", "noatime"]}`

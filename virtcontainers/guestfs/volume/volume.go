@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/virtcontainers/filesync"
+	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
-	"github.com/katabox/katabox/virtcontainers/volume/direct"
 )
 
 // Kind is a way into the guest.

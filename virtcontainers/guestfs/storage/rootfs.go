@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/virtcontainers/rootfs"
+	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
 )
 
 // MountRootfs mounts what the engine handed over, in order, at target, and

@@ -13,7 +13,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
-	"github.com/katabox/katabox/virtcontainers/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
 
 // plain is a machine that knows no asynchronous I/O but threads.

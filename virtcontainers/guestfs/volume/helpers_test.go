@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
-	"github.com/katabox/katabox/virtcontainers/volume/direct"
 )
 
 // node is a kubelet's directory with one pod.

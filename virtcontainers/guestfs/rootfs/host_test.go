@@ -11,7 +11,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/virtcontainers/rootfs"
+	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
 )
 
 // image makes a file system of a directory with a file of that name in it.

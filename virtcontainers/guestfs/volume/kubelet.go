@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/katabox/katabox/virtcontainers/volume/direct"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 )
 
 // The plugins' names in paths (Kubernetes, pkg/volume/*: "kubernetes.io/empty-dir",

@@ -10,9 +10,9 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/katabox/katabox/virtcontainers/filesync"
+	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
-	"github.com/katabox/katabox/virtcontainers/volume/direct"
 )
 
 // classifier has what the binds of one container are looked at with.

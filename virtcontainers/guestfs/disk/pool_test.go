@@ -14,7 +14,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
-	"github.com/katabox/katabox/virtcontainers/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
 
 var errInjected = errors.New("injected")

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/virtcontainers/rootfs"
+	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
 )
 
 func m(fstype, source string, options ...string) *types.Mount {

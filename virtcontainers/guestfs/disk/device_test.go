@@ -13,7 +13,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
-	"github.com/katabox/katabox/virtcontainers/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
 
 // loopDevice is a loop device, which goes with its last user. What the test

@@ -7,7 +7,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/virtcontainers/volume/direct"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 )
 
 // assigned makes v a Direct volume if its source, or the volume that the source
