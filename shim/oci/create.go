@@ -53,6 +53,9 @@ func (r *Runtime) Create(ctx context.Context, id string, o CreateOptions) (err e
 		return err
 	}
 	rec := &record{ID: id, Bundle: dir, Rootfs: b.RootfsPath(), Created: time.Now().UTC(), SandboxID: place.SandboxID}
+	if err := r.joinByStandIn(ctx, rec, b.Spec); err != nil {
+		return err
+	}
 	if err := r.makeDir(rec, b.Spec); err != nil {
 		return err
 	}

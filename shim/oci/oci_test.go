@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
@@ -220,6 +221,47 @@ func TestShimKilled(t *testing.T) {
 	wantStatus(t, r, "c1", Stopped)
 	if err := r.Delete(t.Context(), "c1", false); err != nil {
 		t.Error(err)
+	}
+}
+
+// Engines name the PID namespace of another container of the pod by the pid that
+// they were told, which is the monitor's; the shim knows the stand-in's.
+func TestJoinsByStandIn(t *testing.T) {
+	r := newRuntime(t)
+	inPod := func(change func(*specs.Spec)) string {
+		return newBundle(t, func(s *specs.Spec) {
+			s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
+			change(s)
+		})
+	}
+	joins := func(pid int) func(*specs.Spec) {
+		return func(s *specs.Spec) {
+			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: pidNamespace(pid)}}
+		}
+	}
+	create(t, r, "pod", CreateOptions{Bundle: newBundle(t, nil)})
+	first := create(t, r, "c1", CreateOptions{Bundle: inPod(func(*specs.Spec) {})})
+	create(t, r, "c2", CreateOptions{Bundle: inPod(joins(first))})
+	standIn, err := r.standIn(t.Context(), "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bundle.Load(r.dir("c2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.Spec.Linux.Namespaces[0].Path, pidNamespace(standIn); got != want {
+		t.Errorf("the shim is told of %s, want %s (c1's monitor is %d)", got, want, first)
+	}
+	// A container with a machine to itself can share nobody's processes.
+	err = r.Create(t.Context(), "other", CreateOptions{Bundle: newBundle(t, joins(first))})
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), pidNamespace(first)) {
+		t.Errorf("a container of another machine: %v", err)
+	}
+	for _, id := range []string{"c2", "c1", "pod"} {
+		if err := r.Delete(t.Context(), id, true); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ func prepare(dir string) error {
 	if err := os.WriteFile(filepath.Join(bin, "busybox"), data, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"sh", "cat", "echo", "sleep", "stty", "seq", "uname", "hostname"} {
+	for _, name := range []string{"sh", "cat", "echo", "sleep", "stty", "seq", "uname", "hostname", "grep"} {
 		if err := os.Symlink("busybox", filepath.Join(bin, name)); err != nil {
 			return err
 		}

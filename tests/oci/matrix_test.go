@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,7 @@ func TestStreamsAndPod(t *testing.T) {
 	}
 	awaitText(t, errs, "end")
 	joinPod(t, r)
+	joinProcesses(t, r)
 	if shims := len(processesOf(r.root)); shims != 1 {
 		t.Errorf("%d shims run for one pod: %v", shims, processesOf(r.root))
 	}
@@ -160,10 +162,42 @@ func TestStreamsAndPod(t *testing.T) {
 			t.Fatal("the container outlives its monitor")
 		}
 	}
-	for _, id := range []string{"c1", "pod"} {
+	for _, id := range []string{"c3", "c2", "c1", "pod"} {
 		if res := r.call("delete", "--force", id); res.code != 0 {
 			t.Errorf("delete %s: %+v", id, res)
 		}
+	}
+}
+
+// joinProcesses runs a container in the pod, and one in that one's PID namespace,
+// which is named as engines do.
+func joinProcesses(t *testing.T, r *runtime) {
+	t.Helper()
+	in := map[string]string{"io.kubernetes.cri-o.ContainerType": "container", "io.kubernetes.cri-o.SandboxID": "pod"}
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	first := r.bundle("exec sleep 777", func(s *specs.Spec) { s.Annotations = in })
+	if res := r.call("create", "--bundle", first, "--pid-file", pidFile, "c2"); res.code != 0 {
+		t.Fatalf("create in the pod: %+v", res)
+	}
+	if res := r.call("start", "c2"); res.code != 0 {
+		t.Fatalf("start in the pod: %+v", res)
+	}
+	second := r.bundle("for i in $(seq 100); do grep sleep.777 /proc/1/cmdline && exit 6; sleep 0.1; done", func(s *specs.Spec) {
+		s.Annotations = in
+		path := fmt.Sprintf("/proc/%d/ns/pid", r.pid(pidFile))
+		s.Linux.Namespaces = slices.DeleteFunc(s.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.PIDNamespace })
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: path})
+	})
+	out, null := create(t), open(t, os.DevNull)
+	pidFile = filepath.Join(t.TempDir(), "pid")
+	if code := r.command([3]*os.File{null, out, out}, "create", "--bundle", second, "--pid-file", pidFile, "c3"); code != 0 {
+		t.Fatalf("create in the PID namespace: %d %s", code, content(t, out))
+	}
+	if res := r.call("start", "c3"); res.code != 0 {
+		t.Fatalf("start in the PID namespace: %+v", res)
+	}
+	if code := reap(t, r.pid(pidFile)); code != 6 {
+		t.Errorf("exit code %d, output %q", code, content(t, out))
 	}
 }
 
