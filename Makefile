@@ -15,7 +15,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-distro runner test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
@@ -93,6 +93,13 @@ test-distro: deps ## "make demo" on a bare Debian 13, made by debootstrap (RELEA
 
 test-engines: deps build guest-image containerd engines ## every scene with nerdctl, Docker 28, Docker 20.10 and Podman
 	$(GO) test -count=1 -timeout 120m -v ./tests/engines
+
+test-engines-debian: deps build guest-image ## every scene with this Debian's own Docker and Podman
+	@tests/tools/engines.sh debian
+	$(GO) test -count=1 -timeout 120m -v -run '$(or $(SCENES),TestDocker20|TestPodman)' ./tests/engines
+
+test-engines-trixie: deps ## the same with Debian 13's, in its root file system (SCENES='TestPodman/^(run|exec)$$$$' for some)
+	$(GO) run ./tests/distro -timeout 150m -- make --no-print-directory test-engines-debian SCENES='$(SCENES)'
 
 test-kvm: deps build guest-image containerd ## chosen suites on a KVM host with vhost and cgroup v2, under TCG
 	$(GO) run ./tests/kvmhost

@@ -40,15 +40,29 @@ func startDocker28(ctx context.Context, l harness.Layout, archive string) (Engin
 	return d.boot(ctx, l, archive, map[string]any{"runtimeType": harness.Kata.Type})
 }
 
-// startDocker20 starts Debian 12's Docker, which knows OCI command lines only.
-func startDocker20(ctx context.Context, l harness.Layout, archive string) (Engine, error) {
+// shimsByName is the first Docker that knows shims by name.
+const shimsByName = 23
+
+// startDebianDocker starts Debian's Docker: 20.10 of Debian 12, which knows OCI
+// command lines only, or 26.1 of Debian 13.
+func startDebianDocker(ctx context.Context, l harness.Layout, archive string) (Engine, error) {
 	root := debianDir(l)
-	d := &docker{name: "docker-20.10", dir: filepath.Join(root, "usr/bin")}
+	d := &docker{dir: filepath.Join(root, "usr/bin")}
 	d.path = searchPath(filepath.Join(root, "usr/sbin"), d.dir, l.Bin())
-	if err := missing("make engines", filepath.Join(root, "usr/sbin/dockerd"), tini(l)); err != nil {
+	dockerd := filepath.Join(root, "usr/sbin/dockerd")
+	if err := missing("make engines", dockerd, tini(l)); err != nil {
 		return nil, err
 	}
-	return d.boot(ctx, l, archive, map[string]any{"path": filepath.Join(l.Bin(), "kata-runtime")})
+	release, major, err := releaseOf(ctx, debianLibraries(l), dockerd)
+	if err != nil {
+		return nil, err
+	}
+	d.name = "docker-" + release
+	kata := map[string]any{"runtimeType": harness.Kata.Type}
+	if major < shimsByName {
+		kata = map[string]any{"path": filepath.Join(l.Bin(), "kata-runtime")}
+	}
+	return d.boot(ctx, l, archive, kata)
 }
 
 func (d *docker) boot(ctx context.Context, l harness.Layout, archive string, kata map[string]any) (Engine, error) {
@@ -124,7 +138,7 @@ func (d *docker) start(ctx context.Context) error {
 func (d *docker) Name() string { return d.name }
 
 // Lacks implements Engine.
-func (d *docker) Lacks() []Feature { return []Feature{Compose} }
+func (d *docker) Lacks() []Feature { return []Feature{Compose, Pods} }
 
 // LogPath implements Engine.
 func (d *docker) LogPath() string { return d.log }

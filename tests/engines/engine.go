@@ -11,7 +11,8 @@ import (
 // Engine is one container engine that runs on a private host. Its client takes
 // Docker's words.
 type Engine interface {
-	// Name is "nerdctl", "docker-28", "docker-20.10" or "podman".
+	// Name is "nerdctl", "docker-28", "docker-20.10" or "podman"; on Debian 13
+	// "docker-26.1" and "podman-5.4".
 	Name() string
 	// Command returns the client with args, ready to run; what args make is
 	// run by r.
@@ -34,6 +35,7 @@ type Feature string
 const (
 	HealthChecks  Feature = "health checks"
 	Compose       Feature = "compose"
+	Pods          Feature = "pods"
 	Daemon        Feature = "daemon" // that can end while containers run
 	OOMReport     Feature = "out of memory in inspect"
 	RestartPolicy Feature = "restart policies"

@@ -17,6 +17,18 @@ var known = []difference{
 		why: "Podman reads the host's /proc from the container's PID namespace, and the processes are the guest's; " +
 			"`podman exec NAME ps` shows them",
 	},
+	{
+		engines: []string{"podman"}, row: "namespaces: of a container", runc: "0", kata: "126",
+		why: "a network belongs to one machine, and without a pod the other container has another: an error says so",
+	},
+	{
+		engines: []string{"podman"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 126 ""`,
+		why: "as above, for the processes of another machine's kernel; in a pod of Podman's `--pid=container:X` joins X's",
+	},
+	{
+		engines: []string{"podman"}, row: "namespaces: host's processes", runc: "0", kata: "1",
+		why: "the host's processes are another kernel's; the container sees those of its pod",
+	},
 }
 
 // quirk is a row in which an engine with runc does not do what a scene wants:

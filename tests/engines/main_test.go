@@ -17,7 +17,7 @@ import (
 )
 
 // sceneTimeout bounds a scene with one runtime.
-const sceneTimeout = 6 * time.Minute
+const sceneTimeout = 9 * time.Minute
 
 // bed is what all tests share.
 var bed struct {
@@ -62,7 +62,7 @@ func prepare() (err error) {
 
 func TestNerdctl(t *testing.T)  { playAll(t, startNerdctl) }
 func TestDocker28(t *testing.T) { playAll(t, startDocker28) }
-func TestDocker20(t *testing.T) { playAll(t, startDocker20) }
+func TestDocker20(t *testing.T) { playAll(t, startDebianDocker) } // 26.1 on Debian 13
 func TestPodman(t *testing.T)   { playAll(t, startPodman) }
 
 // playAll starts an engine, plays every scene with both runtimes, and compares.

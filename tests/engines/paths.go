@@ -1,10 +1,14 @@
 package engines
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/katabox/katabox/tests/engines/host"
@@ -64,6 +68,21 @@ func searchPath(first ...string) string {
 // cgroupParent is the cgroup below which every engine puts its containers: cgroups
 // are the machine's.
 func cgroupParent() string { return "/" + host.Name() }
+
+var releaseWord = regexp.MustCompile(`version (([0-9]+)\.[0-9]+)`)
+
+// releaseOf asks a program for its release: "20.10", and the number before the dot.
+func releaseOf(ctx context.Context, libraries, program string) (release string, major int, err error) {
+	cmd := exec.CommandContext(ctx, program, "--version")
+	cmd.Env = []string{"LD_LIBRARY_PATH=" + libraries}
+	out, err := cmd.CombinedOutput()
+	found := releaseWord.FindStringSubmatch(string(out))
+	if err != nil || found == nil {
+		return "", 0, fmt.Errorf("ask %s for its release: %w: %.200q", program, err, out)
+	}
+	major, err = strconv.Atoi(found[2])
+	return found[1], major, err
+}
 
 // lookIn finds a program in a PATH.
 func lookIn(path, name string) (string, error) {

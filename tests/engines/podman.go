@@ -11,8 +11,9 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// podman is Debian 12's Podman; it has no daemon.
+// podman is Debian's Podman, 4.3 of Debian 12 or 5.4 of Debian 13; it has no daemon.
 type podman struct {
+	name string
 	root string // of the unpacked packages
 	work string
 	bin  string
@@ -27,6 +28,13 @@ func startPodman(ctx context.Context, l harness.Layout, archive string) (Engine,
 	}
 	if err := missing("make engines", p.program("podman"), p.program("conmon"), tini(l)); err != nil {
 		return nil, err
+	}
+	release, major, err := releaseOf(ctx, p.libs, p.program("podman"))
+	if err != nil {
+		return nil, err
+	}
+	if p.name = "podman"; major > 4 {
+		p.name += "-" + release
 	}
 	if err := p.configure(l); err != nil {
 		return nil, err
@@ -77,7 +85,7 @@ network_backend = "netavark"
 }
 
 // Name implements Engine.
-func (p *podman) Name() string { return "podman" }
+func (p *podman) Name() string { return p.name }
 
 // Lacks implements Engine.
 func (p *podman) Lacks() []Feature { return []Feature{Compose, Daemon, OOMReport} }
@@ -89,6 +97,9 @@ func (p *podman) LogPath() string { return p.log }
 func (p *podman) Command(ctx context.Context, r harness.Runtime, args ...string) *exec.Cmd {
 	if isMake(args) {
 		args = withFlags(args, "--cgroup-parent", cgroupParent())
+	}
+	if len(args) > 1 && args[0] == "pod" && args[1] == "create" {
+		args = slices.Concat(args[:2], []string{"--cgroup-parent", cgroupParent()}, args[2:])
 	}
 	all := slices.Concat([]string{"--runtime", r.Name}, args)
 	cmd := exec.CommandContext(ctx, p.program("podman"), all...)

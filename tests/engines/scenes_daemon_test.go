@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/katabox/katabox/tests/image"
 )
@@ -54,7 +55,7 @@ func playHealth(ctx context.Context, s *stage) {
 
 // checkHealth makes Podman look: its timers are systemd's, which is not there.
 func (s *stage) checkHealth(ctx context.Context, name string) {
-	if s.engine.Name() == "podman" {
+	if strings.HasPrefix(s.engine.Name(), "podman") {
 		s.run(ctx, "healthcheck", "run", name)
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 // callTimeout bounds one call of a client. It is generous: it may boot a
 // machine, without KVM and beside others.
-const callTimeout = 90 * time.Second
+const callTimeout = 3 * time.Minute
 
 // stage is where a scene is played: one engine, one runtime.
 type stage struct {
@@ -184,7 +184,11 @@ func (s *stage) clear(ctx context.Context) {
 		s.run(ctx, append([]string{"rm", "-f"}, ids...)...)
 	}
 	for i := len(s.made) - 1; i >= 0; i-- {
-		s.run(ctx, s.made[i].kind, "rm", s.made[i].name)
+		args := []string{s.made[i].kind, "rm", s.made[i].name}
+		if s.made[i].kind == "pod" { // it has a container of the engine's
+			args = append(args, "-f")
+		}
+		s.run(ctx, args...)
 	}
 }
 

@@ -15,13 +15,18 @@ trap '[ -z "$work" ] || rm -rf "$work"' EXIT
 
 version_of() { sed -n "s/^\t$1 *= \"\(.*\)\"/\1/p" tests/engines/paths.go; }
 
-# The packages and what they need beyond what tests/tools/deps.sh installs.
+# The packages and what they need beyond what tests/tools/deps.sh installs: that is
+# podman with its libraries, where this is not Debian 12 whose names they have here.
 packages=(
-	docker.io                                     # dockerd, docker, docker-proxy
-	podman conmon libgpgme11 libassuan0 libsubid4 # podman and its libraries
-	netavark aardvark-dns                         # its networks, and names on them
-	tini                                          # --init
+	docker.io              # dockerd, docker, docker-proxy
+	podman conmon
+	netavark aardvark-dns  # its networks, and names on them
+	tini                   # --init
 )
+case $(. /etc/os-release && echo "${VERSION_ID:-}") in
+12) packages+=(libgpgme11 libassuan0 libsubid4) ;; # podman's libraries
+*) packages+=(docker-cli) ;;                       # a package by itself since Debian 13
+esac
 
 # module_copy MODULE@VERSION: a copy in $work that can be built: "go install" wants
 # the list of a module's versions, which a proxy may not have. Docker's modules have
