@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,15 +56,56 @@ func vmProcesses() ([]string, error) {
 	return found, nil
 }
 
+// hostState is a host before an engine was started.
+type hostState struct {
+	state harness.HostState
+	// mounts are the ids of its mounts. Those that the machine had when the private
+	// host was made stay in it, and get another path when somebody outside renames a
+	// directory above them.
+	mounts map[string]bool
+}
+
+func readHostState() (h hostState, err error) {
+	if h.state, err = harness.ReadHostState(); err != nil {
+		return h, err
+	}
+	h.mounts = map[string]bool{}
+	err = eachMount(func(id, _ string) { h.mounts[id] = true })
+	return h, err
+}
+
+// eachMount calls use with the id and the path of each mount (proc(5), mountinfo).
+func eachMount(use func(id, path string)) error {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			use(fields[0], fields[4])
+		}
+	}
+	return nil
+}
+
 // settled waits until the host is as it was before an engine was started, but
 // for what engines leave on purpose: bridges, and mounts below their roots.
-func settled(ctx context.Context, before harness.HostState) error {
+func settled(ctx context.Context, before hostState) error {
 	return untilNone(ctx, func() ([]string, error) {
 		now, err := harness.ReadHostState()
 		if err != nil {
 			return nil, err
 		}
-		return slices.DeleteFunc(now.Since(before), isEngines), nil
+		var renamed []string
+		err = eachMount(func(id, path string) {
+			if before.mounts[id] {
+				renamed = append(renamed, "mount "+path+" (")
+			}
+		})
+		return slices.DeleteFunc(now.Since(before.state), func(line string) bool {
+			wasThere := slices.ContainsFunc(renamed, func(m string) bool { return strings.HasPrefix(line, m) })
+			return wasThere || isEngines(line)
+		}), err
 	})
 }
 
@@ -133,4 +175,32 @@ func removeCgroup(root string) error {
 		}
 	}
 	return err
+}
+
+// Debian's tree of tests/distro gets its name when it is whole, while /proc is
+// mounted in it: in this host, too, that mount then has another path.
+func TestRenamedMountIsNoLeak(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "unfinished")
+	if err := os.MkdirAll(filepath.Join(dir, "proc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("proc", filepath.Join(dir, "proc"), "proc", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	whole := dir + "-no-more"
+	t.Cleanup(func() {
+		if err := unix.Unmount(filepath.Join(whole, "proc"), unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	before, err := readHostState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, whole); err != nil {
+		t.Fatal(err)
+	}
+	if err := settled(t.Context(), before); err != nil {
+		t.Error(err)
+	}
 }

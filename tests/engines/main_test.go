@@ -67,7 +67,7 @@ func TestPodman(t *testing.T)   { playAll(t, startPodman) }
 
 // playAll starts an engine, plays every scene with both runtimes, and compares.
 func playAll(t *testing.T, start func(context.Context, harness.Layout, string) (Engine, error)) {
-	before, err := harness.ReadHostState()
+	before, err := readHostState()
 	if err != nil {
 		t.Fatal(err)
 	}

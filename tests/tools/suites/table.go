@@ -180,7 +180,7 @@ func allMachines(containerd []testFunc) []suite {
 		suite{
 			// The other engines and all scenes: make test-engines.
 			name: "engines", packages: []string{"./tests/engines"}, flags: []string{"-short"},
-			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown"},
+			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown", "TestRenamedMountIsNoLeak"},
 			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 20 * time.Minute,
 		},
 		suite{
