@@ -39,7 +39,8 @@ const (
 	Daemon        Feature = "daemon" // that can end while containers run
 	OOMReport     Feature = "out of memory in inspect"
 	RestartPolicy Feature = "restart policies"
-	EmptyInput    Feature = "empty input"   // a client that ends it at once
+	EmptyInput    Feature = "empty input" // a client that ends it at once
+	StartInput    Feature = "start -i"
 	TerminalSize  Feature = "terminal size" // set once the container runs
 	WholeLogs     Feature = "whole logs"    // of a container that writes and ends
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,8 @@ var bed struct {
 	runtime harness.Runtime
 	// archive holds the images for "load".
 	archive string
+	// ask is a client for containers (package ask).
+	ask string
 }
 
 func TestMain(m *testing.M) {
@@ -48,8 +51,10 @@ func prepare() (err error) {
 	if bed.runtime, err = harness.RuntimeFromEnv(); err != nil {
 		return err
 	}
-	bed.archive, err = image.Build(context.Background(), filepath.Join(bed.layout.Build(), "images"))
-	if err != nil || !bed.runtime.VM {
+	if bed.archive, err = image.Build(context.Background(), filepath.Join(bed.layout.Build(), "images")); err != nil {
+		return err
+	}
+	if err := buildAsk(); err != nil || !bed.runtime.VM {
 		return err
 	}
 	// Where a user has it; the private host's /etc is not the machine's.
@@ -58,6 +63,17 @@ func prepare() (err error) {
 		return fmt.Errorf("configure the runtime: %w", err)
 	}
 	return harness.KataConfig{}.Write(bed.layout, config)
+}
+
+// buildAsk builds the client that scenes mount into containers.
+func buildAsk() error {
+	bed.ask = filepath.Join(workDir, "ask")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", bed.ask, "./tests/engines/ask")
+	cmd.Dir, cmd.Env = bed.layout.Root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the client of containers: %w: %s", err, out)
+	}
+	return nil
 }
 
 func TestNerdctl(t *testing.T)  { playAll(t, startNerdctl) }

@@ -53,7 +53,7 @@ func (n *nerdctl) LogPath() string { return n.daemon.LogPath }
 // where runc's shim drops it, and its logger loses the end of long output when it
 // is slower than the container. Seen with runc.
 func (n *nerdctl) Lacks() []Feature {
-	return []Feature{Pods, HealthChecks, OOMReport, EmptyInput, TerminalSize, WholeLogs}
+	return []Feature{Pods, HealthChecks, OOMReport, EmptyInput, StartInput, TerminalSize, WholeLogs}
 }
 
 // Command implements Engine.

@@ -53,6 +53,7 @@ func playKill(ctx context.Context, s *stage) {
 	name := s.container("main")
 	if s.start(ctx, name, "sleep 1000") {
 		s.expect("kill", s.run(ctx, "kill", name).code, "0")
+		s.expect("wait", s.run(ctx, "wait", name).out(), "137")
 		s.expect("end", ends(ctx, s, name, "exited 137"), "exited 137")
 		s.expect("again", s.run(ctx, "kill", name).code != 0, "true")
 	}
@@ -119,14 +120,28 @@ func playPause(ctx context.Context, s *stage) {
 	s.expect("stop while paused", s.run(ctx, "rm", "-f", name).code, "0")
 }
 
+// asksAgain says "ready" until it is given a line: who attaches late sees it too.
+const asksAgain = "until read -t 1 line; do echo ready; done; echo got $line; exit 8"
+
 func playAttach(ctx context.Context, s *stage) {
-	name := s.container("main")
-	s.note("create", s.run(ctx, "create", "-i", "--name", name, image.Busybox, "sh", "-c",
-		"read line; echo got $line; sleep 0.5; exit 8").code)
-	r := s.runWith(ctx, "word\n", "start", "-a", "-i", name)
-	s.note("start", r.code)
-	s.note("output", strings.Contains(r.stdout, "got word"))
-	s.note("end", ends(ctx, s, name, "exited 8"))
+	const detachKeys = "\x10\x11" // ^P ^Q
+	name := s.container("terminal")
+	r := s.terminal(ctx, detachKeys, "run", "-it", "--name", name, image.Busybox, "sh", "-c", asksAgain)
+	s.expect("detach", r.code, "0")
+	s.expect("detached", s.inspect(ctx, name, "{{.State.Status}}"), "running")
+	r = s.terminal(ctx, "word\n", "attach", name)
+	s.expect("attach", r.code, "8")
+	s.expect("attach: output", strings.Contains(r.stdout, "got word\r"), "true")
+	s.expect("end", ends(ctx, s, name, "exited 8"), "exited 8")
+	if !has(s.engine, StartInput) {
+		return
+	}
+	name = s.container("input")
+	s.expect("create", s.run(ctx, "create", "-i", "--name", name, image.Busybox, "sh", "-c",
+		"read line; echo got $line; sleep 0.5; exit 8").code, "0")
+	r = s.runWith(ctx, "word\n", "start", "-a", "-i", name)
+	s.expect("start with input", r, `exit 8 "got word\n"`)
+	s.expect("start with input: end", ends(ctx, s, name, "exited 8"), "exited 8")
 }
 
 func playRename(ctx context.Context, s *stage) {

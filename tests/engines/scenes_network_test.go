@@ -90,8 +90,10 @@ func playNetworks(ctx context.Context, s *stage) {
 	s.expect("ready", s.logged(ctx, web, "ready"), "true")
 	s.expect("address", s.run(ctx, "exec", web, "sh", "-c", "ip -4 -o addr show dev eth0 | awk '{print $4}'"), `exit 0 "10.99.7.20/24\n"`)
 	s.expect("by address", s.script(ctx, "wget -q -O - http://10.99.7.20", "--network", network), `exit 0 "served\n"`)
-	s.expect("by name", s.script(ctx, "wget -q -O - http://"+web, "--network", network, "--name", alias), `exit 0 "served\n"`)
-	s.expect("no such name", s.script(ctx, "wget -q -T 5 -O - http://no-such-host", "--network", network).code != 0, "true")
+	asks := func(host string) string { return "/ask http://" + host }
+	withAsk := []string{"--network", network, "-v", bed.ask + ":/ask:ro"}
+	s.expect("by name", s.script(ctx, asks(web), append(withAsk, "--name", alias)...), `exit 0 "served\n"`)
+	s.expect("no such name", s.script(ctx, asks("no-such-host"), withAsk...).code, "1")
 	s.expect("from another network", s.script(ctx, "wget -q -T 3 -O - http://10.99.7.20 || exit 9").code, "9")
 	s.expect("from the host", get(ctx, "http://10.99.7.20"), "served\n")
 	s.expect("gateway", s.run(ctx, "exec", web, "ping", "-c", "1", "-W", "5", "10.99.7.1").code, "0")
@@ -127,17 +129,20 @@ const composeFile = `services:
   web:
     image: katabox.test/busybox:latest
     runtime: %s
+    stop_grace_period: 1s
     command: ["sh", "-c", "mkdir /www; echo composed >/www/index.html; httpd -f -p 80 -h /www"]
   client:
     image: katabox.test/busybox:latest
     runtime: %s
+    stop_grace_period: 1s
     depends_on: [web]
-    command: ["sh", "-c", "for i in $$(seq 60); do wget -q -T 5 -O - http://web && break; sleep 0.5; done; sleep 1000"]
+    volumes: ["%s:/ask:ro"]
+    command: ["sh", "-c", "/ask -for 80s http://web; sleep 1000"]
 `
 
 func playCompose(ctx context.Context, s *stage) {
 	dir := s.t.TempDir()
-	file := s.file(dir, "compose.yaml", fmt.Sprintf(composeFile, s.runtime.Type, s.runtime.Type))
+	file := s.file(dir, "compose.yaml", fmt.Sprintf(composeFile, s.runtime.Type, s.runtime.Type, bed.ask))
 	compose := func(args ...string) result {
 		return s.run(ctx, append([]string{"compose", "-f", file, "-p", "composed" + s.runtime.Name}, args...)...)
 	}

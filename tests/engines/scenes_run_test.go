@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/katabox/katabox/tests/image"
 )
@@ -36,6 +37,8 @@ func playExitCodes(ctx context.Context, s *stage) {
 	s.note("bad option", s.run(ctx, "run", "--rm", "--cap-add", "NO_SUCH_CAP", image.Busybox, "true").code)
 	s.note("bad directory", s.run(ctx, "run", "--rm", "--workdir", "/etc/passwd", image.Busybox, "true").code)
 	s.note("bad user", s.run(ctx, "run", "--rm", "--user", "nobody-here", image.Busybox, "true").code)
+	s.expect("signal to the client", s.signalled(ctx, syscall.SIGTERM, "run", "--rm", image.Busybox, "sh", "-c",
+		"trap 'exit 143' TERM; echo ready; while :; do sleep 0.1; done").code, "143")
 	s.expect("killed by a signal of its own", s.script(ctx, "sh -c 'kill -SEGV $$'; echo $?").out(), "139")
 }
 

@@ -73,6 +73,30 @@ func (s *stage) runWith(ctx context.Context, stdin string, args ...string) resul
 	return r
 }
 
+// signalled runs the client until it shows "ready", and then to its end with a
+// signal sent to it.
+func (s *stage) signalled(ctx context.Context, sig syscall.Signal, args ...string) result {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	cmd := s.engine.Command(ctx, s.runtime, args...)
+	cmd.WaitDelay = 5 * time.Second
+	stdout := &harness.Buffer{}
+	cmd.Stdout = stdout
+	start := time.Now()
+	err := cmd.Start()
+	if err == nil {
+		if err = stdout.Await(ctx, "ready"); err == nil {
+			err = cmd.Process.Signal(sig)
+		}
+		err = errors.Join(err, cmd.Wait())
+	}
+	r := result{code: exitCode(err), stdout: stdout.String()}
+	s.t.Logf("%s %s (%s): %.1f s, exit %d, %.300q", s.runtime.Name, strings.Join(args, " "), sig,
+		time.Since(start).Seconds(), r.code, r.stdout)
+	return r
+}
+
 // exitCode is what a shell would show in $?; -1 for a client that hung.
 func exitCode(err error) int {
 	var exit *exec.ExitError
