@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,11 @@ type Options struct {
 	// NetworkNamespace is the path of a network namespace for the child to
 	// run in; it must not come with CLONE_NEWNET. Empty is the caller's.
 	NetworkNamespace string
+	// Room, when not nil, is the mount namespace in which Path is started, as
+	// process 1 of a PID namespace: CLONE_NEWPID must be in Cloneflags. Start
+	// then returns before Path is executed; if it cannot be, the child says
+	// why on stderr and ends.
+	Room *Room
 }
 
 // FirstExtraFD is the child's number of ExtraFiles[0].
@@ -69,8 +75,16 @@ func Start(opts Options) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}
+	if opts.Room != nil {
+		null, err := p.openNull()
+		if err != nil {
+			pumps.abandon()
+			return nil, fmt.Errorf("start %s: %w", opts.Path, err)
+		}
+		defer null.Close()
+	}
 	started := make(chan error, 1)
-	OnOwnThread(func() { p.run(opts.NetworkNamespace, pumps, started) })
+	OnOwnThread(func() { p.run(opts, pumps, started) })
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}
@@ -82,8 +96,13 @@ func command(opts Options) *exec.Cmd {
 	if env == nil {
 		env = []string{}
 	}
+	path := opts.Path
+	if opts.Room != nil {
+		path = exeName
+		env = append(slices.Clip(env), stageEnv+"=1")
+	}
 	return &exec.Cmd{
-		Path:       opts.Path,
+		Path:       path,
 		Args:       append([]string{opts.Path}, opts.Args...),
 		Env:        env,
 		ExtraFiles: opts.ExtraFiles,
@@ -135,11 +154,8 @@ func (p *Process) connect(opts Options) (pumps, error) {
 // forked ends, not when its process does (prctl(2), PR_SET_PDEATHSIG), so one
 // goroutine forks and waits, locked to its thread. The child inherits the
 // thread's network namespace.
-func (p *Process) run(network string, ps pumps, started chan<- error) {
-	var err error
-	if network != "" {
-		err = enterNetwork(network)
-	}
+func (p *Process) run(opts Options, ps pumps, started chan<- error) {
+	err := opts.enter()
 	if err == nil {
 		err = p.cmd.Start()
 	}
@@ -153,6 +169,33 @@ func (p *Process) run(network string, ps pumps, started chan<- error) {
 	p.err = p.cmd.Wait()
 	ps.finish()
 	close(p.done)
+}
+
+// enter moves the calling thread to where the child is to run.
+func (o Options) enter() error {
+	if o.NetworkNamespace != "" {
+		if err := enterNetwork(o.NetworkNamespace); err != nil {
+			return err
+		}
+	}
+	if o.Room != nil {
+		return o.Room.enter()
+	}
+	return nil
+}
+
+// openNull opens the child's stdin, and its stdout if nobody reads that, here:
+// in a room there may be no such device.
+func (p *Process) openNull() (*os.File, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Stdin = null
+	if p.cmd.Stdout == nil {
+		p.cmd.Stdout = null
+	}
+	return null, nil
 }
 
 // Pid is the child's process id. After Done it may be another process's.

@@ -7,6 +7,11 @@
 // there already: the thread that forks it enters that one first, and is used
 // for nothing else before or after.
 //
+// Or it starts in a mount namespace that holds what it needs and no more
+// (Room), by way of this program itself (stage.go):
+//
+//	shim's thread, in the room --fork--> /stage, process 1: makes /proc --exec--> helper
+//
 // OnOwnThread is of use to whoever changes what the kernel keeps for each
 // thread: namespaces, root directory.
 //

@@ -109,7 +109,7 @@ var virtioFSKeys = []key{
 		annotated("config.hypervisor.shared_fs"),
 	define("hypervisor.qemu.virtio_fs_daemon", defaultVirtioFSDaemon, maybeAbsolute,
 		func(d *draft) *string { return &d.Hypervisor.VirtioFS.Daemon },
-		"The virtio-fs daemon that serves the share, which must be QEMU's own (the Rust one takes other arguments). Empty: the shim serves it itself, without a further process, as it does where the default is not installed "+
+		"The virtio-fs daemon that serves the share, QEMU's own (up to QEMU 7) or the one in Rust. Empty: the shim serves it itself, without a further process, as it does where the default is not installed "+
 			"(QEMU 8 and later come without it).").
 		annotated("config.hypervisor.virtio_fs_daemon").within(virtioFSDaemonPathsKey, virtioFSDaemonPaths),
 	define("hypervisor.qemu.virtio_fs_cache", string(CacheAuto),

@@ -23,6 +23,8 @@ type backend interface {
 	err() error
 	// lastWords is what a daemon has said, as the end of an error message.
 	lastWords() string
+	// attached is called when the machine has the device.
+	attached(ctx context.Context) error
 	// drop lets go of what was mounted in a directory of the share.
 	drop(dir string)
 	// close ends the service, and may be called again.
@@ -30,15 +32,47 @@ type backend interface {
 }
 
 // daemonBackend is an external daemon.
-type daemonBackend struct{ *child.Process }
+type daemonBackend struct {
+	*child.Process
+	room *daemonRoom
+}
 
-func (d daemonBackend) pid() int                        { return d.Pid() }
-func (d daemonBackend) done() <-chan struct{}           { return d.Done() }
-func (d daemonBackend) lastWords() string               { return tailOf(d.Process) }
-func (d daemonBackend) drop(string)                     {}
-func (d daemonBackend) close(ctx context.Context) error { return d.Kill(ctx) }
+func (d *daemonBackend) pid() int              { return d.Pid() }
+func (d *daemonBackend) done() <-chan struct{} { return d.Done() }
+func (d *daemonBackend) lastWords() string     { return tailOf(d.Process) }
+func (d *daemonBackend) drop(string)           {}
 
-func (d daemonBackend) err() error {
+// attached takes from the daemon what it started from, once it has made the
+// share its root: both kinds do before they answer the first message.
+func (d *daemonBackend) attached(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, enterWait, fmt.Errorf("it has not within %v", enterWait))
+	defer cancel()
+	for !d.room.entered(d.Pid()) {
+		select {
+		case <-d.Done():
+			return d.err()
+		case <-ctx.Done():
+			return fmt.Errorf("wait for virtiofsd to make the share its root directory: %w%s", context.Cause(ctx), d.lastWords())
+		case <-time.After(enterPoll): // there is nothing to wait on
+		}
+	}
+	return d.room.strip()
+}
+
+// enterWait bounds how long a daemon may take to shut itself in: one that does
+// not, by an option of its, would have more than the share. enterPoll is how
+// often that is looked at.
+const (
+	enterWait = 30 * time.Second
+	enterPoll = 5 * time.Millisecond
+)
+
+func (d *daemonBackend) close(ctx context.Context) error {
+	_ = d.room.close() // the second time it is closed already
+	return d.Kill(ctx)
+}
+
+func (d *daemonBackend) err() error {
 	return fmt.Errorf("virtiofsd ended: %v%s", d.ExitState(), d.lastWords())
 }
 
@@ -54,6 +88,8 @@ func (o *ownBackend) err() error            { return o.server.Err() }
 func (o *ownBackend) lastWords() string     { return "" }
 func (o *ownBackend) drop(dir string)       { o.server.Drop(dir) }
 
+func (o *ownBackend) attached(context.Context) error { return nil }
+
 func (o *ownBackend) close(context.Context) error {
 	return errors.Join(o.server.Close(), o.root.Close(), o.mounts.Close())
 }
@@ -62,7 +98,7 @@ func (o *ownBackend) close(context.Context) error {
 func startOwn(ctx context.Context, opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
 	o := &ownBackend{}
 	err = sp.do(func() (err error) {
-		if err := os.Mkdir(rootOf(opts), 0o711); err != nil {
+		if err := makeRoot(opts); err != nil {
 			return err
 		}
 		fd, err := unix.Open(rootOf(opts), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

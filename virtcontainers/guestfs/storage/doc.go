@@ -12,7 +12,7 @@
 //
 //	host's mount namespace          the share's
 //	  source ──open_tree──> clone ──move_mount──> /<container>/mounts/<n>
-//	  virtiofsd, its root directory being ──────> /
+//	  virtiofsd, its root directory being ──────> /share/<sandbox>
 //
 // Nothing of it is in the host's mount table, and all of it ends with the shim
 // and virtiofsd.

@@ -59,7 +59,7 @@ func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 	if opts.Daemon == "" {
 		s.served, s.conn, err = startOwn(ctx, opts, s.space)
 	} else {
-		s.served, s.conn, err = startDaemon(opts, s.space)
+		s.served, s.conn, err = startDaemon(ctx, opts, s.space)
 	}
 	if err != nil {
 		s.space.close()
@@ -81,7 +81,7 @@ func (s *Share) Attach(ctx context.Context, vm Attacher) error {
 	}
 	err = s.conn.Close()
 	s.conn = nil
-	return err
+	return errors.Join(err, s.served.attached(ctx))
 }
 
 // PID is the process id of an external daemon, 0 if there is none.

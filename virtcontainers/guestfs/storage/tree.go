@@ -71,9 +71,19 @@ func isRootfs(where string) bool {
 func (s *Share) root() string         { return rootOf(s.opts) }
 func (s *Share) dir(id string) string { return path.Join(s.root(), id) }
 
+// sharesDir keeps the share apart from what else may be in the space, whatever
+// the sandbox's name is.
+const sharesDir = "/share"
+
 // rootOf is named after the sandbox, for whoever looks at virtiofsd's command
 // line.
-func rootOf(opts ShareOptions) string { return "/" + opts.ID }
+func rootOf(opts ShareOptions) string { return path.Join(sharesDir, opts.ID) }
+
+// makeRoot makes the share's root; it runs on the space's thread. Users of the
+// guest's that are not root must pass through it to their files.
+func makeRoot(opts ShareOptions) error {
+	return errors.Join(os.Mkdir(sharesDir, 0o711), os.Mkdir(rootOf(opts), 0o711))
+}
 
 // RemoveContainer takes a container's part of the share away. The unmounts
 // are lazy: the daemon may hold files that the guest has not forgotten yet.

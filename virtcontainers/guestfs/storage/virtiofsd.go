@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -18,13 +19,14 @@ const socketName = "/virtiofsd.sock"
 // startDaemon starts virtiofsd for a space on a socket there, connects to it,
 // and unlinks the socket: the connection is the VM's, and nobody else gets
 // one.
-func startDaemon(opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
-	var daemon *child.Process
+func startDaemon(ctx context.Context, opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
+	executable, dialect, err := askDaemon(ctx, opts.Daemon)
+	if err != nil {
+		return nil, nil, err
+	}
 	var listener *os.File
 	err = sp.do(func() (err error) {
-		// Users of the guest's that are not root must pass through it to their
-		// files.
-		if err := os.Mkdir(rootOf(opts), 0o711); err != nil {
+		if err := makeRoot(opts); err != nil {
 			return err
 		}
 		listener, err = listen(socketName)
@@ -34,59 +36,30 @@ func startDaemon(opts ShareOptions, sp *space) (_ backend, conn *os.File, err er
 		return nil, nil, err
 	}
 	defer listener.Close()
-	daemon, err = child.Start(child.Options{
-		Path:       opts.Daemon,
-		Args:       daemonArgs(opts),
-		ExtraFiles: []*os.File{listener, sp.root},
+	room, err := newDaemonRoom(sp, rootOf(opts), executable)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &daemonBackend{room: room}
+	d.Process, err = child.Start(child.Options{
+		Path:       executable,
+		Args:       append(dialect(rootOf(opts), opts.Cache, child.FirstExtraFD), opts.ExtraArgs...),
+		ExtraFiles: []*os.File{listener},
 		StderrLine: opts.LogLine,
-		// The daemon is confined to the share by chroot; all else it does not
-		// need.
+		Room:       room.room(),
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, room.close())
 	}
 	err = sp.do(func() (err error) {
 		conn, err = connect(socketName)
 		return errors.Join(err, os.Remove(socketName))
 	})
 	if err != nil {
-		return nil, nil, errors.Join(err, abandon(daemon))
+		return nil, nil, errors.Join(err, abandon(d.Process), room.close())
 	}
-	return daemonBackend{daemon}, conn, nil
-}
-
-// daemonArgs is virtiofsd's command line, in the option language of QEMU's
-// own daemon, which the Rust one takes too.
-func daemonArgs(opts ShareOptions) []string {
-	args := []string{
-		fmt.Sprintf("--fd=%d", child.FirstExtraFD),
-		// Below the space's root, which has no path of the host's.
-		"-o", fmt.Sprintf("source=/proc/self/fd/%d%s", child.FirstExtraFD+1, rootOf(opts)),
-		"-o", "sandbox=chroot",
-		"-o", "cache=" + daemonCache(opts.Cache),
-		// Each mount of the share is a file system of its own in the guest,
-		// with its own inode numbers.
-		"-o", "announce_submounts",
-		// File capabilities are extended attributes.
-		"-o", "xattr",
-		// The guest's kernel checks who may set a POSIX ACL. Without this it
-		// passes the attribute on for any user, and the daemon is root.
-		"-o", "posix_acl",
-		"-o", "log_level=err",
-	}
-	return append(args, opts.ExtraArgs...)
-}
-
-// daemonCache translates Kata's names to QEMU's.
-func daemonCache(mode string) string {
-	switch mode {
-	case "never":
-		return "none"
-	case "metadata", "":
-		return "auto"
-	}
-	return mode
+	return d, conn, nil
 }
 
 func listen(path string) (*os.File, error) {

@@ -1,0 +1,125 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// stageEnv makes this program, run as process 1 of a PID namespace, the stage
+// that ends in another program.
+const stageEnv = "KATABOX_STAGE"
+
+// exeName is where a Room has this program.
+const exeName = "/stage"
+
+// Room is a mount namespace for a child to start in. Its root directory is
+// what the child's paths lead through: executable, interpreter, libraries. It
+// must be writable, and gets a /proc with what is the child's own (Proc).
+type Room struct {
+	// Mounts is the namespace (/proc/PID/ns/mnt) and Root a directory of it,
+	// opened with O_PATH. Both stay the caller's.
+	Mounts, Root *os.File
+}
+
+// A Room's Proc has ProcSelf, where the child's own directory of a real /proc
+// is mounted, "self", which leads there, and copies of a few files below sys.
+const (
+	Proc     = "/proc"
+	ProcSelf = Proc + "/1"
+)
+
+// CloneSelf makes a copy of the mount of this program's file that is mounted
+// nowhere yet, to be moved to the name that it returns in a Room.
+func CloneSelf() (self *os.File, name string, err error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, "/proc/self/exe", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, "", fmt.Errorf("clone the mount of this program: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "/proc/self/exe"), exeName, nil
+}
+
+// enter moves the calling thread, which must not be used for anything else but
+// to start the child, into the room.
+func (r *Room) enter() error {
+	// A root directory of the thread's own (setns(2)).
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare root directory: %w", err)
+	}
+	if err := unix.Setns(int(r.Mounts.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter mount namespace: %w", err)
+	}
+	if err := unix.Fchdir(int(r.Root.Fd())); err != nil {
+		return fmt.Errorf("change directory: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("change root directory: %w", err)
+	}
+	return nil
+}
+
+// The stage: a /proc shows the PID namespace of who mounts it, so a process in
+// there must. It runs before any other code of the program's, on the main
+// thread, which PDEATHSIG is set for.
+func init() {
+	if _, ok := os.LookupEnv(stageEnv); !ok || os.Getpid() != 1 {
+		return
+	}
+	fmt.Fprintln(os.Stderr, stage())
+	os.Exit(1)
+}
+
+// stage makes /proc and becomes the program that the arguments name. It
+// returns only why it could not.
+func stage() error {
+	if err := makeProc(); err != nil {
+		return fmt.Errorf("make %s: %w", Proc, err)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, stageEnv+"=") })
+	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, env))
+}
+
+// copied are the files of /proc that programs read at their start, and that are
+// the host's.
+var copied = []string{"/sys/fs/file-max", "/sys/fs/nr_open"}
+
+// makeProc makes a /proc from which nothing leads to the rest of the real one:
+// much of that may be written by root without any capability.
+func makeProc() error {
+	const all = Proc + "/all"
+	for _, dir := range []string{all, ProcSelf, Proc + "/sys/fs"} {
+		if err := os.MkdirAll(dir, 0o555); err != nil {
+			return err
+		}
+	}
+	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("proc", all, "proc", flags, ""); err != nil {
+		return os.NewSyscallError("mount", err)
+	}
+	for _, name := range copied {
+		data, err := os.ReadFile(all + name)
+		if err == nil {
+			err = os.WriteFile(Proc+name, data, 0o444)
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := unix.Mount(all+"/1", ProcSelf, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", ProcSelf, err)
+	}
+	if err := unix.Mount("", ProcSelf, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		return fmt.Errorf("make %s read-only: %w", ProcSelf, err)
+	}
+	if err := os.Symlink("1", Proc+"/self"); err != nil {
+		return err
+	}
+	if err := unix.Unmount(all, unix.MNT_DETACH); err != nil {
+		return os.NewSyscallError("umount", err)
+	}
+	return os.Remove(all)
+}
