@@ -140,6 +140,7 @@ func (r *Runtime) attach(ctx context.Context, rec *record, spec *specs.Spec, o C
 	if err != nil {
 		return err
 	}
+	r.count(rec, child.Pid)
 	rec.Monitor, err = persist.Identify(child.Pid)
 	if err == nil {
 		err = r.save(rec)

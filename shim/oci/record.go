@@ -38,6 +38,8 @@ type Runtime struct {
 	Root string
 	// Program is the shim's path.
 	Program string
+	// Pods is where shims keep their pods' records.
+	Pods string
 	// Debug makes the shims log more.
 	Debug bool
 }

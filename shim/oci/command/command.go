@@ -19,6 +19,9 @@ import (
 // defaultRoot holds the containers of engines that name no other directory.
 const defaultRoot = "/run/kata-runtime"
 
+// podsDir is where shims keep their pods' records.
+const podsDir = "/run/kata-containers/sandboxes"
+
 // category is under which help lists the commands of an OCI runtime.
 const category = "as an OCI runtime, below Podman, Docker and CRI-O"
 
@@ -114,7 +117,7 @@ func runtimeOf(c *cli.Context) (*oci.Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &oci.Runtime{Root: c.String("root"), Program: program, Debug: c.Bool("debug")}, nil
+	return &oci.Runtime{Root: c.String("root"), Program: program, Pods: podsDir, Debug: c.Bool("debug")}, nil
 }
 
 // onContainer is an action of a command whose first argument is an id; at most

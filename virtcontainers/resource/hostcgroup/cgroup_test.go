@@ -204,6 +204,29 @@ func TestOverhead(t *testing.T) {
 	})
 }
 
+// What stands for a pod is counted with its VM, and elsewhere left alone.
+func TestJoin(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		s := newScene(t, root, false)
+		vm, vcpu, other := sleeper(t), startThread(t), sleeper(t)
+		if _, err := s.AddVM(VM{PID: vm, VCPUs: []int{vcpu}, Memory: 1 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		before := s.where(t, other)
+		if err := joinIn(root, other, vm, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.check(t, "without cgroups", other, before)
+		if err := joinIn(root, other, vm, s.Dirs()); err != nil {
+			t.Fatal(err)
+		}
+		s.check(t, "joined", other, s.want("overhead", append([]string{"memory"}, threadControllers...)...))
+		if err := joinIn(root, other, 1<<30, s.Dirs()); err == nil {
+			t.Error("no error for a VM that is gone")
+		}
+	})
+}
+
 // startThread starts a thread of this process, until the test's end. It is not
 // the first, by whose place that of the process is told.
 func startThread(t *testing.T) int {
