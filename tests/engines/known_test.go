@@ -29,6 +29,14 @@ var known = []difference{
 		engines: []string{"podman"}, row: "namespaces: host's processes", runc: "0", kata: "1",
 		why: "the host's processes are another kernel's; the container sees those of its pod",
 	},
+	{
+		engines: []string{"docker-20.10"}, row: "stats: memory limit", runc: "64MiB", kata: "*GiB",
+		why: "this Docker counts by the host's cgroup, where the pod's VM is; the container's limit is the guest's, and would kill the VM",
+	},
+	{
+		engines: []string{"docker-20.10"}, row: "memory: too much: said", runc: "true", kata: "false",
+		why: "this Docker watches the host's cgroup, and it was the guest's kernel that killed; the exit code is 137",
+	},
 }
 
 // quirk is a row in which an engine with runc does not do what a scene wants:
