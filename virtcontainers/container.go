@@ -18,6 +18,7 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
 
@@ -50,6 +51,8 @@ type Container struct {
 	// changed; nor is guestPID, the guest's number of the init.
 	standIn  atomic.Pointer[standin.Process]
 	guestPID uint32
+	// cgroup is the stand-in's, nil for none.
+	cgroup atomic.Pointer[hostcgroup.Container]
 
 	mu    sync.Mutex // guards execs
 	execs map[string]*Process
@@ -176,7 +179,7 @@ const firstGuestPID = 1_000_000_000
 // host's. A container that has ended lists its stand-in alone.
 func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
 	list := []*tasktypes.ProcessInfo{{Pid: uint32(c.PID())}}
-	if c.Info().State == Stopped {
+	if c.init.isKnown() {
 		return list, nil
 	}
 	client, err := c.sandbox.agent()

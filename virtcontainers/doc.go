@@ -21,9 +21,9 @@
 // A running container's init may also be [paused], with all of the container,
 // and run again.
 //
-// The order at an exit is fixed (exit.go): output drained, exit recorded,
-// waiters woken, the Observer told, and only then, when it was the first
-// container's, the sandbox torn down. Each process that was created exits
+// The order at an exit is fixed (settle.go): output drained; when it is the
+// sandbox's own container's, the sandbox torn down; the container's process on
+// the host ended; exit recorded, waiters woken, the Observer told. Each process that was created exits
 // exactly once: with its real status; with 137 when the sandbox's end killed
 // it; with 255 when contact with the guest was lost.
 //

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
 )
 
@@ -21,8 +23,8 @@ func TestExits(t *testing.T) {
 		name string
 		play func(*pod)
 		want []string
-		// wantFirst, when set, must come first.
-		wantFirst string
+		// wantFirst, when set, must come first, and wantLast last.
+		wantFirst, wantLast string
 		// keeps says that the sandbox lives on.
 		keeps bool
 	}{
@@ -56,14 +58,14 @@ func TestExits(t *testing.T) {
 			p.start(p.exec(p.run("c2"), "e1"))
 			p.create("c3")
 			p.exits(sandboxID, "", 0)
-		}, want: []string{"pod=0", "c1=137", "c2/e1=137", "c2=137", "c3=137"}, wantFirst: "pod=0"},
+		}, want: []string{"pod=0", "c1=137", "c2/e1=137", "c2=137", "c3=137"}, wantLast: "pod=0"},
 		{name: "Stop", play: func(p *pod) {
 			p.run(sandboxID)
 			p.run("c1")
 			if err := p.Stop(p.t.Context()); err != nil {
 				p.t.Error(err)
 			}
-		}, want: []string{"pod=137", "c1=137"}},
+		}, want: []string{"pod=137", "c1=137"}, wantLast: "pod=137"},
 		{name: "VM death while running", play: func(p *pod) {
 			p.start(p.exec(p.run(sandboxID), "e1"))
 			p.run("c1")
@@ -91,8 +93,12 @@ func TestExits(t *testing.T) {
 				p.awaitStopped()
 			}
 			p.observer.expect(t, append([]string(nil), tt.want...)...)
-			if first := p.observer.list()[0]; tt.wantFirst != "" && first != tt.wantFirst {
+			list := p.observer.list()
+			if first := list[0]; tt.wantFirst != "" && first != tt.wantFirst {
 				t.Errorf("%s came first, want %s", first, tt.wantFirst)
+			}
+			if last := list[len(list)-1]; tt.wantLast != "" && last != tt.wantLast {
+				t.Errorf("%s came last, want %s", last, tt.wantLast)
 			}
 			if err := p.Stop(t.Context()); err != nil {
 				t.Error(err)
@@ -126,4 +132,78 @@ func TestExitBeforeStartReturned(t *testing.T) {
 		t.Error(err)
 	}
 	p.observer.expect(t, "pod=5")
+}
+
+// holdStop makes the machine's end wait until stop is closed; stopping tells
+// that it has begun.
+func (p *pod) holdStop() (stopping, stop chan struct{}) {
+	stopping, stop = make(chan struct{}), make(chan struct{})
+	p.host.Monitor.Hook(fake.StepStop, func(context.Context, *fake.VM) error {
+		select {
+		case stopping <- struct{}{}:
+			<-stop
+		case <-stop:
+		}
+		return nil
+	})
+	return stopping, stop
+}
+
+// Who sees a pid end, or is answered by Wait, may take what the machine uses:
+// the process that stands for a sandbox's own container ends after the machine,
+// and the exit is told after both.
+func TestMachineEndsBeforeTheExitIsTold(t *testing.T) {
+	const told = "the guest tells of the exit"
+	ways := map[string]func(*pod){
+		told:                func(p *pod) { p.exits(sandboxID, "", 5) },
+		"the agent is lost": func(p *pod) { p.host.Agent.EndEvents() },
+		"stop":              func(p *pod) { go func() { _ = p.Stop(context.Background()) }() },
+	}
+	for name, end := range ways {
+		t.Run(name, func(t *testing.T) {
+			p := newPod(t)
+			c := p.run(sandboxID)
+			stopping, stop := p.holdStop()
+			end(p)
+			await(t, "the machine's end", stopping)
+			select {
+			case <-initOf(t, c).Done():
+				t.Error("the exit is told while the machine runs")
+			default:
+			}
+			if state := c.Info().State; state != virtcontainers.Running || !alive(c.PID()) {
+				t.Errorf("while the machine runs the container is %s, its process there: %v", state, alive(c.PID()))
+			}
+			if list, err := c.Pids(t.Context()); name == told && (err != nil || int(list[0].Pid) != c.PID()) {
+				t.Errorf("processes %v, %v", list, err)
+			}
+			close(stop)
+			statusOf(t, initOf(t, c))
+			select {
+			case <-p.host.VM().Done():
+			default:
+				t.Error("the machine runs when the exit is told")
+			}
+			if alive(c.PID()) {
+				t.Error("the container's process is there when the exit is told")
+			}
+		})
+	}
+}
+
+// A signal that comes while the pod ends is answered as one to a process that
+// has ended, after that has been told.
+func TestKillWhileThePodEnds(t *testing.T) {
+	p := newPod(t)
+	c := p.run(sandboxID)
+	stopping, stop := p.holdStop()
+	p.exits(sandboxID, "", 5)
+	await(t, "the machine's end", stopping)
+	answer := make(chan error, 1)
+	go func() { answer <- initOf(t, c).Kill(context.Background(), 9, true) }()
+	close(stop)
+	wantError(t, "Kill", await(t, "an answer", answer), errdefs.IsNotFound, "already finished")
+	if status := statusOf(t, initOf(t, c)); status != 5 {
+		t.Errorf("status %d", status)
+	}
 }

@@ -26,9 +26,10 @@ type Process struct {
 	// announced is closed when Start has returned and its caller has told
 	// the engine: no exit is reported before the start is.
 	announced chan struct{}
-	// done is closed when the exit is recorded, reported once the observer has
-	// been told of it, if it is.
-	done, reported chan struct{}
+	// known is closed when it is known how the process has ended, done when
+	// that is recorded, reported once the observer has been told of it, if it
+	// is. Between the first two a sandbox's own container has its end.
+	known, done, reported chan struct{}
 
 	mu sync.Mutex // guards what follows
 	// state is what the engine sees.
@@ -43,7 +44,7 @@ type Process struct {
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
 		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
-		announced: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
+		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
 	}
 }
 
@@ -176,6 +177,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // exec that was not started an errdefs.ErrFailedPrecondition, as from runc's
 // shim.
 func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
+	p.awaitTold(ctx)
 	switch state := p.Info().State; {
 	case state == Stopped || state == Deleted:
 		return fmt.Errorf("kill %s: process already finished: %w", p.name(), errdefs.ErrNotFound)
@@ -201,6 +203,22 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	return nil
 }
 
+// tellWait bounds how long a call waits for an exit that is known to be told:
+// the sandbox ends first. Its undos have their own bounds.
+const tellWait = 2 * undoTimeout
+
+// awaitTold waits for an exit that is known. Any other it does not wait for.
+func (p *Process) awaitTold(ctx context.Context) {
+	if !p.isKnown() {
+		return
+	}
+	select {
+	case <-p.done:
+	case <-time.After(tellWait):
+	case <-ctx.Done():
+	}
+}
+
 // endedWith reports whether a call failed because the sandbox ended before the
 // answer came, by the signal or by itself. The end of the connection is known
 // before the exits are.
@@ -208,7 +226,7 @@ func (p *Process) endedWith(ctx context.Context, err error) bool {
 	if guest.Disconnected(err) || p.container.sandbox.gone() {
 		select {
 		case <-p.done:
-		case <-time.After(2 * deathWait):
+		case <-time.After(tellWait):
 		case <-ctx.Done():
 		}
 	}
@@ -283,6 +301,7 @@ func (p *Process) markDeleted() (Exit, error) {
 	if p.state == Created && p.execID != "" && !p.starting && !p.exiting {
 		p.exiting, p.state = true, Stopped
 		p.exit = Exit{ContainerID: p.container.ID, ExecID: p.execID, PID: p.container.PID(), At: time.Now()}
+		close(p.known)
 		close(p.done)
 		close(p.reported)
 	}

@@ -39,6 +39,9 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 	if platform.CleanNetwork != nil && len(rec.Network) > 0 {
 		errs = append(errs, platform.CleanNetwork(rec.NetNS, rec.Network))
 	}
+	for _, dir := range rec.StandInCgroups {
+		errs = append(errs, hostcgroup.RemoveContainer(context.Background(), dir))
+	}
 	errs = append(errs, hostcgroup.Remove(context.Background(), rec.Cgroups))
 	errs = append(errs, persist.Remove(platform.StateDir(), sandboxID))
 	return *rec, errors.Join(errs...)

@@ -131,8 +131,10 @@ func (s *Sandbox) updateLimits(ctx context.Context, c *Container, encoded []byte
 	}
 	if err != nil {
 		c.allowed = before
+		return err
 	}
-	return err
+	c.showLimits(ctx, &update)
+	return nil
 }
 
 // living are the containers that were admitted and have not ended. It needs the
@@ -292,10 +294,7 @@ func (s *Sandbox) follow(ctx context.Context) error {
 		return err
 	}
 	defer s.release()
-	s.mu.Lock()
-	stopping := s.stopping
-	s.mu.Unlock()
-	if stopping {
+	if s.isStopping() {
 		return nil
 	}
 	var err error

@@ -125,6 +125,9 @@ type Sandbox struct {
 	stopping bool
 	// lost is why contact with the guest is gone, or nil.
 	lost error
+	// tellLast tells the exit of the sandbox's own container, once it is known.
+	// The teardown calls it when all else is done.
+	tellLast func()
 	// stopErr is the teardown's error and ended the sandbox's own exit, both
 	// written before stopped is closed.
 	stopErr error
@@ -272,13 +275,17 @@ func (s *Sandbox) publish(c *Container, announce func(*Container)) error {
 	return nil
 }
 
+// isStopping reports whether the teardown has begun.
+func (s *Sandbox) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopping
+}
+
 // awaitStop waits for the end of a teardown that has begun; otherwise it
 // returns at once.
 func (s *Sandbox) awaitStop(ctx context.Context) error {
-	s.mu.Lock()
-	stopping := s.stopping
-	s.mu.Unlock()
-	if !stopping {
+	if !s.isStopping() {
 		return nil
 	}
 	select {

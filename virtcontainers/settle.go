@@ -98,9 +98,26 @@ func (p *Process) awaitGate(ctx context.Context) {
 	}
 }
 
-// record stores the exit, wakes the waiters, and tells the observer. The first
-// container's exit is the sandbox's end: whoever was woken finds it ending.
+// record makes the exit known. The first container's is the sandbox's end:
+// that comes first, and then nothing of the pod is on the host any more when
+// the exit is told. The caller has claimed the exit.
 func (p *Process) record(exit Exit, observed bool) {
+	s := p.container.sandbox
+	if p.execID != "" || p.container.ID != s.ID {
+		close(p.known)
+		p.tell(exit, observed)
+		return
+	}
+	s.mu.Lock()
+	s.tellLast = func() { p.tell(exit, observed) }
+	s.mu.Unlock()
+	close(p.known)
+	s.beginStop()
+}
+
+// tell stores the exit, wakes the waiters, and tells the observer. The
+// container's process on the host has ended before.
+func (p *Process) tell(exit Exit, observed bool) {
 	s := p.container.sandbox
 	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, p.container.PID()
 	if p.execID == "" {
@@ -112,7 +129,6 @@ func (p *Process) record(exit Exit, observed bool) {
 	observed = observed && (p.execID == "" || p.state == Running)
 	p.state, p.exit = Stopped, exit
 	p.mu.Unlock()
-	ends := p.execID == "" && p.container.ID == s.ID && s.claimStop()
 	close(p.done)
 	if p.execID == "" {
 		s.mayShrink()
@@ -121,7 +137,14 @@ func (p *Process) record(exit Exit, observed bool) {
 		s.observer.Exited(exit)
 	}
 	close(p.reported)
-	if ends {
-		go s.teardown()
+}
+
+// isKnown reports whether the exit is known, which may be before it is told.
+func (p *Process) isKnown() bool {
+	select {
+	case <-p.known:
+		return true
+	default:
+		return false
 	}
 }

@@ -82,6 +82,7 @@ func (s *Sandbox) addStandIn(ctx context.Context, c *Container, opts ContainerOp
 		return err
 	}
 	c.standIn.Store(p)
+	s.placeStandIn(ctx, c, p.PID())
 	return nil
 }
 
@@ -110,13 +111,19 @@ func (s *Sandbox) startStandIn(opts standin.Options, id string) (*standin.Proces
 // noteStandIn puts a stand-in into the record, and takes out those of
 // containers that are gone.
 func (s *Sandbox) noteStandIn(r *persist.Record, id string, process persist.Process) {
-	kept := map[string]persist.Process{id: process}
-	for other, p := range r.StandIns {
+	r.StandIns = withEntry(s, r.StandIns, id, process)
+}
+
+// withEntry is what is noted of the containers that there are, with what is
+// new of one.
+func withEntry[T any](s *Sandbox, noted map[string]T, id string, entry T) map[string]T {
+	kept := map[string]T{id: entry}
+	for other, e := range noted {
 		if other != id && s.find(other) != nil {
-			kept[other] = p
+			kept[other] = e
 		}
 	}
-	r.StandIns = kept
+	return kept
 }
 
 // openPodNetwork opens the network namespace of the pod: the engine's, or the
@@ -179,13 +186,13 @@ func killStandIn(ctx context.Context, p *standin.Process) error {
 	return p.Kill(ctx)
 }
 
-// endStandIn ends the container's, if it has one.
+// endStandIn ends the container's, if it has one, and removes its cgroup.
 func (c *Container) endStandIn(ctx context.Context) error {
 	p := c.standIn.Load()
 	if p == nil {
 		return nil
 	}
-	return killStandIn(ctx, p)
+	return errors.Join(killStandIn(ctx, p), c.leaveCgroup(ctx))
 }
 
 // watchStandIn does to the container what is done to its process on the host:
@@ -197,7 +204,7 @@ func (s *Sandbox) watchStandIn(c *Container) {
 		case signal := <-p.Signals():
 			s.passSignal(c, uint32(signal), false)
 		case <-p.Done():
-			if !c.init.ending() {
+			if !c.init.ending() && !s.isStopping() {
 				log.G(s.lifeCtx).WithField("container", c.ID).Warn("the container's process on the host was killed: the container is killed")
 				s.passSignal(c, sigkill, true)
 			}

@@ -124,8 +124,7 @@ func (s *Sandbox) lose(cause error) {
 	s.mu.Unlock()
 	if first {
 		log.G(s.lifeCtx).WithError(cause).Error("sandbox lost")
-		s.settleAll(ExitLost)
-		s.beginStop()
+		s.beginStop() // the exits are told when the machine has ended
 	}
 }
 
@@ -174,6 +173,7 @@ func (s *Sandbox) teardown() {
 	s.settleAll(status)
 	s.end()
 	s.watchers.Wait() // nothing is reported of a sandbox that has stopped
+	s.tellOwn()
 	if err != nil {
 		log.G(s.lifeCtx).WithError(err).Error("sandbox left something behind")
 	}
@@ -183,6 +183,16 @@ func (s *Sandbox) teardown() {
 	log.G(s.lifeCtx).Info("sandbox stopped")
 }
 
+// tellOwn tells the exit of the sandbox's own container, if it has one.
+func (s *Sandbox) tellOwn() {
+	s.mu.Lock()
+	tell := s.tellLast
+	s.mu.Unlock()
+	if tell != nil {
+		tell()
+	}
+}
+
 // killAll kills what still runs in the guest, so that its exits are real.
 func (s *Sandbox) killAll() {
 	ctx, cancel := context.WithTimeout(s.lifeCtx, killWait)
@@ -190,13 +200,16 @@ func (s *Sandbox) killAll() {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
 	for _, c := range s.Containers() {
+		if c.init.isKnown() {
+			continue
+		}
 		if err := c.init.Kill(ctx, sigkill, true); err != nil {
 			log.G(ctx).WithError(err).Debug("sandbox stops")
 		}
 	}
 	for _, c := range s.Containers() {
 		select {
-		case <-c.init.Done():
+		case <-c.init.known:
 		case <-ctx.Done():
 			return
 		}

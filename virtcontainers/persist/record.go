@@ -33,6 +33,9 @@ type Record struct {
 	// Cgroups are the directories of the pod's cgroups on the host
 	// (hostcgroup.Remove).
 	Cgroups []string `json:"cgroups,omitempty"`
+	// StandInCgroups are those of the containers' stand-ins, by the
+	// containers' ids (hostcgroup.RemoveContainer).
+	StandInCgroups map[string]string `json:"stand_in_cgroups,omitempty"`
 }
 
 // Store keeps one pod's record. Its methods may be called from several

@@ -43,7 +43,7 @@ type Process struct {
 const startWait = 10 * time.Second
 
 // Start starts a stand-in and returns when it is in its place. It is in the
-// cgroups of this process.
+// cgroups of this process, until the caller moves it.
 func (h *Host) Start(opts Options) (*Process, error) {
 	p, err := h.start(opts)
 	if err != nil {

@@ -25,6 +25,10 @@
 //
 // A Cgroup is made in steps, so that what a crash leaves is known before:
 //
+// A Container is another thing: the cgroup that the engine chose for one
+// container, which holds the process that stands for it on the host, and tells
+// its memory limit to who looks there.
+//
 //	New --> [planned] --Make--> [made] --Release--> [left] --Remove--> (nothing)
 //	          Dirs                Add, AddVM, SetPlace
 package hostcgroup

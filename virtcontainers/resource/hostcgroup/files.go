@@ -176,17 +176,22 @@ func write(path, value string) error {
 func removeDir(ctx context.Context, dir string) error {
 	for {
 		err := os.Remove(dir)
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			break
-		}
 		if !errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("remove cgroup: %w", err)
+			return removeParents(dir, err)
 		}
 		select {
 		case <-time.After(removePause):
 		case <-ctx.Done():
 			return fmt.Errorf("remove cgroup: %w; in it: %s", err, contents(dir))
 		}
+	}
+}
+
+// removeParents ends a removal: with the marked parents that have become empty,
+// if err, that of the removal, is nil or says that the cgroup was gone.
+func removeParents(dir string, err error) error {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove cgroup: %w", err)
 	}
 	for dir = filepath.Dir(dir); marked(dir) && os.Remove(dir) == nil; {
 		dir = filepath.Dir(dir)

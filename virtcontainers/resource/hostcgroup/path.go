@@ -24,6 +24,27 @@ func podPath(cgroupsPath, sandboxID string) (string, error) {
 	return path.Join(parent, namePrefix+sandboxID), nil
 }
 
+// containerPath is where the cgroup that an OCI spec names for a container is,
+// below a hierarchy's root. With systemd that of a scope is (runc's
+// docs/systemd.md): prefix-name.scope in its slice.
+func containerPath(cgroupsPath string) (string, error) {
+	parent, err := parentOf(cgroupsPath)
+	if err != nil {
+		return "", fmt.Errorf("cgroups path %q: %w: %w", cgroupsPath, err, errdefs.ErrInvalidArgument)
+	}
+	name := path.Base(path.Clean("/" + cgroupsPath))
+	if fields := strings.Split(cgroupsPath, ":"); len(fields) == 3 && !strings.Contains(fields[0], "/") {
+		if name = fields[2]; fields[1] != "" {
+			name = fields[1] + "-" + name
+		}
+		name += ".scope"
+	}
+	if name == "/" || strings.Contains(name, "/") {
+		return "", fmt.Errorf("cgroups path %q names no cgroup for a container: %w", cgroupsPath, errdefs.ErrInvalidArgument)
+	}
+	return path.Join(parent, name), nil
+}
+
 // parentOf is the parent of the cgroup that an OCI spec names, in one of two
 // forms: a path ("/kubepods/pod1/c1"; a relative one is taken from the root
 // too, which the runtime may choose), or runc's for systemd, slice, prefix and
