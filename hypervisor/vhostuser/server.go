@@ -29,7 +29,7 @@ func Serve(ctx context.Context, conn *net.UnixConn, dev Device) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	s := &server{conn: conn, dev: dev, offered: coreFeatures | dev.Features()}
 	for _, q := range dev.Queues() {
-		s.rings = append(s.rings, &vring{queue: q, dev: dev})
+		s.rings = append(s.rings, &vring{queue: q, dev: dev, raw: -1})
 	}
 	err := s.loop(ctx)
 	for _, v := range s.rings {

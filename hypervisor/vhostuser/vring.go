@@ -12,9 +12,13 @@ import (
 // vring is the server's side of a queue: what starts and stops it. Only the
 // server's own goroutine uses it.
 type vring struct {
-	queue   *Queue
-	dev     Device
+	queue *Queue
+	dev   Device
+	// kick is what the driver notifies, nil for none; raw is it for a
+	// KickWaiter, -1 for none: as a file it would be in the runtime's own epoll
+	// set too, and every notification wake one more thread.
 	kick    *os.File
+	raw     int
 	enabled bool
 	base    uint16
 	done    chan struct{} // closed at the end of the kick loop; nil when stopped
@@ -23,10 +27,7 @@ type vring struct {
 // setKick takes fd over, -1 for none. The queue does not run afterwards.
 func (v *vring) setKick(fd int) error {
 	v.stop()
-	if v.kick != nil {
-		_ = v.kick.Close()
-		v.kick = nil
-	}
+	v.dropKick()
 	if fd < 0 {
 		return nil
 	}
@@ -36,6 +37,10 @@ func (v *vring) setKick(fd int) error {
 		_ = unix.Close(fd)
 		return fmt.Errorf("set kick of queue %d: %w", v.queue.index, err)
 	}
+	if _, ok := v.dev.(KickWaiter); ok {
+		v.raw = fd
+		return nil
+	}
 	kick := os.NewFile(uintptr(fd), "kick")
 	if err := kick.SetReadDeadline(time.Time{}); err != nil {
 		return errors.Join(fmt.Errorf("poll kick of queue %d: %w", v.queue.index, err), kick.Close())
@@ -44,9 +49,21 @@ func (v *vring) setKick(fd int) error {
 	return nil
 }
 
+// dropKick lets go of what the driver notifies.
+func (v *vring) dropKick() {
+	if v.kick != nil {
+		_ = v.kick.Close()
+		v.kick = nil
+	}
+	if v.raw >= 0 {
+		_ = unix.Close(v.raw)
+		v.raw = -1
+	}
+}
+
 // update starts or stops the queue as its state now wants.
 func (v *vring) update() error {
-	want := v.enabled && v.kick != nil
+	want := v.enabled && (v.kick != nil || v.raw >= 0)
 	switch {
 	case want && v.done == nil:
 		return v.start()
@@ -72,13 +89,7 @@ func (v *vring) start() error {
 
 // watch hands the kick over to a device that waits for it by itself.
 func (v *vring) watch(own KickWaiter) error {
-	raw, err := v.kick.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("watch kick of queue %d: %w", v.queue.index, err)
-	}
-	var watchErr error
-	err = raw.Control(func(fd uintptr) { watchErr = own.Watch(v.queue, int(fd)) })
-	if err = errors.Join(err, watchErr); err != nil {
+	if err := own.Watch(v.queue, v.raw); err != nil {
 		return fmt.Errorf("watch kick of queue %d: %w", v.queue.index, err)
 	}
 	return nil
@@ -113,6 +124,8 @@ func (v *vring) halt() bool {
 	}
 	if own, ok := v.dev.(KickWaiter); ok {
 		own.Unwatch(v.queue)
+		v.base, v.done = v.queue.stop(), nil
+		return true
 	}
 	_ = v.kick.SetReadDeadline(time.Unix(1, 0))
 	v.base = v.queue.stop()
@@ -126,10 +139,7 @@ func (v *vring) halt() bool {
 // of Serve. The queue can be given to another vring.
 func (v *vring) close() {
 	v.halt()
-	if v.kick != nil {
-		_ = v.kick.Close()
-		v.kick = nil
-	}
+	v.dropKick()
 	v.queue.setCall(-1)
 	_ = v.queue.setMemory(nil)
 }

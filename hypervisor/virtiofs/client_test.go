@@ -57,6 +57,10 @@ type client struct {
 	unique  uint64
 	// As whom requests are made.
 	uid, gid uint32
+	// Of transfer: an indirect table.
+	table        []vhosttest.Desc
+	indirect     []byte
+	indirectAddr uint64
 }
 
 const clientBuffer = 2 << 20

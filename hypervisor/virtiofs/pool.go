@@ -16,8 +16,11 @@ import (
 const (
 	// maxThreads bounds the threads, and with them the requests at work.
 	maxThreads = 64
-	// idleThreads is how many stay to wait when there is nothing to do.
+	// idleThreads is how many stay to wait when there is nothing to do, and
+	// idleTime how long the others stay too: a thread costs more to start than
+	// hundreds of requests.
 	idleThreads = 4
+	idleTime    = 10 * time.Second
 	// maxRequests bounds what is taken from the queues: at work, or waiting
 	// for others of the same group. What is beyond stays in the ring.
 	maxRequests = 512
@@ -28,43 +31,84 @@ type pool struct {
 	dev  *device
 	fs   *passthrough.FS
 	jail contain.Jail
-	// epoll has the queues' kicks, edge-triggered so that one thread wakes
-	// for each, and stop, which wakes all of them for good.
-	epoll, stop int
+	// epoll has the queues' kicks, and bench has help, by which a reserve is
+	// called: edge-triggered, so that one thread wakes for each. Both have stop,
+	// which wakes all of them for good.
+	epoll, bench, help, stop int
+	spareP                   bool // the front may linger
+	// stir has the watchdog look, and closed, when it is closed, end.
+	stir, closed chan struct{}
 
-	threads sync.WaitGroup
-	failed  chan error // has room for one: why the device cannot go on
+	threads sync.WaitGroup // and the watchdog
+	failed  chan error     // has room for one: why the device cannot go on
 
 	// mu guards the following, for a few instructions at a time.
 	mu      sync.Mutex
 	closing bool
-	// count is all threads, waiting those that would see the next kick.
-	count, waiting int
-	kicks          [queueCount]int // -1 for none
-	busy           map[uint64]int  // requests at work, by group (groupOf)
-	working        int             // their sum
-	parked         map[uint64][]*job
-	taken          int // requests not returned yet
+	// count is all threads, starting those that have not looked at the queues
+	// yet, and reserves those that can be called.
+	count, starting, reserves int
+	called                    bool            // one of them is on its way
+	front                     *worker         // nil if it is to be the next one that has nothing to do
+	watched                   bool            // the watchdog looks
+	kicks                     [queueCount]int // -1 for none
+	busy                      map[uint64]int  // requests at work, by group (groupOf)
+	working                   int             // their sum
+	parked                    map[uint64][]*job
+	taken                     int // requests not returned yet
+	lingering                 bool
 }
 
 // newPool makes a pool and starts its first thread, to see that it can.
 func newPool(dev *device, fs *passthrough.FS, jail contain.Jail) (*pool, error) {
-	p := &pool{dev: dev, fs: fs, jail: jail, failed: make(chan error, 1), kicks: [queueCount]int{-1, -1}, busy: map[uint64]int{}, parked: map[uint64][]*job{}}
-	var err error
-	if p.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("make epoll set: %w", err)
+	p := &pool{
+		dev: dev, fs: fs, jail: jail, spareP: hasSpareP(), epoll: -1, bench: -1, help: -1, stop: -1,
+		stir: make(chan struct{}, 1), closed: make(chan struct{}), failed: make(chan error, 1),
+		kicks: [queueCount]int{-1, -1}, busy: map[uint64]int{}, parked: map[uint64][]*job{},
 	}
-	if p.stop, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return nil, errors.Join(fmt.Errorf("make eventfd: %w", err), unix.Close(p.epoll))
+	if err := p.open(); err != nil {
+		return nil, errors.Join(err, p.release())
 	}
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: stopEvent}
-	if err = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, p.stop, &event); err == nil {
-		err = p.first()
-	}
-	if err != nil {
+	p.threads.Go(p.watchdog)
+	if err := p.first(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start serving threads: %w", err), p.close(time.Second))
 	}
 	return p, nil
+}
+
+// open makes what the threads wait with.
+func (p *pool) open() (err error) {
+	for _, fd := range []*int{&p.epoll, &p.bench} {
+		if *fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+			return fmt.Errorf("make epoll set: %w", err)
+		}
+	}
+	for _, fd := range []*int{&p.help, &p.stop} {
+		if *fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			return fmt.Errorf("make eventfd: %w", err)
+		}
+	}
+	stop, help := unix.EpollEvent{Events: unix.EPOLLIN, Fd: stopEvent}, unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}
+	err = errors.Join(
+		unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, p.stop, &stop),
+		unix.EpollCtl(p.bench, unix.EPOLL_CTL_ADD, p.stop, &stop),
+		unix.EpollCtl(p.bench, unix.EPOLL_CTL_ADD, p.help, &help),
+	)
+	if err != nil {
+		return fmt.Errorf("fill epoll sets: %w", err)
+	}
+	return nil
+}
+
+// release closes what open has made.
+func (p *pool) release() error {
+	var errs []error
+	for _, fd := range []int{p.epoll, p.bench, p.help, p.stop} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // first starts a thread and waits until it is shut in.
@@ -72,6 +116,7 @@ func (p *pool) first() error {
 	ready := make(chan error, 1)
 	p.mu.Lock()
 	p.count++
+	p.starting++
 	p.mu.Unlock()
 	p.start(ready)
 	return <-ready
@@ -87,14 +132,16 @@ func (p *pool) start(ready chan<- error) {
 		if ready != nil {
 			ready <- err
 		}
+		p.mu.Lock()
+		p.starting--
+		if err != nil {
+			p.count--
+			p.failLocked(err)
+		}
+		p.mu.Unlock()
 		if err == nil {
 			newWorker(p).run()
-			return
 		}
-		p.mu.Lock()
-		p.count--
-		p.failLocked(err)
-		p.mu.Unlock()
 	})
 }
 
@@ -107,23 +154,12 @@ func (p *pool) failLocked(err error) {
 	}
 }
 
-// wake sees to it that another thread looks at a queue. What it does costs
-// less than to know whether it is needed.
-func (p *pool) wake(queue int) {
-	p.mu.Lock()
-	if p.waiting == 0 {
-		p.growLocked()
-	} else if fd := p.kicks[queue]; fd >= 0 {
-		notify(fd)
-	}
-	p.mu.Unlock()
-}
-
 // growLocked starts another thread, which looks at the queues first, unless
-// there are enough. mu is held.
+// there are enough or one is on its way. mu is held.
 func (p *pool) growLocked() {
-	if p.count < maxThreads && !p.closing {
+	if p.count < maxThreads && p.starting == 0 && !p.closing {
 		p.count++
+		p.starting++
 		p.start(nil)
 	}
 }
@@ -160,7 +196,10 @@ func notify(fd int) {
 // are left, and the pool's descriptors with them.
 func (p *pool) close(d time.Duration) error {
 	p.mu.Lock()
-	p.closing = true
+	if !p.closing {
+		p.closing = true
+		close(p.closed)
+	}
 	p.mu.Unlock()
 	notify(p.stop)
 	ended := make(chan struct{})
@@ -169,7 +208,7 @@ func (p *pool) close(d time.Duration) error {
 	defer timer.Stop()
 	select {
 	case <-ended:
-		return errors.Join(unix.Close(p.epoll), unix.Close(p.stop))
+		return p.release()
 	case <-timer.C:
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -1,8 +1,7 @@
 package virtiofs
 
 import (
-	"errors"
-	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -25,9 +24,13 @@ const stopEvent = -1
 // worker is one serving thread.
 type worker struct {
 	pool   *pool
+	rhythm rhythm
 	thread *passthrough.Thread
 	spare  *job // to be used for the next request
 	events []unix.EpollEvent
+	// turn is odd while the thread, as the front, waits for a kick, and
+	// changes with each request that it serves.
+	turn atomic.Uint64
 }
 
 func newWorker(p *pool) *worker {
@@ -46,37 +49,6 @@ func (w *worker) run() {
 	}
 }
 
-// wait waits for a kick. It is false when the thread is to end.
-func (w *worker) wait() bool {
-	p := w.pool
-	p.mu.Lock()
-	if p.closing || p.waiting >= idleThreads {
-		p.count--
-		p.mu.Unlock()
-		return false
-	}
-	p.waiting++
-	p.mu.Unlock()
-	n, err := 0, error(unix.EINTR)
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.EpollWait(p.epoll, w.events, -1)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting--
-	if err != nil {
-		p.failLocked(fmt.Errorf("wait for requests: %w", err))
-	}
-	if err != nil || n == 1 && w.events[0].Fd == stopEvent || p.closing {
-		p.count--
-		return false
-	}
-	if p.waiting == 0 {
-		p.growLocked()
-	}
-	return true
-}
-
 // drain serves what is in a queue. A queue that is stopped or broken has
 // nothing; that it broke the front end learns by its silence.
 func (w *worker) drain(q *vhostuser.Queue) {
@@ -90,7 +62,7 @@ func (w *worker) drain(q *vhostuser.Queue) {
 		}
 		j.queue = q
 		if more {
-			w.pool.wake(q.Index())
+			w.pool.call()
 		}
 		w.serve(j)
 	}
@@ -116,6 +88,9 @@ func (w *worker) serve(j *job) {
 	if !w.pool.enter(j, w.pool.groupOf(j.req)) {
 		return
 	}
+	if takesLong(j.req.Op()) {
+		w.pool.yield(w)
+	}
 	for j != nil {
 		written, err := j.req.Finish(w.pool.fs.Serve(w.thread, j.req))
 		if err != nil {
@@ -124,6 +99,7 @@ func (w *worker) serve(j *job) {
 		// The error is that of a ring that broke: then there is nobody to tell.
 		_ = j.queue.Return(&j.chain, written)
 		w.spare = j
+		w.turn.Add(2)
 		j = w.pool.leave(j)
 	}
 }
