@@ -34,29 +34,37 @@ func (fs *FS) remove(t *Thread, r *wire.Request, flags int) unix.Errno {
 // knows it, holds it and sees that it has a descriptor in use: without a name
 // it is not found again. nil if there is none.
 func (fs *FS) bindDescriptor(t *Thread, dir *node, dfd int, name string) *node {
-	if statName(dfd, name, &t.stx) != 0 || t.stx.Mnt_id != dir.tree.mount {
+	fd, errno := openPath(dfd, name)
+	if errno != 0 {
 		return nil
+	}
+	n, spare := fs.bind(t, dir, fd)
+	if spare >= 0 {
+		_ = unix.Close(spare)
+	}
+	return n
+}
+
+// bind is bindDescriptor with the file opened with O_PATH. It gives a descriptor
+// to close, or -1.
+func (fs *FS) bind(t *Thread, dir *node, fd int) (n *node, spare int) {
+	if statFD(fd, &t.stx) != 0 || t.stx.Mnt_id != dir.tree.mount {
+		return nil, fd
 	}
 	tb := &fs.nodes
 	tb.mu.Lock()
-	n := tb.byKey[key{ino: t.stx.Ino, tree: dir.tree.id, dev: devOf(&t.stx)}]
-	if n == nil || n.id == rootID {
-		tb.mu.Unlock()
-		return nil
+	defer tb.mu.Unlock()
+	n = tb.byKey[key{ino: t.stx.Ino, tree: dir.tree.id, dev: devOf(&t.stx)}]
+	if n == nil || n.id == rootID || tb.slots.pinned >= tb.slots.limit {
+		return nil, fd
 	}
 	n.refs++
-	full := tb.slots.pinned >= tb.slots.limit
-	tb.mu.Unlock()
-	if full {
-		tb.put(n)
-		return nil
+	if n.slot >= 0 {
+		tb.slots.use(n)
+		return n, fd
 	}
-	// Not fs.fd, which waits for renames: the caller may be one.
-	if _, errno := fs.fdAt(t, n, 0); errno != 0 {
-		tb.put(n)
-		return nil
-	}
-	return n
+	tb.slots.insert(n, fd)
+	return n, -1
 }
 
 // unname ends bindDescriptor. If the name has gone, and was the one that the
