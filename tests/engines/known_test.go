@@ -30,6 +30,18 @@ var known = []difference{
 		why: "the host's processes are another kernel's; the container sees those of its pod",
 	},
 	{
+		engines: []string{"docker-28", "docker-20.10"}, row: "namespaces: of a container", runc: "0", kata: "125",
+		why: "a network belongs to one machine, and the other container has another: an error says so",
+	},
+	{
+		engines: []string{"docker-28", "docker-20.10"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 125 ""`,
+		why: "as above, for the processes of another machine's kernel",
+	},
+	{
+		engines: []string{"docker-28", "docker-20.10"}, row: "namespaces: host's processes", runc: "0", kata: "1",
+		why: "the host's processes are another kernel's; the container sees its own",
+	},
+	{
 		engines: []string{"docker-20.10"}, row: "stats: memory limit", runc: "64MiB", kata: "*GiB",
 		why: "this Docker counts by the host's cgroup, where the pod's VM is; the container's limit is the guest's, and would kill the VM",
 	},
