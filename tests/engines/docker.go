@@ -137,8 +137,15 @@ func (d *docker) start(ctx context.Context) error {
 // Name implements Engine.
 func (d *docker) Name() string { return d.name }
 
-// Lacks implements Engine.
-func (d *docker) Lacks() []Feature { return []Feature{Compose, Pods} }
+// Lacks implements Engine. Docker 20.10 asks for all capabilities, and runc fails
+// where root has not got them.
+func (d *docker) Lacks() []Feature {
+	lacks := []Feature{Compose, Pods}
+	if d.name == "docker-20.10" && !hasAllCapabilities() {
+		lacks = append(lacks, Privileged)
+	}
+	return lacks
+}
 
 // LogPath implements Engine.
 func (d *docker) LogPath() string { return d.log }

@@ -42,7 +42,8 @@ const (
 	EmptyInput    Feature = "empty input" // a client that ends it at once
 	StartInput    Feature = "start -i"
 	TerminalSize  Feature = "terminal size" // set once the container runs
-	WholeLogs     Feature = "whole logs"    // of a container that writes and ends
+	Privileged    Feature = "privileged processes"
+	WholeLogs     Feature = "whole logs" // of a container that writes and ends
 )
 
 func has(e Engine, f Feature) bool { return !slices.Contains(e.Lacks(), f) }

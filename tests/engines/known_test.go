@@ -65,7 +65,6 @@ var quirks = []quirk{
 	{"nerdctl", "exec: terminal: exit", "1", "as above"},
 	{"podman", "ulimits: files", `exit 126 ""`, "Podman raises the limits that are not named, which root may not where it lacks CAP_SYS_RESOURCE"},
 	{"podman", "ulimits: core", `exit 126 ""`, "as above"},
-	{"docker-20.10", "privileged: *", "*125*", "root cannot give capabilities that it lacks itself"},
 }
 
 func isQuirk(engine, row, runc string) bool {

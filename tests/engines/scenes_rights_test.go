@@ -8,7 +8,7 @@ import (
 func rightScenes() []scene {
 	return []scene{
 		{name: "capabilities", play: playCapabilities},
-		{name: "privileged", play: playPrivileged},
+		{name: "privileged", needs: Privileged, play: playPrivileged},
 		{name: "devices", play: playDevices},
 		{name: "sysctl", play: playSysctl},
 	}
