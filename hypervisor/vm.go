@@ -11,11 +11,16 @@ type Monitor interface {
 	Launch(ctx context.Context, spec Spec) (VM, error)
 }
 
+// Attacher is a VM as far as it gets devices.
+type Attacher interface {
+	// Attach adds a device. It may be called before and after Resume.
+	Attach(ctx context.Context, d Device) error
+}
+
 // VM is one machine and the process that runs it. All methods may be called
 // from several goroutines; none blocks longer than its ctx.
 type VM interface {
-	// Attach adds a device. It may be called before and after Resume.
-	Attach(ctx context.Context, d Device) error
+	Attacher
 	// PCIPath is where the guest finds an attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached, and with
 	// errdefs.ErrFailedPrecondition for a disk on the SCSI controller, which

@@ -86,9 +86,9 @@ func (s *Sandbox) accountVM(ctx context.Context) error {
 		return err
 	}
 	err := s.cgroup.enterErr
-	if err == nil && s.share != nil && s.share.PID() != 0 {
+	if daemon := s.files.DaemonPID(); err == nil && daemon != 0 {
 		// It was started by a process that was perhaps not there yet.
-		err = s.cgroup.Add(s.share.PID())
+		err = s.cgroup.Add(daemon)
 	}
 	if err == nil {
 		err = s.chargeVM(ctx, s.size.MemoryMiB)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
@@ -45,8 +46,8 @@ type Container struct {
 	created chan struct{}
 	// allowed is what it may use. Sandbox.sizing.token guards it.
 	allowed allowance
-	// files is changed by the container's creation and deletion alone.
-	files files
+	// files are used by the container's creation and deletion alone.
+	files *guestfs.Container
 	// standIn is nil until the container is about to be created, and then not
 	// changed; nor is guestPID, the guest's number of the init.
 	standIn  atomic.Pointer[standin.Process]
@@ -215,7 +216,7 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
 	<-c.init.reported // the engine hears of the exit first
-	errs := []error{c.deleteInGuest(ctx), c.releaseFiles(ctx)}
+	errs := []error{c.deleteInGuest(ctx), c.files.Release(ctx)}
 	for _, p := range c.processes() {
 		p.io.Close()
 	}

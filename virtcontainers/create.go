@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/guestspec"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/hook"
 )
 
@@ -27,6 +27,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	}
 	c := &Container{
 		ID: opts.ID, Bundle: opts.Bundle, sandbox: s,
+		files:   s.files.Container(guestfs.Request{ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs}),
 		created: make(chan struct{}), execs: make(map[string]*Process),
 	}
 	c.init = newProcess(c, "", opts.Terminal, opts.IO)
@@ -52,11 +53,12 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
 	b := boot{failAt: s.platform.Failpoint}
-	err := b.run(ctx, []step{
-		// What the next two have done when they fail is taken back with it.
-		{"rootfs", func(ctx context.Context) error { return s.addRootfs(ctx, c, opts) }, c.releaseFiles},
-		{"volumes", func(ctx context.Context) error { return s.addVolumes(ctx, c, opts) }, nil},
-		{"devices", func(ctx context.Context) error { return s.addDevices(ctx, c, opts) }, nil},
+	var steps []step
+	for _, part := range c.files.Steps() {
+		steps = append(steps, step{part.Name, part.Do, nil})
+	}
+	steps[0].undo = c.files.Release // of all of them
+	err := b.run(ctx, append(steps, []step{
 		{"size", func(ctx context.Context) error { return s.admit(ctx, c, opts.Bundle.Spec.Linux.Resources) }, nil},
 		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts) }, c.discard},
 		{"standin", func(ctx context.Context) error { return s.addStandIn(ctx, c, opts) }, c.endStandIn},
@@ -65,7 +67,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 			c.init.io.Close()
 			return nil
 		}},
-	})
+	}...))
 	if err == nil {
 		if err = s.publish(c, announce); err != nil {
 			err = errors.Join(err, b.unwind(ctx))
@@ -88,7 +90,7 @@ func (s *Sandbox) explainIfGone(ctx context.Context, err error) error {
 }
 
 func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts ContainerOptions) error {
-	spec, err := guestspec.Filter(opts.Bundle.Spec, c.files.paths, guestspec.Rules{NoSeccomp: s.opts.Config.Runtime.DisableGuestSeccomp, First: c.ID == s.ID})
+	spec, err := c.files.Spec()
 	if err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 	config, err := proto.Marshal(&api.ContainerConfig{
 		Spec: spec.JSON, SharePidNamespace: spec.SharePID, ShareUserNamespace: spec.ShareUser,
 		PidNamespaceOf: s.pidNamespaceOf(ctx, c, spec.PIDOf), OwnUtsNamespace: spec.OwnUTS,
-		Storages: c.files.storages, Devices: c.files.devices,
+		Storages: spec.Storages, Devices: spec.Devices,
 	})
 	if err != nil {
 		return fmt.Errorf("encode container: %w", err)
@@ -113,7 +115,7 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 	req.Stdin, req.Stdout, req.Stderr = streamNames(opts.IO.Streams())
 	resp, err := s.client.Task.Create(ctx, req)
 	if err != nil {
-		return c.files.explain(guest.Err(err))
+		return c.files.Explain(guest.Err(err))
 	}
 	c.guestPID = resp.Pid
 	return nil

@@ -2,7 +2,6 @@ package virtcontainers_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
@@ -142,7 +143,11 @@ func TestStorageErrorsNameTheSource(t *testing.T) {
 		if err := proto.Unmarshal(req.(*task.CreateTaskRequest).GetOptions().GetValue(), &c); err != nil {
 			return err
 		}
-		return fmt.Errorf("mount storage %s: structure needs cleaning", c.Storages[1].Target)
+		st, err := status.New(codes.Unknown, "structure needs cleaning").WithDetails(&api.FailedStorage{Target: c.Storages[1].Target})
+		if err != nil {
+			return err
+		}
+		return st.Err()
 	})
 	opts := p.options("c1", nil)
 	opts.Rootfs = layered(t)

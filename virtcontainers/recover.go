@@ -5,11 +5,10 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
 )
@@ -49,5 +48,5 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 
 // UnmountBundle unmounts the root file system of a bundle whose shim is dead.
 func UnmountBundle(dir string) error {
-	return storage.UnmountRootfs(filepath.Join(dir, "rootfs"))
+	return guestfs.UnmountBundle(dir)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
-	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/resource"
 )
@@ -25,7 +24,7 @@ type Transport interface {
 	// Kind names the transport in logs.
 	Kind() string
 	// Attach gives the VM its device. It may be called once.
-	Attach(ctx context.Context, vm storage.Attacher) error
+	Attach(ctx context.Context, vm hypervisor.Attacher) error
 	// Dial is a guest.DialFunc.
 	Dial(ctx context.Context, port uint32) (guest.Conn, error)
 	// Close ends every connection. It may be called again.
@@ -71,7 +70,7 @@ type Options struct {
 	CgroupsPath string
 	Size        SizeHints
 	// ShmBytes is the size of the pod's shared memory (/dev/shm); 0 is
-	// DefaultShmBytes.
+	// guestfs.DefaultShmBytes.
 	ShmBytes uint64
 	Config   *config.Config
 	Observer Observer
@@ -97,10 +96,8 @@ type Sandbox struct {
 	state     *persist.Store
 	cgroup    *cgroup // nil for none
 	standIns  *standIns
-	share     *storage.Share // nil for none
 	vm        hypervisor.VM
-	disks     *disk.Pool
-	volumes   podVolumes
+	files     *guestfs.Pod
 	transport Transport
 	network   Network // nil for none
 	forward   Forwarder
@@ -146,7 +143,6 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
 		sizing:     newSizing(),
-		volumes:    newPodVolumes(),
 	}
 	if platform.AccelReason != "" {
 		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)

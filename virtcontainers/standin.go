@@ -6,14 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/containerd/log"
 
-	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
-	"github.com/katabox/katabox/virtcontainers/guestspec"
 	"github.com/katabox/katabox/virtcontainers/netns"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/standin"
@@ -69,7 +65,7 @@ func (s *Sandbox) addStandIn(ctx context.Context, c *Container, opts ContainerOp
 	if spec.Process != nil {
 		in.Args = spec.Process.Args
 	}
-	view, closeView := s.viewOf(ctx, c, opts)
+	view, closeView := c.files.View(ctx)
 	defer closeView()
 	in.View = view
 	p, err := s.startStandIn(in, c.ID)
@@ -135,47 +131,6 @@ func (s *Sandbox) openPodNetwork() (*os.File, error) {
 	}
 	return f, err
 }
-
-// viewOf is the container's root file system as the host has it, with the
-// mounts that are the host's; close is to be called when it is in use.
-func (s *Sandbox) viewOf(ctx context.Context, c *Container, opts ContainerOptions) (view standin.View, closeView func()) {
-	var trees []*os.File
-	closeView = func() {
-		for _, tree := range trees {
-			tree.Close()
-		}
-	}
-	clone := func(b guestspec.Bind) *os.File {
-		tree, err := storage.Clone(b)
-		if err != nil {
-			log.G(ctx).WithField("container", c.ID).WithError(err).Debug("not to be seen through the container's process on the host")
-			return nil
-		}
-		trees = append(trees, tree)
-		return tree
-	}
-	if !isShared(c.files.paths.Rootfs) {
-		return view, closeView // it is of disks, which the guest has mounted
-	}
-	spec := opts.Bundle.Spec
-	view.Root = clone(guestspec.Bind{Source: opts.Bundle.RootfsPath(), Recursive: true})
-	view.ReadOnly = spec.Root != nil && spec.Root.Readonly
-	binds := map[int]guestspec.Bind{}
-	for _, b := range guestspec.HostBinds(spec, s.isVolume) {
-		binds[b.Index] = b
-	}
-	for i, m := range spec.Mounts {
-		mount := standin.Mount{Target: m.Destination}
-		if b, ok := binds[i]; ok && isShared(c.files.paths.Binds[i]) {
-			mount.Tree, mount.ReadOnly = clone(b), b.ReadOnly
-		}
-		view.Mounts = append(view.Mounts, mount)
-	}
-	return view, closeView
-}
-
-// isShared reports whether a path of the guest's is in the share.
-func isShared(path string) bool { return strings.HasPrefix(path, api.GuestSharedDir+"/") }
 
 // standInWait bounds the end of a stand-in that was killed.
 const standInWait = 5 * time.Second

@@ -13,7 +13,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
@@ -33,12 +33,12 @@ func (s *Sandbox) bootSteps() []step {
 		{"netns", s.openNetwork, s.closeNetwork},
 		{"cgroup", s.openCgroup, s.closeCgroup},
 		{"standins", s.openStandIns, s.closeStandIns},
-		{"share", s.openShare, s.closeShare},
+		{"share", s.openFiles, func(ctx context.Context) error { return s.files.Close(ctx) }},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"network", s.plugNetwork, nil},
 		{"pod-standin", s.addOwnStandIn, nil},
-		{"storage", s.attachShare, nil},
+		{"storage", func(ctx context.Context) error { return s.files.Attach(ctx, s.vm) }, nil},
 		{"hardware", s.attachDevices, nil},
 		{"account", s.accountVM, nil},
 		// The machine stops before what it uses goes away.
@@ -68,6 +68,25 @@ func (s *Sandbox) openState(context.Context) error {
 	return nil
 }
 
+// openFiles opens the pod's files; the share may have a daemon.
+func (s *Sandbox) openFiles(ctx context.Context) error {
+	files, err := guestfs.Open(ctx, guestfs.Options{
+		ID: s.ID, Scratch: s.platform.StateDir(), ShmBytes: s.opts.ShmBytes, Config: s.opts.Config,
+	})
+	if err != nil {
+		return err
+	}
+	s.files = files
+	pid := files.DaemonPID()
+	if pid == 0 {
+		return nil // the share is served here, or there is none
+	}
+	if err := s.recordProcess(pid, func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
+		return errors.Join(files.ExplainDaemon(err), files.Close(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
 func (s *Sandbox) recordProcess(pid int, set func(*persist.Record, persist.Process)) error {
 	p, err := persist.Identify(pid)
 	if err != nil {
@@ -87,7 +106,6 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 	}
 	warnOfMonitor(ctx, spec.ExtraMonitor)
 	s.vm = vm
-	s.disks = disk.NewPool(vm, s.diskOptions())
 	if err := s.recordProcess(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {
 		return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
 	}
@@ -118,6 +136,7 @@ func (s *Sandbox) dialAgent(ctx context.Context) error {
 		return s.explain(ctx, err)
 	}
 	s.client = client
+	s.files.Connect(client, s.gone)
 	return nil
 }
 
@@ -128,7 +147,7 @@ func (s *Sandbox) setupGuest(ctx context.Context) error {
 		SandboxId:     s.ID,
 		KernelModules: s.guestModules(),
 		GuestHookPath: s.opts.Config.Hypervisor.GuestHookPath,
-		Storages:      s.podStorages(),
+		Storages:      s.files.Storages(),
 	})
 	if err == nil {
 		err = s.setNetwork(ctx)
@@ -146,8 +165,8 @@ func (s *Sandbox) whileAlive(ctx context.Context) (context.Context, context.Canc
 		select {
 		case <-s.vm.Done():
 			cancel(s.death())
-		case <-s.shareDone():
-			cancel(s.shareLost())
+		case <-s.files.Done():
+			cancel(s.filesLost())
 		case <-ctx.Done():
 		}
 	}()
@@ -180,6 +199,16 @@ func (s *Sandbox) awaitDeath() {
 	case <-s.vm.Done():
 	case <-time.After(deathWait):
 	}
+}
+
+// filesLost says why the pod's files are served no more: by themselves, or with
+// the machine.
+func (s *Sandbox) filesLost() error {
+	s.awaitDeath()
+	if cause := s.died(nil); cause != nil {
+		return cause
+	}
+	return s.files.Err()
 }
 
 // died reports whether the VM's end is behind an error, and if so why it ended.

@@ -28,8 +28,8 @@ func (s *Sandbox) watch() {
 		select {
 		case <-s.vm.Done():
 			s.lose(s.explain(s.lifeCtx, s.death()))
-		case <-s.shareDone():
-			s.lose(s.explain(s.lifeCtx, s.shareLost()))
+		case <-s.files.Done():
+			s.lose(s.explain(s.lifeCtx, s.filesLost()))
 		case <-s.lifeCtx.Done():
 		}
 	})
@@ -222,7 +222,7 @@ const powerOffWait = 10 * time.Second
 // powerOff lets a guest that has disks write out what it holds back of them:
 // they are the host's again, or another pod's. Any other is simply stopped.
 func (s *Sandbox) powerOff() {
-	if s.disks.Len() == 0 {
+	if !s.files.HasDisks() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.lifeCtx, powerOffWait)

@@ -2724,6 +2724,54 @@ func (x *Incoming) GetConnection() uint64 {
 	return 0
 }
 
+// FailedStorage says, in the details of the status of a call that fails, which
+// of the storages that it was to mount is why. The host knows what the storage
+// is; the agent knows its target alone.
+type FailedStorage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The storage's target, as it was in the request.
+	Target        string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailedStorage) Reset() {
+	*x = FailedStorage{}
+	mi := &file_guest_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailedStorage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailedStorage) ProtoMessage() {}
+
+func (x *FailedStorage) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
+func (*FailedStorage) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *FailedStorage) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
 var File_guest_proto protoreflect.FileDescriptor
 
 const file_guest_proto_rawDesc = "" +
@@ -2898,7 +2946,9 @@ const file_guest_proto_rawDesc = "" +
 	"\bIncoming\x12\x1e\n" +
 	"\n" +
 	"connection\x18\x01 \x01(\x04R\n" +
-	"connection*X\n" +
+	"connection\"'\n" +
+	"\rFailedStorage\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target*X\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
@@ -2928,7 +2978,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -2971,11 +3021,12 @@ var file_guest_proto_goTypes = []any{
 	(*ReverseListen)(nil),         // 38: katabox.agent.v1.ReverseListen
 	(*UnixSocket)(nil),            // 39: katabox.agent.v1.UnixSocket
 	(*Incoming)(nil),              // 40: katabox.agent.v1.Incoming
-	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
+	(*FailedStorage)(nil),         // 41: katabox.agent.v1.FailedStorage
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
 	14, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	41, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	42, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
 	6,  // 2: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
 	7,  // 3: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
 	9,  // 4: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
@@ -2987,12 +3038,12 @@ var file_guest_proto_depIdxs = []int32{
 	21, // 10: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
 	23, // 11: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
 	22, // 12: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	41, // 13: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	42, // 13: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
 	14, // 14: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
 	24, // 15: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
 	28, // 16: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
 	29, // 17: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	41, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	42, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 19: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
 	38, // 20: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
 	39, // 21: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
@@ -3049,7 +3100,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

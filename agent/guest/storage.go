@@ -89,14 +89,31 @@ var drivers = map[string]func(m *Mounter, ctx context.Context, s *api.Storage) e
 func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 	for i, s := range storages {
 		if err := m.mountOne(ctx, s); err != nil {
-			return errors.Join(fmt.Errorf("mount storage %s: %w", s.GetTarget(), err), m.Unmount(storages[:i]))
+			return errors.Join(storageError("mount storage", s, err), m.Unmount(storages[:i]))
 		}
 		if err := m.shareOut(ctx, s); err != nil {
-			return errors.Join(fmt.Errorf("storage %s: %w", s.GetTarget(), err), m.Unmount(storages[:i+1]))
+			return errors.Join(storageError("storage", s, err), m.Unmount(storages[:i+1]))
 		}
 	}
 	return nil
 }
+
+// StorageError is about one of the storages that Mount was to mount: that with
+// the target Target.
+type StorageError struct {
+	Target string
+	err    error
+}
+
+func storageError(what string, s *api.Storage, err error) error {
+	return &StorageError{Target: s.GetTarget(), err: fmt.Errorf("%s %s: %w", what, s.GetTarget(), err)}
+}
+
+// Error implements error.
+func (e *StorageError) Error() string { return e.err.Error() }
+
+// Unwrap gives the error that it is made of.
+func (e *StorageError) Unwrap() error { return e.err }
 
 // Mounted reports whether something is mounted on a target.
 func (m *Mounter) Mounted(target string) (bool, error) {

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -189,6 +190,10 @@ func TestMountRefuses(t *testing.T) {
 	} {
 		f.done = nil
 		err := f.Mount(t.Context(), []*api.Storage{test.s})
+		var failed *StorageError
+		if !errors.As(err, &failed) || failed.Target != test.s.GetTarget() {
+			t.Errorf("%v: the error is about %+v", test.s, failed)
+		}
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "mount storage "+test.s.GetTarget()) {
 			t.Errorf("%v: %v, want %q", test.s, err, test.want)
 		}

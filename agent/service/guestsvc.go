@@ -79,7 +79,7 @@ func residentSet() uint64 {
 // SetupSandbox implements the Guest service.
 func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) (*api.SetupSandboxResponse, error) {
 	if err := s.pod.setup(ctx, req); err != nil {
-		return nil, errgrpc.ToGRPC(err)
+		return nil, statusOf(err)
 	}
 	return &api.SetupSandboxResponse{}, nil
 }

@@ -6,15 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/errdefs/pkg/errgrpc"
-
 	"github.com/katabox/katabox/agent/api"
 )
 
 // AddStorages implements the Guest service.
 func (s guestService) AddStorages(ctx context.Context, req *api.AddStoragesRequest) (*api.AddStoragesResponse, error) {
 	if err := s.pod.addStorages(ctx, req.GetStorages()); err != nil {
-		return nil, errgrpc.ToGRPC(err)
+		return nil, statusOf(err)
 	}
 	return &api.AddStoragesResponse{}, nil
 }

@@ -30,7 +30,7 @@ var empty = &emptypb.Empty{}
 func (s taskService) Create(ctx context.Context, req *taskapi.CreateTaskRequest) (*taskapi.CreateTaskResponse, error) {
 	pid, err := s.pod.create(ctx, req)
 	if err != nil {
-		return nil, errgrpc.ToGRPC(err)
+		return nil, statusOf(err)
 	}
 	return &taskapi.CreateTaskResponse{Pid: pid}, nil
 }

@@ -48,7 +48,7 @@ type fakeGuest struct {
 	resets int
 }
 
-// Attach implements Attacher; the driver is not up yet.
+// Attach implements hypervisor.Attacher; the driver is not up yet.
 func (g *fakeGuest) Attach(_ context.Context, d hypervisor.Device) error {
 	dev, ok := d.(hypervisor.VhostUserVsock)
 	if !ok {

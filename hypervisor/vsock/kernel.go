@@ -65,7 +65,7 @@ func (t *kernelTransport) Kind() string { return KindVhost }
 // Attach implements Transport. The context id stays claimed by the machine's
 // own duplicate of the file; with ours open, the kernel would keep the
 // connections of a dead machine.
-func (t *kernelTransport) Attach(ctx context.Context, vm Attacher) error {
+func (t *kernelTransport) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 	file := t.takeFile()
 	if file == nil {
 		return errors.New("attach vsock: already attached or closed")

@@ -24,7 +24,7 @@ type qemuVM struct {
 	out   bytes.Buffer
 }
 
-// Attach implements Attacher: it starts the machine.
+// Attach implements hypervisor.Attacher: it starts the machine.
 func (vm *qemuVM) Attach(_ context.Context, d hypervisor.Device) error {
 	vm.cmd = exec.Command("qemu-system-x86_64",
 		// TCG runs the string instructions of erms and fsrm byte by byte:

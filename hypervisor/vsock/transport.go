@@ -48,7 +48,7 @@ type Transport interface {
 	// Attach gives the device to the machine, once. Afterwards, also on an
 	// error, this process holds no file that would outlive the machine's
 	// own, so that its death is seen at once.
-	Attach(ctx context.Context, vm Attacher) error
+	Attach(ctx context.Context, vm hypervisor.Attacher) error
 	// Dial connects to a port of the guest. It waits until ctx ends for a
 	// guest whose driver is not up yet. The error is syscall.ECONNREFUSED if
 	// nobody listens, ErrGone after the machine's end, net.ErrClosed after
@@ -72,11 +72,6 @@ type Conn interface {
 	net.Conn
 	// CloseWrite tells the guest that no more data comes; reading goes on.
 	CloseWrite() error
-}
-
-// Attacher is what Attach needs of a machine; see hypervisor.VM.
-type Attacher interface {
-	Attach(ctx context.Context, d hypervisor.Device) error
 }
 
 // Open prepares the host's side of one machine's vsock: vhost-vsock where the

@@ -78,7 +78,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 func (t *userTransport) Kind() string { return KindVhostUser }
 
 // Attach implements Transport.
-func (t *userTransport) Attach(ctx context.Context, vm Attacher) error {
+func (t *userTransport) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 	t.mu.Lock()
 	front := t.front
 	t.front = nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 )
 
 // transport connects to the agent by socket pairs.
@@ -26,7 +25,7 @@ type transport struct {
 func (t *transport) Kind() string { return "fake" }
 
 // Attach implements virtcontainers.Transport.
-func (t *transport) Attach(ctx context.Context, vm storage.Attacher) error {
+func (t *transport) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 	return vm.Attach(ctx, hypervisor.VhostVsock{ID: "vsock", CID: 3})
 }
 

@@ -4,18 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
@@ -190,42 +184,4 @@ func (c *Client) Close() error {
 		return fmt.Errorf("close agent connection: %w", err)
 	}
 	return nil
-}
-
-// disconnects are the errors of a connection that ended; ENODEV is that of a
-// transport without a machine.
-var disconnects = []error{
-	ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, syscall.ENODEV,
-}
-
-// Disconnected reports whether a call or a stream failed because the connection
-// to the guest ended.
-func Disconnected(err error) bool {
-	return slices.ContainsFunc(disconnects, func(end error) bool { return errors.Is(err, end) })
-}
-
-// maxError bounds what is taken of an agent's error, in bytes of its gRPC
-// status: it goes to the engine and into logs, and a call's answer may be 4 MiB.
-const maxError = 16 << 10
-
-// Err gives an error of an agent's call its errdefs kind. One that is not the
-// agent's answer stays what it is.
-func Err(err error) error {
-	if err == nil || Disconnected(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return errgrpc.ToNative(bounded(err))
-}
-
-// bounded cuts the message of a status that is too large, and drops its
-// details.
-func bounded(err error) error {
-	st, ok := status.FromError(err)
-	if !ok || proto.Size(st.Proto()) <= maxError {
-		return err
-	}
-	const omitted = " [cut]"
-	message := st.Message()
-	message = strings.ToValidUTF8(message[:min(len(message), maxError-len(omitted))], "") + omitted
-	return status.Error(st.Code(), message)
 }

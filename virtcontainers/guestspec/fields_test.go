@@ -174,7 +174,7 @@ func play(t *testing.T, l leaf, want fate) {
 	if before == "" {
 		t.Fatal("the test has not set it")
 	}
-	g, err := Filter(spec, Paths{Binds: map[int]string{0: "/guest"}, Devices: map[string]bool{"": true, "x": true}}, Rules{})
+	g, err := Filter(spec, Paths{Binds: []Placed{{At: "/guest"}}, Devices: map[string]bool{"": true, "x": true}}, Rules{})
 	if want == refused {
 		field, _, _ := strings.Cut(strings.ReplaceAll(l.path, "listenerMetadata", "listenerPath"), ".name")
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), field) {

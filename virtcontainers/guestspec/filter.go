@@ -13,16 +13,21 @@ import (
 type Paths struct {
 	// Rootfs is the container's root file system.
 	Rootfs string
-	// Binds holds the source of each mount that HostBinds listed, by index.
-	Binds map[int]string
-	// Writable lists the read-only ones that the guest must mount writable:
-	// the host refuses the writes, to them but not to a mount below them,
-	// which the guest cannot tell apart.
-	Writable map[int]bool
+	// Binds are those that HostBinds listed.
+	Binds []Placed
 	// Shm is the pod's shared memory file system.
 	Shm string
 	// Devices are the paths of the device nodes that the guest makes itself.
 	Devices map[string]bool
+}
+
+// find is the bind of the spec's nth mount, if it is one.
+func (p Paths) find(index int) (Placed, bool) {
+	at := slices.IndexFunc(p.Binds, func(b Placed) bool { return b.Index == index })
+	if at < 0 {
+		return Placed{}, false
+	}
+	return p.Binds[at], true
 }
 
 // Rules are the operator's about what a container gets.
@@ -96,8 +101,9 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 		m := &spec.Mounts[i]
 		m.UIDMappings, m.GIDMappings = nil, nil
 		m.Options = without(m.Options, idmapped...)
-		if source, ok := paths.Binds[i]; ok {
-			m.Source = source
+		bind, placed := paths.find(i)
+		if placed {
+			m.Source = bind.At
 			if m.Type == socketType {
 				m.Type, m.Options = "bind", append(without(m.Options, "bind", "rbind"), "bind")
 			}
@@ -107,7 +113,7 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 		} else if m.Destination == ShmDestination && isBind(*m) {
 			m.Source = paths.Shm
 		}
-		if paths.Writable[i] {
+		if bind.Writable {
 			m.Options = without(m.Options, "ro", "rro")
 		}
 	}

@@ -66,8 +66,10 @@ func TestHostBinds(t *testing.T) {
 
 func TestFilter(t *testing.T) {
 	host := hostSpec()
-	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Binds: map[int]string{1: "/guest/hosts", 2: "/guest/srv", 5: "/guest/m", 6: "/guest/i"},
-		Writable: map[int]bool{1: true, 2: false}, Shm: "/guest/shm"}, Rules{})
+	g, err := Filter(host, Paths{Rootfs: "/guest/rootfs", Shm: "/guest/shm", Binds: []Placed{
+		{Bind: Bind{Index: 6}, At: "/guest/i"}, {Bind: Bind{Index: 1}, At: "/guest/hosts", Writable: true},
+		{Bind: Bind{Index: 2}, At: "/guest/srv"}, {Bind: Bind{Index: 5}, At: "/guest/m"},
+	}}, Rules{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,6 +45,17 @@ type Bind struct {
 // IDMap is the mapping of an idmapped mount (mount_setattr(2)).
 type IDMap struct{ UIDs, GIDs []specs.LinuxIDMapping }
 
+// Placed is a bind whose source was brought into the guest.
+type Placed struct {
+	Bind
+	// At is where in the guest the source is.
+	At string
+	// Writable is set for a read-only one that the guest must mount writable:
+	// the host refuses the writes, to it but not to a mount below it, which the
+	// guest cannot tell apart.
+	Writable bool
+}
+
 // HostBinds lists the spec's bind mounts that need the host's files. Binds of
 // /proc, /sys and /dev mean the guest's own; what is mounted at /dev/shm is the
 // pod's, unless isVolume says of its source that a user has put it there.

@@ -10,7 +10,6 @@ import (
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
 	"github.com/katabox/katabox/virtcontainers/network"
 )
 
@@ -48,11 +47,6 @@ func openTransport(ctx context.Context) (virtcontainers.Transport, error) {
 		return nil, err
 	}
 	return transport{t}, nil
-}
-
-// Attach implements virtcontainers.Transport.
-func (t transport) Attach(ctx context.Context, vm storage.Attacher) error {
-	return t.Transport.Attach(ctx, vm)
 }
 
 // Dial implements virtcontainers.Transport.

@@ -57,7 +57,7 @@ type holder struct {
 	fd  int
 }
 
-// Attach implements vsock.Attacher.
+// Attach implements hypervisor.Attacher.
 func (h *holder) Attach(_ context.Context, device hypervisor.Device) (err error) {
 	v, ok := device.(hypervisor.VhostVsock)
 	if !ok {

@@ -126,8 +126,8 @@ func TestReadOnlyWithMountsBelow(t *testing.T) {
 			t.Errorf("write %s: %v", name, err)
 		}
 	}
-	if !paths.Writable[0] || paths.Writable[1] || paths.Writable[2] {
-		t.Errorf("the guest may write to %v", paths.Writable)
+	if !paths.Binds[0].Writable || paths.Binds[1].Writable || paths.Binds[2].Writable {
+		t.Errorf("the guest may write to %v", paths.Binds)
 	}
 }
 

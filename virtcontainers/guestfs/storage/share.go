@@ -68,13 +68,8 @@ func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 	return s, nil
 }
 
-// Attacher is the VM as a share sees it.
-type Attacher interface {
-	Attach(ctx context.Context, d hypervisor.Device) error
-}
-
 // Attach gives the VM the share's device. It may be called once.
-func (s *Share) Attach(ctx context.Context, vm Attacher) error {
+func (s *Share) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 	err := vm.Attach(ctx, hypervisor.FSShare{ID: "share", Tag: s.opts.Tag, Socket: s.conn, QueueSize: s.opts.QueueSize})
 	if err != nil {
 		return fmt.Errorf("attach share: %w", s.Explain(err))

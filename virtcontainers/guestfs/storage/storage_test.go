@@ -101,8 +101,8 @@ func TestShareContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "/run/kata-containers/shared/containers/c1/mounts/5"; paths.Binds[5] != want {
-		t.Errorf("mount 5 is at %s, want %s", paths.Binds[5], want)
+	if want := "/run/kata-containers/shared/containers/c1/mounts/5"; paths.Binds[1].At != want {
+		t.Errorf("mount 5 is at %s, want %s", paths.Binds[1].At, want)
 	}
 	for _, name := range []string{"rootfs/file", "mounts/3/file", "mounts/5"} {
 		if data, err := os.ReadFile(inShare(s, "c1/"+name)); string(data) != "data" {

@@ -16,42 +16,51 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
+// Contents is where in the guest a container's part of the share is.
+type Contents struct {
+	// Rootfs is empty for one that has none there.
+	Rootfs string
+	// Binds are in the order in which they were given.
+	Binds []guestspec.Placed
+}
+
 // AddContainer puts a container's root file system, if it is not empty, and bind
 // mounts into the share and says where the guest finds them. On an error
 // nothing is left of it.
-func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ guestspec.Paths, err error) {
+func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ Contents, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return guestspec.Paths{}, fmt.Errorf("share rootfs: the share is closed: %w", errdefs.ErrFailedPrecondition)
+		return Contents{}, fmt.Errorf("share rootfs: the share is closed: %w", errdefs.ErrFailedPrecondition)
 	}
 	if id == podBindsName {
-		return guestspec.Paths{}, fmt.Errorf("share rootfs: the id %q is taken: %w", id, errdefs.ErrAlreadyExists)
+		return Contents{}, fmt.Errorf("share rootfs: the id %q is taken: %w", id, errdefs.ErrAlreadyExists)
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.removeContainer(id))
 		}
 	}()
-	paths := guestspec.Paths{Binds: make(map[int]string, len(binds)), Writable: make(map[int]bool)}
+	var made Contents
 	if rootfs != "" {
 		if err := s.space.bind(rootfs, path.Join(s.dir(id), rootfsName), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
-			return paths, fmt.Errorf("share rootfs: %w", err)
+			return Contents{}, fmt.Errorf("share rootfs: %w", err)
 		}
-		paths.Rootfs = path.Join(api.GuestSharedDir, id, rootfsName)
+		made.Rootfs = path.Join(api.GuestSharedDir, id, rootfsName)
 	}
 	for _, b := range binds {
 		name := path.Join(mountsName, strconv.Itoa(b.Index))
 		target := path.Join(s.dir(id), name)
 		if err := s.space.bind(b.Source, target, b); err != nil {
-			return paths, fmt.Errorf("share mount: %w", err)
+			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
-		if paths.Writable[b.Index], err = s.space.hasWritableBelow(target, b); err != nil {
-			return paths, fmt.Errorf("share mount: %w", err)
+		placed := guestspec.Placed{Bind: b, At: path.Join(api.GuestSharedDir, id, name)}
+		if placed.Writable, err = s.space.hasWritableBelow(target, b); err != nil {
+			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
-		paths.Binds[b.Index] = path.Join(api.GuestSharedDir, id, name)
+		made.Binds = append(made.Binds, placed)
 	}
-	return paths, nil
+	return made, nil
 }
 
 // What a container has in its directory of the share.

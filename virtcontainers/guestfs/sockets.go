@@ -1,4 +1,4 @@
-package virtcontainers
+package guestfs
 
 import (
 	"context"
@@ -16,9 +16,9 @@ const overflowID = 65534
 
 // forwardSocket makes a UNIX socket in the guest, whose connections go to the
 // host's while the container is there, and says where it is.
-func (s *Sandbox) forwardSocket(ctx context.Context, c *Container, v volume.Volume) (string, error) {
-	at := path.Join(api.GuestSocketDir, s.volumes.number())
-	l, err := reverse.ListenSocket(ctx, s.client.Reverse, reverse.Socket{
+func (c *Container) forwardSocket(ctx context.Context, v volume.Volume) (string, error) {
+	at := path.Join(api.GuestSocketDir, c.pod.volumes.number())
+	l, err := reverse.ListenSocket(ctx, c.pod.guest.Reverse, reverse.Socket{
 		Path: v.Source, ByPath: v.Bind.Socket, Seqpacket: v.Socket.Seqpacket, As: hostUser(c.Bundle.Spec),
 	}, &api.UnixSocket{
 		Path: at, Seqpacket: v.Socket.Seqpacket, Mode: v.Socket.Mode, Uid: v.Socket.UID, Gid: v.Socket.GID,
@@ -26,7 +26,7 @@ func (s *Sandbox) forwardSocket(ctx context.Context, c *Container, v volume.Volu
 	if err != nil {
 		return "", err
 	}
-	c.files.later(func(context.Context) error { return l.Close() })
+	c.later(func(context.Context) error { return l.Close() })
 	return at, nil
 }
 

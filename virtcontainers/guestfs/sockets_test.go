@@ -1,4 +1,4 @@
-package virtcontainers
+package guestfs
 
 import (
 	"testing"

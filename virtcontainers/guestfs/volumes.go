@@ -1,4 +1,4 @@
-package virtcontainers
+package guestfs
 
 import (
 	"cmp"
@@ -16,24 +16,24 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
 // DefaultShmBytes is the size of a pod's shared memory when the engine has
 // none for it: that of Docker and Kubernetes.
 const DefaultShmBytes = 64 << 20
 
-// podStorages is what the guest mounts before its first container.
-func (s *Sandbox) podStorages() []*api.Storage {
+// Storages is what the guest mounts before its first container.
+func (p *Pod) Storages() []*api.Storage {
 	var list []*api.Storage
-	if s.share != nil {
+	if p.share != nil {
 		list = append(list, &api.Storage{Driver: "virtio-fs", Source: api.ShareTag, Target: api.GuestSharedDir})
 	}
-	shm := "size=" + strconv.FormatUint(cmp.Or(s.opts.ShmBytes, DefaultShmBytes), 10)
+	shm := "size=" + strconv.FormatUint(cmp.Or(p.opts.ShmBytes, DefaultShmBytes), 10)
 	return append(list, &api.Storage{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", shm}})
 }
 
@@ -94,51 +94,89 @@ func (p *podVolumes) settle(key string, v *podVolume, target string, err error) 
 }
 
 // isVolume tells a volume of the kubelet's from what an engine mounts itself.
-func (s *Sandbox) isVolume(source string) bool {
-	return volume.IsVolume(s.opts.Config.Runtime.KubeletDir, source)
+func (p *Pod) isVolume(source string) bool {
+	return volume.IsVolume(p.opts.Config.Runtime.KubeletDir, source)
 }
 
-func (s *Sandbox) volumeOptions() volume.Options {
-	r := s.opts.Config.Runtime
+func (p *Pod) volumeOptions() volume.Options {
+	r := p.opts.Config.Runtime
 	return volume.Options{
-		Share: s.share != nil, KubeletDir: r.KubeletDir,
+		Share: p.share != nil, KubeletDir: r.KubeletDir,
 		ImageDirs: r.GuestEmptyDir || r.EmptyDirMode == config.EmptyDirBlock,
 	}
 }
 
-// diskOptions are what all of the machine's disks have in common.
-func (s *Sandbox) diskOptions() disk.Options {
-	h := s.opts.Config.Hypervisor
-	opts := disk.Options{
-		Bus: hypervisor.DiskBus(h.BlockDriver), AIO: hypervisor.DiskAIO(h.BlockAIO),
-		LogicalBlockSize: h.BlockLogicalSector, PhysicalBlockSize: h.BlockPhysicalSector,
+// addVolumes brings the container's bind mounts into the guest, each by its own
+// way.
+func (c *Container) addVolumes(ctx context.Context) error {
+	volumes, err := volume.Classify(guestspec.HostBinds(c.Bundle.Spec, c.pod.isVolume), c.pod.volumeOptions())
+	if err != nil {
+		return err
 	}
-	if h.BlockCache.Set {
-		opts.Cache = hypervisor.DiskCache{Direct: h.BlockCache.Direct, NoFlush: h.BlockCache.NoFlush}
+	if err := c.share(volumes); err != nil {
+		return err
 	}
-	return opts
+	for _, v := range volumes {
+		if v.Kind == volume.Shared {
+			continue
+		}
+		at, err := c.addVolume(ctx, v)
+		if err != nil {
+			return fmt.Errorf("volume %s, mounted at %s: %w", v.Source, c.Bundle.Spec.Mounts[v.Index].Destination, err)
+		}
+		c.paths.Binds = append(c.paths.Binds, guestspec.Placed{Bind: v.Bind, At: at})
+	}
+	return c.reserveHugepages()
+}
+
+// share puts the root file system, unless it is of disks, and the volumes that
+// are shared into the share.
+func (c *Container) share(volumes []volume.Volume) error {
+	var root string
+	if c.paths.Rootfs == "" {
+		root = c.Bundle.RootfsPath()
+	}
+	var binds []guestspec.Bind
+	for _, v := range volumes {
+		if v.Kind == volume.Shared {
+			binds = append(binds, v.Bind)
+		}
+	}
+	if c.pod.share == nil || root == "" && len(binds) == 0 {
+		return nil
+	}
+	shared, err := c.pod.share.AddContainer(c.ID, root, binds)
+	if err != nil {
+		return err
+	}
+	c.later(func(context.Context) error { return c.pod.share.RemoveContainer(c.ID) })
+	if root != "" {
+		c.paths.Rootfs = shared.Rootfs
+	}
+	c.paths.Binds = append(c.paths.Binds, shared.Binds...)
+	return nil
 }
 
 // addVolume brings a volume that is not in the share into the guest, and says
 // where it is there.
-func (s *Sandbox) addVolume(ctx context.Context, c *Container, v volume.Volume) (string, error) {
+func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, error) {
 	switch v.Kind {
 	case volume.Copied:
-		return s.copyVolume(ctx, c, v)
+		return c.copyVolume(ctx, v)
 	case volume.Memory, volume.Hugepages, volume.Image:
-		at, err := s.podVolume(ctx, v)
+		at, err := c.pod.volume(ctx, v)
 		if err != nil {
 			return "", err
 		}
-		return s.partOfVolume(c, v, at), nil
+		return c.partOfVolume(v, at), nil
 	case volume.Direct:
-		at, err := s.plugVolume(ctx, c, v)
+		at, err := c.plugVolume(ctx, v)
 		if err != nil {
 			return "", err
 		}
-		return s.partOfVolume(c, v, at), nil
+		return c.partOfVolume(v, at), nil
 	case volume.Socket:
-		return s.forwardSocket(ctx, c, v)
+		return c.forwardSocket(ctx, v)
 	case volume.Shared:
 	}
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)
@@ -146,19 +184,14 @@ func (s *Sandbox) addVolume(ctx context.Context, c *Container, v volume.Volume) 
 
 // copyVolume copies a volume, and what changes in it, while the container is
 // there.
-func (s *Sandbox) copyVolume(ctx context.Context, c *Container, v volume.Volume) (string, error) {
-	target := s.volumes.newFiles()
-	c.files.later(func(ctx context.Context) error {
-		if s.gone() {
-			return nil
-		}
-		return s.ignoreGone(s.client.ChangeFiles(ctx, []*api.FileChange{{Path: target, Change: &api.FileChange_Remove{Remove: &api.Remove{}}}}))
-	})
-	copied, err := filesync.Start(ctx, s.client, v.Source, target, volume.Limits)
+func (c *Container) copyVolume(ctx context.Context, v volume.Volume) (string, error) {
+	target := c.pod.volumes.newFiles()
+	c.later(func(ctx context.Context) error { return c.pod.removeInGuest(ctx, target) })
+	copied, err := filesync.Start(ctx, c.pod.guest, v.Source, target, volume.Limits)
 	if err != nil {
 		return "", err
 	}
-	c.files.later(func(context.Context) error {
+	c.later(func(context.Context) error {
 		copied.Close()
 		return nil
 	})
@@ -167,13 +200,13 @@ func (s *Sandbox) copyVolume(ctx context.Context, c *Container, v volume.Volume)
 
 // plugVolume mounts a disk in the guest while the container is there. It may be
 // another pod's next.
-func (s *Sandbox) plugVolume(ctx context.Context, c *Container, v volume.Volume) (string, error) {
-	used, err := s.useDisk(ctx, c, disk.Source{Path: v.Disk.Path, ReadOnly: v.Disk.ReadOnly})
+func (c *Container) plugVolume(ctx context.Context, v volume.Volume) (string, error) {
+	used, err := c.useDisk(ctx, disk.Source{Path: v.Disk.Path, ReadOnly: v.Disk.ReadOnly})
 	if err != nil {
 		return "", err
 	}
-	at := s.volumes.newFiles()
-	c.files.add(diskStorage(v.Disk, used, at), fmt.Sprintf("volume %s on %s", v.Source, v.Disk.Path))
+	at := c.pod.volumes.newFiles()
+	c.add(diskStorage(v.Disk, used, at), fmt.Sprintf("volume %s on %s", v.Source, v.Disk.Path))
 	return at, nil
 }
 
@@ -191,12 +224,12 @@ func diskStorage(d volume.Disk, used *disk.Disk, target string) *api.Storage {
 // partOfVolume has the part of a volume that the container is to have made, if
 // it is missing, and mounted where no other container can put something else in
 // its place.
-func (s *Sandbox) partOfVolume(c *Container, v volume.Volume, volumeAt string) string {
+func (c *Container) partOfVolume(v volume.Volume, volumeAt string) string {
 	if v.Sub == "" {
 		return volumeAt
 	}
-	target, of := s.volumes.newTarget(), v.SubMode
-	c.files.add(&api.Storage{
+	target, of := c.pod.volumes.newTarget(), v.SubMode
+	c.add(&api.Storage{
 		Driver: "bind", Source: path.Join(volumeAt, v.Sub), Target: target,
 		Options: []string{fmt.Sprintf("mode=%o", of.Mode), fmt.Sprintf("uid=%d", of.UID), fmt.Sprintf("gid=%d", of.GID)},
 	}, "volume "+v.Source)
@@ -210,8 +243,8 @@ var pageSize = regexp.MustCompile(`^[1-9][0-9]{0,9}[KMG]B$`)
 // reserveHugepages has the guest's kernel keep as many huge pages as the
 // container may use, for as long as it is there: the kernel has none by
 // itself.
-func (s *Sandbox) reserveHugepages(c *Container, opts ContainerOptions) error {
-	r := opts.Bundle.Spec.Linux.Resources
+func (c *Container) reserveHugepages() error {
+	r := c.Bundle.Spec.Linux.Resources
 	if r == nil {
 		return nil
 	}
@@ -222,22 +255,22 @@ func (s *Sandbox) reserveHugepages(c *Container, opts ContainerOptions) error {
 		if !pageSize.MatchString(limit.Pagesize) {
 			return fmt.Errorf("linux.resources.hugepageLimits: the page size is %q, want one such as 2MB: %w", limit.Pagesize, errdefs.ErrInvalidArgument)
 		}
-		c.files.add(&api.Storage{
-			Driver: "hugetlbfs", Target: s.volumes.newTarget(),
+		c.add(&api.Storage{
+			Driver: "hugetlbfs", Target: c.pod.volumes.newTarget(),
 			Options: []string{"pagesize=" + strings.TrimSuffix(limit.Pagesize, "B"), fmt.Sprintf("size=%d", limit.Limit)},
 		}, "hugepageLimits of "+limit.Pagesize)
 	}
 	return nil
 }
 
-// podVolume makes a volume that the pod's containers share, if it is not there,
+// volume makes a volume that the pod's containers share, if it is not there,
 // and says where it is.
-func (s *Sandbox) podVolume(ctx context.Context, v volume.Volume) (string, error) {
-	made, mine := s.volumes.claim(v.Key)
+func (p *Pod) volume(ctx context.Context, v volume.Volume) (string, error) {
+	made, mine := p.volumes.claim(v.Key)
 	if mine {
 		// Its place is where files can be changed: for directories in it.
-		target := s.volumes.newFiles()
-		s.volumes.settle(v.Key, made, target, s.makeVolume(ctx, v, target))
+		target := p.volumes.newFiles()
+		p.volumes.settle(v.Key, made, target, p.makeVolume(ctx, v, target))
 	}
 	select {
 	case <-made.ready:
@@ -250,28 +283,28 @@ func (s *Sandbox) podVolume(ctx context.Context, v volume.Volume) (string, error
 	return made.target, nil
 }
 
-func (s *Sandbox) makeVolume(ctx context.Context, v volume.Volume, target string) error {
+func (p *Pod) makeVolume(ctx context.Context, v volume.Volume, target string) error {
 	switch v.Kind {
 	case volume.Memory:
-		return s.client.AddStorages(ctx, []*api.Storage{{Driver: "tmpfs", Target: target, Options: v.Options}})
+		return p.guest.AddStorages(ctx, []*api.Storage{{Driver: "tmpfs", Target: target, Options: v.Options}})
 	case volume.Hugepages:
-		return s.client.AddStorages(ctx, []*api.Storage{{Driver: "hugetlbfs", Target: target, Options: v.Options}})
+		return p.guest.AddStorages(ctx, []*api.Storage{{Driver: "hugetlbfs", Target: target, Options: v.Options}})
 	default:
-		return s.makeImage(ctx, v, target)
+		return p.makeImage(ctx, v, target)
 	}
 }
 
 // makeImage mounts a disk that is a file in the volume's directory.
-func (s *Sandbox) makeImage(ctx context.Context, v volume.Volume, target string) error {
+func (p *Pod) makeImage(ctx context.Context, v volume.Volume, target string) error {
 	if err := volume.MakeImage(v.Disk); err != nil {
 		return err
 	}
-	used, err := s.disks.Use(ctx, disk.Source{Path: v.Disk.Path})
+	used, err := p.disks.Use(ctx, disk.Source{Path: v.Disk.Path})
 	if err != nil {
 		return err
 	}
-	if err := s.client.AddStorages(ctx, []*api.Storage{diskStorage(v.Disk, used, target)}); err != nil {
-		return errors.Join(err, s.disks.Release(context.WithoutCancel(ctx), used))
+	if err := p.guest.AddStorages(ctx, []*api.Storage{diskStorage(v.Disk, used, target)}); err != nil {
+		return errors.Join(err, p.disks.Release(context.WithoutCancel(ctx), used))
 	}
 	return nil
 }

@@ -1,0 +1,102 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// disconnects are the errors of a connection that ended; ENODEV is that of a
+// transport without a machine.
+var disconnects = []error{
+	ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, syscall.ENODEV,
+}
+
+// Disconnected reports whether a call or a stream failed because the connection
+// to the guest ended.
+func Disconnected(err error) bool {
+	return slices.ContainsFunc(disconnects, func(end error) bool { return errors.Is(err, end) })
+}
+
+// StorageError is an error of the agent's about one of the storages that a call
+// was to mount.
+type StorageError struct {
+	// Target is the storage's as the agent has it: any string of at most
+	// maxError bytes.
+	Target string
+	err    error
+}
+
+// Error implements error.
+func (e *StorageError) Error() string { return e.err.Error() }
+
+// Unwrap gives the error with its errdefs kind.
+func (e *StorageError) Unwrap() error { return e.err }
+
+// maxError bounds what is taken of an agent's error, in bytes of its gRPC
+// status: it goes to the engine and into logs, and a call's answer may be 4 MiB.
+const maxError = 16 << 10
+
+// Err gives an error of an agent's call its errdefs kind, and makes it a
+// StorageError if the agent says which storage it is about. One that is not the
+// agent's answer stays what it is.
+func Err(err error) error {
+	if err == nil || Disconnected(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	failed, err := takeStorage(bounded(err))
+	err = errgrpc.ToNative(err)
+	if failed == nil {
+		return err
+	}
+	return &StorageError{Target: failed.GetTarget(), err: err}
+}
+
+// takeStorage takes the first api.FailedStorage out of a status, and drops the
+// others: as errors they would be noise.
+func takeStorage(err error) (failed *api.FailedStorage, rest error) {
+	st, ok := status.FromError(err)
+	if !ok {
+		return nil, err
+	}
+	p := st.Proto()
+	p.Details = slices.DeleteFunc(p.Details, func(detail *anypb.Any) bool {
+		if !detail.MessageIs(&api.FailedStorage{}) {
+			return false
+		}
+		found := new(api.FailedStorage)
+		if failed == nil && detail.UnmarshalTo(found) == nil {
+			failed = found
+		}
+		return true
+	})
+	if failed == nil {
+		return nil, err
+	}
+	return failed, status.ErrorProto(p)
+}
+
+// bounded cuts the message of a status that is too large, and drops its
+// details.
+func bounded(err error) error {
+	st, ok := status.FromError(err)
+	if !ok || proto.Size(st.Proto()) <= maxError {
+		return err
+	}
+	const omitted = " [cut]"
+	message := st.Message()
+	message = strings.ToValidUTF8(message[:min(len(message), maxError-len(omitted))], "") + omitted
+	return status.Error(st.Code(), message)
+}

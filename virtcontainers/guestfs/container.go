@@ -1,0 +1,208 @@
+package guestfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
+)
+
+// Request is a container as the engine hands it over.
+type Request struct {
+	ID     string
+	Bundle *bundle.Bundle
+	// Rootfs is mounted at the bundle's rootfs; empty when the engine has
+	// mounted it.
+	Rootfs []*types.Mount
+}
+
+// Container is what a container has of the host's files: what the guest is told
+// of it, and what takes it away again. Its methods are called by one goroutine
+// at a time.
+type Container struct {
+	Request
+	pod *Pod
+
+	paths    guestspec.Paths
+	storages []*api.Storage
+	devices  []*api.Device
+	// sources says of what on the host a storage is, by its place in the guest.
+	sources map[string]string
+	undos   []func(context.Context) error
+}
+
+// Container is the files of a container that is to be created. Nothing is done
+// before its Steps are.
+func (p *Pod) Container(req Request) *Container {
+	return &Container{Request: req, pod: p, sources: map[string]string{}, paths: guestspec.Paths{Shm: api.GuestShmDir, Devices: map[string]bool{}}}
+}
+
+// Step is one part of bringing the files in.
+type Step struct {
+	Name string
+	Do   func(context.Context) error
+}
+
+// Steps bring the container's files into the guest, as far as they are not
+// mounted by it when the container is created. They are done in order. When
+// one fails, all that it and those before it did is taken back; when all are
+// done, Release takes it back.
+func (c *Container) Steps() []Step {
+	steps := []Step{{"rootfs", c.addRootfs}, {"volumes", c.addVolumes}, {"devices", c.addDevices}}
+	for i, s := range steps {
+		steps[i].Do = func(ctx context.Context) error {
+			if err := s.Do(ctx); err != nil {
+				return errors.Join(err, c.Release(ctx))
+			}
+			return nil
+		}
+	}
+	return steps
+}
+
+// Spec is what the guest is told of a container.
+type Spec struct {
+	*guestspec.Guest
+	// Storages are mounted before the container is created, in order, Devices
+	// are made in it.
+	Storages []*api.Storage
+	Devices  []*api.Device
+}
+
+// Spec makes the guest's spec. The Steps must have been done.
+func (c *Container) Spec() (*Spec, error) {
+	filtered, err := guestspec.Filter(c.Bundle.Spec, c.paths, guestspec.Rules{
+		NoSeccomp: c.pod.opts.Config.Runtime.DisableGuestSeccomp, First: c.ID == c.pod.opts.ID,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Spec{Guest: filtered, Storages: c.storages, Devices: c.devices}, nil
+}
+
+// releaseWait bounds a Release.
+const releaseWait = 10 * time.Second
+
+// Release takes everything away, last things first, whether or not ctx has
+// ended. It tries all of it. The guest must have let go of it. A second call
+// does nothing.
+func (c *Container) Release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
+	defer cancel()
+	var errs []error
+	for _, undo := range slices.Backward(c.undos) {
+		errs = append(errs, undo(ctx))
+	}
+	c.undos = nil
+	return errors.Join(errs...)
+}
+
+// later notes what Release is to do.
+func (c *Container) later(undo func(context.Context) error) { c.undos = append(c.undos, undo) }
+
+// add has the guest mount a storage that is of source on the host.
+func (c *Container) add(s *api.Storage, source string) {
+	c.storages = append(c.storages, s)
+	c.sources[s.Target] = source
+}
+
+// Explain says in an error of the guest's about one of the storages what that is
+// on the host.
+func (c *Container) Explain(err error) error {
+	var failed *guest.StorageError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	source, known := c.sources[failed.Target]
+	if !known {
+		return err
+	}
+	return fmt.Errorf("%s: %w", source, err)
+}
+
+// addRootfs makes the container's root file system reachable: as disks where
+// it is one and the configuration has it so, else mounted on the host, for the
+// share.
+func (c *Container) addRootfs(ctx context.Context) error {
+	plan, err := rootfs.Parse(c.Rootfs)
+	if err != nil {
+		return err
+	}
+	asDisks, err := c.pod.takesDisks(plan)
+	if err != nil {
+		return err
+	}
+	if asDisks {
+		return c.plugRootfs(ctx, plan)
+	}
+	target := c.Bundle.RootfsPath()
+	mounted, err := storage.MountRootfs(c.Rootfs, target)
+	if mounted {
+		c.later(func(context.Context) error { return storage.UnmountRootfs(target) })
+	}
+	if mounted && plan != nil {
+		c.later(func(context.Context) error { return storage.SettleRootfs(target) })
+	}
+	return err
+}
+
+// takesDisks says whether the guest is to make a root file system of the disks
+// in plan, if it is of disks (not nil), or the host to mount it.
+func (p *Pod) takesDisks(plan *rootfs.Plan) (bool, error) {
+	if p.share == nil && plan == nil {
+		return false, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is no disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)
+	}
+	return plan != nil && p.opts.Config.Hypervisor.RootfsAsDisks(), nil
+}
+
+// plugRootfs gives the machine the disks of a root file system.
+func (c *Container) plugRootfs(ctx context.Context, plan *rootfs.Plan) error {
+	places := map[string]*disk.Disk{}
+	for _, d := range plan.Disks {
+		sources := []disk.Source{{Path: d.Path, ReadOnly: d.ReadOnly}}
+		for _, file := range d.Devices {
+			sources = append(sources, disk.Source{Path: file, ReadOnly: true})
+		}
+		for _, src := range sources {
+			used, err := c.useDisk(ctx, src)
+			if err != nil {
+				return fmt.Errorf("root file system: %w", err)
+			}
+			places[src.Path] = used
+		}
+	}
+	storages, root := plan.Storages(c.pod.volumes.newTarget, func(file string, _ bool) (string, string) {
+		return places[file].Driver, places[file].Place
+	})
+	for i, storage := range storages {
+		source := "root file system"
+		if i < len(plan.Disks) {
+			source += " " + plan.Disks[i].Path
+		}
+		c.add(storage, source)
+	}
+	c.paths.Rootfs = root
+	return nil
+}
+
+// useDisk attaches a disk for as long as the container has its files.
+func (c *Container) useDisk(ctx context.Context, src disk.Source) (*disk.Disk, error) {
+	used, err := c.pod.disks.Use(ctx, src)
+	if err != nil {
+		return nil, err
+	}
+	c.later(func(ctx context.Context) error { return c.pod.disks.Release(ctx, used) })
+	return used, nil
+}

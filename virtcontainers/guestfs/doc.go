@@ -1,0 +1,28 @@
+// Package guestfs owns the files of a pod's containers: it takes what an engine
+// hands over on the host (a bundle with its OCI spec, and the mounts of a root
+// file system) and gives back the spec for the guest, with a Release that takes
+// everything back.
+//
+//	Open ──> Attach ──> Connect ──> Container ──> Steps ──> Spec ──> Release      Close
+//	 share    its device, the agent   │            rootfs                 │
+//	          disks                   │            volumes                │
+//	                                  │            devices                │
+//	                                  └─────────── one undo list ─────────┘
+//
+// Each bind mount of the spec becomes a guestspec.Placed exactly once, by the
+// way that fits it (package volume); Spec puts the list into the guest's spec.
+//
+//	guestfs ──> storage    the share; root file systems mounted on the host
+//	        ──> rootfs     root file systems made of disks in the guest
+//	        ──> volume     which way a bind mount goes
+//	        ──> disk       the machine's disks
+//	        ──> filesync   copies in the guest
+//	        ──> reverse    UNIX sockets
+//
+// No other package imports those five folders, but for volume/direct, which
+// kata-runtime writes (tests/arch). What belongs to a container goes with its
+// Release; what the pod's containers share (podVolumes) goes with the machine.
+//
+// An error of the guest's about something that it was to mount names the
+// mount point by guest.StorageError; Explain says what that is on the host.
+package guestfs

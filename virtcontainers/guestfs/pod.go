@@ -1,0 +1,162 @@
+package guestfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
+	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
+)
+
+// Guest is what a pod's files need of its agent; see guest.Client.
+type Guest interface {
+	AddStorages(ctx context.Context, storages []*api.Storage) error
+	ChangeFiles(ctx context.Context, changes []*api.FileChange) error
+	Reverse(ctx context.Context, open *api.ReverseOpen) (guest.Conn, error)
+}
+
+// Options say what pod the files are for.
+type Options struct {
+	// ID is the sandbox's, one path component.
+	ID string
+	// Scratch is a directory of the host's that is there; it is not changed.
+	Scratch string
+	// ShmBytes is the size of the pod's shared memory (/dev/shm); 0 is
+	// DefaultShmBytes.
+	ShmBytes uint64
+	Config   *config.Config
+}
+
+// Pod is the files of a pod: its share, its disks and the volumes that its
+// containers have in common. It is opened, then attached to the machine, then
+// connected to the guest, and only then has containers; from then on its
+// methods may be called from several goroutines.
+type Pod struct {
+	opts  Options
+	share *storage.Share // nil for none
+
+	// Set by Attach.
+	disks *disk.Pool
+
+	// Set by Connect.
+	guest Guest
+	gone  func() bool
+
+	volumes podVolumes
+}
+
+// Open starts the pod's shared file system, unless it is to have none. On an
+// error nothing is left.
+func Open(ctx context.Context, opts Options) (*Pod, error) {
+	p := &Pod{opts: opts, volumes: newPodVolumes()}
+	binds := opts.Config.Runtime.SandboxBindMounts
+	if opts.Config.Hypervisor.SharedFS == config.SharedFSNone {
+		if len(binds) > 0 {
+			return nil, fmt.Errorf(`sandbox_bind_mounts has %q, and shared_fs is "none": %w`, binds, errdefs.ErrInvalidArgument)
+		}
+		return p, nil
+	}
+	fs := opts.Config.Hypervisor.VirtioFS
+	share, err := storage.OpenShare(ctx, storage.ShareOptions{
+		ID: opts.ID, Scratch: opts.Scratch, Daemon: fs.Server(), Cache: string(fs.Cache), QueueSize: fs.QueueSize,
+		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
+		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := share.BindForPod(binds); err != nil {
+		return nil, errors.Join(fmt.Errorf("sandbox_bind_mounts: %w", err), share.Close(context.WithoutCancel(ctx)))
+	}
+	p.share = share
+	return p, nil
+}
+
+// Attach gives the machine the share's device, and from now on the
+// containers' disks. It is called once.
+func (p *Pod) Attach(ctx context.Context, vm hypervisor.VM) error {
+	p.disks = disk.NewPool(vm, diskOptions(p.opts.Config.Hypervisor))
+	if p.share == nil {
+		return nil
+	}
+	return p.share.Attach(ctx, vm)
+}
+
+// Connect says how the guest is reached. gone reports whether it has ended,
+// and everything in it. It is called once.
+func (p *Pod) Connect(agent Guest, gone func() bool) { p.guest, p.gone = agent, gone }
+
+// Close ends the share, with what containers have in it. It may be called
+// again, and while containers are left: Release does nothing to the share
+// then.
+func (p *Pod) Close(ctx context.Context) error {
+	if p.share == nil {
+		return nil
+	}
+	return p.share.Close(ctx)
+}
+
+// DaemonPID is the process id of an external virtiofsd, 0 if there is none.
+func (p *Pod) DaemonPID() int {
+	if p.share == nil {
+		return 0
+	}
+	return p.share.PID()
+}
+
+// Done is closed when the share is no longer served: containers have lost
+// their files. Without a share it never is.
+func (p *Pod) Done() <-chan struct{} {
+	if p.share == nil {
+		return nil
+	}
+	return p.share.Done()
+}
+
+// Err says why Done is closed.
+func (p *Pod) Err() error { return p.share.Err() }
+
+// ExplainDaemon adds to an error of something that needs the external daemon
+// why that ended, if it did, and what it said last.
+func (p *Pod) ExplainDaemon(err error) error { return p.share.Explain(err) }
+
+// HasDisks reports whether a container or a volume of the pod uses a disk of
+// the host's: the guest must write it out before it ends.
+func (p *Pod) HasDisks() bool { return p.disks.Len() > 0 }
+
+// removeInGuest removes what was copied to a path of the guest's. A guest that
+// has ended has nothing to remove.
+func (p *Pod) removeInGuest(ctx context.Context, path string) error {
+	if p.gone() {
+		return nil
+	}
+	err := p.guest.ChangeFiles(ctx, []*api.FileChange{{Path: path, Change: &api.FileChange_Remove{Remove: &api.Remove{}}}})
+	if errdefs.IsNotFound(err) || guest.Disconnected(err) || p.gone() {
+		return nil
+	}
+	return err
+}
+
+// diskOptions are what all of the machine's disks have in common.
+func diskOptions(h config.Hypervisor) disk.Options {
+	opts := disk.Options{
+		Bus: hypervisor.DiskBus(h.BlockDriver), AIO: hypervisor.DiskAIO(h.BlockAIO),
+		LogicalBlockSize: h.BlockLogicalSector, PhysicalBlockSize: h.BlockPhysicalSector,
+	}
+	if h.BlockCache.Set {
+		opts.Cache = hypervisor.DiskCache{Direct: h.BlockCache.Direct, NoFlush: h.BlockCache.NoFlush}
+	}
+	return opts
+}
+
+// UnmountBundle unmounts the root file system of a bundle whose shim is dead.
+func UnmountBundle(dir string) error { return storage.UnmountRootfs(filepath.Join(dir, "rootfs")) }
