@@ -23,9 +23,13 @@ packages=(
 	netavark aardvark-dns  # its networks, and names on them
 	tini                   # --init
 )
+programs=() # what the engines call on the host, beside what deps.sh installs
 case $(. /etc/os-release && echo "${VERSION_ID:-}") in
 12) packages+=(libgpgme11 libassuan0 libsubid4) ;; # podman's libraries
-*) packages+=(docker-cli) ;;                       # a package by itself since Debian 13
+*)
+	packages+=(docker-cli) # a package by itself since Debian 13
+	programs=(nft ps)      # netavark's firewall; docker top
+	;;
 esac
 
 # module_copy MODULE@VERSION: a copy in $work that can be built: "go install" wants
@@ -81,7 +85,21 @@ build_docker() {
 	echo "Docker $version: built in $out"
 }
 
+# install_programs installs what a bare Debian lacks.
+install_programs() {
+	local name missing=()
+	for name in "${programs[@]}"; do
+		command -v "$name" >/dev/null && continue
+		case $name in nft) missing+=(nftables) ;; ps) missing+=(procps) ;; esac
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	echo "Debian's engines: installing ${missing[*]}"
+	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null ||
+		fail "apt-get install ${missing[*]} failed: run apt-get update"
+}
+
 unpack_debian() {
+	install_programs
 	local out=$root/debian
 	[ "$(cat "$out/complete" 2>/dev/null)" = "${packages[*]}" ] && { echo "Debian's engines: up to date"; return; }
 	echo "Debian's engines: downloading ${packages[*]}"
