@@ -98,7 +98,7 @@ test-engines-debian: deps build guest-image ## every scene with this Debian's ow
 	@tests/tools/engines.sh debian
 	$(GO) test -count=1 -timeout 120m -v -run '$(or $(SCENES),TestDocker20|TestPodman)' ./tests/engines
 
-test-engines-trixie: deps ## the same with Debian 13's, in its root file system (SCENES='TestPodman/^(run|exec)$$$$' for some)
+test-engines-trixie: deps ## the same with Debian 13's, in its root file system (SCENES='TestPodman/^(run|exec)$$' for some)
 	$(GO) run ./tests/distro -timeout 150m -- make --no-print-directory test-engines-debian SCENES='$(SCENES)'
 
 test-kvm: deps build guest-image containerd ## chosen suites on a KVM host with vhost and cgroup v2, under TCG

@@ -67,6 +67,12 @@ network_backend = "netavark"
 `, p.program("conmon"), filepath.Join(p.root, "usr/lib/podman"), tini(l), filepath.Join(p.bin, "kata-runtime"))
 	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n",
 		filepath.Join(p.work, "root"), filepath.Join(p.work, "run"))
+	if p.name != "podman" {
+		// The rules that netavark makes by default since Podman 5 (nftables) drop what
+		// one container of a network sends to another where the host's kernel
+		// shows bridged packets to them. Seen with runc.
+		engine += "firewall_driver = \"iptables\"\n"
+	}
 	files := map[string]string{
 		"/etc/containers/containers.conf": engine,
 		"/etc/containers/storage.conf":    storage,
@@ -103,6 +109,7 @@ func (p *podman) Command(ctx context.Context, r harness.Runtime, args ...string)
 	}
 	all := slices.Concat([]string{"--runtime", r.Name}, args)
 	cmd := exec.CommandContext(ctx, p.program("podman"), all...)
+	cmd.Dir = p.work // conmon makes a file "oom" where it is started, once it has seen that
 	cmd.Env = []string{
 		"PATH=" + searchPath(filepath.Join(p.root, "usr/bin"), p.bin), "HOME=" + p.work,
 		"LD_LIBRARY_PATH=" + p.libs,

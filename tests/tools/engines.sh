@@ -28,7 +28,7 @@ case $(. /etc/os-release && echo "${VERSION_ID:-}") in
 12) packages+=(libgpgme11 libassuan0 libsubid4) ;; # podman's libraries
 *)
 	packages+=(docker-cli) # a package by itself since Debian 13
-	programs=(nft ps)      # netavark's firewall; docker top
+	programs=(ps)          # docker top
 	;;
 esac
 
@@ -90,7 +90,7 @@ install_programs() {
 	local name missing=()
 	for name in "${programs[@]}"; do
 		command -v "$name" >/dev/null && continue
-		case $name in nft) missing+=(nftables) ;; ps) missing+=(procps) ;; esac
+		case $name in ps) missing+=(procps) ;; esac
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	echo "Debian's engines: installing ${missing[*]}"
