@@ -15,7 +15,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie test-distro runner test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
@@ -100,6 +100,12 @@ test-engines-debian: deps build guest-image ## every scene with this Debian's ow
 
 test-engines-trixie: deps ## the same with Debian 13's, in its root file system (SCENES='TestPodman/^(run|exec)$$' for some)
 	$(GO) run ./tests/distro -timeout 150m -- make --no-print-directory test-engines-debian SCENES='$(SCENES)'
+
+clientsuite: ## build the suite of containerd's client
+	@tests/tools/clientsuite.sh
+
+test-client: deps build guest-image containerd clientsuite ## containerd's own suite of its client, with runc and kata
+	$(GO) test -count=1 -timeout 60m -v ./tests/client
 
 test-kvm: deps build guest-image containerd ## chosen suites on a KVM host with vhost and cgroup v2, under TCG
 	$(GO) run ./tests/kvmhost

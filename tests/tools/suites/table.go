@@ -32,6 +32,7 @@ const (
 	needContainerd = "containerd" // the 2.x release
 	needCRITools   = "critools"   // crictl, critest, runc
 	needNerdctl    = "nerdctl"
+	needClient     = "clientsuite"
 )
 
 var engines = []string{needBuild, needContainerd}
@@ -72,7 +73,7 @@ var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock
 
 // apart are the packages whose tests are rows of their own.
 var apart = append(
-	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci"},
+	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci", "./tests/client"},
 	elsewhere...,
 )
 
@@ -182,6 +183,13 @@ func allMachines(containerd []testFunc) []suite {
 			name: "engines", packages: []string{"./tests/engines"}, flags: []string{"-short"},
 			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown", "TestRenamedMountIsNoLeak"},
 			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 20 * time.Minute,
+		},
+		suite{
+			name: needClient, command: []string{"make", "clientsuite"}, uses: []string{goTool}, atOnce: true, timeout: 15 * time.Minute,
+		},
+		suite{ // the whole suite: make test-client
+			name: "client", packages: []string{"./tests/client"}, flags: []string{"-short"},
+			needs: append([]string{needClient}, engines...), vm: true, timeout: 20 * time.Minute,
 		},
 		suite{
 			name: "run", packages: []string{"./tests/run"}, needs: []string{needBuild}, vm: true, timeout: 20 * time.Minute,
