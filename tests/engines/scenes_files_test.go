@@ -14,7 +14,7 @@ import (
 // Files of a container: copies, volumes, its own root.
 func fileScenes() []scene {
 	return []scene{
-		{name: "cp", play: playCopy},
+		{name: "cp", short: true, play: playCopy},
 		{name: "cp stopped", play: playCopyStopped},
 		{name: "volumes", play: playVolumes},
 		{name: "root", play: playRoot},

@@ -15,8 +15,8 @@ func lifeScenes() []scene {
 		{name: "kill", play: playKill},
 		{name: "remove", play: playRemove},
 		{name: "restart", short: true, play: playRestart},
-		{name: "create", short: true, play: playCreate},
-		{name: "pause", short: true, play: playPause},
+		{name: "create", play: playCreate},
+		{name: "pause", play: playPause},
 		{name: "attach", play: playAttach},
 		{name: "rename", play: playRename},
 	}
