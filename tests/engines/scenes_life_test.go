@@ -121,7 +121,8 @@ func playPause(ctx context.Context, s *stage) {
 }
 
 // asksAgain says "ready" until it is given a line: who attaches late sees it too.
-const asksAgain = "until read -t 1 line; do echo ready; done; echo got $line; exit 8"
+// It begins late itself: Podman shows output before it reads its terminal's keys.
+const asksAgain = "sleep 2; until read -t 1 line; do echo ready; done; echo got $line; exit 8"
 
 func playAttach(ctx context.Context, s *stage) {
 	const detachKeys = "\x10\x11" // ^P ^Q

@@ -100,8 +100,9 @@ func playNetworks(ctx context.Context, s *stage) {
 }
 
 func playNamespaces(ctx context.Context, s *stage) {
-	s.expect("none", s.script(ctx, "ls /sys/class/net | grep -cv -e lo -e bonding_masters", "--network", "none").out(), "0")
-	s.expect("none: lo", s.script(ctx, "ip addr show lo | grep -c 127.0.0.1", "--network", "none").out(), "1")
+	r := s.script(ctx, "ls /sys/class/net | grep -cv -e lo -e bonding_masters; ip addr show lo | grep -c 127.0.0.1", "--network", "none")
+	s.expect("none", r.line(0), "0")
+	s.expect("none: lo", r.line(1), "1")
 	s.note("host", s.script(ctx, "ip addr show lo | grep -c 127.0.0.1", "--network", "host"))
 	web := s.container("web")
 	if !s.start(ctx, web, webServer) {
@@ -119,10 +120,13 @@ func playNamespaces(ctx context.Context, s *stage) {
 }
 
 func playNames(ctx context.Context, s *stage) {
-	s.expect("added host", s.script(ctx, "grep -w 192.0.2.7 /etc/hosts | awk '{print $2}'", "--add-host", "there:192.0.2.7"), `exit 0 "there\n"`)
-	s.expect("resolver", s.script(ctx, "grep -c '^nameserver 192.0.2.53' /etc/resolv.conf", "--dns", "192.0.2.53"), `exit 0 "1\n"`)
-	s.expect("own name", s.script(ctx, "grep -c -w boxed /etc/hosts", "--hostname", "boxed"), `exit 0 "1\n"`)
-	s.expect("own MAC", s.script(ctx, "cat /sys/class/net/eth0/address", "--mac-address", "02:00:5e:10:00:07"), `exit 0 "02:00:5e:10:00:07\n"`)
+	r := s.script(ctx, "grep -w 192.0.2.7 /etc/hosts | awk '{print $2}'; grep -c '^nameserver 192.0.2.53' /etc/resolv.conf; "+
+		"grep -c -w boxed /etc/hosts; cat /sys/class/net/eth0/address",
+		"--add-host", "there:192.0.2.7", "--dns", "192.0.2.53", "--hostname", "boxed", "--mac-address", "02:00:5e:10:00:07")
+	s.expect("added host", r.line(0), "there")
+	s.expect("resolver", r.line(1), "1")
+	s.expect("own name", r.line(2), "1")
+	s.expect("own MAC", r.line(3), "02:00:5e:10:00:07")
 }
 
 const composeFile = `services:

@@ -2,6 +2,7 @@ package engines
 
 import (
 	"context"
+	"fmt"
 )
 
 // What a container may do: capabilities, devices, kernel settings.
@@ -14,26 +15,36 @@ func rightScenes() []scene {
 	}
 }
 
-const effective = "grep CapEff /proc/self/status | awk '{print $2}'"
+const (
+	effective = "grep CapEff /proc/self/status | awk '{print $2}'"
+	filtered  = "grep -w Seccomp: /proc/self/status | awk '{print $2}'"
+)
 
 func playCapabilities(ctx context.Context, s *stage) {
-	s.note("default", s.script(ctx, effective))
-	s.note("added", s.script(ctx, effective, "--cap-add", "NET_ADMIN", "--cap-add", "SYS_TIME"))
+	// Each container is a boot.
+	r := s.script(ctx, effective+"; "+filtered+"; ip link add type veth 2>/dev/null; echo $?")
+	s.note("default", r.line(0))
+	s.expect("seccomp", r.line(1), "2")
+	s.expect("link without", r.line(2) != "0", "true")
+	r = s.script(ctx, effective+"; ip link set dev lo mtu 1500; ip link show lo | grep -o 'mtu [0-9]*'", "--cap-add", "NET_ADMIN", "--cap-add", "SYS_TIME")
+	s.note("added", r.line(0))
+	s.expect("link with", r.line(1), "mtu 1500")
 	s.expect("all dropped", s.script(ctx, effective, "--cap-drop", "ALL"), `exit 0 "0000000000000000\n"`)
 	s.expect("one kept", s.script(ctx, effective, "--cap-drop", "ALL", "--cap-add", "CHOWN"), `exit 0 "0000000000000001\n"`)
-	s.note("of a user", s.script(ctx, effective, "--user", "1000"))
-	s.expect("link without", s.script(ctx, "ip link add type veth 2>/dev/null; test $? -ne 0").code, "0")
-	s.note("link with", s.script(ctx, "ip link set dev lo mtu 1500; ip link show lo | grep -o 'mtu [0-9]*'", "--cap-add", "NET_ADMIN"))
-	s.expect("no new privileges", s.script(ctx, "grep NoNewPrivs /proc/self/status | awk '{print $2}'", "--security-opt", "no-new-privileges"), `exit 0 "1\n"`)
-	s.expect("seccomp", s.script(ctx, "grep -w Seccomp: /proc/self/status | awk '{print $2}'"), `exit 0 "2\n"`)
-	s.expect("unconfined", s.script(ctx, "grep -w Seccomp: /proc/self/status | awk '{print $2}'", "--security-opt", "seccomp=unconfined"), `exit 0 "0\n"`)
+	r = s.script(ctx, effective+"; "+filtered+"; grep NoNewPrivs /proc/self/status | awk '{print $2}'",
+		"--user", "1000", "--security-opt", "no-new-privileges", "--security-opt", "seccomp=unconfined")
+	s.note("of a user", r.line(0))
+	s.expect("unconfined", r.line(1), "0")
+	s.expect("no new privileges", r.line(2), "1")
 }
 
 func playPrivileged(ctx context.Context, s *stage) {
-	s.note("capabilities", s.script(ctx, effective, "--privileged"))
-	s.expect("mount", s.script(ctx, "mount -t tmpfs none /mnt 2>/dev/null || mkdir /mnt && mount -t tmpfs none /mnt; grep -c ' /mnt tmpfs' /proc/mounts", "--privileged"), `exit 0 "1\n"`)
-	s.expect("proc is writable", s.script(ctx, "echo 0 >/proc/sys/kernel/printk_ratelimit_burst; echo $?", "--privileged").code, "0")
-	s.expect("seccomp", s.script(ctx, "grep -w Seccomp: /proc/self/status | awk '{print $2}'", "--privileged"), `exit 0 "0\n"`)
+	r := s.script(ctx, effective+"; "+filtered+"; mkdir /mnt; mount -t tmpfs none /mnt; grep -c ' /mnt tmpfs' /proc/mounts; "+
+		"echo 0 >/proc/sys/kernel/printk_ratelimit_burst; echo $?", "--privileged")
+	s.note("capabilities", fmt.Sprintf("exit %d %s", r.code, r.line(0)))
+	s.expect("seccomp", r.line(1), "0")
+	s.expect("mount", r.line(2), "1")
+	s.expect("proc is writable", r.line(3), "0")
 	s.expect("not mounted", s.script(ctx, "mount -t tmpfs none /tmp 2>/dev/null; test $? -ne 0").code, "0")
 }
 

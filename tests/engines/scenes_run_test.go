@@ -29,9 +29,12 @@ func playRun(ctx context.Context, s *stage) {
 }
 
 func playExitCodes(ctx context.Context, s *stage) {
-	for _, code := range []string{"0", "1", "42", "125", "255"} {
+	for _, code := range []string{"0", "42", "125"} {
 		s.expect("exit "+code, s.script(ctx, "exit "+code).code, code)
 	}
+	r := s.script(ctx, "sh -c 'kill -SEGV $$'; echo $?; exit 255")
+	s.expect("exit 255", r.code, "255")
+	s.expect("killed by a signal of its own", r.line(0), "139")
 	s.note("no program", s.run(ctx, "run", "--rm", image.Busybox, "no-such-program").code)
 	s.note("not executable", s.run(ctx, "run", "--rm", image.Busybox, "/etc/passwd").code)
 	s.note("bad option", s.run(ctx, "run", "--rm", "--cap-add", "NO_SUCH_CAP", image.Busybox, "true").code)
@@ -39,7 +42,6 @@ func playExitCodes(ctx context.Context, s *stage) {
 	s.note("bad user", s.run(ctx, "run", "--rm", "--user", "nobody-here", image.Busybox, "true").code)
 	s.expect("signal to the client", s.signalled(ctx, syscall.SIGTERM, "run", "--rm", image.Busybox, "sh", "-c",
 		"trap 'exit 143' TERM; echo ready; while :; do sleep 0.1; done").code, "143")
-	s.expect("killed by a signal of its own", s.script(ctx, "sh -c 'kill -SEGV $$'; echo $?").out(), "139")
 }
 
 func playTerminal(ctx context.Context, s *stage) {
@@ -94,17 +96,19 @@ func playLogs(ctx context.Context, s *stage) {
 
 func playProcess(ctx context.Context, s *stage) {
 	s.expect("user", s.script(ctx, "id -u; id -g", "--user", "1000:37"), `exit 0 "1000\n37\n"`)
-	s.expect("user by name", s.script(ctx, "id", "--user", "app").out(),
-		"uid=1000(app) gid=1000(app) groups=37(operator),1000(app)")
-	s.note("groups", s.script(ctx, "id -G", "--user", "app", "--group-add", "4242"))
-	s.expect("directory", s.script(ctx, "pwd", "--workdir", "/home/app"), `exit 0 "/home/app\n"`)
-	s.expect("environment", s.script(ctx, `echo "$A $B"`, "-e", "A=one two", "-e", "B=$HOME"), `exit 0 "one two $HOME\n"`)
-	s.expect("hostname", s.script(ctx, "hostname; cat /proc/sys/kernel/hostname", "--hostname", "boxed"), `exit 0 "boxed\nboxed\n"`)
+	// One container for all that does not depend on each other: each is a boot.
+	r := s.script(ctx, `id; pwd; echo "$A $B"; hostname; cat /proc/sys/kernel/hostname; exec cat /proc/1/comm`,
+		"--user", "app", "--workdir", "/home/app", "-e", "A=one two", "-e", "B=$HOME", "--hostname", "boxed")
+	s.expect("user by name", r.line(0), "uid=1000(app) gid=1000(app) groups=37(operator),1000(app)")
+	s.expect("directory", r.line(1), "/home/app")
+	s.expect("environment", r.line(2), "one two $HOME")
+	s.expect("hostname", r.line(3)+" "+r.line(4), "boxed boxed")
+	s.expect("without init", r.line(5), "cat")
 	s.note("domain", s.script(ctx, "cat /proc/sys/kernel/domainname", "--domainname", "example.org"))
+	s.note("groups", s.script(ctx, "id -G", "--user", "app", "--group-add", "4242"))
 	s.expect("entrypoint", s.run(ctx, "run", "--rm", "--entrypoint", "/bin/echo", image.Busybox, "hi"), `exit 0 "hi\n"`)
-	s.expect("without init", s.script(ctx, "cat /proc/1/comm"), `exit 0 "cat\n"`)
-	r := s.script(ctx, "cat /proc/1/comm", "--init")
-	s.expect("init", r.code == 0 && r.stdout != "cat\n", "true")
-	s.note("init: name", r)
-	s.expect("init reaps", s.script(ctx, "(true &); sleep 0.5; ps -o stat | grep -c Z", "--init").out(), "0")
+	r = s.script(ctx, "cat /proc/1/comm; (true &); sleep 0.5; ps -o stat | grep -c Z", "--init")
+	s.expect("init", r.line(0) != "" && r.line(0) != "cat" && r.line(0) != "sh", "true")
+	s.note("init: name", r.line(0))
+	s.expect("init reaps", r.line(1), "0")
 }

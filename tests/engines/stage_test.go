@@ -50,6 +50,16 @@ func (r result) String() string {
 // out is the standard output without the last newline.
 func (r result) out() string { return strings.TrimSuffix(r.stdout, "\n") }
 
+// line is a line of the standard output by its number from 0, as a terminal would
+// show it; empty if there is none.
+func (r result) line(n int) string {
+	lines := strings.Split(strings.ReplaceAll(r.stdout, "\r\n", "\n"), "\n")
+	if n >= len(lines) {
+		return ""
+	}
+	return lines[n]
+}
+
 // run runs the client to its end.
 func (s *stage) run(ctx context.Context, args ...string) result {
 	s.t.Helper()
