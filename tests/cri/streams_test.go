@@ -47,9 +47,9 @@ func TestCrictlExecTerminal(t *testing.T) {
 // terminal is a program that runs in a pseudoterminal of ours.
 type terminal struct {
 	console.Console
-	out  *harness.Buffer
-	cmd  *exec.Cmd
-	done chan struct{}
+	out   *harness.Buffer
+	ended func() error // cmd.Wait
+	done  chan struct{}
 }
 
 // startInTerminal starts cmd with a new terminal as its own; the test's end ends
@@ -69,11 +69,12 @@ func startInTerminal(t *testing.T, cmd *exec.Cmd, size console.WinSize) *termina
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	term := &terminal{Console: master, out: &harness.Buffer{}, cmd: cmd, done: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
+	ended, err := harness.StartOwn(cmd)
+	if err != nil {
 		t.Fatal(err)
 	}
 	slave.Close()
+	term := &terminal{Console: master, out: &harness.Buffer{}, ended: ended, done: make(chan struct{})}
 	go func() {
 		defer close(term.done)
 		_, _ = io.Copy(term.out, master) // ends with EIO when the program has
@@ -101,7 +102,7 @@ func (s *terminal) await(ctx context.Context, t *testing.T, text string) {
 
 // wait returns the program's end once all its output came.
 func (s *terminal) wait() error {
-	err := s.cmd.Wait()
+	err := s.ended()
 	<-s.done
 	return err
 }

@@ -38,7 +38,7 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 	start := time.Now()
-	err = cmd.Start()
+	wait, err := harness.StartOwn(cmd)
 	tty.Close()
 	if err != nil {
 		s.t.Fatal(err)
@@ -53,7 +53,7 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 			s.t.Error(err)
 		}
 	}
-	r := result{code: exitCode(cmd.Wait())}
+	r := result{code: exitCode(wait())}
 	select {
 	case <-closed:
 	case <-time.After(5 * time.Second): // something else holds the terminal

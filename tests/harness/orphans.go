@@ -3,6 +3,7 @@ package harness
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -29,17 +30,48 @@ var adoptOrphans = sync.OnceValue(func() error {
 	return nil
 })
 
+// own are the children outside the process group that somebody waits for.
+var own struct {
+	mu   sync.Mutex
+	pids map[int]bool
+}
+
+// StartOwn starts a command that gets a session or a process group: without it, the
+// end of such a child could be taken for an orphan's, and its exit code be lost. The
+// caller must call wait, which is cmd.Wait.
+func StartOwn(cmd *exec.Cmd) (wait func() error, err error) {
+	own.mu.Lock() // it may have ended before its number is known
+	defer own.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	pid := cmd.Process.Pid
+	if own.pids == nil {
+		own.pids = map[int]bool{}
+	}
+	own.pids[pid] = true
+	return func() error {
+		err := cmd.Wait()
+		own.mu.Lock()
+		defer own.mu.Unlock()
+		delete(own.pids, pid)
+		return err
+	}, nil
+}
+
 // reapOrphans reaps the adopted children that ended. The children that this
 // process started itself are left to those who wait for them: they are in its
-// process group, and each containerd, which is not, is known by its name.
+// process group, or of StartOwn, and each containerd is known by its name.
 func reapOrphans() {
 	procs, err := tree("")
 	if err != nil {
 		return // tried again at the next death
 	}
 	self, group := os.Getpid(), syscall.Getpgrp()
+	own.mu.Lock()
+	defer own.mu.Unlock()
 	for _, p := range procs {
-		if p.PPID == self && p.State == 'Z' && p.group != group && p.Comm != "containerd" {
+		if p.PPID == self && p.State == 'Z' && p.group != group && p.Comm != "containerd" && !own.pids[p.PID] {
 			_, _ = unix.Wait4(p.PID, nil, unix.WNOHANG, nil)
 		}
 	}
