@@ -16,7 +16,7 @@ func lifeScenes() []scene {
 		{name: "remove", play: playRemove},
 		{name: "restart", short: true, play: playRestart},
 		{name: "create", play: playCreate},
-		{name: "pause", play: playPause},
+		{name: "pause", short: true, play: playPause},
 		{name: "attach", play: playAttach},
 		{name: "rename", play: playRename},
 	}

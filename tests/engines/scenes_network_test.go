@@ -17,7 +17,7 @@ func networkScenes() []scene {
 		{name: "networks", play: playNetworks},
 		{name: "namespaces", play: playNamespaces},
 		{name: "names", play: playNames},
-		{name: "compose", needs: Compose, short: true, play: playCompose},
+		{name: "compose", needs: Compose, play: playCompose},
 	}
 }
 
