@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
-	"github.com/containerd/log"
-
+	"github.com/katabox/katabox/agent/accept"
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/internal/relay"
 )
@@ -38,38 +36,15 @@ type Server struct {
 // Serve accepts connections on l until ctx is done or l fails, then closes
 // those that are open and waits for their end.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	s.slots = make(chan struct{}, maxOpen)
-	opening := make(chan struct{}, maxOpening)
-	var conns sync.WaitGroup
-	defer conns.Wait()
-	defer cancel()
-	for {
-		select {
-		case opening <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
-		conn, err := l.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept forwarding connection: %w", err)
-		}
-		conns.Go(func() {
-			opened := sync.OnceFunc(func() { <-opening })
-			defer opened()
-			if err := s.serve(ctx, conn, opened); err != nil {
-				log.G(ctx).WithError(err).Debug("forwarding connection ended")
-			}
-		})
+	if err := accept.Serve(ctx, l, maxOpening, s.serve); err != nil {
+		return fmt.Errorf("forward: %w", err)
 	}
+	return nil
 }
 
 // serve sees one connection through and closes it. It calls opened when the
-// connection is open.
+// connection is open: another may be opened then.
 func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error {
 	defer conn.Close()
 	host, ok := conn.(relay.HalfCloser)
@@ -137,14 +112,5 @@ func refuse(conn net.Conn, why error) error {
 
 // answer sends ForwardOpened; refusal is empty for success.
 func answer(conn net.Conn, refusal string) error {
-	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
-		return fmt.Errorf("set deadline: %w", err)
-	}
-	if err := api.WriteFrame(conn, &api.ForwardOpened{Error: refusal}); err != nil {
-		return fmt.Errorf("answer: %w", err)
-	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("clear deadline: %w", err)
-	}
-	return nil
+	return accept.Answer(conn, &api.ForwardOpened{Error: refusal}, openTimeout)
 }

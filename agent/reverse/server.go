@@ -7,11 +7,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
-	"github.com/containerd/log"
-
+	"github.com/katabox/katabox/agent/accept"
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/internal/relay"
 )
@@ -37,36 +35,14 @@ type Server struct {
 // Serve accepts connections on l until ctx is done or l fails, then closes
 // those that are open and waits for their end.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	slots := make(chan struct{}, maxOpen)
-	var conns sync.WaitGroup
-	defer conns.Wait()
-	defer cancel()
-	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
-		conn, err := l.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept reverse connection: %w", err)
-		}
-		conns.Go(func() {
-			defer func() { <-slots }()
-			if err := s.serve(ctx, conn); err != nil {
-				log.G(ctx).WithError(err).Debug("reverse connection ended")
-			}
-		})
+	if err := accept.Serve(ctx, l, maxOpen, s.serve); err != nil {
+		return fmt.Errorf("reverse: %w", err)
 	}
+	return nil
 }
 
 // serve sees one connection of the host through and closes it.
-func (s *Server) serve(ctx context.Context, conn net.Conn) error {
+func (s *Server) serve(ctx context.Context, conn net.Conn, _ func()) error {
 	defer conn.Close()
 	host, ok := conn.(relay.HalfCloser)
 	if !ok {
@@ -111,16 +87,7 @@ func refuse(conn net.Conn, why error) error {
 // answer sends ReverseOpened; refusal is empty for success. The connection has
 // no deadline afterwards.
 func answer(conn net.Conn, refusal string) error {
-	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
-		return fmt.Errorf("set deadline: %w", err)
-	}
-	if err := api.WriteFrame(conn, &api.ReverseOpened{Error: refusal}); err != nil {
-		return fmt.Errorf("answer: %w", err)
-	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("clear deadline: %w", err)
-	}
-	return nil
+	return accept.Answer(conn, &api.ReverseOpened{Error: refusal}, openTimeout)
 }
 
 // loopback reads an address and a port of the guest's loopback.

@@ -1,0 +1,87 @@
+package shimtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/katabox/katabox/shim/manager"
+	"github.com/katabox/katabox/virtcontainers/fakeguest"
+)
+
+// runDirEnv makes the program the shim, whose guests keep what they make on the
+// host below that directory.
+const runDirEnv = "KATABOX_TEST_RUN_DIR"
+
+// Main is for a TestMain: it runs the tests, or the shim if the program was
+// started as that, and does not return.
+func Main(m *testing.M) {
+	dir := os.Getenv(runDirEnv)
+	if dir == "" {
+		os.Exit(m.Run())
+	}
+	if err := shimMain(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func shimMain(dir string) error {
+	p, err := manager.ParseArgs(os.Args[1:], os.Getenv)
+	if err != nil {
+		return err
+	}
+	platform := fakeguest.New(dir).Platform()
+	switch p.Action {
+	case manager.ActionStart:
+		return manager.Start(p, os.Stdin, os.Stdout)
+	case manager.ActionDelete:
+		return manager.Delete(p, platform, os.Stdout)
+	}
+	ctx, err := manager.OpenLog(context.Background(), p)
+	if err != nil {
+		return err
+	}
+	return manager.Serve(ctx, p, platform)
+}
+
+// Prepare makes a directory for guests and sets the environment that shims are
+// started with. program is the shim. At the test's end nothing may be left on
+// the host. The test is skipped where sandboxes cannot be made.
+func Prepare(t *testing.T) (program, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("sandboxes mount, which needs root")
+	}
+	if _, err := os.Stat(fakeguest.Daemon); err != nil {
+		t.Skipf("virtiofsd is not installed (Debian: qemu-system-common): %v", err)
+	}
+	dir, err := os.MkdirTemp("", "kb") //nolint:usetesting // t.TempDir gives names too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := fakeguest.New(dir)
+	t.Cleanup(func() {
+		if left, err := host.Leftovers(); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+		if err := host.Clear(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv(runDirEnv, dir)
+	conf := filepath.Join(t.TempDir(), "configuration.toml")
+	text := fmt.Sprintf("[hypervisor.qemu]\nvirtio_fs_daemon = %q\n", fakeguest.Daemon)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KATA_CONF_FILE", conf)
+	program, err = os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program, dir
+}
