@@ -48,8 +48,9 @@ func (o *output) attach(conn net.Conn) {
 }
 
 // pump carries until the last writer is gone, then closes the connection: the
-// host's end of file. Without a connection, or when it is lost, bytes are
-// dropped.
+// host's end of file. When the host closes it first, nobody reads any more: the
+// pipe is closed, and the process gets SIGPIPE. A terminal has no such end, and
+// its output is dropped then, as it is without a connection.
 func (o *output) pump(conn net.Conn) {
 	if conn != nil {
 		defer conn.Close()
@@ -66,6 +67,10 @@ func (o *output) pump(conn net.Conn) {
 			if _, werr := conn.Write(block[:n]); werr != nil {
 				_ = conn.Close()
 				conn = nil
+				if !o.terminal {
+					_ = o.file.Close()
+					return
+				}
 			}
 		}
 		if err != nil {

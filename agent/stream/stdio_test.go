@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -137,16 +138,23 @@ func TestBackpressureAndClose(t *testing.T) {
 	}
 }
 
-func TestLostConnectionDiscards(t *testing.T) {
-	s := newStdio(t, Request{Stdout: true})
-	host := attach(t, s, stdout)
+// "yes | head": a process whose output nobody reads any more gets SIGPIPE, and
+// one stream's end is not the other's.
+func TestLostReaderBreaksThePipe(t *testing.T) {
+	s := newStdio(t, Request{Stdout: true, Stderr: true})
+	host, errs := attach(t, s, stdout), attach(t, s, stderr)
 	_ = host.Close()
-	const size = 1 << 20
-	if n, err := s.Child().Stdout.Write(make([]byte, size)); n != size || err != nil {
-		t.Fatalf("the process wrote %d, %v", n, err)
+	const size = 4 << 20
+	if n, err := s.Child().Stdout.Write(make([]byte, size)); n == size || !errors.Is(err, unix.EPIPE) {
+		t.Fatalf("the process wrote %d, %v; want EPIPE", n, err)
 	}
-	if o, _ := s.Totals(); o != size {
-		t.Errorf("total %d, want %d", o, size)
+	if o, _ := s.Totals(); o == 0 || o >= size {
+		t.Errorf("total %d, want what was taken of %d", o, size)
+	}
+	_, _ = io.WriteString(s.Child().Stderr, "oops")
+	s.Child().Close()
+	if got := readAll(t, errs); got != "oops" {
+		t.Errorf("stderr: %q", got)
 	}
 }
 

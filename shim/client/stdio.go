@@ -74,7 +74,10 @@ func (s *Stdio) Close() error {
 	var errs []error
 	for _, f := range []**os.File{&s.Stdin, &s.Stdout, &s.Stderr} {
 		if *f != nil {
-			errs = append(errs, (*f).Close())
+			// The relay of an output that nobody reads has closed it.
+			if err := (*f).Close(); !errors.Is(err, os.ErrClosed) {
+				errs = append(errs, err)
+			}
 			*f = nil
 		}
 	}

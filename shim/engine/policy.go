@@ -29,6 +29,10 @@ type Policy struct {
 	// and opens none again. Output whose reader is gone is dropped instead of
 	// waiting for another reader.
 	ReadersStay bool
+	// PipesBreak: a reader of the output that is gone ends the process by
+	// SIGPIPE, as in a shell's pipeline. An engine that may be restarted must not
+	// do that to its containers.
+	PipesBreak bool
 	// CgroupV1Stats: the engine reads cgroup v1 metrics on every host, with
 	// iSulad's names of block I/O operations.
 	CgroupV1Stats bool
@@ -44,7 +48,7 @@ func For(namespace string) Policy {
 	case ISulad:
 		return Policy{SweepOnStart: true, KeepExecs: execKept, ReadersStay: true, CgroupV1Stats: true}
 	case CommandLine:
-		return Policy{ReadersStay: true, WaiterOwnsProcess: true}
+		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true}
 	}
 	return Policy{}
 }

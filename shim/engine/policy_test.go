@@ -8,10 +8,10 @@ func TestFor(t *testing.T) {
 			t.Errorf("%q is not containerd's: %+v", namespace, p)
 		}
 	}
-	if p := For(ISulad); !p.SweepOnStart || p.KeepExecs == 0 || p.WaiterOwnsProcess {
+	if p := For(ISulad); !p.SweepOnStart || p.KeepExecs == 0 || !p.ReadersStay || p.PipesBreak || p.WaiterOwnsProcess {
 		t.Errorf("iSulad: %+v", p)
 	}
-	if p := For(CommandLine); p.SweepOnStart || p.KeepExecs != 0 || !p.ReadersStay || !p.WaiterOwnsProcess {
+	if p := For(CommandLine); p.SweepOnStart || p.KeepExecs != 0 || !p.ReadersStay || !p.PipesBreak || !p.WaiterOwnsProcess {
 		t.Errorf("the command line: %+v", p)
 	}
 }

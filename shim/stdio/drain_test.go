@@ -10,7 +10,7 @@ import (
 // hold an exit up for ever.
 func TestDrainHasALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := &IO{connected: true, out: newOutput(), err: newOutput()}
+		i := &IO{connected: true, out: newOutput(false), err: newOutput(false)}
 		ended := make(chan struct{})
 		go func() {
 			for {

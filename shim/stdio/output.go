@@ -2,8 +2,10 @@ package stdio
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -12,8 +14,17 @@ const copyBuffer = 64 << 10
 
 type reader interface{ Read([]byte) (int, error) }
 
+// guestStream is a connection with the output of a process.
+type guestStream interface {
+	reader
+	closer
+}
+
 // output copies a guest's stream to the engine's FIFO and counts.
 type output struct {
+	// breaks: a FIFO without a reader is a broken pipe to the process.
+	breaks bool
+
 	mu sync.Mutex // guards what follows
 	// passed is the number of bytes given to the engine.
 	passed uint64
@@ -22,11 +33,14 @@ type output struct {
 	changed chan struct{}
 }
 
-func newOutput() *output { return &output{changed: make(chan struct{})} }
+func newOutput(breaks bool) *output {
+	return &output{breaks: breaks, changed: make(chan struct{})}
+}
 
 // copy runs until the guest's stream ends. When the engine's end is gone, the
-// rest is read and dropped, so that the process is not held up.
-func (o *output) copy(fifo *os.File, conn reader) {
+// guest is told so, which closes the process's pipe, or the rest is read and
+// dropped, so that the process is not held up.
+func (o *output) copy(fifo *os.File, conn guestStream) {
 	defer o.end()
 	buf := make([]byte, copyBuffer)
 	dropping := false
@@ -35,6 +49,10 @@ func (o *output) copy(fifo *os.File, conn reader) {
 		if n > 0 && !dropping {
 			_, werr := fifo.Write(buf[:n])
 			dropping = werr != nil
+			if o.breaks && errors.Is(werr, syscall.EPIPE) {
+				_ = conn.Close()
+				return
+			}
 		}
 		o.add(n)
 		if err != nil {

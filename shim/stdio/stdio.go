@@ -24,6 +24,9 @@ type Paths struct {
 	// opens none again (iSulad). When it is gone, output is dropped instead
 	// of waiting for another reader.
 	ReadersStay bool
+	// PipesBreak, with ReadersStay: a reader that is gone is a broken pipe to
+	// the process, SIGPIPE, unless it has a terminal.
+	PipesBreak bool
 	// Namespace and ContainerID are for a binary:// logger.
 	Namespace, ContainerID string
 }
@@ -66,7 +69,8 @@ func New(paths Paths) (*IO, error) {
 			return nil, fmt.Errorf("stdout or stderr: %w", err)
 		}
 	}
-	return &IO{paths: paths, out: newOutput(), err: newOutput()}, nil
+	breaks := paths.ReadersStay && paths.PipesBreak && !paths.Terminal
+	return &IO{paths: paths, out: newOutput(breaks), err: newOutput(breaks)}, nil
 }
 
 // Streams implements virtcontainers.IO.
@@ -148,7 +152,7 @@ func (i *IO) startInput(conn guest.Conn, fifo *os.File) {
 	}
 }
 
-func (i *IO) startOutput(o *output, conn reader, fifo *os.File) {
+func (i *IO) startOutput(o *output, conn guestStream, fifo *os.File) {
 	if conn == nil || fifo == nil {
 		o.end()
 		return

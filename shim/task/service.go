@@ -219,6 +219,6 @@ type stdioRequest interface {
 func (s *Service) newIO(r stdioRequest) (*stdio.IO, error) {
 	return stdio.New(stdio.Paths{
 		Stdin: r.GetStdin(), Stdout: r.GetStdout(), Stderr: r.GetStderr(), Terminal: r.GetTerminal(),
-		Namespace: s.opts.Namespace, ContainerID: r.GetID(), ReadersStay: s.policy.ReadersStay,
+		Namespace: s.opts.Namespace, ContainerID: r.GetID(), ReadersStay: s.policy.ReadersStay, PipesBreak: s.policy.PipesBreak,
 	})
 }

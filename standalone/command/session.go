@@ -154,7 +154,7 @@ func (s *session) stdio(c *cli.Context) (*container.Stdio, error) {
 	return stdio, nil
 }
 
-// broken ends a command whose output nobody reads.
+// broken ends a command whose terminal nobody looks at.
 func (s *session) broken() {
 	s.mu.Lock()
 	p := s.process

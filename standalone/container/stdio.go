@@ -24,17 +24,19 @@ type Stdio struct {
 	In io.Reader
 	// Out and Err are written to. A terminal has no Err.
 	Out, Err io.Writer
-	// Broken is called once, when Out or Err has no reader any more.
+	// Broken is called when a terminal's output has no reader any more. Without
+	// a terminal the command gets SIGPIPE for what it writes then.
 	Broken func()
 
-	log   *log // of a container, not of an exec
-	fifos *client.Stdio
-	group sync.WaitGroup // the outputs' relays
-	once  sync.Once
+	log      *log // of a container, not of an exec
+	terminal bool
+	fifos    *client.Stdio
+	group    sync.WaitGroup // the outputs' relays
 }
 
 // open makes the FIFOs in a directory of the bundle.
 func (s *Stdio) open(dir, name string, terminal bool) (err error) {
+	s.terminal = terminal
 	s.fifos, err = client.MakeStdio(filepath.Join(dir, name), client.Wanted{Stdin: s.In != nil, Stdout: true, Stderr: !terminal})
 	return err
 }
@@ -42,9 +44,10 @@ func (s *Stdio) open(dir, name string, terminal bool) (err error) {
 // relay begins to move. closeStdin passes on the input's end. The shim must
 // have opened its ends.
 func (s *Stdio) relay(closeStdin func()) {
-	s.group.Go(func() { s.copyOut("stdout", s.Out, s.fifos.Stdout) })
-	if s.fifos.Stderr != nil {
-		s.group.Go(func() { s.copyOut("stderr", s.Err, s.fifos.Stderr) })
+	stdout, stderr := s.fifos.Stdout, s.fifos.Stderr
+	s.group.Go(func() { s.copyOut("stdout", s.Out, stdout) })
+	if stderr != nil {
+		s.group.Go(func() { s.copyOut("stderr", s.Err, stderr) })
 	}
 	if s.In == nil {
 		return
@@ -61,9 +64,9 @@ func (s *Stdio) relay(closeStdin func()) {
 // onlyWriter keeps io.Copy from other ways to move.
 type onlyWriter struct{ io.Writer }
 
-// copyOut moves one output until its end. What has no reader is still read, so
-// that the command does not stand still before it is told.
-func (s *Stdio) copyOut(name string, to io.Writer, from io.Reader) {
+// copyOut moves one output until its end. What cannot be written is still read,
+// so that the command does not stand still.
+func (s *Stdio) copyOut(name string, to io.Writer, from io.ReadCloser) {
 	buf := make([]byte, relayBuffer)
 	for {
 		n, err := from.Read(buf)
@@ -71,14 +74,24 @@ func (s *Stdio) copyOut(name string, to io.Writer, from io.Reader) {
 		if n > 0 && to != nil {
 			if _, err := to.Write(buf[:n]); err != nil {
 				to = nil
-				if errors.Is(err, syscall.EPIPE) && s.Broken != nil {
-					s.once.Do(s.Broken)
-				}
+				s.lost(err, from)
 			}
 		}
 		if err != nil {
 			return
 		}
+	}
+}
+
+// lost is told that an output cannot be written to any more. A FIFO without a
+// reader becomes a pipe without one in the guest.
+func (s *Stdio) lost(why error, fifo io.Closer) {
+	switch {
+	case !errors.Is(why, syscall.EPIPE):
+	case !s.terminal:
+		_ = fifo.Close()
+	case s.Broken != nil:
+		s.Broken()
 	}
 }
 

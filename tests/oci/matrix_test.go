@@ -90,7 +90,33 @@ func play(t *testing.T, program string) (rows []string) {
 	note("delete", "delete", "c1")
 	note("delete again", "delete", "c1")
 	note("delete by force", "delete", "--force", "c1")
-	return rows
+	return append(rows, pipeline(t, r))
+}
+
+// pipeline runs "yes | head -1" and says what became of yes: without a reader
+// it gets SIGPIPE.
+func pipeline(t *testing.T, r *runtime) string {
+	t.Helper()
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	bundle := r.bundle("yes; echo yes has ended with $? >&2; exit 6", nil)
+	outR, outW := pipe(t)
+	errs, null := create(t), open(t, os.DevNull)
+	if code := r.command([3]*os.File{null, outW, errs}, "create", "--bundle", bundle, "--pid-file", pidFile, "p1"); code != 0 {
+		t.Fatalf("create: %d %s", code, content(t, errs))
+	}
+	_ = outW.Close()
+	if res := r.call("start", "p1"); res.code != 0 {
+		t.Fatalf("start: %+v", res)
+	}
+	if _, err := io.ReadFull(outR, make([]byte, 2)); err != nil {
+		t.Error(err)
+	}
+	_ = outR.Close()
+	row := fmt.Sprintf("pipeline: exit %d, %q", reap(t, r.pid(pidFile)), content(t, errs))
+	if res := r.call("delete", "--force", "p1"); res.code != 0 {
+		t.Errorf("delete: %+v", res)
+	}
+	return row
 }
 
 // execDetached runs a process as conmon does and returns its exit code.

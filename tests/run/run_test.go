@@ -34,15 +34,18 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// When nobody reads the output any more, the command is ended, and nothing is
-// left, as with a shell's pipeline.
+// When nobody reads the output any more, the process that writes gets SIGPIPE,
+// as in a shell's pipeline, and the other stream goes on.
 func TestReaderGoesAway(t *testing.T) {
 	ctx := testContext(t)
-	cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout, "yes")
+	cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout,
+		"sh", "-c", "yes; echo yes has ended with $? >&2; exit 6")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	var errOut bytes.Buffer
+	cmd.Stderr = &errOut
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +53,9 @@ func TestReaderGoesAway(t *testing.T) {
 		t.Error(err)
 	}
 	out.Close()
-	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 137 {
-		t.Errorf("ended with %v, want exit code 137", err)
+	err = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 6 || !strings.HasSuffix(errOut.String(), "yes has ended with 141\n") {
+		t.Errorf("ended with %v, standard error %q; want exit code 6, and that yes has ended with 141", err, errOut.String())
 	}
 }
 
