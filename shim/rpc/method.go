@@ -5,6 +5,7 @@ import (
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -21,8 +22,16 @@ func Method[Req any, PReq interface {
 		}
 		resp, err := call(ctx, req)
 		if err != nil {
-			return nil, errgrpc.ToGRPC(err)
+			return nil, toGRPC(err)
 		}
 		return resp, nil
 	}
+}
+
+// toGRPC gives an error its status, with its text once: the details in which
+// errgrpc sends the parts of an error that wraps several are appended to the text
+// by who receives them ("...: invalid argument\ninvalid argument").
+func toGRPC(err error) error {
+	st := status.Convert(errgrpc.ToGRPC(err))
+	return status.Error(st.Code(), st.Message())
 }

@@ -50,8 +50,12 @@ func execIn(c *cli.Context) (int, error) {
 }
 
 func startExec(ctx context.Context, c *cli.Context, m *container.Manager, stdio *container.Stdio) (*container.Exec, error) {
+	workdir, err := spec.ParseWorkdir(c.String("workdir"))
+	if err != nil {
+		return nil, err
+	}
 	return m.StartExec(ctx, c.Args().First(), spec.Options{
-		Args: c.Args().Tail(), Env: environment(c.StringSlice("env")), Workdir: c.String("workdir"),
+		Args: c.Args().Tail(), Env: environment(c.StringSlice("env")), Workdir: workdir,
 		User: c.String("user"), Terminal: c.Bool("tty"),
 	}, stdio)
 }

@@ -122,7 +122,7 @@ func runOptions(c *cli.Context) (container.Options, error) {
 		Name: c.String("name"), Remove: c.Bool("rm"), Network: c.String("network"),
 		Warn: func(text string) { fmt.Fprintf(c.App.ErrWriter, "kata-runtime: %s\n", text) },
 		Spec: spec.Options{
-			Args: c.Args().Tail(), Env: environment(c.StringSlice("env")), Workdir: c.String("workdir"), User: c.String("user"),
+			Args: c.Args().Tail(), Env: environment(c.StringSlice("env")), User: c.String("user"),
 			Hostname: c.String("hostname"), Terminal: c.Bool("tty"), ReadOnly: c.Bool("read-only"),
 		},
 	}
@@ -139,6 +139,9 @@ func runOptions(c *cli.Context) (container.Options, error) {
 		}
 		o.Ports = append(o.Ports, port)
 	}
+	if err := o.Check(); err != nil {
+		return o, err
+	}
 	return o, addSpec(c, &o.Spec)
 }
 
@@ -152,6 +155,9 @@ func addSpec(c *cli.Context, o *spec.Options) (err error) {
 			}
 			o.Mounts = append(o.Mounts, m)
 		}
+	}
+	if o.Workdir, err = spec.ParseWorkdir(c.String("workdir")); err != nil {
+		return err
 	}
 	if text := c.String("memory"); text != "" {
 		if o.Memory, err = spec.ParseMemory(text); err != nil {

@@ -43,6 +43,26 @@ type Options struct {
 	Warn func(string)
 }
 
+// Check refuses what no image is needed for to know that it cannot be: before one
+// is pulled and unpacked.
+func (o *Options) Check() error {
+	if o.Name != "" {
+		if err := store.CheckName(o.Name); err != nil {
+			return err
+		}
+	}
+	switch o.Network {
+	case "", usernet.Pasta, usernet.Slirp:
+		return nil
+	case NoNetwork:
+		if len(o.Ports) == 0 {
+			return nil
+		}
+		return fmt.Errorf("publish port %s: the network is none: %w", o.Ports[0], errdefs.ErrInvalidArgument)
+	}
+	return fmt.Errorf("network %q: want %s, %s or %s: %w", o.Network, usernet.Pasta, usernet.Slirp, NoNetwork, errdefs.ErrInvalidArgument)
+}
+
 // Container is a container that this process runs.
 type Container struct {
 	Name string
@@ -60,6 +80,9 @@ type Container struct {
 // started the command yet. On an error nothing is left. The caller has called
 // the store's Use, and may unlock it after this.
 func (m *Manager) Create(ctx context.Context, img store.Image, o Options, stdio *Stdio) (_ *Container, err error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
 	c := &Container{m: m, img: img, Name: o.Name}
 	if c.Name == "" {
 		c.Name = randomName()
@@ -120,9 +143,6 @@ func (c *Container) makeDir(_ context.Context, o *Options) error {
 // startNetwork starts the network's program, if there is one.
 func (c *Container) startNetwork(ctx context.Context, o *Options) error {
 	if o.Network == NoNetwork {
-		if len(o.Ports) > 0 {
-			return fmt.Errorf("publish port %s: the network is none: %w", o.Ports[0], errdefs.ErrInvalidArgument)
-		}
 		return nil
 	}
 	dir := filepath.Join(c.dir, "net")

@@ -43,6 +43,15 @@ func ParseVolume(text string) (specs.Mount, error) {
 	return specs.Mount{Type: "bind", Source: source, Destination: path.Clean(parts[1]), Options: []string{"rbind", "rprivate", mode}}, nil
 }
 
+// ParseWorkdir understands an absolute path, and "" for the image's own. A
+// relative one says nothing about what it is relative to.
+func ParseWorkdir(text string) (string, error) {
+	if text != "" && !path.IsAbs(text) {
+		return "", fmt.Errorf("workdir %q: want an absolute path: %w", text, errdefs.ErrInvalidArgument)
+	}
+	return text, nil
+}
+
 // ParseTmpfs understands CONTAINER[:OPTIONS], the options those of a tmpfs.
 func ParseTmpfs(text string) (specs.Mount, error) {
 	target, options, _ := strings.Cut(text, ":")

@@ -21,9 +21,8 @@ var validName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 // the store until RemoveContainer. The caller has called Use. A name that is
 // taken is an errdefs.ErrAlreadyExists.
 func (s *Store) MakeContainer(name string, img Image) (dir string, err error) {
-	if !validName.MatchString(name) {
-		return "", fmt.Errorf("container name %q: want 1 to 64 letters, digits, dots, dashes and underscores, the first a letter or digit: %w",
-			name, errdefs.ErrInvalidArgument)
+	if err := CheckName(name); err != nil {
+		return "", err
 	}
 	dir = s.ContainerDir(name)
 	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
@@ -35,6 +34,15 @@ func (s *Store) MakeContainer(name string, img Image) (dir string, err error) {
 		return "", errors.Join(err, s.RemoveContainer(name))
 	}
 	return dir, nil
+}
+
+// CheckName refuses what cannot be a container's name.
+func CheckName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("container name %.100q: want 1 to 64 letters, digits, dots, dashes and underscores, the first a letter or digit: %w",
+			name, errdefs.ErrInvalidArgument)
+	}
+	return nil
 }
 
 // ContainerDir is the directory of the container of that name, which its

@@ -1,7 +1,10 @@
 package usernet
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -26,6 +29,39 @@ func (p Port) String() string {
 		return p.Address.String() + ":" + text
 	}
 	return text
+}
+
+// checkPorts refuses a port of the host's that cannot be had: the programs say so
+// in words of their own, or not at all.
+func checkPorts(ctx context.Context, ports []Port) error {
+	for _, p := range ports {
+		if err := p.try(ctx); err != nil {
+			return fmt.Errorf("publish port %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// try takes the port for a moment.
+func (p Port) try(ctx context.Context) error {
+	address := netip.AddrPortFrom(netip.IPv4Unspecified(), p.Host)
+	if p.Address.IsValid() {
+		address = netip.AddrPortFrom(p.Address, p.Host)
+	}
+	var (
+		config net.ListenConfig
+		taken  io.Closer
+		err    error
+	)
+	if p.Protocol == "udp" {
+		taken, err = config.ListenPacket(ctx, "udp4", address.String())
+	} else {
+		taken, err = config.Listen(ctx, "tcp4", address.String())
+	}
+	if err != nil {
+		return err
+	}
+	return taken.Close()
 }
 
 // ParsePort understands [IPV4:]HOST:CONTAINER[/tcp|/udp].

@@ -2,7 +2,6 @@ package usernet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -83,8 +82,11 @@ func (n *Net) ended(log string) error {
 	said := ""
 	if f, err := os.Open(log); err == nil {
 		data, _ := io.ReadAll(io.LimitReader(f, maxSaid))
-		said = strings.TrimSpace(string(data))
+		said = strings.ReplaceAll(strings.TrimSpace(string(data)), "\n", "; ") // an error is one line
 		f.Close()
 	}
-	return errors.Join(fmt.Errorf("it ended: %s", said), n.err)
+	if n.err != nil {
+		return fmt.Errorf("it ended: %s: %w", said, n.err)
+	}
+	return fmt.Errorf("it ended: %s", said)
 }

@@ -62,6 +62,9 @@ func Start(ctx context.Context, cfg Config) (*Net, error) {
 		}
 		names = []string{cfg.Program}
 	}
+	if err := checkPorts(ctx, cfg.Ports); err != nil {
+		return nil, err
+	}
 	var errs []error
 	for _, name := range names {
 		n, err := start(ctx, name, cfg)
