@@ -102,28 +102,29 @@ known, but not seen: gone: runc "a", kata "b"`
 	}
 }
 
-// docs/compat.md has the same list, between its two marks.
+// docs/compat.md has the same lists, each between its two marks.
 func TestCompatPageListsWhatIsKnown(t *testing.T) {
 	const page = "docs/compat.md"
 	data, err := os.ReadFile(filepath.Join(bed.layout.Root, page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(data), "<!-- matrix: begin -->\n")
-	got, _, end := strings.Cut(rest, "<!-- matrix: end -->")
-	if !ok || !end {
-		t.Fatalf("%s lacks its marks", page)
-	}
-	if want := knownTable(); got != want {
-		t.Errorf("%s differs from the list in the test; between the marks it should say:\n%s", page, want)
+	for mark, list := range map[string][]difference{"matrix": known, "files": fileDifferences} {
+		_, rest, ok := strings.Cut(string(data), "<!-- "+mark+": begin -->\n")
+		got, _, end := strings.Cut(rest, "<!-- "+mark+": end -->")
+		if !ok || !end {
+			t.Errorf("%s lacks the marks of %s", page, mark)
+		} else if want := knownTable(list); got != want {
+			t.Errorf("%s differs from the list in the test; between the marks of %s it should say:\n%s", page, mark, want)
+		}
 	}
 }
 
-// knownTable is the list as the page has it.
-func knownTable() string {
+// knownTable is a list as the page has it.
+func knownTable(list []difference) string {
 	var b strings.Builder
 	b.WriteString("| rows | runc's shim | Katabox | why |\n| --- | --- | --- | --- |\n")
-	for _, k := range known {
+	for _, k := range list {
 		rows := "`" + strings.Join(k.rows, "`, `") + "`"
 		if k.release != "" {
 			rows += " (containerd " + k.release + ")"

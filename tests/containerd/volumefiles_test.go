@@ -70,11 +70,12 @@ var fileScripts = []struct{ name, script string }{
 var fileDifferences = []difference{
 	{
 		rows: []string{"lock that the host holds"}, runc: "exit 1: probe: resource temporarily unavailable", kata: "exit 0: ok",
-		why: "locks are the guest kernel's: they hold between the pod's containers, and the host's are not seen",
+		why: "locks (`flock`, `fcntl`) are the guest kernel's: they hold between the pod's containers, not across to the host or to other pods",
 	},
 	{
 		rows: []string{"mount options"}, runc: "exit 0: /v rw / /ro ro", kata: "exit 0: /v rw / /ro rw",
-		why: "below the read-only volume there is a mount that may be written to: the host refuses the writes, and the guest, which sees one file system, cannot",
+		why: "a read-only volume with a writable mount below it shows `rw` in `/proc/mounts`: the host refuses the writes (EROFS), and the guest, " +
+			"which sees one file system, cannot; with `rro` or without such a mount it says `ro`",
 	},
 }
 
