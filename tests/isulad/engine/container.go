@@ -28,6 +28,8 @@ type Config struct {
 	// Annotations are the user's, by --annotation.
 	Annotations map[string]string
 	TTY         bool
+	// CPUShares are in the spec unless they are 0.
+	CPUShares uint64
 	// Namespaces are paths by the namespace's type, as CRI gives them; the
 	// others are new.
 	Namespaces map[specs.LinuxNamespaceType]string

@@ -120,6 +120,9 @@ func (c *Container) linux() *specs.Linux {
 		MaskedPaths:   []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sched_debug", "/sys/firmware", "/proc/scsi"},
 		ReadonlyPaths: []string{"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 	}
+	if c.cfg.CPUShares != 0 {
+		linux.Resources.CPU = &specs.LinuxCPU{Shares: &c.cfg.CPUShares}
+	}
 	for _, kind := range []specs.LinuxNamespaceType{
 		specs.MountNamespace, specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.CgroupNamespace,
 	} {
