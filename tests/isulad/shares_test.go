@@ -32,7 +32,7 @@ func TestSharesOfThePauseContainer(t *testing.T) {
 	web := app(pod.ID, "sleep", "1000")
 	web.Annotations = map[string]string{"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": pod.ID}
 	web.CPUShares = 4096
-	start(ctx, t, web, engine.Detached)
+	worker := start(ctx, t, web, engine.Detached)
 	found := false
 	beside := sharesOf(t, processesOf(pod.ID)[qemuName])
 	for _, shares := range beside {
@@ -41,6 +41,14 @@ func TestSharesOfThePauseContainer(t *testing.T) {
 	if !found {
 		t.Errorf("beside a container of 4096 shares the machine has %v", beside)
 	}
+	if err := worker.Kill(ctx, 9); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(ctx, t, worker, 137)
+	if err := pod.Stop(ctx, testTimeout); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(ctx, t, pod, 0)
 }
 
 // sharesOf gives the CPU shares of the cgroups that a process's threads are in,
