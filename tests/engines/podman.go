@@ -112,7 +112,7 @@ func (p *podman) Command(ctx context.Context, r harness.Runtime, args ...string)
 	cmd.Dir = p.work // conmon makes a file "oom" where it is started, once it has seen that
 	cmd.Env = []string{
 		"PATH=" + searchPath(filepath.Join(p.root, "usr/bin"), p.bin), "HOME=" + p.work,
-		"LD_LIBRARY_PATH=" + p.libs,
+		"LD_LIBRARY_PATH=" + p.libs, "PODMAN_IGNORE_CGROUPSV1_WARNING=1",
 	}
 	return cmd
 }
