@@ -43,8 +43,9 @@ type Server struct {
 }
 
 // closeWait is how long Close waits for requests that are being served. Those
-// that take longer wait for a file system that hangs.
-const closeWait = 30 * time.Second
+// that take longer wait for a file system that hangs, and whoever ends the pod
+// has waited for the guest before.
+const closeWait = 10 * time.Second
 
 // Start starts to serve. It fails if threads cannot be shut in here.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
@@ -133,7 +134,7 @@ func (s *Server) Err() error {
 func (s *Server) Drop(path string) { s.fs.Drop(path) }
 
 // Close ends the service. What the guest was told is written is in the host's
-// file system before. It waits for what is being served, no longer than 30 s:
+// file system before. It waits for what is being served, no longer than 10 s:
 // then threads are left behind, which hang in the kernel, and the error says
 // so. It may be called again.
 func (s *Server) Close() error {

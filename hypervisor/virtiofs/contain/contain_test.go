@@ -73,10 +73,22 @@ func TestEnter(t *testing.T) {
 	}
 }
 
+// lookAt opens a file by a call that is on the list, from the working directory.
+func lookAt(path string) error {
+	fd, err := unix.Openat(unix.AT_FDCWD, path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
 // What it may not.
 func TestRefused(t *testing.T) {
 	for what, try := range map[string]func() error{
 		"a file of the host's":         func() error { return unix.Access("/etc/passwd", 0) },
+		"a way out of the descriptors": func() error { return lookAt("../../../etc/passwd") },
+		"the process's other files":    func() error { return lookAt("../status") },
+		"the kernel's settings":        func() error { return lookAt("../../sys/kernel/core_pattern") },
 		"mount":                        func() error { return unix.Mount("none", "/", "tmpfs", 0, "") },
 		"unshare":                      func() error { return unix.Unshare(unix.CLONE_NEWUSER) },
 		"socket":                       func() error { _, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); return err },

@@ -2,7 +2,7 @@
 // takes from it all that a server of files does not need.
 //
 //   - Its mount namespace and root directory are the share's. Its working
-//     directory is this process's /proc/self/fd, by which descriptors opened with
+//     directory is this process's /proc/self/fd, mounted nowhere, by which descriptors opened with
 //     O_PATH are opened again or named to calls that have no descriptor
 //     (setxattr(2), truncate(2)).
 //   - It has the eight file capabilities that virtiofsd has, in no set but the

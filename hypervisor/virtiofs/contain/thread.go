@@ -45,11 +45,13 @@ func (j Jail) Enter() error {
 	return filterCalls()
 }
 
-// OpenDescriptors opens this process's own /proc/self/fd, for Jail.
+// OpenDescriptors opens this process's own /proc/self/fd, for Jail: a mount with
+// nothing above it, or ".." of a thread's working directory would lead through
+// /proc to the host's root.
 func OpenDescriptors() (*os.File, error) {
-	fd, err := unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.OpenTree(unix.AT_FDCWD, "/proc/self/fd", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: "/proc/self/fd", Err: err}
+		return nil, &os.PathError{Op: "open_tree", Path: "/proc/self/fd", Err: err}
 	}
 	return os.NewFile(uintptr(fd), "/proc/self/fd"), nil
 }
