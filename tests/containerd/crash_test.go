@@ -2,7 +2,6 @@ package containerd
 
 import (
 	"context"
-	"os"
 	"testing"
 
 	"github.com/katabox/katabox/tests/harness"
@@ -91,14 +90,11 @@ func TestKilledVMM(t *testing.T) {
 	})
 }
 
-// The file server dies under the pod: the same, for its containers have lost
-// their root file systems.
+// An external file server dies under the pod: the same, for its containers have
+// lost their root file systems.
 func TestKilledVirtiofsd(t *testing.T) {
 	needVM(t)
-	if os.Getenv(harness.EnvVirtiofsd) == harness.OwnVirtiofs {
-		t.Skip("the shim serves the share: there is no virtiofsd to kill")
-	}
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	newestOwn(t, withVirtiofsd(t), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newBusyPod(ctx, t, d)
 		killOne(t, d, harness.KindVirtiofsd)
 		for _, c := range pod.inits() {

@@ -25,6 +25,16 @@ func volume(t *testing.T) (dir string, spec oci.SpecOpts) {
 	return dir, oci.WithMounts([]specs.Mount{{Type: "bind", Source: dir, Destination: "/volume", Options: []string{"rbind", "rw"}}})
 }
 
+// withVirtiofsd has QEMU's virtiofsd serve the share, and skips the test where it
+// is not installed.
+func withVirtiofsd(t *testing.T) func(*harness.Options) {
+	t.Helper()
+	if !harness.HasVirtiofsd() {
+		t.Skipf("%s is not installed (Debian 12: qemu-system-common)", harness.DefaultVirtiofsd)
+	}
+	return func(o *harness.Options) { o.Kata.Virtiofsd = harness.DefaultVirtiofsd }
+}
+
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -112,7 +122,9 @@ func TestVirtioFSQueueSize(t *testing.T) {
 	needVM(t)
 	for size, largest := range map[int]int{8: 4 * 4096, 16: 12 * 4096, 1024: 256 * 4096} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			external := withVirtiofsd(t)
 			configure := func(o *harness.Options) {
+				external(o)
 				o.Kata.Extra = fmt.Sprintf("virtio_fs_queue_size = %d\nvirtio_fs_extra_args = [\"-o\", \"log_level=debug\"]\n", size)
 			}
 			newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -143,7 +155,11 @@ func TestVirtioFSQueueSize(t *testing.T) {
 // words.
 func TestVirtioFSBadArgument(t *testing.T) {
 	needVM(t)
-	configure := func(o *harness.Options) { o.Kata.Extra = "virtio_fs_extra_args = [\"--no-such-thing\"]\n" }
+	external := withVirtiofsd(t)
+	configure := func(o *harness.Options) {
+		external(o)
+		o.Kata.Extra = "virtio_fs_extra_args = [\"--no-such-thing\"]\n"
+	}
 	newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		err := create(ctx, d, harness.ContainerConfig{Name: "wrong", Args: []string{"true"}})
 		wantError(t, err, "virtiofsd said: ", "--no-such-thing")

@@ -37,10 +37,7 @@ const defaultMemoryMiB = 256
 
 func (k KataConfig) withDefaults(l Layout) KataConfig {
 	setDefault(&k.QEMU, DefaultQEMU)
-	setDefault(&k.Virtiofsd, os.Getenv(EnvVirtiofsd))
-	if info, err := os.Lstat(DefaultVirtiofsd); err == nil && info.Mode().IsRegular() {
-		setDefault(&k.Virtiofsd, DefaultVirtiofsd)
-	}
+	setDefault(&k.Virtiofsd, ExternalVirtiofsd())
 	setDefault(&k.Virtiofsd, OwnVirtiofs)
 	setDefault(&k.Kernel, l.Kernel())
 	setDefault(&k.Initrd, l.Initrd())
@@ -48,6 +45,25 @@ func (k KataConfig) withDefaults(l Layout) KataConfig {
 		k.MemoryMiB = defaultMemoryMiB
 	}
 	return k
+}
+
+// ExternalVirtiofsd is the daemon that serves the share where a test does not say
+// what does; "" if it is the shim.
+func ExternalVirtiofsd() string {
+	daemon := os.Getenv(EnvVirtiofsd)
+	switch {
+	case daemon == OwnVirtiofs, daemon == "" && !HasVirtiofsd():
+		return ""
+	case daemon == "":
+		return DefaultVirtiofsd
+	}
+	return daemon
+}
+
+// HasVirtiofsd reports whether DefaultVirtiofsd is installed, and QEMU's own.
+func HasVirtiofsd() bool {
+	info, err := os.Lstat(DefaultVirtiofsd)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func setDefault(s *string, value string) {

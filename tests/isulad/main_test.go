@@ -57,7 +57,7 @@ func prepare() (err error) {
 	}
 	for path, command := range map[string]string{
 		bed.layout.Shim(): "make build", bed.layout.Kernel(): "make guest-image", bed.layout.Initrd(): "make guest-image",
-		harness.DefaultQEMU: "make deps", harness.DefaultVirtiofsd: "make deps",
+		harness.DefaultQEMU: "make deps",
 	} {
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("%w: run %q", err, command)
@@ -83,7 +83,7 @@ func prepare() (err error) {
 
 func writeConfig(path string) error {
 	text := fmt.Sprintf("[hypervisor.qemu]\npath = %q\nkernel = %q\ninitrd = %q\n", harness.DefaultQEMU, bed.layout.Kernel(), bed.layout.Initrd())
-	text += fmt.Sprintf("virtio_fs_daemon = %q\nshared_fs = \"virtio-fs\"\n", harness.DefaultVirtiofsd)
+	text += fmt.Sprintf("virtio_fs_daemon = %q\nshared_fs = \"virtio-fs\"\n", harness.ExternalVirtiofsd())
 	text += "default_vcpus = 1\ndefault_memory = 256\n" + harness.Patience
 	return os.WriteFile(path, []byte(text), 0o600)
 }

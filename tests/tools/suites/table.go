@@ -158,6 +158,11 @@ func allMachines(containerd []testFunc) []suite {
 			name: "containerd-crowd", packages: []string{"./tests/containerd"}, tests: crowded,
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
 		},
+		suite{ // the shim's own file server, where a daemon is the default
+			name: "own-share", packages: []string{"./tests/containerd"}, tests: ownShare,
+			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=own"},
+			needs: engines, vm: true, timeout: 20 * time.Minute,
+		},
 		suite{
 			name: "chaos", packages: []string{"./tests/chaos"}, needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
@@ -202,6 +207,9 @@ func allMachines(containerd []testFunc) []suite {
 
 // crowded are the tests of tests/containerd with many machines at once.
 var crowded = []string{"TestPodsInParallel"}
+
+// ownShare are some that show what the shim serves.
+var ownShare = []string{"TestPodCostsOneOfEach", "TestKilledShim", "TestRootfsIsWritableAndOwn", "TestVirtioFSCache"}
 
 // without are the names that are not among some.
 func without(all, some []string) []string {
