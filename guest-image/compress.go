@@ -27,7 +27,7 @@ func compress(archive []byte, how string) ([]byte, error) {
 
 // zipModules packs modules that few pods load something of into one file, as
 // NAME.ko each, where they stay until then: a quarter of their size, without
-// what a file of its own costs each of 150 (a page in part, an inode, a name).
+// what its own file costs each of 150 (a page in part, an inode, a name).
 // The agent reads zip files with Go's own library. (The best compression saves
 // one percent more and takes twelve times as long.) The same modules give the
 // same bytes.

@@ -40,7 +40,7 @@
 // NEEDS names the modules above that it needs directly, with commas between
 // them, or is "-"; one with a question mark it can do without. Those that are
 // built into the kernel are left out. (A module of choice.go that is built in has
-// a line of its own, for the kernel does not say so: /sys/module has only those
+// its own line, for the kernel does not say so: /sys/module has only those
 // built-in modules that have parameters.) An ALIAS is a name from the module's
 // .modinfo that the kernel may ask for whole (aliases.go). A PATH below a .zip
 // file is in that file.

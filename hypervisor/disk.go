@@ -27,7 +27,7 @@ type Disk struct {
 	Serial string
 	// LogicalBlockSize and PhysicalBlockSize are in bytes, powers of two from
 	// 512 to 65536, the logical one not above the physical one; 0 leaves it
-	// to the monitor, and a physical one to the logical one. A length that is no multiple of the logical size loses
+	// to the monitor, and a physical one to the logical one. A length that is not a multiple of the logical size loses
 	// its end.
 	LogicalBlockSize, PhysicalBlockSize uint32
 }
@@ -37,7 +37,7 @@ type DiskBus string
 
 // The buses of disks.
 const (
-	// VirtioBlk makes the disk a PCI device of its own, of which a machine
+	// VirtioBlk makes the disk its own PCI device, of which a machine
 	// has few.
 	VirtioBlk DiskBus = "virtio-blk"
 	// VirtioSCSI makes it a LUN of the machine's one SCSI controller, which

@@ -53,7 +53,7 @@ type Spec struct {
 	// Memory is what all of it is made of.
 	Memory MemoryBacking
 	// DiskThreads is how many threads of the monitor's are there for disks
-	// alone: those on a bus of their own are divided among them, those on the
+	// alone: those on their own bus are divided among them, those on the
 	// SCSI controller have one. 0 leaves disks to the monitor's main loop.
 	DiskThreads uint32
 	// ExtraMonitor is a second way to command the monitor; the zero value is

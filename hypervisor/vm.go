@@ -24,7 +24,7 @@ type VM interface {
 	// PCIPath is where the guest finds an attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached, and with
 	// errdefs.ErrFailedPrecondition for a disk on the SCSI controller, which
-	// is no PCI device.
+	// is not a PCI device.
 	PCIPath(id string) (PCIPath, error)
 	// Locate is where the guest finds any attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached.

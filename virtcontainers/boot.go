@@ -60,7 +60,7 @@ func (b *boot) runOne(ctx context.Context, s step) error {
 }
 
 // unwind undoes all that was done. It is not stopped by ctx's end: each undo
-// has a time of its own. A second call does nothing.
+// has its own time. A second call does nothing.
 func (b *boot) unwind(ctx context.Context) error {
 	var errs []error
 	for _, s := range slices.Backward(b.done) {

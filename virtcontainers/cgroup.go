@@ -30,7 +30,7 @@ func (c *cgroup) await(ctx context.Context) error {
 	case <-c.entered:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("await the move into the pod's cgroup: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for the move into the pod's cgroup: %w", context.Cause(ctx))
 	}
 }
 

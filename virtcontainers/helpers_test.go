@@ -175,7 +175,7 @@ func options(o virtcontainers.Observer) virtcontainers.Options {
 	return virtcontainers.Options{ID: sandboxID, Hostname: "host", Config: fakeguest.Config(), Observer: o}
 }
 
-// newPod boots a sandbox on a host of its own.
+// newPod boots a sandbox on its own host.
 func newPod(t *testing.T) *pod {
 	t.Helper()
 	return boot(t, newHost(t))

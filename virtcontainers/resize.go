@@ -54,7 +54,7 @@ func (s *Sandbox) hold(ctx context.Context) error {
 	case s.sizing.token <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("await another change of the machine's size: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for a concurrent resize: %w", context.Cause(ctx))
 	}
 }
 

@@ -74,7 +74,7 @@ type Options struct {
 	ShmBytes uint64
 	Config   *config.Config
 	Observer Observer
-	// StandIn gives the sandbox a stand-in process of its own: no container of
+	// StandIn gives the sandbox its own stand-in process: no container of
 	// it has the sandbox's id.
 	StandIn bool
 }

@@ -27,7 +27,7 @@ func (p *Process) takeEvent() bool {
 }
 
 // finish reports the exit that the guest told of, in the order that doc.go
-// states. It runs in a goroutine of its own.
+// states. It runs in its own goroutine.
 func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	select {
 	case <-p.container.created:

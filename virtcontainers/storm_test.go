@@ -25,7 +25,7 @@ func (l *ledger) owe(name string) {
 	l.due[name] = true
 }
 
-// worker does what an engine might, in any order, to a container of its own.
+// worker does what an engine might, in any order, to its own container.
 type worker struct {
 	p      *pod
 	id     string

@@ -22,7 +22,7 @@ import (
 // ReverseOpened from the agent. What follows depends on what was asked for:
 //
 //   - listen: an Incoming frame from the agent for each connection that was
-//     made to the listener. The host takes it by a connection of its own, or
+//     made to the listener. The host takes it by its own connection, or
 //     not at all. The listener ends with the connection that asked for it.
 //   - take: the bytes of the connection that is taken, half-closes included.
 //   - datagrams: queries from the agent and answers from the host, as

@@ -51,7 +51,7 @@ func CheckDevice(d Device) error {
 // path is replaced, and what its number was allowed goes with it: here it is
 // another device's, if any.
 //
-// A container in a user namespace cannot have a node of its own: it gets the
+// A container in a user namespace cannot have its own node: it gets the
 // guest's, with the mode and owner that d names. Only the last one of several
 // such containers with the same device has it the way it wants.
 func AddDevice(spec *specs.Spec, d Device) error {
@@ -109,7 +109,7 @@ func ownNode(l *specs.Linux, d Device) error {
 		return err
 	}
 	if err := os.Lchown(d.Node, uid, gid); err != nil {
-		return fmt.Errorf("own the guest's node: %w", err)
+		return fmt.Errorf("chown the guest's node: %w", err)
 	}
 	if err := os.Chmod(d.Node, fs.FileMode(d.Mode)); err != nil {
 		return fmt.Errorf("set mode of the guest's node: %w", err)

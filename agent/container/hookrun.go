@@ -148,7 +148,7 @@ func (h *hookRun) wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	h.children.Done(cmd.Process.Pid)
 	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // It has ended well, and left a process of its own.
+		return nil // It has ended well, and left a process behind.
 	}
 	return err
 }

@@ -31,7 +31,7 @@ type Hooks map[string][]string
 // directory may not.
 func FindHooks(dir string) (Hooks, error) {
 	if !filepath.IsAbs(dir) {
-		return nil, fmt.Errorf("find hooks: %q is no absolute path: %w", dir, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("find hooks: %q is not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("find hooks: the guest has no directory %s: %w", dir, errdefs.ErrNotFound)
@@ -45,7 +45,7 @@ func FindHooks(dir string) (Hooks, error) {
 		for _, entry := range entries {
 			path := filepath.Join(dir, kind, entry.Name())
 			if !isHook(entry) {
-				log.L.Warnf("%s is no hook: it is not a file that may be executed", path)
+				log.L.Warnf("%s is not a hook: it is not a file that may be executed", path)
 				continue
 			}
 			hooks[kind] = append(hooks[kind], path)

@@ -113,7 +113,7 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 	if spec.Root == nil || !filepath.IsAbs(spec.Root.Path) {
 		return nil, fmt.Errorf("create container %s: spec has no absolute root path: %w", at.ID, errdefs.ErrInvalidArgument)
 	}
-	// A user namespace that it joins has its mappings read by a child of its own
+	// A user namespace that it joins has its mappings read by its own child
 	// (runc's internal/userns, GetUserNamespaceMappings), which it waits for.
 	end := r.Children.Begin()
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: at.ID, Spec: spec})

@@ -89,7 +89,7 @@ func (t *Tree) change(root int, c *api.FileChange) error {
 	case *api.FileChange_Remove:
 		return at.remove()
 	default:
-		return fmt.Errorf("it says no change: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("it names no change: %w", errdefs.ErrInvalidArgument)
 	}
 }
 

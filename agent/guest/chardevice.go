@@ -50,7 +50,7 @@ func (c *Char) stat() error {
 		return &fs.PathError{Op: "lstat", Path: c.Node, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return fmt.Errorf("%s is no character device", c.Node)
+		return fmt.Errorf("%s is not a character device", c.Node)
 	}
 	c.Major, c.Minor = unix.Major(st.Rdev), unix.Minor(st.Rdev)
 	return nil

@@ -46,7 +46,7 @@ func TestFindChar(t *testing.T) {
 			t.Errorf("tun: %+v, %v", got, err)
 		}
 	}
-	for name, text := range map[string]string{"cuse": "no such file", "kvm": "is no character device", "fuse": "no character device fuse", "vsock": "no such file"} {
+	for name, text := range map[string]string{"cuse": "no such file", "kvm": "is not a character device", "fuse": "no character device fuse", "vsock": "no such file"} {
 		if _, err := f.FindChar(name); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "device "+name) {
 			t.Errorf("%s: %v", name, err)
 		}

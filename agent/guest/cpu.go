@@ -34,7 +34,7 @@ func (r *Resources) onlineCPUs(want uint32) (inUse uint32, err error) {
 	var errs []error
 	for _, dir := range idle[:min(len(idle), int(max(want, inUse)-inUse))] {
 		if err := setOnline(filepath.Join(dir, "online"), "0", "1"); err != nil {
-			errs = append(errs, fmt.Errorf("bring %s into use: %w", filepath.Base(dir), err))
+			errs = append(errs, fmt.Errorf("online %s: %w", filepath.Base(dir), err))
 			continue
 		}
 		inUse++

@@ -99,7 +99,7 @@ func openDisk(disk Disk, flags int) error {
 		err = unix.ENODEV
 	}
 	if err = errors.Join(err, unix.Close(fd)); err != nil {
-		return fmt.Errorf("look at %s for device %d:%d: %w", disk.Node, disk.Major, disk.Minor, err)
+		return fmt.Errorf("inspect %s for device %d:%d: %w", disk.Node, disk.Major, disk.Minor, err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type groupChange struct {
 // what is gone is left.
 func setGroup(ctx context.Context, target string, group *api.FSGroup) error {
 	if group.GetGid() == 1<<32-1 { // "As it is", to chown(2).
-		return fmt.Errorf("group %d is none: %w", group.GetGid(), errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%d is not a group id: %w", group.GetGid(), errdefs.ErrInvalidArgument)
 	}
 	root, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -48,7 +48,7 @@ func setGroup(ctx context.Context, target string, group *api.FSGroup) error {
 	defer unix.Close(root)
 	var st unix.Stat_t
 	if err := unix.Fstat(root, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", target, err)
+		return fmt.Errorf("inspect %s: %w", target, err)
 	}
 	if group.GetOnRootMismatch() && groupFits(&st, group.GetGid()) {
 		return nil
@@ -145,7 +145,7 @@ func (g groupChange) entry(ctx context.Context, dir int, name string, depth int)
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", nameOf(fd), err)
+		return fmt.Errorf("inspect %s: %w", nameOf(fd), err)
 	}
 	if st.Dev != g.device {
 		return nil

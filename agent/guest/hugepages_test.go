@@ -68,8 +68,8 @@ func TestHugepagesRefused(t *testing.T) {
 	}{
 		{"", "want pagesize=", errdefs.IsInvalidArgument},
 		{"size=2M", "want pagesize=", errdefs.IsInvalidArgument},
-		{"pagesize=2M,size=50%", `option size: "50%" is no number of bytes`, errdefs.IsInvalidArgument},
-		{"pagesize=,size=2M", `option pagesize: "" is no number of bytes`, errdefs.IsInvalidArgument},
+		{"pagesize=2M,size=50%", `option size: "50%" is not a number of bytes`, errdefs.IsInvalidArgument},
+		{"pagesize=,size=2M", `option pagesize: "" is not a number of bytes`, errdefs.IsInvalidArgument},
 		{"pagesize=1000,size=2M", "in whole KiB", errdefs.IsInvalidArgument},
 		{"pagesize=2M,size=9999999T", `"9999999T" is too much`, errdefs.IsInvalidArgument},
 		{"pagesize=4M,size=8M", "no huge pages of 4096 KiB, but 1048576kB, 2048kB", errdefs.IsInvalidArgument},

@@ -42,7 +42,7 @@ func (r *Resources) onlineMemory() (inUse uint64, err error) {
 			inUse += size
 		case errors.Is(err, os.ErrNotExist): // It is being taken away.
 		default:
-			errs = append(errs, fmt.Errorf("bring %s into use: %w", filepath.Base(dir), err))
+			errs = append(errs, fmt.Errorf("online %s: %w", filepath.Base(dir), err))
 		}
 	}
 	return inUse / mib, errors.Join(errs...)

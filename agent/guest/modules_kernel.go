@@ -16,7 +16,7 @@ const (
 
 // answerKernel gives the kernel's requests for modules to the agent: under the
 // name modprobe it is what package agent/modules/modprobe describes. An image
-// that has a modprobe of its own keeps it.
+// that has its own modprobe keeps it.
 //
 // Ours has none because a kernel that boots asks for what it can do without,
 // and would wait each time for a process to say no.

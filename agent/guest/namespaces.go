@@ -80,11 +80,11 @@ func PinNamespace(ns, path string) error {
 func HasOwnNamespace(pid uint32, kind string) (bool, error) {
 	own, err := os.Readlink("/proc/self/ns/" + kind)
 	if err != nil {
-		return false, fmt.Errorf("look at namespace: %w", err)
+		return false, fmt.Errorf("inspect namespace: %w", err)
 	}
 	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 	if err != nil {
-		return false, fmt.Errorf("look at namespace of process %d: %w", pid, err)
+		return false, fmt.Errorf("inspect namespace of process %d: %w", pid, err)
 	}
 	return own != its, nil
 }

@@ -111,7 +111,7 @@ func (r *Reaper) reap() error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("look for zombies: %w", err)
+			return fmt.Errorf("find zombies: %w", err)
 		}
 		if !r.reapOne(pid) {
 			return r.reapAll()

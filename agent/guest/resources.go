@@ -55,7 +55,7 @@ func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	case r.busy <- struct{}{}:
 		defer func() { <-r.busy }()
 	case <-ctx.Done():
-		return Amount{}, fmt.Errorf("await another call: %w", ctx.Err())
+		return Amount{}, fmt.Errorf("wait for a concurrent call: %w", ctx.Err())
 	}
 	poll := time.NewTicker(resourcesPoll)
 	defer poll.Stop()

@@ -210,7 +210,7 @@ func (m *Mounter) checkPath(path string) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("look at path: %w", err)
+			return fmt.Errorf("inspect path: %w", err)
 		}
 		if info.Mode()&os.ModeSymlink != 0 {
 			return fmt.Errorf("%s is a symbolic link: %w", at, errdefs.ErrInvalidArgument)

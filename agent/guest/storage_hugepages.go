@@ -88,7 +88,7 @@ var byteSize = regexp.MustCompile(`^([0-9]{1,18})(?:([kKmMgGtT])i?)?$`)
 func parseBytes(text string) (uint64, error) {
 	parts := byteSize.FindStringSubmatch(text)
 	if parts == nil {
-		return 0, fmt.Errorf("%.40q is no number of bytes such as \"2M\": %w", text, errdefs.ErrInvalidArgument)
+		return 0, fmt.Errorf("%.40q is not a number of bytes such as \"2M\": %w", text, errdefs.ErrInvalidArgument)
 	}
 	n, _ := strconv.ParseUint(parts[1], 10, 64) // Digits, as few as it holds.
 	shift := 10 * (1 + strings.Index("kmgt", strings.ToLower(parts[2])))

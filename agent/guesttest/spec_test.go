@@ -45,7 +45,7 @@ func shell(script string) *specs.Spec {
 	}
 }
 
-// inUserNamespace gives a container a user namespace of its own.
+// inUserNamespace gives a container its own user namespace.
 func inUserNamespace(spec *specs.Spec) {
 	spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
 	spec.Linux.UIDMappings = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}

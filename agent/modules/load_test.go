@@ -110,7 +110,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// The kernel's refusal is passed on. What these files hold is no module, so
+// The kernel's refusal is passed on. What these files hold is not a module, so
 // that nothing happens to the machine that runs the test.
 func TestLoadFileIsRefused(t *testing.T) {
 	for _, path := range []string{written(t, "a.ko", []byte("no module")), zipFile(t, "b.ko", "no module") + "/b.ko"} {

@@ -10,7 +10,7 @@ import (
 
 func TestLoopbackUp(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace of its own")
+		t.Skip("needs root for its own network namespace")
 	}
 	done := make(chan struct{})
 	go func() { // The thread ends with the goroutine, and its namespace with it.

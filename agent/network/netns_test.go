@@ -16,12 +16,12 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// inNamespace runs f in a network namespace of its own. The thread ends with
+// inNamespace runs f in its own network namespace. The thread ends with
 // f's goroutine, and the namespace with it, so f must not leave it.
 func inNamespace(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace of its own")
+		t.Skip("needs root for its own network namespace")
 	}
 	done := make(chan struct{})
 	go func() {

@@ -89,7 +89,7 @@ func (j *job) dropNICs() error {
 		}
 		name := j.own.nics[index]
 		if err := j.dropNIC(index, name); err != nil && !isGone(err) {
-			return fmt.Errorf("give up interface %s: %w", name, err)
+			return fmt.Errorf("release interface %s: %w", name, err)
 		}
 		delete(j.own.nics, index)
 	}

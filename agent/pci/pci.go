@@ -57,7 +57,7 @@ func Device(root, path string) (dir string, err error) {
 func inSlot(dir, slot string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("look at PCI bus: %w", err)
+		return "", fmt.Errorf("inspect PCI bus: %w", err)
 	}
 	for _, entry := range entries {
 		if m := function.FindStringSubmatch(entry.Name()); m != nil && m[1] == slot {

@@ -50,7 +50,7 @@ func (w *waiting) add(ctx context.Context, conn relay.HalfCloser) (uint64, error
 	select {
 	case w.slots <- struct{}{}:
 	case <-ctx.Done():
-		return 0, fmt.Errorf("await room for a connection: %w", context.Cause(ctx))
+		return 0, fmt.Errorf("wait for room for a connection: %w", context.Cause(ctx))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

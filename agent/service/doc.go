@@ -15,7 +15,7 @@
 // mutex, and no mutex is held while the kernel or libcontainer works.
 //
 // Storages are a container's, mounted and unmounted with it, or the pod's
-// (storages.go): mounted once, whoever asks for them, until the guest ends.
+// (storages.go): mounted once, no matter who asks for them, until the guest ends.
 //
 // Order of events: an OOM kill comes before the exit it caused, the exits of
 // execs before that of their container's init, and every exit exactly once.

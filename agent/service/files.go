@@ -43,7 +43,7 @@ func (p *Pod) changeFiles(ctx context.Context, req *api.ChangeFilesRequest) erro
 	return p.files.Change(ctx, req.GetChanges())
 }
 
-// mountFiles sees to it that copies of files have a file system of their own:
+// mountFiles sees to it that copies of files have their own file system:
 // the kernel bounds what it holds.
 func (p *Pod) mountFiles(ctx context.Context) error {
 	p.mu.Lock()

@@ -27,11 +27,11 @@ func (n *fakeNetwork) Apply(_ context.Context, want *api.SetNetworkRequest) ([]s
 	return []string{"eth0 set up"}, n.err
 }
 
-// networkPod is a pod with a fake network and a UTS namespace of its own.
+// networkPod is a pod with a fake network and its own UTS namespace.
 func networkPod(t *testing.T) (*Pod, *fakeNetwork) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root for a UTS namespace of its own")
+		t.Skip("needs root for its own UTS namespace")
 	}
 	pod, _ := testPod(t)
 	pod.hostname = false

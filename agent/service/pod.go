@@ -44,7 +44,7 @@ type Pod struct {
 	setUp, ready bool
 	// filesMounted: there is a file system for copies of files.
 	filesMounted bool
-	// hostname: the pod's UTS namespace has a name of its own.
+	// hostname: the pod's UTS namespace has its own name.
 	hostname bool
 	// first is the container whose namespaces others may join, and pinned
 	// the kinds of those.

@@ -278,7 +278,7 @@ func TestPIDNamespaceOfAnother(t *testing.T) {
 	}
 }
 
-// A container with a name of its own is not given the pod's.
+// A container with its own name is not given the pod's.
 func TestOwnUTSNamespace(t *testing.T) {
 	pod, runtime := testPod(t)
 	req := createRequest(t, "c")

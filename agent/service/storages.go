@@ -80,6 +80,6 @@ func (p *Pod) holdMounts(ctx context.Context) (release func(), err error) {
 	case p.mounting <- struct{}{}:
 		return func() { <-p.mounting }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("await other storages: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("wait for other storages: %w", context.Cause(ctx))
 	}
 }

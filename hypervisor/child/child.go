@@ -107,7 +107,7 @@ func command(opts Options) *exec.Cmd {
 		Env:        env,
 		ExtraFiles: opts.ExtraFiles,
 		SysProcAttr: &syscall.SysProcAttr{
-			// A session of its own: a terminal's ^C is for the caller, who
+			// Its own session: a terminal's ^C is for the caller, who
 			// then decides.
 			Setsid:     true,
 			Pdeathsig:  unix.SIGKILL,

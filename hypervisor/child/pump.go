@@ -7,7 +7,7 @@ import (
 )
 
 // drainGrace bounds the reading of a pipe after the child's end. The pipe is
-// at its end at once then, unless the child left a process of its own that
+// at its end at once then, unless the child left a process behind that
 // holds it.
 const drainGrace = 100 * time.Millisecond
 

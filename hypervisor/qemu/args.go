@@ -191,7 +191,7 @@ func cpu(spec hypervisor.Spec) string {
 	return model
 }
 
-// smp puts each CPU into a socket of its own, the unit of hot-plug. TCG has all
+// smp puts each CPU into its own socket, the unit of hot-plug. TCG has all
 // CPUs from the start (SetVCPUs).
 func smp(spec hypervisor.Spec) string {
 	most := max(spec.MaxVCPUs, spec.VCPUs)

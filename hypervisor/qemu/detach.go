@@ -114,7 +114,7 @@ func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, agai
 		case <-again:
 			return false, nil
 		case <-ctx.Done():
-			return false, fmt.Errorf("await the guest's consent: %w", context.Cause(ctx))
+			return false, fmt.Errorf("wait for the guest's consent: %w", context.Cause(ctx))
 		}
 	}
 }
@@ -150,7 +150,7 @@ func ejectFailed(ev qmp.Event) bool {
 // lostEvents says why a subscription has ended.
 func lostEvents(ctx context.Context, events *qmp.Subscription) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("await the guest's consent: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for the guest's consent: %w", context.Cause(ctx))
 	}
 	if err := events.Err(); err != nil {
 		return err

@@ -143,7 +143,7 @@ func checkBlocks(logical, physical uint32) error {
 func fileDriver(d hypervisor.Disk) (string, error) {
 	mode, flags, err := statFile(d.File)
 	if err != nil {
-		return "", fmt.Errorf("look at disk file %s: %w", d.File.Name(), err)
+		return "", fmt.Errorf("inspect disk file %s: %w", d.File.Name(), err)
 	}
 	want, word := unix.O_RDWR, "for reading and writing"
 	if d.ReadOnly {

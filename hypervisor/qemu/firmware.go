@@ -39,7 +39,7 @@ func firmware(spec hypervisor.Spec) string {
 }
 
 // checkFirmware finds UEFI firmware that is to start an ELF kernel before it ends
-// in its shell and the agent is waited for in vain: QEMU gives it a kernel only
+// in its shell and the agent never answers: QEMU gives it a kernel only
 // to start as an EFI program, which a bzImage is and an ELF file is not.
 func checkFirmware(spec hypervisor.Spec) error {
 	if spec.Firmware == "" {
@@ -47,11 +47,11 @@ func checkFirmware(spec hypervisor.Spec) error {
 	}
 	kernel, err := head(spec.Kernel)
 	if err != nil {
-		return fmt.Errorf("look at kernel: %w", err)
+		return fmt.Errorf("inspect kernel: %w", err)
 	}
 	image, err := head(spec.Firmware)
 	if err != nil {
-		return fmt.Errorf("look at firmware: %w", err)
+		return fmt.Errorf("inspect firmware: %w", err)
 	}
 	// UEFI Platform Initialization Specification 1.7, volume 3, section 3.2.1:
 	// a firmware volume's header has its signature after 40 bytes.

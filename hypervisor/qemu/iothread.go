@@ -21,7 +21,7 @@ func diskThreads(spec hypervisor.Spec) []string {
 }
 
 // onThread gives a device that drives disks its thread, if the machine has
-// threads: the SCSI controller is there once, and disks on a bus of their own
+// threads: the SCSI controller is there once, and disks on their own bus
 // are dealt out by their place there.
 func (vm *VM) onThread(device map[string]any, at int) {
 	n := int(vm.spec.DiskThreads)

@@ -16,7 +16,7 @@ func planRNG(d hypervisor.RNG, set int) (plan, error) {
 	}
 	_, flags, err := statFile(d.File)
 	if err != nil {
-		return plan{}, fmt.Errorf("look at file of random numbers %s: %w", d.File.Name(), err)
+		return plan{}, fmt.Errorf("inspect file of random numbers %s: %w", d.File.Name(), err)
 	}
 	if flags&unix.O_ACCMODE != unix.O_RDONLY {
 		return plan{}, fmt.Errorf("file of random numbers %s: not open for reading only: %w", d.File.Name(), errdefs.ErrInvalidArgument)

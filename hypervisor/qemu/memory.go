@@ -60,7 +60,7 @@ func (vm *VM) countMemory(ctx context.Context) (uint64, error) {
 	return (size.Base + size.Plugged) / mib, err
 }
 
-// plugDIMM adds one module that makes up for what is missing to n MiB, or for
+// plugDIMM adds one module that adds what is missing to n MiB, or for
 // more than that. No module ever goes.
 func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 	now, err := vm.countMemory(ctx)

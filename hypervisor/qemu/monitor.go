@@ -179,7 +179,7 @@ func checkFiles(spec hypervisor.Spec) error {
 	}
 	if dir := spec.Memory.Dir; dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return fmt.Errorf("directory for memory %s: not there, or no directory: %w", dir, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("directory for memory %s: missing, or not a directory: %w", dir, errdefs.ErrInvalidArgument)
 		}
 	}
 	if ns := spec.NetworkNamespace; ns != "" && !filepath.IsAbs(ns) {

@@ -115,7 +115,7 @@ func (vm *VM) dump(ctx context.Context) (path string, err error) {
 func roomFor(dir string, memoryMiB uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return fmt.Errorf("look for room for dump: %w", err)
+		return fmt.Errorf("find room for dump: %w", err)
 	}
 	if free := fs.Bavail * uint64(fs.Bsize) / mib; free <= memoryMiB {
 		return fmt.Errorf("no room for dump of %d MiB: %s has %d MiB left", memoryMiB, dir, free)

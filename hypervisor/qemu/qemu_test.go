@@ -175,21 +175,21 @@ func TestLaunchFails(t *testing.T) {
 		change func(*hypervisor.Spec)
 		want   string
 	}{
-		"missing kernel":      {func(s *hypervisor.Spec) { s.Kernel = "/nonexistent/vmlinux" }, "find kernel: stat /nonexistent/vmlinux"},
-		"relative kernel":     {func(s *hypervisor.Spec) { s.Kernel = "vmlinux" }, "not an absolute path"},
-		"kernel is a folder":  {func(s *hypervisor.Spec) { s.Kernel = "/" }, "not a regular file"},
-		"missing initrd":      {func(s *hypervisor.Spec) { s.Initrd = "/nonexistent/initrd" }, "find initrd: stat /nonexistent/initrd"},
-		"missing QEMU":        {func(s *hypervisor.Spec) { s.Path = "/nonexistent/qemu" }, "find monitor executable: stat /nonexistent/qemu"},
-		"QEMU is no program":  {func(s *hypervisor.Spec) { s.Path = junk }, "permission denied"},
-		"another program":     {func(s *hypervisor.Spec) { s.Path = "/bin/false" }, "exit status 1"},
-		"kernel is junk":      {func(s *hypervisor.Spec) { s.Kernel = junk }, "exit status 1; it printed: qemu"},
-		"unknown board":       {func(s *hypervisor.Spec) { s.MachineType = "q35-none" }, "unsupported machine type"},
-		"bad accelerator":     {func(s *hypervisor.Spec) { s.Accelerators = "sauce=hot" }, "sauce"},
-		"bad CPU feature":     {func(s *hypervisor.Spec) { s.CPUFeatures = "warp=on" }, "warp"},
-		"relative network":    {func(s *hypervisor.Spec) { s.NetworkNamespace = "netns" }, `network namespace "netns": not an absolute path`},
-		"missing network":     {func(s *hypervisor.Spec) { s.NetworkNamespace = "/nonexistent/netns" }, "open network namespace: open /nonexistent/netns"},
-		"network is junk":     {func(s *hypervisor.Spec) { s.NetworkNamespace = junk }, junk + " is not a network namespace"},
-		"bad seccomp setting": {func(s *hypervisor.Spec) { s.Seccomp = "maybe" }, "maybe"},
+		"missing kernel":        {func(s *hypervisor.Spec) { s.Kernel = "/nonexistent/vmlinux" }, "find kernel: stat /nonexistent/vmlinux"},
+		"relative kernel":       {func(s *hypervisor.Spec) { s.Kernel = "vmlinux" }, "not an absolute path"},
+		"kernel is a folder":    {func(s *hypervisor.Spec) { s.Kernel = "/" }, "not a regular file"},
+		"missing initrd":        {func(s *hypervisor.Spec) { s.Initrd = "/nonexistent/initrd" }, "find initrd: stat /nonexistent/initrd"},
+		"missing QEMU":          {func(s *hypervisor.Spec) { s.Path = "/nonexistent/qemu" }, "find monitor executable: stat /nonexistent/qemu"},
+		"QEMU is not a program": {func(s *hypervisor.Spec) { s.Path = junk }, "permission denied"},
+		"another program":       {func(s *hypervisor.Spec) { s.Path = "/bin/false" }, "exit status 1"},
+		"kernel is junk":        {func(s *hypervisor.Spec) { s.Kernel = junk }, "exit status 1; it printed: qemu"},
+		"unknown board":         {func(s *hypervisor.Spec) { s.MachineType = "q35-none" }, "unsupported machine type"},
+		"bad accelerator":       {func(s *hypervisor.Spec) { s.Accelerators = "sauce=hot" }, "sauce"},
+		"bad CPU feature":       {func(s *hypervisor.Spec) { s.CPUFeatures = "warp=on" }, "warp"},
+		"relative network":      {func(s *hypervisor.Spec) { s.NetworkNamespace = "netns" }, `network namespace "netns": not an absolute path`},
+		"missing network":       {func(s *hypervisor.Spec) { s.NetworkNamespace = "/nonexistent/netns" }, "open network namespace: open /nonexistent/netns"},
+		"network is junk":       {func(s *hypervisor.Spec) { s.NetworkNamespace = junk }, junk + " is not a network namespace"},
+		"bad seccomp setting":   {func(s *hypervisor.Spec) { s.Seccomp = "maybe" }, "maybe"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := testSpec(t, kernel)

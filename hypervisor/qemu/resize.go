@@ -24,7 +24,7 @@ func resize[T any](ctx context.Context, vm *VM, what string, change func(context
 	case vm.sizing <- struct{}{}:
 		defer func() { <-vm.sizing }()
 	case <-ctx.Done():
-		return none, fmt.Errorf("%s %s: await another's change: %w", what, vm.id, context.Cause(ctx))
+		return none, fmt.Errorf("%s %s: wait for a concurrent change: %w", what, vm.id, context.Cause(ctx))
 	}
 	err := vm.running()
 	if err == nil {

@@ -189,7 +189,7 @@ func TestSetMemoryDIMM(t *testing.T) {
 	setMemory(t, vm.VM, 0, 512)
 	setMemory(t, vm.VM, 513, 640)
 	setMemory(t, vm.VM, 0, 640)
-	setMemory(t, vm.VM, 2000, 1024) // 1100 less what is no multiple
+	setMemory(t, vm.VM, 2000, 1024) // 1100 less what is not a multiple
 	setMemory(t, vm.VM, 2000, 1024)
 	want := []string{
 		`object-add {"id":"pod.dimm.0.memory","qom-type":"memory-backend-memfd","share":true,"size":134217728}`,

@@ -37,7 +37,7 @@ func (vm *VM) needController(ctx context.Context) error {
 		select {
 		case <-a.done:
 		case <-ctx.Done():
-			return fmt.Errorf("await another's attempt: %w", context.Cause(ctx))
+			return fmt.Errorf("wait for a concurrent attempt: %w", context.Cause(ctx))
 		}
 		if a.err == nil {
 			return nil

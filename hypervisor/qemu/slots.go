@@ -27,7 +27,7 @@ func (vm *VM) reserve(id string, b bus) (at int, err error) {
 	}
 	at, ok := vm.freePlace(b)
 	if !ok {
-		return 0, fmt.Errorf("device %q: all %d places are in use: %w", id, b.size(), errdefs.ErrResourceExhausted)
+		return 0, fmt.Errorf("device %q: all %d slots are in use: %w", id, b.size(), errdefs.ErrResourceExhausted)
 	}
 	vm.devices[id] = &device{bus: b, at: at, busy: true}
 	if b == scsiBus {

@@ -17,7 +17,7 @@ func TestTSCRate(t *testing.T) {
 	time.Sleep(minTSCSpan)
 	second := newTSCMeter("/proc/cpuinfo").kHz()
 	if first < 500_000 || first > 10_000_000 {
-		t.Errorf("%d kHz is no CPU's rate", first)
+		t.Errorf("%d kHz is not a CPU's rate", first)
 	}
 	if diff := float64(first)/float64(second) - 1; diff > 0.001 || diff < -0.001 {
 		t.Errorf("measured %d and %d kHz", first, second)

@@ -40,7 +40,7 @@ func vcpuThreads(t *testing.T, pid int) []int {
 	return ids
 }
 
-// QEMU runs in a PID namespace of its own, and says its ids there.
+// QEMU runs in its own PID namespace, and says its ids there.
 func TestVCPUThreads(t *testing.T) {
 	for _, n := range []struct{ vcpus, most uint32 }{{1, 1}, {2, 2}, {1, 3}} {
 		spec := testSpec(t, testKernel(t, "", idle))

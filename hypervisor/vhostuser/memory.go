@@ -68,7 +68,7 @@ func checkFile(fd int, end uint64) error {
 		return fmt.Errorf("stat memory file: %w", err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fmt.Errorf("memory file is no regular file (mode %#o): %w", st.Mode, errMalformed)
+		return fmt.Errorf("memory file is not a regular file (mode %#o): %w", st.Mode, errMalformed)
 	}
 	if st.Size < 0 || end > uint64(st.Size) {
 		return fmt.Errorf("region ends at %d of a memory file of %d bytes: %w", end, st.Size, errMalformed)

@@ -21,7 +21,7 @@ import (
 )
 
 // envServe has the test's program serve the directory that it names, in a
-// process of its own, whose processor time is then the server's alone.
+// separate process, whose processor time is then the server's alone.
 const envServe = "KATABOX_BENCH_SERVE"
 
 // daemonPath is QEMU 7's virtiofsd, which the server is compared with where it
@@ -266,7 +266,7 @@ func benchClient(b *testing.B, front *os.File) *client {
 	return c
 }
 
-// startOwn serves dir in a process of its own and gives the front end's socket.
+// startOwn serves dir in its own process and gives the front end's socket.
 func startOwn(tb testing.TB, dir string) (*exec.Cmd, *os.File) {
 	tb.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

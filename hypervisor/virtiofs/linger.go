@@ -23,7 +23,7 @@ import (
 const lingerMost = time.Millisecond
 
 // lingerAfter is how many requests must have come within lingerMost of each
-// other: after a single one sysmon would wake in vain for as long.
+// other: after a single one sysmon would wake for nothing for as long.
 const lingerAfter = 3
 
 // rhythm is how fast a thread's requests follow each other.

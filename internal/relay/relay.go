@@ -18,7 +18,7 @@ const (
 	// not be kept.
 	lastWords = 5 * time.Second
 	// watchInterval is how often a side that sends no more is asked for a
-	// sign of life.
+	// byte.
 	watchInterval = time.Second
 )
 

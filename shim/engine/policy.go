@@ -2,7 +2,7 @@ package engine
 
 import "time"
 
-// The namespaces of engines with a policy of their own. containerd's are chosen
+// The namespaces of engines with their own policy. containerd's are chosen
 // by its users; any other name is containerd's.
 const (
 	// ISulad is iSulad's only namespace.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownLogger gives a context with a logger of its own: OpenLog redirects the
+// ownLogger gives a context with its own logger: OpenLog redirects the
 // one that it finds.
 func ownLogger() context.Context {
 	return log.WithLogger(context.Background(), logrus.NewEntry(logrus.New()))

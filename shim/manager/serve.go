@@ -116,7 +116,7 @@ func (d *daemon) exitUnused() {
 	}
 }
 
-// end takes everything down, each part within a time of its own.
+// end takes everything down, each part within its own time.
 func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
 	within := func(part func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, endTimeout)

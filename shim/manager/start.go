@@ -126,7 +126,7 @@ func startDaemon(p *Params) (_ string, err error) {
 	return address, cmd.Process.Release()
 }
 
-// daemonCommand is this program again, in a session of its own, with the
+// daemonCommand is this program again, in its own session, with the
 // listening socket as its first extra file and no other file of the caller's:
 // engines read stdout and stderr until they are closed.
 func daemonCommand(p *Params, socket *os.File) (*exec.Cmd, error) {

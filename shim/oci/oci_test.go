@@ -354,7 +354,7 @@ func takeMaster(l *net.UnixListener) *os.File {
 	return os.NewFile(uintptr(fds[0]), "master")
 }
 
-// A detached exec has a pid of its own, which ends with it.
+// A detached exec has its own pid, which ends with it.
 func TestExecDetached(t *testing.T) {
 	r := newRuntime(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

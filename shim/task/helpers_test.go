@@ -110,7 +110,7 @@ type shim struct {
 	exits   atomic.Int32
 }
 
-// newShim serves the task API on a host of its own and checks, at the end,
+// newShim serves the task API on its own host and checks, at the end,
 // that nothing is left. change, when not nil, changes the service's options.
 func newShim(t *testing.T, change func(*task.Options)) *shim {
 	t.Helper()

@@ -33,7 +33,7 @@ func (s *Service) network(ctx context.Context, b *bundle.Bundle, cfg *config.Con
 		return spec, netns.ErrHost
 	}
 	log.G(ctx).WithField("container", s.opts.ID).Warn("the container asks for the host's network, which a virtual machine cannot have: " +
-		"it gets a network namespace of its own with loopback only")
+		"it gets its own network namespace with loopback only")
 	spec.Namespace = ""
 	return spec, nil
 }

@@ -26,7 +26,7 @@ func (c *sentConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// waitElsewhere begins a Wait on a connection of its own and returns what ends
+// waitElsewhere begins a Wait on its own connection and returns what ends
 // the connection.
 func (s *shim) waitElsewhere(t *testing.T, execID string) (hangUp func()) {
 	t.Helper()

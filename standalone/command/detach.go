@@ -30,7 +30,7 @@ func keepName() {
 	}
 }
 
-// detach starts this program again in a session of its own, and returns when
+// detach starts this program again in its own session, and returns when
 // the container runs, or with the exit code of a program that could not.
 func detach(stdout io.Writer) (int, error) {
 	name, nameEnd, err := os.Pipe()
@@ -70,7 +70,7 @@ func detach(stdout io.Writer) (int, error) {
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return failed.ExitCode(), nil
 	}
-	return 0, errors.Join(errors.New("detach: the container's process ended without a word"), err)
+	return 0, errors.Join(errors.New("detach: the container's process ended before it reported a result"), err)
 }
 
 // announce tells who waits that the container runs, and leaves standard error

@@ -140,7 +140,7 @@ func (s *session) stdio(c *cli.Context) (*container.Stdio, error) {
 	term, err := console.ConsoleFromFile(os.Stdin)
 	if err != nil {
 		if stdio.In != nil {
-			return nil, fmt.Errorf("a terminal is asked for, but standard input is none: %w", errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("a terminal was requested, but standard input is not a terminal: %w", errdefs.ErrInvalidArgument)
 		}
 		return stdio, nil
 	}

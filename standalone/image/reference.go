@@ -85,7 +85,7 @@ func splitPath(text string) (path, tag string, found bool) {
 	if _, err := os.Stat(text); err == nil {
 		return text, "", true
 	}
-	// A tag of a docker-archive may be a name with a colon of its own.
+	// A tag of a docker-archive may be a name with a colon.
 	for i := 0; i < len(text); i++ {
 		if text[i] != ':' {
 			continue

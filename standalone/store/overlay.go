@@ -69,7 +69,7 @@ func inOwnMounts(f func() error) error {
 }
 
 // View calls f with a directory in which the image's files can be looked at,
-// on a thread of its own: the directory is there for f alone, and only while f
+// on its own thread: the directory is there for f alone, and only while f
 // runs.
 func (s *Store) View(img Image, f func(root string) error) error {
 	if dir, ok := s.single(img); ok {
@@ -77,14 +77,14 @@ func (s *Store) View(img Image, f func(root string) error) error {
 	}
 	target, err := os.MkdirTemp(filepath.Join(s.root, layersDir), newPrefix)
 	if err != nil {
-		return fmt.Errorf("look into image: %w", err)
+		return fmt.Errorf("inspect image: %w", err)
 	}
 	err = inOwnMounts(func() error {
 		if err := unix.Chdir(filepath.Join(s.root, layersDir)); err != nil {
-			return fmt.Errorf("look into image: %w", err)
+			return fmt.Errorf("inspect image: %w", err)
 		}
 		if err := unix.Mount("overlay", target, "overlay", unix.MS_RDONLY, "lowerdir="+topFirst(img.Layers, "")); err != nil {
-			return fmt.Errorf("look into image: mount overlay: %w", err)
+			return fmt.Errorf("inspect image: mount overlay: %w", err)
 		}
 		return f(target)
 	})

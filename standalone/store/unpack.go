@@ -59,7 +59,7 @@ func (s *Store) Add(ctx context.Context, src Source, progress Progress) (Image, 
 	return img, WriteJSON(s.imagePath(src.Name), &img)
 }
 
-// unpackEach unpacks each layer into a directory of its own, with overlayfs'
+// unpackEach unpacks each layer into its own directory, with overlayfs'
 // whiteouts.
 func (s *Store) unpackEach(ctx context.Context, src Source, img *Image, progress Progress) error {
 	var parents []string // the nearest first, as apply sees them

@@ -36,7 +36,7 @@ func overlayWhiteout(hdr *tar.Header, path string) (bool, error) {
 // image: the character device 0:0 is a whiteout there.
 func acceptable(hdr *tar.Header) (bool, error) {
 	if hdr.Typeflag == tar.TypeChar && hdr.Devmajor == 0 && hdr.Devminor == 0 {
-		return false, fmt.Errorf("entry %q is the character device 0:0, which is no device: %w", hdr.Name, errdefs.ErrInvalidArgument)
+		return false, fmt.Errorf("entry %q is the character device 0:0, which is not a device: %w", hdr.Name, errdefs.ErrInvalidArgument)
 	}
 	return true, nil
 }

@@ -39,7 +39,7 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 	n.stop = stop
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, files
-	// A group of its own: Ctrl-C is the container's, not the program's.
+	// Its own group: Ctrl-C is the container's, not the program's.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = endTimeout
@@ -66,7 +66,7 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 	return <-started
 }
 
-// ownMounts gives the thread a mount namespace of its own.
+// ownMounts gives the thread its own mount namespace.
 func ownMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make mount namespace: %w", err)

@@ -86,7 +86,7 @@ func newLoop(ctx context.Context, file string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// round measures a container of its own: one disk cannot be in two.
+// round measures its own container: one disk cannot be in two.
 func (v *volumes) round(ctx context.Context, d *harness.Daemon, runtime harness.Runtime, dir, loop string) (err error) {
 	c, err := d.Create(ctx, harness.ContainerConfig{
 		Name: "volumes", Args: []string{"sleep", "1000"}, Runtime: runtime,

@@ -104,7 +104,7 @@ var (
 )
 
 // parse reads what a test program says with -test.v (cmd/go, testing). ended
-// tells whether it came to its end. A test that has begun and not ended failed.
+// reports whether it came to its end. A test that has begun and not ended failed.
 func parse(output io.Reader) (found results, ended bool) {
 	found = results{}
 	current := ""

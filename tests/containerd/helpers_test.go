@@ -19,7 +19,7 @@ func newPod(ctx context.Context, t *testing.T, d *harness.Daemon) *harness.Pod {
 	return pod
 }
 
-// removed calls a clean-up with a minute of its own.
+// removed calls a clean-up with its own minute.
 func removed(t *testing.T, what string, remove func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -97,8 +97,8 @@ func TestGuestHooks(t *testing.T) {
 				t.Errorf("%s: %s", kind.file, diff)
 			}
 		}
-		awaitLog(ctx, t, d, mark, "level=warning", "source=agent", hookDir+"/prestart/30-plain is no hook")
-		awaitLog(ctx, t, d, mark, "level=warning", "source=agent", hookDir+"/prestart/40-link is no hook")
+		awaitLog(ctx, t, d, mark, "level=warning", "source=agent", hookDir+"/prestart/30-plain is not a hook")
+		awaitLog(ctx, t, d, mark, "level=warning", "source=agent", hookDir+"/prestart/40-link is not a hook")
 		awaitLog(ctx, t, d, mark, "level=warning", "a hook failed", "poststart hook "+hookDir+"/poststart/20-fails: exit status 3")
 		if log := d.LogSince(mark, 100000); strings.Contains(log, "cannot serialize") || hasLine(log, "level=info sandbox=") {
 			t.Error("the log has libcontainer's complaint about hooks, or lines without a message")

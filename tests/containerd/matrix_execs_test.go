@@ -108,7 +108,7 @@ func playExecPaused(ctx context.Context, s *stage) {
 }
 
 // playExecsEnd lets the init exit while execs run: they end first, each with
-// an exit of its own.
+// its own exit.
 func playExecsEnd(ctx context.Context, s *stage) {
 	c := s.run(ctx, harness.ContainerConfig{Args: script(`trap "exit 5" TERM; echo ready; while :; do sleep 0.1; done`)})
 	s.says(ctx, &c.Process, "ready")

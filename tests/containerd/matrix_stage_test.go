@@ -141,7 +141,7 @@ func (s *stage) addExec(ctx context.Context, c *harness.Container, cfg harness.E
 // says waits for a word of a process.
 func (s *stage) says(ctx context.Context, p *harness.Process, word string) {
 	s.t.Helper()
-	s.must(p.Out.Await(ctx, word), "await output")
+	s.must(p.Out.Await(ctx, word), "wait for output")
 }
 
 // end kills a process and waits for it.

@@ -48,7 +48,7 @@ var fileScripts = []struct{ name, script string }{
 	{"mapped and executed", "cp probe probe2; ./probe2 file"},
 	{"text file busy", "./probe serve tcp://127.0.0.1:9 > started & until grep -q ready started; do sleep 1; done; echo x > probe; kill $!; ./probe file"},
 	{"device nodes", "mknod null c 1 3; stat -c '%F %t:%T' null"},
-	{"a FIFO of its own", "mkfifo p; echo through > p & cat p; wait"},
+	{"its own FIFO", "mkfifo p; echo through > p & cat p; wait"},
 	{"flock", "./probe file flock lk 2>&1; touch lk; ./probe file flock lk; ./probe file setlk lk"},
 	{"lock that the host holds", "./probe file flock held"},
 	{"shared mapping", "echo xyz > mm; ./probe file mmap mm; cat mm"},

@@ -21,7 +21,7 @@ var known = []exception{
 	{"[k8s.io] Security Context NamespaceOption runtime should support HostIpc is true",
 		"a System V segment of the host's kernel is not in the guest's"},
 	{"[k8s.io] Security Context NamespaceOption runtime should support HostNetwork is true",
-		"the guest has a network stack of its own, without the host's sockets; such a pod is refused"},
+		"the guest has its own network stack, without the host's sockets; such a pod is refused"},
 	{"[k8s.io] Streaming runtime should support streaming interfaces runtime should support portforward in host network",
 		"as above: a server of the guest does not listen on the host's addresses"},
 	{"[k8s.io] Container Mount Propagation runtime should support mount propagation mount with 'rshared' should support propagation from host to container and vice versa",

@@ -61,7 +61,7 @@ func (p *pod) awaitLog(ctx context.Context, t *testing.T, id, line string) {
 	}
 }
 
-// What is no directory, and what the host changes while the container runs.
+// What is not a directory, and what the host changes while the container runs.
 func TestFilesOfTheHost(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)

@@ -19,7 +19,7 @@ import (
 )
 
 // kubelet does for a pod's volumes what a kubelet does: directories and mounts
-// below a directory of its own, which the runtime's configuration names.
+// below its own directory, which the runtime's configuration names.
 type kubelet struct {
 	t *testing.T
 	e *env.Env

@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// withoutShare runs a test under a containerd of its own, whose containers have
+// withoutShare runs a test under its own containerd, whose containers have
 // disks as root file systems and whose pods share no file with the host.
 func withoutShare(t *testing.T, run func(context.Context, *testing.T, *env.Env, *kubelet)) {
 	t.Helper()

@@ -34,7 +34,7 @@ func playExitCodes(ctx context.Context, s *stage) {
 	}
 	r := s.script(ctx, "sh -c 'kill -SEGV $$'; echo $?; exit 255")
 	s.expect("exit 255", r.code, "255")
-	s.expect("killed by a signal of its own", r.line(0), "139")
+	s.expect("killed by its own signal", r.line(0), "139")
 	s.note("no program", s.run(ctx, "run", "--rm", image.Busybox, "no-such-program").code)
 	s.note("not executable", s.run(ctx, "run", "--rm", image.Busybox, "/etc/passwd").code)
 	s.note("bad option", s.run(ctx, "run", "--rm", "--cap-add", "NO_SUCH_CAP", image.Busybox, "true").code)

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// UseBlockfile makes containerd keep each snapshot as a file of its own with an
+// UseBlockfile makes containerd keep each snapshot as its own file with an
 // ext4 in it. Only 2.x can.
 func (o *Options) UseBlockfile() {
 	o.useSnapshotter("blockfile", func(d *Daemon) (string, error) {

@@ -51,7 +51,7 @@ func app(sandbox string, args ...string) engine.Config {
 
 func script(text string) []string { return []string{"sh", "-c", text} }
 
-// single is a container in a VM of its own: nothing says that it is of a pod.
+// single is a container in its own VM: nothing says that it is of a pod.
 func single(args ...string) engine.Config { return engine.Config{Image: busybox, Args: args} }
 
 // create makes a container that goes, with all that is its own, at the test's

@@ -127,7 +127,7 @@ func TestPoint6PidIsLiveAndStable(t *testing.T) {
 	for _, one := range []*engine.Container{bed.pod, c} {
 		pid := int(one.PID())
 		if pid <= 0 || syscall.Kill(pid, 0) != nil {
-			t.Errorf("pid %d is no live process", pid)
+			t.Errorf("pid %d is not a live process", pid)
 		}
 		if _, err := os.Readlink(procPath(pid, "ns", "net")); err != nil {
 			t.Error(err)

@@ -14,7 +14,7 @@ import (
 // leastShares is what Kubernetes gives a pause container.
 const leastShares = 2
 
-// CRI's pause container without a cgroup_parent has a cgroup of its own below
+// CRI's pause container without a cgroup_parent has its own cgroup below
 // /isulad and the least shares. The machine, which the pod's other containers run
 // in, does not starve for it.
 func TestSharesOfThePauseContainer(t *testing.T) {

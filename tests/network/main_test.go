@@ -38,7 +38,7 @@ var bed struct {
 	daemon  *harness.Daemon
 	// tools is a directory with the probe, mounted into containers.
 	tools string
-	// networks is how many there were; each has a number of its own.
+	// networks is how many there were; each has its own number.
 	networks int
 }
 

@@ -80,7 +80,7 @@ func withProbe() oci.SpecOpts {
 	}})
 }
 
-// removed calls a clean-up with a minute of its own.
+// removed calls a clean-up with its own minute.
 func removed(t *testing.T, what string, remove func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -51,7 +51,7 @@ func (h hostDevices) chars(spec *specs.Spec) ([]CharDevice, error) {
 			continue
 		}
 		if c.Name == "" {
-			return nil, fmt.Errorf("device %s, character device %d:%d: it is the host's, and a guest has none such: %w",
+			return nil, fmt.Errorf("device %s, character device %d:%d: it is one of the host's, which a guest does not have: %w",
 				d.Path, d.Major, d.Minor, errdefs.ErrInvalidArgument)
 		}
 		devices = slices.DeleteFunc(devices, func(other CharDevice) bool { return other.Path == c.Path })

@@ -14,7 +14,7 @@ type Kind int
 
 // The kinds.
 const (
-	// Single is a container outside any pod: it gets a VM of its own.
+	// Single is a container outside any pod: it gets its own VM.
 	Single Kind = iota
 	// Sandbox is a pod's first container ("pause"): the VM is made for it
 	// and ends with it.

@@ -51,7 +51,7 @@ var blockKeys = []key{
 	define("hypervisor.qemu.block_device_driver", BlockSCSI,
 		oneOf(`"virtio-scsi" or "virtio-blk"; disks do not come as nvdimm, virtio-mmio or virtio-blk-ccw`, BlockSCSI, BlockVirtio),
 		func(d *draft) *string { return &d.Hypervisor.BlockDriver },
-		"How the guest sees disks: on one virtio-scsi controller, or each as a virtio-blk device of its own, of which there "+
+		"How the guest sees disks: on one virtio-scsi controller, or each as its own virtio-blk device, of which there "+
 			"is room for fewer.").orDefault().
 		annotated("config.hypervisor.block_device_driver"),
 	define("hypervisor.qemu.block_device_aio", AIOUring, oneOf("", AIOUring, AIONative, AIOThreads),
@@ -82,7 +82,7 @@ var blockKeys = []key{
 		annotated("config.hypervisor.blk_physical_sector_size"),
 	define("hypervisor.qemu.enable_iothreads", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.IOThreads },
-		"Serve the guest's disks in a thread of their own.").
+		"Serve the guest's disks in their own thread.").
 		annotated("config.hypervisor.enable_iothreads"),
 	define("hypervisor.qemu.indep_iothreads", int64(0),
 		integer[uint32]("an integer from 1 to 50, or 0 for what enable_iothreads says", 0, maxIOThreads),
@@ -92,7 +92,7 @@ var blockKeys = []key{
 		annotated("config.hypervisor.indep_iothreads"),
 }
 
-// volumeKeys are about volumes that have a way of their own into the guest.
+// volumeKeys are about volumes that have their own way into the guest.
 var volumeKeys = []key{
 	define("runtime.disable_guest_empty_dir", true, boolean,
 		func(d *draft) *bool { return &d.Runtime.GuestEmptyDir },

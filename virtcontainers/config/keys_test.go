@@ -66,7 +66,7 @@ func TestAnnotationsAreDeclaredWell(t *testing.T) {
 				t.Errorf("annotation %s does not say how its list is written", a.name)
 			}
 			if allowing, ok := keysByName[a.allowedBy]; a.allowed != nil && (!ok || allowing.state != effective) {
-				t.Errorf("annotation %s is allowed by %q, which is no key", a.name, a.allowedBy)
+				t.Errorf("annotation %s is allowed by %q, which is not a key", a.name, a.allowedBy)
 			}
 		}
 	}

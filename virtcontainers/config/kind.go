@@ -112,13 +112,13 @@ var sectorSize = kind[uint32]{"a power of two from 512 to 65536, or 0 for the di
 }}
 
 // cleanPath is an absolute path without "..", "." or "//".
-var cleanPath = kind[string]{"an absolute path without .. and the like", func(v any) (string, bool) {
+var cleanPath = kind[string]{"an absolute path without .. or similar", func(v any) (string, bool) {
 	s, ok := absolutePath.parse(v)
 	return s, ok && s == filepath.Clean(s)
 }}
 
 // guestPath is such a path in the guest, or empty.
-var guestPath = kind[string]{"an absolute path without .. and the like, or an empty string", func(v any) (string, bool) {
+var guestPath = kind[string]{"an absolute path without .. or similar, or an empty string", func(v any) (string, bool) {
 	if v == "" {
 		return "", true
 	}
@@ -126,7 +126,7 @@ var guestPath = kind[string]{"an absolute path without .. and the like, or an em
 }}
 
 // maybePath is a cleanPath, or empty.
-var maybePath = kind[string]{"an absolute path without .. and the like, or nothing", func(v any) (string, bool) {
+var maybePath = kind[string]{"an absolute path without .. or similar, or nothing", func(v any) (string, bool) {
 	if v == "" {
 		return "", true
 	}

@@ -44,7 +44,7 @@ func parse(file string, order int, doc []byte) ([]setting, error) {
 }
 
 // flatten appends the settings of a table whose name is path. An empty table
-// is a setting of its own, so that none is overlooked.
+// is its own setting, so that none is overlooked.
 func flatten(settings []setting, path []string, table map[string]any) []setting {
 	for part, value := range table {
 		full := slices.Concat(path, []string{part})

@@ -28,7 +28,7 @@ var guestKeys = []key{
 	later("hypervisor.qemu.pflashes", []any{}, words,
 		"Flash images for the guest's board."),
 	later("hypervisor.qemu.rootless", false, boolean,
-		"Run QEMU as a user of its own.").
+		"Run QEMU as its own user.").
 		annotated("config.hypervisor.rootless"),
 	later("hypervisor.qemu.hypervisor_loglevel", int64(0), count,
 		"How much the monitor logs."),
@@ -36,7 +36,7 @@ var guestKeys = []key{
 		"Use ttyS0 as the guest's console.").
 		annotated("config.hypervisor.use_legacy_serial"),
 	later("hypervisor.qemu.disable_selinux", false, boolean,
-		"Run QEMU without an SELinux label of its own."),
+		"Run QEMU without its own SELinux label."),
 	later("hypervisor.qemu.disable_guest_selinux", true, boolean,
 		"Do not use SELinux in the guest."),
 	never("hypervisor.qemu.disable_nesting_checks", false, boolean,

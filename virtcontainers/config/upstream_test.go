@@ -85,7 +85,7 @@ func TestKeysWithoutEffectSaySo(t *testing.T) {
 		}
 		told := strings.Join(got.Warnings, "\n")
 		if !strings.Contains(told, k.name) || k.state == refused && !strings.Contains(told, k.doc) {
-			t.Errorf("%s is ignored without a word: %q", k.name, told)
+			t.Errorf("%s is silently ignored: %q", k.name, told)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func standIn() (*child.Process, error) {
 	return child.Start(child.Options{Path: path, Args: []string{"3600"}})
 }
 
-// machine is a VM in memory with a process of its own.
+// machine is a VM in memory with its own process.
 type machine struct {
 	*fake.VM
 	agent   *Agent

@@ -3,7 +3,7 @@
 //
 // CRI's port-forward enters that namespace and connects to the pod's
 // "localhost": 127.0.0.1, then ::1. The process that listens there is in the
-// guest, with a loopback of its own. A Forwarder answers in its place:
+// guest, with its own loopback. A Forwarder answers in its place:
 //
 //	client in the namespace              shim                          guest
 //	connect 127.0.0.1:80 --> sk_lookup program

@@ -56,7 +56,7 @@ func newSpace(t *testing.T) *space {
 func newBareSpace(t *testing.T) *space {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace of its own")
+		t.Skip("needs root for its own network namespace")
 	}
 	s := &space{jobs: make(chan func())}
 	ready, ended := make(chan error), make(chan struct{})

@@ -122,7 +122,7 @@ func (c *Client) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]
 func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64) (*api.SetResourcesResponse, error) {
 	resp, err := c.guest.SetResources(ctx, &api.SetResourcesRequest{Cpus: cpus, MemoryMib: memoryMiB})
 	if err != nil {
-		return nil, fmt.Errorf("bring CPUs and memory into use: %w", Err(err))
+		return nil, fmt.Errorf("online CPUs and memory: %w", Err(err))
 	}
 	return resp, nil
 }

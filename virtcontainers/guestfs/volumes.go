@@ -275,7 +275,7 @@ func (p *Pod) volume(ctx context.Context, v volume.Volume) (string, error) {
 	select {
 	case <-made.ready:
 	case <-ctx.Done():
-		return "", fmt.Errorf("await another container that makes it: %w", context.Cause(ctx))
+		return "", fmt.Errorf("wait for the container that is creating it: %w", context.Cause(ctx))
 	}
 	if made.err != nil {
 		return "", made.err

@@ -122,7 +122,7 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 // dropDevices removes the host's device nodes, and what single disks of the
 // host's were allowed: their numbers mean nothing, or something else, to the
 // guest's kernel. The standard ones (/dev/null, ...) are made in every
-// container, those of given by the agent; a FIFO is no device and stays.
+// container, those of given by the agent; a FIFO is not a device and stays.
 func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	var fifos []specs.LinuxDevice
 	var dropped []string

@@ -42,7 +42,7 @@ func WantsHostUTS(spec *specs.Spec) bool { return wishFor(spec, specs.UTSNamespa
 
 // filterNamespaces leaves the kinds of namespace that a container gets inside
 // its pod's guest, without paths. IPC and network are the pod's and are the
-// agent's to give, and so is UTS, but for a container with a name of its own.
+// agent's to give, and so is UTS, but for a container with its own name.
 //
 // A further container joins its pod's PID or user namespace when its spec has
 // a path: it is another container's, and in a pod that means the pod's (CRI

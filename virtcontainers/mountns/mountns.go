@@ -1,4 +1,4 @@
-// Package mountns gives a thread a mount namespace of its own with nothing of
+// Package mountns gives a thread its own mount namespace with nothing of
 // the host's in it: whatever path is used there leads nowhere else.
 package mountns
 

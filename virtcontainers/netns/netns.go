@@ -28,7 +28,7 @@ var startedIn, _ = os.Stat("/proc/self/ns/net")
 // Open opens the network namespace at path, which stays alive until the file
 // is closed. It fails with ErrHost for the host's and for this process's own,
 // with errdefs.ErrNotFound for a path that is gone, and with
-// errdefs.ErrInvalidArgument for what is no network namespace.
+// errdefs.ErrInvalidArgument for what is not a network namespace.
 func Open(path string) (*os.File, error) {
 	ns, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // a FIFO must not stop it
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,7 @@ func check(ns *os.File) error {
 		return os.NewSyscallError("fstatfs", err)
 	}
 	if where.Type != nsfsMagic {
-		return fmt.Errorf("it is no namespace, or one that was unmounted: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("it is not a namespace, or one that was unmounted: %w", errdefs.ErrInvalidArgument)
 	}
 	if kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
 		return fmt.Errorf("it is a namespace of another kind than network: %w", errdefs.ErrInvalidArgument)

@@ -19,7 +19,7 @@ import (
 func newNamespace(t *testing.T) *os.File {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace of its own")
+		t.Skip("needs root for its own network namespace")
 	}
 	path := filepath.Join(t.TempDir(), "ns")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -88,8 +88,8 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"/proc/self/ns/net": {netns.ErrHost, "host network requested"},
 		"/proc/self/ns/uts": {errdefs.ErrInvalidArgument, "of another kind"},
-		file:                {errdefs.ErrInvalidArgument, "it is no namespace"},
-		fifo:                {errdefs.ErrInvalidArgument, "it is no namespace"},
+		file:                {errdefs.ErrInvalidArgument, "it is not a namespace"},
+		fifo:                {errdefs.ErrInvalidArgument, "it is not a namespace"},
 		dir + "/gone":       {errdefs.ErrNotFound, "gone"},
 	} {
 		ns, err := netns.Open(path)

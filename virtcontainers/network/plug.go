@@ -118,7 +118,7 @@ func (n *Network) unplugGone(ctx context.Context, vm Machine, found *view) error
 		}
 		c.gone = true
 		if err := n.unplug(ctx, vm, c); err != nil {
-			errs = append(errs, fmt.Errorf("take away NIC %s: %w", c.id, err))
+			errs = append(errs, fmt.Errorf("remove NIC %s: %w", c.id, err))
 			continue
 		}
 		delete(n.nics, index)

@@ -73,7 +73,7 @@ type hop struct {
 func (r *routing) over(route *api.Route, to hop) {
 	name, given := r.names[to.link]
 	if to.gateway.IsValid() && !to.gateway.IsUnspecified() && !isStation(to.gateway) {
-		r.notef("route to %s: by way of %s, which is no machine's address", route.Destination, to.gateway)
+		r.notef("route to %s: by way of %s, which is not a machine's address", route.Destination, to.gateway)
 		return
 	}
 	if !given {
@@ -114,7 +114,7 @@ func (r *routing) finish() []*api.Route {
 	return r.routes
 }
 
-// addSpread gives each hop a route of its own. Of two routes to one network
+// addSpread gives each hop its own route. Of two routes to one network
 // with the same metric a kernel keeps only one (IPv4) or makes one of them
 // again (IPv6); so each further hop has the next free metric, and is used when
 // those before it are gone.

@@ -59,7 +59,7 @@ func (ns *namespace) checkFree(names ...string) error {
 		case err == nil:
 			return errTaken(name)
 		case !isGone(err):
-			return fmt.Errorf("look for link %s: %w", name, err)
+			return fmt.Errorf("find link %s: %w", name, err)
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func (n *Network) Watch(ctx context.Context, changed func() error) error {
 	return nil
 }
 
-// watch begins with a look of its own: something may have changed between the
+// watch begins with a scan: something may have changed between the
 // last Plug and the subscription.
 func (n *Network) watch(ctx context.Context, news news, changed func() error) error {
 	var pause time.Duration

@@ -35,7 +35,7 @@ func TestTogether(t *testing.T) {
 		{name: "a pause does not widen the set", own: place(t, "", "", 2).OfPause(),
 			containers: []Place{place(t, "0", "0", 100), place(t, "1,2", "1", 200)}, cpus: "0-2", mems: "0-1", shares: 300},
 		{name: "a pause beside the least", own: place(t, "", "", 2).OfPause(), containers: []Place{place(t, "", "", 2)}, shares: 2},
-		{name: "a pause with a set of its own", own: place(t, "7", "", 0), containers: []Place{place(t, "0", "", 1)}, cpus: "0,7", shares: 2},
+		{name: "a pause with its own set", own: place(t, "7", "", 0), containers: []Place{place(t, "0", "", 1)}, cpus: "0,7", shares: 2},
 		{name: "one that may run anywhere", containers: []Place{place(t, "0", "0", 1), place(t, "", "1", 1)}, mems: "0-1", shares: 2},
 		{name: "and one that may have memory anywhere", containers: []Place{place(t, "0", "0", 5), place(t, "2", "", 5)}, cpus: "0,2", shares: 10},
 		{name: "one without shares", containers: []Place{place(t, "", "", 0), place(t, "", "", 100)}, shares: 1124},

@@ -44,7 +44,7 @@ func TestSize(t *testing.T) {
 		{"up to the most", one, []*specs.LinuxResources{cpu(700, 100, ""), memory(6 * giB)}, Size{VCPUs: 8, MemoryMiB: 8192}},
 		{"beyond the most", one, []*specs.LinuxResources{cpu(701, 100, ""), memory(6*giB + 1)}, Size{VCPUs: 8, MemoryMiB: 8192, Notes: []string{
 			"9 vCPUs are needed and there can be 8", "8320 MiB of memory are needed and there can be 8192"}}},
-		{"the most is no whole block", Machine{VCPUs: 1, MaxVCPUs: 1, MemoryMiB: 300, MaxMemoryMiB: 556}, []*specs.LinuxResources{memory(giB)},
+		{"the most is not a whole block", Machine{VCPUs: 1, MaxVCPUs: 1, MemoryMiB: 300, MaxMemoryMiB: 556}, []*specs.LinuxResources{memory(giB)},
 			Size{VCPUs: 1, MemoryMiB: 556, Notes: []string{"1324 MiB of memory are needed and there can be 556"}}},
 		{"cannot grow", Machine{VCPUs: 1, MaxVCPUs: 1, MemoryMiB: 300, MaxMemoryMiB: 200}, []*specs.LinuxResources{memory(1)},
 			Size{VCPUs: 1, MemoryMiB: 300, Notes: []string{"428 MiB of memory are needed and there can be 300"}}},

@@ -133,7 +133,7 @@ func exchange(socket net.Conn, query []byte) ([]byte, error) {
 	buf := make([]byte, api.MaxDatagram+1)
 	n, err := socket.Read(buf)
 	if err != nil {
-		return nil, fmt.Errorf("await answer: %w", err)
+		return nil, fmt.Errorf("wait for answer: %w", err)
 	}
 	if n == 0 || n > api.MaxDatagram {
 		return nil, fmt.Errorf("answer: it has %d bytes or more, want 1 to %d: %w", n, api.MaxDatagram, io.ErrShortBuffer)

@@ -92,7 +92,7 @@ func (h *hostile) next() opened {
 func space(t *testing.T, in func()) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root for a network namespace of its own")
+		t.Skip("needs root for its own network namespace")
 	}
 	ready, end, ended := make(chan error), make(chan struct{}), make(chan struct{})
 	var path string

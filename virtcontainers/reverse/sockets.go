@@ -29,12 +29,12 @@ func listens(ns *os.File, addr netip.Addr) (found bool, err error) {
 		for table, state := range map[string]string{"udp": "", "tcp": tcpListen} {
 			f, err := os.Open("/proc/thread-self/net/" + table)
 			if err != nil {
-				return fmt.Errorf("look for a resolver: %w", err)
+				return fmt.Errorf("find a resolver: %w", err)
 			}
 			here, err := inTable(io.LimitReader(f, maxTable), addr, state)
 			_ = f.Close()
 			if err != nil {
-				return fmt.Errorf("look for a resolver: read %s: %w", f.Name(), err)
+				return fmt.Errorf("find a resolver: read %s: %w", f.Name(), err)
 			}
 			found = found || here
 		}

@@ -86,7 +86,7 @@ func awaitPlace(reports *os.File) error {
 	}
 	number, err := readReport(reports)
 	if err != nil {
-		return fmt.Errorf("await its first sign of life: %w", err)
+		return fmt.Errorf("wait for its first message: %w", err)
 	}
 	if number != 0 {
 		return fmt.Errorf("change its root: %w", unix.Errno(-number))

@@ -3,7 +3,7 @@
 // imports it (and is built with cgo) never gets to its main function when it
 // is started so.
 //
-// It is a package of its own, with no import but libcontainer, because Go
+// It is its own package, with no import but libcontainer, because Go
 // initialises packages as soon as their imports are: the container's process
 // then does not wait for the rest of the program, a third of its start.
 package inside

@@ -14,7 +14,7 @@
 // Most names that a kernel asks for are in no list, so that is answered
 // without a word; what should have worked is told in the kernel's log.
 //
-// It is a package of its own with few imports because Go initialises packages
+// It is its own package with few imports because Go initialises packages
 // as soon as their imports are: the process does not wait for the rest of the
 // agent.
 package modprobe

@@ -131,7 +131,7 @@ func checkFilesystem(name string) error {
 		return err
 	}
 	if !slices.Contains(strings.Fields(string(known)), name) {
-		return fmt.Errorf("look for %s: not in /proc/filesystems", name)
+		return fmt.Errorf("find %s: not in /proc/filesystems", name)
 	}
 	return nil
 }

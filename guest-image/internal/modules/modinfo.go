@@ -52,7 +52,7 @@ func ReadInfo(ko []byte) (Info, error) {
 	}
 	for _, name := range append([]string{info.Name}, info.Depends...) {
 		if !validName.MatchString(name) {
-			return Info{}, fmt.Errorf("read .modinfo: %.64q is no module's name", name)
+			return Info{}, fmt.Errorf("read .modinfo: %.64q is not a module name", name)
 		}
 	}
 	return info, nil

@@ -63,5 +63,5 @@ func decode(line []byte) (message, error) {
 		}
 		return message{reply: &reply{id: id, value: w.Return, err: w.Error}}, nil
 	}
-	return message{}, fmt.Errorf("decode message: %.200q is no greeting, event or reply", line)
+	return message{}, fmt.Errorf("decode message: %.200q is not a greeting, an event or a reply", line)
 }

@@ -56,9 +56,9 @@ func (m *Monitor) Handshake(ctx context.Context) error {
 	select {
 	case <-m.greeted:
 	case <-m.done:
-		return fmt.Errorf("await greeting: %w", m.Err())
+		return fmt.Errorf("wait for greeting: %w", m.Err())
 	case <-ctx.Done():
-		return fmt.Errorf("await greeting: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for greeting: %w", context.Cause(ctx))
 	}
 	return m.Execute(ctx, "qmp_capabilities", nil, nil)
 }
@@ -186,7 +186,7 @@ func (m *Monitor) greet(g *greeting) error {
 	defer m.mu.Unlock()
 	select {
 	case <-m.greeted:
-		return errors.New("a second greeting")
+		return errors.New("unexpected second greeting")
 	default:
 	}
 	m.version = g.Version

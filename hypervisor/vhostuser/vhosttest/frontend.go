@@ -94,7 +94,7 @@ func (f *FrontEnd) Receive(req uint32) ([]byte, error) {
 	return payload, err
 }
 
-// Get makes a request that has a reply of its own.
+// Get makes a request that has its own reply.
 func (f *FrontEnd) Get(req uint32, payload []byte) []byte {
 	f.t.Helper()
 	if err := f.Send(req, 0, payload); err != nil {

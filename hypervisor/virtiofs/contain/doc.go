@@ -8,7 +8,7 @@
 //   - It has the eight file capabilities that virtiofsd has, in no set but the
 //     permitted and the effective one, and an empty bounding set; and
 //     no_new_privs.
-//   - A seccomp filter of its own allows the system calls that files and Go's
+//   - Its own seccomp filter allows the system calls that files and Go's
 //     runtime need. Every other one fails with EPERM.
 //
 // What it cannot take away: the thread shares memory and descriptors with the

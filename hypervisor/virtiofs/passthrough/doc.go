@@ -14,7 +14,7 @@
 // that a guest may know a million files. Devices, FIFOs and sockets are never
 // opened but with O_PATH.
 //
-// Each mount in the share is a tree of its own (tree.go), announced to the
+// Each mount in the share is its own tree (tree.go), announced to the
 // guest as a submount, with its own cache policy. A tree whose mount goes away
 // is dropped: its descriptors are closed and its nodes are stale.
 //

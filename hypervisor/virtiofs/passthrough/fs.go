@@ -47,7 +47,7 @@ func New(opts Options) (*FS, error) {
 	var stx unix.Statx_t
 	if errno := statFD(fd, &stx); errno != 0 {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("look at root of share: %w", errno)
+		return nil, fmt.Errorf("inspect root of share: %w", errno)
 	}
 	t := &tree{mount: stx.Mnt_id, policy: opts.Policy("")}
 	fs.nodes.trees[t.mount] = t

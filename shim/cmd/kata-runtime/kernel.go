@@ -142,7 +142,7 @@ func (h host) checkSkLookup() result {
 // volumes' owners are mapped there.
 func (h host) checkIDMap() result {
 	r := result{Name: "user namespaces", Status: ok, Found: "user namespaces and idmapped mounts"}
-	const means = "pods with a user namespace of their own (hostUsers: false) cannot run; all others can"
+	const means = "pods with their own user namespace (hostUsers: false) cannot run; all others can"
 	limit, err := h.readAll("/proc/sys/user/max_user_namespaces", 32)
 	switch {
 	case err != nil:

@@ -19,7 +19,7 @@ func (h host) checkMemory(cfg *config.Config) result {
 	r := result{Name: "memory", Status: ok}
 	if dir := memory.Dir; dir != "" {
 		if info, err := h.stat(dir); err != nil || !info.IsDir() {
-			r.Status, r.Found, r.Means = missing, dir+" is not there, or no directory", "no guest gets its memory"
+			r.Status, r.Found, r.Means = missing, dir+" is missing, or not a directory", "no guest gets its memory"
 			r.Do = "mkdir " + dir + ", or correct hypervisor.qemu.file_mem_backend"
 			return r
 		}

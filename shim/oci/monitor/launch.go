@@ -51,7 +51,7 @@ type Options struct {
 	Terminal *os.File
 }
 
-// Launch starts a monitor as a child of this process, in a session of its own,
+// Launch starts a monitor as a child of this process, in its own session,
 // and returns when it relays and waits. The child outlives this process. On an
 // error it has ended.
 func Launch(ctx context.Context, o Options) (*os.Process, error) {

@@ -35,7 +35,7 @@ type network struct {
 func newNetwork(d *harness.Daemon) network {
 	digits := strings.TrimPrefix(d.Tag(), "kb")
 	var a, b byte
-	_, _ = fmt.Sscanf(digits, "%02x%02x", &a, &b) // zero when it is no number: a subnet all the same
+	_, _ = fmt.Sscanf(digits, "%02x%02x", &a, &b) // zero when it is not a number: a subnet all the same
 	dir := filepath.Join(d.Dir, "cni")
 	return network{
 		name: d.Tag(),
@@ -94,7 +94,7 @@ func (n network) leaks() ([]string, error) {
 		add("CNI result", filepath.Join(resultsDir, n.name+"-*")),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("look for leaks of the network: %w", err)
+		return nil, fmt.Errorf("find leaks of the network: %w", err)
 	}
 	rules, err := rulesWith(n.name)
 	return append(found, rules...), err

@@ -131,7 +131,7 @@ func (c *Container) Upper() string { return filepath.Join(c.layerDir(), "diff") 
 func (c *Container) layerDir() string { return filepath.Join(c.engine.overlayHome(), c.ID) }
 
 // openStorage makes the overlay driver's home a private mount, as iSulad's
-// does: a shim in a mount namespace of its own would miss what is mounted
+// does: a shim in its own mount namespace would miss what is mounted
 // there later. It is a tmpfs, which every overlay can have as its upper layer.
 func (e *Engine) openStorage() error {
 	home := e.overlayHome()

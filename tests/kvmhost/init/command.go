@@ -64,7 +64,7 @@ func (s *server) launch(c wire.Command) (wait func() error, err error) {
 	return cmd.Wait, cmd.Start()
 }
 
-// launchTerminal runs the command on a terminal of its own.
+// launchTerminal runs the command on its own terminal.
 func (s *server) launchTerminal(cmd *exec.Cmd, c wire.Command) (wait func() error, err error) {
 	master, path, err := console.NewPty()
 	if err != nil {

@@ -113,7 +113,7 @@ func daemon(t *testing.T) *harness.Daemon {
 	return bed.daemon
 }
 
-// removed calls a clean-up with a minute of its own.
+// removed calls a clean-up with its own minute.
 func removed(t *testing.T, what string, remove func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

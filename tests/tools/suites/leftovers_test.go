@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What a command leaves behind in a session of its own ends with it, whether
+// What a command leaves behind in its own session ends with it, whether
 // the command passed or not; another command's does not.
 func TestLeftoversEnd(t *testing.T) {
 	r := module(t, map[string]string{})

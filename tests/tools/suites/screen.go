@@ -12,7 +12,7 @@ import (
 // quiet is after how much silence a line says what runs.
 const quiet = 15 * time.Second
 
-// slow is from which duration on a test that passed gets a line of its own.
+// slow is from which duration on a test that passed gets its own line.
 const slow = time.Second
 
 // screen prints progress: lines for what ended, whole output of what failed,

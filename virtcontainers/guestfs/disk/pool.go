@@ -207,7 +207,7 @@ func (e *entry) begin(ctx context.Context) error {
 	case e.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("await another call for the same disk: %w", context.Cause(ctx))
+		return fmt.Errorf("wait for a concurrent call for the same disk: %w", context.Cause(ctx))
 	}
 }
 

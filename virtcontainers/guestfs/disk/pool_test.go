@@ -169,7 +169,7 @@ func TestWrongSources(t *testing.T) {
 		{dir, errdefs.IsInvalidArgument, "want a regular file or a block device"},
 		{"/dev/zero", errdefs.IsInvalidArgument, "want a regular file or a block device"},
 		{empty, errdefs.IsInvalidArgument, "is empty"},
-		{short, errdefs.IsInvalidArgument, "7 bytes, is no multiple of the logical sector size, 4096"},
+		{short, errdefs.IsInvalidArgument, "7 bytes, is not a multiple of the logical sector size, 4096"},
 	} {
 		_, err := p.Use(t.Context(), disk.Source{Path: test.path})
 		if !test.is(err) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.path) {

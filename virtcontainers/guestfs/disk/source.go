@@ -151,7 +151,7 @@ func checkLength(file *os.File, block uint32) error {
 		return fmt.Errorf("it is empty, want a disk's content: %w", errdefs.ErrInvalidArgument)
 	}
 	if sectors := (length + sector - 1) / sector; block > sector && sectors*sector%int64(block) != 0 {
-		return fmt.Errorf("its length, %d bytes, is no multiple of the logical sector size, %d bytes: %w", length, block, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("its length, %d bytes, is not a multiple of the logical sector size, %d bytes: %w", length, block, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

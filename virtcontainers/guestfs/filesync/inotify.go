@@ -71,7 +71,7 @@ func (in *instance) leave() {
 func newInstance() (*instance, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("begin to watch files: %w", err)
+		return nil, fmt.Errorf("start watching files: %w", err)
 	}
 	in := &instance{file: os.NewFile(uintptr(fd), "inotify"), watchers: map[int32]map[*watcher]bool{}}
 	if in.conn, err = in.file.SyscallConn(); err != nil {

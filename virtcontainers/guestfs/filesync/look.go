@@ -26,7 +26,7 @@ type source struct {
 func newSource(name string, limits Limits) (*source, error) {
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, fmt.Errorf("look at what is to be copied: %w", err)
+		return nil, fmt.Errorf("inspect what is to be copied: %w", err)
 	}
 	switch {
 	case info.IsDir():
@@ -64,7 +64,7 @@ type watches interface {
 }
 
 // look looks at the whole source. A directory that is gone is errGone; a file
-// that is gone, or is no regular file any more, is an empty tree: it may come
+// that is gone, or is not a regular file any more, is an empty tree: it may come
 // back. Close the result.
 func (s *source) look(w watches) (*seen, error) {
 	root, err := os.OpenRoot(s.dir)
@@ -211,7 +211,7 @@ func (s *source) lookAtName(found *seen, dir *os.File, rel string) (isDir bool, 
 		found.moved = true
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look at %q: %w", rel, err)
+		return false, fmt.Errorf("inspect %q: %w", rel, err)
 	case !utf8.ValidString(rel) || !utf8.ValidString(e.link):
 		special = "name that is not UTF-8" // No message can hold it (protobuf, "string").
 		fallthrough

@@ -121,7 +121,7 @@ func checkDirectory(root *os.Root, name string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("it is there and no directory: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("it exists and is not a directory: %w", errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

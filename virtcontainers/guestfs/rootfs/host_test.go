@@ -135,7 +135,7 @@ func TestMountHostFollowsNoLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = mountHost(t, []*types.Mount{m("ext4", disk, "loop"), m("erofs", image(t, "erofs", "a"), "loop"), overlay(with(block, "lowerdir={{ mount 1 }}")...)})
-	if err == nil || !strings.Contains(err.Error(), "/0/upper: it is there and no directory") {
+	if err == nil || !strings.Contains(err.Error(), "/0/upper: it exists and is not a directory") {
 		t.Errorf("got %v", err)
 	}
 }

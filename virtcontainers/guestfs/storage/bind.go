@@ -212,7 +212,7 @@ func (s *space) hasWritableBelow(target string, b guestspec.Bind) (bool, error) 
 	}
 	mounts, err := s.mounts(target)
 	if err != nil {
-		return false, fmt.Errorf("look for mounts below %s: %w", target, err)
+		return false, fmt.Errorf("find mounts below %s: %w", target, err)
 	}
 	return len(mounts) > 1, nil // the bind itself is one
 }

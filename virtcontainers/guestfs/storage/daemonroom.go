@@ -84,12 +84,12 @@ func (r *daemonRoom) show(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for what virtiofsd needs: %w", err)
+		return fmt.Errorf("find what virtiofsd needs: %w", err)
 	}
 	if info.Mode().Type() == fs.ModeSymlink { // /lib, where it is in /usr
 		to, err := os.Readlink(path)
 		if err != nil {
-			return fmt.Errorf("look for what virtiofsd needs: %w", err)
+			return fmt.Errorf("find what virtiofsd needs: %w", err)
 		}
 		return r.space.do(func() error {
 			r.names = append(r.names, path)

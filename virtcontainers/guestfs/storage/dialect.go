@@ -61,7 +61,7 @@ func qemuDialect() dialect {
 			"-o", "source=" + path,
 			"-o", "sandbox=chroot",
 			"-o", "cache=" + qemuCache(cache),
-			// Each mount of the share is a file system of its own in the
+			// Each mount of the share is its own file system in the
 			// guest, with its own inode numbers.
 			"-o", "announce_submounts",
 			// File capabilities are extended attributes.

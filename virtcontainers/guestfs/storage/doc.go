@@ -8,7 +8,7 @@
 //	/<container>/mounts/<n>  the source of its nth mount
 //	/sandbox-mounts/<name>   what is bound for the pod as a whole
 //
-// It is in a mount namespace of its own, in which nothing else is (space.go):
+// It is in its own mount namespace, in which nothing else is (space.go):
 //
 //	host's mount namespace          the share's
 //	  source ──open_tree──> clone ──move_mount──> /<container>/mounts/<n>

@@ -37,7 +37,7 @@ func checkDirectory(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("rootfs %s is not there and the engine handed over no mount for it: %w", path, errdefs.ErrNotFound)
 	case err != nil:
-		return fmt.Errorf("look at rootfs: %w", err)
+		return fmt.Errorf("inspect rootfs: %w", err)
 	case !info.IsDir():
 		return fmt.Errorf("rootfs %s is not a directory: %w", path, errdefs.ErrInvalidArgument)
 	}

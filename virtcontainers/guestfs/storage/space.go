@@ -16,7 +16,7 @@ import (
 // own between the mount points: it may write to the root of its share.
 const spaceOptions = "mode=0711,size=1m,nr_inodes=16384"
 
-// space is a mount namespace of its own in which there is a file system for
+// space is its own mount namespace in which there is a file system for
 // mount points and, below it, what is mounted for the guest. The host's own
 // mounts are not in it, and none of its mounts is in the host's: a volume's
 // directory can be removed on the host though a guest uses it, and nothing

@@ -79,7 +79,7 @@ func (c *classifier) look(path string) (src source, err error) {
 		return src, fmt.Errorf("source %s is not there: %w", path, errdefs.ErrNotFound)
 	}
 	if err != nil {
-		return src, fmt.Errorf("look at source: %w", err)
+		return src, fmt.Errorf("inspect source: %w", err)
 	}
 	if c.kubelet != "" {
 		src.loc, src.located = locate(c.kubelet, src.path)

@@ -16,7 +16,7 @@ import (
 func (c *classifier) emptyDir(v Volume, src source, dir string) (Volume, error) {
 	medium, err := mediumOf(dir)
 	if err != nil {
-		return v, fmt.Errorf("look at volume: %w", err)
+		return v, fmt.Errorf("inspect volume: %w", err)
 	}
 	switch {
 	case medium.magic == unix.TMPFS_MAGIC:

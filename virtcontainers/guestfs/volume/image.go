@@ -72,7 +72,7 @@ func makeImage(path string) error {
 func checkImage(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		return fmt.Errorf("it is there and no regular file: mode %v: %w", info.Mode(), errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("it exists and is not a regular file: mode %v: %w", info.Mode(), errdefs.ErrFailedPrecondition)
 	}
 	return err
 }
@@ -167,5 +167,5 @@ func find(name string) (string, error) {
 			return program, nil
 		}
 	}
-	return "", fmt.Errorf("a volume on a disk of its own needs %s (Debian: apt install e2fsprogs): %w", name, errdefs.ErrFailedPrecondition)
+	return "", fmt.Errorf("a volume on its own disk needs %s (Debian: apt install e2fsprogs): %w", name, errdefs.ErrFailedPrecondition)
 }

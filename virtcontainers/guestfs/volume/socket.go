@@ -71,7 +71,7 @@ func isDatagramSocket(path string) (bool, error) {
 	case errors.Is(err, unix.EPERM): // it is connected to another, as only one for datagrams can be
 		return true, nil
 	}
-	return false, fmt.Errorf("look at UNIX socket %s: %w", path, err)
+	return false, fmt.Errorf("inspect UNIX socket %s: %w", path, err)
 }
 
 // seqpacketType is SOCK_SEQPACKET in the table of UNIX sockets.
@@ -84,7 +84,7 @@ const seqpacketType = "0005"
 func isSeqpacketSocket(st *unix.Stat_t) (bool, error) {
 	table, err := os.Open("/proc/net/unix")
 	if err != nil {
-		return false, fmt.Errorf("look at UNIX sockets: %w", err)
+		return false, fmt.Errorf("inspect UNIX sockets: %w", err)
 	}
 	defer table.Close()
 	lines := bufio.NewScanner(table)
@@ -101,7 +101,7 @@ func isSeqpacketSocket(st *unix.Stat_t) (bool, error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return false, fmt.Errorf("look at UNIX sockets: %w", err)
+		return false, fmt.Errorf("inspect UNIX sockets: %w", err)
 	}
 	return false, nil
 }

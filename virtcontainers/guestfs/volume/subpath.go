@@ -21,12 +21,12 @@ func (c *classifier) setSub(v *Volume, src source, root string) error {
 		return nil
 	}
 	if !src.info.IsDir() {
-		return fmt.Errorf("a part of the volume %s that is no directory on the host cannot be made in the guest, where the volume is: %w",
+		return fmt.Errorf("a part of the volume %s that is not a directory on the host cannot be made in the guest, where the volume is: %w",
 			root, errdefs.ErrInvalidArgument)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(src.path, &st); err != nil {
-		return fmt.Errorf("look at source: %w", err)
+		return fmt.Errorf("inspect source: %w", err)
 	}
 	owner := Owner{Mode: st.Mode & 0o7777, UID: st.Uid, GID: st.Gid}
 	v.Sub, v.SubMode = sub, owner.mapped(v.IDMap)

@@ -50,7 +50,7 @@ func (h hierarchy) dir(path string) string { return filepath.Join(h.mount, path)
 func hierarchies(root string) ([]hierarchy, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(root, &fs); err != nil {
-		return nil, fmt.Errorf("look at %s: %w", root, err)
+		return nil, fmt.Errorf("inspect %s: %w", root, err)
 	}
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -34,7 +34,7 @@ func TestMemoryLimit(t *testing.T) {
 	h := hierarchy{mount: t.TempDir(), unified: true}
 	writeFile(t, h.dir("a/memory.max"), "lots")
 	if _, err := h.memoryLimit(h.dir("a")); err == nil || !strings.Contains(err.Error(), "a/memory.max") {
-		t.Errorf("a limit that is no number: %v", err)
+		t.Errorf("a limit that is not a number: %v", err)
 	}
 }
 

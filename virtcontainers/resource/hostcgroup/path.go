@@ -71,7 +71,7 @@ func slicePath(slice string) (string, error) {
 	}
 	name, ok := strings.CutSuffix(slice, ".slice")
 	if !ok {
-		return "", fmt.Errorf("%q is no slice", slice)
+		return "", fmt.Errorf("%q is not a slice", slice)
 	}
 	if name == "-" { // the root slice
 		return "/", nil

@@ -116,7 +116,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A file that is wrong is no volume that is not there: its mount must not be
+// A file that is wrong is not a volume that is not there: its mount must not be
 // an empty directory.
 func TestWrongFile(t *testing.T) {
 	d := Dir(t.TempDir())
