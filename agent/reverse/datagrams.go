@@ -3,7 +3,6 @@ package reverse
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -29,9 +28,9 @@ func serveDatagrams(ctx context.Context, host net.Conn, address string) error {
 	if err != nil {
 		return refuse(host, err)
 	}
-	socket, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
+	socket, err := openUDP(ctx, at)
 	if err != nil {
-		return refuse(host, fmt.Errorf("receive datagrams at %s: %w", at, err))
+		return refuse(host, err)
 	}
 	defer socket.Close()
 	if err := answer(host, ""); err != nil {
@@ -93,7 +92,7 @@ func (q *queries) take(id uint32) (netip.AddrPort, bool) {
 }
 
 // passQueries ends when the socket or the host's connection is closed.
-func (q *queries) passQueries(ctx context.Context, host net.Conn, socket *net.UDPConn) error {
+func (q *queries) passQueries(ctx context.Context, host net.Conn, socket *datagramSocket) error {
 	buf := make([]byte, api.MaxDatagram+1)
 	for {
 		n, from, err := socket.ReadFromUDPAddrPort(buf)
@@ -118,14 +117,14 @@ func (q *queries) passQueries(ctx context.Context, host net.Conn, socket *net.UD
 }
 
 // passAnswers ends when the host's connection does.
-func (q *queries) passAnswers(socket *net.UDPConn, host net.Conn) error {
+func (q *queries) passAnswers(socket *datagramSocket, host net.Conn) error {
 	for {
 		d, err := api.ReadDatagram(host)
 		if err != nil {
 			return err
 		}
 		if to, ok := q.take(d.ID); ok {
-			_, _ = socket.WriteToUDPAddrPort(d.Data, to) // a client that is gone is no matter
+			socket.answer(d.Data, to) // a client that is gone is no matter
 		}
 	}
 }

@@ -27,7 +27,7 @@ const (
 // listen announces the connections to what a ReverseListen names, until the
 // host closes its connection.
 func (s *Server) listen(ctx context.Context, conn net.Conn, what *api.ReverseListen) error {
-	l, remove, err := s.open(what)
+	l, remove, err := s.open(ctx, what)
 	if err != nil {
 		return refuse(conn, err)
 	}
@@ -92,18 +92,14 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // open listens; remove takes away what the listener's Close leaves.
-func (s *Server) open(what *api.ReverseListen) (l net.Listener, remove func(), err error) {
+func (s *Server) open(ctx context.Context, what *api.ReverseListen) (l net.Listener, remove func(), err error) {
 	switch place := what.GetPlace().(type) {
 	case *api.ReverseListen_Tcp:
 		address, err := loopback(place.Tcp)
 		if err != nil {
 			return nil, nil, err
 		}
-		l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(address))
-		if err != nil {
-			return nil, nil, fmt.Errorf("listen at %s: %w", address, err)
-		}
-		return l, func() {}, nil
+		return openTCP(ctx, address)
 	case *api.ReverseListen_Unix:
 		return s.openUnix(place.Unix)
 	}

@@ -207,11 +207,6 @@ func awaitGone(t *testing.T, path string) {
 
 func TestRefusals(t *testing.T) {
 	h := newHost(t)
-	busy, err := net.Listen("tcp", "127.0.0.11:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer busy.Close()
 	unixAt := func(path string) *api.ReverseOpen { return listenUnix(&api.UnixSocket{Path: path}) }
 	datagrams := func(at string) *api.ReverseOpen {
 		return &api.ReverseOpen{What: &api.ReverseOpen_Datagrams{Datagrams: at}}
@@ -225,7 +220,6 @@ func TestRefusals(t *testing.T) {
 		{listenTCP("10.0.0.1:53"), "want a loopback address"},
 		{listenTCP("127.0.0.11:0"), "want a loopback address"},
 		{listenTCP("localhost:53"), "want a loopback address"},
-		{listenTCP(busy.Addr().String()), "address already in use"},
 		{datagrams("0.0.0.0:53"), "want a loopback address"},
 		{&api.ReverseOpen{What: &api.ReverseOpen_Listen{}}, "want an address or a UNIX socket"},
 		{unixAt("/etc/passwd"), "want a path in"},

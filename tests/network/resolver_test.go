@@ -89,3 +89,15 @@ func TestResolverOfThePod(t *testing.T) {
 	p := resolving(ctx, t, barePod(ctx, t, d, newNetns(t, d)), "127.0.0.53", "dns://127.0.0.53:53")
 	p.checks(ctx, t, "resolve://db.example?count=1", "resolve://large.example?count=100")
 }
+
+// A server of the container's has port 53 of every address, as beside Docker's
+// rules, which leave it free; the engine's resolver is still the resolver.
+func TestServerBesideTheResolver(t *testing.T) {
+	ctx, d := begin(t)
+	ns := newNetns(t, d)
+	bare := barePod(ctx, t, d, ns)
+	ns.do(t, resolverRules)
+	ns.serve(ctx, t, "dns://127.0.0.11:35353")
+	p := resolving(ctx, t, bare, "127.0.0.11", "tcp://0.0.0.0:53", "udp://0.0.0.0:53")
+	p.checks(ctx, t, "resolve://db.example?count=1", "resolve://large.example?count=100", "tcp://127.0.0.1:53?bytes=100000")
+}
