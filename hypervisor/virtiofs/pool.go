@@ -56,7 +56,6 @@ type pool struct {
 	working                   int             // their sum
 	parked                    map[uint64][]*job
 	taken                     int // requests not returned yet
-	lingering                 bool
 }
 
 // newPool makes a pool and starts its first thread, to see that it can.

@@ -24,7 +24,7 @@ func TestErrorsComeAsTheyAre(t *testing.T) {
 		call := Method(func(context.Context, *emptypb.Empty) (*emptypb.Empty, error) { return nil, err })
 		_, sent := call(t.Context(), func(any) error { return nil })
 		got := errgrpc.ToNative(sent)
-		if got == nil || got.Error() != err.Error() || errdefs.Resolve(err) != errdefs.Resolve(got) && errdefs.Resolve(err) != cause {
+		if got == nil || got.Error() != err.Error() || !errors.Is(errdefs.Resolve(got), errdefs.Resolve(err)) && !errors.Is(errdefs.Resolve(err), cause) {
 			t.Errorf("%q became %q", err, got)
 		}
 	}

@@ -57,7 +57,7 @@ func (i *IO) openEnds() (e ends, err error) {
 		if err != nil {
 			return e, err
 		}
-		if e.stdin, err = openFIFO(u.Path, os.O_RDONLY); err != nil {
+		if e.stdin, err = openFIFO(u.Path, i.inputMode()); err != nil {
 			return e, err
 		}
 	}
@@ -113,6 +113,16 @@ func (i *IO) openOutput(path string, e *ends) (sink, error) {
 	}
 	e.outputs = append(e.outputs, f)
 	return sink{f, f}, nil
+}
+
+// inputMode is how the stdin FIFO is opened: for writing too where a terminal's
+// client may detach and another attach, as containerd's do. The end of the
+// first one's input is then not the terminal's; CloseStdin is.
+func (i *IO) inputMode() int {
+	if i.paths.Terminal && !i.paths.ReadersStay {
+		return os.O_RDWR
+	}
+	return os.O_RDONLY
 }
 
 // openOutputFIFO opens a FIFO for reading too, so that output waits for a

@@ -165,6 +165,30 @@ func TestStdinHalfClose(t *testing.T) {
 	}
 }
 
+// A client leaves a terminal and another one attaches: its input comes too, and
+// only CloseStdin is the end.
+func TestTerminalInputOfTwoClients(t *testing.T) {
+	e := newEngine(t)
+	e.paths.Terminal = true
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	for _, typed := range []string{"first", "second"} {
+		w := e.open(e.paths.Stdin, os.O_WRONLY)
+		if _, err := w.WriteString(typed); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		got := make([]byte, len(typed))
+		if _, err := io.ReadFull(g.stdin, got); err != nil || string(got) != typed {
+			t.Fatalf("the terminal read %q, %v, want %q", got, err, typed)
+		}
+	}
+	i.CloseStdin()
+	if rest, err := io.ReadAll(g.stdin); err != nil || len(rest) > 0 {
+		t.Errorf("after CloseStdin the terminal read %q, %v", rest, err)
+	}
+}
+
 // CloseStdin ends the input though the writer holds the FIFO open, and loses
 // nothing that was written before.
 func TestCloseStdin(t *testing.T) {

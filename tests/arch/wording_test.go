@@ -27,7 +27,7 @@ func TestWording(t *testing.T) {
 	for i, w := range wording {
 		rules[i], all[i] = regexp.MustCompile(w.pattern), w.pattern
 	}
-	any := regexp.MustCompile(strings.Join(all, "|"))
+	either := regexp.MustCompile(strings.Join(all, "|"))
 	for _, s := range sources(t) {
 		if s.isGenerated || filepath.Base(s.path) == "wording_test.go" {
 			continue
@@ -36,7 +36,7 @@ func TestWording(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !any.Match(data) {
+		if !either.Match(data) {
 			continue
 		}
 		for n, line := range strings.Split(string(data), "\n") {

@@ -102,6 +102,7 @@ func (q *connQueue) put(conn net.Conn) bool {
 	}
 }
 
+// Accept implements net.Listener.
 func (q *connQueue) Accept() (net.Conn, error) {
 	select {
 	case conn := <-q.conns:
@@ -111,11 +112,13 @@ func (q *connQueue) Accept() (net.Conn, error) {
 	}
 }
 
+// Close implements net.Listener.
 func (q *connQueue) Close() error {
 	q.once.Do(func() { close(q.closed) })
 	return nil
 }
 
+// Addr implements net.Listener.
 func (q *connQueue) Addr() net.Addr { return q.addr }
 
 // newCertificate makes a certificate for the registries, signed by itself, and

@@ -3,6 +3,7 @@ package engines
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -40,7 +41,7 @@ func (s *stage) head(ctx context.Context, args ...string) string {
 		s.t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		s.t.Error(err)
 	}
 	_ = out.Close()

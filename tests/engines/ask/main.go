@@ -20,8 +20,8 @@ func main() {
 	patience := flag.Duration("for", 10*time.Second, "how long to go on asking")
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), *patience)
-	defer cancel()
 	body, err := askUntil(ctx, flag.Arg(0))
+	cancel()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "ask:", err)
 		os.Exit(1)

@@ -59,7 +59,7 @@ func memoryLimitOf(t *testing.T, c *Container) (limit string, ok bool) {
 		file = "memory.max"
 	}
 	data, err := os.ReadFile(filepath.Join(c.Dir(), file))
-	if err != nil && !(c.unified && errors.Is(err, fs.ErrNotExist)) {
+	if err != nil && (!c.unified || !errors.Is(err, fs.ErrNotExist)) {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(string(data)), err == nil
