@@ -266,7 +266,7 @@ func TestRefuses(t *testing.T) {
 		{tree.link("l", strings.Repeat("x", maxPath+1)), "target has 4096 bytes", errdefs.IsInvalidArgument},
 		{tree.dir("d", 0o10000), "mode is", errdefs.IsInvalidArgument},
 		{&api.FileChange{Path: tree.root + "/d", Uid: 1<<32 - 1, Change: &api.FileChange_Directory{}}, "owner is", errdefs.IsInvalidArgument},
-		{&api.FileChange{Path: tree.root + "/d"}, "says no change", errdefs.IsInvalidArgument},
+		{&api.FileChange{Path: tree.root + "/d"}, "names no change", errdefs.IsInvalidArgument},
 		{nil, "want a clean path", errdefs.IsInvalidArgument},
 	} {
 		err := tree.Change(t.Context(), []*api.FileChange{test.change})

@@ -114,7 +114,7 @@ func TestOnlineGivesUp(t *testing.T) {
 		if have != (Amount{2, 384}) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, %v", have, err)
 		}
-		for _, want := range []string{"2 CPUs and 384 MiB are in use, want 3 and 384", `bring cpu2 into use: it is "refused"`, `bring memory3 into use: it is "going-offline"`} {
+		for _, want := range []string{"2 CPUs and 384 MiB are in use, want 3 and 384", `online cpu2: it is "refused"`, `online memory3: it is "going-offline"`} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
 			}

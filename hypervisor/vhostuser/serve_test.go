@@ -290,7 +290,7 @@ func TestServeRefuses(t *testing.T) {
 		fds     []int
 		want    string
 	}{
-		{"memory of another kind", vhosttest.SetMemTable, sealed.Table(), []int{pipe[0]}, "no regular file"},
+		{"memory of another kind", vhosttest.SetMemTable, sealed.Table(), []int{pipe[0]}, "not a regular file"},
 		{"region beyond its file", vhosttest.SetMemTable, row(0, vhosttest.MemSize, 0, 4096), []int{sealed.FD()}, "of a memory file"},
 		{"region wraps", vhosttest.SetMemTable, row(^uint64(0), 4096, 0, 0), []int{sealed.FD()}, "map memory region 0"},
 		{"empty region", vhosttest.SetMemTable, row(0, 0, 0, 0), []int{sealed.FD()}, "map memory region 0"},
