@@ -126,6 +126,9 @@ func vcpusOf(t *testing.T, p harness.Proc) []int {
 	return ids
 }
 
+// standInMemory is the part of a pod that is in its container's cgroup.
+const standInMemory = harness.KindStandIn + " memory"
+
 // wantPlaces is where the parts of a pod belong.
 func wantPlaces(only bool) map[string]string {
 	want := map[string]string{}
@@ -140,6 +143,8 @@ func wantPlaces(only bool) map[string]string {
 	}
 	// The machine's memory is the pod's, and its vCPUs' time.
 	want[harness.KindVMM+" memory"], want["vCPU memory"], want["vCPU cpu"] = "pod", "pod", "pod"
+	// A container's limit is looked for from its pid.
+	want[standInMemory] = "container"
 	if !hasV2() {
 		return want
 	}
@@ -171,11 +176,12 @@ func TestPodCgroup(t *testing.T) {
 func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, killed bool) {
 	t.Helper()
 	top := "/" + d.NewID("pods")
-	parent, named := top+"/in", top+"/in/whatever"
+	parent, named, path := top+"/in", top+"/in/whatever", top+"/in/whatever"
 	if killed { // and named as systemd's driver does
 		slice := strings.ReplaceAll(top[1:], "-", "_")
 		top = "/" + slice + ".slice"
 		parent, named = top+"/"+slice+"-in.slice", slice+"-in.slice:cri-containerd:whatever"
+		path = parent + "/cri-containerd-whatever.scope"
 	}
 	recorder := d.Record(ctx)
 	defer recorder.Close()
@@ -184,7 +190,7 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 		t.Fatal(err)
 	}
 	id := pod.Sandbox.Box.ID()
-	names := map[string]string{parent + "/kata_" + id: "pod", "/kata_overhead/" + id: "overhead"}
+	names := map[string]string{parent + "/kata_" + id: "pod", "/kata_overhead/" + id: "overhead", path: "container"}
 	if diff := cmp.Diff(wantPlaces(only), places(t, d, names)); diff != "" {
 		t.Errorf("places (-want +got):\n%s", diff)
 	}
@@ -216,9 +222,12 @@ func TestPodCgroupWithoutRoom(t *testing.T) {
 			removed(t, "pod", pod.Remove)
 			awaitNoCgroup(t, parent+"/kata_"+id)
 		})
-		names := map[string]string{parent + "/kata_" + id: "pod", "/kata_overhead/" + id: "overhead"}
+		names := map[string]string{parent + "/kata_" + id: "pod", "/kata_overhead/" + id: "overhead", parent + "/c": "container"}
 		want := wantPlaces(false)
 		for part := range want {
+			if want[part] == "container" {
+				continue
+			}
 			if strings.HasSuffix(part, " memory") || hasV2() {
 				want[part] = "overhead"
 			}
