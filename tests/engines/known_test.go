@@ -42,6 +42,18 @@ var known = []difference{
 		why: "the host's processes are another kernel's; the container sees its own",
 	},
 	{
+		engines: []string{"nerdctl"}, row: "namespaces: of a container", runc: "0", kata: "1",
+		why: "a network belongs to one machine, and the other container has another: an error says so",
+	},
+	{
+		engines: []string{"nerdctl"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 1 ""`,
+		why: "as above, for the processes of another machine's kernel",
+	},
+	{
+		engines: []string{"nerdctl"}, row: "namespaces: host's processes", runc: "0", kata: "1",
+		why: "the host's processes are another kernel's; the container sees its own",
+	},
+	{
 		row: "cpus: set", runc: `exit 0 "1\n"`, kata: `exit 0 "2\n"`,
 		why: "a machine has a vCPU for each CPU of the set beside its own `default_vcpus`; all of them run on the set",
 	},
@@ -68,6 +80,7 @@ var quirks = []quirk{
 	{"nerdctl", "exec: killed", "1", "as above", ""},
 	{"nerdctl", "exec: terminated", "1", "as above", ""},
 	{"nerdctl", "exec: terminal: exit", "1", "as above", ""},
+	{"nerdctl", "process: domain", `exit 0 "(none)\n"`, "a runc before 1.2 leaves the domain name out", `exit 0 "example.org\n"`},
 	{"podman*", "ulimits: files", `exit 126 ""`, "Podman raises the limits that are not named, which the host's root may not " +
 		"where it lacks CAP_SYS_RESOURCE, and the guest's may", `exit 0 "100\n200\n"`},
 	{"podman*", "ulimits: core", `exit 126 ""`, "as above", `exit 0 "0\n"`},

@@ -62,7 +62,7 @@ func prepare() (err error) {
 	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil {
 		return fmt.Errorf("configure the runtime: %w", err)
 	}
-	return harness.KataConfig{}.Write(bed.layout, config)
+	return kataConfig.Write(bed.layout, config)
 }
 
 // buildAsk builds the client that scenes mount into containers.

@@ -31,6 +31,7 @@ func startNerdctl(ctx context.Context, l harness.Layout, _ string) (Engine, erro
 	// nerdctl puts a container into the cgroup called as its namespace.
 	n.daemon, err = harness.Start(ctx, harness.Options{
 		Layout: l, Release: release, Runtime: harness.Kata, Namespace: host.Name(),
+		Kata: kataConfig,
 	})
 	if err != nil {
 		return nil, err

@@ -93,3 +93,7 @@ func lookIn(path, name string) (string, error) {
 	}
 	return "", fmt.Errorf("no %s in %s", name, path)
 }
+
+// kataConfig has seccomp profiles applied in the guest, as the file that "make
+// install" brings has it.
+var kataConfig = harness.KataConfig{Extra: "[runtime]\ndisable_guest_seccomp = false\n"}
