@@ -153,56 +153,67 @@ func allMachines(containerd []testFunc) []suite {
 		uses: []string{critestPorts, crowd}, vm: true, timeout: 40 * time.Minute,
 	}, oldest}
 	rows = append(rows, sharded(newest, 3)...)
-	return append(rows,
-		suite{
+	return slices.Concat(rows, aspects(), clients())
+}
+
+// aspects are the suites of one side of a pod each, and of other hosts.
+func aspects() []suite {
+	return []suite{
+		{
 			name: "containerd-crowd", packages: []string{"./tests/containerd"}, tests: crowded,
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
 		},
-		suite{ // the shim's own file server, where a daemon is the default
+		{ // the shim's own file server, where a daemon is the default
 			name: "own-share", packages: []string{"./tests/containerd"}, tests: ownShare,
 			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=own"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		suite{
+		{
 			name: "chaos", packages: []string{"./tests/chaos"}, needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		suite{
+		{
 			name: "network", packages: []string{"./tests/network"}, needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		suite{ // the README's first command, on a bare Debian 13
+		{ // the README's first command, on a bare Debian 13
 			name: "distro", command: []string{"go", "run", "./tests/distro"}, vm: true, timeout: 25 * time.Minute,
 		},
-		suite{
+		{
 			name: "kvm-smoke", command: []string{"go", "run", "./tests/kvmhost", "-smoke", "-json"}, events: true,
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 30 * time.Minute,
 		},
-		suite{
+	}
+}
+
+// clients are the suites of the engines and programs that start pods.
+func clients() []suite {
+	return []suite{
+		{
 			name: "isulad", packages: []string{"./tests/isulad"}, needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		suite{
+		{
 			name: needNerdctl, command: []string{"tests/tools/engines.sh", "nerdctl"}, uses: []string{goTool},
 			atOnce: true, timeout: 15 * time.Minute,
 		},
-		suite{
+		{
 			// The other engines and all scenes: make test-engines.
 			name: "engines", packages: []string{"./tests/engines"}, flags: []string{"-short"},
 			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown", "TestRenamedMountIsNoLeak"},
 			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 20 * time.Minute,
 		},
-		suite{
+		{
 			name: needClient, command: []string{"make", "clientsuite"}, uses: []string{goTool}, atOnce: true, timeout: 15 * time.Minute,
 		},
-		suite{ // the whole suite: make test-client
+		{ // the whole suite: make test-client
 			name: "client", packages: []string{"./tests/client"}, flags: []string{"-short"},
 			needs: append([]string{needClient}, engines...), vm: true, timeout: 20 * time.Minute,
 		},
-		suite{
+		{
 			name: "run", packages: []string{"./tests/run"}, needs: []string{needBuild}, vm: true, timeout: 20 * time.Minute,
 		},
-		suite{
+		{
 			name: "oci", packages: []string{"./tests/oci"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
 		},
-	)
+	}
 }
 
 // crowded are the tests of tests/containerd with many machines at once.
