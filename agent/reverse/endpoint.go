@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -50,6 +51,7 @@ type datagramSocket struct {
 	at       netip.AddrPort
 	steering io.Closer // nil: the socket has the address itself
 	raw      *os.File  // sends from the address, with steering
+	closing  sync.Once // a link may not be closed by two at a time
 }
 
 // openUDP is openTCP for datagrams.
@@ -85,15 +87,18 @@ func openBeside(at netip.AddrPort) (*datagramSocket, error) {
 	return s, nil
 }
 
-// Close may be called again.
+// Close may be called again, by several goroutines at a time.
 func (s *datagramSocket) Close() error {
-	err := s.UDPConn.Close()
-	if s.raw != nil {
-		_ = s.raw.Close()
-	}
-	if s.steering != nil {
-		_ = s.steering.Close()
-	}
+	var err error
+	s.closing.Do(func() {
+		err = s.UDPConn.Close()
+		if s.raw != nil {
+			_ = s.raw.Close()
+		}
+		if s.steering != nil {
+			_ = s.steering.Close()
+		}
+	})
 	return err
 }
 
