@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/katabox/katabox/tests/harness"
 )
 
 // short is the selection that -short plays: each moment once, each victim
@@ -53,7 +55,13 @@ func play(t *testing.T, m moment, v victim, turn int) {
 		}
 		results.add(m.name, v.name, verdict, time.Since(began))
 	})
-	d := daemon(t, turn)
+	server := ""
+	if v.name == virtiofsd.name {
+		if server = harness.DefaultVirtiofsd; !harness.HasVirtiofsd() {
+			t.Skipf("%s is not installed (Debian 12: qemu-system-common)", server)
+		}
+	}
+	d := daemonWith(t, turn, server)
 	ctx := within(t, d)
 	s := &scene{t: t, d: d, victim: v, random: rand.New(rand.NewPCG(bed.seed, uint64(turn))), tape: record(ctx, d)}
 	defer s.tape.stop()

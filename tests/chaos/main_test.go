@@ -73,15 +73,23 @@ func number(variable string, unset uint64) (uint64, error) {
 // daemon returns the shared containerd of a release; the releases take turns.
 func daemon(t *testing.T, turn int) *harness.Daemon {
 	t.Helper()
+	return daemonWith(t, turn, "")
+}
+
+// daemonWith is daemon for pods whose share a program serves, unless that is "".
+func daemonWith(t *testing.T, turn int, virtiofsd string) *harness.Daemon {
+	t.Helper()
 	release := bed.releases[turn%len(bed.releases)]
-	if d := bed.daemons[release.Name]; d != nil {
+	if d := bed.daemons[release.Name+virtiofsd]; d != nil {
 		return d
 	}
-	d, err := harness.Start(t.Context(), harness.Options{Layout: bed.layout, Release: release, Runtime: harness.Kata})
+	d, err := harness.Start(t.Context(), harness.Options{
+		Layout: bed.layout, Release: release, Runtime: harness.Kata, Kata: harness.KataConfig{Virtiofsd: virtiofsd},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	bed.daemons[release.Name] = d
+	bed.daemons[release.Name+virtiofsd] = d
 	return d
 }
 

@@ -48,7 +48,8 @@ var (
 	engine    = victim{name: "containerd", strike: strikeEngine, codes: []uint32{killed}}
 )
 
-// victims are the columns of the table.
+// victims are the columns of the table. For virtiofsd the pods have an external
+// one: the shim's own server dies with the shim.
 var victims = []victim{qemu, virtiofsd, agent, shim, engine}
 
 // strikeKind kills the pod's processes of a kind.

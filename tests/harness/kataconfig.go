@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Where Debian 12 installs what a VM needs. Debian 13 has no virtiofsd there, or
-// a link to another, and the shim serves the share.
+// Where Debian 12 installs QEMU, and the daemon that may serve the share in the
+// shim's place. Debian 13 has no virtiofsd there, or a link to another.
 const (
 	DefaultQEMU      = "/usr/bin/qemu-system-x86_64"
 	DefaultVirtiofsd = "/usr/lib/qemu/virtiofsd"
 )
 
 // EnvVirtiofsd says what serves the share where a test does not: a daemon's
-// path, or OwnVirtiofs.
+// path, or OwnVirtiofs, which is the default.
 const EnvVirtiofsd = "KATABOX_TEST_VIRTIOFSD"
 
 // OwnVirtiofs is a KataConfig.Virtiofsd: the shim serves the share itself.
@@ -37,7 +37,7 @@ const defaultMemoryMiB = 256
 
 func (k KataConfig) withDefaults(l Layout) KataConfig {
 	setDefault(&k.QEMU, DefaultQEMU)
-	setDefault(&k.Virtiofsd, ExternalVirtiofsd())
+	setDefault(&k.Virtiofsd, os.Getenv(EnvVirtiofsd))
 	setDefault(&k.Virtiofsd, OwnVirtiofs)
 	setDefault(&k.Kernel, l.Kernel())
 	setDefault(&k.Initrd, l.Initrd())
@@ -50,14 +50,10 @@ func (k KataConfig) withDefaults(l Layout) KataConfig {
 // ExternalVirtiofsd is the daemon that serves the share where a test does not say
 // what does; "" if it is the shim.
 func ExternalVirtiofsd() string {
-	daemon := os.Getenv(EnvVirtiofsd)
-	switch {
-	case daemon == OwnVirtiofs, daemon == "" && !HasVirtiofsd():
-		return ""
-	case daemon == "":
-		return DefaultVirtiofsd
+	if daemon := os.Getenv(EnvVirtiofsd); daemon != OwnVirtiofs {
+		return daemon
 	}
-	return daemon
+	return ""
 }
 
 // HasVirtiofsd reports whether DefaultVirtiofsd is installed, and QEMU's own.

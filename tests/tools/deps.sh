@@ -7,7 +7,7 @@ packages=(
 	ca-certificates git make          # the checkout and its Makefile
 	gcc libc6-dev pkg-config          # cgo: the agent, the race detector
 	libseccomp-dev                    # the agent's seccomp filters
-	qemu-system-x86                   # the VM; its common part has virtiofsd
+	qemu-system-x86                   # the VM; in Debian 12 its common part has the virtiofsd of some tests
 	containerd runc                   # the 1.6 that the suites run with
 	podman                            # one of the engines below which kata-runtime is tested
 	ovmf                              # UEFI firmware in a test of hypervisor/qemu

@@ -31,7 +31,7 @@ var annotationKeys = []key{
 	define(hypervisorPathsKey, []any{defaultHypervisor}, patterns,
 		func(d *draft) *[]string { return &d.Annotations.HypervisorPaths },
 		"Which paths the annotation path may name, as glob patterns."),
-	define(virtioFSDaemonPathsKey, []any{defaultVirtioFSDaemon}, patterns,
+	define(virtioFSDaemonPathsKey, []any{"/usr/lib/qemu/virtiofsd"}, patterns,
 		func(d *draft) *[]string { return &d.Annotations.VirtioFSDaemonPaths },
 		"Which paths the annotation virtio_fs_daemon may name, as glob patterns."),
 }

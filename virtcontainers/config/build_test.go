@@ -40,7 +40,7 @@ func defaults() Config {
 			MemoryMiB:     2048,
 			MemorySlots:   10,
 			SharedFS:      "virtio-fs",
-			VirtioFS:      VirtioFS{Daemon: "/usr/lib/qemu/virtiofsd", Cache: "auto", QueueSize: 1024},
+			VirtioFS:      VirtioFS{Cache: "auto", QueueSize: 1024},
 			EntropySource: "/dev/urandom",
 			BlockDriver:   "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
 		},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,7 +47,7 @@ func FuzzParseAndBuild(f *testing.F) {
 func checkPromises(t *testing.T, c *Config, cpus int) {
 	t.Helper()
 	h := c.Hypervisor
-	for _, path := range []string{h.Path, h.Kernel, h.Initrd, h.VirtioFS.Daemon} {
+	for _, path := range []string{h.Path, h.Kernel, h.Initrd, cmp.Or(h.VirtioFS.Daemon, "/")} {
 		if !filepath.IsAbs(path) {
 			t.Errorf("path %q", path)
 		}

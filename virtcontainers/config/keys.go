@@ -17,8 +17,7 @@ const (
 	// maxQueueSize is QEMU's VIRTQUEUE_MAX_SIZE.
 	maxQueueSize = 1024
 
-	defaultHypervisor     = "/usr/bin/qemu-system-x86_64"
-	defaultVirtioFSDaemon = "/usr/lib/qemu/virtiofsd"
+	defaultHypervisor = "/usr/bin/qemu-system-x86_64"
 )
 
 // keys is every key that has an effect, in the order of configuration.toml.
@@ -107,10 +106,10 @@ var virtioFSKeys = []key{
 		"How the guest sees directories of the host: virtio-fs, or none: then what a container needs comes by disk or is "+
 			"copied into the guest once.").orDefault().
 		annotated("config.hypervisor.shared_fs"),
-	define("hypervisor.qemu.virtio_fs_daemon", defaultVirtioFSDaemon, maybeAbsolute,
+	define("hypervisor.qemu.virtio_fs_daemon", "", maybeAbsolute,
 		func(d *draft) *string { return &d.Hypervisor.VirtioFS.Daemon },
-		"The virtio-fs daemon that serves the share, QEMU's own (up to QEMU 7) or the one in Rust. Empty: the shim serves it itself, without a further process, as it does where the default is not installed "+
-			"(QEMU 8 and later come without it).").
+		"What serves the share. Empty: the shim itself, without a further process. Else the path of a virtio-fs daemon, QEMU's own "+
+			"(QEMU 7 and earlier have it: /usr/lib/qemu/virtiofsd) or the one in Rust.").
 		annotated("config.hypervisor.virtio_fs_daemon").within(virtioFSDaemonPathsKey, virtioFSDaemonPaths),
 	define("hypervisor.qemu.virtio_fs_cache", string(CacheAuto),
 		oneOf("", CacheNever, CacheMetadata, CacheAuto, CacheAlways),
@@ -120,7 +119,7 @@ var virtioFSKeys = []key{
 		annotated("config.hypervisor.virtio_fs_cache"),
 	define("hypervisor.qemu.virtio_fs_extra_args", []any{}, arguments,
 		func(d *draft) *[]string { return &d.Hypervisor.VirtioFS.ExtraArgs },
-		"Further arguments for the virtio-fs daemon.").
+		"Further arguments for the virtio-fs daemon; refused if virtio_fs_daemon is empty.").
 		annotated("config.hypervisor.virtio_fs_extra_args").
 		decoded("a JSON list of arguments, none empty", decodeJSONList).adds(),
 	define("hypervisor.qemu.virtio_fs_queue_size", int64(maxQueueSize), queueSize,

@@ -66,8 +66,12 @@ func Open(ctx context.Context, opts Options) (*Pod, error) {
 		return p, nil
 	}
 	fs := opts.Config.Hypervisor.VirtioFS
+	if fs.Daemon == "" && len(fs.ExtraArgs) > 0 {
+		return nil, fmt.Errorf("virtio_fs_extra_args has %q, and virtio_fs_daemon is empty: the shim serves the share and takes none: %w",
+			fs.ExtraArgs, errdefs.ErrInvalidArgument)
+	}
 	share, err := storage.OpenShare(ctx, storage.ShareOptions{
-		ID: opts.ID, Scratch: opts.Scratch, Daemon: fs.Server(), Cache: string(fs.Cache), QueueSize: fs.QueueSize,
+		ID: opts.ID, Scratch: opts.Scratch, Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
 		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
 		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
 	})

@@ -103,11 +103,11 @@ func TestChecks(t *testing.T) {
 			f.programs["/usr/bin/qemu-system-x86_64"] = "QEMU emulator version 10.0.2"
 		}, "", "QEMU", ok, "10.0.2"},
 		{"QEMU elsewhere", nil, "hypervisor.qemu.path = '/opt/qemu'", "QEMU", missing, "/opt/qemu"},
-		{"Rust's virtiofsd", func(_ *testing.T, f *fakeHost) { f.programs["/usr/lib/qemu/virtiofsd"] = "virtiofsd 1.13.0\n" }, "", "virtiofsd", ok, "version 1.13.0"},
-		{"no virtiofsd", nil, "hypervisor.qemu.virtio_fs_daemon = ''", "virtiofsd", ok, "the shim serves the share itself"},
+		{"Rust's virtiofsd", func(_ *testing.T, f *fakeHost) { f.programs["/usr/lib/qemu/virtiofsd"] = "virtiofsd 1.13.0\n" }, withDaemon, "virtiofsd", ok, "version 1.13.0"},
+		{"no virtiofsd", nil, "", "virtiofsd", ok, "the shim serves the share itself"},
 		{"virtiofsd fails", func(_ *testing.T, f *fakeHost) {
 			f.output = failing(f.output, "/usr/lib/qemu/virtiofsd")
-		}, "", "virtiofsd", missing, "--version: exit status 1: setgroups() failed"},
+		}, withDaemon, "virtiofsd", missing, "--version: exit status 1: setgroups() failed"},
 		{"no kernel release", func(_ *testing.T, f *fakeHost) {
 			f.files["usr/share/kata-containers/vmlinux"] = &fstest.MapFile{Data: []byte("bzImage")}
 		}, "", "guest kernel", ok, "1 MiB"},
@@ -174,6 +174,9 @@ func TestChecks(t *testing.T) {
 	}
 }
 
+// withDaemon has an external daemon serve the share.
+const withDaemon = "hypervisor.qemu.virtio_fs_daemon = '/usr/lib/qemu/virtiofsd'"
+
 // failing lets one program fail as virtiofsd does when it is not root.
 func failing(output func(context.Context, string, ...string) (string, error), path string) func(context.Context, string, ...string) (string, error) {
 	return func(ctx context.Context, name string, args ...string) (string, error) {
@@ -189,7 +192,7 @@ func TestProgramThatOnlyRootCanRun(t *testing.T) {
 	f := newFakeHost(t)
 	f.output = failing(f.output, "/usr/lib/qemu/virtiofsd")
 	f.uid = 1000
-	r := newReport(f.check(t.Context(), configure(t, "")))
+	r := newReport(f.check(t.Context(), configure(t, withDaemon)))
 	i := slices.IndexFunc(r.Checks, func(r result) bool { return r.Name == "virtiofsd" })
 	if !r.CanRun || r.Checks[i].Status != warning {
 		t.Errorf("%+v", r.Checks[i])

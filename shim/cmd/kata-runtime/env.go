@@ -146,7 +146,7 @@ func (h host) versions(ctx context.Context, cfg *config.Config) versions {
 	return versions{
 		Katabox:     version,
 		QEMU:        program(cfg.Hypervisor.Path),
-		VirtioFSD:   program(cfg.Hypervisor.VirtioFS.Server()),
+		VirtioFSD:   program(cfg.Hypervisor.VirtioFS.Daemon),
 		GuestKernel: cmp.Or(h.guestKernel(cfg.Hypervisor.Kernel), "unknown"),
 		GuestInitrd: h.digest(cfg.Hypervisor.Initrd),
 	}

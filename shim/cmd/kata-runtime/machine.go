@@ -70,7 +70,7 @@ func (h host) checkQEMU(ctx context.Context, cfg *config.Config) result {
 
 func (h host) checkVirtioFSD(ctx context.Context, cfg *config.Config) result {
 	r := result{Name: "virtiofsd", Status: ok}
-	path := cfg.Hypervisor.VirtioFS.Server()
+	path := cfg.Hypervisor.VirtioFS.Daemon
 	if path == "" {
 		r.Found = "none: the shim serves the share itself"
 		return r

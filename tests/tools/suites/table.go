@@ -163,9 +163,9 @@ func aspects() []suite {
 			name: "containerd-crowd", packages: []string{"./tests/containerd"}, tests: crowded,
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
 		},
-		{ // the shim's own file server, where a daemon is the default
-			name: "own-share", packages: []string{"./tests/containerd"}, tests: ownShare,
-			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=own"},
+		{ // what an external file server serves otherwise than the shim
+			name: "virtiofsd", packages: []string{"./tests/containerd"}, tests: served,
+			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
 		{
@@ -219,8 +219,8 @@ func clients() []suite {
 // crowded are the tests of tests/containerd with many machines at once.
 var crowded = []string{"TestPodsInParallel"}
 
-// ownShare are some that show what the shim serves.
-var ownShare = []string{"TestPodCostsOneOfEach", "TestKilledShim", "TestRootfsIsWritableAndOwn", "TestVirtioFSCache"}
+// served are those about the files of the share.
+var served = []string{"TestPodCostsOneOfEach", "TestKilledShim", "TestRootfsIsWritableAndOwn", "TestVirtioFSCache", "TestVolumeFiles"}
 
 // without are the names that are not among some.
 func without(all, some []string) []string {
