@@ -17,12 +17,15 @@ func main() {
 	release := flag.String("containerd", "1.6", "containerd release: 1.6 (Debian's) or 2.4 (make containerd)")
 	network := flag.Bool("network", false, "measure the network only")
 	volumes := flag.Bool("volumes", false, "measure volumes and disks only")
+	share := flag.Bool("share", false, "measure what serves the files only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var alone part
 	switch {
 	case *network:
 		alone = benchNetwork
+	case *share:
+		alone = benchShare
 	case *volumes:
 		alone = benchVolumes
 	}
@@ -51,7 +54,7 @@ func bench(ctx context.Context, releaseName string, rounds int, alone part) (err
 	if err != nil {
 		return err
 	}
-	d, err := harness.Start(ctx, harness.Options{Layout: layout, Release: release, Runtime: harness.Kata})
+	d, err := harness.Start(ctx, harness.Options{Layout: layout, Release: release, Runtime: harness.Kata, Kata: harness.KataConfig{Extra: shareConfig}})
 	if err != nil {
 		return err
 	}
@@ -82,6 +85,7 @@ type result struct {
 	warm    map[string]*warm
 	network *throughput
 	volumes *volumes
+	share   *sharing
 }
 
 // measure takes a warm-up of each first: the first pod reads QEMU, kernel and
@@ -117,6 +121,9 @@ func measure(ctx context.Context, d *harness.Daemon, rounds int) (*result, error
 		return nil, err
 	}
 	if r.volumes, err = measureVolumes(ctx, d); err != nil {
+		return nil, err
+	}
+	if r.share, err = measureShare(ctx, d); err != nil {
 		return nil, err
 	}
 	r.network, err = measureThroughput(ctx, d)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/containerd/containerd/v2/pkg/oci"
+
 	"github.com/katabox/katabox/tests/harness"
 )
 
@@ -20,11 +22,11 @@ type podMemory struct {
 }
 
 // measurePod runs a pod of pause and four containers and removes it.
-func measurePod(ctx context.Context, d *harness.Daemon) (m podMemory, err error) {
+func measurePod(ctx context.Context, d *harness.Daemon, spec ...oci.SpecOpts) (m podMemory, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*runTimeout)
 	defer cancel()
 	mark := d.LogSize()
-	pod, err := d.NewPod(ctx, "memory")
+	pod, err := d.NewPod(ctx, "memory", spec...)
 	if err != nil {
 		return m, err
 	}

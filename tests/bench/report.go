@@ -60,6 +60,7 @@ func (r *result) print(out io.Writer) {
 	r.printWarm(out)
 	r.printMemory(out)
 	r.volumes.print(out)
+	r.share.print(out)
 	r.network.print(out)
 	fmt.Fprintf(out, "\ngoals: kata within %.1f of the kernel's boot (now %.2f; of the tuned one %.2f), shim PSS at most %d MiB (now %.1f)\n",
 		goalRatio, r.kata.median()/r.plain.median(), r.kata.median()/r.bare.median(), goalShimMiB, float64(r.pod.pss[harness.KindShim])/1024)

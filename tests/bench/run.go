@@ -14,10 +14,10 @@ const runTimeout = time.Minute
 
 // timeCtrRun runs "ctr run --rm busybox true" and returns how long it took, in
 // milliseconds.
-func timeCtrRun(ctx context.Context, d *harness.Daemon, runtime harness.Runtime) (float64, error) {
+func timeCtrRun(ctx context.Context, d *harness.Daemon, runtime harness.Runtime, options ...string) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	cmd := d.CtrRun(ctx, runtime, d.NewID("bench"), image.Busybox, "true")
+	cmd := d.CtrRunWith(ctx, runtime, options, d.NewID("bench"), image.Busybox, "true")
 	start := time.Now()
 	out, err := cmd.CombinedOutput()
 	took := time.Since(start)

@@ -28,9 +28,15 @@ func (d *Daemon) CtrCmd(ctx context.Context, args ...string) *exec.Cmd {
 // CtrRun returns "ctr run --rm" of image with a runtime, the daemon's or
 // another one, ready to run.
 func (d *Daemon) CtrRun(ctx context.Context, r Runtime, id, image string, args ...string) *exec.Cmd {
+	return d.CtrRunWith(ctx, r, nil, id, image, args...)
+}
+
+// CtrRunWith is CtrRun with further options of "ctr run".
+func (d *Daemon) CtrRunWith(ctx context.Context, r Runtime, options []string, id, image string, args ...string) *exec.Cmd {
 	run := []string{
 		"run", "--rm", "--runtime", r.Type, "--snapshotter", d.Snapshotter,
-		"--fifo-dir", d.fifoDir(), image, id,
+		"--fifo-dir", d.fifoDir(),
 	}
+	run = append(append(run, options...), image, id)
 	return d.CtrCmd(ctx, append(run, args...)...)
 }
