@@ -203,3 +203,50 @@ func TestReplacedOnTheHost(t *testing.T) {
 		t.Errorf("node %d was %d, size %d", now.NodeId, old.NodeId, now.Size)
 	}
 }
+
+// Who writes without CAP_FSETID clears set-id bits as on the host: a group's
+// bit without execution stays for those who are of the group.
+func TestWriterClearsSpecialBits(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		uid, gid uint32
+		from, to uint32
+	}{
+		{"of the group", 1000, 1000, 0o6755, 0o755},
+		{"of the group, no execution", 1000, 1000, 0o2705, 0o2705},
+		{"of another group", 1001, 1001, 0o4777, 0o777},
+	} {
+		for op, do := range map[string]func(c *client, f *fuse.OpenOut, node uint64){
+			"write": func(c *client, f *fuse.OpenOut, node uint64) {
+				in := &fuse.WriteIn{Fh: f.Fh, Size: 1, WriteFlags: fuse.WRITE_KILL_SUIDGID}
+				ask[fuse.WriteOut](c, wire.Write, node, in, []byte("x"))
+			},
+			"truncate": func(c *client, _ *fuse.OpenOut, node uint64) {
+				in := &fuse.SetAttrIn{}
+				in.Valid, in.Size = fuse.FATTR_SIZE|fuse.FATTR_KILL_SUIDGID, 1
+				ask[fuse.AttrOut](c, wire.Setattr, node, in)
+			},
+			"fallocate": func(c *client, f *fuse.OpenOut, node uint64) {
+				ask[struct{}](c, wire.Fallocate, node, &fuse.FallocateIn{Fh: f.Fh, Length: 4096})
+			},
+		} {
+			t.Run(test.name+"/"+op, func(t *testing.T) {
+				c := newClient(t, t.TempDir())
+				f := c.create(1, "file", unix.O_RDWR, 0o600)
+				set := &fuse.SetAttrIn{}
+				set.Valid = fuse.FATTR_UID | fuse.FATTR_GID
+				set.Owner = fuse.Owner{Uid: 1000, Gid: 1000}
+				ask[fuse.AttrOut](c, wire.Setattr, f.NodeId, set)
+				set = &fuse.SetAttrIn{}
+				set.Valid, set.Mode = fuse.FATTR_MODE, test.from
+				ask[fuse.AttrOut](c, wire.Setattr, f.NodeId, set)
+				open := c.open(f.NodeId, unix.O_RDWR)
+				c.uid, c.gid = test.uid, test.gid
+				do(c, open, f.NodeId)
+				if got := ask[fuse.AttrOut](c, wire.Getattr, f.NodeId, &fuse.GetAttrIn{}); got.Mode&0o7777 != test.to {
+					t.Errorf("mode %o became %o, want %o", test.from, got.Mode&0o7777, test.to)
+				}
+			})
+		}
+	}
+}

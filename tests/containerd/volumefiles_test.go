@@ -53,6 +53,7 @@ var fileScripts = []struct{ name, script string }{
 	{"lock that the host holds", "./probe file flock held"},
 	{"shared mapping", "echo xyz > mm; ./probe file mmap mm; cat mm"},
 	{"extended attributes", "touch xa; ./probe file xattr xa"},
+	{"POSIX ACL", "touch acl; ./probe file acl acl; stat -c %a acl"},
 	{"names", "for n in 'a b' 'ä' '-x' 'q\"'; do echo y > \"./$n\"; cat \"./$n\"; done; touch $(printf '%0255d' 1) && echo long; touch $(printf '%0256d' 1)"},
 	{"many files", "mkdir many; cd many; for i in $(seq 300); do : > f$i; done; ls | wc -l; rm -rf ../many; ls .."},
 	{"current directory removed", "mkdir cwd; cd cwd; rmdir ../cwd; touch x"},
@@ -71,6 +72,11 @@ var fileDifferences = []difference{
 	{
 		rows: []string{"lock that the host holds"}, runc: "exit 1: probe: resource temporarily unavailable", kata: "exit 0: ok",
 		why: "locks (`flock`, `fcntl`) are the guest kernel's: they hold between the pod's containers, not across to the host or to other pods",
+	},
+	{
+		rows: []string{"POSIX ACL"}, runc: "exit 0: ok / 640", kata: "exit 0: probe: fsetxattr: operation not supported / 644",
+		why: "Linux's FUSE has no ACLs on mounts below the one that it began with, and each volume and root file system is one; " +
+			"of an ACL that a file has on the host the guest sees the group's bits, which are the mask",
 	},
 	{
 		rows: []string{"mount options"}, runc: "exit 0: /v rw / /ro ro", kata: "exit 0: /v rw / /ro rw",

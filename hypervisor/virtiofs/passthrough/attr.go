@@ -121,7 +121,7 @@ func (fs *FS) setSize(t *Thread, in *fuse.SetAttrIn, n *node, fd int) unix.Errno
 		return unix.EINVAL
 	}
 	if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
-		if errno := t.become(0, 0, dropSpecial); errno != 0 {
+		if errno := t.asWriter(&in.InHeader); errno != 0 {
 			return errno
 		}
 		defer t.asRoot()

@@ -144,7 +144,7 @@ func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name st
 	if errno := fs.entry(t, dir, dfd, name, &out); errno != 0 {
 		return errno
 	}
-	n, fd, errno := fs.openFile(t, out.NodeId, in.Flags, in.OpenFlags)
+	n, fd, errno := fs.openFile(t, r, out.NodeId, in.Flags, in.OpenFlags)
 	if errno != 0 {
 		fs.nodes.forget(out.NodeId, 1)
 		return errno

@@ -19,7 +19,7 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 	if in == nil {
 		return unix.EINVAL
 	}
-	n, fd, errno := fs.openFile(t, r.Node(), in.Flags, in.Mode)
+	n, fd, errno := fs.openFile(t, r, r.Node(), in.Flags, in.Mode)
 	if errno != 0 {
 		return errno
 	}
@@ -34,7 +34,7 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 }
 
 // openFile opens a regular file, and nothing else, and holds its node.
-func (fs *FS) openFile(t *Thread, id uint64, flags, fuseFlags uint32) (*node, int, unix.Errno) {
+func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags uint32) (*node, int, unix.Errno) {
 	n, path, errno := fs.file(t, id)
 	if errno != 0 {
 		return nil, -1, errno
@@ -45,7 +45,7 @@ func (fs *FS) openFile(t *Thread, id uint64, flags, fuseFlags uint32) (*node, in
 		return nil, -1, unix.EACCES
 	}
 	if fuseFlags&fuse.OPEN_KILL_SUIDGID != 0 {
-		if errno = t.become(0, 0, dropSpecial); errno == 0 {
+		if errno = t.asWriter(r.Header()); errno == 0 {
 			defer t.asRoot()
 		}
 	}
@@ -107,7 +107,7 @@ func (fs *FS) write(t *Thread, r *wire.Request) unix.Errno {
 	}
 	defer fs.handles.done(h)
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
-		if errno := t.become(0, 0, dropSpecial); errno != 0 {
+		if errno := t.asWriter(r.Header()); errno != 0 {
 			return errno
 		}
 	}
@@ -160,7 +160,7 @@ func (fs *FS) fsync(_ *Thread, r *wire.Request) unix.Errno {
 	return errnoOf(unix.Fsync(h.fd))
 }
 
-func (fs *FS) fallocate(_ *Thread, r *wire.Request) unix.Errno {
+func (fs *FS) fallocate(t *Thread, r *wire.Request) unix.Errno {
 	in, _ := wire.In[fuse.FallocateIn](r)
 	if in == nil {
 		return unix.EINVAL
@@ -170,6 +170,9 @@ func (fs *FS) fallocate(_ *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.handles.done(h)
+	if errno := t.asChanger(r.Header()); errno != 0 {
+		return errno
+	}
 	return errnoOf(unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length)))
 }
 
@@ -195,7 +198,7 @@ func (fs *FS) lseek(_ *Thread, r *wire.Request) unix.Errno {
 // copyMost is as much as one request copies, so that no thread is long at it.
 const copyMost = 16 << 20
 
-func (fs *FS) copyFileRange(_ *Thread, r *wire.Request) unix.Errno {
+func (fs *FS) copyFileRange(t *Thread, r *wire.Request) unix.Errno {
 	in, _ := wire.In[fuse.CopyFileRangeIn](r)
 	if in == nil {
 		return unix.EINVAL
@@ -210,6 +213,9 @@ func (fs *FS) copyFileRange(_ *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.handles.done(to)
+	if errno := t.asChanger(r.Header()); errno != 0 {
+		return errno
+	}
 	offIn, offOut := int64(in.OffIn), int64(in.OffOut)
 	n, err := unix.CopyFileRange(from.fd, &offIn, to.fd, &offOut, int(min(in.Len, copyMost)), int(in.Flags))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strconv"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
@@ -79,6 +80,20 @@ func setID(call uintptr, id uint32) unix.Errno {
 
 // asRoot is become for what the server does itself.
 func (t *Thread) asRoot() unix.Errno { return t.become(0, 0, keepSpecial) }
+
+// asWriter makes the thread act as a request's sender without CAP_FSETID, so that
+// the kernel clears set-user-ID and set-group-ID bits as it would for the sender:
+// whether a group's bit goes may depend on who is of the group.
+func (t *Thread) asWriter(h *fuse.InHeader) unix.Errno { return t.become(h.Uid, h.Gid, dropSpecial) }
+
+// asChanger is asWriter for requests that do not say whether their sender has
+// CAP_FSETID: root has.
+func (t *Thread) asChanger(h *fuse.InHeader) unix.Errno {
+	if h.Uid == 0 {
+		return 0
+	}
+	return t.asWriter(h)
+}
 
 // withUmask has files be made with an umask, which default ACLs override.
 func (t *Thread) withUmask(mask uint32) {

@@ -70,7 +70,7 @@ func (fs *FS) setxattr(t *Thread, r *wire.Request) unix.Errno {
 	}
 	defer fs.leave(n)
 	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
-		if errno := t.become(0, 0, dropSpecial); errno != 0 {
+		if errno := t.asWriter(r.Header()); errno != 0 {
 			return errno
 		}
 	}

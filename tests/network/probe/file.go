@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -17,12 +18,13 @@ var fileUses = map[string]func(f *os.File, out io.Writer) error{
 	},
 	"mmap":  useMapping,
 	"xattr": useAttribute,
+	"acl":   useACL,
 	"fsync": func(f *os.File, _ io.Writer) error { return unix.Fsync(int(f.Fd())) },
 }
 
 func useFile(args []string, out io.Writer) error {
 	if len(args) != 2 || fileUses[args[0]] == nil {
-		return fmt.Errorf("want flock, setlk, mmap, xattr or fsync, and a path")
+		return fmt.Errorf("want flock, setlk, mmap, xattr, acl or fsync, and a path")
 	}
 	f, err := os.OpenFile(args[1], os.O_RDWR, 0)
 	if err != nil {
@@ -62,4 +64,20 @@ func useAttribute(f *os.File, out io.Writer) error {
 	}
 	_, err = fmt.Fprintf(out, "%s\n", buf[:n])
 	return err
+}
+
+// useACL gives user 1000 the right to read the file, by a POSIX ACL: a version
+// and entries of tag, permissions and id (linux/posix_acl_xattr.h).
+func useACL(f *os.File, _ io.Writer) error {
+	const version, nobody = 2, ^uint32(0)
+	acl := binary.LittleEndian.AppendUint32(nil, version)
+	for _, e := range []struct {
+		tag, permissions uint16
+		id               uint32
+	}{{0x01, 6, nobody}, {0x02, 4, 1000}, {0x04, 0, nobody}, {0x10, 4, nobody}, {0x20, 0, nobody}} {
+		acl = binary.LittleEndian.AppendUint16(acl, e.tag)
+		acl = binary.LittleEndian.AppendUint16(acl, e.permissions)
+		acl = binary.LittleEndian.AppendUint32(acl, e.id)
+	}
+	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(f.Fd()), "system.posix_acl_access", acl, 0))
 }
