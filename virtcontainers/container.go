@@ -44,8 +44,6 @@ type Container struct {
 	// created is closed when the container is known to the engine: nothing of
 	// it is reported before.
 	created chan struct{}
-	// allowed is what it may use. Sandbox.sizing.token guards it.
-	allowed allowance
 	// files are used by the container's creation and deletion alone.
 	files *guestfs.Container
 	// standIn is nil until the container is about to be created, and then not

@@ -7,6 +7,7 @@ import (
 	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -59,8 +60,11 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 	client, err := c.sandbox.agent()
 	if err == nil {
-		err = c.sandbox.updateLimits(ctx, c, resources.GetValue(), func() error {
+		err = c.sandbox.sizing.Update(ctx, c.ID, resources.GetValue(), func(update *specs.LinuxResources) error {
 			_, err := client.Task.Update(ctx, &task.UpdateTaskRequest{ID: c.ID, Resources: resources})
+			if err == nil && update != nil {
+				c.showLimits(ctx, update)
+			}
 			return guest.Err(err)
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/hook"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
 // Create makes a container in the sandbox: its process waits for Start. It
@@ -40,8 +41,8 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	if err := s.create(ctx, c, opts, announce); err != nil {
 		c.init.claimExit() // nobody knows it: no exit is reported
 		c.runPoststop(ctx)
+		s.sizing.Release(opts.ID) // before another container may have the ID
 		s.remove(opts.ID)
-		s.mayShrink()
 		close(c.created)
 		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
 	}
@@ -59,7 +60,9 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	}
 	steps[0].undo = c.files.Release // of all of them
 	err := b.run(ctx, append(steps, []step{
-		{"size", func(ctx context.Context) error { return s.admit(ctx, c, opts.Bundle.Spec.Linux.Resources) }, nil},
+		{"size", func(ctx context.Context) error {
+			return s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
+		}, nil},
 		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts) }, c.discard},
 		{"standin", func(ctx context.Context) error { return s.addStandIn(ctx, c, opts) }, c.endStandIn},
 		{"hooks", func(ctx context.Context) error { return s.runCreateHooks(ctx, c) }, nil},

@@ -29,7 +29,7 @@
 //
 // The machine grows before a container is created or its limits are raised, and
 // shrinks, as far as it can, after one has ended or its limits were lowered
-// (resize.go); or it has its size from the start (size.go).
+// (package sizing); or it has its size from the start.
 //
 // No lock is held across a call to the guest, the monitor or an IO.
 package virtcontainers

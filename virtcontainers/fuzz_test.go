@@ -14,6 +14,8 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
 // noIO is no stdio at all.
@@ -53,8 +55,12 @@ func newQuietSandbox(f testing.TB, o Observer) *Sandbox {
 	}
 	quiet := logrus.New()
 	quiet.SetLevel(logrus.PanicLevel)
+	size, err := sizing.New(context.Background(), sizing.Options{Config: new(config.Config)})
+	if err != nil {
+		f.Fatal(err)
+	}
 	s := &Sandbox{
-		ID: "pod", vm: vm, observer: o, stopped: make(chan struct{}),
+		ID: "pod", vm: vm, sizing: size, observer: o, stopped: make(chan struct{}),
 		lifeCtx: log.WithLogger(context.Background(), logrus.NewEntry(quiet)),
 	}
 	c := &Container{ID: "c1", sandbox: s, created: make(chan struct{}), execs: make(map[string]*Process)}

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/virtcontainers/config"
 )
 
 const (
@@ -34,7 +33,7 @@ func (s *Sandbox) spec() hypervisor.Spec {
 		Kernel: h.Kernel, Initrd: h.Initrd, Firmware: h.Firmware, Seccomp: h.Seccomp,
 		KernelParams: s.kernelParams(), NetworkNamespace: s.netns(),
 		DiskThreads: h.BlockThreads(),
-		Memory:      hypervisor.MemoryBacking{HugePageMiB: s.sizing.hugePageMiB, Prealloc: h.Memory.Prealloc, Dir: h.Memory.Dir},
+		Memory:      hypervisor.MemoryBacking{Prealloc: h.Memory.Prealloc, Dir: h.Memory.Dir},
 	}
 	if h.ExtraMonitor != "" {
 		spec.ExtraMonitor = hypervisor.ExtraMonitor{
@@ -45,7 +44,7 @@ func (s *Sandbox) spec() hypervisor.Spec {
 	if h.DumpDir != "" {
 		spec.PanicDump = hypervisor.PanicDump{Dir: filepath.Join(h.DumpDir, s.ID), Paging: h.DumpPaging}
 	}
-	s.setSize(&spec)
+	s.sizing.Set(&spec)
 	return spec
 }
 
@@ -75,45 +74,6 @@ func (s *Sandbox) kernelParams() string {
 		params = append(params, "agent.log=debug")
 	}
 	return strings.TrimSpace(strings.Join(append(params, s.opts.Config.Hypervisor.KernelParams), " "))
-}
-
-// explainLaunch names the key behind an error that a machine without huge
-// pages would not have had.
-func (s *Sandbox) explainLaunch(err error) error {
-	if s.sizing.hugePageMiB != 0 && errdefs.IsResourceExhausted(err) {
-		return fmt.Errorf("hypervisor.qemu.enable_hugepages: %w", err)
-	}
-	return err
-}
-
-// procMeminfo tells the size of huge pages (proc_meminfo(5)).
-const procMeminfo = "/proc/meminfo"
-
-// hugePageOf is the size in MiB of the huge pages that the configuration wants,
-// the host's default size; 0 is none.
-func hugePageOf(h config.Hypervisor, meminfo string) (uint64, error) {
-	if !h.Memory.HugePages {
-		return 0, nil
-	}
-	text, err := os.ReadFile(meminfo)
-	if err != nil {
-		return 0, fmt.Errorf("hypervisor.qemu.enable_hugepages: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		var kib uint64
-		if n, _ := fmt.Sscanf(line, "Hugepagesize: %d kB", &kib); n == 1 && kib >= 1<<10 {
-			return kib >> 10, nil
-		}
-	}
-	return 0, fmt.Errorf("hypervisor.qemu.enable_hugepages: the host's kernel has no huge pages (%s): %w", meminfo, errdefs.ErrFailedPrecondition)
-}
-
-// wholePages rounds a size up.
-func wholePages(mib, page uint64) uint64 {
-	if page == 0 {
-		return mib
-	}
-	return (mib + page - 1) / page * page
 }
 
 // attachDevices attaches what every machine has, whatever its pod. Measured

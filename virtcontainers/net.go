@@ -92,7 +92,7 @@ func (s *Sandbox) networked() bool {
 func (s *Sandbox) openNetworkAt(ctx context.Context, namespace string) error {
 	net, err := s.platform.OpenNetwork(ctx, s.opts.Config, NetworkOptions{
 		Namespace: namespace,
-		Queues:    int(s.size.VCPUs),
+		Queues:    int(s.sizing.Initial().VCPUs),
 		Save: func(made []byte) error {
 			return s.state.Update(func(r *persist.Record) { r.NetNS, r.Network = namespace, made })
 		},

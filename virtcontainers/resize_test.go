@@ -18,6 +18,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
 // sized is the configuration of a machine that may have up to four vCPUs.
@@ -43,15 +44,15 @@ func TestStaticSize(t *testing.T) {
 	tests := []struct {
 		name      string
 		static    bool
-		size      virtcontainers.SizeHints
+		size      sizing.Hints
 		vcpus     uint32
 		memoryMiB uint64
 	}{
-		{"nothing is said", true, virtcontainers.SizeHints{}, 1, 256},
-		{"a pod", true, virtcontainers.SizeHints{Annotations: pod, Limits: &specs.LinuxResources{}}, 2, 384},
-		{"a single container", true, virtcontainers.SizeHints{Limits: limits(260_000, 129<<20)}, 4, 512},
-		{"more than there can be", true, virtcontainers.SizeHints{Limits: limits(900_000, 1)}, 4, 384},
-		{"not static", false, virtcontainers.SizeHints{Annotations: pod, Limits: limits(1, 1)}, 1, 256},
+		{"nothing is said", true, sizing.Hints{}, 1, 256},
+		{"a pod", true, sizing.Hints{Annotations: pod, Limits: &specs.LinuxResources{}}, 2, 384},
+		{"a single container", true, sizing.Hints{Limits: limits(260_000, 129<<20)}, 4, 512},
+		{"more than there can be", true, sizing.Hints{Limits: limits(900_000, 1)}, 4, 384},
+		{"not static", false, sizing.Hints{Annotations: pod, Limits: limits(1, 1)}, 1, 256},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -79,7 +80,7 @@ func TestStaticSize(t *testing.T) {
 
 func TestUnreadableSize(t *testing.T) {
 	host := newHost(t)
-	for text, size := range map[string]virtcontainers.SizeHints{
+	for text, size := range map[string]sizing.Hints{
 		`"much"`: {Annotations: map[string]string{"io.kubernetes.cri.sandbox-memory": "much"}},
 		`"many"`: {Limits: &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "many"}}},
 	} {

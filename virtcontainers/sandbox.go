@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
-	"github.com/katabox/katabox/virtcontainers/resource"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
 // Transport is the host's side of a VM's vsock.
@@ -68,7 +68,7 @@ type Options struct {
 	// container (OCI's linux.cgroupsPath): the pod's is made beside it. Empty:
 	// the pod has none.
 	CgroupsPath string
-	Size        SizeHints
+	Size        sizing.Hints
 	// ShmBytes is the size of the pod's shared memory (/dev/shm); 0 is
 	// guestfs.DefaultShmBytes.
 	ShmBytes uint64
@@ -87,17 +87,13 @@ type Sandbox struct {
 	platform Platform
 	observer Observer
 
-	// size is the machine's at its start; sizing is what becomes of it.
-	size   resource.Size
-	sizing sizing
-
 	// What the boot made; not changed afterwards.
 	boot      boot
 	state     *persist.Store
-	cgroup    *cgroup // nil for none
 	standIns  *standIns
 	vm        hypervisor.VM
 	files     *guestfs.Pod
+	sizing    *sizing.Pod
 	transport Transport
 	network   Network // nil for none
 	forward   Forwarder
@@ -142,12 +138,12 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		kills:      make(chan *Process),
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
-		sizing:     newSizing(),
 	}
 	if platform.AccelReason != "" {
 		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)
 	}
-	err := s.chooseSize(ctx)
+	var err error
+	s.sizing, err = sizing.New(ctx, s.sizingOptions())
 	if err == nil {
 		err = s.boot.run(ctx, s.bootSteps())
 	}
@@ -160,10 +156,18 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 	return s, nil
 }
 
+func (s *Sandbox) sizingOptions() sizing.Options {
+	return sizing.Options{
+		SandboxID: s.ID, Config: s.opts.Config, Accel: s.platform.Accel, Hints: s.opts.Size,
+		CgroupsPath: s.opts.CgroupsPath, CgroupRoot: s.platform.CgroupRoot,
+		WhileAlive: s.whileAlive, Ending: func() bool { return s.isStopping() || s.gone() },
+	}
+}
+
 func (s *Sandbox) logBoot(ctx context.Context) {
 	info := s.client.Info
 	log.G(ctx).WithFields(s.boot.fields()).WithFields(log.Fields{
-		"vcpus": s.size.VCPUs, "memory_mib": s.size.MemoryMiB, "accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(),
+		"vcpus": s.sizing.Initial().VCPUs, "memory_mib": s.sizing.Initial().MemoryMiB, "accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(),
 		"guest_kernel": info.KernelRelease, "agent_version": info.AgentVersion, "agent_rss": info.AgentRss,
 		"guest_boot_to_agent_us": info.BootToAgentUs, "guest_boot_to_serving_us": info.BootToServingUs,
 	}).Info("sandbox booted")

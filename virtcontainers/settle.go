@@ -131,7 +131,7 @@ func (p *Process) tell(exit Exit, observed bool) {
 	p.mu.Unlock()
 	close(p.done)
 	if p.execID == "" {
-		s.mayShrink()
+		s.sizing.Release(p.container.ID)
 	}
 	if observed {
 		s.observer.Exited(exit)

@@ -31,7 +31,7 @@ func (s *Sandbox) bootSteps() []step {
 	return []step{
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
 		{"netns", s.openNetwork, s.closeNetwork},
-		{"cgroup", s.openCgroup, s.closeCgroup},
+		{"cgroup", s.openCgroup, func(ctx context.Context) error { return s.sizing.CloseCgroup(ctx) }},
 		{"standins", s.openStandIns, s.closeStandIns},
 		{"share", s.openFiles, func(ctx context.Context) error { return s.files.Close(ctx) }},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
@@ -40,7 +40,7 @@ func (s *Sandbox) bootSteps() []step {
 		{"pod-standin", s.addOwnStandIn, nil},
 		{"storage", func(ctx context.Context) error { return s.files.Attach(ctx, s.vm) }, nil},
 		{"hardware", s.attachDevices, nil},
-		{"account", s.accountVM, nil},
+		{"account", func(ctx context.Context) error { return s.sizing.Account(ctx, s.vm, s.files.DaemonPID()) }, nil},
 		// The machine stops before what it uses goes away.
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
@@ -66,6 +66,12 @@ func (s *Sandbox) openState(context.Context) error {
 		return errors.Join(err, state.Remove())
 	}
 	return nil
+}
+
+func (s *Sandbox) openCgroup(ctx context.Context) error {
+	return s.sizing.OpenCgroup(ctx, func(dirs []string) error {
+		return s.state.Update(func(r *persist.Record) { r.Cgroups = dirs })
+	})
 }
 
 // openFiles opens the pod's files; the share may have a daemon.
@@ -102,7 +108,7 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 	}
 	vm, err := s.platform.Monitor.Launch(ctx, spec)
 	if err != nil {
-		return s.explainLaunch(err)
+		return s.sizing.ExplainLaunch(err)
 	}
 	warnOfMonitor(ctx, spec.ExtraMonitor)
 	s.vm = vm
@@ -137,6 +143,7 @@ func (s *Sandbox) dialAgent(ctx context.Context) error {
 	}
 	s.client = client
 	s.files.Connect(client, s.gone)
+	s.sizing.Connect(client)
 	return nil
 }
 

@@ -33,7 +33,7 @@ func (s *Sandbox) watch() {
 		case <-s.lifeCtx.Done():
 		}
 	})
-	s.watchers.Go(s.watchSize)
+	s.watchers.Go(func() { s.sizing.Watch(s.lifeCtx) })
 	s.watchers.Go(s.watchKills)
 	if s.network != nil {
 		s.watchers.Go(s.watchNetwork)

@@ -16,6 +16,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/netns"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
 // Host is the shim as this service sees it.
@@ -86,7 +87,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		Network:     virtcontainers.NetworkSpec{Namespace: r.NetnsPath},
 		CgroupsPath: podCgroup(r.Options, s.id),
 		StandIn:     true,
-		Size:        virtcontainers.SizeHints{Limits: podLimits(r.Options)},
+		Size:        sizing.Hints{Limits: podLimits(r.Options)},
 	}
 	return &sandbox.CreateSandboxResponse{}, nil
 }

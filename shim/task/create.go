@@ -21,6 +21,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
 // Create makes a container; for the sandbox's own, the sandbox first.
@@ -114,7 +115,7 @@ func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Con
 	}
 	opts := virtcontainers.Options{
 		Hostname: hostname(b.Spec), Config: cfg, ShmBytes: b.ShmBytes(),
-		Network: network, Size: virtcontainers.SizeHints{Annotations: b.Spec.Annotations},
+		Network: network, Size: sizing.Hints{Annotations: b.Spec.Annotations},
 	}
 	if b.Spec.Linux != nil {
 		opts.CgroupsPath = b.Spec.Linux.CgroupsPath

@@ -22,6 +22,9 @@ var layers = []struct {
 		"virtcontainers/guestfs", "virtcontainers/bundle", "virtcontainers/config", "virtcontainers/guest", "virtcontainers/guestspec",
 		"virtcontainers/mountns", "virtcontainers/reverse", "virtcontainers/standin", "hypervisor", "agent/api", "internal",
 	}},
+	{"virtcontainers/sizing", []string{
+		"virtcontainers/sizing", "virtcontainers/config", "virtcontainers/resource", "hypervisor", "agent/api", "internal",
+	}},
 	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api", "internal"}},
 	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone"}},
 	{"shim", []string{"shim", "virtcontainers"}},
@@ -133,6 +136,8 @@ func TestRules(t *testing.T) {
 		{"virtcontainers/guestfs/volume", module + "/virtcontainers/guestfs/filesync", true},
 		{"virtcontainers/guestfs", module + "/virtcontainers", false},
 		{"virtcontainers/guestfs", module + "/virtcontainers/persist", false},
+		{"virtcontainers/sizing", module + "/virtcontainers/resource/hostcgroup", true},
+		{"virtcontainers/sizing", module + "/virtcontainers/persist", false},
 		{"virtcontainers", module + "/shim/task", false},
 		{"agent/service", module + "/agent/container", true},
 		{"agent/service", module + "/virtcontainers", false},

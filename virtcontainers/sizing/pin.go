@@ -1,4 +1,4 @@
-package virtcontainers
+package sizing
 
 import (
 	"context"
@@ -22,12 +22,12 @@ import (
 // the pod's cpuset was written: the kernel then lets its threads run on all of
 // it again (kernel/cgroup/cpuset.c, cpuset_update_tasks_cpumask; newer kernels
 // remember what a thread was bound to, as long as that is in the set).
-func (s *Sandbox) pin(ctx context.Context, cpus resource.CPUSet) {
-	if !s.opts.Config.Runtime.PinVCPUs {
+func (p *Pod) pin(ctx context.Context, cpus resource.CPUSet) {
+	if !p.opts.Config.Runtime.PinVCPUs {
 		return
 	}
 	what := "each vCPU is bound to a CPU of the host"
-	vcpus, free, err := s.pinVCPUs(ctx, cpus)
+	vcpus, free, err := p.pinVCPUs(ctx, cpus)
 	switch {
 	case err != nil:
 		what = "vCPUs are not bound to CPUs of the host"
@@ -35,10 +35,10 @@ func (s *Sandbox) pin(ctx context.Context, cpus resource.CPUSet) {
 		what = "vCPUs are not bound to CPUs of the host: their numbers differ"
 	}
 	said := fmt.Sprint(what, vcpus, free, err)
-	if s.sizing.pinned == said {
+	if p.pinned == said {
 		return
 	}
-	s.sizing.pinned = said
+	p.pinned = said
 	entry := log.G(ctx).WithFields(log.Fields{"vcpus": vcpus, "cpus": free})
 	if err != nil {
 		entry.WithError(err).Warn(what)
@@ -48,8 +48,8 @@ func (s *Sandbox) pin(ctx context.Context, cpus resource.CPUSet) {
 }
 
 // pinVCPUs tells how many threads run vCPUs, and on how many CPUs they may.
-func (s *Sandbox) pinVCPUs(ctx context.Context, cpus resource.CPUSet) (vcpus, free int, err error) {
-	threader, ok := s.vm.(hypervisor.VCPUThreader)
+func (p *Pod) pinVCPUs(ctx context.Context, cpus resource.CPUSet) (vcpus, free int, err error) {
+	threader, ok := p.vm.(hypervisor.VCPUThreader)
 	if !ok {
 		return 0, 0, fmt.Errorf("this monitor does not tell which threads run vCPUs: %w", errdefs.ErrNotImplemented)
 	}
@@ -60,8 +60,8 @@ func (s *Sandbox) pinVCPUs(ctx context.Context, cpus resource.CPUSet) (vcpus, fr
 	threads = threads[:used]
 	var on unix.CPUSet
 	if cpus.Count() == 0 {
-		if err := unix.SchedGetaffinity(s.vm.PID(), &on); err != nil {
-			return 0, 0, fmt.Errorf("find CPUs of process %d: %w", s.vm.PID(), err)
+		if err := unix.SchedGetaffinity(p.vm.PID(), &on); err != nil {
+			return 0, 0, fmt.Errorf("find CPUs of process %d: %w", p.vm.PID(), err)
 		}
 	}
 	for n := range cpus.All() {

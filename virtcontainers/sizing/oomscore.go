@@ -1,4 +1,4 @@
-package virtcontainers
+package sizing
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 //
 // A score below the present one needs CAP_SYS_RESOURCE; without it the machine
 // keeps the score that it has, which is logged.
-func (s *Sandbox) scoreOOM(ctx context.Context) {
+func (p *Pod) scoreOOM(ctx context.Context) {
 	select {
-	case <-s.vm.Done():
+	case <-p.vm.Done():
 		return // its pid may be another process's by now
 	default:
 	}
-	path := fmt.Sprintf("/proc/%d/oom_score_adj", s.vm.PID())
-	score := strconv.Itoa(s.oomScore())
-	if err := os.WriteFile(path, []byte(score), 0); err != nil && !s.gone() {
+	path := fmt.Sprintf("/proc/%d/oom_score_adj", p.vm.PID())
+	score := strconv.Itoa(p.oomScore())
+	if err := os.WriteFile(path, []byte(score), 0); err != nil && !p.opts.Ending() {
 		log.G(ctx).WithError(err).WithField("score", score).Debug("the machine's OOM score is not set")
 	}
 }
@@ -32,14 +32,14 @@ func (s *Sandbox) scoreOOM(ctx context.Context) {
 // oomScore is the highest of the containers' scores. A pause container's is its
 // engine's way to keep it alive beside the containers that work, and does not
 // count.
-func (s *Sandbox) oomScore() int {
+func (p *Pod) oomScore() int {
 	score, said := 0, false
-	for _, c := range s.living() {
-		if c.isPause() || c.Bundle.Spec.Process == nil {
+	for _, c := range p.living() {
+		if c.Pause || c.Spec.Process == nil {
 			continue
 		}
 		own := 0
-		if adj := c.Bundle.Spec.Process.OOMScoreAdj; adj != nil {
+		if adj := c.Spec.Process.OOMScoreAdj; adj != nil {
 			own = *adj
 		}
 		if !said || own > score {

@@ -1,4 +1,4 @@
-package virtcontainers
+package sizing
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/resource"
 	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
 )
@@ -34,24 +33,25 @@ func (c *cgroup) await(ctx context.Context) error {
 	}
 }
 
-// openCgroup makes the pod's cgroups, if the engine has named a place for
-// them, and begins to move this process there.
-func (s *Sandbox) openCgroup(ctx context.Context) error {
-	if s.opts.CgroupsPath == "" {
+// OpenCgroup makes the pod's cgroups, if the engine named a place for them, and
+// begins to move this process there; Account waits for the move. record writes
+// their directories to disk before they are made. CloseCgroup undoes it.
+func (p *Pod) OpenCgroup(ctx context.Context, record func(dirs []string) error) error {
+	if p.opts.CgroupsPath == "" {
 		return nil
 	}
-	return s.orWithoutCgroup(ctx, s.makeCgroup(ctx))
+	return p.orWithoutCgroup(ctx, p.makeCgroup(ctx, record))
 }
 
-func (s *Sandbox) makeCgroup(ctx context.Context) error {
+func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
 	made, err := hostcgroup.New(hostcgroup.Options{
-		Root: s.platform.CgroupRoot, Path: s.opts.CgroupsPath, SandboxID: s.ID,
-		Only: s.opts.Config.Runtime.SandboxCgroupOnly,
+		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, SandboxID: p.opts.SandboxID,
+		Only: p.opts.Config.Runtime.SandboxCgroupOnly,
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.state.Update(func(r *persist.Record) { r.Cgroups = made.Dirs() }); err != nil {
+	if err := record(made.Dirs()); err != nil {
 		return err
 	}
 	if err := made.Make(); err != nil {
@@ -62,38 +62,40 @@ func (s *Sandbox) makeCgroup(ctx context.Context) error {
 		defer close(c.entered)
 		c.enterErr = made.Add(os.Getpid())
 	}()
-	s.cgroup = c
+	p.cgroup = c
 	return nil
 }
 
 // orWithoutCgroup makes an error of the cgroups a warning, but for a pod that
 // must be in its own: engines, too, run without cgroups where there are none.
-func (s *Sandbox) orWithoutCgroup(ctx context.Context, err error) error {
-	if err == nil || s.opts.Config.Runtime.SandboxCgroupOnly {
+func (p *Pod) orWithoutCgroup(ctx context.Context, err error) error {
+	if err == nil || p.opts.Config.Runtime.SandboxCgroupOnly {
 		return err
 	}
 	log.G(ctx).WithError(err).Warn("the pod is not accounted to its cgroup on the host")
 	return nil
 }
 
-// accountVM moves the machine and the share's daemon to where they are
-// charged, before the machine's first instruction.
-func (s *Sandbox) accountVM(ctx context.Context) error {
-	if s.cgroup == nil {
+// Account moves the machine and the share's daemon (its pid; 0 for none) into
+// the pod's cgroups. It is called once, between the machine's launch and its
+// first instruction, and before Connect.
+func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
+	p.vm = vm
+	if p.cgroup == nil {
 		return nil
 	}
-	if err := s.cgroup.await(ctx); err != nil {
+	if err := p.cgroup.await(ctx); err != nil {
 		return err
 	}
-	err := s.cgroup.enterErr
-	if daemon := s.files.DaemonPID(); err == nil && daemon != 0 {
+	err := p.cgroup.enterErr
+	if err == nil && daemon != 0 {
 		// It was started by a process that was perhaps not there yet.
-		err = s.cgroup.Add(daemon)
+		err = p.cgroup.Add(daemon)
 	}
 	if err == nil {
-		err = s.chargeVM(ctx, s.size.MemoryMiB)
+		err = p.chargeVM(ctx, p.initial.MemoryMiB)
 	}
-	return s.orWithoutCgroup(ctx, err)
+	return p.orWithoutCgroup(ctx, err)
 }
 
 const (
@@ -108,23 +110,23 @@ const (
 // chargeVM moves the machine, whose guest has, or is about to have, that much
 // memory, to where it is charged. It is to be called again when vCPUs have
 // been added, and before memory is.
-func (s *Sandbox) chargeVM(ctx context.Context, guestMiB uint64) error {
-	vm := hostcgroup.VM{PID: s.vm.PID(), Memory: (guestMiB + vmOverheadMiB) << 20}
-	if s.platform.Accel == hypervisor.AccelTCG {
+func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
+	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + vmOverheadMiB) << 20}
+	if p.opts.Accel == hypervisor.AccelTCG {
 		vm.Memory += tcgBufferMiB << 20
 	}
-	if threader, ok := s.vm.(hypervisor.VCPUThreader); ok {
+	if threader, ok := p.vm.(hypervisor.VCPUThreader); ok {
 		var err error
 		if vm.VCPUs, _, err = threader.VCPUThreads(ctx); err != nil {
 			return err
 		}
 	}
-	short, err := s.cgroup.AddVM(vm)
+	short, err := p.cgroup.AddVM(vm)
 	if err != nil {
 		return err
 	}
 	if short > 0 {
-		log.G(ctx).WithFields(log.Fields{"cgroup": s.cgroup.Path(), "limit": short, "vm": vm.Memory}).
+		log.G(ctx).WithFields(log.Fields{"cgroup": p.cgroup.Path(), "limit": short, "vm": vm.Memory}).
 			Info("the pod's memory limit leaves no room for the virtual machine, which is not accounted to the pod")
 	}
 	return nil
@@ -133,52 +135,52 @@ func (s *Sandbox) chargeVM(ctx context.Context, guestMiB uint64) error {
 // placePod gives the pod's cgroup what the containers have together of the
 // host's CPUs, and the vCPUs theirs, and the machine its OOM score. It needs
 // the token.
-func (s *Sandbox) placePod(ctx context.Context) error {
+func (p *Pod) placePod(ctx context.Context) error {
 	var own resource.Place
 	var others []resource.Place
-	for _, c := range s.living() {
-		if c.ID == s.ID {
-			own = c.allowed.place
-			if c.isPause() {
+	for _, c := range p.living() {
+		if c.ID == p.opts.SandboxID {
+			own = c.place
+			if c.Pause {
 				own = own.OfPause()
 			}
 		} else {
-			others = append(others, c.allowed.place)
+			others = append(others, c.place)
 		}
 	}
-	s.scoreOOM(ctx)
+	p.scoreOOM(ctx)
 	place := resource.Together(own, others...)
-	if err := s.placeCgroup(ctx, place); err != nil {
+	if err := p.placeCgroup(ctx, place); err != nil {
 		return err
 	}
-	s.pin(ctx, place.CPUs)
+	p.pin(ctx, place.CPUs)
 	return nil
 }
 
 // placeCgroup makes an error a warning, but for a pod that must be in its own
 // cgroup: all its containers run, if not where they should.
-func (s *Sandbox) placeCgroup(ctx context.Context, place resource.Place) error {
-	if s.cgroup == nil || s.sizing.placed == place.String() {
+func (p *Pod) placeCgroup(ctx context.Context, place resource.Place) error {
+	if p.cgroup == nil || p.placed == place.String() {
 		return nil
 	}
-	s.sizing.placed = ""
-	if err := s.cgroup.SetPlace(place); err != nil {
-		if s.opts.Config.Runtime.SandboxCgroupOnly {
+	p.placed = ""
+	if err := p.cgroup.SetPlace(place); err != nil {
+		if p.opts.Config.Runtime.SandboxCgroupOnly {
 			return fmt.Errorf("give the pod's cgroup %v: %w", place, err)
 		}
 		log.G(ctx).WithError(err).Warnf("the pod's cgroup on the host has not all of what its containers are to have: %v", place)
 	}
-	s.sizing.placed = place.String()
+	p.placed = place.String()
 	return nil
 }
 
-// closeCgroup takes this process out of the pod's cgroups and removes them.
-func (s *Sandbox) closeCgroup(ctx context.Context) error {
-	if s.cgroup == nil {
+// CloseCgroup takes this process out of the pod's cgroups and removes them.
+func (p *Pod) CloseCgroup(ctx context.Context) error {
+	if p.cgroup == nil {
 		return nil
 	}
-	if err := s.cgroup.await(ctx); err != nil {
+	if err := p.cgroup.await(ctx); err != nil {
 		return err
 	}
-	return errors.Join(s.cgroup.Release(), s.cgroup.Remove(ctx))
+	return errors.Join(p.cgroup.Release(), p.cgroup.Remove(ctx))
 }

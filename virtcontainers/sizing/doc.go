@@ -1,0 +1,21 @@
+// Package sizing owns the size of a pod: of its machine (vCPUs and memory) and
+// of its cgroups on the host (what is charged there, which CPUs it may use, the
+// machine's OOM score).
+//
+//	New ──> Set ──> OpenCgroup ──> Account ──> Connect      CloseCgroup
+//	 size    spec    before the     the machine  the agent
+//	                 machine
+//
+//	         Admit             Update            Release
+//	(none) ────────> admitted ────────> admitted ────────> (none)
+//	        grow                grow, apply       Watch: shrink
+//
+// The machine grows before a container is created or its limits are raised, and
+// shrinks as far as it can after one has ended or its limits were lowered; with
+// static_sandbox_resource_mgmt it keeps the size it starts with. One token
+// serializes Admit, Update and Watch and is held across QMP and agent calls.
+// Release takes no token: an exit never waits for a resize.
+//
+// Package resource has the arithmetic, as pure functions; package
+// resource/hostcgroup reads and writes the cgroup files.
+package sizing

@@ -1,0 +1,256 @@
+package sizing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/resource"
+)
+
+// Hints are what the engine says about a pod's size before its containers
+// exist. They count only where the machine keeps the size it starts with.
+type Hints struct {
+	// Annotations are those of the sandbox's own container; CRI's hold the sum
+	// of all containers' limits.
+	Annotations map[string]string
+	// Limits are the sandbox's own container's, or nil.
+	Limits *specs.LinuxResources
+}
+
+// Options describe the pod that is sized.
+type Options struct {
+	// SandboxID is also the id of the sandbox's own container.
+	SandboxID string
+	Config    *config.Config
+	Accel     hypervisor.Accel
+	Hints     Hints
+	// CgroupsPath is the cgroup that the engine chose for the sandbox's own
+	// container; the pod's is made beside it. Empty: the pod has none.
+	CgroupsPath string
+	// CgroupRoot is where the host's cgroup file systems are; empty is
+	// hostcgroup.DefaultRoot.
+	CgroupRoot string
+	// WhileAlive derives a context that also ends when the machine does.
+	WhileAlive func(context.Context) (context.Context, context.CancelFunc)
+	// Ending reports whether the sandbox is being torn down or has lost its
+	// guest: nothing is resized then. It must not block.
+	Ending func() bool
+}
+
+// Guest is what sizing needs of the pod's agent; see guest.Client.
+type Guest interface {
+	SetResources(ctx context.Context, cpus uint32, memoryMiB uint64) (*api.SetResourcesResponse, error)
+}
+
+// Pod is the size of a pod's machine and of its cgroups on the host. Once the
+// pod has booted, Admit, Update, Release and Watch may be called concurrently.
+type Pod struct {
+	opts Options
+	// initial is the machine's size at its start, machine how far it can grow,
+	// and hugePageMiB the size of the huge pages that its memory is made of; 0
+	// is none.
+	initial     resource.Size
+	machine     resource.Machine
+	hugePageMiB uint64
+
+	// What the boot made; not changed afterwards.
+	cgroup *cgroup // nil for none
+	vm     hypervisor.VM
+	guest  Guest
+
+	// token serializes resizes; it is a semaphore because it is held across QMP
+	// and agent calls.
+	token chan struct{}
+	// smaller has an entry when the pod may need less than before.
+	smaller chan struct{}
+
+	// The token guards these.
+	vcpus     uint32
+	memoryMiB uint64
+	// unused is set while the guest may not have brought all of it online.
+	unused bool
+	// placed is the place last written to the pod's cgroup, and pinned the last
+	// log line about the binding of vCPUs.
+	placed, pinned string
+
+	mu sync.Mutex // guards admitted
+	// admitted holds each container from Admit to Release. The values are not
+	// changed, only replaced.
+	admitted map[string]*allowance
+}
+
+// New chooses the size that the machine starts with. It fails when the hints
+// cannot be parsed or the host cannot provide the memory backing.
+func New(ctx context.Context, opts Options) (*Pod, error) {
+	p := &Pod{opts: opts, token: make(chan struct{}, 1), smaller: make(chan struct{}, 1), admitted: make(map[string]*allowance)}
+	if err := p.choose(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Connect sets the agent. It is called once, before the first Admit.
+func (p *Pod) Connect(agent Guest) { p.guest = agent }
+
+// hold takes the token; on success the caller must call letGo.
+func (p *Pod) hold(ctx context.Context) error {
+	select {
+	case p.token <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a concurrent resize: %w", context.Cause(ctx))
+	}
+}
+
+func (p *Pod) letGo() { <-p.token }
+
+// Container is what sizing needs to know about a container.
+type Container struct {
+	ID   string
+	Spec *specs.Spec
+	// Pause marks the pod's pause container: its OOM score and its CPUs do not
+	// count beside those of the other containers.
+	Pause bool
+}
+
+// allowance is what a container may use. It is immutable.
+type allowance struct {
+	Container
+	// limits are those of its cgroup; need is its part of the machine, and
+	// place its part of the host, both derived from limits.
+	limits *specs.LinuxResources
+	need   resource.Need
+	place  resource.Place
+}
+
+func allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) {
+	need, err := resource.OfContainer(limits)
+	if err != nil {
+		return nil, err
+	}
+	place, err := resource.PlaceOf(limits)
+	if err != nil {
+		return nil, err
+	}
+	return &allowance{Container: c, limits: limits, need: need, place: place}, nil
+}
+
+// Admit grows the machine for one more container and gives the pod's cgroup the
+// container's CPUs. It waits for a concurrent resize, within ctx. Every Admit
+// must be followed by a Release, also one that failed.
+func (p *Pod) Admit(ctx context.Context, c Container) error {
+	allowed, err := allowanceOf(c, c.Spec.Linux.Resources)
+	if err != nil {
+		return err
+	}
+	if err := p.hold(ctx); err != nil {
+		return err
+	}
+	defer p.letGo()
+	p.set(c.ID, allowed)
+	return p.makeRoom(ctx)
+}
+
+// Update grows the machine for a container's new limits, calls apply to set
+// them in the guest, and shrinks the machine later where they are lower.
+// encoded is the JSON of OCI LinuxResources. apply gets them decoded, or nil if
+// they cannot be decoded: then its error is the answer. On an error the old
+// limits count again.
+func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(*specs.LinuxResources) error) error {
+	var update specs.LinuxResources
+	if err := json.Unmarshal(encoded, &update); err != nil {
+		return apply(nil) // the agent explains what is wrong with it
+	}
+	if err := p.hold(ctx); err != nil {
+		return err
+	}
+	defer p.letGo()
+	defer p.mayShrink()
+	before := p.get(id)
+	if before == nil {
+		return apply(&update) // it has ended, and the agent says so
+	}
+	allowed, err := allowanceOf(before.Container, resource.Updated(before.limits, &update))
+	if err != nil {
+		return err
+	}
+	p.replace(id, before, allowed)
+	if err = p.makeRoom(ctx); err == nil {
+		err = apply(&update)
+	}
+	if err != nil {
+		p.replace(id, allowed, before)
+	}
+	return err
+}
+
+// Release forgets a container that has ended or could not be created, and lets
+// the pod shrink. It does not block. It may be called again, and for an ID that
+// was never admitted.
+func (p *Pod) Release(id string) {
+	p.mu.Lock()
+	delete(p.admitted, id)
+	p.mu.Unlock()
+	p.mayShrink()
+}
+
+func (p *Pod) get(id string) *allowance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.admitted[id]
+}
+
+func (p *Pod) set(id string, allowed *allowance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.admitted[id] = allowed
+}
+
+// replace changes what a container may use, unless it was released meanwhile.
+func (p *Pod) replace(id string, before, after *allowance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.admitted[id] == before {
+		p.admitted[id] = after
+	}
+}
+
+// living lists the containers that were admitted and not released.
+func (p *Pod) living() []*allowance {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.admitted))
+}
+
+// mayShrink wakes Watch.
+func (p *Pod) mayShrink() {
+	select {
+	case p.smaller <- struct{}{}:
+	default: // Watch has been woken already
+	}
+}
+
+// Watch shrinks the pod after a Release and an Update, until ctx ends. An error
+// is logged: the pod then stays larger than it needs to be.
+func (p *Pod) Watch(ctx context.Context) {
+	for {
+		select {
+		case <-p.smaller:
+			if err := p.follow(ctx); err != nil && ctx.Err() == nil && !p.opts.Ending() {
+				log.G(ctx).WithError(err).Warn("the pod cannot be made smaller")
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}

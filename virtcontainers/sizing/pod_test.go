@@ -1,0 +1,111 @@
+package sizing
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+// newPod is a pod that keeps its size, and its machine.
+func newPod(t *testing.T) *Pod {
+	t.Helper()
+	c := new(config.Config)
+	c.Runtime.StaticSizing = true
+	c.Hypervisor.VCPUs, c.Hypervisor.MaxVCPUs, c.Hypervisor.MemoryMiB, c.Hypervisor.MaxMemoryMiB = 1, 4, 256, 1024
+	p, err := New(t.Context(), Options{
+		SandboxID: "pod", Config: c, Ending: func() bool { return false },
+		WhileAlive: context.WithCancel,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm, err := new(fake.Monitor).Launch(t.Context(), hypervisor.Spec{ID: "pod"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := vm.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := p.Account(t.Context(), vm, 0); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func container(id string, memory int64) Container {
+	return Container{ID: id, Spec: &specs.Spec{Process: &specs.Process{}, Linux: &specs.Linux{
+		Resources: &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}},
+	}}}
+}
+
+// limit is what a container may use, in bytes; 0 for one that is not there.
+func (p *Pod) limit(id string) int64 {
+	if a := p.get(id); a != nil {
+		return *a.limits.Memory.Limit
+	}
+	return 0
+}
+
+const lower = `{"memory":{"limit":1000}}`
+
+func TestAdmitUpdateRelease(t *testing.T) {
+	p := newPod(t)
+	if err := p.Admit(t.Context(), container("c1", 4096)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		answer error
+		want   int64
+	}{{errors.New("refused"), 4096}, {nil, 1000}} {
+		err := p.Update(t.Context(), "c1", []byte(lower), func(*specs.LinuxResources) error { return test.answer })
+		if !errors.Is(err, test.answer) || p.limit("c1") != test.want {
+			t.Errorf("an update answered %v: %v, the limit is %d, want %d", test.answer, err, p.limit("c1"), test.want)
+		}
+	}
+	for range 2 {
+		p.Release("c1")
+		if len(p.living()) != 0 {
+			t.Error("the container counts after its release")
+		}
+	}
+}
+
+// A container that ends while its limits are changed does not come back, and
+// its end waits for nothing.
+func TestReleaseDuringUpdate(t *testing.T) {
+	for _, answer := range []error{errors.New("it has ended"), nil} {
+		p := newPod(t)
+		if err := p.Admit(t.Context(), container("c1", 4096)); err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Update(t.Context(), "c1", []byte(lower), func(*specs.LinuxResources) error {
+			p.Release("c1")
+			return answer
+		})
+		if len(p.living()) != 0 {
+			t.Errorf("an update answered %v: the container is back", answer)
+		}
+	}
+}
+
+// One change at a time: another waits within its context.
+func TestToken(t *testing.T) {
+	p := newPod(t)
+	if err := p.hold(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Admit(ctx, container("c1", 1)); !errors.Is(err, context.Canceled) || len(p.living()) != 0 {
+		t.Errorf("admitted: %v", err)
+	}
+	p.letGo()
+}

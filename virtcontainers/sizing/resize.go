@@ -1,0 +1,217 @@
+package sizing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/resource"
+)
+
+// shrinkWait bounds one attempt to shrink the machine, because an Admit waits
+// for it. What the guest has not given back by then stays until the next
+// attempt.
+const shrinkWait = 5 * time.Second
+
+// makeRoom grows the machine for its containers, unless its size is static, and
+// then updates the pod's place on the host. The caller holds the token.
+func (p *Pod) makeRoom(ctx context.Context) error {
+	if !p.static() {
+		if err := p.grow(ctx); err != nil {
+			return err
+		}
+	}
+	return p.placePod(ctx)
+}
+
+// wanted is how large the machine should be for its containers. The limits of a
+// machine that cannot be resized are its size at the start.
+func (p *Pod) wanted() resource.Size {
+	var needs []resource.Need
+	for _, c := range p.living() {
+		needs = append(needs, c.need)
+	}
+	machine := p.machine
+	if _, ok := p.vm.(hypervisor.CPUPlugger); !ok {
+		machine.MaxVCPUs = p.initial.VCPUs
+	}
+	if _, ok := p.vm.(hypervisor.MemoryPlugger); !ok {
+		machine.MaxMemoryMiB = p.initial.MemoryMiB
+	}
+	return machine.Size(needs...)
+}
+
+// grow makes the machine as large as its containers need, if it is smaller.
+func (p *Pod) grow(ctx context.Context) error {
+	want := p.wanted()
+	warnOf(ctx, want)
+	hadCPUs, hadMiB := p.vcpus, p.memoryMiB
+	if want.VCPUs <= hadCPUs && want.MemoryMiB <= hadMiB && !p.unused {
+		return nil
+	}
+	p.unused = true
+	want.VCPUs, want.MemoryMiB = max(want.VCPUs, hadCPUs), max(want.MemoryMiB, hadMiB)
+	ctx, stop := p.opts.WhileAlive(ctx)
+	defer stop()
+	start := time.Now()
+	err := p.growMemory(ctx, want.MemoryMiB)
+	if err == nil {
+		err = p.growCPUs(ctx, want.VCPUs)
+	}
+	if err == nil {
+		err = p.useAll(ctx, want)
+	}
+	if err != nil {
+		return fmt.Errorf("grow the machine from %d vCPUs and %d MiB to %d and %d: %w", hadCPUs, hadMiB, want.VCPUs, want.MemoryMiB, err)
+	}
+	p.unused = false
+	log.G(ctx).WithFields(log.Fields{
+		"vcpus": p.vcpus, "memory_mib": p.memoryMiB, "had_vcpus": hadCPUs, "had_memory_mib": hadMiB,
+		"t_grow": milliseconds(time.Since(start)),
+	}).Info("machine grown")
+	return nil
+}
+
+func (p *Pod) growMemory(ctx context.Context, want uint64) error {
+	if want <= p.memoryMiB {
+		return nil
+	}
+	if p.cgroup != nil {
+		if err := p.orWithoutCgroup(ctx, p.chargeVM(ctx, want)); err != nil {
+			return err
+		}
+	}
+	loaded := make(chan struct{})
+	close(loaded)
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	if p.opts.Config.Hypervisor.VirtioMem {
+		// The guest accepts the memory once it has the driver, which the agent
+		// loads when it looks for memory and finds the device.
+		loaded = make(chan struct{})
+		go func() {
+			defer close(loaded)
+			if _, err := p.guest.SetResources(asking, 0, want); err != nil {
+				log.G(ctx).WithError(err).Debug("memory is not there yet")
+			}
+		}()
+	}
+	now, err := p.vm.(hypervisor.MemoryPlugger).SetMemoryMiB(ctx, want) //nolint:forcetypeassert // wanted has looked
+	if now > 0 {
+		p.memoryMiB = now
+	}
+	if err == nil && now < want {
+		err = fmt.Errorf("there are %d MiB of memory: %w", now, errdefs.ErrResourceExhausted)
+	}
+	if err != nil {
+		stop() // the agent waits for memory that will not come
+	}
+	<-loaded
+	return err
+}
+
+func (p *Pod) growCPUs(ctx context.Context, want uint32) error {
+	if want <= p.vcpus {
+		return nil
+	}
+	now, err := p.vm.(hypervisor.CPUPlugger).SetVCPUs(ctx, want) //nolint:forcetypeassert // wanted has looked
+	if now > 0 {
+		p.vcpus = now
+	}
+	if err == nil && now < want {
+		err = fmt.Errorf("there are %d vCPUs: %w", now, errdefs.ErrResourceExhausted)
+	}
+	if err == nil && p.cgroup != nil {
+		err = p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.memoryMiB))
+	}
+	return err
+}
+
+// useAll has the guest bring all CPUs and memory online.
+func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
+	used, err := p.guest.SetResources(ctx, want.VCPUs, want.MemoryMiB)
+	if err != nil {
+		return err
+	}
+	if used.GetCpus() < want.VCPUs || used.GetMemoryMib() < want.MemoryMiB {
+		return fmt.Errorf("the guest uses %d CPUs and %d MiB of memory: %w", used.GetCpus(), used.GetMemoryMib(), errdefs.ErrResourceExhausted)
+	}
+	return nil
+}
+
+// follow shrinks the machine as far as its containers allow, unless its size is
+// static, and then takes from the pod's place on the host what no container
+// uses any more.
+func (p *Pod) follow(ctx context.Context) error {
+	if err := p.hold(ctx); err != nil {
+		return err
+	}
+	defer p.letGo()
+	if p.opts.Ending() {
+		return nil
+	}
+	var err error
+	if !p.static() {
+		err = p.shrink(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
+	defer cancel()
+	return errors.Join(err, p.placePod(ctx))
+}
+
+// shrink makes the machine as small as its containers and the guest allow.
+func (p *Pod) shrink(ctx context.Context) error {
+	want, hadCPUs, hadMiB := p.wanted(), p.vcpus, p.memoryMiB
+	if want.VCPUs >= hadCPUs && want.MemoryMiB >= hadMiB {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, shrinkWait)
+	defer cancel()
+	ctx, stop := p.opts.WhileAlive(ctx)
+	defer stop()
+	start := time.Now()
+	err := errors.Join(p.shrinkCPUs(ctx, want.VCPUs), p.shrinkMemory(ctx, want.MemoryMiB))
+	log.G(ctx).WithFields(log.Fields{
+		"vcpus": p.vcpus, "memory_mib": p.memoryMiB, "had_vcpus": hadCPUs, "had_memory_mib": hadMiB,
+		"wanted_vcpus": min(want.VCPUs, hadCPUs), "wanted_memory_mib": min(want.MemoryMiB, hadMiB),
+		"t_shrink": milliseconds(time.Since(start)),
+	}).Info(map[bool]string{true: "machine shrunk", false: "machine cannot shrink that far"}[p.fits(want)])
+	return err
+}
+
+// fits reports whether the machine is no larger than wanted.
+func (p *Pod) fits(want resource.Size) bool {
+	return p.vcpus <= want.VCPUs && p.memoryMiB <= want.MemoryMiB
+}
+
+func (p *Pod) shrinkCPUs(ctx context.Context, want uint32) error {
+	if want >= p.vcpus {
+		return nil
+	}
+	now, err := p.vm.(hypervisor.CPUPlugger).SetVCPUs(ctx, want) //nolint:forcetypeassert // it has grown
+	if now > 0 {
+		p.vcpus = now
+	}
+	return err
+}
+
+// shrinkMemory removes virtio-mem memory; DIMMs stay (hypervisor.MemoryDIMM).
+func (p *Pod) shrinkMemory(ctx context.Context, want uint64) error {
+	if want >= p.memoryMiB || !p.opts.Config.Hypervisor.VirtioMem {
+		return nil
+	}
+	now, err := p.vm.(hypervisor.MemoryPlugger).SetMemoryMiB(ctx, want) //nolint:forcetypeassert // it has grown
+	if now > 0 {
+		p.memoryMiB = now
+	}
+	return err
+}
+
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+}
