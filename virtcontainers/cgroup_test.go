@@ -15,7 +15,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 	"github.com/katabox/katabox/virtcontainers/persist"
-	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // These tests move the test's own process, for it is the shim: none runs

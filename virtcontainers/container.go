@@ -19,7 +19,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
-	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/persist"
-	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // cgroupPod boots a pod with cgroups of its own.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
-	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // Recover takes away what a dead shim left of a sandbox: its processes, its

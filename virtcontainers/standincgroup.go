@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers/persist"
-	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // placeStandIn moves a container's stand-in into the cgroup that the engine has

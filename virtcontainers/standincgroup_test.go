@@ -13,7 +13,7 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/persist"
-	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // inCgroup are options for a container with a cgroup and a memory limit.

@@ -2,7 +2,7 @@ package oci
 
 import (
 	"github.com/katabox/katabox/virtcontainers/persist"
-	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // count puts a container's monitor where its pod is counted on the host: Docker

@@ -23,7 +23,7 @@ var layers = []struct {
 		"virtcontainers/mountns", "virtcontainers/reverse", "virtcontainers/standin", "hypervisor", "agent/api", "internal",
 	}},
 	{"virtcontainers/sizing", []string{
-		"virtcontainers/sizing", "virtcontainers/config", "virtcontainers/resource", "hypervisor", "agent/api", "internal",
+		"virtcontainers/sizing", "virtcontainers/config", "hypervisor", "agent/api", "internal",
 	}},
 	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api", "internal"}},
 	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone"}},
@@ -37,6 +37,7 @@ var layers = []struct {
 // package imports, and which of those are open to all the same.
 var rooms = map[string][]string{
 	"virtcontainers/guestfs": {"virtcontainers/guestfs/volume/direct"},
+	"virtcontainers/sizing":  {"virtcontainers/sizing/hostcgroup"},
 }
 
 // owners says which folders alone may import a module of others.
@@ -136,8 +137,10 @@ func TestRules(t *testing.T) {
 		{"virtcontainers/guestfs/volume", module + "/virtcontainers/guestfs/filesync", true},
 		{"virtcontainers/guestfs", module + "/virtcontainers", false},
 		{"virtcontainers/guestfs", module + "/virtcontainers/persist", false},
-		{"virtcontainers/sizing", module + "/virtcontainers/resource/hostcgroup", true},
+		{"virtcontainers/sizing", module + "/virtcontainers/sizing/hostcgroup", true},
 		{"virtcontainers/sizing", module + "/virtcontainers/persist", false},
+		{"virtcontainers", module + "/virtcontainers/sizing/hostcgroup", true},
+		{"virtcontainers", module + "/virtcontainers/sizing/resource", false},
 		{"virtcontainers", module + "/shim/task", false},
 		{"agent/service", module + "/agent/container", true},
 		{"agent/service", module + "/virtcontainers", false},

@@ -34,7 +34,7 @@ func TestHostCgroupsWithV2(t *testing.T) {
 	needVM(t)
 	dir := t.TempDir()
 	build := exec.Command("go", "test", "-c", "-o", filepath.Join(dir, "hostcgroup.test"),
-		"github.com/katabox/katabox/virtcontainers/resource/hostcgroup")
+		"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/virtcontainers/resource"
-	"github.com/katabox/katabox/virtcontainers/resource/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // cgroup is the pod's cgroups on the host.

@@ -16,6 +16,6 @@
 // serializes Admit, Update and Watch and is held across QMP and agent calls.
 // Release takes no token: an exit never waits for a resize.
 //
-// Package resource has the arithmetic, as pure functions; package
-// resource/hostcgroup reads and writes the cgroup files.
+// Package sizing/resource has the arithmetic, as pure functions; package
+// sizing/hostcgroup reads and writes the cgroup files.
 package sizing

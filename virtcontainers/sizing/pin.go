@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/virtcontainers/resource"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // pin binds each vCPU to one CPU of the host, if the configuration says so and

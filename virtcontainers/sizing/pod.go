@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
-	"github.com/katabox/katabox/virtcontainers/resource"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // Hints are what the engine says about a pod's size before its containers

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/virtcontainers/resource"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // shrinkWait bounds one attempt to shrink the machine, because an Admit waits

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/virtcontainers/resource"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // choose sets the size the machine starts with, and how far it can grow.

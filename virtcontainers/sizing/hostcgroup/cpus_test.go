@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/katabox/katabox/virtcontainers/resource"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 func set(t *testing.T, list string) resource.CPUSet {

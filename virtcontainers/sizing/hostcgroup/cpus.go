@@ -12,7 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/katabox/katabox/virtcontainers/resource"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // SetPlace gives the pod's own cgroup its CPUs, memory nodes and weight. Where
