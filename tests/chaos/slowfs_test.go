@@ -1,0 +1,161 @@
+package chaos
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// slowFS is a file system of the host's, served by this process, whose server
+// stops to answer when it is told to, as that of an NFS mount may.
+type slowFS struct {
+	dir    string
+	server *fuse.Server
+	// mu guards gate, which is nil while all is answered.
+	mu   sync.Mutex
+	gate chan struct{}
+}
+
+// mountSlow mounts one with a file in it. It is let go of, and unmounted, when
+// the test ends.
+func mountSlow(t *testing.T) *slowFS {
+	t.Helper()
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skipf("this test needs FUSE in this machine's kernel: %v", err)
+	}
+	s := &slowFS{dir: t.TempDir()}
+	var err error
+	s.server, err = fs.Mount(s.dir, &slowRoot{slow: s}, &fs.Options{MountOptions: fuse.MountOptions{
+		DirectMountStrict: true, AllowOther: true, FsName: "katabox-slow", DisableXAttrs: true,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.release()
+		if err := s.server.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *slowFS) hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate = make(chan struct{})
+}
+
+func (s *slowFS) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gate != nil {
+		close(s.gate)
+		s.gate = nil
+	}
+}
+
+// pass waits as long as the file system hangs, whatever is interrupted.
+func (s *slowFS) pass() {
+	s.mu.Lock()
+	gate := s.gate
+	s.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+}
+
+// slowRoot is its root directory, and slowFile the file.
+type slowRoot struct {
+	fs.Inode
+	slow *slowFS
+}
+
+type slowFile struct {
+	fs.Inode
+	slow *slowFS
+}
+
+var (
+	_ fs.NodeOnAdder   = (*slowRoot)(nil)
+	_ fs.NodeLookuper  = (*slowRoot)(nil)
+	_ fs.NodeGetattrer = (*slowRoot)(nil)
+	_ fs.NodeGetattrer = (*slowFile)(nil)
+	_ fs.NodeOpener    = (*slowFile)(nil)
+	_ fs.NodeReader    = (*slowFile)(nil)
+)
+
+const slowText = "slow\n"
+
+// OnAdd implements fs.NodeOnAdder.
+func (r *slowRoot) OnAdd(ctx context.Context) {
+	r.AddChild("file", r.NewPersistentInode(ctx, &slowFile{slow: r.slow}, fs.StableAttr{Mode: syscall.S_IFREG}), true)
+}
+
+// Lookup implements fs.NodeLookuper.
+func (r *slowRoot) Lookup(_ context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	r.slow.pass()
+	child := r.GetChild(name)
+	if child == nil {
+		return nil, syscall.ENOENT
+	}
+	out.Mode, out.Size = syscall.S_IFREG|0o644, uint64(len(slowText))
+	return child, 0
+}
+
+// Getattr implements fs.NodeGetattrer.
+func (r *slowRoot) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	r.slow.pass()
+	out.Mode = syscall.S_IFDIR | 0o755
+	return 0
+}
+
+// Getattr implements fs.NodeGetattrer.
+func (f *slowFile) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	f.slow.pass()
+	out.Mode, out.Size = syscall.S_IFREG|0o644, uint64(len(slowText))
+	return 0
+}
+
+// Open implements fs.NodeOpener.
+func (f *slowFile) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	f.slow.pass()
+	return nil, fuse.FOPEN_DIRECT_IO, 0
+}
+
+// Read implements fs.NodeReader.
+func (f *slowFile) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	f.slow.pass()
+	return fuse.ReadResultData([]byte(slowText)[min(off, int64(len(slowText))):]), 0
+}
+
+// The double answers, stops to, and answers again.
+func TestSlowFS(t *testing.T) {
+	s := mountSlow(t)
+	name := filepath.Join(s.dir, "file")
+	if got, err := os.ReadFile(name); string(got) != slowText || err != nil {
+		t.Fatalf("%q, %v", got, err)
+	}
+	s.hang()
+	read := make(chan error, 1)
+	go func() {
+		_, err := os.ReadFile(name)
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		t.Fatalf("it answers: %v", err)
+	case <-t.Context().Done():
+	default:
+	}
+	s.release()
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+}

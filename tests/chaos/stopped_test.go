@@ -1,0 +1,165 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// quickKill has a guest that does not report a killed container's end given up
+// soon: a second, six with QEMU's translator.
+const quickKill = "kill_timeout = 1"
+
+// daemonServedBy is a daemon whose shares a program serves, unless that is "",
+// and whose silent guests are given up soon.
+func daemonServedBy(t *testing.T, turn int, server string) *harness.Daemon {
+	t.Helper()
+	if server == harness.DefaultVirtiofsd && !harness.HasVirtiofsd() {
+		t.Skipf("%s is not installed (Debian 12: qemu-system-common)", server)
+	}
+	d := daemonWith(t, turn, server)
+	configure(t, d, "", quickKill)
+	return d
+}
+
+// neighbour is a pod beside the one that is struck: it must not notice.
+func neighbour(ctx context.Context, t *testing.T, d *harness.Daemon) *harness.Container {
+	t.Helper()
+	pod, err := d.NewPod(ctx, "neighbour")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pod.Remove(d.Context(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	return addIdle(ctx, t, pod)
+}
+
+func addIdle(ctx context.Context, t *testing.T, pod *harness.Pod, mounts ...specs.Mount) *harness.Container {
+	t.Helper()
+	c, err := pod.Add(ctx, harness.ContainerConfig{Name: "idle", Args: idle.Args, Spec: []oci.SpecOpts{oci.WithMounts(mounts)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// works runs a command that must print want.
+func works(ctx context.Context, t *testing.T, c *harness.Container, command, want string) {
+	t.Helper()
+	p, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script(command)})
+	if err != nil || code != 0 {
+		t.Fatalf("%s: code %d, %v", command, code, err)
+	}
+	if got := p.Out.String(); got != want {
+		t.Errorf("%s printed %q, want %q", command, got, want)
+	}
+}
+
+// removable removes a pod as a user would, and what still ran in it, and sees
+// that it takes no longer than every answer may.
+func removable(ctx context.Context, t *testing.T, pod *harness.Pod, ran ...*harness.Process) {
+	t.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := pod.Remove(ctx); err != nil {
+		t.Errorf("remove pod: %v", err)
+	}
+	for _, p := range ran {
+		if err := p.Remove(ctx); err != nil {
+			t.Errorf("remove exec: %v", err)
+		}
+	}
+	t.Logf("removed within %.1f s", time.Since(began).Seconds())
+}
+
+// A process that serves the pod and is stopped, not killed, says nothing at
+// all. The pod can be ended all the same. (An init that SIGSTOP does not reach,
+// as the agent is one, is stopped with its machine.)
+func TestStopped(t *testing.T) {
+	for kind, server := range map[string]string{harness.KindVMM: "", harness.KindVirtiofsd: harness.DefaultVirtiofsd} {
+		t.Run(kind, func(t *testing.T) {
+			d := daemonServedBy(t, 0, server)
+			ctx := within(t, d)
+			pod, err := d.NewPod(ctx, "pod")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := addIdle(ctx, t, pod)
+			works(ctx, t, c, "echo here", "here\n")
+			if err := signalKind(d, kind, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			// Somebody asks for what does not come.
+			askCtx, cancel := context.WithTimeout(ctx, time.Second)
+			if p, err := c.Exec(askCtx, harness.ExecConfig{Args: script("cat /bin/busybox | wc -c")}); err == nil {
+				_ = p.Start(askCtx)
+			}
+			cancel()
+			removable(ctx, t, pod)
+		})
+	}
+}
+
+// A file system of the host's that hangs blocks who asks it, and nothing else: not
+// the pod's other files, not other pods, not the pod's end. (QEMU's virtiofsd gives
+// such a file system all its threads, and the guest hangs with it.)
+func TestHungFileSystem(t *testing.T) {
+	d := daemonServedBy(t, 0, "")
+	ctx := within(t, d)
+	slow, volume := mountSlow(t), t.TempDir()
+	other := neighbour(ctx, t, d)
+	pod, err := d.NewPod(ctx, "pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bind := func(from, to string) specs.Mount {
+		return specs.Mount{Type: "bind", Source: from, Destination: to, Options: []string{"rbind", "rw"}}
+	}
+	c := addIdle(ctx, t, pod, bind(slow.dir, "/slow"), bind(volume, "/volume"))
+	works(ctx, t, c, "cat /slow/file", slowText)
+	slow.hang()
+	waiter := askInVain(ctx, t, c)
+	for i := range 3 {
+		works(ctx, t, c, fmt.Sprintf("echo %d > /volume/file && cat /volume/file; echo x > /x && cat /x", i), fmt.Sprintf("%d\nx\n", i))
+		works(ctx, t, other, "echo y > /y && cat /y", "y\n")
+	}
+	if got, err := os.ReadFile(filepath.Join(volume, "file")); strings.TrimSpace(string(got)) != "2" || err != nil {
+		t.Errorf("the host sees %q, %v", got, err)
+	}
+	removable(ctx, t, pod, waiter)
+	works(ctx, t, other, "cat /y", "y\n")
+}
+
+// askInVain reads the file by more processes than the server has threads for one
+// mount.
+func askInVain(ctx context.Context, t *testing.T, c *harness.Container) *harness.Process {
+	t.Helper()
+	waiter, err := c.Exec(ctx, harness.ExecConfig{Args: script("for i in $(seq 80); do cat /slow/file & done; echo asked; wait")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := waiter.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := waiter.Out.Await(ctx, "asked"); err != nil {
+		t.Fatal(err)
+	}
+	return waiter
+}
