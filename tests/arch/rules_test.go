@@ -44,7 +44,7 @@ var rooms = map[string][]string{
 var owners = map[string][]string{
 	"github.com/opencontainers/runc":  {"agent/container", "agent/cmd/kata-agent"},
 	"github.com/digitalocean/go-qemu": {"hypervisor/qemu/qmp"},
-	"github.com/hanwen/go-fuse":       {"hypervisor/virtiofs"},
+	"github.com/hanwen/go-fuse":       {"hypervisor/virtiofs", "tests/chaos"},
 	"github.com/vishvananda/netlink":  {"virtcontainers/network", "agent/network", "tests"},
 	// Fetching images is kata-runtime's, never a shim's.
 	"github.com/google/go-containerregistry": {"standalone/image", "tests"},
