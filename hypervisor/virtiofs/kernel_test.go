@@ -1,0 +1,165 @@
+package virtiofs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/hypervisor/vhostuser"
+	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
+	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
+	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
+)
+
+// serving is how mountDir serves.
+type serving struct {
+	policy      passthrough.Policy
+	descriptors int // 0 for many
+}
+
+// mountDir serves a directory to this machine's own kernel, as FUSE over
+// /dev/fuse, and gives where it is mounted. The client is the guest's, but for
+// submounts; what is missing is the ring. The files are to be used from another
+// process (inMount): the runtime polls what it opens, in a thread that it may
+// need to serve that.
+func mountDir(t *testing.T, dir string, as serving) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("to mount needs root")
+	}
+	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("this test needs FUSE in this machine's kernel: %v", err)
+	}
+	at := t.TempDir()
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", dev)
+	if err := unix.Mount("katabox-test", at, "fuse", unix.MS_NOSUID, options); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := os.NewFile(uintptr(fd), dir)
+	fs, err := passthrough.New(passthrough.Options{
+		Root: root, Descriptors: as.descriptors, Policy: func(string) passthrough.Policy { return as.policy },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var threads sync.WaitGroup
+	for range 4 {
+		serveKernel(t, &threads, fs, root, dev)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(at, 0); err != nil {
+			t.Error(err)
+			_ = unix.Unmount(at, unix.MNT_FORCE|unix.MNT_DETACH)
+		}
+		threads.Wait()
+		fs.Close()
+		_ = unix.Close(dev)
+		_ = root.Close()
+	})
+	return at
+}
+
+// serveKernel starts a thread that serves requests of /dev/fuse, until the file
+// system is unmounted.
+func serveKernel(t *testing.T, threads *sync.WaitGroup, fs *passthrough.FS, root *os.File, dev int) {
+	mounts, err := os.Open("/proc/self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	descriptors, err := contain.OpenDescriptors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	threads.Add(1)
+	child.OnOwnThread(func() {
+		defer threads.Done()
+		defer mounts.Close()
+		defer descriptors.Close()
+		if err := (contain.Jail{Mounts: mounts, Root: root, Descriptors: descriptors}).Enter(); err != nil {
+			t.Error(err)
+			return
+		}
+		thread, req := passthrough.NewThread(), wire.NewRequest()
+		out, in := make([]byte, 1<<20+8192), make([]byte, 1<<20+8192)
+		for {
+			n, err := unix.Read(dev, out)
+			if errors.Is(err, unix.ENODEV) {
+				return
+			}
+			if err != nil {
+				continue
+			}
+			serveOne(t, fs, thread, req, dev, out[:n], in)
+		}
+	})
+}
+
+func serveOne(t *testing.T, fs *passthrough.FS, thread *passthrough.Thread, req *wire.Request, dev int, out, in []byte) {
+	if h := (*fuse.InitIn)(ptr(out)); wire.Op(h.Opcode) == wire.Init {
+		h.Flags |= fuse.CAP_SUBMOUNTS // only virtio-fs offers it
+	}
+	if err := req.Load(vhostuser.Buffers{out}, vhostuser.Buffers{in}); err != nil {
+		t.Error(err)
+		return
+	}
+	written, err := req.Finish(fs.Serve(thread, req))
+	if err != nil {
+		t.Error(err)
+	}
+	if written > 0 {
+		if req.Op() == wire.Init {
+			(*initReply)(ptr(in)).Flags &^= fuse.CAP_SUBMOUNTS
+		}
+		_, _ = unix.Write(dev, in[:written]) // an interrupted request is gone
+	}
+}
+
+// initReply is a reply to FUSE_INIT.
+type initReply struct {
+	fuse.OutHeader
+	fuse.InitOut
+}
+
+// envInside says to the test of another process where to work.
+const envInside = "KATABOX_TEST_INSIDE"
+
+// inMount runs a test of this package in another process, on a directory.
+func inMount(t *testing.T, test, dir string, env ...string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "-test.run", "^"+test+"$", "-test.v")
+	cmd.Env = append(append(os.Environ(), envInside+"="+dir), env...)
+	cmd.Dir = "/"
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", test, err, text)
+	}
+	return string(text)
+}
+
+// inside is where this process is to work, or the test is skipped: it is one
+// that inMount runs.
+func inside(t *testing.T) string {
+	t.Helper()
+	dir := os.Getenv(envInside)
+	if dir == "" {
+		t.Skip("another test runs this one")
+	}
+	return filepath.Clean(dir)
+}
