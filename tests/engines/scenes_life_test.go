@@ -107,7 +107,7 @@ func playCreate(ctx context.Context, s *stage) {
 
 func playPause(ctx context.Context, s *stage) {
 	name := s.container("main")
-	if !s.start(ctx, name, `i=0; while :; do i=$((i+1)); echo $i >/count; sleep 0.05; done`) {
+	if !s.start(ctx, name, `while :; do echo alive >>/lines; sleep 0.05; done`) {
 		return
 	}
 	s.expect("pause", s.run(ctx, "pause", name).code, "0")
@@ -115,7 +115,7 @@ func playPause(ctx context.Context, s *stage) {
 	s.note("exec", s.run(ctx, "exec", name, "true").code != 0)
 	s.expect("unpause", s.run(ctx, "unpause", name).code, "0")
 	s.expect("state after", s.inspect(ctx, name, "{{.State.Status}}"), "running")
-	s.expect("exec after", s.run(ctx, "exec", name, "test", "-s", "/count").code, "0")
+	s.expect("exec after", s.run(ctx, "exec", name, "sh", "-c", "until test -s /lines; do sleep 0.1; done").code, "0")
 	s.run(ctx, "pause", name)
 	s.expect("stop while paused", s.run(ctx, "rm", "-f", name).code, "0")
 }
