@@ -1,6 +1,7 @@
 package virtcontainers_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/katabox/katabox/hypervisor/fake"
@@ -100,6 +102,98 @@ func TestCgroup(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// shimCgroup makes a cgroup in every hierarchy, as an operator does, until the test's
+// end.
+func shimCgroup(t *testing.T) string {
+	t.Helper()
+	parent := cgroupParent(t)
+	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/x", SandboxID: "shim", Only: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Remove(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Make(); err != nil {
+		t.Fatal(err)
+	}
+	return c.Path()
+}
+
+// shimIn reports whether a process is in a cgroup of that path, in whatever
+// hierarchy.
+func shimIn(t *testing.T, pid int, path string) bool {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(data), ":"+path+"\n")
+}
+
+// The shim is in the cgroup that the engine has made for it, with a pod's own or
+// without, and afterwards where it was.
+func TestShimCgroup(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		t.Run(fmt.Sprintf("with the pod's own %v", own), func(t *testing.T) {
+			host, parent := newHost(t), cgroupParent(t)
+			opts := cgroupOptions(newObserver(), parent, false)
+			opts.ShimCgroup = shimCgroup(t)
+			if !own {
+				opts.CgroupsPath = ""
+			}
+			s, err := virtcontainers.New(t.Context(), host.Platform(), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rec, err := persist.Load(host.Platform().StateDir(), sandboxID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, pid := range map[string]int{"shim": os.Getpid(), "virtiofsd": rec.FSDaemon.PID} {
+				if !shimIn(t, pid, opts.ShimCgroup) {
+					t.Errorf("%s is not in %s", what, opts.ShimCgroup)
+				}
+			}
+			if own && (shimIn(t, rec.VM.PID, opts.ShimCgroup) || inCgroups(t, rec.VM.PID, parent)["pod"] == 0) {
+				t.Errorf("the machine is in %v", inCgroups(t, rec.VM.PID, parent))
+			}
+			if err := s.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if shimIn(t, os.Getpid(), opts.ShimCgroup) {
+				t.Error("the shim is still there")
+			}
+		})
+	}
+}
+
+// A boot that fails takes the shim out of the engine's cgroup too; one that is not
+// there fails the boot.
+func TestShimCgroupFails(t *testing.T) {
+	host, parent := newHost(t), cgroupParent(t)
+	opts := cgroupOptions(newObserver(), parent, false)
+	opts.ShimCgroup = shimCgroup(t)
+	for _, step := range virtcontainers.BootSteps() {
+		platform := host.Platform()
+		platform.Failpoint = step
+		_, err := virtcontainers.New(t.Context(), platform, opts)
+		if err == nil || strings.Contains(err.Error(), "undo") {
+			t.Errorf("%s: %v", step, err)
+		}
+		if shimIn(t, os.Getpid(), opts.ShimCgroup) {
+			t.Errorf("%s: the shim is still there", step)
+		}
+	}
+	opts.ShimCgroup = parent + "/nowhere"
+	_, err := virtcontainers.New(t.Context(), host.Platform(), opts)
+	if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "ShimCgroup") {
+		t.Errorf("one that is not there: %v", err)
 	}
 }
 

@@ -68,7 +68,11 @@ type Options struct {
 	// container (OCI's linux.cgroupsPath): the pod's is made beside it. Empty:
 	// the pod has none.
 	CgroupsPath string
-	Size        sizing.Hints
+	// ShimCgroup is a cgroup that the engine has made for this process and what
+	// it starts beside the machine (runc's option of that name), by its path
+	// below the hierarchies' roots. Empty: they are with the rest of the pod.
+	ShimCgroup string
+	Size       sizing.Hints
 	// ShmBytes is the size of the pod's shared memory (/dev/shm); 0 is
 	// guestfs.DefaultShmBytes.
 	ShmBytes uint64
@@ -159,7 +163,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 func (s *Sandbox) sizingOptions() sizing.Options {
 	return sizing.Options{
 		SandboxID: s.ID, Config: s.opts.Config, Accel: s.platform.Accel, Hints: s.opts.Size,
-		CgroupsPath: s.opts.CgroupsPath, CgroupRoot: s.platform.CgroupRoot,
+		CgroupsPath: s.opts.CgroupsPath, ShimCgroup: s.opts.ShimCgroup, CgroupRoot: s.platform.CgroupRoot,
 		WhileAlive: s.whileAlive, Ending: func() bool { return s.isStopping() || s.gone() },
 	}
 }

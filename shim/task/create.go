@@ -10,11 +10,9 @@ import (
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/events"
 	"github.com/katabox/katabox/virtcontainers"
@@ -90,7 +88,7 @@ func (s *Service) place(id string, annotations map[string]string) (bundle.Member
 // createFirst boots the sandbox and makes its first container. When that
 // fails the sandbox goes too.
 func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
-	sandbox, err := s.bootFor(ctx, b, cfg)
+	sandbox, err := s.bootFor(ctx, r, b, cfg)
 	if err != nil {
 		s.abandon()
 		return nil, err
@@ -108,13 +106,17 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 }
 
 // bootFor boots the sandbox that the spec of its first container describes.
-func (s *Service) bootFor(ctx context.Context, b *bundle.Bundle, cfg *config.Config) (*virtcontainers.Sandbox, error) {
+func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*virtcontainers.Sandbox, error) {
 	network, err := s.network(ctx, b, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
 	}
+	shim, err := shimCgroup(r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
+	}
 	opts := virtcontainers.Options{
-		Hostname: hostname(b.Spec), Config: cfg, ShmBytes: b.ShmBytes(),
+		Hostname: hostname(b.Spec), Config: cfg, ShmBytes: b.ShmBytes(), ShimCgroup: shim,
 		Network: network, Size: sizing.Hints{Annotations: b.Spec.Annotations},
 	}
 	if b.Spec.Linux != nil {
@@ -213,38 +215,4 @@ func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox,
 		return nil, err
 	}
 	return &task.CreateTaskResponse{Pid: uint32(c.PID())}, nil
-}
-
-// sandboxConfig reads the configuration as the sandbox's annotations have it.
-func sandboxConfig(ctx context.Context, options *anypb.Any, annotations map[string]string) (*config.Config, error) {
-	cfg, err := loadConfig(ctx, options)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err = cfg.Annotate(annotations)
-	return cfg, asInvalid(err)
-}
-
-func asInvalid(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
-}
-
-// loadConfig reads the configuration; the engine may name its file in the
-// runtime's options. Options of another runtime (runc's) are ignored.
-func loadConfig(ctx context.Context, options *anypb.Any) (*config.Config, error) {
-	path := ""
-	if options != nil && options.MessageIs((*runtimeoptions.Options)(nil)) {
-		var opts runtimeoptions.Options
-		if err := options.UnmarshalTo(&opts); err != nil {
-			return nil, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
-		path = opts.ConfigPath
-	} else if options != nil && options.TypeUrl != "" {
-		log.G(ctx).WithField("type", options.TypeUrl).Debug("runtime options ignored")
-	}
-	cfg, err := config.Load(path)
-	return cfg, asInvalid(err)
 }

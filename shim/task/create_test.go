@@ -8,6 +8,7 @@ import (
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -119,6 +120,30 @@ func TestOptions(t *testing.T) {
 	}
 	r = s.request(t, "c1")
 	r.Options = &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte("\xff")}
+	if _, err := s.Create(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of runc's options one says something of the shim, and not of runc.
+func TestShimCgroupOption(t *testing.T) {
+	s := newShim(t, nil)
+	r := s.request(t, sandboxID)
+	packed, err := anypb.New(&runcoptions.Options{ShimCgroup: "/no/such/cgroup", BinaryName: "runc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Options = packed
+	_, err = s.Create(t.Context(), r)
+	wantError(t, "a cgroup that is not there", err, errdefs.IsNotFound, "/no/such/cgroup")
+	r.Options.Value = []byte("\xff")
+	_, err = s.Create(t.Context(), r)
+	wantError(t, "options that are none", err, errdefs.IsInvalidArgument, "decode runc's options")
+	if packed, err = anypb.New(&runcoptions.Options{BinaryName: "runc"}); err != nil {
+		t.Fatal(err)
+	}
+	// containerd's client sends the type's name alone, without "type.googleapis.com/".
+	r.Options = &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: packed.Value}
 	if _, err := s.Create(t.Context(), r); err != nil {
 		t.Error(err)
 	}

@@ -33,20 +33,53 @@ func (c *cgroup) await(ctx context.Context) error {
 	}
 }
 
-// OpenCgroup makes the pod's cgroups, if the engine named a place for them, and
-// begins to move this process there; Account waits for the move. record writes
-// their directories to disk before they are made. CloseCgroup undoes it.
+// OpenCgroup moves this process to the cgroup that the engine made for it, if
+// there is one, makes the pod's cgroups, if the engine named a place for them, and
+// begins to move there what of this process is still elsewhere; Account waits for
+// the move. record writes their directories to disk before they are made.
+// CloseCgroup undoes it.
 func (p *Pod) OpenCgroup(ctx context.Context, record func(dirs []string) error) error {
+	if err := p.enterShimCgroup(); err != nil {
+		return err
+	}
 	if p.opts.CgroupsPath == "" {
 		return nil
 	}
-	return p.orWithoutCgroup(ctx, p.makeCgroup(ctx, record))
+	err := p.orWithoutCgroup(ctx, p.makeCgroup(ctx, record))
+	if err != nil {
+		err = errors.Join(err, p.leaveShimCgroup())
+	}
+	return err
+}
+
+// enterShimCgroup fails when this process cannot be where the engine wants it:
+// unlike the pod's cgroups, this one was asked for by name.
+func (p *Pod) enterShimCgroup() error {
+	if p.opts.ShimCgroup == "" {
+		return nil
+	}
+	found, err := hostcgroup.OpenExisting(p.opts.CgroupRoot, p.opts.ShimCgroup)
+	if err != nil {
+		return fmt.Errorf("move the shim to %s (option ShimCgroup): %w", p.opts.ShimCgroup, err)
+	}
+	if err := found.Enter(); err != nil {
+		return fmt.Errorf("move the shim to %s (option ShimCgroup): %w", p.opts.ShimCgroup, errors.Join(err, found.Leave()))
+	}
+	p.shimCgroup = found
+	return nil
+}
+
+func (p *Pod) leaveShimCgroup() error {
+	if p.shimCgroup == nil {
+		return nil
+	}
+	return p.shimCgroup.Leave()
 }
 
 func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
 	made, err := hostcgroup.New(hostcgroup.Options{
 		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, SandboxID: p.opts.SandboxID,
-		Only: p.opts.Config.Runtime.SandboxCgroupOnly,
+		Only: p.opts.Config.Runtime.SandboxCgroupOnly, Shim: p.shimCgroup,
 	})
 	if err != nil {
 		return err
@@ -174,13 +207,14 @@ func (p *Pod) placeCgroup(ctx context.Context, place resource.Place) error {
 	return nil
 }
 
-// CloseCgroup takes this process out of the pod's cgroups and removes them.
+// CloseCgroup takes this process out of the pod's cgroups, and removes those that
+// were made for the pod.
 func (p *Pod) CloseCgroup(ctx context.Context) error {
 	if p.cgroup == nil {
-		return nil
+		return p.leaveShimCgroup()
 	}
 	if err := p.cgroup.await(ctx); err != nil {
 		return err
 	}
-	return errors.Join(p.cgroup.Release(), p.cgroup.Remove(ctx))
+	return errors.Join(p.leaveShimCgroup(), p.cgroup.Release(), p.cgroup.Remove(ctx))
 }

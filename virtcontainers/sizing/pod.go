@@ -14,6 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -37,6 +38,9 @@ type Options struct {
 	// CgroupsPath is the cgroup that the engine chose for the sandbox's own
 	// container; the pod's is made beside it. Empty: the pod has none.
 	CgroupsPath string
+	// ShimCgroup is an existing cgroup for this process and what it starts
+	// beside the machine. Empty: they are with the rest of the pod.
+	ShimCgroup string
 	// CgroupRoot is where the host's cgroup file systems are; empty is
 	// hostcgroup.DefaultRoot.
 	CgroupRoot string
@@ -64,9 +68,10 @@ type Pod struct {
 	hugePageMiB uint64
 
 	// What the boot made; not changed afterwards.
-	cgroup *cgroup // nil for none
-	vm     hypervisor.VM
-	guest  Guest
+	cgroup     *cgroup              // nil for none
+	shimCgroup *hostcgroup.Existing // nil for none
+	vm         hypervisor.VM
+	guest      Guest
 
 	// token serializes resizes; it is a semaphore because it is held across QMP
 	// and agent calls.

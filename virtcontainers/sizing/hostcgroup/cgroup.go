@@ -26,6 +26,10 @@ type Options struct {
 	// Only keeps all of the pod in its own cgroup (Kata's
 	// sandbox_cgroup_only); without it there is an overhead cgroup.
 	Only bool
+	// Shim is where the engine wants this process and what it starts beside
+	// the VM, which then are charged there in the hierarchies that have it; nil
+	// for where the rest of the pod is.
+	Shim *Existing
 }
 
 // VM is a virtual machine and what it may come to use.
@@ -50,6 +54,8 @@ type place struct {
 	hierarchy
 	// pod and overhead are directories, or empty for what is not needed.
 	pod, overhead string
+	// shim is Options.Shim's, or empty.
+	shim string
 	// home is the cgroup that this process was in.
 	home string
 }
@@ -73,7 +79,7 @@ func New(opts Options) (*Cgroup, error) {
 	}
 	c := &Cgroup{path: path, only: opts.Only}
 	for _, h := range found {
-		p := place{hierarchy: h, home: h.of(self)}
+		p := place{hierarchy: h, home: h.of(self), shim: opts.Shim.in(h)}
 		if opts.Only || h.limitsMemory() || h.has(threadControllers...) {
 			p.pod = h.dir(path)
 		}
@@ -125,7 +131,7 @@ func (c *Cgroup) Add(pid int) error {
 		return err
 	}
 	for _, p := range c.places {
-		if err := p.moveFrom(now, p.rest(), pid); err != nil {
+		if err := p.moveFrom(now, p.helpers(), pid); err != nil {
 			return err
 		}
 	}
@@ -151,7 +157,16 @@ func (p place) moveFrom(now []byte, dir string, pid int) error {
 	return move(dir, procsFile, pid)
 }
 
-// rest is where all goes that is not the VM.
+// helpers is where this process is, and what it starts beside the VM.
+func (p place) helpers() string {
+	if p.shim != "" {
+		return p.shim
+	}
+	return p.rest()
+}
+
+// rest is where all goes that is not the VM, unless the engine wants it
+// elsewhere, and the VM where the pod's own cgroup has no room for it.
 func (p place) rest() string {
 	if p.overhead != "" {
 		return p.overhead

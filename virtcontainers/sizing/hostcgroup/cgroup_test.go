@@ -75,8 +75,18 @@ func plan(t *testing.T, root, parent, id string, only bool) *Cgroup {
 
 func newScene(t *testing.T, root string, only bool) *scene {
 	t.Helper()
+	return openScene(t, Options{Root: root, Only: only})
+}
+
+// openScene makes a scene; opts need no names.
+func openScene(t *testing.T, opts Options) *scene {
+	t.Helper()
 	s := &scene{parent: parentName(t)}
-	s.Cgroup = plan(t, root, s.parent, s.parent[1:], only)
+	opts.Path, opts.SandboxID = s.parent+"/c1", s.parent[1:]
+	var err error
+	if s.Cgroup, err = New(opts); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Make(); err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +129,8 @@ func (s *scene) where(t *testing.T, id int) map[string]string {
 		t.Fatal(err)
 	}
 	found := map[string]string{}
-	for _, p := range s.places {
-		name := strings.Join(p.controllers, ",")
-		if p.unified {
-			name = "v2"
-		}
+	for i, name := range s.names() {
+		p := s.places[i]
 		switch dir := p.of(data); dir {
 		case p.pod:
 			found[name] = "pod"
@@ -136,15 +143,25 @@ func (s *scene) where(t *testing.T, id int) map[string]string {
 	return found
 }
 
+// names are the hierarchies', in the order of places.
+func (s *scene) names() []string {
+	var names []string
+	for _, p := range s.places {
+		if p.unified {
+			names = append(names, "v2")
+		} else {
+			names = append(names, strings.Join(p.controllers, ","))
+		}
+	}
+	return names
+}
+
 // want is what where gives if everything is in rest, but for the hierarchies
 // with those controllers.
 func (s *scene) want(rest string, pod ...string) map[string]string {
 	all := map[string]string{}
-	for _, p := range s.places {
-		name := strings.Join(p.controllers, ",")
-		if p.unified {
-			name = "v2"
-		}
+	for i, name := range s.names() {
+		p := s.places[i]
 		all[name] = rest
 		if p.has(pod...) || p.unified && len(pod) > 0 {
 			all[name] = "pod"

@@ -23,6 +23,9 @@
 // VM can come to use: a VM beyond a limit would be killed with the whole pod,
 // for what its containers are allowed. Otherwise it is the overhead's.
 //
+// The shim and virtiofsd are elsewhere when the engine names a cgroup for them,
+// an Existing, which is nobody's of the pod's.
+//
 // A Cgroup is made in steps, so that what a crash leaves is known before:
 //
 // A Container is another thing: the cgroup that the engine chose for one

@@ -1,0 +1,61 @@
+package task
+
+import (
+	"context"
+	"fmt"
+
+	runcoptions "github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers/config"
+)
+
+// sandboxConfig reads the configuration as the sandbox's annotations have it.
+func sandboxConfig(ctx context.Context, options *anypb.Any, annotations map[string]string) (*config.Config, error) {
+	cfg, err := loadConfig(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err = cfg.Annotate(annotations)
+	return cfg, asInvalid(err)
+}
+
+func asInvalid(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+}
+
+// shimCgroup reads the one of runc's options that says something of a shim, and
+// nothing of runc: the cgroup to put it into (containerd's WithShimCgroup).
+func shimCgroup(options *anypb.Any) (string, error) {
+	if options == nil || !options.MessageIs((*runcoptions.Options)(nil)) {
+		return "", nil
+	}
+	var opts runcoptions.Options
+	if err := options.UnmarshalTo(&opts); err != nil {
+		return "", fmt.Errorf("decode runc's options: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return opts.ShimCgroup, nil
+}
+
+// loadConfig reads the configuration; the engine may name its file in the
+// runtime's options. Of runc's options shimCgroup reads one.
+func loadConfig(ctx context.Context, options *anypb.Any) (*config.Config, error) {
+	path := ""
+	if options != nil && options.MessageIs((*runtimeoptions.Options)(nil)) {
+		var opts runtimeoptions.Options
+		if err := options.UnmarshalTo(&opts); err != nil {
+			return nil, fmt.Errorf("decode runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		path = opts.ConfigPath
+	} else if options != nil && options.TypeUrl != "" {
+		log.G(ctx).WithField("type", options.TypeUrl).Debug("runtime options ignored")
+	}
+	cfg, err := config.Load(path)
+	return cfg, asInvalid(err)
+}
