@@ -14,9 +14,7 @@ type exception struct{ name, why string }
 
 // known is the list of differences. What is merely not done yet has no place
 // in it.
-var known = []exception{
-	{"TestShimInCgroup", "asks for the shim's cgroup by an option of runc's shim (`ShimCgroup`); Katabox's shim is counted with its pod, or in the overhead cgroup (adr/0016)"},
-}
+var known = []exception{}
 
 // left are patterns of tests that are not run with any runtime, unless they are
 // asked for.
