@@ -129,7 +129,7 @@ func (p *pod) apply(c *Config, g given) {
 	case !sets && !known && guarded:
 		p.fail(g, "is unknown: want one of the annotations in docs/configuration.md")
 	case guarded && !enabled(c.Annotations.Enabled, suffix):
-		p.fail(g, fmt.Sprintf("is not enabled: want an expression in hypervisor.qemu.enable_annotations (%s) that matches %q",
+		p.fail(g, fmt.Sprintf("is not enabled: want an expression in hypervisor.qemu.enable_annotations (%s) that matches all of %q",
 			c.Origins[enableKey], suffix))
 	case known:
 		p.applyBare(b, g)
@@ -170,6 +170,10 @@ func (p *pod) assign(c *Config, a bound, g given) {
 		p.fail(g, fmt.Sprintf("is not allowed: want a path that matches a pattern in %s (%s)", a.via.allowedBy, c.Origins[a.via.allowedBy]))
 		return
 	}
+	if err := a.via.judge(v, ok); err != nil {
+		p.fail(g, "is not allowed: "+err.Error())
+		return
+	}
 	if ok && a.via.adds {
 		v = appended(a.key.get(&p.draft), v)
 	}
@@ -198,14 +202,20 @@ func (p *pod) checkCPUs() {
 	}
 }
 
-// enabled reports whether one of the expressions matches a part of the name, as
-// with Kata Containers (katautils and kata-types search and do not anchor):
-// who wants one annotation only writes "^path$".
+// enabled reports whether one of the expressions matches all of the name. (Kata
+// Containers searches, so that "kernel" enables kernel_params as well and "path"
+// whatever is called a path: more than is written.)
 func enabled(expressions []string, name string) bool {
 	return slices.ContainsFunc(expressions, func(e string) bool {
-		matched, err := regexp.MatchString(e, name)
+		matched, err := regexp.MatchString("^(?:"+e+")$", name)
 		return err == nil && matched
 	})
+}
+
+// searched reports whether the expression matches a part of the name.
+func searched(expression, name string) bool {
+	matched, err := regexp.MatchString(expression, name)
+	return err == nil && matched
 }
 
 // appended joins the text, or the list, of the configuration and of a pod.

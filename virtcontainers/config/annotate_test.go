@@ -20,7 +20,8 @@ const (
 
 // everything is a configuration file that enables all annotations.
 const everything = "[hypervisor.qemu]\nenable_annotations = ['.*']\n" +
-	"valid_hypervisor_paths = ['/usr/bin/qemu-*', '/opt/*/*']\nvalid_virtio_fs_daemon_paths = ['/usr/libexec/virtiofsd']\n"
+	"valid_hypervisor_paths = ['/usr/bin/qemu-*', '/opt/*/*']\nvalid_virtio_fs_daemon_paths = ['/usr/libexec/virtiofsd']\n" +
+	"valid_kernel_paths = ['/k', '/a', '/b']\nvalid_initrd_paths = ['/i']\nvalid_firmware_paths = ['/f']\n"
 
 // annotate builds a document for a host with four CPUs and applies annotations.
 func annotate(t *testing.T, doc string, annotations map[string]string) (before, after *Config, err error) {
@@ -48,14 +49,14 @@ func TestAnnotate(t *testing.T) {
 			c.Hypervisor.VCPUs = 4
 		}},
 		{"zero and empty mean unset", map[string]string{hv + "default_vcpus": "0", hv + "path": "", hv + "machine_type": ""}, func(*Config) {}},
-		{"paths", map[string]string{hv + "path": "/usr/bin/qemu-mine", hv + "kernel": "/k", hv + "initrd": "/i",
+		{"paths", map[string]string{hv + "path": "/usr/bin/qemu-mine", hv + "kernel": "/k", hv + "initrd": "/i", hv + "firmware": "/f",
 			hv + "virtio_fs_daemon": "/usr/libexec/virtiofsd"}, func(c *Config) {
 			c.Hypervisor.Path, c.Hypervisor.Kernel, c.Hypervisor.Initrd = "/usr/bin/qemu-mine", "/k", "/i"
-			c.Hypervisor.VirtioFS.Daemon = "/usr/libexec/virtiofsd"
+			c.Hypervisor.Firmware, c.Hypervisor.VirtioFS.Daemon = "/f", "/usr/libexec/virtiofsd"
 		}},
-		{"what is added", map[string]string{hv + "kernel_params": " more=1", hv + "virtio_fs_extra_args": `["-o","a,b"]`}, func(c *Config) {
+		{"what is added", map[string]string{hv + "kernel_params": " more=1", hv + "virtio_fs_extra_args": `["-o","writeback,no_xattr"]`}, func(c *Config) {
 			c.Hypervisor.KernelParams = "file=1  more=1"
-			c.Hypervisor.VirtioFS.ExtraArgs = []string{"--file", "-o", "a,b"}
+			c.Hypervisor.VirtioFS.ExtraArgs = []string{"--file", "-o", "writeback,no_xattr"}
 		}},
 		{"what is replaced", map[string]string{hv + "cpu_features": "pmu=off, ", hv + "machine_type": "pc-q35-7.2", hv + "virtio_fs_cache": "never",
 			ag + "kernel_modules": "e1000e EEE=1; i915 ;"}, func(c *Config) {
@@ -134,12 +135,13 @@ func TestAnnotate(t *testing.T) {
 
 func TestAnnotateRefuses(t *testing.T) {
 	const memory = ": want an integer number of MiB, at least 256 and at most 16777216"
-	const hashes = "files are not checked by their hash; let enable_annotations name no path that pods may not choose"
+	const hashes = "files are not checked by their hash; let the valid_* lists name no file that pods may not choose"
 	tests := []struct{ doc, name, value, want string }{
-		{"", hv + "default_memory", "512", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches "default_memory"`},
-		{"\nhypervisor.qemu.enable_annotations = ['path']", hv + "kernel", "/k", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (c.toml:2) that matches "kernel"`},
-		{"", hv + "use_vsock", "true", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches "use_vsock"`},
-		{"", fork + "KernelPath", "/k", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches "kernel"`},
+		{"", hv + "default_memory", "512", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches all of "default_memory"`},
+		{"\nhypervisor.qemu.enable_annotations = ['path']", hv + "kernel", "/k", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (c.toml:2) that matches all of "kernel"`},
+		{"", hv + "use_vsock", "true", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches all of "use_vsock"`},
+		{"", fork + "KernelPath", "/k", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (default) that matches all of "kernel"`},
+		{"\nhypervisor.qemu.enable_annotations = ['kernel', 'kernel_p']", hv + "kernel_params", "k", `is not enabled: want an expression in hypervisor.qemu.enable_annotations (c.toml:2) that matches all of "kernel_params"`},
 		{"", hv + "nonsense", "1", "is unknown: want one of the annotations in docs/configuration.md"},
 		{everything, hv + "Kernel", "/k", "is unknown: want one of the annotations in docs/configuration.md"},
 		{everything, hv, "/k", "is unknown: want one of the annotations in docs/configuration.md"},
@@ -161,7 +163,13 @@ func TestAnnotateRefuses(t *testing.T) {
 		{everything, hv + "path", "/bin/sh", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_hypervisor_paths (c.toml:3)"},
 		{everything, hv + "path", "/opt/../evil", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_hypervisor_paths (c.toml:3)"},
 		{everything, hv + "virtio_fs_daemon", "/usr/lib/qemu/virtiofsd", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_virtio_fs_daemon_paths (c.toml:4)"},
-		{everything, hv + "kernel", "k", ": want an absolute path"},
+		{everything, hv + "kernel", "k", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_kernel_paths (c.toml:5)"},
+		{everything, hv + "kernel", "/etc/shadow", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_kernel_paths (c.toml:5)"},
+		{everything, fork + "KernelPath", "/etc/shadow", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_kernel_paths (c.toml:5)"},
+		{everything, hv + "initrd", "/etc/shadow", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_initrd_paths (c.toml:6)"},
+		{everything, hv + "firmware", "/etc/shadow", "is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_firmware_paths (c.toml:7)"},
+		{anything, hv + "kernel", "/usr/share/kata-containers/../../../etc/shadow",
+			"is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_kernel_paths (default)"},
 		{everything, hv + "kernel_params", "a\nb", ": want a string without control characters"},
 		{everything, hv + "virtio_fs_extra_args", "-o x", ": want a JSON list of arguments, none empty"},
 		{everything, hv + "virtio_fs_extra_args", `[""]`, ": want a JSON list of arguments, none empty"},
@@ -245,19 +253,44 @@ func TestAnnotateAnyConfig(t *testing.T) {
 	}
 }
 
-func TestExpressionsAreSearchedAsKataDoes(t *testing.T) {
+func TestExpressionsMatchWholeNames(t *testing.T) {
 	for _, test := range []struct {
 		expression, name string
 		want             bool
 	}{
-		{"kernel", "kernel_params", true},
-		{"^kernel$", "kernel_params", false},
+		{"kernel", "kernel", true},
+		{"kernel", "kernel_params", false},
+		{"kernel|path", "virtio_path", false},
+		{"kernel|path", "path", true},
 		{"^kernel$", "kernel", true},
-		{"virtio_.*", "enable_virtio_mem", true},
-		{"", "path", true},
+		{"kernel.*", "kernel_params", true},
+		{"virtio_.*", "enable_virtio_mem", false},
+		{".*", "path", true},
+		{"", "path", false},
 	} {
 		if got := enabled([]string{"x", test.expression}, test.name); got != test.want {
 			t.Errorf("%q for %q: %v", test.expression, test.name, got)
+		}
+	}
+}
+
+// A list that Kata Containers searches for parts of names is told what it no
+// longer enables; one that says what it enables is told nothing.
+func TestExpressionsThatMatchPartsOnlyAreToldOf(t *testing.T) {
+	for list, want := range map[string]string{
+		"'default_'": `c.toml:2: hypervisor.qemu.enable_annotations has "default_", which matches only a part of default_max_vcpus or of others: ` +
+			`it enables nothing; write the whole name, or ".*default_.*"`,
+		"'virtio_mem', 'path'": `c.toml:2: hypervisor.qemu.enable_annotations has "virtio_mem", which matches only a part of enable_virtio_mem or of others: ` +
+			`it enables nothing; write the whole name, or ".*virtio_mem.*"`,
+		"'kernel', '.*_vcpus', 'of_the_future'": "",
+	} {
+		got, err := buildDoc("\nhypervisor.qemu.enable_annotations = [" + list + "]")
+		if err != nil {
+			t.Errorf("%s: %v", list, err)
+			continue
+		}
+		if told := strings.Join(got.Warnings, "\n"); told != want {
+			t.Errorf("%s\n got  %s\n want %s", list, told, want)
 		}
 	}
 }

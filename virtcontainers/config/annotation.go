@@ -34,6 +34,9 @@ type annotation struct {
 	// the key that has them. nil allows all.
 	allowed   func(*Config) []string
 	allowedBy string
+	// check refuses decoded values that the file may have and a pod may not; nil
+	// refuses none. Its error is a phrase that follows a colon.
+	check func(any) error
 }
 
 // annotated lets pods set the key by io.katacontainers.NAME, in the words that
@@ -67,6 +70,21 @@ func (k key) within(name string, allowed func(*Config) []string) key {
 	a := &k.annotations[len(k.annotations)-1]
 	a.allowedBy, a.allowed = name, allowed
 	return k
+}
+
+// checked has the newest annotation's values checked before they become part of
+// a command line.
+func (k key) checked(check func(any) error) key {
+	k.annotations[len(k.annotations)-1].check = check
+	return k
+}
+
+// judge checks a value that could be decoded.
+func (a annotation) judge(v any, decoded bool) error {
+	if a.check == nil || !decoded {
+		return nil
+	}
+	return a.check(v)
 }
 
 // decoderLike decodes the text of an annotation whose key has such a default.

@@ -54,6 +54,7 @@ func build(settings []setting, cpus int) (*Config, error) {
 		return nil, err
 	}
 	b.warn()
+	b.draft.warnParts()
 	b.draft.resolve()
 	return &b.draft.Config, nil
 }

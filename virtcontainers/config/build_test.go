@@ -51,8 +51,12 @@ func defaults() Config {
 			Enabled:             []string{"enable_iommu", "kernel_params", "kernel_verity_params"},
 			HypervisorPaths:     []string{"/usr/bin/qemu-system-x86_64"},
 			VirtioFSDaemonPaths: []string{"/usr/lib/qemu/virtiofsd"},
-			EntropySources:      []string{"/dev/urandom", "/dev/random", ""},
-			MemBackends:         []string{""},
+			KernelPaths:         []string{"/usr/share/kata-containers/*", "/opt/kata/share/kata-containers/*"},
+			InitrdPaths:         []string{"/usr/share/kata-containers/*", "/opt/kata/share/kata-containers/*"},
+			FirmwarePaths: []string{"/usr/share/kata-containers/*", "/opt/kata/share/kata-containers/*",
+				"/usr/share/ovmf/*", "/usr/share/OVMF/*", "/usr/share/edk2/ovmf/*"},
+			EntropySources: []string{"/dev/urandom", "/dev/random", ""},
+			MemBackends:    []string{""},
 		},
 	}
 }

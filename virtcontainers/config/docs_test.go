@@ -67,10 +67,14 @@ container_annotations = ["io.katacontainers.container.*"]
 
 and iSulad all that ` + "`isula run --annotation`" + ` gets. The rules:
 
-- ` + "`io.katacontainers.config.hypervisor.NAME`" + ` counts only if an expression in ` + "`enable_annotations`" + ` matches NAME. As with Kata
-  Containers a match of a part is enough: ` + "`kernel`" + ` enables ` + "`kernel_params`" + `, too. To enable one only, write ` + "`^kernel$`" + `.
+- ` + "`io.katacontainers.config.hypervisor.NAME`" + ` counts only if an expression in ` + "`enable_annotations`" + ` matches all of NAME:
+  ` + "`kernel`" + ` does not enable ` + "`kernel_params`" + `, ` + "`kernel.*`" + ` does. (Kata Containers is content with a part. An expression that matches
+  parts only is a warning that says what to write.)
 - ` + "`config.runtime.`" + `, ` + "`config.agent.`" + ` and ` + "`com.github.containers.virtcontainers.`" + ` need not be enabled.
-- ` + "`path` and `virtio_fs_daemon`" + ` must match a pattern in their lists, be absolute and without ` + "`.`, `..`" + ` or double slashes.
+- A path on the host must match a pattern in its list (` + "`valid_*`" + `, beside each below), be absolute and without ` + "`.`, `..`" + ` or double
+  slashes.
+- What becomes a part of a command line is parsed, and only what is listed under [options that pods may set](#options-that-pods-may-set)
+  is taken. The file's own values are passed as they are.
 - The value goes through the same checks as in a file. Booleans are ` + "`true`, `false`, `1`, `0`" + `; lists are written as the table
   says; ` + "`kernel_params` and `virtio_fs_extra_args`" + ` are appended to the configuration's, all else replaces it.
 - A pod that asks for more vCPUs than there can be is an error. (In a file, the number is cut to what the host has.)
@@ -99,6 +103,7 @@ func renderDocs() string {
 	}
 	b.WriteString("\nAnnotations above are shortened by `io.katacontainers.`; names that begin with `sandbox_` are openEuler's, " +
 		"`com.github.containers.virtcontainers.`.\n")
+	writeOptions(&b)
 	writeBare(&b)
 	writeOld(&b)
 	return b.String()
@@ -146,6 +151,23 @@ func annotationText(k key) string {
 		all = append(all, text)
 	}
 	return strings.Join(all, "; ")
+}
+
+// writeOptions writes what pods may set of command lines.
+func writeOptions(b *strings.Builder) {
+	var daemon []string
+	for _, name := range slices.Sorted(maps.Keys(daemonOptions)) {
+		if daemonOptions[name] != nil {
+			name += "=VALUE"
+		}
+		daemon = append(daemon, name)
+	}
+	fmt.Fprintf(b, "\n## Options that pods may set\n\n| annotation | options |\n| --- | --- |\n")
+	fmt.Fprintf(b, "| `machine_accelerators` | name=value, the name one of `%s`; no value has a slash |\n", strings.Join(machineOptions, "`, `"))
+	fmt.Fprintf(b, "| `cpu_features` | name=value, +name, -name; no value has a slash |\n")
+	fmt.Fprintf(b, "| `virtio_fs_extra_args` | `--NAME`, or `-o` and a list, of `%s`; with dashes or with underscores, as the daemon has them |\n",
+		strings.Join(daemon, "`, `"))
+	fmt.Fprintf(b, "| `kernel_params` | anything: it is the guest's kernel's |\n")
 }
 
 // writeBare writes the annotations that belong to no key.

@@ -19,7 +19,7 @@ type bare struct {
 // key.
 var bareAnnotations = slices.Concat(hashAnnotations, oddAnnotations, forkAnnotations, containerAnnotations)
 
-const noHashes = "files are not checked by their hash; let enable_annotations name no path that pods may not choose"
+const noHashes = "files are not checked by their hash; let the valid_* lists name no file that pods may not choose"
 
 // hashAnnotations ask for a check that is not made: to go on would be less than
 // was asked for.

@@ -31,11 +31,11 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.kernel", "/usr/share/kata-containers/vmlinux", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.Kernel },
 		"The guest's kernel. An uncompressed ELF boots faster than a bzImage.").orDefault().
-		annotated("config.hypervisor.kernel"),
+		annotated("config.hypervisor.kernel").within(kernelPathsKey, kernelPaths),
 	define("hypervisor.qemu.initrd", "/usr/share/kata-containers/initrd.img", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.Initrd },
 		"The guest's initramfs; the agent in it is the guest's init.").orDefault().
-		annotated("config.hypervisor.initrd"),
+		annotated("config.hypervisor.initrd").within(initrdPathsKey, initrdPaths),
 	define("hypervisor.qemu.machine_type", "q35", machineType,
 		func(d *draft) *string { return &d.Hypervisor.MachineType },
 		"The board: q35, or one of its versions to keep the guest's hardware as it is when QEMU is upgraded.").orDefault().
@@ -43,11 +43,11 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.machine_accelerators", "", commaList,
 		func(d *draft) *string { return &d.Hypervisor.MachineAccelerators },
 		"Additions to the machine's options, separated by commas, such as kernel_irqchip=split.").
-		annotated("config.hypervisor.machine_accelerators"),
+		annotated("config.hypervisor.machine_accelerators").checked(checkMachineOptions),
 	define("hypervisor.qemu.cpu_features", "", commaList,
 		func(d *draft) *string { return &d.Hypervisor.CPUFeatures },
 		"Additions to the CPU model, separated by commas, such as pmu=off.").
-		annotated("config.hypervisor.cpu_features"),
+		annotated("config.hypervisor.cpu_features").checked(checkCPUFeatures),
 	define("hypervisor.qemu.kernel_params", "", text,
 		func(d *draft) *string { return &d.Hypervisor.KernelParams },
 		"Appended to the guest kernel's command line.").
@@ -121,7 +121,7 @@ var virtioFSKeys = []key{
 		func(d *draft) *[]string { return &d.Hypervisor.VirtioFS.ExtraArgs },
 		"Further arguments for the virtio-fs daemon; refused if virtio_fs_daemon is empty.").
 		annotated("config.hypervisor.virtio_fs_extra_args").
-		decoded("a JSON list of arguments, none empty", decodeJSONList).adds(),
+		decoded("a JSON list of arguments, none empty", decodeJSONList).adds().checked(checkDaemonArguments),
 	define("hypervisor.qemu.virtio_fs_queue_size", int64(maxQueueSize), queueSize,
 		func(d *draft) *uint16 { return &d.Hypervisor.VirtioFS.QueueSize },
 		"The length of the virtio-fs request queue: a power of two from 8 to 1024.").orDefault(),

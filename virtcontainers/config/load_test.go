@@ -198,6 +198,9 @@ func TestLoadKatasFile(t *testing.T) {
 		Enabled:             []string{"enable_iommu", "kernel_params"},
 		HypervisorPaths:     []string{"/opt/kata/bin/qemu-system-x86_64"},
 		VirtioFSDaemonPaths: []string{"/opt/kata/libexec/virtiofsd"},
+		KernelPaths:         want.Annotations.KernelPaths,
+		InitrdPaths:         want.Annotations.InitrdPaths,
+		FirmwarePaths:       want.Annotations.FirmwarePaths,
 		EntropySources:      []string{"/dev/urandom", "/dev/random", ""},
 		MemBackends:         []string{""},
 	}

@@ -66,7 +66,7 @@ var deviceKeys = []key{
 		func(d *draft) *string { return &d.Hypervisor.Firmware },
 		"Firmware for the guest, such as OVMF.fd; by default QEMU's, which only starts the kernel and is faster. UEFI firmware "+
 			"starts a bzImage (vmlinuz) and no ELF kernel.").orDefault().
-		annotated("config.hypervisor.firmware"),
+		annotated("config.hypervisor.firmware").within(firmwarePathsKey, firmwarePaths),
 	define("hypervisor.qemu.entropy_source", "/dev/urandom", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.EntropySource },
 		"Where the guest's random number device takes its numbers from.").orDefault().

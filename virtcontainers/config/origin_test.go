@@ -8,7 +8,7 @@ import (
 
 func TestOrigins(t *testing.T) {
 	h, dir := testHost(t, "", map[string]string{
-		"etc.toml":          "[hypervisor.qemu]\ndefault_memory = 300\ndefault_vcpus = 0\nimage = '/x'\nenable_annotations = ['default']",
+		"etc.toml":          "[hypervisor.qemu]\ndefault_memory = 300\ndefault_vcpus = 0\nimage = '/x'\nenable_annotations = ['default_.*']",
 		"config.d/10.toml":  "\nhypervisor.qemu.default_memory = 400",
 		"config.d/20.toml":  "[agent.kata]\nenable_debug = false",
 		"config.d/99.other": "[runtime]\nenable_debug = true",

@@ -44,6 +44,27 @@ func (b *builder) warnIdle() {
 	}
 }
 
+// warnParts says which of enable_annotations enable nothing because they match
+// parts of names only, as they may in a list that was written for Kata
+// Containers, which searches.
+func (d *draft) warnParts() {
+	var names []string
+	for name := range annotationsByName {
+		if suffix, guarded := strings.CutPrefix(name, hypervisorPrefix); guarded {
+			names = append(names, suffix)
+		}
+	}
+	slices.Sort(names)
+	for _, e := range d.Annotations.Enabled {
+		part := slices.IndexFunc(names, func(name string) bool { return searched(e, name) })
+		whole := slices.ContainsFunc(names, func(name string) bool { return enabled([]string{e}, name) })
+		if part >= 0 && !whole {
+			d.warnf("%s: %s has %s, which matches only a part of %s or of others: it enables nothing; write the whole name, or %s",
+				d.Origins[enableKey], enableKey, show(e), names[part], show(".*"+e+".*"))
+		}
+	}
+}
+
 // otherHypervisor gives the table of a hypervisor that is not supported.
 func otherHypervisor(name string) (table string, ok bool) {
 	rest, ok := strings.CutPrefix(name, "hypervisor.")
