@@ -51,9 +51,14 @@ func sharePeers() []peer {
 // shareConfig lets a pod's annotation name the daemon.
 var shareConfig = fmt.Sprintf("enable_annotations = [\"virtio_fs_daemon\"]\nvalid_virtio_fs_daemon_paths = [%q]\n", harness.DefaultVirtiofsd)
 
-func (p peer) spec() oci.SpecOpts {
-	return oci.WithAnnotations(map[string]string{annotationDaemon: p.daemon})
+func (p peer) annotations() map[string]string {
+	if p.daemon == "" {
+		return nil
+	}
+	return map[string]string{annotationDaemon: p.daemon}
 }
+
+func (p peer) spec() oci.SpecOpts { return oci.WithAnnotations(p.annotations()) }
 
 // sharing is what files cost each peer, in milliseconds, and its pods in MiB.
 type sharing struct {
@@ -224,8 +229,12 @@ func (s *sharing) execs(ctx context.Context, c *harness.Container, p peer) error
 
 // runs measures whole containers, from nothing to nothing.
 func (s *sharing) runs(ctx context.Context, d *harness.Daemon, p peer) error {
+	var options []string
+	for name, value := range p.annotations() {
+		options = append(options, "--annotation", name+"="+value)
+	}
 	for range shareRuns {
-		ms, err := timeCtrRun(ctx, d, p.runtime, "--annotation", annotationDaemon+"="+p.daemon)
+		ms, err := timeCtrRun(ctx, d, p.runtime, options...)
 		if err != nil {
 			return err
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,11 +30,7 @@ func TestFileOperations(t *testing.T) {
 		t.Skipf("%s serves the share, and has differences of another kind", daemon)
 	}
 	tools := t.TempDir()
-	program := filepath.Join(tools, "fileops")
-	out, err := exec.CommandContext(t.Context(), "gcc", "-static", "-O2", "-Wall", "-Werror", "-s", "-o", program, "testdata/fileops.c").CombinedOutput()
-	if err != nil {
-		t.Fatalf("compile fileops: %v: %s", err, out)
-	}
+	compileC(t.Context(), t, "fileops", tools)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		want := playFileOps(ctx, t, d, harness.Runc, tools)
 		got := playFileOps(ctx, t, d, harness.Kata, tools)
