@@ -28,7 +28,7 @@ import (
 func cgroupParent(t *testing.T) string {
 	t.Helper()
 	parent := fmt.Sprintf("/kbtest-pods-%d-%d", os.Getpid(), time.Now().UnixNano())
-	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/x", SandboxID: "x"})
+	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/x", Name: "x"})
 	if err == nil {
 		err = errors.Join(c.Make(), c.Remove(t.Context()))
 	}
@@ -110,7 +110,7 @@ func TestCgroup(t *testing.T) {
 func shimCgroup(t *testing.T) string {
 	t.Helper()
 	parent := cgroupParent(t)
-	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/x", SandboxID: "shim", Only: true})
+	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/x", Name: "shim", Only: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestCgroupFailpoints(t *testing.T) {
 func TestRecoverCgroups(t *testing.T) {
 	host, parent := newHost(t), cgroupParent(t)
 	processes := deadPod(t, host)
-	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/" + sandboxID, SandboxID: sandboxID})
+	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/" + sandboxID, Name: sandboxID})
 	if err == nil {
 		err = c.Make()
 	}
@@ -290,7 +290,7 @@ func TestRecoverCgroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := persist.Create(host.Platform().StateDir(), sandboxID)
+	store, err := persist.Create(host.Platform().StateDir(), persist.Owner{}, sandboxID)
 	if err == nil {
 		err = store.Update(func(r *persist.Record) { *r, r.Cgroups = *rec, c.Dirs() })
 	}

@@ -38,7 +38,7 @@ func (s *Sandbox) spec() hypervisor.Spec {
 	if h.ExtraMonitor != "" {
 		spec.ExtraMonitor = hypervisor.ExtraMonitor{
 			Language: hypervisor.MonitorLanguage(h.ExtraMonitor),
-			Path:     filepath.Join(s.platform.StateDir(), s.ID, extraMonitorSocket),
+			Path:     filepath.Join(s.platform.PodDir(s.ID), extraMonitorSocket),
 		}
 	}
 	if h.DumpDir != "" {

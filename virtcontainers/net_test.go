@@ -198,7 +198,7 @@ func TestNetworkDisabled(t *testing.T) {
 func TestRecoverNetwork(t *testing.T) {
 	host := newHost(t)
 	platform := host.Platform()
-	store, err := persist.Create(platform.StateDir(), sandboxID)
+	store, err := persist.Create(platform.StateDir(), platform.Owner, sandboxID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,13 @@ import (
 // Recover takes away what a dead shim left of a sandbox: its processes, its
 // cgroups, what it made in the pod's network namespace, its record. (The share
 // goes with the processes.) It is called by another process than the shim,
-// once or often, at whatever point the shim died. While the shim lives,
+// once or often, at whatever point the shim died; only a sandbox of the platform's
+// Owner is touched. While the shim lives,
 // nothing is touched, unless the container is the sandbox's own. What the
 // record could not tell is returned empty.
 func Recover(platform Platform, sandboxID, containerID string, killTimeout time.Duration) (persist.Record, error) {
-	rec, err := persist.Load(platform.StateDir(), sandboxID)
+	name := platform.Owner.Name(sandboxID)
+	rec, err := persist.Load(platform.StateDir(), name)
 	if err != nil {
 		rec = &persist.Record{SandboxID: sandboxID}
 		if errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +44,7 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 		errs = append(errs, hostcgroup.RemoveContainer(context.Background(), dir))
 	}
 	errs = append(errs, hostcgroup.Remove(context.Background(), rec.Cgroups))
-	errs = append(errs, persist.Remove(platform.StateDir(), sandboxID))
+	errs = append(errs, persist.Remove(platform.StateDir(), name))
 	return *rec, errors.Join(errs...)
 }
 

@@ -20,7 +20,7 @@ import (
 func deadPod(t *testing.T, host *fakeguest.Host) []persist.Process {
 	t.Helper()
 	platform := host.Platform()
-	store, err := persist.Create(platform.StateDir(), sandboxID)
+	store, err := persist.Create(platform.StateDir(), platform.Owner, sandboxID)
 	if err != nil {
 		t.Fatal(err)
 	}

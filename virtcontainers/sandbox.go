@@ -54,6 +54,9 @@ type Platform struct {
 	CgroupRoot string
 	// RunDir holds what sandboxes make on the host while they live.
 	RunDir string
+	// Owner is whose sandboxes they are: what they make there has names that
+	// another engine's of the same id have not.
+	Owner persist.Owner
 	// Failpoint names a boot step that fails after it was done, or is empty.
 	// Tests use it to see that a failed create leaves nothing.
 	Failpoint string
@@ -162,7 +165,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 
 func (s *Sandbox) sizingOptions() sizing.Options {
 	return sizing.Options{
-		SandboxID: s.ID, Config: s.opts.Config, Accel: s.platform.Accel, Hints: s.opts.Size,
+		SandboxID: s.ID, CgroupName: s.platform.Owner.Name(s.ID), Config: s.opts.Config, Accel: s.platform.Accel, Hints: s.opts.Size,
 		CgroupsPath: s.opts.CgroupsPath, ShimCgroup: s.opts.ShimCgroup, CgroupRoot: s.platform.CgroupRoot,
 		WhileAlive: s.whileAlive, Ending: func() bool { return s.isStopping() || s.gone() },
 	}

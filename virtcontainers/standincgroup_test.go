@@ -96,7 +96,7 @@ func TestRecoverRemovesContainersCgroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := persist.Create(host.Platform().StateDir(), sandboxID)
+	store, err := persist.Create(host.Platform().StateDir(), persist.Owner{}, sandboxID)
 	if err == nil {
 		err = store.Update(func(r *persist.Record) { r.StandInCgroups = map[string]string{"c1": cgroup.Dir()} })
 	}

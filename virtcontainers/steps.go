@@ -52,8 +52,13 @@ func (s *Sandbox) bootSteps() []step {
 // StateDir is where sandboxes keep their records.
 func (p Platform) StateDir() string { return filepath.Join(p.RunDir, "sandboxes") }
 
+// PodDir is where a sandbox keeps its record.
+func (p Platform) PodDir(sandboxID string) string {
+	return filepath.Join(p.StateDir(), p.Owner.Name(sandboxID))
+}
+
 func (s *Sandbox) openState(context.Context) error {
-	state, err := persist.Create(s.platform.StateDir(), s.ID)
+	state, err := persist.Create(s.platform.StateDir(), s.platform.Owner, s.ID)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package virtcontainers
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -11,18 +12,29 @@ import (
 // sweepLockWait bounds how long a sweep waits for another one to end.
 const sweepLockWait = 2 * time.Second
 
-// Sweep recovers every sandbox whose shim is dead, as Recover does for one,
-// and returns their ids. It is for engines that do not clean up after a shim
-// that died. A sandbox must not be started by anybody who has not swept
-// before: its old record is then gone, and no other sweep can take the new
-// sandbox for the old one.
+// Sweep recovers every sandbox of the platform's Owner whose shim is dead, as
+// Recover does for one, and returns their ids. It is for engines that do not
+// clean up after a shim that died. A sandbox must not be started by anybody who
+// has not swept before: its old record is then gone, and no other sweep can take
+// the new sandbox for the old one.
 func Sweep(platform Platform, killTimeout time.Duration) (swept []string, err error) {
 	unlock, err := persist.Lock(platform.StateDir(), sweepLockWait)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	dead, err := persist.Dead(platform.StateDir())
+	// Records without an owner are of shims that kept them by the id alone.
+	for _, owner := range slices.Compact([]persist.Owner{platform.Owner, {}}) {
+		platform.Owner = owner
+		ids, sweepErr := sweep(platform, killTimeout)
+		swept, err = append(swept, ids...), errors.Join(err, sweepErr)
+	}
+	return swept, err
+}
+
+// sweep is Sweep for one owner.
+func sweep(platform Platform, killTimeout time.Duration) (swept []string, err error) {
+	dead, err := persist.Dead(platform.StateDir(), platform.Owner)
 	if err != nil {
 		return nil, err
 	}

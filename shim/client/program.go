@@ -17,6 +17,7 @@ import (
 
 	"github.com/katabox/katabox/shim/engine"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
 // ShimName is the name of the shim's program.
@@ -101,13 +102,19 @@ func Delete(ctx context.Context, p Program) (bundle.Exit, error) {
 	return bundle.Exit{Status: resp.ExitStatus, At: resp.GetExitedAt().AsTime()}, nil
 }
 
+// Owner is by which owner the shim keeps its records. The address keeps apart
+// containers of one id below different roots.
+func (p Program) Owner() persist.Owner {
+	return persist.Owner{Address: filepath.Dir(p.Bundle), Namespace: engine.CommandLine}
+}
+
 // call runs the program and returns its output. Its error holds what it wrote
 // to its standard error.
 func (p Program) call(ctx context.Context, action string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, programTimeout)
 	defer cancel()
-	// The address keeps apart containers of one id below different roots.
-	args := []string{"-namespace", engine.CommandLine, "-id", p.ID, "-address", filepath.Dir(p.Bundle), "-bundle", p.Bundle}
+	owner := p.Owner()
+	args := []string{"-namespace", owner.Namespace, "-id", p.ID, "-address", owner.Address, "-bundle", p.Bundle}
 	if p.Debug {
 		args = append(args, "-debug")
 	}

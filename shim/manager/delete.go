@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,20 +71,23 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 // serves other containers is left alone: the pod's first container may be
 // deleted before them, and their exits are the shim's to tell. It returns the
 // pid that the container had.
-func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (int, error) {
-	owner := ""
+func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ int, err error) {
+	whole := ""
 	if sandboxID == p.ID && !servesOthers(p) {
-		owner = sandboxID
+		whole = sandboxID
 		if err := killDaemon(p); err != nil {
 			return 0, err
 		}
 	}
-	rec, err := virtcontainers.Recover(platform, sandboxID, owner, killTimeout)
+	if platform.Owner, err = recordOwner(p, platform, sandboxID); err != nil {
+		return 0, err
+	}
+	rec, err := virtcontainers.Recover(platform, sandboxID, whole, killTimeout)
 	if err != nil {
 		return 0, err
 	}
 	err = virtcontainers.UnmountBundle(p.Bundle)
-	if owner != "" {
+	if whole != "" {
 		err = errors.Join(err, removeOwnSocket(p))
 	}
 	return rec.StandIns[p.ID].PID, err
@@ -115,11 +118,11 @@ func killDaemon(p *Params) error {
 		return err
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil || !isDaemon(pid, p.ID) {
+	if err != nil || !isDaemon(pid, p) {
 		return nil //nolint:nilerr // not a pid of ours
 	}
 	daemon, err := persist.Identify(pid)
-	if err != nil || !isDaemon(pid, p.ID) {
+	if err != nil || !isDaemon(pid, p) {
 		return nil //nolint:nilerr // it has just ended
 	}
 	// It may still have events to forward: the engine asks for a delete as soon
@@ -130,18 +133,17 @@ func killDaemon(p *Params) error {
 	return daemon.Kill(killTimeout)
 }
 
-// isDaemon tells by its command line whether the process is the daemon of
-// that container.
-func isDaemon(pid int, id string) bool {
+// isDaemon reports whether the process is, by its command line, the daemon of that
+// container: another engine's may have the same id.
+func isDaemon(pid int, p *Params) bool {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return false
 	}
-	args := bytes.Split(cmdline, []byte{0})
-	for i := range args[:len(args)-1] {
-		if string(args[i]) == "-id" && string(args[i+1]) == id {
-			return bytes.Contains(args[0], []byte("containerd-shim-kata"))
-		}
+	args := strings.Split(string(cmdline), "\x00")
+	has := func(name, value string) bool {
+		i := slices.Index(args, name)
+		return i > 0 && i+1 < len(args) && args[i+1] == value
 	}
-	return false
+	return strings.Contains(args[0], "containerd-shim-kata") && has("-id", p.ID) && has("-namespace", p.Namespace)
 }

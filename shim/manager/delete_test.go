@@ -34,12 +34,19 @@ type killedShim struct {
 
 func newKilledShim(t *testing.T, host *fakeguest.Host, shim persist.Process) *killedShim {
 	t.Helper()
+	params := newParams(t, host.RunDir, "pod", nil)
+	return killedShimOf(t, host, params, params.owner(), shim)
+}
+
+// killedShimOf is the same for a container whose record is of that owner.
+func killedShimOf(t *testing.T, host *fakeguest.Host, p *Params, owner persist.Owner, shim persist.Process) *killedShim {
+	t.Helper()
 	k := &killedShim{
-		params: newParams(t, host.RunDir, "pod", nil),
+		params: p,
 		vm:     sleeper(t, "qemu"), fs: sleeper(t, "virtiofsd"),
 		standIn: sleeper(t, "sh"),
 	}
-	store, err := persist.Create(host.Platform().StateDir(), "pod")
+	store, err := persist.Create(host.Platform().StateDir(), owner, "pod")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +156,7 @@ func TestDeleteTellsTheExit(t *testing.T) {
 // waits for it.
 func TestDeleteWhileTheDaemonEnds(t *testing.T) {
 	host := newHost(t)
-	shim := sleeper(t, "/x/containerd-shim-kata-v2", "-id", "pod")
+	shim := daemonOf(t, "test")
 	p := newParams(t, host.RunDir, "pod", nil)
 	write(t, p.Bundle, bundle.PIDFile, strconv.Itoa(shim.PID))
 	write(t, p.Bundle, bundle.EndingFile, "")
@@ -189,7 +196,7 @@ func TestDeleteNothing(t *testing.T) {
 func TestDeleteFails(t *testing.T) {
 	host := newHost(t)
 	p := newParams(t, host.RunDir, "pod", nil)
-	dir := filepath.Join(host.Platform().StateDir(), "pod")
+	dir := platformDir(host, p.owner())
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +250,8 @@ func TestOthersAreNotKilled(t *testing.T) {
 	host := newHost(t)
 	p := newParams(t, host.RunDir, "pod", nil)
 	for name, args := range map[string][]string{
-		"another container's daemon": {"/x/containerd-shim-kata-v2", "-namespace", "n", "-id", "pod2"},
+		"another container's daemon": {"/x/containerd-shim-kata-v2", "-namespace", "test", "-id", "pod2"},
+		"another namespace's daemon": {"/x/containerd-shim-kata-v2", "-namespace", "n", "-id", "pod"},
 		"another program":            {"/bin/other", "-id", "pod"},
 		"no id":                      {"/x/containerd-shim-kata-v2", "pod"},
 		"id as a value":              {"/x/containerd-shim-kata-v2", "-publish-binary", "-id"},
@@ -259,7 +267,7 @@ func TestOthersAreNotKilled(t *testing.T) {
 		write(t, p.Bundle, bundle.PIDFile, content)
 		remove(t, p, host)
 	}
-	if isDaemon(2, "pod") { // a kernel thread, or nobody
+	if isDaemon(2, p) { // a kernel thread, or nobody
 		t.Error("a process without a command line is a daemon")
 	}
 	if err := os.Remove(filepath.Join(p.Bundle, bundle.PIDFile)); err != nil {
@@ -281,25 +289,25 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone(t, shim)
-	k := newKilledShim(t, host, shim)
-	next := newParams(t, host.RunDir, "next", nil)
+	p, next := newParams(t, host.RunDir, "pod", nil), newParams(t, host.RunDir, "next", nil)
+	p.Namespace = "isula"
+	k := killedShimOf(t, host, p, p.owner(), shim)
 	Sweep(t.Context(), next, host.Platform())
 	if !k.vm.Alive() || !exists(k.socket) {
 		t.Error("what containerd deletes was swept")
 	}
-	next.Namespace, k.params.Namespace = "isula", "isula"
-	l, err := listen(socketAddress(k.params))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
+	other := newKilledShim(t, host, shim)
+	next.Namespace = "isula"
 	Sweep(t.Context(), next, host.Platform())
 	gone(t, k.vm)
-	if exists(socketPath(socketAddress(k.params))) {
+	if exists(k.socket) {
 		t.Error("the socket is left")
 	}
-	k.params.Namespace = "test"
+	if !other.vm.Alive() || !exists(other.socket) {
+		t.Error("another engine's pod of that id was swept")
+	}
 	remove(t, k.params, host)
+	remove(t, other.params, host)
 }
 
 // A shim that was killed has not run the hooks that were due: delete does, once.

@@ -52,6 +52,7 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	if err != nil {
 		return err
 	}
+	platform.Owner = p.owner()
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
 	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher,

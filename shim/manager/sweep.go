@@ -22,6 +22,7 @@ func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
 	if !engine.For(p.Namespace).SweepOnStart {
 		return
 	}
+	platform.Owner = p.owner()
 	swept, err := virtcontainers.Sweep(platform, sweepKillTimeout)
 	for _, id := range swept {
 		dead := *p

@@ -15,7 +15,7 @@ func (r *Runtime) count(rec *record, pid int) {
 	if sandbox == "" {
 		sandbox = rec.ID
 	}
-	pod, err := persist.Load(r.Pods, sandbox)
+	pod, err := persist.Load(r.Pods, r.program(sandbox).Owner().Name(sandbox))
 	if err != nil || !pod.VM.Alive() {
 		return // it has ended, of which the engine hears by the monitor
 	}

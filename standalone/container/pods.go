@@ -1,10 +1,7 @@
 package container
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
@@ -22,23 +19,25 @@ type Pod struct {
 // OtherPods lists the host's pods that are no containers of this store. They
 // belong to engines: this package only looks at them.
 func (m *Manager) OtherPods() ([]Pod, error) {
-	entries, err := os.ReadDir(sandboxesDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	all, err := persist.List(sandboxesDir)
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	var pods []Pod
-	for _, e := range entries {
-		if _, err := m.Load(e.Name()); err == nil {
+	for _, r := range all {
+		if m.owns(r) {
 			continue
-		}
-		r, err := persist.Load(sandboxesDir, e.Name())
-		if err != nil {
-			continue // it has just ended, or begun
 		}
 		pods = append(pods, Pod{ID: r.SandboxID, Shim: r.Shim.PID, VM: r.VM.PID, Alive: r.Shim.Alive()})
 	}
 	return pods, nil
+}
+
+// owns reports whether a record is of a container of this store.
+func (m *Manager) owns(r *persist.Record) bool {
+	if r.Owner != (persist.Owner{}) {
+		return r.Owner == m.program(r.SandboxID).Owner()
+	}
+	_, err := m.Load(r.SandboxID) // its shim kept records by the id alone
+	return err == nil
 }

@@ -120,9 +120,6 @@ func (c *Container) unwind(ctx context.Context) error {
 
 // makeDir makes the container's directory, with its record in it.
 func (c *Container) makeDir(_ context.Context, o *Options) error {
-	if _, err := persist.Load(sandboxesDir, c.Name); err == nil {
-		return fmt.Errorf("container %s: a pod of another engine has that id: %w", c.Name, errdefs.ErrAlreadyExists)
-	}
 	dir, err := c.m.Store.MakeContainer(c.Name, c.img)
 	if err != nil {
 		return err

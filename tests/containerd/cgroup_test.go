@@ -190,7 +190,8 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 		t.Fatal(err)
 	}
 	id := pod.Sandbox.Box.ID()
-	names := map[string]string{parent + "/kata_" + id: "pod", "/kata_overhead/" + id: "overhead", path: "container"}
+	name := d.HostName(id)
+	names := map[string]string{parent + "/kata_" + name: "pod", "/kata_overhead/" + name: "overhead", path: "container"}
 	if diff := cmp.Diff(wantPlaces(only), places(t, d, names)); diff != "" {
 		t.Errorf("places (-want +got):\n%s", diff)
 	}
@@ -202,7 +203,7 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 	}
 	removed(t, "pod", pod.Remove)
 	awaitNoCgroup(t, top)
-	awaitNoCgroup(t, "/kata_overhead/"+id)
+	awaitNoCgroup(t, "/kata_overhead/"+name)
 }
 
 // A pod whose memory limit has no room for its VM is not charged for the VM's
@@ -217,12 +218,12 @@ func TestPodCgroupWithoutRoom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id := pod.Sandbox.Box.ID()
+		name := d.HostName(pod.Sandbox.Box.ID())
 		t.Cleanup(func() {
 			removed(t, "pod", pod.Remove)
-			awaitNoCgroup(t, parent+"/kata_"+id)
+			awaitNoCgroup(t, parent+"/kata_"+name)
 		})
-		names := map[string]string{parent + "/kata_" + id: "pod", "/kata_overhead/" + id: "overhead", parent + "/c": "container"}
+		names := map[string]string{parent + "/kata_" + name: "pod", "/kata_overhead/" + name: "overhead", parent + "/c": "container"}
 		want := wantPlaces(false)
 		for part := range want {
 			if want[part] == "container" {

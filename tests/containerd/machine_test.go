@@ -74,7 +74,7 @@ func TestMachineSettings(t *testing.T) {
 		c := add(ctx, t, pod, limited("limited", 50_000, 100*mib, 50))
 		wantGuest(ctx, t, c, 2, 384)
 		qemuHas(t, d, "/dev/shm/qemu_back_mem.")
-		socket := filepath.Join("/run/kata-containers/sandboxes", pod.Sandbox.Box.ID(), "qemu.sock")
+		socket := filepath.Join("/run/kata-containers/sandboxes", d.HostName(pod.Sandbox.Box.ID()), "qemu.sock")
 		args := qemuArguments(t, d)
 		for _, want := range []string{"iothread,id=pod.iothread.0", "prealloc=on", "path=" + socket} {
 			if !strings.Contains(args, want) {

@@ -124,7 +124,7 @@ func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
 			removed(t, "pod", pod.Remove)
 		}
 	})
-	path := parent + "/kata_" + pod.Sandbox.Box.ID()
+	path := parent + "/kata_" + d.HostName(pod.Sandbox.Box.ID())
 	is := func(what, place string, vcpus ...string) {
 		t.Helper()
 		awaitPlaces(t, what, place, vcpus, func() (string, []string) { return podPlace(t, path), vcpuPlaces(t, d) })
@@ -149,7 +149,7 @@ func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
 	gone = true
 	removed(t, "pod", pod.Remove)
 	awaitNoCgroup(t, parent)
-	awaitNoCgroup(t, "/kata_overhead/"+pod.Sandbox.Box.ID())
+	awaitNoCgroup(t, "/kata_overhead/"+d.HostName(pod.Sandbox.Box.ID()))
 }
 
 // v2Shares chooses what is wanted of a pod's place: v1's, or the set and the

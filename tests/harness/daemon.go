@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+
+	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
 // Options choose what a Daemon runs.
@@ -122,7 +124,7 @@ func (d *Daemon) boot(ctx context.Context) error {
 	if err := d.connect(ctx); err != nil {
 		return err
 	}
-	return d.importImages(d.Context(ctx))
+	return d.ImportImages(d.Context(ctx))
 }
 
 // Context returns ctx in the daemon's containerd namespace.
@@ -153,6 +155,12 @@ func (d *Daemon) Layout() Layout { return d.options.Layout }
 
 // Socket is the daemon's gRPC address.
 func (d *Daemon) Socket() string { return filepath.Join(d.Dir, "c.sock") }
+
+// HostName is what the shim calls what it makes on the host for the sandbox called
+// id: the directory of its record, its cgroups.
+func (d *Daemon) HostName(id string) string {
+	return persist.Owner{Address: d.Socket(), Namespace: d.Namespace()}.Name(id)
+}
 
 // KataConfigPath is the runtime's configuration file.
 func (d *Daemon) KataConfigPath() string { return filepath.Join(d.Dir, "kata.toml") }

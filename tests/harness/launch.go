@@ -99,8 +99,8 @@ func (d *Daemon) tryConnect(ctx context.Context) error {
 	return nil
 }
 
-// importImages gives the daemon the test images, unpacked.
-func (d *Daemon) importImages(ctx context.Context) error {
+// ImportImages gives the daemon the test images, unpacked, in the namespace of ctx.
+func (d *Daemon) ImportImages(ctx context.Context) error {
 	archive, err := image.Build(ctx, filepath.Join(d.options.Layout.Build(), "images"))
 	if err != nil {
 		return err

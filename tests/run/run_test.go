@@ -2,7 +2,6 @@ package run
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/image"
+	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
 // A boot that fails leaves nothing.
@@ -110,7 +110,10 @@ func TestSignals(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		booting := func() bool { _, err := os.Stat("/run/kata-containers/sandboxes/" + name); return err == nil }
+		booting := func() bool {
+			found, err := persist.Find("/run/kata-containers/sandboxes", name)
+			return err == nil && len(found) > 0
+		}
 		if !eventually(ctx, booting) {
 			t.Error("no machine boots")
 		}

@@ -84,5 +84,5 @@ var deviceKeys = []key{
 	define("hypervisor.qemu.extra_monitor_socket", "", oneOf("", "", MonitorHMP, MonitorQMP, MonitorQMPPretty),
 		func(d *draft) *string { return &d.Hypervisor.ExtraMonitor },
 		"A second QEMU monitor to debug with, and its language. Its socket is qemu.sock in "+
-			"/run/kata-containers/sandboxes/ID. Who connects to it owns the sandbox."),
+			"/run/kata-containers/sandboxes/ID-HASH. Who connects to it owns the sandbox."),
 }

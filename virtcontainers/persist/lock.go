@@ -34,19 +34,18 @@ func Lock(root string, timeout time.Duration) (unlock func() error, err error) {
 	}
 }
 
-// Dead lists the sandboxes below root whose shim has died and left its
+// Dead lists the owner's sandboxes below root whose shim has died and left its
 // record. A record that cannot be read, or does not name its shim yet, is not
 // listed.
-func Dead(root string) ([]string, error) {
-	entries, err := os.ReadDir(root)
+func Dead(root string, owner Owner) ([]string, error) {
+	all, err := List(root)
 	if err != nil {
-		return nil, fmt.Errorf("list sandbox states: %w", err)
+		return nil, err
 	}
 	var dead []string
-	for _, e := range entries {
-		rec, err := Load(root, e.Name())
-		if err == nil && rec.Shim.PID > 0 && !rec.Shim.Alive() {
-			dead = append(dead, e.Name())
+	for _, rec := range all {
+		if rec.Owner == owner && rec.Shim.PID > 0 && !rec.Shim.Alive() {
+			dead = append(dead, rec.SandboxID)
 		}
 	}
 	return dead, nil

@@ -47,8 +47,12 @@ func TestDeadListsSandboxesOfDeadShims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	owner := Owner{Address: "/run/e.sock", Namespace: "n"}
+	if _, err := Create(root, owner, "other"); err != nil {
+		t.Fatal(err)
+	}
 	for id, shim := range map[string]Process{"dead": zombie, "live": self, "beginning": {}} {
-		s, err := Create(root, id)
+		s, err := Create(root, owner, id)
 		if err == nil {
 			err = s.Update(func(r *Record) { r.Shim = shim })
 		}
@@ -59,7 +63,7 @@ func TestDeadListsSandboxesOfDeadShims(t *testing.T) {
 	if err := zombie.Kill(5 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Dead(root)
+	got, err := Dead(root, owner)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 func TestRecordSurvives(t *testing.T) {
 	root := t.TempDir()
-	s, err := Create(root, "s1")
+	s, err := Create(root, Owner{}, "s1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,9 @@ const Version = 1
 type Record struct {
 	Version   int    `json:"version"`
 	SandboxID string `json:"sandbox_id"`
+	// Owner is whose pod it is. It is not in records of shims that kept them by
+	// the id alone.
+	Owner Owner `json:"owner,omitzero"`
 	// Shim, VM and FSDaemon are the pod's processes.
 	Shim     Process `json:"shim"`
 	VM       Process `json:"vm"`
@@ -49,11 +52,11 @@ type Store struct {
 }
 
 // Create makes the record of a new pod below root. An older one of the same
-// id is replaced: its owner must have been cleaned up before.
-func Create(root, sandboxID string) (*Store, error) {
+// owner and id is replaced: its shim must have been cleaned up before.
+func Create(root string, owner Owner, sandboxID string) (*Store, error) {
 	s := &Store{
-		dir: filepath.Join(root, sandboxID),
-		rec: Record{Version: Version, SandboxID: sandboxID},
+		dir: filepath.Join(root, owner.Name(sandboxID)),
+		rec: Record{Version: Version, SandboxID: sandboxID, Owner: owner},
 	}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make sandbox state: %w", err)
@@ -90,25 +93,27 @@ func (s *Store) Remove() error {
 
 const fileName = "state.json"
 
-// Load reads a pod's record. It fails with fs.ErrNotExist when there is none.
-func Load(root, sandboxID string) (*Record, error) {
-	data, err := os.ReadFile(filepath.Join(root, sandboxID, fileName))
+// Load reads the record of that name (Owner.Name). It fails with fs.ErrNotExist
+// when there is none.
+func Load(root, name string) (*Record, error) {
+	data, err := os.ReadFile(filepath.Join(root, name, fileName))
 	if err != nil {
 		return nil, fmt.Errorf("read sandbox state: %w", err)
 	}
 	var rec Record
 	if err := json.Unmarshal(data, &rec); err != nil {
-		return nil, fmt.Errorf("read sandbox state of %s: %w", sandboxID, err)
+		return nil, fmt.Errorf("read sandbox state of %s: %w", name, err)
 	}
 	if rec.Version != Version {
-		return nil, fmt.Errorf("read sandbox state of %s: format version %d, want %d", sandboxID, rec.Version, Version)
+		return nil, fmt.Errorf("read sandbox state of %s: format version %d, want %d", name, rec.Version, Version)
 	}
 	return &rec, nil
 }
 
-// Remove forgets the pod of that id. One that is not there is not an error.
-func Remove(root, sandboxID string) error {
-	return removeDir(filepath.Join(root, sandboxID))
+// Remove forgets the pod of that name (Owner.Name). One that is not there is not
+// an error.
+func Remove(root, name string) error {
+	return removeDir(filepath.Join(root, name))
 }
 
 func removeDir(dir string) error {

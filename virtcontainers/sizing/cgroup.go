@@ -78,7 +78,7 @@ func (p *Pod) leaveShimCgroup() error {
 
 func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
 	made, err := hostcgroup.New(hostcgroup.Options{
-		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, SandboxID: p.opts.SandboxID,
+		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, Name: p.opts.CgroupName,
 		Only: p.opts.Config.Runtime.SandboxCgroupOnly, Shim: p.shimCgroup,
 	})
 	if err != nil {

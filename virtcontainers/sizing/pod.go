@@ -32,9 +32,12 @@ type Hints struct {
 type Options struct {
 	// SandboxID is also the id of the sandbox's own container.
 	SandboxID string
-	Config    *config.Config
-	Accel     hypervisor.Accel
-	Hints     Hints
+	// CgroupName is what the pod's cgroups are called: no other pod of the host
+	// has it.
+	CgroupName string
+	Config     *config.Config
+	Accel      hypervisor.Accel
+	Hints      Hints
 	// CgroupsPath is the cgroup that the engine chose for the sandbox's own
 	// container; the pod's is made beside it. Empty: the pod has none.
 	CgroupsPath string

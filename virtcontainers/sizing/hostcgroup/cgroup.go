@@ -21,8 +21,9 @@ type Options struct {
 	// Path is the cgroup that the engine chose for the sandbox's own
 	// container (OCI's linux.cgroupsPath). It must not be empty.
 	Path string
-	// SandboxID names the cgroups. It must be fit for a file's name.
-	SandboxID string
+	// Name names the cgroups: no other pod of the host has it. It must be fit for
+	// a file's name.
+	Name string
 	// Only keeps all of the pod in its own cgroup (Kata's
 	// sandbox_cgroup_only); without it there is an overhead cgroup.
 	Only bool
@@ -65,7 +66,7 @@ func New(opts Options) (*Cgroup, error) {
 	if opts.Root == "" {
 		opts.Root = DefaultRoot
 	}
-	path, err := podPath(opts.Path, opts.SandboxID)
+	path, err := podPath(opts.Path, opts.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func New(opts Options) (*Cgroup, error) {
 			p.pod = h.dir(path)
 		}
 		if !opts.Only {
-			p.overhead = h.dir(overheadDir + "/" + opts.SandboxID)
+			p.overhead = h.dir(overheadDir + "/" + opts.Name)
 		}
 		c.places = append(c.places, p)
 	}

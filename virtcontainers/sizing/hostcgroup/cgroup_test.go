@@ -66,7 +66,7 @@ func parentName(t *testing.T) string {
 
 func plan(t *testing.T, root, parent, id string, only bool) *Cgroup {
 	t.Helper()
-	c, err := New(Options{Root: root, Path: parent + "/c1", SandboxID: id, Only: only})
+	c, err := New(Options{Root: root, Path: parent + "/c1", Name: id, Only: only})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func newScene(t *testing.T, root string, only bool) *scene {
 func openScene(t *testing.T, opts Options) *scene {
 	t.Helper()
 	s := &scene{parent: parentName(t)}
-	opts.Path, opts.SandboxID = s.parent+"/c1", s.parent[1:]
+	opts.Path, opts.Name = s.parent+"/c1", s.parent[1:]
 	var err error
 	if s.Cgroup, err = New(opts); err != nil {
 		t.Fatal(err)

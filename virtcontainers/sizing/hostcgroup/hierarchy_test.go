@@ -56,10 +56,10 @@ func TestHierarchyProperties(t *testing.T) {
 }
 
 func TestNoHierarchy(t *testing.T) {
-	if _, err := New(Options{Root: t.TempDir(), Path: "/p/c", SandboxID: "s"}); !errdefs.IsNotFound(err) {
+	if _, err := New(Options{Root: t.TempDir(), Path: "/p/c", Name: "s"}); !errdefs.IsNotFound(err) {
 		t.Errorf("a root without cgroups: %v", err)
 	}
-	if _, err := New(Options{Root: "/no/such/place", Path: "/p/c", SandboxID: "s"}); err == nil {
+	if _, err := New(Options{Root: "/no/such/place", Path: "/p/c", Name: "s"}); err == nil {
 		t.Error("a root that is not there was taken")
 	}
 }

@@ -16,12 +16,12 @@ const namePrefix = "kata_"
 
 // podPath is where a pod's cgroup is, below a hierarchy's root: beside the
 // cgroup that the engine chose.
-func podPath(cgroupsPath, sandboxID string) (string, error) {
+func podPath(cgroupsPath, name string) (string, error) {
 	parent, err := parentOf(cgroupsPath)
 	if err != nil {
 		return "", fmt.Errorf("cgroups path %q: %w: %w", cgroupsPath, err, errdefs.ErrInvalidArgument)
 	}
-	return path.Join(parent, namePrefix+sandboxID), nil
+	return path.Join(parent, namePrefix+name), nil
 }
 
 // containerPath is where the cgroup that an OCI spec names for a container is,

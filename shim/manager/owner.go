@@ -1,0 +1,63 @@
+package manager
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// owner is whose pods the caller speaks of.
+func (p *Params) owner() persist.Owner {
+	return persist.Owner{Address: p.GRPCAddress, Namespace: p.Namespace}
+}
+
+// recordOwner is by which owner the record of the caller's sandbox is kept: the
+// caller itself, unless the sandbox's bundle names the shim of another record. That
+// is so for a pod whose shim kept records by the id alone, and for one of an
+// engine whose socket has moved since.
+func recordOwner(p *Params, platform virtcontainers.Platform, sandboxID string) (persist.Owner, error) {
+	own := p.owner()
+	found, err := persist.Find(platform.StateDir(), sandboxID)
+	if err != nil {
+		return own, fmt.Errorf("find record: %w", err)
+	}
+	shim := sandboxShim(p, sandboxID)
+	other := own
+	for _, rec := range found {
+		if rec.Owner == own {
+			return own, nil
+		}
+		moved := rec.Owner == persist.Owner{} || rec.Owner.Namespace == own.Namespace
+		if moved && shim != 0 && rec.Shim.PID == shim {
+			other = rec.Owner
+		}
+	}
+	return other, nil
+}
+
+// sandboxShim is the pid that start wrote into the sandbox's bundle, which is
+// beside its containers'; 0 when there is none.
+func sandboxShim(p *Params, sandboxID string) int {
+	dir := p.Bundle
+	if sandboxID != p.ID {
+		var err error
+		if dir, err = findBundle(filepath.Dir(p.Bundle), sandboxID); err != nil {
+			return 0
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, bundle.PIDFile))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
