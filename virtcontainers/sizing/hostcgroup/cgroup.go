@@ -81,7 +81,7 @@ func New(opts Options) (*Cgroup, error) {
 	c := &Cgroup{path: path, only: opts.Only}
 	for _, h := range found {
 		p := place{hierarchy: h, home: h.of(self), shim: opts.Shim.in(h)}
-		if opts.Only || h.limitsMemory() || h.has(threadControllers...) {
+		if opts.Only || h.limitsMemory() || h.has(threadControllers...) || h.has(countsProcesses) {
 			p.pod = h.dir(path)
 		}
 		if !opts.Only {

@@ -237,7 +237,7 @@ func TestJoin(t *testing.T) {
 		if err := joinIn(root, other, vm, s.Dirs()); err != nil {
 			t.Fatal(err)
 		}
-		s.check(t, "joined", other, s.want("overhead", append([]string{"memory"}, threadControllers...)...))
+		s.check(t, "joined", other, s.want("overhead", append([]string{"memory", countsProcesses}, threadControllers...)...))
 		if err := joinIn(root, other, 1<<30, s.Dirs()); err == nil {
 			t.Error("no error for a VM that is gone")
 		}

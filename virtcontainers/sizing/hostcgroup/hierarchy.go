@@ -34,6 +34,12 @@ type hierarchy struct {
 // apart, and have a use for it. A process's memory is its first thread's.
 var threadControllers = []string{"cpu", "cpuacct", "cpuset"}
 
+// countsProcesses is the v1 controller of which Podman reads what the memory
+// controller's cgroup of a container has. The pod's cgroup there holds what stands
+// for the pod (Join), and not the VM: a limit above would be for containers'
+// processes, and QEMU dies when it cannot start a thread.
+const countsProcesses = "pids"
+
 func (h hierarchy) has(controllers ...string) bool {
 	return slices.ContainsFunc(controllers, func(c string) bool { return slices.Contains(h.controllers, c) })
 }

@@ -7,7 +7,7 @@ import (
 
 // Join moves a process that stands for a pod, and is none of its parts, to
 // where the pod is counted: with the VM, or where vCPUs are counted apart, with
-// them. Engines that look up the cgroups of a container's pid then find what the
+// them, and where processes are, in the pod's cgroup. Engines that look up the cgroups of a container's pid then find what the
 // container costs its host. dirs is what Dirs gave; without any the process stays
 // where it is. What it joins is left by it, or by Release, before the pod's end.
 func Join(pid, vm int, dirs []string) error {
@@ -34,7 +34,7 @@ func joinIn(root string, pid, vm int, dirs []string) error {
 		// A cgroup that is not the pod's may have limits of somebody else's.
 		of := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !strings.HasPrefix(dir, h.mount+"/") })
 		dir := h.of(vms)
-		if h.has(threadControllers...) && len(of) > 0 {
+		if (h.has(threadControllers...) || h.has(countsProcesses)) && len(of) > 0 {
 			dir = of[0] // the pod's, before its overhead's
 		}
 		if !slices.Contains(of, dir) {
