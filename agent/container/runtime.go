@@ -34,6 +34,10 @@ type Runtime struct {
 	// each; it is made when missing.
 	StateDir string
 	Children Children
+	// Confine makes the guest fit for containers before one is made, as
+	// RefuseVsock does; it is called for each, from any goroutine. nil does
+	// nothing.
+	Confine func() error
 
 	hooks Hooks // see SetHooks
 }
@@ -52,6 +56,7 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 	if err := checkProcess(spec.Process); err != nil {
 		return nil, nil, err
 	}
+	r.confine(at.ID)
 	annotations := spec.Annotations
 	config, err := r.newConfig(spec, at)
 	if err != nil {
@@ -75,6 +80,17 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 		return nil, nil, err
 	}
 	return c, init, nil
+}
+
+// confine goes on where a kernel cannot do what is asked for, as those without BTF:
+// the wall around the containers is the machine.
+func (r *Runtime) confine(id string) {
+	if r.Confine == nil {
+		return
+	}
+	if err := r.Confine(); err != nil {
+		log.L.WithField("container", id).Warnf("%v: the container can connect to what listens on the host's vsock", err)
+	}
 }
 
 // create makes a container without any process.

@@ -45,7 +45,7 @@ type machine struct {
 func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error) {
 	reaper := guest.NewReaper()
 	pod := service.NewPod(service.Config{
-		Runtime: service.LibRuntime{Runtime: &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper}},
+		Runtime: service.LibRuntime{Runtime: &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: sync.OnceValue(confine)}},
 		Mounter: guest.NewMounter(modules),
 		RunDir:  api.GuestRunDir,
 	})
@@ -71,6 +71,14 @@ func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error)
 		go func() { fmt.Println("served until:", serve()) }()
 	}
 	return connect(ctx)
+}
+
+// confine is container.RefuseVsock, with the time it takes.
+func confine() error {
+	begin := time.Now()
+	err := container.RefuseVsock()
+	fmt.Println("AF_VSOCK is refused after", time.Since(begin))
+	return err
 }
 
 func connect(ctx context.Context) (*machine, error) {

@@ -26,6 +26,9 @@ func inGuest() bool { return os.Getpid() == 1 }
 func init() { runtime.LockOSThread() } // As the agent's main does.
 
 func TestMain(m *testing.M) {
+	if os.Args[0] == prober {
+		os.Exit(probe())
+	}
 	if !inGuest() {
 		os.Exit(m.Run())
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/containerd/log"
@@ -59,10 +60,12 @@ func run(ctx context.Context, started time.Duration) error {
 		return err
 	}
 	log.L.Logger.SetLevel(opts.LogLevel)
+	confine := sync.OnceValue(container.RefuseVsock)
+	go func() { _ = confine() }() // containers wait for it, and it need not wait for them
 	reaper := guest.NewReaper()
 	pod := service.NewPod(service.Config{
 		Runtime: service.LibRuntime{Runtime: &container.Runtime{
-			StateDir: api.GuestRunDir + "/agent", Children: reaper,
+			StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: confine,
 		}},
 		Mounter: guest.NewMounter(modules),
 		RunDir:  api.GuestRunDir,
