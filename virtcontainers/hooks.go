@@ -26,7 +26,7 @@ func (c *Container) hookState(status specs.ContainerState) specs.State {
 	state := stateOf(c.Bundle, c.ID, status)
 	state.Pid = c.PID()
 	if state.Annotations[netnsAnnotation] == "" && status != specs.StateStopped {
-		netns := c.sandbox.netns()
+		netns := c.sandbox.network.EngineNamespace()
 		if netns == "" {
 			netns = fmt.Sprintf("/proc/%d/ns/net", c.PID())
 		}
@@ -61,13 +61,13 @@ func (s *Sandbox) runCreateHooks(ctx context.Context, c *Container) error {
 		}
 		ran = ran || len(list) > 0
 	}
-	if !ran || s.network == nil {
+	if !ran {
 		return nil
 	}
-	if err := s.network.Plug(ctx, s.vm); err != nil {
+	if err := s.network.Refresh(ctx); err != nil {
 		return fmt.Errorf("give the guest the network that hooks have made: %w", err)
 	}
-	return s.setNetwork(ctx)
+	return nil
 }
 
 // runPoststart runs what is to run when the container's process does. On a

@@ -31,7 +31,7 @@ func (s *Sandbox) spec() hypervisor.Spec {
 		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
 		Accel: s.platform.Accel, CPUFeatures: h.CPUFeatures,
 		Kernel: h.Kernel, Initrd: h.Initrd, Firmware: h.Firmware, Seccomp: h.Seccomp,
-		KernelParams: s.kernelParams(), NetworkNamespace: s.netns(),
+		KernelParams: s.kernelParams(), NetworkNamespace: s.network.EngineNamespace(),
 		DiskThreads: h.BlockThreads(),
 		Memory:      hypervisor.MemoryBacking{Prealloc: h.Memory.Prealloc, Dir: h.Memory.Dir},
 	}

@@ -16,13 +16,14 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers"
-	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/network"
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/podnet"
 )
 
-// network is a pod's network in memory: what it should be is set by the test.
-type network struct {
-	options virtcontainers.NetworkOptions
+// netInMemory is a pod's network in memory: what it should be is set by the test.
+type netInMemory struct {
+	options network.Options
 	changed chan struct{}
 	// followed has what came of each change.
 	followed chan error
@@ -34,23 +35,23 @@ type network struct {
 	closed  int
 }
 
-func newNetwork() *network {
-	return &network{changed: make(chan struct{}), followed: make(chan error, 10), state: &api.SetNetworkRequest{
+func newNetwork() *netInMemory {
+	return &netInMemory{changed: make(chan struct{}), followed: make(chan error, 10), state: &api.SetNetworkRequest{
 		Interfaces: []*api.Interface{{Name: "eth0", PciPath: "01/02", Mtu: 1400}},
 		Routes:     []*api.Route{{Interface: "eth0", Destination: "0.0.0.0/0", Gateway: "10.0.0.1"}},
 	}}
 }
 
 // platform makes host's platform one with this network.
-func (n *network) platform(p virtcontainers.Platform) virtcontainers.Platform {
-	p.OpenNetwork = func(_ context.Context, _ *config.Config, o virtcontainers.NetworkOptions) (virtcontainers.Network, error) {
+func (n *netInMemory) platform(p virtcontainers.Platform) virtcontainers.Platform {
+	p.OpenNetwork = func(o network.Options) (podnet.Links, error) {
 		n.options = o
 		return n, nil
 	}
 	return p
 }
 
-func (n *network) Plug(ctx context.Context, vm hypervisor.VM) error {
+func (n *netInMemory) Plug(ctx context.Context, vm network.Machine) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.plugged++
@@ -66,13 +67,13 @@ func (n *network) Plug(ctx context.Context, vm hypervisor.VM) error {
 	return vm.Attach(ctx, hypervisor.NIC{ID: "net-2"})
 }
 
-func (n *network) State() *api.SetNetworkRequest {
+func (n *netInMemory) State() *api.SetNetworkRequest {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.state
 }
 
-func (n *network) Watch(ctx context.Context, changed func() error) error {
+func (n *netInMemory) Watch(ctx context.Context, changed func() error) error {
 	for {
 		select {
 		case <-n.changed:
@@ -83,20 +84,20 @@ func (n *network) Watch(ctx context.Context, changed func() error) error {
 	}
 }
 
-func (n *network) Close(context.Context) error {
+func (n *netInMemory) Close(context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed++
 	return nil
 }
 
-func (n *network) isClosed() bool {
+func (n *netInMemory) isClosed() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.closed > 0
 }
 
-func (n *network) setMTU(mtu uint32) {
+func (n *netInMemory) setMTU(mtu uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.state = proto.CloneOf(n.state)
@@ -112,7 +113,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	opts := options(newObserver())
-	opts.Network = virtcontainers.NetworkSpec{Namespace: "/run/netns/pod", ResolvConf: resolv}
+	opts.Network = podnet.Spec{Namespace: "/run/netns/pod", ResolvConf: resolv}
 	s, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), opts)
 	if err != nil {
 		t.Fatal(err)

@@ -130,7 +130,7 @@ func (p *Process) start(ctx context.Context) error {
 			return err
 		}
 	} else {
-		p.container.sandbox.openResolvers(ctx, p.container.Bundle.ResolvConf())
+		p.container.sandbox.network.OpenResolvers(ctx, p.container.Bundle.ResolvConf())
 	}
 	if _, err = client.Task.Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID}); err != nil || p.execID != "" {
 		return guest.Err(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/podnet"
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
@@ -42,13 +43,13 @@ type Platform struct {
 	KernelParams  string
 	OpenTransport func(context.Context) (Transport, error)
 	// OpenNetwork opens a pod's network namespace; nil leaves pods without
-	// network. CleanNetwork takes away what a sandbox that died made in one:
-	// made is what it last saved.
-	OpenNetwork  func(context.Context, *config.Config, NetworkOptions) (Network, error)
+	// network. CleanNetwork undoes what a sandbox that died made in one: made is
+	// what it last saved.
+	OpenNetwork  podnet.OpenFunc
 	CleanNetwork func(namespace string, made []byte) error
-	// OpenForward makes a Forwarder for a network namespace; dial connects to
-	// a TCP address of the guest's. nil leaves pods without.
-	OpenForward func(ctx context.Context, namespace string, dial ForwardFunc) (Forwarder, error)
+	// OpenForward forwards ports of a network namespace into the guest; nil
+	// leaves pods without.
+	OpenForward podnet.ForwardFunc
 	// CgroupRoot is where the host's cgroup file systems are; empty is
 	// hostcgroup.DefaultRoot.
 	CgroupRoot string
@@ -66,7 +67,7 @@ type Platform struct {
 type Options struct {
 	ID       string
 	Hostname string
-	Network  NetworkSpec
+	Network  podnet.Spec
 	// CgroupsPath is the cgroup that the engine chose for the sandbox's own
 	// container (OCI's linux.cgroupsPath): the pod's is made beside it. Empty:
 	// the pod has none.
@@ -102,10 +103,8 @@ type Sandbox struct {
 	files     *guestfs.Pod
 	sizing    *sizing.Pod
 	transport Transport
-	network   Network // nil for none
-	forward   Forwarder
+	network   *podnet.Pod
 	client    *guest.Client
-	resolvers resolvers
 
 	// lifeCtx serves the goroutines that watch the guest and the exits;
 	// end ends it.
@@ -152,6 +151,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 	var err error
 	s.sizing, err = sizing.New(ctx, s.sizingOptions())
 	if err == nil {
+		s.network = podnet.New(s.networkOptions())
 		err = s.boot.run(ctx, s.bootSteps())
 	}
 	if err != nil {
@@ -168,6 +168,17 @@ func (s *Sandbox) sizingOptions() sizing.Options {
 		SandboxID: s.ID, CgroupName: s.platform.Owner.Name(s.ID), Config: s.opts.Config, Accel: s.platform.Accel, Hints: s.opts.Size,
 		CgroupsPath: s.opts.CgroupsPath, ShimCgroup: s.opts.ShimCgroup, CgroupRoot: s.platform.CgroupRoot,
 		WhileAlive: s.whileAlive, Ending: func() bool { return s.isStopping() || s.gone() },
+	}
+}
+
+func (s *Sandbox) networkOptions() podnet.Options {
+	return podnet.Options{
+		Spec: s.opts.Network, Hostname: s.opts.Hostname, Config: s.opts.Config,
+		Open: s.platform.OpenNetwork, OpenForward: s.platform.OpenForward,
+		Queues: int(s.sizing.Initial().VCPUs),
+		Save: func(namespace string, made []byte) error {
+			return s.state.Update(func(r *persist.Record) { r.NetNS, r.Network = namespace, made })
+		},
 	}
 }
 

@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/containerd/log"
 
-	"github.com/katabox/katabox/virtcontainers/netns"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
@@ -85,7 +82,7 @@ func (s *Sandbox) addStandIn(ctx context.Context, c *Container, opts ContainerOp
 // startStandIn starts one in the pod's network namespace and notes it in the
 // record, under a container's id.
 func (s *Sandbox) startStandIn(opts standin.Options, id string) (*standin.Process, error) {
-	network, err := s.openPodNetwork()
+	network, err := s.network.OpenNamespace()
 	if err != nil {
 		return nil, err
 	}
@@ -120,16 +117,6 @@ func withEntry[T any](s *Sandbox, noted map[string]T, id string, entry T) map[st
 		}
 	}
 	return kept
-}
-
-// openPodNetwork opens the network namespace of the pod: the engine's, or the
-// one in which the machine's process is. Never the host's: then it is nil.
-func (s *Sandbox) openPodNetwork() (*os.File, error) {
-	f, err := netns.Open(cmp.Or(s.podNetns(), fmt.Sprintf("/proc/%d/ns/net", s.vm.PID())))
-	if errors.Is(err, netns.ErrHost) {
-		return nil, nil //nolint:nilnil // none
-	}
-	return f, err
 }
 
 // standInWait bounds the end of a stand-in that was killed.

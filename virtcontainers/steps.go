@@ -30,13 +30,13 @@ func BootSteps() []string {
 func (s *Sandbox) bootSteps() []step {
 	return []step{
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
-		{"netns", s.openNetwork, s.closeNetwork},
+		{"netns", func(ctx context.Context) error { return s.network.Open(ctx) }, func(ctx context.Context) error { return s.network.Close(ctx) }},
 		{"cgroup", s.openCgroup, func(ctx context.Context) error { return s.sizing.CloseCgroup(ctx) }},
 		{"standins", s.openStandIns, s.closeStandIns},
 		{"share", s.openFiles, func(ctx context.Context) error { return s.files.Close(ctx) }},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
-		{"network", s.plugNetwork, nil},
+		{"network", func(ctx context.Context) error { return s.network.Plug(ctx, s.vm) }, nil},
 		{"pod-standin", s.addOwnStandIn, nil},
 		{"storage", func(ctx context.Context) error { return s.files.Attach(ctx, s.vm) }, nil},
 		{"hardware", s.attachDevices, nil},
@@ -44,7 +44,7 @@ func (s *Sandbox) bootSteps() []step {
 		// The machine stops before what it uses goes away.
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
-		{"forward", s.openForward, s.closeForward},
+		{"forward", func(ctx context.Context) error { return s.network.Forward(ctx) }, func(ctx context.Context) error { return s.network.StopForward(ctx) }},
 		{"guest", s.setupGuest, nil},
 	}
 }
@@ -149,6 +149,7 @@ func (s *Sandbox) dialAgent(ctx context.Context) error {
 	s.client = client
 	s.files.Connect(client, s.gone)
 	s.sizing.Connect(client)
+	s.network.Connect(client, s.gone)
 	return nil
 }
 
@@ -162,7 +163,7 @@ func (s *Sandbox) setupGuest(ctx context.Context) error {
 		Storages:      s.files.Storages(),
 	})
 	if err == nil {
-		err = s.setNetwork(ctx)
+		err = s.network.Tell(ctx)
 	}
 	if err != nil {
 		return s.explain(ctx, err)

@@ -35,12 +35,21 @@ func (s *Sandbox) watch() {
 	})
 	s.watchers.Go(func() { s.sizing.Watch(s.lifeCtx) })
 	s.watchers.Go(s.watchKills)
-	if s.network != nil {
-		s.watchers.Go(s.watchNetwork)
-	}
+	s.watchers.Go(func() { s.network.Watch(s.lifeCtx, s.resolvConfs) })
 	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {
 		s.watchers.Go(func() { s.watchHealth(agent.HealthInterval, agent.HealthTimeout) })
 	}
+}
+
+// resolvConfs lists the resolv.conf files of the containers that run.
+func (s *Sandbox) resolvConfs() []string {
+	var paths []string
+	for _, c := range s.Containers() {
+		if c.Info().State == Running {
+			paths = append(paths, c.Bundle.ResolvConf())
+		}
+	}
+	return paths
 }
 
 // watchHealth checks at intervals that the agent answers: a guest that

@@ -16,6 +16,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/netns"
+	"github.com/katabox/katabox/virtcontainers/podnet"
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
@@ -84,7 +85,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	}
 	s.opts = &virtcontainers.Options{
 		Hostname: podHostname(r.Options), Config: cfg,
-		Network:     virtcontainers.NetworkSpec{Namespace: r.NetnsPath},
+		Network:     podnet.Spec{Namespace: r.NetnsPath},
 		CgroupsPath: podCgroup(r.Options, s.id),
 		StandIn:     true,
 		Size:        sizing.Hints{Limits: podLimits(r.Options)},

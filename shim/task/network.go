@@ -6,10 +6,10 @@ import (
 
 	"github.com/containerd/log"
 
-	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/netns"
+	"github.com/katabox/katabox/virtcontainers/podnet"
 )
 
 // network is what the spec of the sandbox's own container says of the pod's
@@ -19,9 +19,9 @@ import (
 // alone, into which the engine, or a hook, may put links while it runs; many
 // containers ask for the host's network only to be spared one. With
 // disable_new_netns no pod has a network at all.
-func (s *Service) network(ctx context.Context, b *bundle.Bundle, cfg *config.Config) (virtcontainers.NetworkSpec, error) {
+func (s *Service) network(ctx context.Context, b *bundle.Bundle, cfg *config.Config) (podnet.Spec, error) {
 	path, asked := b.NetNS()
-	spec := virtcontainers.NetworkSpec{Namespace: path, ResolvConf: b.ResolvConf()}
+	spec := podnet.Spec{Namespace: path, ResolvConf: b.ResolvConf()}
 	if cfg.Runtime.DisableNewNetNS || asked && !isHostNetwork(path) {
 		return spec, nil
 	}

@@ -25,6 +25,10 @@ var layers = []struct {
 	{"virtcontainers/sizing", []string{
 		"virtcontainers/sizing", "virtcontainers/config", "hypervisor", "agent/api", "internal",
 	}},
+	{"virtcontainers/podnet", []string{
+		"virtcontainers/podnet", "virtcontainers/config", "virtcontainers/forward", "virtcontainers/guest", "virtcontainers/netns",
+		"virtcontainers/network", "virtcontainers/reverse", "hypervisor", "agent/api", "internal",
+	}},
 	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api", "internal"}},
 	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone"}},
 	{"shim", []string{"shim", "virtcontainers"}},
@@ -140,6 +144,8 @@ func TestRules(t *testing.T) {
 		{"virtcontainers/sizing", module + "/virtcontainers/sizing/hostcgroup", true},
 		{"virtcontainers/sizing", module + "/virtcontainers/persist", false},
 		{"virtcontainers", module + "/virtcontainers/sizing/hostcgroup", true},
+		{"virtcontainers/podnet", module + "/virtcontainers/network", true},
+		{"virtcontainers/podnet", module + "/virtcontainers/sizing", false},
 		{"virtcontainers", module + "/virtcontainers/sizing/resource", false},
 		{"virtcontainers", module + "/shim/task", false},
 		{"agent/service", module + "/agent/container", true},

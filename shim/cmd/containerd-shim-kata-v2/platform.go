@@ -9,8 +9,10 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu"
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/forward"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/network"
+	"github.com/katabox/katabox/virtcontainers/podnet"
 )
 
 // runDir holds what sandboxes make on the host.
@@ -29,11 +31,13 @@ func host(ctx context.Context) virtcontainers.Platform {
 		Accel: accel, AccelReason: reason,
 		KernelParams:  qemu.DefaultKernelParams(accel),
 		OpenTransport: openTransport,
-		OpenNetwork:   openNetwork,
+		OpenNetwork:   func(o network.Options) (podnet.Links, error) { return network.Open(o) },
 		CleanNetwork:  network.Clean,
-		OpenForward:   openForward,
-		RunDir:        runDir,
-		Failpoint:     os.Getenv(failpointEnv),
+		OpenForward: func(ctx context.Context, namespace string, dial forward.DialFunc) (podnet.Forwarder, error) {
+			return forward.Open(ctx, namespace, dial)
+		},
+		RunDir:    runDir,
+		Failpoint: os.Getenv(failpointEnv),
 	}
 }
 

@@ -1,4 +1,4 @@
-package virtcontainers
+package podnet
 
 import (
 	"fmt"

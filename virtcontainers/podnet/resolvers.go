@@ -1,4 +1,4 @@
-package virtcontainers
+package podnet
 
 import (
 	"context"
@@ -30,12 +30,12 @@ type resolvers struct {
 	closed  bool
 }
 
-// openResolvers has the guest reach each resolver that a container's
-// resolv.conf names and that the guest cannot reach by its network. One that
-// cannot be reached costs no more than names.
-func (s *Sandbox) openResolvers(ctx context.Context, resolvConf string) {
-	namespace := s.podNetns()
-	if resolvConf == "" || namespace == "" {
+// OpenResolvers lets the guest reach each resolver that a container's
+// resolv.conf (its path on the host) names and that the guest cannot reach by
+// its network. A failure is logged: the container then cannot resolve names.
+// After StopForward it does nothing.
+func (p *Pod) OpenResolvers(ctx context.Context, resolvConf string) {
+	if resolvConf == "" || p.namespace == "" || p.gone() {
 		return
 	}
 	dns, err := readDNS(resolvConf)
@@ -44,7 +44,7 @@ func (s *Sandbox) openResolvers(ctx context.Context, resolvConf string) {
 		return
 	}
 	for _, addr := range loopbackResolvers(dns.GetServers()) {
-		err := s.openResolver(ctx, namespace, addr)
+		err := p.openResolver(ctx, addr)
 		switch {
 		case errdefs.IsNotFound(err):
 			log.G(ctx).WithError(err).Debug("a DNS resolver on loopback is left to the guest")
@@ -69,25 +69,21 @@ func loopbackResolvers(servers []string) []netip.Addr {
 }
 
 // openResolver forwards one resolver, unless that is done already.
-func (s *Sandbox) openResolver(ctx context.Context, namespace string, addr netip.Addr) error {
-	client, err := s.agent()
-	if err != nil {
+func (p *Pod) openResolver(ctx context.Context, addr netip.Addr) error {
+	if mine, err := p.resolvers.claim(addr); !mine {
 		return err
 	}
-	if mine, err := s.resolvers.claim(addr); !mine {
-		return err
-	}
-	defer s.resolvers.opening.Done()
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Config.Agent.DialTimeout)
+	defer p.resolvers.opening.Done()
+	ctx, cancel := context.WithTimeout(ctx, p.opts.Config.Agent.DialTimeout)
 	defer cancel()
-	r, err := reverse.OpenResolver(ctx, client.Reverse, namespace, addr)
-	if err == nil && s.forward != nil {
-		err = s.forward.Exempt(addr) // else queries by TCP would come back to the guest
+	r, err := reverse.OpenResolver(ctx, p.client.Reverse, p.namespace, addr)
+	if err == nil && p.forward != nil {
+		err = p.forward.Exempt(addr) // else queries by TCP would come back to the guest
 	}
 	if err != nil && r != nil {
 		err = errors.Join(err, r.Close())
 	}
-	s.resolvers.settle(addr, r, err)
+	p.resolvers.settle(addr, r, err)
 	return err
 }
 
@@ -132,15 +128,4 @@ func (r *resolvers) close() error {
 		errs = append(errs, opened.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// followResolvers looks again at what the running containers' resolv.conf
-// names: Docker changes it when a container joins its first network of the
-// user's own.
-func (s *Sandbox) followResolvers(ctx context.Context) {
-	for _, c := range s.Containers() {
-		if c.Info().State == Running {
-			s.openResolvers(ctx, c.Bundle.ResolvConf())
-		}
-	}
 }

@@ -1,0 +1,270 @@
+package podnet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/containerd/log"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/forward"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/netns"
+	"github.com/katabox/katabox/virtcontainers/network"
+)
+
+// Spec is what the engine says about a pod's network.
+type Spec struct {
+	// Namespace is the path of the pod's network namespace. Empty: the engine
+	// made none, and the VM process's own is used, into which Docker moves
+	// links later.
+	Namespace string
+	// ResolvConf is the host path of the pod's resolv.conf, for the guest's
+	// own resolver; empty leaves it without.
+	ResolvConf string
+}
+
+// Links joins the links of a network namespace to a VM; network.Network is one.
+type Links interface {
+	// Plug gives the VM a NIC for each link that has none yet, and takes
+	// those away whose link is gone. An error is about some links; what State
+	// says is true all the same.
+	Plug(ctx context.Context, vm network.Machine) error
+	// State is what the guest must be told: the interfaces, routes and
+	// neighbours as of the last Plug. The caller does not change it.
+	State() *api.SetNetworkRequest
+	// Watch calls changed, in one goroutine, soon after something in the
+	// namespace has changed, until ctx ends; and again, ever more rarely, when
+	// changed fails.
+	Watch(ctx context.Context, changed func() error) error
+	// Close undoes what was made in the namespace. It may be called again.
+	Close(ctx context.Context) error
+}
+
+// OpenFunc opens a network namespace; network.Open is one.
+type OpenFunc func(network.Options) (Links, error)
+
+// Forwarder brings connections to the pod's loopback address, made on the
+// host in the pod's network namespace, into the guest; forward.Forwarder is one.
+type Forwarder interface {
+	// Exempt leaves an IPv4 loopback address to what listens there in the
+	// namespace.
+	Exempt(addr netip.Addr) error
+	Close() error
+}
+
+// ForwardFunc starts a Forwarder in a network namespace; forward.Open is one.
+type ForwardFunc func(ctx context.Context, namespace string, dial forward.DialFunc) (Forwarder, error)
+
+// Options describe a pod's network.
+type Options struct {
+	Spec     Spec
+	Hostname string
+	Config   *config.Config
+	// Open is nil for pods without network, and OpenForward for pods whose
+	// ports are not forwarded.
+	Open        OpenFunc
+	OpenForward ForwardFunc
+	// Queues is the number of queue pairs of each NIC, at least one.
+	Queues int
+	// Save writes to disk what must be undone in a namespace should this
+	// process die. It is called before anything is changed there.
+	Save func(namespace string, made []byte) error
+}
+
+// Pod is a pod's network. New, Open, Plug, Connect and Forward are called once
+// each, in this order; the other methods may be called concurrently.
+type Pod struct {
+	opts Options
+
+	// What the boot made; not changed afterwards.
+	vm hypervisor.VM
+	// namespace is the path of the one that links joins; empty for none.
+	namespace string
+	links     Links     // nil for none
+	forward   Forwarder // nil for none
+	client    *guest.Client
+	gone      func() bool
+
+	resolvers resolvers
+}
+
+// New describes a network; it does nothing yet.
+func New(opts Options) *Pod { return &Pod{opts: opts} }
+
+// enabled reports whether the pod's network namespace is used at all.
+func (p *Pod) enabled() bool {
+	return p.opts.Open != nil && !p.opts.Config.Runtime.DisableNewNetNS
+}
+
+// EngineNamespace is the path of the network namespace that the engine made;
+// empty if it made none or the configuration says not to use it.
+func (p *Pod) EngineNamespace() string {
+	if !p.enabled() {
+		return ""
+	}
+	return p.opts.Spec.Namespace
+}
+
+// OpenNamespace opens the network namespace for processes of the pod on the
+// host: the one that the guest's network follows, or, in a pod without network,
+// that of the VM's process. It returns nil instead of the host's. The caller
+// closes the file. It may be called after Plug.
+func (p *Pod) OpenNamespace() (*os.File, error) {
+	f, err := netns.Open(cmp.Or(p.namespace, vmNamespace(p.vm)))
+	if errors.Is(err, netns.ErrHost) {
+		return nil, nil //nolint:nilnil // none
+	}
+	return f, err
+}
+
+func vmNamespace(vm hypervisor.VM) string { return fmt.Sprintf("/proc/%d/ns/net", vm.PID()) }
+
+// Open opens the pod's network namespace, if the engine made one: a namespace
+// that is gone, or the host's, fails the boot before it costs anything. Close
+// undoes it, and what Plug did.
+func (p *Pod) Open(context.Context) error {
+	namespace := p.EngineNamespace()
+	if namespace == "" {
+		return nil
+	}
+	return p.join(namespace)
+}
+
+func (p *Pod) join(namespace string) error {
+	c := p.opts.Config
+	links, err := p.opts.Open(network.Options{
+		Namespace: namespace,
+		Model:     network.Model(c.Runtime.NetworkModel),
+		Queues:    p.opts.Queues,
+		VhostNet:  !c.Hypervisor.DisableVhostNet,
+		RxRate:    c.Hypervisor.RxMaxRate,
+		TxRate:    c.Hypervisor.TxMaxRate,
+		Save:      func(made []byte) error { return p.opts.Save(namespace, made) },
+	})
+	if err != nil {
+		return err
+	}
+	p.links, p.namespace = links, namespace
+	return nil
+}
+
+// Close undoes what was made in the namespace. The VM should have ended.
+func (p *Pod) Close(ctx context.Context) error {
+	if p.links == nil {
+		return nil
+	}
+	return p.links.Close(ctx)
+}
+
+// Plug gives the VM its NICs, before its first instruction. If the engine made
+// no namespace, it opens that of the VM's process.
+func (p *Pod) Plug(ctx context.Context, vm hypervisor.VM) error {
+	p.vm = vm
+	if !p.enabled() {
+		return nil
+	}
+	if p.links == nil {
+		if err := p.join(vmNamespace(vm)); err != nil {
+			return err
+		}
+	}
+	return p.links.Plug(ctx, vm)
+}
+
+// Connect sets the agent; gone reports whether the guest has ended.
+func (p *Pod) Connect(client *guest.Client, gone func() bool) { p.client, p.gone = client, gone }
+
+// Forward makes the guest's ports answer in the engine's network namespace. A
+// kernel that cannot do it is no error: it is logged. StopForward undoes it.
+func (p *Pod) Forward(ctx context.Context) error {
+	if p.opts.OpenForward == nil || p.EngineNamespace() == "" {
+		return nil
+	}
+	f, err := p.opts.OpenForward(ctx, p.EngineNamespace(), p.client.Forward)
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("ports of the guest cannot be reached by port-forward")
+		return nil
+	}
+	p.forward = f
+	return nil
+}
+
+// StopForward ends the forwarding of ports and of resolvers.
+func (p *Pod) StopForward(context.Context) error {
+	err := p.resolvers.close()
+	if p.forward == nil {
+		return err
+	}
+	return errors.Join(err, p.forward.Close())
+}
+
+// Tell tells the guest the whole network that it is to have.
+func (p *Pod) Tell(ctx context.Context) error {
+	want := &api.SetNetworkRequest{}
+	if p.links != nil {
+		want = proto.CloneOf(p.links.State())
+	}
+	dns, err := readDNS(p.opts.Spec.ResolvConf)
+	if err != nil {
+		return err
+	}
+	want.Hostname, want.Dns = p.opts.Hostname, dns
+	changes, err := p.client.SetNetwork(ctx, want)
+	if err != nil {
+		return err
+	}
+	for _, c := range changes {
+		log.G(ctx).WithField("source", "agent").Debugf("network: %s", c)
+	}
+	return nil
+}
+
+// Refresh gives the guest what has changed in the namespace.
+func (p *Pod) Refresh(ctx context.Context) error {
+	if p.links == nil {
+		return nil
+	}
+	if err := p.links.Plug(ctx, p.vm); err != nil {
+		return err
+	}
+	return p.Tell(ctx)
+}
+
+// Watch follows the namespace until ctx ends: the guest gets links that appear
+// later and loses those that go. After each change it also looks again at the
+// resolv.conf files that resolvConfs lists, because Docker rewrites a
+// container's when it joins its first user-defined network.
+func (p *Pod) Watch(ctx context.Context, resolvConfs func() []string) {
+	if p.links == nil {
+		return
+	}
+	err := p.links.Watch(ctx, func() error {
+		err := p.follow(ctx, resolvConfs)
+		if err != nil && ctx.Err() == nil && !p.gone() {
+			log.G(ctx).WithError(err).Error("the guest could not follow a change of the pod's network")
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		log.G(ctx).WithError(err).Error("the pod's network is not watched any more")
+	}
+}
+
+func (p *Pod) follow(ctx context.Context, resolvConfs func() []string) error {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
+	defer cancel()
+	// A link that cannot be joined does not keep the guest from the rest.
+	err := errors.Join(p.links.Plug(ctx, p.vm), p.Tell(ctx))
+	for _, path := range resolvConfs() {
+		p.OpenResolvers(ctx, path)
+	}
+	return err
+}
