@@ -2,7 +2,8 @@ package hypervisor
 
 import "context"
 
-// Detacher is a VM whose devices can be taken out again.
+// Detacher is the part of a VM that takes devices out. A monitor that cannot
+// fails with errdefs.ErrNotImplemented.
 type Detacher interface {
 	// Detach removes a device and waits until the guest has let go of it; of
 	// a guest that does not, ctx is the end. A disk on the SCSI controller
@@ -14,7 +15,8 @@ type Detacher interface {
 	Detach(ctx context.Context, id string) error
 }
 
-// CPUPlugger is a VM whose number of CPUs can change while it runs.
+// CPUPlugger is the part of a VM that changes the number of its CPUs. A monitor
+// that cannot fails with errdefs.ErrNotImplemented.
 type CPUPlugger interface {
 	// SetVCPUs gives the machine more CPUs, or takes out those that it has
 	// given it, until there are n, or as near as it gets: now is how many the
@@ -30,7 +32,8 @@ type CPUPlugger interface {
 	SetVCPUs(ctx context.Context, n uint32) (now uint32, err error)
 }
 
-// MemoryPlugger is a VM whose memory can change while it runs.
+// MemoryPlugger is the part of a VM that changes the size of its memory. A
+// monitor that cannot fails with errdefs.ErrNotImplemented.
 type MemoryPlugger interface {
 	// SetMemoryMiB changes the memory to n MiB, boot memory included, or as
 	// near as it gets: now is how much there is then, in MiB. It is more

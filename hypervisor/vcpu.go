@@ -2,7 +2,8 @@ package hypervisor
 
 import "context"
 
-// VCPUThreader is a VM whose vCPUs are threads of its process.
+// VCPUThreader is the part of a VM that lists the threads of its vCPUs. A monitor
+// that cannot fails with errdefs.ErrNotImplemented.
 type VCPUThreader interface {
 	// VCPUThreads lists the ids, as the host knows them, of the threads that
 	// run vCPUs now, each once and in the order of their vCPUs' numbers; one

@@ -21,6 +21,10 @@ type Attacher interface {
 // from several goroutines; none blocks longer than its ctx.
 type VM interface {
 	Attacher
+	Detacher
+	CPUPlugger
+	MemoryPlugger
+	VCPUThreader
 	// PCIPath is where the guest finds an attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached, and with
 	// errdefs.ErrFailedPrecondition for a disk on the SCSI controller, which

@@ -15,11 +15,6 @@ const (
 	StepSetMemory Step = "set memory"
 )
 
-var (
-	_ hypervisor.CPUPlugger    = (*VM)(nil)
-	_ hypervisor.MemoryPlugger = (*VM)(nil)
-)
-
 // SetVCPUs implements hypervisor.CPUPlugger. Its guest does as it is asked,
 // unless KeepSize said otherwise. VCPUThreads is not changed by it.
 func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {

@@ -45,11 +45,7 @@ type attached struct {
 	slot int // or its target
 }
 
-var (
-	_ hypervisor.VM           = (*VM)(nil)
-	_ hypervisor.Detacher     = (*VM)(nil)
-	_ hypervisor.VCPUThreader = (*VM)(nil)
-)
+var _ hypervisor.VM = (*VM)(nil)
 
 // Attach implements hypervisor.VM.
 func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
@@ -23,8 +22,6 @@ const (
 	// (same place; softmmu/qdev-monitor.c, qmp_device_del).
 	firstTick = 2 * time.Millisecond
 )
-
-var _ hypervisor.Detacher = (*VM)(nil)
 
 // errGuestKeeps is a guest that says no.
 var errGuestKeeps = errors.New("the guest does not let go of the device")

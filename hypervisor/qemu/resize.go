@@ -6,13 +6,6 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
-
-	"github.com/katabox/katabox/hypervisor"
-)
-
-var (
-	_ hypervisor.CPUPlugger    = (*VM)(nil)
-	_ hypervisor.MemoryPlugger = (*VM)(nil)
 )
 
 // resize lets change work towards a size, one call at a time, and tells what

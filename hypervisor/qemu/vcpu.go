@@ -12,8 +12,6 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-var _ hypervisor.VCPUThreader = (*VM)(nil)
-
 // vcpu is one of the machine's (qapi/machine.json, CpuInfoFast).
 type vcpu struct {
 	Index    int `json:"cpu-index"`

@@ -47,10 +47,10 @@ type Options struct {
 	Save func(made []byte) error
 }
 
-// Machine is the VM that gets the NICs. One whose devices can be taken out
-// again is a hypervisor.Detacher too.
+// Machine is what the NICs need of a hypervisor.VM.
 type Machine interface {
-	Attach(ctx context.Context, d hypervisor.Device) error
+	hypervisor.Attacher
+	hypervisor.Detacher
 	PCIPath(id string) (hypervisor.PCIPath, error)
 }
 

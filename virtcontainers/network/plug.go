@@ -126,16 +126,12 @@ func (n *Network) unplugGone(ctx context.Context, vm Machine, found *view) error
 	return errors.Join(errs...)
 }
 
-// unplug takes a NIC out of the VM, if the VM can, and what was made for it
-// away.
+// unplug takes a NIC out of the VM, if the VM can detach, and undoes what was
+// made for it.
 func (n *Network) unplug(ctx context.Context, vm Machine, c *nic) error {
-	var err error
-	if d, ok := vm.(hypervisor.Detacher); ok {
-		err = d.Detach(ctx, c.id)
-		switch {
-		case errdefs.IsNotFound(err), errdefs.IsNotImplemented(err):
-			err = nil
-		}
+	err := vm.Detach(ctx, c.id)
+	if errdefs.IsNotFound(err) || errdefs.IsNotImplemented(err) {
+		err = nil
 	}
 	return errors.Join(err, n.ns.undo(c.made))
 }
@@ -289,10 +285,7 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 	}
 	n.ids[c.id] = true
 	if c.path, err = vm.PCIPath(c.id); err != nil {
-		if d, ok := vm.(hypervisor.Detacher); ok {
-			err = errors.Join(err, d.Detach(ctx, c.id))
-		}
-		return err
+		return errors.Join(err, vm.Detach(ctx, c.id))
 	}
 	c.made = p.made
 	n.nics[p.link.index] = c

@@ -148,11 +148,9 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	if p.opts.Accel == hypervisor.AccelTCG {
 		vm.Memory += tcgBufferMiB << 20
 	}
-	if threader, ok := p.vm.(hypervisor.VCPUThreader); ok {
-		var err error
-		if vm.VCPUs, _, err = threader.VCPUThreads(ctx); err != nil {
-			return err
-		}
+	var err error
+	if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
+		return err
 	}
 	short, err := p.cgroup.AddVM(vm)
 	if err != nil {

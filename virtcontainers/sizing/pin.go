@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -49,11 +47,7 @@ func (p *Pod) pin(ctx context.Context, cpus resource.CPUSet) {
 
 // pinVCPUs tells how many threads run vCPUs, and on how many CPUs they may.
 func (p *Pod) pinVCPUs(ctx context.Context, cpus resource.CPUSet) (vcpus, free int, err error) {
-	threader, ok := p.vm.(hypervisor.VCPUThreader)
-	if !ok {
-		return 0, 0, fmt.Errorf("this monitor does not tell which threads run vCPUs: %w", errdefs.ErrNotImplemented)
-	}
-	threads, used, err := threader.VCPUThreads(ctx)
+	threads, used, err := p.vm.VCPUThreads(ctx)
 	if err != nil {
 		return 0, 0, err
 	}

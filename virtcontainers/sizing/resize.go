@@ -9,7 +9,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
@@ -29,21 +28,13 @@ func (p *Pod) makeRoom(ctx context.Context) error {
 	return p.placePod(ctx)
 }
 
-// wanted is how large the machine should be for its containers. The limits of a
-// machine that cannot be resized are its size at the start.
+// wanted is how large the machine should be for its containers.
 func (p *Pod) wanted() resource.Size {
 	var needs []resource.Need
 	for _, c := range p.living() {
 		needs = append(needs, c.need)
 	}
-	machine := p.machine
-	if _, ok := p.vm.(hypervisor.CPUPlugger); !ok {
-		machine.MaxVCPUs = p.initial.VCPUs
-	}
-	if _, ok := p.vm.(hypervisor.MemoryPlugger); !ok {
-		machine.MaxMemoryMiB = p.initial.MemoryMiB
-	}
-	return machine.Size(needs...)
+	return p.machine.Size(needs...)
 }
 
 // grow makes the machine as large as its containers need, if it is smaller.
@@ -101,7 +92,7 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 			}
 		}()
 	}
-	now, err := p.vm.(hypervisor.MemoryPlugger).SetMemoryMiB(ctx, want) //nolint:forcetypeassert // wanted has looked
+	now, err := p.vm.SetMemoryMiB(ctx, want)
 	if now > 0 {
 		p.memoryMiB = now
 	}
@@ -119,7 +110,7 @@ func (p *Pod) growCPUs(ctx context.Context, want uint32) error {
 	if want <= p.vcpus {
 		return nil
 	}
-	now, err := p.vm.(hypervisor.CPUPlugger).SetVCPUs(ctx, want) //nolint:forcetypeassert // wanted has looked
+	now, err := p.vm.SetVCPUs(ctx, want)
 	if now > 0 {
 		p.vcpus = now
 	}
@@ -193,7 +184,7 @@ func (p *Pod) shrinkCPUs(ctx context.Context, want uint32) error {
 	if want >= p.vcpus {
 		return nil
 	}
-	now, err := p.vm.(hypervisor.CPUPlugger).SetVCPUs(ctx, want) //nolint:forcetypeassert // it has grown
+	now, err := p.vm.SetVCPUs(ctx, want)
 	if now > 0 {
 		p.vcpus = now
 	}
@@ -205,7 +196,7 @@ func (p *Pod) shrinkMemory(ctx context.Context, want uint64) error {
 	if want >= p.memoryMiB || !p.opts.Config.Hypervisor.VirtioMem {
 		return nil
 	}
-	now, err := p.vm.(hypervisor.MemoryPlugger).SetMemoryMiB(ctx, want) //nolint:forcetypeassert // it has grown
+	now, err := p.vm.SetMemoryMiB(ctx, want)
 	if now > 0 {
 		p.memoryMiB = now
 	}

@@ -131,25 +131,20 @@ func (p *Pool) detach(ctx context.Context, e *entry) error {
 // takeOut takes a device out of the machine. gone is false when the machine
 // takes none out.
 func (p *Pool) takeOut(ctx context.Context, id string) (gone bool, err error) {
-	d, ok := p.machine.(hypervisor.Detacher)
-	if !ok {
-		return p.ended(), nil
-	}
-	err = d.Detach(ctx, id)
-	if err == nil || errdefs.IsNotFound(err) || p.ended() {
+	err = p.machine.Detach(ctx, id)
+	switch {
+	case err == nil, errdefs.IsNotFound(err), p.ended():
 		return true, nil
+	case errdefs.IsNotImplemented(err):
+		return false, nil
 	}
 	return false, err
 }
 
 // ended reports whether the machine has ended, with all its disks.
 func (p *Pool) ended() bool {
-	m, ok := p.machine.(interface{ Done() <-chan struct{} })
-	if !ok {
-		return false
-	}
 	select {
-	case <-m.Done():
+	case <-p.machine.Done():
 		return true
 	default:
 		return false

@@ -10,12 +10,13 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// Machine is the VM as its disks see it. One that is a hypervisor.Detacher,
-// too, loses disks again that nobody uses; of one that says when it has ended
-// (hypervisor.VM's Done), nothing is to be detached afterwards.
+// Machine is what the disks need of a hypervisor.VM. One that cannot detach
+// keeps its disks until it ends.
 type Machine interface {
-	Attach(ctx context.Context, d hypervisor.Device) error
+	hypervisor.Attacher
+	hypervisor.Detacher
 	Locate(id string) (hypervisor.Location, error)
+	Done() <-chan struct{}
 }
 
 // Options are what all disks of a machine have in common.

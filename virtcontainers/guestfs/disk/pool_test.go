@@ -302,11 +302,10 @@ func TestReleaseAfterTheEnd(t *testing.T) {
 	}
 }
 
-// fixed is a machine that takes nothing out.
-type fixed struct{ vm *fake.VM }
+// fixed is a machine that cannot detach.
+type fixed struct{ *fake.VM }
 
-func (f fixed) Attach(ctx context.Context, d hypervisor.Device) error { return f.vm.Attach(ctx, d) }
-func (f fixed) Locate(id string) (hypervisor.Location, error)         { return f.vm.Locate(id) }
+func (fixed) Detach(context.Context, string) error { return errdefs.ErrNotImplemented }
 
 func TestMachineThatKeepsDisks(t *testing.T) {
 	_, vm := machine(t)
