@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"go.uber.org/goleak"
@@ -113,6 +115,9 @@ func (c *fakeContainer) Destroy() error {
 	c.destroyed++
 	return c.destroyErr
 }
+
+func (c *fakeContainer) Stats() (*stats.Metrics, error)     { return nil, errdefs.ErrNotImplemented }
+func (c *fakeContainer) Update(*specs.LinuxResources) error { return errdefs.ErrNotImplemented }
 
 func (c *fakeContainer) OOMHints() (<-chan struct{}, error) {
 	hints := make(chan struct{})

@@ -24,6 +24,10 @@ type Container interface {
 	Pause() error
 	Resume() error
 	Pids() ([]int, error)
+	Stats() (*stats.Metrics, error)
+	Update(res *specs.LinuxResources) error
+	OOMHints() (<-chan struct{}, error)
+	OOMKills() (uint64, error)
 	Destroy() error
 }
 
@@ -34,20 +38,6 @@ type Process interface {
 	Signal(sig syscall.Signal) error
 	Wait() container.Exit
 }
-
-// A Container may also be able to do these.
-type (
-	statser interface {
-		Stats() (*stats.Metrics, error)
-	}
-	updater interface {
-		Update(res *specs.LinuxResources) error
-	}
-	oomWatcher interface {
-		OOMHints() (<-chan struct{}, error)
-		OOMKills() (uint64, error)
-	}
-)
 
 // LibRuntime is the Runtime that the guest uses.
 type LibRuntime struct{ *container.Runtime }
@@ -64,12 +54,6 @@ func (r LibRuntime) Create(spec *specs.Spec, at container.Placement, stdio conta
 }
 
 type libContainer struct{ *container.Container }
-
-var (
-	_ statser    = libContainer{}
-	_ updater    = libContainer{}
-	_ oomWatcher = libContainer{}
-)
 
 // Exec implements Container.
 func (c libContainer) Exec(spec *specs.Process, stdio container.Stdio) (Process, error) {

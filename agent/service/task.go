@@ -143,13 +143,9 @@ func (p *Pod) checkOOM(t *task) {
 	if err != nil {
 		return
 	}
-	w, ok := ctr.(oomWatcher)
-	if !ok {
-		return
-	}
 	t.oomMu.Lock()
 	defer t.oomMu.Unlock()
-	kills, err := w.OOMKills()
+	kills, err := ctr.OOMKills()
 	if err != nil || kills <= t.ooms {
 		return // An error: no memory controller, or the cgroup is gone.
 	}
@@ -159,11 +155,7 @@ func (p *Pod) checkOOM(t *task) {
 
 // watchOOM tells of OOM kills as they happen, until the container is empty.
 func (p *Pod) watchOOM(ctx context.Context, t *task, ctr Container) {
-	w, ok := ctr.(oomWatcher)
-	if !ok {
-		return
-	}
-	hints, err := w.OOMHints()
+	hints, err := ctr.OOMHints()
 	if err != nil {
 		log.G(ctx).WithError(err).WithField("container", t.id).Warn("OOM kills are told at exit only")
 		return

@@ -146,11 +146,7 @@ func (s taskService) Update(_ context.Context, req *taskapi.UpdateTaskRequest) (
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	u, ok := ctr.(updater)
-	if !ok {
-		return nil, errgrpc.ToGRPC(errdefs.ErrNotImplemented)
-	}
-	return empty, errgrpc.ToGRPC(u.Update(&res))
+	return empty, errgrpc.ToGRPC(ctr.Update(&res))
 }
 
 // Stats implements the Task service.
@@ -159,11 +155,7 @@ func (s taskService) Stats(_ context.Context, req *taskapi.StatsRequest) (*taska
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	st, ok := ctr.(statser)
-	if !ok {
-		return nil, errgrpc.ToGRPC(errdefs.ErrNotImplemented)
-	}
-	metrics, err := st.Stats()
+	metrics, err := ctr.Stats()
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
