@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -13,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The host is behind AF_VSOCK: with the kernel's vhost-vsock, every listener of
-// the host at VMADDR_CID_HOST or VMADDR_CID_ANY answers to every process of every
-// guest. So containers get no such socket. A seccomp filter would not do: it cannot
-// read what socketcall(2) of 32-bit programs points to, nor what io_uring is
-// asked for (IORING_OP_SOCKET), and both ask this function.
+// Containers must not reach the host by AF_VSOCK: with the kernel's vhost-vsock,
+// every listener of the host at VMADDR_CID_HOST or VMADDR_CID_ANY accepts
+// connections from every process of every guest. A seccomp filter is not enough:
+// it cannot read the arguments of 32-bit socketcall(2), and it does not see
+// io_uring's IORING_OP_SOCKET. Both call this function.
 const socketCreate = "security_socket_create"
 
 // Where the program finds the function's arguments (security/security.c, int
@@ -33,8 +32,7 @@ const parentLevel = 1
 
 // RefuseVsock has the kernel refuse AF_VSOCK, with EAFNOSUPPORT as if it had none,
 // to every process below CgroupParent, whatever its capabilities, until this
-// process ends. It needs a kernel with BTF, which it reads: milliseconds, or tens of
-// them without KVM.
+// process ends. It needs a kernel with BTF (CONFIG_DEBUG_INFO_BTF).
 func RefuseVsock() error {
 	if err := makeParent(); err != nil {
 		return fmt.Errorf("refuse AF_VSOCK to containers: make cgroup: %w", err)
@@ -92,11 +90,13 @@ func kernelFunction(name string) (uint32, error) {
 var byteOrder = binary.LittleEndian
 
 // loadAttr is union bpf_attr of BPF_PROG_LOAD (include/uapi/linux/bpf.h) as far
-// as attach_btf_id. Package ebpf takes a function by its name alone, for which it
-// reads all of the kernel's types: a third of a second on a slow host.
+// as attach_btf_id, with pointers where the kernel has 64-bit addresses: Go may
+// move a stack, and follows pointers only. Package ebpf takes a function by its
+// name alone, for which it reads all of the kernel's types: a third of a second
+// on a slow host.
 type loadAttr struct {
 	progType, insnCount         uint32
-	insns, license              uint64
+	insns, license              unsafe.Pointer
 	logLevel, logSize           uint32
 	logBuf                      uint64
 	kernVersion, progFlags      uint32
@@ -119,12 +119,10 @@ func modifyReturn(function uint32, instructions asm.Instructions) error {
 	insns, license := code.Bytes(), []byte("Apache-2.0\x00")
 	attr := loadAttr{
 		progType: uint32(ebpf.Tracing), expectedAttachType: uint32(ebpf.AttachModifyReturn), attachBTFID: function,
-		insnCount: uint32(len(insns) / asm.InstructionSize), insns: address(insns), license: address(license),
+		insnCount: uint32(len(insns) / asm.InstructionSize), insns: unsafe.Pointer(&insns[0]), license: unsafe.Pointer(&license[0]),
 	}
 	copy(attr.name[:], "kata_no_vsock")
 	program, err := bpf(unix.BPF_PROG_LOAD, unsafe.Pointer(&attr), unsafe.Sizeof(attr))
-	runtime.KeepAlive(insns)
-	runtime.KeepAlive(license)
 	if err != nil {
 		return fmt.Errorf("load program: %w", err)
 	}
@@ -139,8 +137,6 @@ func modifyReturn(function uint32, instructions asm.Instructions) error {
 	}
 	return nil
 }
-
-func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
 
 // bpf is bpf(2); its descriptors are closed on exec(2).
 func bpf(command uintptr, attr unsafe.Pointer, size uintptr) (int, error) {
