@@ -78,10 +78,8 @@ func (m *bareMachine) plain() *bareMachine {
 // writeBareInitrd compiles the init and packs it alone.
 func writeBareInitrd(ctx context.Context, dir, path string) error {
 	program := filepath.Join(dir, "bare-init")
-	cmd := exec.CommandContext(ctx, "gcc", "-static", "-Os", "-s", "-x", "c", "-o", program, "-")
-	cmd.Stdin = strings.NewReader(initSource)
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("compile init: %w: %s", err, msg)
+	if err := harness.CompileC(ctx, initSource, program); err != nil {
+		return err
 	}
 	data, err := os.ReadFile(program)
 	if err != nil {

@@ -112,10 +112,8 @@ func measureShare(ctx context.Context, d *harness.Daemon) (_ *sharing, err error
 // fillVolume puts the program that works in files into a directory, and an
 // archive of this project's source.
 func fillVolume(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "gcc", "-static", "-O2", "-s", "-x", "c", "-o", filepath.Join(dir, "files"), "-")
-	cmd.Stdin = strings.NewReader(filesSource)
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("compile the program that works in files: %w: %s", err, msg)
+	if err := harness.CompileC(ctx, filesSource, filepath.Join(dir, "files")); err != nil {
+		return err
 	}
 	layout, err := harness.FindLayout()
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -70,9 +69,12 @@ func TestFlushedIsKept(t *testing.T) {
 // compileC makes a static program of testdata/NAME.c in a directory.
 func compileC(ctx context.Context, t *testing.T, name, dir string) {
 	t.Helper()
-	out, err := exec.CommandContext(ctx, "gcc", "-static", "-O2", "-Wall", "-Werror", "-s", "-o", filepath.Join(dir, name), "testdata/"+name+".c").CombinedOutput()
+	source, err := os.ReadFile("testdata/" + name + ".c")
+	if err == nil {
+		err = harness.CompileC(ctx, string(source), filepath.Join(dir, name))
+	}
 	if err != nil {
-		t.Fatalf("compile %s: %v: %s", name, err, out)
+		t.Fatal(err)
 	}
 }
 

@@ -4,13 +4,13 @@ import (
 	"context"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/katabox/katabox/tests/cri/env"
+	"github.com/katabox/katabox/tests/harness"
 )
 
 // A ConfigMap's update reaches the container, whose programs are told of it.
@@ -47,9 +47,12 @@ func checkConfigMap(ctx context.Context, t *testing.T, k *kubelet, p *pod) {
 // compileAwaitfile makes the static program testdata/awaitfile.c.
 func compileAwaitfile(ctx context.Context, t *testing.T, to string) {
 	t.Helper()
-	out, err := exec.CommandContext(ctx, "gcc", "-static", "-Os", "-s", "-Wall", "-Werror", "-o", to, "testdata/awaitfile.c").CombinedOutput()
+	source, err := os.ReadFile("testdata/awaitfile.c")
+	if err == nil {
+		err = harness.CompileC(ctx, string(source), to)
+	}
 	if err != nil {
-		t.Fatalf("compile awaitfile: %v: %s", err, out)
+		t.Fatal(err)
 	}
 }
 

@@ -1,0 +1,19 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// CompileC makes a static program of a C source's text, which runs in any
+// container. It needs gcc.
+func CompileC(ctx context.Context, source, program string) error {
+	cmd := exec.CommandContext(ctx, "gcc", "-static", "-O2", "-Wall", "-Werror", "-s", "-x", "c", "-o", program, "-")
+	cmd.Stdin = strings.NewReader(source)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compile %s: %w: %s", program, err, msg)
+	}
+	return nil
+}
