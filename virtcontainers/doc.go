@@ -8,7 +8,7 @@
 //
 //	          New                     exit of the first container,
 //	(nothing) ----> [ready] --------> Stop, or death of VM, agent   ----> [stopped]
-//	                        [stopping]  or virtiofsd
+//	                        [stopping]  or the share's server
 //
 // A process:
 //

@@ -55,8 +55,8 @@ type Platform struct {
 	CgroupRoot string
 	// RunDir holds what sandboxes make on the host while they live.
 	RunDir string
-	// Owner is whose sandboxes they are: what they make there has names that
-	// another engine's of the same id have not.
+	// Owner is the sandboxes' owner. It is part of the names of what they make
+	// there, because another engine may use the same ids.
 	Owner persist.Owner
 	// Failpoint names a boot step that fails after it was done, or is empty.
 	// Tests use it to see that a failed create leaves nothing.

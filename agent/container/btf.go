@@ -29,7 +29,7 @@ const (
 
 var errNoFunction = errors.New("the kernel's BTF does not have it")
 
-// findFunction is the id of a function: the number of its type, from 1.
+// findFunction returns the BTF id of a function: the number of its type, from 1.
 func findFunction(data []byte, name string) (uint32, error) {
 	types, words, err := btfSections(data)
 	if err != nil {

@@ -18,6 +18,9 @@
 // are shared by all containers. Of its limits those are set that the guest's
 // kernel enforces (fitResources); what is lost is logged.
 //
+// Containers get no AF_VSOCK sockets, by which they would reach the host
+// (RefuseVsock).
+//
 // The host's hooks never reach the guest. The guest's own are programs of its
 // image that run for every container (Hooks).
 package container

@@ -34,8 +34,8 @@ type Runtime struct {
 	// each; it is made when missing.
 	StateDir string
 	Children Children
-	// Confine makes the guest fit for containers before one is made, as
-	// RefuseVsock does; it is called for each, from any goroutine. nil does
+	// Confine restricts what containers can do in the guest, as RefuseVsock does.
+	// It is called before each container is created, from any goroutine. nil does
 	// nothing.
 	Confine func() error
 
@@ -82,8 +82,8 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 	return c, init, nil
 }
 
-// confine goes on where a kernel cannot do what is asked for, as those without BTF:
-// the wall around the containers is the machine.
+// confine confines the guest's containers. A kernel that cannot do it, such as one
+// without BTF, is a warning: the containers are still confined by the machine.
 func (r *Runtime) confine(id string) {
 	if r.Confine == nil {
 		return

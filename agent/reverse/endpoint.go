@@ -51,7 +51,7 @@ type datagramSocket struct {
 	at       netip.AddrPort
 	steering io.Closer // nil: the socket has the address itself
 	raw      *os.File  // sends from the address, with steering
-	closing  sync.Once // a link may not be closed by two at a time
+	closing  sync.Once // a link's Close is not safe for concurrent use
 }
 
 // openUDP is openTCP for datagrams.

@@ -102,8 +102,8 @@ func Delete(ctx context.Context, p Program) (bundle.Exit, error) {
 	return bundle.Exit{Status: resp.ExitStatus, At: resp.GetExitedAt().AsTime()}, nil
 }
 
-// Owner is by which owner the shim keeps its records. The address keeps apart
-// containers of one id below different roots.
+// Owner is the owner in the shim's records. Its address distinguishes containers
+// with the same id below different roots.
 func (p Program) Owner() persist.Owner {
 	return persist.Owner{Address: filepath.Dir(p.Bundle), Namespace: engine.CommandLine}
 }

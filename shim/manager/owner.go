@@ -12,15 +12,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// owner is whose pods the caller speaks of.
+// owner returns the owner of the caller's pods.
 func (p *Params) owner() persist.Owner {
 	return persist.Owner{Address: p.GRPCAddress, Namespace: p.Namespace}
 }
 
-// recordOwner is by which owner the record of the caller's sandbox is kept: the
-// caller itself, unless the sandbox's bundle names the shim of another record. That
-// is so for a pod whose shim kept records by the id alone, and for one of an
-// engine whose socket has moved since.
+// recordOwner returns the owner in the record of the caller's sandbox. It is the
+// caller's, unless the sandbox's bundle names the shim of another record: one of an
+// older shim, which wrote no owner, or of this engine before its socket moved.
 func recordOwner(p *Params, platform virtcontainers.Platform, sandboxID string) (persist.Owner, error) {
 	own := p.owner()
 	found, err := persist.Find(platform.StateDir(), sandboxID)
@@ -41,8 +40,8 @@ func recordOwner(p *Params, platform virtcontainers.Platform, sandboxID string) 
 	return other, nil
 }
 
-// sandboxShim is the pid that start wrote into the sandbox's bundle, which is
-// beside its containers'; 0 when there is none.
+// sandboxShim reads the pid that start wrote into the sandbox's bundle, which is
+// beside the bundles of its containers. It is 0 if there is none.
 func sandboxShim(p *Params, sandboxID string) int {
 	dir := p.Bundle
 	if sandboxID != p.ID {

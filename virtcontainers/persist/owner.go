@@ -8,26 +8,25 @@ import (
 	"os"
 )
 
-// Owner is whose pods are: a namespace of an engine's. Engines choose ids
-// without knowing of each other, and namespaces of one engine do too.
+// Owner identifies the engine, and its namespace, that a pod belongs to. Ids are
+// unique within one owner only.
 type Owner struct {
-	// Address is the engine's own socket, or what it says in its place.
+	// Address is the engine's socket, or what the engine passes in its place.
 	Address   string `json:"address,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 }
 
 const (
-	// shownID is how much of an id is in a name.
-	shownID = 40
-	// nameHash is the bytes of the hash that are.
+	// shownID is how many bytes of an id a name has, and nameHash how many of
+	// the hash.
+	shownID  = 40
 	nameHash = 6
 )
 
-// Name is what a pod's things on the host are called: its record's directory, its
-// cgroup. It is the beginning of the id, for people, and a hash of id and owner.
-// It has at most 53 bytes, which leaves a socket in that directory room
-// (unix(7): 107 bytes). The zero Owner's name is the id itself: shims that kept
-// records by the id alone made such, and it may be longer.
+// Name returns the name of a pod's record directory and cgroups on the host: the
+// beginning of the id, for people, and a hash of owner and id. It has at most 53
+// bytes, which leaves room for a socket in that directory (unix(7): 107 bytes). The
+// zero Owner's name is the id itself, of any length, as in records of older shims.
 func (o Owner) Name(sandboxID string) string {
 	if o == (Owner{}) {
 		return sandboxID
@@ -36,8 +35,8 @@ func (o Owner) Name(sandboxID string) string {
 	return fmt.Sprintf("%s-%x", sandboxID[:min(len(sandboxID), shownID)], sum[:nameHash])
 }
 
-// Find reads the records of all pods with that id, whosever they are. Those that
-// cannot be read are passed over, and none is not an error.
+// Find reads the records of all pods with that id, of any owner. Records that
+// cannot be read are skipped. Finding none is not an error.
 func Find(root, sandboxID string) ([]*Record, error) {
 	all, err := List(root)
 	if err != nil {
@@ -52,8 +51,8 @@ func Find(root, sandboxID string) ([]*Record, error) {
 	return found, nil
 }
 
-// List reads all records. Those that cannot be read are passed over, as of pods
-// that begin or end.
+// List reads all records. Records that cannot be read, such as those of pods that
+// are just starting or ending, are skipped.
 func List(root string) ([]*Record, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,7 +64,7 @@ func List(root string) ([]*Record, error) {
 	var all []*Record
 	for _, e := range entries {
 		rec, err := Load(root, e.Name())
-		// A directory that is called otherwise is not this pod's, whatever it says.
+		// A record in a directory of another name is not trusted.
 		if err == nil && rec.Owner.Name(rec.SandboxID) == e.Name() {
 			all = append(all, rec)
 		}

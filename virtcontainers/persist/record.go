@@ -19,8 +19,7 @@ const Version = 1
 type Record struct {
 	Version   int    `json:"version"`
 	SandboxID string `json:"sandbox_id"`
-	// Owner is whose pod it is. It is not in records of shims that kept them by
-	// the id alone.
+	// Owner is the pod's owner; zero in records of older shims.
 	Owner Owner `json:"owner,omitzero"`
 	// Shim, VM and FSDaemon are the pod's processes.
 	Shim     Process `json:"shim"`

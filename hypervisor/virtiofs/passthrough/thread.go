@@ -81,13 +81,13 @@ func setID(call uintptr, id uint32) unix.Errno {
 // asRoot is become for what the server does itself.
 func (t *Thread) asRoot() unix.Errno { return t.become(0, 0, keepSpecial) }
 
-// asWriter makes the thread act as a request's sender without CAP_FSETID, so that
-// the kernel clears set-user-ID and set-group-ID bits as it would for the sender:
-// whether a group's bit goes may depend on who is of the group.
+// asWriter makes the thread act as a request's sender, without CAP_FSETID. The
+// kernel then clears set-user-ID and set-group-ID bits as it does for the sender,
+// whose group may decide about the latter (fs/attr.c, setattr_should_drop_sgid).
 func (t *Thread) asWriter(h *fuse.InHeader) unix.Errno { return t.become(h.Uid, h.Gid, dropSpecial) }
 
 // asChanger is asWriter for requests that do not say whether their sender has
-// CAP_FSETID: root has.
+// CAP_FSETID. Root is taken to have it.
 func (t *Thread) asChanger(h *fuse.InHeader) unix.Errno {
 	if h.Uid == 0 {
 		return 0

@@ -2,11 +2,12 @@
 // engine's parent limits and measures, and, unless everything of the pod is to
 // be in that one, an overhead cgroup without limits.
 //
-//	<parent>/kata_<sandbox>      what the pod is charged for
-//	/kata_overhead/<sandbox>     the rest
+//	<parent>/kata_<name>         what the pod is charged for
+//	/kata_overhead/<name>        the rest
 //
 // The parent is the one of the cgroup that the engine chose for the sandbox's
-// own container (OCI's linux.cgroupsPath); the name is Kata Containers'. The
+// own container (OCI's linux.cgroupsPath); the prefix is Kata Containers', and the
+// name is the pod's on the host (Options.Name). The
 // pod's CPUs, memory nodes and weight are set here; its limits of CPU time and
 // memory are the parent's, which are the kubelet's.
 //
@@ -23,14 +24,13 @@
 // VM can come to use: a VM beyond a limit would be killed with the whole pod,
 // for what its containers are allowed. Otherwise it is the overhead's.
 //
-// The shim and virtiofsd are elsewhere when the engine names a cgroup for them,
-// an Existing, which is nobody's of the pod's.
+// If the engine names a cgroup for the shim (Existing), the shim and virtiofsd are
+// in that one, and this package never removes it.
+//
+// A Container is the cgroup that the engine chose for one container. It holds the
+// process that stands for the container on the host, and shows its memory limit.
 //
 // A Cgroup is made in steps, so that what a crash leaves is known before:
-//
-// A Container is another thing: the cgroup that the engine chose for one
-// container, which holds the process that stands for it on the host, and tells
-// its memory limit to who looks there.
 //
 //	New --> [planned] --Make--> [made] --Release--> [left] --Remove--> (nothing)
 //	          Dirs                Add, AddVM, SetPlace

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Existing is a cgroup that somebody else has made and will remove, in the
+// Existing is a cgroup that another program made and will remove, in the
 // hierarchies that have it.
 type Existing struct {
 	places []existingPlace

@@ -15,7 +15,7 @@
 // added up and rounded once, for the machine; memory is rounded up to the unit
 // in which Linux takes in new memory.
 //
-// Which containers count, and what is done with the result, is the caller's:
-// package virtcontainers. The pod's cgroups on the host are package
+// Which containers count, and what is done with the result, is up to the
+// caller, package sizing. The pod's cgroups on the host are package
 // hostcgroup's.
 package resource
