@@ -157,7 +157,7 @@ func TestNotADaemon(t *testing.T) {
 }
 
 func TestDialects(t *testing.T) {
-	rust := "--shared-dir --posix-acl --cache metadata"
+	rust := "--shared-dir --posix-acl"
 	for _, test := range []struct {
 		d           dialect
 		cache, want string
@@ -167,8 +167,7 @@ func TestDialects(t *testing.T) {
 		{qemuDialect(), "", "cache=auto"},
 		{qemuDialect(), "always", "cache=always"},
 		{rustDialect(rust), "never", "--cache=never"},
-		{rustDialect(rust), "metadata", "--cache=metadata"},
-		{rustDialect(""), "metadata", "--cache=auto"},
+		{rustDialect(rust), "metadata", "--cache=auto"},
 		{rustDialect(rust), "", "--cache=auto"},
 		{rustDialect(rust), "auto", "--posix-acl"},
 		{rustDialect(rust), "auto", "--shared-dir=/x"},
