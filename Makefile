@@ -16,7 +16,7 @@ export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
-	test-cri critest cri-shell demo unit fuzz integration vet fmt lint bench generate install clean
+	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ engines: ## get nerdctl, Docker and Podman for tests/engines
 
 demo: deps build guest-image ## run a pod under a private containerd and show all of it
 	$(GO) run ./tests/demo
+
+demo-virtiofsd: deps build guest-image ## the same with this Debian's virtiofsd in place of the shim's file server, which is tested too
+	tests/tools/virtiofsd.sh
+	$(GO) test -count=1 -run Daemon ./virtcontainers/guestfs/storage
+	$(GO) run ./tests/demo -virtiofsd "$$(tests/tools/virtiofsd.sh)"
 
 # tests/tools/suites/table.go has the suites of each tier.
 runner:
@@ -88,8 +93,8 @@ critest: deps build guest-image containerd critools ## the conformance suite alo
 cri-shell: build guest-image containerd critools ## a private containerd with CRI to work with by hand
 	$(GO) run ./tests/cri/cmd/crienv
 
-test-distro: deps ## "make demo" on a bare Debian 13, made by debootstrap (RELEASE=..., COMMAND=... for another)
-	$(GO) run ./tests/distro -release $(or $(RELEASE),trixie) -- $(or $(COMMAND),make --no-print-directory demo)
+test-distro: deps ## "make demo demo-virtiofsd" on a bare Debian 13, made by debootstrap (RELEASE=..., COMMAND=... for another)
+	$(GO) run ./tests/distro -release $(or $(RELEASE),trixie) -- $(or $(COMMAND),make --no-print-directory demo demo-virtiofsd)
 
 test-engines: deps build guest-image containerd engines ## every scene with nerdctl, Docker 28, Docker 20.10 and Podman
 	$(GO) test -count=1 -timeout 120m -v ./tests/engines

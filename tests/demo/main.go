@@ -16,9 +16,10 @@ import (
 func main() {
 	release := flag.String("containerd", "1.6", "containerd release: 1.6 (Debian's) or 2.4 (make containerd)")
 	runtime := flag.String("runtime", harness.Kata.Name, "kata, or runc to compare with")
+	virtiofsd := flag.String("virtiofsd", "", "path of a virtiofsd that serves the share in the shim's place")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := show(ctx, *release, *runtime)
+	err := show(ctx, *release, *runtime, *virtiofsd)
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo failed: %v\n", err)
@@ -27,10 +28,10 @@ func main() {
 }
 
 // show runs the demo from start to end within two minutes.
-func show(ctx context.Context, release, runtime string) (err error) {
+func show(ctx context.Context, release, runtime, virtiofsd string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	options, err := options(release, runtime)
+	options, err := options(release, runtime, virtiofsd)
 	if err != nil {
 		return err
 	}
@@ -41,6 +42,9 @@ func show(ctx context.Context, release, runtime string) (err error) {
 		return err
 	}
 	s.note("%s, runtime %s", d.Dir, options.Runtime.Type)
+	if virtiofsd != "" {
+		s.note("%s serves the share", virtiofsd)
+	}
 	err = play(ctx, s, d)
 	if err != nil {
 		err = fmt.Errorf("%w\n\nlast lines of %s", err, d.LogTail(25))
@@ -56,8 +60,9 @@ func show(ctx context.Context, release, runtime string) (err error) {
 	return err
 }
 
-func options(release, runtime string) (harness.Options, error) {
+func options(release, runtime, virtiofsd string) (harness.Options, error) {
 	o := harness.Options{Runtime: harness.Kata}
+	o.Kata.Virtiofsd = virtiofsd
 	if os.Geteuid() != 0 {
 		return o, errors.New("containerd needs root: run it as root")
 	}

@@ -118,8 +118,12 @@ func count(s *stage, d *harness.Daemon) error {
 	if kinds[harness.KindShim] != 1 {
 		return fmt.Errorf("%d shims serve the pod, want 1", kinds[harness.KindShim])
 	}
-	if d.Runtime().VM && (kinds[harness.KindVMM] != 1 || kinds[harness.KindVirtiofsd] > 1) {
-		return fmt.Errorf("%d QEMUs and %d virtiofsds, want 1 and at most 1", kinds[harness.KindVMM], kinds[harness.KindVirtiofsd])
+	daemons := 0
+	if d.ExternalVirtiofsd() != "" {
+		daemons = 1
+	}
+	if d.Runtime().VM && (kinds[harness.KindVMM] != 1 || kinds[harness.KindVirtiofsd] != daemons) {
+		return fmt.Errorf("%d QEMUs and %d virtiofsds, want 1 and %d", kinds[harness.KindVMM], kinds[harness.KindVirtiofsd], daemons)
 	}
 	return nil
 }

@@ -10,13 +10,13 @@
 //	/usr/local/go and Go's caches, resolver, hosts, certificates: this host's
 //	/run, /tmp   tmpfs; /proc new; /sys and /dev are this host's
 //
-// The command, "make demo" if none is given, is the child of a process 1 that
+// The command, "make demo demo-virtiofsd" if none is given, is the child of a process 1 that
 // belongs to this program: when either ends, however, everything that was
 // started in there ends too, and the mounts go with their namespace. The
 // network is this host's, for the archive and the module proxy; the suites and
 // the demo make their own.
 //
-//	go run ./tests/distro                           # make demo on Debian 13
+//	go run ./tests/distro                           # both demos on Debian 13
 //	go run ./tests/distro -release bookworm -- make demo
 //	go run ./tests/distro -- bash                   # look around
 package main

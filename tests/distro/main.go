@@ -32,7 +32,7 @@ func main() {
 	}
 	flag.Parse()
 	if o.command = flag.Args(); len(o.command) == 0 {
-		o.command = []string{"make", "--no-print-directory", "demo"}
+		o.command = []string{"make", "--no-print-directory", "demo", "demo-virtiofsd"}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code, err := run(ctx, o)

@@ -56,6 +56,15 @@ func ExternalVirtiofsd() string {
 	return ""
 }
 
+// ExternalVirtiofsd is the daemon that serves the share of d's pods; "" if it is
+// the shim.
+func (d *Daemon) ExternalVirtiofsd() string {
+	if daemon := d.options.Kata.withDefaults(d.options.Layout).Virtiofsd; daemon != OwnVirtiofs {
+		return daemon
+	}
+	return ""
+}
+
 // HasVirtiofsd reports whether DefaultVirtiofsd is installed, and QEMU's own.
 func HasVirtiofsd() bool {
 	info, err := os.Lstat(DefaultVirtiofsd)
