@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 const (
@@ -26,8 +28,7 @@ type Resources struct {
 	modules *Modules
 	sys     string // where sysfs is
 
-	// busy holds a token while a call is served; it guards memoryDriver.
-	busy chan struct{}
+	calls ctxmutex.Mutex // guards memoryDriver
 	// memoryDriver: the driver of virtio-mem was loaded.
 	memoryDriver bool
 }
@@ -41,7 +42,7 @@ type Amount struct {
 // NewResources makes the Resources of this machine. modules are what the
 // driver of memory may be in.
 func NewResources(modules *Modules) *Resources {
-	return &Resources{modules: modules, sys: "/sys", busy: make(chan struct{}, 1)}
+	return &Resources{modules: modules, sys: "/sys", calls: ctxmutex.New()}
 }
 
 // Online brings into use so many CPUs, and all memory that the machine has, and
@@ -51,12 +52,10 @@ func NewResources(modules *Modules) *Resources {
 func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	ctx, cancel := context.WithTimeout(ctx, resourcesWait)
 	defer cancel()
-	select {
-	case r.busy <- struct{}{}:
-		defer func() { <-r.busy }()
-	case <-ctx.Done():
-		return Amount{}, fmt.Errorf("wait for a concurrent call: %w", ctx.Err())
+	if err := r.calls.Lock(ctx); err != nil {
+		return Amount{}, fmt.Errorf("wait for a concurrent call: %w", err)
 	}
+	defer r.calls.Unlock()
 	poll := time.NewTicker(resourcesPoll)
 	defer poll.Stop()
 	for {

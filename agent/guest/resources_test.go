@@ -128,7 +128,9 @@ func TestOnlineGivesUp(t *testing.T) {
 func TestOnlineWaitsForItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _, _ := newResources(t)
-		r.busy <- struct{}{}
+		if !r.calls.TryLock() {
+			t.Fatal("a call before the first")
+		}
 		if have, err := r.Online(t.Context(), Amount{}); have != (Amount{}) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, %v", have, err)
 		}

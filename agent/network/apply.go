@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // resolvConf is the guest's own; containers bring theirs.
@@ -26,9 +27,8 @@ type Network struct {
 	// pci is the directory of the root PCI bus, resolvConf the file's path.
 	pci, resolvConf string
 
-	// busy holds a token while a call is served; it guards own and loadDriver.
-	busy chan struct{}
-	own  memory
+	calls ctxmutex.Mutex // guards own and loadDriver
+	own   memory
 }
 
 // memory is what earlier calls made, also one that failed half way.
@@ -54,7 +54,7 @@ type ownAddress struct {
 func New(loadDriver func() error) *Network {
 	return &Network{
 		loadDriver: loadDriver, pci: pciRoot, resolvConf: resolvConf,
-		busy: make(chan struct{}, 1),
+		calls: ctxmutex.New(),
 		own: memory{
 			nics: map[int]string{}, given: map[int]bool{}, addresses: map[ownAddress]struct{}{},
 			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{},
@@ -75,12 +75,10 @@ func (n *Network) Apply(ctx context.Context, want *api.SetNetworkRequest) (chang
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case n.busy <- struct{}{}:
-		defer func() { <-n.busy }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("set network: wait for the call before: %w", context.Cause(ctx))
+	if err := n.calls.Lock(ctx); err != nil {
+		return nil, fmt.Errorf("set network: wait for the call before: %w", err)
 	}
+	defer n.calls.Unlock()
 	j := &job{Network: n, want: s}
 	if err := j.run(ctx); err != nil {
 		return j.changes.words(), fmt.Errorf("set network: %w", err)

@@ -348,7 +348,9 @@ func TestApplyChangesNothing(t *testing.T) {
 func TestApplyIsSerial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New(nil)
-		n.busy <- struct{}{}
+		if !n.calls.TryLock() {
+			t.Fatal("a call before the first")
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // eventQueue keeps events in order until the host takes them. There is at
@@ -19,11 +20,11 @@ type eventQueue struct {
 	changed chan struct{} // closed and replaced when an event is added
 	reader  context.CancelFunc
 
-	turn chan struct{} // holds a value while somebody reads
+	reading ctxmutex.Mutex // held by the subscriber
 }
 
 func newEventQueue() *eventQueue {
-	return &eventQueue{changed: make(chan struct{}), reader: func() {}, turn: make(chan struct{}, 1)}
+	return &eventQueue{changed: make(chan struct{}), reader: func() {}, reading: ctxmutex.New()}
 }
 
 func (q *eventQueue) add(e *api.Event) {
@@ -93,13 +94,11 @@ func (q *eventQueue) subscribe(ctx context.Context) (_ context.Context, end func
 	q.reader = cancel
 	q.mu.Unlock()
 	before()
-	select {
-	case q.turn <- struct{}{}:
-	case <-ctx.Done():
+	if err := q.reading.Lock(ctx); err != nil {
 		cancel()
-		return nil, nil, ctx.Err()
+		return nil, nil, err
 	}
-	return ctx, func() { cancel(); <-q.turn }, nil
+	return ctx, func() { cancel(); q.reading.Unlock() }, nil
 }
 
 // stream sends events as they come until ctx is done. An event leaves the

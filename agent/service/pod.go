@@ -14,6 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/files"
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/stream"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // Config is what a Pod works with.
@@ -31,8 +32,8 @@ type Pod struct {
 	network networkApplier
 	machine resources
 	disks   storer
-	// mounting holds a token while storages of the whole pod are mounted.
-	mounting chan struct{}
+	// mounting is held while storages of the whole pod are mounted.
+	mounting ctxmutex.Mutex
 	files    *files.Tree
 	events   *eventQueue
 	watchers sync.WaitGroup
@@ -58,7 +59,7 @@ var _ stream.Finder = (*Pod)(nil)
 func NewPod(config Config) *Pod {
 	return &Pod{
 		config: config, network: newNetwork(config), machine: guest.NewResources(config.Mounter.Modules),
-		disks: config.Mounter, mounting: make(chan struct{}, 1), files: files.New(filesDir(config)),
+		disks: config.Mounter, mounting: ctxmutex.New(), files: files.New(filesDir(config)),
 		events: newEventQueue(), tasks: map[string]*task{},
 	}
 }

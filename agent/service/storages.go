@@ -76,10 +76,8 @@ func (p *Pod) mountMissing(ctx context.Context, storages []*api.Storage) error {
 // holdMounts waits until no other call mounts storages of the whole pod, and
 // keeps others from it until release is called.
 func (p *Pod) holdMounts(ctx context.Context) (release func(), err error) {
-	select {
-	case p.mounting <- struct{}{}:
-		return func() { <-p.mounting }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for other storages: %w", context.Cause(ctx))
+	if err := p.mounting.Lock(ctx); err != nil {
+		return nil, fmt.Errorf("wait for other storages: %w", err)
 	}
+	return p.mounting.Unlock, nil
 }

@@ -13,12 +13,10 @@ import (
 // done.
 func resize[T any](ctx context.Context, vm *VM, what string, change func(context.Context) error, count func(context.Context) (T, error)) (T, error) {
 	var none T
-	select {
-	case vm.sizing <- struct{}{}:
-		defer func() { <-vm.sizing }()
-	case <-ctx.Done():
-		return none, fmt.Errorf("%s %s: wait for a concurrent change: %w", what, vm.id, context.Cause(ctx))
+	if err := vm.sizing.Lock(ctx); err != nil {
+		return none, fmt.Errorf("%s %s: wait for a concurrent change: %w", what, vm.id, err)
 	}
+	defer vm.sizing.Unlock()
 	err := vm.running()
 	if err == nil {
 		err = change(ctx)

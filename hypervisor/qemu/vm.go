@@ -13,6 +13,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 const (
@@ -35,8 +36,8 @@ type VM struct {
 	started func()        // to be called after each Resume
 	ticks   chan struct{} // closed when the guest's time has begun
 	spec    hypervisor.Spec
-	sizing  chan struct{} // has what SetVCPUs or SetMemoryMiB must hold
-	allowed atomic.Uint32 // CPUs that SetVCPUs gave the guest, with TCG
+	sizing  ctxmutex.Mutex // held by SetVCPUs and SetMemoryMiB
+	allowed atomic.Uint32  // CPUs that SetVCPUs gave the guest, with TCG
 
 	mu       sync.Mutex
 	stopping bool
@@ -75,7 +76,7 @@ func newVM(ctx context.Context, spec hypervisor.Spec, proc *child.Process, mon *
 		console: console,
 		done:    make(chan struct{}),
 		ticks:   make(chan struct{}),
-		sizing:  make(chan struct{}, 1),
+		sizing:  ctxmutex.New(),
 		devices: make(map[string]*device),
 	}
 	vm.started = sync.OnceFunc(func() {

@@ -17,7 +17,7 @@ var layers = []struct {
 	{"agent/api", []string{"agent/api"}},
 	{"agent", []string{"agent", "internal"}},
 	{"internal", []string{"internal"}},
-	{"hypervisor", []string{"hypervisor"}},
+	{"hypervisor", []string{"hypervisor", "internal"}},
 	{"virtcontainers/guestfs", []string{
 		"virtcontainers/guestfs", "virtcontainers/bundle", "virtcontainers/config", "virtcontainers/guest", "virtcontainers/guestspec",
 		"virtcontainers/mountns", "virtcontainers/reverse", "virtcontainers/standin", "hypervisor", "agent/api", "internal",

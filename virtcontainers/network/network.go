@@ -10,6 +10,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // Model is how a link of the namespace is joined to its NIC; the names are
@@ -59,16 +60,14 @@ type Machine interface {
 type Network struct {
 	opts Options
 
-	// turn holds a token while nobody works on the namespace; whoever has
-	// taken it owns what follows. It is a channel and no mutex because the VM
-	// is called meanwhile, and waiting must end with a context.
-	turn   chan struct{}
-	ns     *namespace
-	nics   map[int]*nic // by the index of the link
-	ids    map[string]bool
-	told   map[string]bool // what was logged or refused already
-	seen   string          // what the namespace was at the last look
-	closed bool
+	// changes guards what follows. It is held across calls to the VM.
+	changes ctxmutex.Mutex
+	ns      *namespace
+	nics    map[int]*nic // by the index of the link
+	ids     map[string]bool
+	told    map[string]bool // what was logged or refused already
+	seen    string          // what the namespace was at the last look
+	closed  bool
 
 	mu    sync.Mutex // guards state
 	state *api.SetNetworkRequest
@@ -87,11 +86,10 @@ func Open(opts Options) (*Network, error) {
 		return nil, err
 	}
 	n := &Network{
-		opts: opts, ns: ns, turn: make(chan struct{}, 1),
+		opts: opts, ns: ns, changes: ctxmutex.New(),
 		nics: make(map[int]*nic), ids: make(map[string]bool), told: make(map[string]bool),
 		state: &api.SetNetworkRequest{},
 	}
-	n.turn <- struct{}{}
 	return n, nil
 }
 
@@ -151,16 +149,13 @@ func (n *Network) Close(ctx context.Context) error {
 	return nil
 }
 
-// take waits for the turn. It fails with errdefs.ErrFailedPrecondition after
-// Close.
+// take locks changes; give must follow. It succeeds without waiting also when
+// ctx has ended, for what was made must be undone. It fails with
+// errdefs.ErrFailedPrecondition after Close.
 func (n *Network) take(ctx context.Context) error {
-	select {
-	case <-n.turn: // also when ctx has ended: what is made must be undone
-	default:
-		select {
-		case <-n.turn:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for network namespace %s: %w", n.opts.Namespace, context.Cause(ctx))
+	if !n.changes.TryLock() {
+		if err := n.changes.Lock(ctx); err != nil {
+			return fmt.Errorf("wait for network namespace %s: %w", n.opts.Namespace, err)
 		}
 	}
 	if n.closed {
@@ -170,4 +165,4 @@ func (n *Network) take(ctx context.Context) error {
 	return nil
 }
 
-func (n *Network) give() { n.turn <- struct{}{} }
+func (n *Network) give() { n.changes.Unlock() }

@@ -164,8 +164,8 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 }
 
 // placePod gives the pod's cgroup what the containers have together of the
-// host's CPUs, and the vCPUs theirs, and the machine its OOM score. It needs
-// the token.
+// host's CPUs, and the vCPUs theirs, and the machine its OOM score. The
+// caller holds resizes.
 func (p *Pod) placePod(ctx context.Context) error {
 	var own resource.Place
 	var others []resource.Place

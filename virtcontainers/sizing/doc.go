@@ -12,9 +12,9 @@
 //
 // The machine grows before a container is created or its limits are raised, and
 // shrinks as far as it can after one has ended or its limits were lowered; with
-// static_sandbox_resource_mgmt it keeps the size it starts with. One token
+// static_sandbox_resource_mgmt it keeps the size it starts with. One mutex
 // serializes Admit, Update and Watch and is held across QMP and agent calls.
-// Release takes no token: an exit never waits for a resize.
+// Release does not lock it: an exit never waits for a resize.
 //
 // Package sizing/resource has the arithmetic, as pure functions; package
 // sizing/hostcgroup reads and writes the cgroup files.

@@ -16,7 +16,7 @@ import (
 // them. What came of it is logged when it is something else than the last time;
 // a machine whose vCPUs are not bound runs all the same.
 //
-// It needs the token, and is to be called when vCPUs have come or gone and when
+// The caller holds resizes. It is to be called when vCPUs have come or gone and when
 // the pod's cpuset was written: the kernel then lets its threads run on all of
 // it again (kernel/cgroup/cpuset.c, cpuset_update_tasks_cpumask; newer kernels
 // remember what a thread was bound to, as long as that is in the set).

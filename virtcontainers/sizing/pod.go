@@ -13,6 +13,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/ctxmutex"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
@@ -76,13 +77,12 @@ type Pod struct {
 	vm         hypervisor.VM
 	guest      Guest
 
-	// token serializes resizes; it is a semaphore because it is held across QMP
-	// and agent calls.
-	token chan struct{}
+	// resizes is held across QMP and agent calls.
+	resizes ctxmutex.Mutex
 	// smaller has an entry when the pod may need less than before.
 	smaller chan struct{}
 
-	// The token guards these.
+	// resizes guards these.
 	vcpus     uint32
 	memoryMiB uint64
 	// unused is set while the guest may not have brought all of it online.
@@ -100,7 +100,7 @@ type Pod struct {
 // New chooses the size that the machine starts with. It fails when the hints
 // cannot be parsed or the host cannot provide the memory backing.
 func New(ctx context.Context, opts Options) (*Pod, error) {
-	p := &Pod{opts: opts, token: make(chan struct{}, 1), smaller: make(chan struct{}, 1), admitted: make(map[string]*allowance)}
+	p := &Pod{opts: opts, resizes: ctxmutex.New(), smaller: make(chan struct{}, 1), admitted: make(map[string]*allowance)}
 	if err := p.choose(ctx); err != nil {
 		return nil, err
 	}
@@ -110,17 +110,15 @@ func New(ctx context.Context, opts Options) (*Pod, error) {
 // Connect sets the agent. It is called once, before the first Admit.
 func (p *Pod) Connect(agent Guest) { p.guest = agent }
 
-// hold takes the token; on success the caller must call letGo.
+// hold locks resizes; on success the caller must call letGo.
 func (p *Pod) hold(ctx context.Context) error {
-	select {
-	case p.token <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a concurrent resize: %w", context.Cause(ctx))
+	if err := p.resizes.Lock(ctx); err != nil {
+		return fmt.Errorf("wait for a concurrent resize: %w", err)
 	}
+	return nil
 }
 
-func (p *Pod) letGo() { <-p.token }
+func (p *Pod) letGo() { p.resizes.Unlock() }
 
 // Container is what sizing needs to know about a container.
 type Container struct {

@@ -18,7 +18,7 @@ import (
 const shrinkWait = 5 * time.Second
 
 // makeRoom grows the machine for its containers, unless its size is static, and
-// then updates the pod's place on the host. The caller holds the token.
+// then updates the pod's place on the host. The caller holds resizes.
 func (p *Pod) makeRoom(ctx context.Context) error {
 	if !p.static() {
 		if err := p.grow(ctx); err != nil {

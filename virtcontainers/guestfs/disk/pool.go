@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
 // Machine is what the disks need of a hypervisor.VM. One that cannot detach
@@ -57,11 +58,11 @@ type Pool struct {
 // entry is a file or block device that somebody uses, or did.
 type entry struct {
 	key identity
-	// refs counts those who have the turn or wait for it. It needs the pool's
-	// mu; the entry is forgotten with the last one when it is no disk.
+	// refs counts the callers that hold calls or wait for it. The pool's mu
+	// guards it; an entry without a disk is forgotten with the last of them.
 	refs int
-	// turn is full while somebody works on the entry. The fields below are his.
-	turn chan struct{}
+	// calls guards the fields below. It is held across calls to the VM.
+	calls ctxmutex.Mutex
 
 	id  string // of the device; empty when it is not attached
 	src Source
@@ -186,7 +187,7 @@ func (p *Pool) hold(key identity) *entry {
 	defer p.mu.Unlock()
 	e, ok := p.disks[key]
 	if !ok {
-		e = &entry{key: key, turn: make(chan struct{}, 1), users: make(map[*Disk]bool)}
+		e = &entry{key: key, calls: ctxmutex.New(), users: make(map[*Disk]bool)}
 		p.disks[key] = e
 	}
 	e.refs++
@@ -202,14 +203,12 @@ func (p *Pool) drop(e *entry) {
 	}
 }
 
-// begin waits for the turn. end must follow.
+// begin waits for a concurrent call. end must follow.
 func (e *entry) begin(ctx context.Context) error {
-	select {
-	case e.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a concurrent call for the same disk: %w", context.Cause(ctx))
+	if err := e.calls.Lock(ctx); err != nil {
+		return fmt.Errorf("wait for a concurrent call for the same disk: %w", err)
 	}
+	return nil
 }
 
-func (e *entry) end() { <-e.turn }
+func (e *entry) end() { e.calls.Unlock() }
