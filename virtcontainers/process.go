@@ -31,14 +31,12 @@ type Process struct {
 	// is. Between the first two a sandbox's own container has its end.
 	known, done, reported chan struct{}
 
-	mu sync.Mutex // guards what follows
-	// state is what the engine sees.
+	mu    sync.Mutex // guards what follows
 	state State
-	// starting is set while Start is under way, told once the guest has told
-	// of the exit, exiting once some goroutine has taken on to report it,
-	// killed once the end of a container's init is enforced.
-	starting, told, exiting, killed bool
-	exit                            Exit
+	end   ending
+	// killed is set once the end of a container's init is enforced.
+	killed bool
+	exit   Exit
 }
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
@@ -61,7 +59,7 @@ type ProcessInfo struct {
 func (p *Process) Info() ProcessInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return ProcessInfo{State: p.state, Terminal: p.terminal, PID: p.container.PID(), Exit: p.exit}
+	return ProcessInfo{State: p.state.seen(), Terminal: p.terminal, PID: p.container.PID(), Exit: p.exit}
 }
 
 // name is the process in errors and logs.
@@ -97,14 +95,12 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 func (p *Process) beginStart() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, err := p.state.next(Running); err != nil {
-		return err
+	state, err := p.state.next(starting)
+	if err == nil && p.end == claimed {
+		return fmt.Errorf("it has ended: %w", errdefs.ErrFailedPrecondition)
 	}
-	if p.starting || p.exiting {
-		return fmt.Errorf("it is being started or has ended: %w", errdefs.ErrFailedPrecondition)
-	}
-	p.starting = true
-	return nil
+	p.state = state
+	return err
 }
 
 // endStart reports whether the process was running: it may have lost its VM
@@ -112,8 +108,11 @@ func (p *Process) beginStart() error {
 func (p *Process) endStart(err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.starting = false
-	if err != nil || p.state != Created {
+	switch {
+	case p.state != starting:
+		return false
+	case err != nil:
+		p.state = Created
 		return false
 	}
 	p.state = Running
@@ -298,8 +297,8 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 func (p *Process) markDeleted() (Exit, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state == Created && p.execID != "" && !p.starting && !p.exiting {
-		p.exiting, p.state = true, Stopped
+	if p.state == Created && p.execID != "" && p.end != claimed {
+		p.end, p.state = claimed, Stopped
 		p.exit = Exit{ContainerID: p.container.ID, ExecID: p.execID, PID: p.container.PID(), At: time.Now()}
 		close(p.known)
 		close(p.done)

@@ -19,10 +19,10 @@ type drained struct{ stdout, stderr uint64 }
 func (p *Process) takeEvent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.told || p.exiting {
+	if p.end != alive {
 		return false
 	}
-	p.told = true
+	p.end = told
 	return true
 }
 
@@ -53,7 +53,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 func (p *Process) willExit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.state == Running || p.state == Stopped || p.told && p.state != Deleted
+	return p.state == Running || p.state == Stopped || p.end != alive && p.state != Deleted
 }
 
 // settle reports an exit of which the guest cannot tell: nothing more will
@@ -69,10 +69,10 @@ func (p *Process) settle(exit Exit, observed bool) {
 func (p *Process) claimExit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.exiting {
+	if p.end == claimed {
 		return false
 	}
-	p.exiting = true
+	p.end = claimed
 	return true
 }
 
@@ -80,14 +80,14 @@ func (p *Process) claimExit() bool {
 func (p *Process) ending() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.exiting
+	return p.end == claimed
 }
 
 // awaitGate waits until the start was announced. An init that was never
 // started has nothing to announce.
 func (p *Process) awaitGate(ctx context.Context) {
 	p.mu.Lock()
-	pending := p.starting || p.state == Running || p.state == Paused
+	pending := p.state == starting || p.state == Running || p.state == Paused
 	p.mu.Unlock()
 	if !pending {
 		return

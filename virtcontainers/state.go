@@ -17,6 +17,8 @@ const (
 	Paused
 	Stopped
 	Deleted
+	// starting is Created to the engine: Start is under way.
+	starting
 )
 
 func (s State) String() string {
@@ -31,16 +33,20 @@ func (s State) String() string {
 		return "stopped"
 	case Deleted:
 		return "deleted"
+	case starting:
+		return "being started"
 	}
 	return fmt.Sprintf("State(%d)", int(s))
 }
 
-// successors lists the legal transitions.
+// successors lists the legal transitions. A start that fails leads back to
+// Created.
 var successors = map[State][]State{
-	Created: {Running, Stopped},
-	Running: {Paused, Stopped},
-	Paused:  {Running, Stopped},
-	Stopped: {Deleted},
+	Created:  {starting, Stopped},
+	starting: {Running, Created, Stopped},
+	Running:  {Paused, Stopped},
+	Paused:   {Running, Stopped},
+	Stopped:  {Deleted},
 }
 
 // next is the transition from s to state, or an error that says what is wrong
@@ -51,3 +57,23 @@ func (s State) next(state State) (State, error) {
 	}
 	return state, nil
 }
+
+// seen is the state as the engine knows it.
+func (s State) seen() State {
+	if s == starting {
+		return Created
+	}
+	return s
+}
+
+// ending is how far the host is with the end of a process. It only grows.
+type ending int
+
+const (
+	// alive: nothing is known of an end.
+	alive ending = iota
+	// told: the guest has told of the exit, and more of it will not be heard.
+	told
+	// claimed: one goroutine has taken on to report the exit, or has.
+	claimed
+)
