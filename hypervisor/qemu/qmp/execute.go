@@ -60,39 +60,10 @@ func (m *Monitor) ExecuteWithFile(ctx context.Context, command string, args, out
 }
 
 // GetFD passes f to QEMU, which keeps the duplicate under that name until a
-// command that refers to the name takes it, or CloseFD. A second descriptor
-// of one name replaces the first.
+// command that refers to the name takes it. A second descriptor of one name
+// replaces the first.
 func (m *Monitor) GetFD(ctx context.Context, name string, f *os.File) error {
 	return m.ExecuteWithFile(ctx, "getfd", map[string]string{"fdname": name}, nil, f)
-}
-
-// CloseFD closes the descriptor that QEMU keeps under that name.
-func (m *Monitor) CloseFD(ctx context.Context, name string) error {
-	return m.Execute(ctx, "closefd", map[string]string{"fdname": name}, nil)
-}
-
-// Run runs a marshalled Command and returns the reply as QEMU wrote it, but
-// for its id, as go-qemu's Monitor wants it. Prefer Execute.
-func (m *Monitor) Run(command []byte) ([]byte, error) {
-	var cmd struct {
-		Execute string          `json:"execute"`
-		Args    json.RawMessage `json:"arguments"`
-	}
-	if err := json.Unmarshal(command, &cmd); err != nil {
-		return nil, fmt.Errorf("decode command: %w", err)
-	}
-	if cmd.Execute == "" {
-		return nil, errors.New("decode command: it has no name")
-	}
-	var args any
-	if cmd.Args != nil {
-		args = cmd.Args
-	}
-	var value json.RawMessage
-	if err := m.Execute(context.Background(), cmd.Execute, args, &value); err != nil {
-		return nil, err
-	}
-	return json.Marshal(map[string]json.RawMessage{"return": value})
 }
 
 func (m *Monitor) execute(ctx context.Context, cmd Command, f *os.File, out any) error {

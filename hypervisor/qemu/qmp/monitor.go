@@ -7,11 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
-	"time"
 )
-
-// ConnectTimeout bounds Connect, which has no context.
-const ConnectTimeout = 10 * time.Second
 
 // Monitor is one QMP connection. Its methods may be called from several
 // goroutines; commands that run at the same time do not wait for each other
@@ -63,13 +59,6 @@ func (m *Monitor) Handshake(ctx context.Context) error {
 	return m.Execute(ctx, "qmp_capabilities", nil, nil)
 }
 
-// Connect is Handshake within ConnectTimeout.
-func (m *Monitor) Connect() error {
-	ctx, cancel := context.WithTimeout(context.Background(), ConnectTimeout)
-	defer cancel()
-	return m.Handshake(ctx)
-}
-
 // Disconnect closes the connection and waits until the reader has ended.
 // Commands that wait fail with ErrClosed. It may be called several times.
 func (m *Monitor) Disconnect() error {
@@ -106,15 +95,9 @@ func (m *Monitor) Version() Version {
 	return m.version
 }
 
-// Events streams the events from now on; the first caller also gets those
-// from before. The channel is closed when ctx ends or the monitor is closed,
-// or when the caller leaves more than MaxQueuedEvents waiting (use Subscribe
-// to tell).
-func (m *Monitor) Events(ctx context.Context) (<-chan Event, error) {
-	return m.Subscribe(ctx).C(), nil
-}
-
-// Subscribe is Events with the reason for the end.
+// Subscribe streams the events from now on; the first caller also gets those
+// from before. The stream ends when ctx ends or the monitor is closed, or when
+// the caller leaves more than MaxQueuedEvents waiting.
 func (m *Monitor) Subscribe(ctx context.Context) *Subscription {
 	return m.hub.subscribe(ctx)
 }

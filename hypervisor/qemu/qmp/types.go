@@ -11,5 +11,3 @@ type (
 	// Version is QEMU's version, from its greeting.
 	Version = goqmp.Version
 )
-
-var _ goqmp.Monitor = (*Monitor)(nil)

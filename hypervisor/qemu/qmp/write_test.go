@@ -95,7 +95,7 @@ func TestGetFDOfClosedFile(t *testing.T) {
 	if err := m.GetFD(bounded(t), "x", f); err == nil || errors.Is(err, ErrClosed) {
 		t.Errorf("error: %v", err)
 	}
-	if err := m.CloseFD(bounded(t), "x"); err != nil {
+	if err := m.Execute(bounded(t), "stop", nil, nil); err != nil {
 		t.Errorf("the monitor after a local mistake: %v", err)
 	}
 }
