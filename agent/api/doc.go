@@ -7,7 +7,7 @@
 //
 //	host                                         guest (agent)
 //	 | -- connect PortRPC ------------------------> |
-//	 | -- Guest.Hello ----------------------------> |  versions, features
+//	 | -- Guest.Hello ----------------------------> |  versions, kernel, times
 //	 | -- Guest.Events (stream) ------------------> |  exits, OOM kills
 //	 | -- connect PortLog ------------------------> |  JSON log lines
 //	 | -- Guest.SetupSandbox ---------------------> |  clock, modules, storages

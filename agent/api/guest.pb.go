@@ -129,8 +129,6 @@ type HelloResponse struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	ProtocolVersion uint32                 `protobuf:"varint,1,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
 	AgentVersion    string                 `protobuf:"bytes,2,opt,name=agent_version,json=agentVersion,proto3" json:"agent_version,omitempty"`
-	// What the agent can do beyond protocol_version; names are in version.go.
-	Features []string `protobuf:"bytes,3,rep,name=features,proto3" json:"features,omitempty"`
 	// uname -r of the guest kernel.
 	KernelRelease string `protobuf:"bytes,4,opt,name=kernel_release,json=kernelRelease,proto3" json:"kernel_release,omitempty"`
 	// Time from the kernel's start to the agent's first instruction, and to
@@ -185,13 +183,6 @@ func (x *HelloResponse) GetAgentVersion() string {
 		return x.AgentVersion
 	}
 	return ""
-}
-
-func (x *HelloResponse) GetFeatures() []string {
-	if x != nil {
-		return x.Features
-	}
-	return nil
 }
 
 func (x *HelloResponse) GetKernelRelease() string {
@@ -2778,15 +2769,14 @@ const file_guest_proto_rawDesc = "" +
 	"\n" +
 	"\vguest.proto\x12\x10katabox.agent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"9\n" +
 	"\fHelloRequest\x12)\n" +
-	"\x10protocol_version\x18\x01 \x01(\rR\x0fprotocolVersion\"\x95\x02\n" +
+	"\x10protocol_version\x18\x01 \x01(\rR\x0fprotocolVersion\"\xff\x01\n" +
 	"\rHelloResponse\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\rR\x0fprotocolVersion\x12#\n" +
-	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12\x1a\n" +
-	"\bfeatures\x18\x03 \x03(\tR\bfeatures\x12%\n" +
+	"\ragent_version\x18\x02 \x01(\tR\fagentVersion\x12%\n" +
 	"\x0ekernel_release\x18\x04 \x01(\tR\rkernelRelease\x12'\n" +
 	"\x10boot_to_agent_us\x18\x05 \x01(\x04R\rbootToAgentUs\x12+\n" +
 	"\x12boot_to_serving_us\x18\x06 \x01(\x04R\x0fbootToServingUs\x12\x1b\n" +
-	"\tagent_rss\x18\a \x01(\x04R\bagentRss\"\xf9\x01\n" +
+	"\tagent_rss\x18\a \x01(\x04R\bagentRssJ\x04\b\x03\x10\x04\"\xf9\x01\n" +
 	"\x13SetupSandboxRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12%\n" +

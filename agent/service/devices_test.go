@@ -220,6 +220,8 @@ func (m *fakeMachine) Online(_ context.Context, want guest.Amount) (guest.Amount
 	return m.have, m.err
 }
 
+func (m *fakeMachine) LoadLateDrivers() error { return nil }
+
 func TestSetResources(t *testing.T) {
 	pod, _ := testPod(t)
 	machine := &fakeMachine{}

@@ -31,6 +31,7 @@ type fakeRuntime struct {
 	created   []container.Placement
 	specs     []*specs.Spec
 	last      *fakeContainer
+	hooks     string
 }
 
 func (r *fakeRuntime) newProcess() *fakeProcess {
@@ -38,6 +39,11 @@ func (r *fakeRuntime) newProcess() *fakeProcess {
 	defer r.mu.Unlock()
 	r.pid++
 	return &fakeProcess{pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10)}
+}
+
+func (r *fakeRuntime) SetHooks(dir string) error {
+	r.hooks = dir
+	return nil
 }
 
 func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, _ container.Stdio) (Container, Process, error) {

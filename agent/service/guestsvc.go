@@ -140,9 +140,5 @@ func (p *Pod) setHooks(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	runtime, ok := p.config.Runtime.(interface{ SetHooks(dir string) error })
-	if !ok {
-		return fmt.Errorf("set hooks: %w", errdefs.ErrNotImplemented)
-	}
-	return runtime.SetHooks(dir)
+	return p.config.Runtime.SetHooks(dir)
 }

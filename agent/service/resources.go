@@ -10,9 +10,10 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 )
 
-// resources are the guest's CPUs and memory.
+// resources are the guest's CPUs, memory and late devices.
 type resources interface {
 	Online(ctx context.Context, want guest.Amount) (guest.Amount, error)
+	LoadLateDrivers() error
 }
 
 var _ resources = (*guest.Resources)(nil)
@@ -34,11 +35,7 @@ func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesReq
 // loadLateDrivers loads what waits until the first container runs. What cannot
 // be loaded is missed by nobody in the pod.
 func (p *Pod) loadLateDrivers(ctx context.Context) {
-	machine, ok := p.machine.(interface{ LoadLateDrivers() error })
-	if !ok {
-		return
-	}
-	if err := machine.LoadLateDrivers(); err != nil {
+	if err := p.machine.LoadLateDrivers(); err != nil {
 		log.G(ctx).WithError(err).Warn("a device of the machine has no driver")
 	}
 }

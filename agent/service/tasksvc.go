@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
@@ -14,8 +13,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/katabox/katabox/agent/api"
 )
 
 // taskService is containerd's Task API over a Pod: it decodes, calls and
@@ -166,13 +163,9 @@ func (s taskService) Stats(_ context.Context, req *taskapi.StatsRequest) (*taska
 	return &taskapi.StatsResponse{Stats: packed}, nil
 }
 
-// Connect implements the Task service.
-func (s taskService) Connect(_ context.Context, req *taskapi.ConnectRequest) (*taskapi.ConnectResponse, error) {
-	_, proc, err := s.pod.process(req.GetID(), "")
-	if err != nil {
-		return nil, errgrpc.ToGRPC(err)
-	}
-	return &taskapi.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: proc.pid(), Version: api.ContainerConfigTypeURL}, nil
+// Connect implements the Task service: Guest.Hello says who answers.
+func (taskService) Connect(context.Context, *taskapi.ConnectRequest) (*taskapi.ConnectResponse, error) {
+	return nil, errgrpc.ToGRPC(fmt.Errorf("connect: %w", errdefs.ErrNotImplemented))
 }
 
 // Checkpoint implements the Task service: a guest process cannot be saved.
