@@ -19,6 +19,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
+	"github.com/katabox/katabox/virtcontainers/publish"
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
@@ -46,6 +47,9 @@ type Container struct {
 	created chan struct{}
 	// files are used by the container's creation and deletion alone.
 	files *guestfs.Container
+	// published are the sockets by which the host reaches the container's; its
+	// creation and deletion alone use them.
+	published []*publish.Socket
 	// standIn is nil until the container is about to be created, and then not
 	// changed; nor is guestPID, the guest's number of the init.
 	standIn  atomic.Pointer[standin.Process]
@@ -214,7 +218,7 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
 	<-c.init.reported // the engine hears of the exit first
-	errs := []error{c.deleteInGuest(ctx), c.files.Release(ctx)}
+	errs := []error{c.unpublish(ctx), c.deleteInGuest(ctx), c.files.Release(ctx)}
 	for _, p := range c.processes() {
 		p.io.Close()
 	}

@@ -65,6 +65,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		}, nil},
 		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts) }, c.discard},
 		{"standin", func(ctx context.Context) error { return s.addStandIn(ctx, c, opts) }, c.endStandIn},
+		{"sockets", func(ctx context.Context) error { return s.publishSockets(ctx, c) }, c.unpublish},
 		{"hooks", func(ctx context.Context) error { return s.runCreateHooks(ctx, c) }, nil},
 		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
 			c.init.io.Close()

@@ -14,6 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
@@ -106,7 +107,7 @@ func TestCreate(t *testing.T) {
 
 func TestCreateFailpoints(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{"rootfs", "volumes", "devices", "size", "create", "streams"} {
+	for _, step := range []string{"rootfs", "volumes", "devices", "size", "create", "sockets", "streams"} {
 		t.Run(step, func(t *testing.T) {
 			host, o := newHost(t), newObserver()
 			platform := host.Platform()
@@ -116,11 +117,14 @@ func TestCreateFailpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := &pod{Sandbox: s, t: t, host: host, observer: o}
-			_, err = p.Create(t.Context(), p.mounted("c1", newIO(allStreams)), neverAnnounced(t))
+			opts := p.mounted("c1", newIO(allStreams))
+			opts.Bundle.Spec.Annotations = map[string]string{bundle.PublishAnnotation: "api=/run/api.sock"}
+			_, err = p.Create(t.Context(), opts, neverAnnounced(t))
 			if err == nil || !strings.Contains(err.Error(), step+": failpoint") {
 				t.Errorf("got %v", err)
 			}
 			p.checkContainerGone("c1")
+			wantNoFile(t, p.published("api"))
 			if err := s.Stop(t.Context()); err != nil {
 				t.Error(err)
 			}

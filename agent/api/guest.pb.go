@@ -2265,8 +2265,10 @@ func (x *StreamOpened) GetError() string {
 type ForwardOpen struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where in the guest to connect by TCP: an address and a port
-	// ("127.0.0.1:80", "[::1]:80").
-	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// ("127.0.0.1:80", "[::1]:80"). Empty with unix.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// The UNIX socket to connect to, in place of a TCP address.
+	Unix          *ContainerSocket `protobuf:"bytes,2,opt,name=unix,proto3" json:"unix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2308,6 +2310,67 @@ func (x *ForwardOpen) GetAddress() string {
 	return ""
 }
 
+func (x *ForwardOpen) GetUnix() *ContainerSocket {
+	if x != nil {
+		return x.Unix
+	}
+	return nil
+}
+
+// ContainerSocket is a UNIX socket (SOCK_STREAM) inside a container.
+type ContainerSocket struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	// An absolute path as the container's init sees it, of at most 1024 bytes.
+	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerSocket) Reset() {
+	*x = ContainerSocket{}
+	mi := &file_guest_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerSocket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerSocket) ProtoMessage() {}
+
+func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
+func (*ContainerSocket) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ContainerSocket) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *ContainerSocket) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 // ForwardOpened is the agent's answer to ForwardOpen.
 type ForwardOpened struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2319,7 +2382,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2394,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2407,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{34}
+	return file_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -2370,7 +2433,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2445,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2458,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{35}
+	return file_guest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -2469,7 +2532,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2481,7 +2544,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2494,7 +2557,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{36}
+	return file_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -2518,7 +2581,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2593,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2606,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{37}
+	return file_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -2606,7 +2669,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2681,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2694,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{38}
+	return file_guest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -2680,7 +2743,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +2755,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +2768,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{39}
+	return file_guest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -2728,7 +2791,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +2803,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +2816,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{40}
+	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -2910,9 +2973,13 @@ const file_guest_proto_rawDesc = "" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x120\n" +
 	"\x06stream\x18\x03 \x01(\x0e2\x18.katabox.agent.v1.StreamR\x06stream\"$\n" +
 	"\fStreamOpened\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error\"'\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"^\n" +
 	"\vForwardOpen\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"%\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x125\n" +
+	"\x04unix\x18\x02 \x01(\v2!.katabox.agent.v1.ContainerSocketR\x04unix\"H\n" +
+	"\x0fContainerSocket\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"%\n" +
 	"\rForwardOpened\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error\"\x86\x01\n" +
 	"\vReverseOpen\x129\n" +
@@ -2968,7 +3035,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -3005,18 +3072,19 @@ var file_guest_proto_goTypes = []any{
 	(*StreamOpen)(nil),            // 32: katabox.agent.v1.StreamOpen
 	(*StreamOpened)(nil),          // 33: katabox.agent.v1.StreamOpened
 	(*ForwardOpen)(nil),           // 34: katabox.agent.v1.ForwardOpen
-	(*ForwardOpened)(nil),         // 35: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 36: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 37: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 38: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 39: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 40: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 41: katabox.agent.v1.FailedStorage
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*ContainerSocket)(nil),       // 35: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),         // 36: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),           // 37: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 38: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 39: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 40: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 41: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),         // 42: katabox.agent.v1.FailedStorage
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
 	14, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	42, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	43, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
 	6,  // 2: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
 	7,  // 3: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
 	9,  // 4: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
@@ -3028,36 +3096,37 @@ var file_guest_proto_depIdxs = []int32{
 	21, // 10: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
 	23, // 11: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
 	22, // 12: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	42, // 13: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	43, // 13: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
 	14, // 14: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
 	24, // 15: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
 	28, // 16: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
 	29, // 17: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	42, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	43, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 19: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	38, // 20: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	39, // 21: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
-	1,  // 22: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 23: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	5,  // 24: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	12, // 25: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	16, // 26: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	18, // 27: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	26, // 28: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	30, // 29: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 30: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 31: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	11, // 32: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	13, // 33: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	17, // 34: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	19, // 35: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	27, // 36: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	31, // 37: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	30, // [30:38] is the sub-list for method output_type
-	22, // [22:30] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	35, // 20: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	39, // 21: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	40, // 22: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	1,  // 23: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 24: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	5,  // 25: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	12, // 26: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	16, // 27: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	18, // 28: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	26, // 29: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	30, // 30: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 31: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 32: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	11, // 33: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	13, // 34: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	17, // 35: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	19, // 36: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	27, // 37: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	31, // 38: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	31, // [31:39] is the sub-list for method output_type
+	23, // [23:31] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -3075,12 +3144,12 @@ func file_guest_proto_init() {
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[35].OneofWrappers = []any{
+	file_guest_proto_msgTypes[36].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[37].OneofWrappers = []any{
+	file_guest_proto_msgTypes[38].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -3090,7 +3159,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

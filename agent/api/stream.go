@@ -15,8 +15,8 @@ import (
 // guest closes when the last writer is gone. Backpressure is the transport's.
 //
 // A forwarding connection (PortForward) starts with ForwardOpen from the host
-// and ForwardOpened from the agent; everything after is the TCP connection's,
-// half-closes included.
+// and ForwardOpened from the agent; everything after is the TCP or UNIX
+// connection's, half-closes included.
 //
 // A reverse connection (PortReverse) starts with ReverseOpen from the host and
 // ReverseOpened from the agent. What follows depends on what was asked for:

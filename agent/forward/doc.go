@@ -1,7 +1,8 @@
-// Package forward brings connections from the host to TCP ports in the guest.
+// Package forward brings connections from the host to TCP ports in the guest and
+// to UNIX sockets in its containers.
 //
-// A connection opens with one frame each way, then its bytes are the TCP
-// connection's:
+// A connection opens with one frame each way, then its bytes are those of
+// the connection in the guest:
 //
 //	accepted ──ForwardOpen──> dialling ──ForwardOpened──> open ──both ends done──> closed
 //	    └───────────── bad frame, refused, too many ────────┴──────────────> closed

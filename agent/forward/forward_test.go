@@ -37,7 +37,7 @@ func start(t *testing.T) (addr string, stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- new(Server).Serve(ctx, l) }()
+	go func() { done <- (&Server{Sockets: sockets{}}).Serve(ctx, l) }()
 	stopped := false
 	stop = func() {
 		if stopped {
@@ -67,8 +67,13 @@ func connect(t *testing.T, addr string) *net.UnixConn {
 // open asks for a port and returns the answer.
 func open(t *testing.T, addr, port string) (*net.UnixConn, string) {
 	t.Helper()
+	return ask(t, addr, &api.ForwardOpen{Address: port})
+}
+
+func ask(t *testing.T, addr string, open *api.ForwardOpen) (*net.UnixConn, string) {
+	t.Helper()
 	conn := connect(t, addr)
-	if err := api.WriteFrame(conn, &api.ForwardOpen{Address: port}); err != nil {
+	if err := api.WriteFrame(conn, open); err != nil {
 		t.Fatal(err)
 	}
 	var opened api.ForwardOpened

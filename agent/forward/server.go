@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"time"
 
 	"github.com/katabox/katabox/agent/accept"
@@ -26,9 +25,9 @@ const (
 	maxOpening = 64
 )
 
-// Server serves api.PortForward. The zero value is ready; it serves one
-// listener.
+// Server serves api.PortForward. It serves one listener.
 type Server struct {
+	Sockets Sockets
 	// slots holds a token for each open connection.
 	slots chan struct{}
 }
@@ -51,7 +50,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error 
 	if !ok {
 		return fmt.Errorf("forward: a %T cannot be closed in halves", conn)
 	}
-	address, err := s.request(ctx, conn)
+	to, err := s.request(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -59,50 +58,35 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error 
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		return refuse(conn, fmt.Errorf("forward to %s: %d connections are open, which is the most", address, maxOpen))
+		return refuse(conn, fmt.Errorf("forward to %s: %d connections are open, which is the most", to.name, maxOpen))
 	}
-	port, err := dial(ctx, address)
+	far, err := to.connect(ctx)
 	if err != nil {
-		return refuse(conn, err)
+		return refuse(conn, fmt.Errorf("forward to %s: %w", to.name, err))
 	}
-	defer port.Close()
+	defer far.Close()
 	if err := answer(conn, ""); err != nil {
 		return err
 	}
 	opened()
-	return relay.Join(ctx, host, port)
+	return relay.Join(ctx, host, far)
 }
 
 // request reads where the host wants to go.
-func (s *Server) request(ctx context.Context, conn net.Conn) (netip.AddrPort, error) {
+func (s *Server) request(ctx context.Context, conn net.Conn) (target, error) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
-		return netip.AddrPort{}, fmt.Errorf("set deadline: %w", err)
+		return target{}, fmt.Errorf("set deadline: %w", err)
 	}
 	var open api.ForwardOpen
 	if err := api.ReadFrame(conn, &open); err != nil {
-		return netip.AddrPort{}, fmt.Errorf("forward: %w", err)
+		return target{}, fmt.Errorf("forward: %w", err)
 	}
-	// Only numbers: a name would be looked up by the guest's resolver, and
-	// mean something else than on the host.
-	address, err := netip.ParseAddrPort(open.GetAddress())
-	if err != nil || address.Port() == 0 || address.Addr().Zone() != "" {
-		return address, refuse(conn, fmt.Errorf(`forward to %.100q: want an address and a port, as "127.0.0.1:80" or "[::1]:80"`, open.GetAddress()))
-	}
-	return address, nil
-}
-
-func dial(ctx context.Context, address netip.AddrPort) (*net.TCPConn, error) {
-	dialer := net.Dialer{Timeout: dialTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", address.String())
+	to, err := s.targetOf(&open)
 	if err != nil {
-		return nil, fmt.Errorf("forward to %s: %w", address, err)
+		return to, refuse(conn, err)
 	}
-	port, ok := conn.(*net.TCPConn)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("forward to %s: got a %T", address, conn), conn.Close())
-	}
-	return port, nil
+	return to, nil
 }
 
 // refuse tells the host why, and returns that.

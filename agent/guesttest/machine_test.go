@@ -65,7 +65,7 @@ func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error)
 	for _, serve := range []func() error{
 		func() error { return reaper.Run(ctx) },
 		func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streams) },
-		func() error { return new(forward.Server).Serve(ctx, forwarding) },
+		func() error { return (&forward.Server{Sockets: pod}).Serve(ctx, forwarding) },
 		func() error { return service.Serve(ctx, rpc, pod, times, guest.PowerOff) },
 	} {
 		go func() { fmt.Println("served until:", serve()) }()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/agent/api"
@@ -174,9 +176,41 @@ func TestGuestForward(t *testing.T) {
 	}
 }
 
+// A container's UNIX socket is looked up below its root, with its own mounts; the
+// agent's own sockets are not found.
+func TestGuestForwardToASocket(t *testing.T) {
+	m := guestOnly(t)
+	spec := shell("ln -s ../../../../run/rpc /run/out; echo made; exec sleep 1000")
+	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/run", Type: "tmpfs", Source: "tmpfs"})
+	m.start(t, "sockets", spec)
+	m.exec(t, "sockets", "await", process("until test -L /run/out; do sleep 0.1; done"))
+	if _, err := os.Stat("/run/rpc"); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/run/none":            "no such file or directory",
+		"/run/rpc":             "no such file or directory",
+		"/run/out":             "no such file or directory",
+		"/proc/1/root/run/rpc": "too many levels of symbolic links",
+		"/bin":                 "is not a UNIX socket",
+	} {
+		if _, refusal := m.ask(t, &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "sockets", Path: path}}); !strings.Contains(refusal, want) {
+			t.Errorf("%s: %q, want %q", path, refusal, want)
+		}
+	}
+	if _, refusal := m.ask(t, &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "nobody", Path: "/run/rpc"}}); !strings.Contains(refusal, "not found") {
+		t.Errorf("no such container: %q", refusal)
+	}
+}
+
 // dial opens a forwarding connection and returns the agent's refusal, if it
 // did.
 func (m *machine) dial(t *testing.T, address string) (*net.UnixConn, string) {
+	t.Helper()
+	return m.ask(t, &api.ForwardOpen{Address: address})
+}
+
+func (m *machine) ask(t *testing.T, open *api.ForwardOpen) (*net.UnixConn, string) {
 	t.Helper()
 	conn, err := net.Dial("unix", m.forward)
 	if err != nil {
@@ -184,7 +218,7 @@ func (m *machine) dial(t *testing.T, address string) (*net.UnixConn, string) {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(callTimeout))
-	if err := api.WriteFrame(conn, &api.ForwardOpen{Address: address}); err != nil {
+	if err := api.WriteFrame(conn, open); err != nil {
 		t.Fatal(err)
 	}
 	var opened api.ForwardOpened

@@ -115,6 +115,42 @@ func TestSocketByPath(t *testing.T) {
 	}
 }
 
+// A container's UNIX socket is reached from the host where its annotation asks
+// for that: bytes and half-closes, and whom the server sees. No link in the
+// container leads out of it, and the socket ends with the container.
+func TestSocketOfTheContainer(t *testing.T) {
+	needVM(t)
+	ctx, d := begin(t)
+	config := probeConfig("unix:///tmp/app", "peercred:///tmp/peer", "tcp://127.0.0.1:7001")
+	config.Spec = append(config.Spec, oci.WithUIDGID(1000, 1000), oci.WithAnnotations(map[string]string{
+		"io.katacontainers.container.publish_sockets": "app=/tmp/app peer=/tmp/peer link=/tmp/own/link none=/tmp/none rpc=/proc/1/root/tmp/app",
+	}))
+	bare := barePod(ctx, t, d, newNetns(t, d))
+	box, err := bare.Add(ctx, config)
+	if err != nil {
+		t.Fatalf("add container: %v", err)
+	}
+	if err := box.Start(ctx); err != nil {
+		t.Fatalf("start container: %v", err)
+	}
+	awaitReady(ctx, t, box.Out, box.Err)
+	if _, err := runIn(ctx, box, "sh", "-c", "mkdir /tmp/own && ln -s ../../../../tmp/app /tmp/own/link"); err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string {
+		return filepath.Join("/run/kata-containers/sandboxes", d.HostName(bare.Sandbox.Box.ID()), "uds", name)
+	}
+	netns("").checks(t,
+		"unix://"+at("app")+"?bytes=1000000", "unix://"+at("link")+"?bytes=1000", "peercred://"+at("peer")+"?user=0:0",
+		"unixclosed://"+at("none"), "unixclosed://"+at("rpc"), "unix://"+at("app")+"?bytes=1")
+	if err := box.Remove(ctx); err != nil {
+		t.Fatalf("remove container: %v", err)
+	}
+	if _, err := os.Lstat(at("app")); !os.IsNotExist(err) {
+		t.Errorf("the socket is there after its container: %v", err)
+	}
+}
+
 // What cannot be forwarded is refused by one clear error.
 func TestSocketsThatAreRefused(t *testing.T) {
 	needVM(t)

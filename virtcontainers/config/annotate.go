@@ -142,12 +142,13 @@ func (p *pod) apply(c *Config, g given) {
 	}
 }
 
-// applyBare refuses or ignores an annotation that sets no key.
+// applyBare refuses or ignores an annotation that sets no key, or leaves it to
+// the code that takes it.
 func (p *pod) applyBare(b bare, g given) {
 	switch {
 	case b.refused:
 		p.fail(g, "is refused: "+b.why)
-	case !b.quiet:
+	case !b.quiet && !b.taken:
 		p.draft.warnf("annotation %s is ignored: %s", g, b.why)
 	}
 }

@@ -177,6 +177,8 @@ func writeBare(b *strings.Builder) {
 		becomes := "ignored with a warning"
 		if a.refused {
 			becomes = "refused: an error"
+		} else if a.taken {
+			becomes = "taken"
 		} else if a.quiet {
 			becomes = "ignored"
 		}

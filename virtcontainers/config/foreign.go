@@ -1,6 +1,10 @@
 package config
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
 
 // bare is an annotation that sets no key.
 type bare struct {
@@ -9,14 +13,16 @@ type bare struct {
 	// refused ones fail the pod that has them; the others are ignored, with a
 	// warning unless quiet.
 	refused, quiet bool
+	// taken ones have an effect by other code than this package's.
+	taken bool
 	// container ones count on every container, not only on the sandbox's.
 	container bool
 	// why is a phrase that can follow a colon.
 	why string
 }
 
-// bareAnnotations is every annotation of Kata's and of openEuler's that sets no
-// key.
+// bareAnnotations is every annotation that sets no key: Kata's, openEuler's and
+// our own.
 var bareAnnotations = slices.Concat(hashAnnotations, oddAnnotations, forkAnnotations, containerAnnotations)
 
 const noHashes = "files are not checked by their hash; let the valid_* lists name no file that pods may not choose"
@@ -63,6 +69,8 @@ var forkAnnotations = []bare{
 }
 
 var containerAnnotations = []bare{
+	{name: bundle.PublishAnnotation, taken: true, container: true,
+		why: "the host reaches a container's UNIX sockets by it (volumes.md, Sockets of a container)"},
 	{name: annotationPrefix + "container.resource.swappiness", container: true, why: "guests have no swap yet"},
 	{name: annotationPrefix + "container.resource.swap_in_bytes", container: true, why: "guests have no swap yet"},
 }

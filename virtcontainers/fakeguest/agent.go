@@ -132,14 +132,23 @@ func (a *Agent) serve(port uint32, conn *net.UnixConn) error {
 		a.logs = conn
 		return nil
 	case api.PortStream:
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.up { // else the connection is closed already
-			a.serving.Go(func() { a.openStream(conn) })
-		}
+		a.begin(conn, a.openStream)
+		return nil
+	case api.PortForward:
+		a.begin(conn, a.openForward)
 		return nil
 	}
 	return fmt.Errorf("dial port %d: %w", port, syscall.ECONNREFUSED)
+}
+
+// begin serves a connection by itself, unless the machine has ended: then it is
+// closed already.
+func (a *Agent) begin(conn *net.UnixConn, serve func(*net.UnixConn)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.up {
+		a.serving.Go(func() { serve(conn) })
+	}
 }
 
 // adopt notes a connection; false means that the agent is not up.

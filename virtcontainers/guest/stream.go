@@ -26,12 +26,22 @@ func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kin
 
 // Forward connects to a TCP address of the guest's ("127.0.0.1:80").
 func (c *Client) Forward(ctx context.Context, address string) (Conn, error) {
+	return c.forward(ctx, address, &api.ForwardOpen{Address: address})
+}
+
+// ForwardSocket connects to a UNIX socket (SOCK_STREAM) in a container, by its
+// absolute path there.
+func (c *Client) ForwardSocket(ctx context.Context, containerID, path string) (Conn, error) {
+	return c.forward(ctx, "UNIX socket "+path, &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: containerID, Path: path}})
+}
+
+func (c *Client) forward(ctx context.Context, to string, open *api.ForwardOpen) (Conn, error) {
 	conn, err := c.dial(ctx, api.PortForward)
 	if err != nil {
-		return nil, fmt.Errorf("forward to %s: %w", address, err)
+		return nil, fmt.Errorf("forward to %s: %w", to, err)
 	}
-	if err := greet(ctx, conn, &api.ForwardOpen{Address: address}, new(api.ForwardOpened)); err != nil {
-		return nil, errors.Join(fmt.Errorf("forward to %s: %w", address, err), conn.Close())
+	if err := greet(ctx, conn, open, new(api.ForwardOpened)); err != nil {
+		return nil, errors.Join(fmt.Errorf("forward to %s: %w", to, err), conn.Close())
 	}
 	return conn, nil
 }

@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/internal/relay"
+	"github.com/katabox/katabox/internal/unixsocket"
 )
-
-// backlogPause is the time between two tries while the server's backlog is
-// full.
-const backlogPause = 10 * time.Millisecond
 
 // User is who the host's server sees connect (unix(7), SO_PEERCRED), and whose
 // permissions count.
@@ -124,38 +120,7 @@ func (s *Socket) connectHere(ctx context.Context, at *os.File) (*net.UnixConn, e
 	if s.Seqpacket {
 		kind = unix.SOCK_SEQPACKET
 	}
-	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
-	}
-	file := os.NewFile(uintptr(fd), s.Path)
-	defer file.Close() // net.FileConn has its own
-	if err := connectWhenRoom(ctx, fd, fmt.Sprintf("/proc/thread-self/fd/%d", at.Fd())); err != nil {
-		return nil, err
-	}
-	conn, err := net.FileConn(file)
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.UnixConn), nil
-}
-
-// connectWhenRoom connects, once the server's backlog has room.
-func connectWhenRoom(ctx context.Context, fd int, path string) error {
-	for {
-		err := unix.Connect(fd, &unix.SockaddrUnix{Name: path})
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
-			return os.NewSyscallError("connect", err)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(backlogPause):
-		}
-	}
+	return unixsocket.Connect(ctx, at, kind)
 }
 
 // become gives the calling thread the user's effective ids, and only it:

@@ -102,7 +102,7 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	group.Go(func() error { return reaper.Run(ctx) })
 	group.Go(func() error { return ring.Serve(ctx, logPort) })
 	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streamPort) })
-	group.Go(func() error { return new(forward.Server).Serve(ctx, forwardPort) })
+	group.Go(func() error { return (&forward.Server{Sockets: pod}).Serve(ctx, forwardPort) })
 	group.Go(func() error { return new(reverse.Server).Serve(ctx, reversePort) })
 	group.Go(func() error { return service.Serve(ctx, rpcPort, pod, times, guest.PowerOff) })
 	return errors.Join(errors.New("agent stopped serving"), group.Wait())

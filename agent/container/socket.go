@@ -1,0 +1,65 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/unixsocket"
+)
+
+// lookupTries bounds how often a path is looked up anew because something was
+// renamed on the way (openat2(2), EAGAIN).
+const lookupTries = 128
+
+// OpenRoot refers to the root directory of a process, in its mount namespace.
+func OpenRoot(pid uint32) (*os.File, error) {
+	path := fmt.Sprintf("/proc/%d/root", pid)
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// DialSocket connects to the UNIX socket (SOCK_STREAM) at a path below root. It
+// is looked up as if root were the process's own: no link and no ".." leads
+// out of it, nor does a link of /proc (openat2(2), RESOLVE_IN_ROOT and
+// RESOLVE_NO_MAGICLINKS). The caller keeps root.
+func DialSocket(ctx context.Context, root *os.File, path string) (*net.UnixConn, error) {
+	at, err := openBelow(root, path)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(at.Fd()), &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil, fmt.Errorf("connect to %s: it is not a UNIX socket", path)
+	}
+	conn, err := unixsocket.Connect(ctx, at, unix.SOCK_STREAM)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	return conn, nil
+}
+
+func openBelow(root *os.File, path string) (*os.File, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	for try := 1; ; try++ {
+		fd, err := unix.Openat2(int(root.Fd()), path, how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case try < lookupTries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)):
+		default:
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}

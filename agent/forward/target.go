@@ -1,0 +1,74 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/internal/relay"
+)
+
+// maxPath is the length of the longest path of a UNIX socket, in bytes.
+const maxPath = 1024
+
+// Sockets finds UNIX sockets in containers.
+type Sockets interface {
+	// DialSocket connects to a socket (SOCK_STREAM) by its absolute path in a
+	// container. It fails soon after ctx ends; the connection outlives ctx. Its
+	// error is told to the host.
+	DialSocket(ctx context.Context, containerID, path string) (*net.UnixConn, error)
+}
+
+// target is where the host wants to go.
+type target struct {
+	name string
+	dial func(context.Context) (relay.HalfCloser, error)
+}
+
+// connect dials, no longer than dialTimeout.
+func (t target) connect(ctx context.Context) (relay.HalfCloser, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return t.dial(ctx)
+}
+
+// targetOf checks what the host asks for.
+func (s *Server) targetOf(open *api.ForwardOpen) (target, error) {
+	if socket := open.GetUnix(); socket != nil && open.GetAddress() == "" {
+		return s.socket(socket.GetContainerId(), socket.GetPath())
+	}
+	// Only numbers: a name would be looked up by the guest's resolver, and
+	// mean something else than on the host.
+	address, err := netip.ParseAddrPort(open.GetAddress())
+	if err != nil || address.Port() == 0 || address.Addr().Zone() != "" || open.GetUnix() != nil {
+		return target{}, fmt.Errorf(`forward to %.100q: want an address and a port, as "127.0.0.1:80" or "[::1]:80", or a UNIX socket`, open.GetAddress())
+	}
+	return target{address.String(), func(ctx context.Context) (relay.HalfCloser, error) { return dialTCP(ctx, address) }}, nil
+}
+
+// socket is a UNIX socket in a container.
+func (s *Server) socket(containerID, path string) (target, error) {
+	if !strings.HasPrefix(path, "/") || len(path) > maxPath || strings.ContainsRune(path, 0) {
+		return target{}, fmt.Errorf("forward to UNIX socket %.100q: want an absolute path of at most %d bytes", path, maxPath)
+	}
+	name := fmt.Sprintf("UNIX socket %s", path)
+	return target{name, func(ctx context.Context) (relay.HalfCloser, error) {
+		return s.Sockets.DialSocket(ctx, containerID, path)
+	}}, nil
+}
+
+func dialTCP(ctx context.Context, address netip.AddrPort) (relay.HalfCloser, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address.String())
+	if err != nil {
+		return nil, err
+	}
+	port, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("got a %T", conn), conn.Close())
+	}
+	return port, nil
+}

@@ -1,0 +1,71 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// sockets are those of a container "c1", whose paths are this process's own.
+type sockets struct{}
+
+func (sockets) DialSocket(ctx context.Context, containerID, path string) (*net.UnixConn, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		return nil, fmt.Errorf("dialled without a limit")
+	}
+	if containerID != "c1" {
+		return nil, fmt.Errorf("container %s: not found", containerID)
+	}
+	return net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+}
+
+func TestUnixSocket(t *testing.T) {
+	addr, _ := start(t)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	host, refusal := ask(t, addr, &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: l.Addr().String()}})
+	if refusal != "" {
+		t.Fatal(refusal)
+	}
+	server, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	write(t, host, "request")
+	_ = host.CloseWrite()
+	wantAll(t, server, "request")
+	write(t, server, "answer")
+	_ = server.Close()
+	wantAll(t, host, "answer")
+}
+
+func TestUnixSocketRefuses(t *testing.T) {
+	addr, _ := start(t)
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	for name, tt := range map[string]struct {
+		open *api.ForwardOpen
+		want string
+	}{
+		"nobody listens": {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "no such file"},
+		"no container":   {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c2", Path: nowhere}}, "not found"},
+		"no path":        {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1"}}, "want an absolute path"},
+		"relative":       {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "run/x"}}, "want an absolute path"},
+		"too long":       {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "/" + strings.Repeat("x", maxPath)}}, "want an absolute path"},
+		"both":           {&api.ForwardOpen{Address: "127.0.0.1:80", Unix: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "want an address and a port"},
+	} {
+		conn, refusal := ask(t, addr, tt.open)
+		if !strings.Contains(refusal, tt.want) {
+			t.Errorf("%s: %q, want %q", name, refusal, tt.want)
+		}
+		wantAll(t, conn, "")
+	}
+}

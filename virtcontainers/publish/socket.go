@@ -1,0 +1,120 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/internal/relay"
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+const (
+	// maxConnections bounds the connections of one Socket at a time, those
+	// that are being dialled included. Each costs two goroutines, two
+	// descriptors and two blocks.
+	maxConnections = 128
+	// dialTimeout bounds the connecting to the guest.
+	dialTimeout = 10 * time.Second
+	// acceptPause is the time until the next try when the process or the
+	// host has no descriptor left.
+	acceptPause = 100 * time.Millisecond
+)
+
+// DialFunc connects to what a Socket stands for in the guest. It must fail
+// soon after ctx ends; the connection outlives ctx.
+type DialFunc func(ctx context.Context) (guest.Conn, error)
+
+// Socket is a UNIX socket (SOCK_STREAM) of the host's whose connections go to
+// the guest. One that the guest refuses is closed after it was made, and so is
+// one more than there may be.
+type Socket struct {
+	dial     DialFunc
+	listener *net.UnixListener
+	slots    chan struct{} // as many elements as there are connections
+	running  sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+// Listen makes the socket at path, for this process's user alone, and begins to
+// forward. Nobody else may enter the directory: the mode is set once the socket
+// is there. ctx's values are kept for logs, its end is not heeded: the Socket
+// lives until Close. A path that is taken is an error (EADDRINUSE).
+func Listen(ctx context.Context, path string, dial DialFunc) (*Socket, error) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for connections to the guest: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen for connections to the guest: %w", err), l.Close())
+	}
+	s := &Socket{dial: dial, listener: l, slots: make(chan struct{}, maxConnections)}
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.running.Go(func() { s.serve(ctx) })
+	return s, nil
+}
+
+// Close removes the socket, ends every connection and waits for them, and for
+// dials under way, whose context has ended. It may be called again.
+func (s *Socket) Close() error {
+	s.cancel()
+	err := s.listener.Close() // removes the file
+	s.running.Wait()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("close UNIX socket: %w", err)
+	}
+	return nil
+}
+
+// serve accepts connections until the listener is closed.
+func (s *Socket) serve(ctx context.Context) {
+	for {
+		client, err := s.listener.AcceptUnix()
+		switch {
+		case err == nil:
+			s.take(ctx, client)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			log.G(ctx).WithError(err).Debug("could not accept a connection to a container's socket")
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptPause):
+			}
+		}
+	}
+}
+
+// take forwards one connection, unless there are too many.
+func (s *Socket) take(ctx context.Context, client *net.UnixConn) {
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		_ = client.Close()
+		log.G(ctx).Debugf("refused a connection to %s: there are %d already", s.listener.Addr(), cap(s.slots))
+		return
+	}
+	s.running.Go(func() {
+		defer func() { <-s.slots }()
+		if err := s.forward(ctx, client); err != nil {
+			log.G(ctx).WithError(err).Debug("a connection to a container's socket ended")
+		}
+	})
+}
+
+// forward serves one connection to its end.
+func (s *Socket) forward(ctx context.Context, client *net.UnixConn) error {
+	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
+	far, err := s.dial(dialCtx)
+	cancel()
+	if err != nil {
+		return errors.Join(err, client.Close())
+	}
+	return relay.Join(ctx, client, far)
+}

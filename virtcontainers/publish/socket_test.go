@@ -1,0 +1,208 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+// patience bounds what is waited for in one step.
+const patience = 30 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// far hands out connections, whose other ends are the guest's.
+type far struct {
+	ends  chan *net.UnixConn
+	dials atomic.Int32
+}
+
+func (f *far) dial(context.Context) (guest.Conn, error) {
+	f.dials.Add(1)
+	host, end, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	_ = end.SetDeadline(time.Now().Add(patience))
+	f.ends <- end
+	return host, nil
+}
+
+func socketPair() (a, b *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "vsock")
+		conn, err := net.FileConn(f)
+		_ = f.Close()
+		if err != nil {
+			return nil, nil, err
+		}
+		ends[i] = conn.(*net.UnixConn)
+	}
+	return ends[0], ends[1], nil
+}
+
+// next is the guest's end of the next connection.
+func (f *far) next(t *testing.T) *net.UnixConn {
+	t.Helper()
+	select {
+	case end := <-f.ends:
+		t.Cleanup(func() { _ = end.Close() })
+		return end
+	case <-time.After(patience):
+		t.Fatal("the guest is not dialled")
+		panic("not reached")
+	}
+}
+
+func listen(t *testing.T, dial DialFunc) (s *Socket, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "api")
+	s, err := Listen(t.Context(), path, dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s, path
+}
+
+func connect(t *testing.T, path string) *net.UnixConn {
+	t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return conn
+}
+
+// passes sends text from one end to its end of file at the other.
+func passes(t *testing.T, from, to *net.UnixConn, text string) {
+	t.Helper()
+	go func() {
+		_, _ = io.WriteString(from, text)
+		_ = from.CloseWrite()
+	}()
+	if got, err := io.ReadAll(to); err != nil || string(got) != text {
+		t.Errorf("%d bytes of %d came, %v", len(got), len(text), err)
+	}
+}
+
+func TestConnection(t *testing.T) {
+	f := &far{ends: make(chan *net.UnixConn, 1)}
+	_, path := listen(t, f.dial)
+	if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for range 2 {
+		client := connect(t, path)
+		end := f.next(t)
+		passes(t, client, end, strings.Repeat("request", 50_000))
+		passes(t, end, client, strings.Repeat("answer", 50_000)) // after the client's half-close
+	}
+}
+
+// A connection that the guest refuses ends at once, and the next is tried.
+func TestRefused(t *testing.T) {
+	_, path := listen(t, func(ctx context.Context) (guest.Conn, error) {
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("dialled without a limit")
+		}
+		return nil, errors.New("nobody listens")
+	})
+	for range 2 {
+		if n, err := connect(t, path).Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("read %d bytes, %v", n, err)
+		}
+	}
+}
+
+func TestMostConnections(t *testing.T) {
+	f := &far{ends: make(chan *net.UnixConn, maxConnections+1)}
+	_, path := listen(t, f.dial)
+	var clients []*net.UnixConn
+	for range maxConnections {
+		clients = append(clients, connect(t, path))
+		f.next(t)
+	}
+	if n, err := connect(t, path).Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("one too many reads %d bytes, %v", n, err)
+	}
+	if n := f.dials.Load(); n != maxConnections {
+		t.Errorf("%d dials", n)
+	}
+	_ = clients[0].Close() // makes room, a moment later
+	for deadline := time.Now().Add(patience); ; {
+		client := connect(t, path)
+		_ = client.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := client.Read(make([]byte, 1))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break // it is open
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("there is no room after a connection has ended")
+		}
+	}
+}
+
+// Close ends what is open and what is being dialled, and removes the file.
+func TestClose(t *testing.T) {
+	f := &far{ends: make(chan *net.UnixConn, 1)}
+	dialling := make(chan struct{})
+	hang := atomic.Bool{}
+	s, path := listen(t, func(ctx context.Context) (guest.Conn, error) {
+		if hang.Load() {
+			close(dialling)
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		return f.dial(ctx)
+	})
+	client := connect(t, path)
+	end := f.next(t)
+	hang.Store(true)
+	waiting := connect(t, path)
+	<-dialling
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for name, conn := range map[string]net.Conn{"client": client, "guest": end, "waiting": waiting} {
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s reads %d bytes, %v", name, n, err)
+		}
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file is there: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("closed again: %v", err)
+	}
+}
+
+func TestListenRefuses(t *testing.T) {
+	_, path := listen(t, new(far).dial)
+	if _, err := Listen(t.Context(), path, new(far).dial); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("a path that is taken: %v", err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the first one's file: %v", err)
+	}
+}
