@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -142,11 +141,7 @@ func filesOfVolume(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = held.Close() })
-	build := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "probe"), "./tests/network/probe")
-	build.Dir, build.Env = bed.layout.Root, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the probe: %v: %s", err, out)
-	}
+	buildProbe(t, dir)
 	sub := filepath.Join(dir, "sub")
 	for _, err := range []error{
 		syscall.Flock(int(held.Fd()), syscall.LOCK_EX),

@@ -7,6 +7,7 @@
 //	probe serve unix:///PATH                echo, at a UNIX socket; or unixpacket, peercred
 //	probe check tcp://ADDR?bytes=N ...      one line "ok ..." for each, or an error
 //	probe file USE PATH                     locks, mappings, attributes; "ok", or an error
+//	probe hold FIFO FIFO PATH ...           what open files show, as often as it is asked
 //	probe state                             the network as lines that can be compared
 //
 // What a check proves is said at checks (check.go), what a line of the state

@@ -15,7 +15,7 @@ func main() {
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("want serve, check, file or state")
+		return fmt.Errorf("want serve, check, file, hold or state")
 	}
 	switch args[0] {
 	case "serve":
@@ -24,9 +24,11 @@ func run(args []string, out io.Writer) error {
 		return check(args[1:], out)
 	case "file":
 		return useFile(args[1:], out)
+	case "hold":
+		return holdFiles(args[1:], out)
 	case "state":
 		return printState(out)
 	default:
-		return fmt.Errorf("unknown command %q: want serve, check, file or state", args[0])
+		return fmt.Errorf("unknown command %q: want serve, check, file, hold or state", args[0])
 	}
 }

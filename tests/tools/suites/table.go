@@ -220,7 +220,7 @@ func clients() []suite {
 var crowded = []string{"TestPodsInParallel"}
 
 // served are those about the files of the share.
-var served = []string{"TestPodCostsOneOfEach", "TestKilledShim", "TestRootfsIsWritableAndOwn", "TestVirtioFSCache", "TestVolumeFiles"}
+var served = []string{"TestPodCostsOneOfEach", "TestKilledShim", "TestRootfsIsWritableAndOwn", "TestVirtioFSCache", "TestVolumeFiles", "TestHostChangesFiles"}
 
 // without are the names that are not among some.
 func without(all, some []string) []string {
