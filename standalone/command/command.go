@@ -1,13 +1,14 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/containerd/errdefs"
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/standalone/container"
@@ -45,11 +46,11 @@ func exitWith(code int, err error) error {
 
 // storeFlag says where the store is. It belongs to each command.
 func storeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "store", Usage: "the `DIRECTORY` of images and containers", Value: store.Root, EnvVars: []string{"KATABOX_STORE"}}
+	return &cli.StringFlag{Name: "store", Usage: "the `DIRECTORY` of images and containers", Value: store.Root, Sources: cli.EnvVars("KATABOX_STORE")}
 }
 
 // manager opens the store that the flags name.
-func manager(c *cli.Context) (*container.Manager, error) {
+func manager(c *cli.Command) (*container.Manager, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("only root can run containers: %w", errdefs.ErrPermissionDenied)
 	}
@@ -74,9 +75,11 @@ func Commands() []*cli.Command {
 }
 
 // usage is a wrong use of a command.
-func usage(c *cli.Context, format string, args ...any) error {
-	err := fmt.Errorf(format+": see kata-runtime %s --help", append(args, c.Command.Name)...)
+func usage(c *cli.Command, format string, args ...any) error {
+	err := fmt.Errorf(format+": see kata-runtime %s --help", append(args, c.Name)...)
 	return &ExitError{Code: container.ExitError, Err: fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)}
 }
 
-func usageError(c *cli.Context, err error, _ bool) error { return usage(c, "%w", err) }
+func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {
+	return usage(c, "%w", err)
+}

@@ -3,7 +3,7 @@ package command
 import (
 	"context"
 
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/standalone/container"
 	"github.com/katabox/katabox/standalone/spec"
@@ -21,21 +21,21 @@ func execCommand() *cli.Command {
 			&cli.StringFlag{Name: "user", Aliases: []string{"u"}, Usage: "`USER[:GROUP]`, names or numbers"},
 			storeFlag(),
 		},
-		Action: func(c *cli.Context) error {
+		Action: func(ctx context.Context, c *cli.Command) error {
 			if c.NArg() < 2 {
 				return usage(c, "want a container and a command")
 			}
-			return exitWith(execIn(c))
+			return exitWith(execIn(ctx, c))
 		},
 	}
 }
 
-func execIn(c *cli.Context) (int, error) {
+func execIn(ctx context.Context, c *cli.Command) (int, error) {
 	m, err := manager(c)
 	if err != nil {
 		return 0, err
 	}
-	s := newSession(c.Context)
+	s := newSession(ctx)
 	defer s.close()
 	stdio, err := s.stdio(c)
 	if err != nil {
@@ -49,7 +49,7 @@ func execIn(c *cli.Context) (int, error) {
 	return e.Wait(context.WithoutCancel(s.ctx), stdio)
 }
 
-func startExec(ctx context.Context, c *cli.Context, m *container.Manager, stdio *container.Stdio) (*container.Exec, error) {
+func startExec(ctx context.Context, c *cli.Command, m *container.Manager, stdio *container.Stdio) (*container.Exec, error) {
 	workdir, err := spec.ParseWorkdir(c.String("workdir"))
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/standalone/container"
@@ -21,8 +21,8 @@ func logsCommand() *cli.Command {
 		Name: "logs", Usage: "show what a container has written", ArgsUsage: "NAME",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the container has ended"}, storeFlag()},
-		Action: func(c *cli.Context) error {
-			return named(c, 1, func(ctx context.Context, m *container.Manager, name string) error {
+		Action: func(ctx context.Context, c *cli.Command) error {
+			return named(ctx, c, 1, func(ctx context.Context, m *container.Manager, name string) error {
 				return m.Logs(ctx, name, c.Bool("follow"), os.Stdout, os.Stderr)
 			})
 		},
@@ -34,8 +34,8 @@ func stopCommand() *cli.Command {
 		Name: "stop", Usage: "ask containers to end, and kill those that do not", ArgsUsage: "NAME...",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{&cli.UintFlag{Name: "time", Aliases: []string{"t"}, Usage: "`SECONDS` until it is killed", Value: 10}, storeFlag()},
-		Action: func(c *cli.Context) error {
-			return named(c, 0, func(ctx context.Context, m *container.Manager, name string) error {
+		Action: func(ctx context.Context, c *cli.Command) error {
+			return named(ctx, c, 0, func(ctx context.Context, m *container.Manager, name string) error {
 				return m.Stop(ctx, name, time.Duration(c.Uint("time"))*time.Second)
 			})
 		},
@@ -55,7 +55,7 @@ func rmCommand() *cli.Command {
 	}
 }
 
-func rmAction(c *cli.Context) error {
+func rmAction(ctx context.Context, c *cli.Command) error {
 	if c.Bool("images") && !c.Args().Present() {
 		m, err := manager(c)
 		if err != nil {
@@ -63,7 +63,7 @@ func rmAction(c *cli.Context) error {
 		}
 		return exitWith(0, m.Store.Sweep(true))
 	}
-	return named(c, 0, func(ctx context.Context, m *container.Manager, name string) error {
+	return named(ctx, c, 0, func(ctx context.Context, m *container.Manager, name string) error {
 		if err := m.Remove(ctx, name, c.Bool("force")); err != nil || !c.Bool("images") {
 			return err
 		}
@@ -73,7 +73,7 @@ func rmAction(c *cli.Context) error {
 
 // named calls f for each container that is named; at most most of them, unless
 // that is 0.
-func named(c *cli.Context, most int, f func(context.Context, *container.Manager, string) error) error {
+func named(ctx context.Context, c *cli.Command, most int, f func(context.Context, *container.Manager, string) error) error {
 	if !c.Args().Present() {
 		return usage(c, "no container named")
 	}
@@ -84,7 +84,7 @@ func named(c *cli.Context, most int, f func(context.Context, *container.Manager,
 	if err != nil {
 		return exitWith(0, err)
 	}
-	ctx, stop := signal.NotifyContext(c.Context, unix.SIGINT, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	var errs []error
 	for _, name := range c.Args().Slice() {
@@ -107,7 +107,7 @@ func psCommand() *cli.Command {
 }
 
 // psAction lists the containers, and what else runs in virtual machines here.
-func psAction(c *cli.Context) error {
+func psAction(ctx context.Context, c *cli.Command) error {
 	m, err := manager(c)
 	if err != nil {
 		return exitWith(0, err)
@@ -116,7 +116,7 @@ func psAction(c *cli.Context) error {
 	if err != nil {
 		return exitWith(0, err)
 	}
-	w := tabwriter.NewWriter(c.App.Writer, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(c.Root().Writer, 0, 8, 2, ' ', 0)
 	if !c.Bool("quiet") {
 		fmt.Fprintln(w, "NAME\tSTATUS\tCREATED\tIMAGE\tCOMMAND\tPORTS")
 	}

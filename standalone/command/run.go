@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/standalone/container"
 	"github.com/katabox/katabox/standalone/spec"
@@ -56,18 +56,18 @@ func specFlags() []cli.Flag {
 	}
 }
 
-func runAction(c *cli.Context) error {
+func runAction(ctx context.Context, c *cli.Command) error {
 	if !c.Args().Present() {
 		return usage(c, "no image named")
 	}
 	if c.Bool("detach") && !isDetached() {
-		return exitWith(detach(c.App.Writer))
+		return exitWith(detach(c.Root().Writer))
 	}
-	return exitWith(runContainer(c))
+	return exitWith(runContainer(ctx, c))
 }
 
 // runContainer runs a container to its end and returns its exit code.
-func runContainer(c *cli.Context) (int, error) {
+func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 	keepName()
 	o, err := runOptions(c)
 	if err != nil {
@@ -77,7 +77,7 @@ func runContainer(c *cli.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	s := newSession(c.Context)
+	s := newSession(ctx)
 	defer s.close()
 	if err := m.SweepDead(s.ctx); err != nil {
 		o.Warn(err.Error())
@@ -103,13 +103,13 @@ func runContainer(c *cli.Context) (int, error) {
 
 // create finds the image and makes the container. The store's layers stay
 // where they are while it does.
-func create(ctx context.Context, c *cli.Context, m *container.Manager, o container.Options, stdio *container.Stdio) (*container.Container, error) {
+func create(ctx context.Context, c *cli.Command, m *container.Manager, o container.Options, stdio *container.Stdio) (*container.Container, error) {
 	unlock, err := m.Store.Use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = unlock() }() // closes a file that was only locked
-	img, err := findImage(ctx, m.Store, c.Args().First(), c.String("pull"), c.App.ErrWriter)
+	img, err := findImage(ctx, m.Store, c.Args().First(), c.String("pull"), c.Root().ErrWriter)
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +117,10 @@ func create(ctx context.Context, c *cli.Context, m *container.Manager, o contain
 }
 
 // runOptions reads what the flags say.
-func runOptions(c *cli.Context) (container.Options, error) {
+func runOptions(c *cli.Command) (container.Options, error) {
 	o := container.Options{
 		Name: c.String("name"), Remove: c.Bool("rm"), Network: c.String("network"),
-		Warn: func(text string) { fmt.Fprintf(c.App.ErrWriter, "kata-runtime: %s\n", text) },
+		Warn: func(text string) { fmt.Fprintf(c.Root().ErrWriter, "kata-runtime: %s\n", text) },
 		Spec: spec.Options{
 			Args: c.Args().Tail(), Env: environment(c.StringSlice("env")), User: c.String("user"),
 			Hostname: c.String("hostname"), Terminal: c.Bool("tty"), ReadOnly: c.Bool("read-only"),
@@ -146,7 +146,7 @@ func runOptions(c *cli.Context) (container.Options, error) {
 }
 
 // addSpec reads the flags that can be wrong.
-func addSpec(c *cli.Context, o *spec.Options) (err error) {
+func addSpec(c *cli.Command, o *spec.Options) (err error) {
 	for flag, parse := range map[string]func(string) (specs.Mount, error){"volume": spec.ParseVolume, "tmpfs": spec.ParseTmpfs} {
 		for _, text := range c.StringSlice(flag) {
 			m, err := parse(text)

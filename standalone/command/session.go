@@ -11,7 +11,7 @@ import (
 
 	"github.com/containerd/console"
 	"github.com/containerd/errdefs"
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/standalone/container"
@@ -126,7 +126,7 @@ func (s *session) blame(err error) error {
 }
 
 // stdio connects a command with this process's streams, as the flags say.
-func (s *session) stdio(c *cli.Context) (*container.Stdio, error) {
+func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	if isDetached() {
 		return &container.Stdio{}, nil
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/virtcontainers/config"
 )
@@ -14,17 +14,16 @@ func checkCommand(h host) *cli.Command {
 		Usage: "can this host run pods? exits with 0 if it can, with 1 if not",
 		Description: "Each line is ok, warning (pods run, but not as they could) or missing (no pod runs),\n" +
 			"with what that means and the command that changes it. Run it as root, as the shim does.",
-		Flags:        []cli.Flag{configFlag(), jsonFlag()},
-		OnUsageError: usageError,
-		Before:       noArguments,
-		Action: func(c *cli.Context) error {
-			r := newReport(h.check(c.Context, c.String("config")))
+		Flags:  []cli.Flag{configFlag(), jsonFlag()},
+		Before: noArguments,
+		Action: func(ctx context.Context, c *cli.Command) error {
+			r := newReport(h.check(ctx, c.String("config")))
 			if c.Bool("json") {
-				if err := writeJSON(c.App.Writer, r); err != nil {
+				if err := writeJSON(c.Root().Writer, r); err != nil {
 					return err
 				}
 			} else {
-				r.writeText(c.App.Writer)
+				r.writeText(c.Root().Writer)
 			}
 			if !r.CanRun {
 				return errNoPod

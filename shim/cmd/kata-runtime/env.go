@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/virtcontainers/config"
 )
@@ -22,18 +22,17 @@ func envCommand(h host) *cli.Command {
 		Usage: "print what a pod would get here: versions, paths, each value of the configuration and where it comes from",
 		Description: "With --annotations a pod's annotations are tried: kata-runtime env \\\n" +
 			"  --annotations io.katacontainers.config.hypervisor.default_memory=4096",
-		Flags:        []cli.Flag{configFlag(), annotationsFlag(), jsonFlag()},
-		OnUsageError: usageError,
-		Before:       noArguments,
-		Action: func(c *cli.Context) error {
-			e, err := h.env(c.Context, c.String("config"), c.StringSlice("annotations"))
+		Flags:  []cli.Flag{configFlag(), annotationsFlag(), jsonFlag()},
+		Before: noArguments,
+		Action: func(ctx context.Context, c *cli.Command) error {
+			e, err := h.env(ctx, c.String("config"), c.StringSlice("annotations"))
 			if err != nil {
 				return err
 			}
 			if c.Bool("json") {
-				return writeJSON(c.App.Writer, e)
+				return writeJSON(c.Root().Writer, e)
 			}
-			return e.writeTOML(c.App.Writer)
+			return e.writeTOML(c.Root().Writer)
 		},
 	}
 }

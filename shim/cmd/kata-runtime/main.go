@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/oci/command"
 	"github.com/katabox/katabox/shim/oci/monitor"
@@ -29,7 +29,7 @@ func main() {
 
 // run is the whole program; it gives its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) int {
-	err := newApp(stdout, stderr, h).RunContext(ctx, args)
+	err := newApp(stdout, stderr, h).Run(ctx, args)
 	if err == nil {
 		return 0
 	}
@@ -49,52 +49,77 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) i
 	return 1
 }
 
-func newApp(stdout, stderr io.Writer, h host) *cli.App {
-	return &cli.App{
+func newApp(stdout, stderr io.Writer, h host) *cli.Command {
+	app := &cli.Command{
 		Name:    "kata-runtime",
 		Usage:   "run containers in virtual machines as an OCI runtime, and operate the Katabox runtime",
 		Version: version,
 		Writer:  stdout, ErrWriter: stderr,
 		HideVersion: true, HideHelpCommand: true,
-		// A pod's annotation may have commas in it.
-		DisableSliceFlagSeparator: true,
+		EnableShellCompletion:           true,
+		ConfigureShellCompletionCommand: configureCompletion,
 		// An error comes back to run, which writes it once.
-		ExitErrHandler: func(*cli.Context, error) {},
+		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,
 		Action:         noCommand,
 		Flags:          command.Flags(),
-		Commands: command.Merge(append(standalone.Commands(),
-			checkCommand(h), envCommand(h), volumeCommand(h),
-			&cli.Command{Name: "version", Usage: "print the version", OnUsageError: usageError, Action: func(c *cli.Context) error {
-				fmt.Fprintf(c.App.Writer, "kata-runtime %s\n", version)
-				return nil
-			}},
-		)),
+		Commands:       append(standalone.Commands(), checkCommand(h), envCommand(h), volumeCommand(h), versionCommand()),
+	}
+	for _, c := range app.Commands {
+		setUsageError(c)
+	}
+	command.Add(app)
+	command.SetConventions(app)
+	return app
+}
+
+func configureCompletion(c *cli.Command) {
+	c.Hidden = false
+	c.Usage = "write a script that completes commands and flags in a shell"
+	command.SetConventions(c)
+	setUsageError(c)
+}
+
+// setUsageError has a command, and those below it, refuse wrong flags in one
+// line.
+func setUsageError(c *cli.Command) {
+	if c.OnUsageError == nil {
+		c.OnUsageError = usageError
+	}
+	for _, sub := range c.Commands {
+		setUsageError(sub)
 	}
 }
 
-func usageError(c *cli.Context, err error, _ bool) error {
-	return fmt.Errorf("%w: see kata-runtime %s --help", err, c.Command.Name)
+func versionCommand() *cli.Command {
+	return &cli.Command{Name: "version", Usage: "print the version", Action: func(_ context.Context, c *cli.Command) error {
+		fmt.Fprintf(c.Root().Writer, "kata-runtime %s\n", version)
+		return nil
+	}}
+}
+
+func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {
+	return fmt.Errorf("%w: see %s --help", err, c.FullName())
 }
 
 // noCommand is called without a command, or with an unknown one.
-func noCommand(c *cli.Context) error {
+func noCommand(_ context.Context, c *cli.Command) error {
 	if c.Bool("version") {
-		command.WriteVersions(c.App.Writer, version)
+		command.WriteVersions(c.Root().Writer, version)
 		return nil
 	}
 	if c.Args().Present() {
 		return fmt.Errorf("unknown command %q: see kata-runtime --help", c.Args().First())
 	}
-	return cli.ShowAppHelp(c)
+	return cli.ShowRootCommandHelp(c)
 }
 
 // noArguments refuses what is left after the flags.
-func noArguments(c *cli.Context) error {
+func noArguments(ctx context.Context, c *cli.Command) (context.Context, error) {
 	if c.Args().Present() {
-		return fmt.Errorf("unexpected argument %q: see kata-runtime %s --help", c.Args().First(), c.Command.Name)
+		return ctx, fmt.Errorf("unexpected argument %q: see %s --help", c.Args().First(), c.FullName())
 	}
-	return nil
+	return ctx, nil
 }
 
 func configFlag() cli.Flag {

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 )
 
 const volumeUsage = "give pods a volume as a disk, in place of the host's files (for storage drivers)"
@@ -20,24 +21,24 @@ const addDescription = "JSON has the keys device (a block device or file, with i
 func volumeCommand(h host) *cli.Command {
 	return &cli.Command{
 		Name: "direct-volume", Usage: volumeUsage, Description: volumeDescription,
-		HideHelpCommand: true, OnUsageError: usageError, Action: noVolumeCommand,
-		Subcommands: []*cli.Command{
+		HideHelpCommand: true, Action: noVolumeCommand,
+		Commands: []*cli.Command{
 			{
 				Name: "add", Usage: "assign a disk to a volume's path; what was assigned to it is replaced", Description: addDescription,
 				Flags: []cli.Flag{
 					volumePathFlag(),
 					&cli.StringFlag{Name: "mount-info", Usage: "what is on it, as `JSON`", Required: true},
 				},
-				OnUsageError: volumeUsageError, Before: noVolumeArguments,
-				Action: func(c *cli.Context) error {
+				Before: noArguments,
+				Action: func(_ context.Context, c *cli.Command) error {
 					return h.volumes.Add(c.String("volume-path"), []byte(c.String("mount-info")))
 				},
 			},
 			{
 				Name: "remove", Usage: "forget a volume's disk; one that is not there is no error",
-				Flags:        []cli.Flag{volumePathFlag()},
-				OnUsageError: volumeUsageError, Before: noVolumeArguments,
-				Action: func(c *cli.Context) error { return h.volumes.Remove(c.String("volume-path")) },
+				Flags:  []cli.Flag{volumePathFlag()},
+				Before: noArguments,
+				Action: func(_ context.Context, c *cli.Command) error { return h.volumes.Remove(c.String("volume-path")) },
 			},
 		},
 	}
@@ -47,20 +48,9 @@ func volumePathFlag() cli.Flag {
 	return &cli.StringFlag{Name: "volume-path", Usage: "the `PATH` that containers mount: CSI's target path", Required: true}
 }
 
-func volumeUsageError(c *cli.Context, err error, _ bool) error {
-	return fmt.Errorf("%w: see kata-runtime direct-volume %s --help", err, c.Command.Name)
-}
-
-func noVolumeArguments(c *cli.Context) error {
-	if c.Args().Present() {
-		return fmt.Errorf("unexpected argument %q: see kata-runtime direct-volume %s --help", c.Args().First(), c.Command.Name)
-	}
-	return nil
-}
-
 // noVolumeCommand is called without a command of direct-volume's, or with an
 // unknown one.
-func noVolumeCommand(c *cli.Context) error {
+func noVolumeCommand(_ context.Context, c *cli.Command) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown command %q: want direct-volume add or remove", c.Args().First())
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/client"
 	"github.com/katabox/katabox/shim/oci"
@@ -28,14 +29,14 @@ const category = "as an OCI runtime, below Podman, Docker and CRI-O"
 // Flags are the flags before an OCI runtime's command; runc's.
 func Flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "root", Value: defaultRoot, Usage: "the `DIRECTORY` of containers' state"},
-		&cli.StringFlag{Name: "log", Usage: "a `FILE` for errors, besides standard error"},
-		&cli.StringFlag{Name: "log-format", Value: "text", Usage: "`FORMAT` of the log: text or json"},
-		&cli.BoolFlag{Name: "debug", Usage: "let the shims log more"},
-		&cli.BoolFlag{Name: "systemd-cgroup", Usage: "refused: pods' cgroups are made by their path, without systemd"},
-		&cli.StringFlag{Name: "rootless", Value: "auto", Usage: "only auto and false: kata-runtime needs root"},
-		&cli.StringFlag{Name: "criu", Hidden: true},
-		&cli.BoolFlag{Name: "version", Aliases: []string{"v"}, Usage: "print the versions"},
+		&cli.StringFlag{Name: "root", Local: true, Value: defaultRoot, Usage: "the `DIRECTORY` of containers' state"},
+		&cli.StringFlag{Name: "log", Local: true, Usage: "a `FILE` for errors, besides standard error"},
+		&cli.StringFlag{Name: "log-format", Local: true, Value: "text", Usage: "`FORMAT` of the log: text or json"},
+		&cli.BoolFlag{Name: "debug", Local: true, Usage: "let the shims log more"},
+		&cli.BoolFlag{Name: "systemd-cgroup", Local: true, Usage: "refused: pods' cgroups are made by their path, without systemd"},
+		&cli.StringFlag{Name: "rootless", Local: true, Value: "auto", Usage: "only auto and false: kata-runtime needs root"},
+		&cli.StringFlag{Name: "criu", Local: true, Hidden: true},
+		&cli.BoolFlag{Name: "version", Local: true, Aliases: []string{"v"}, Usage: "print the versions"},
 	}
 }
 
@@ -50,6 +51,8 @@ func Commands() []*cli.Command {
 		c.Category = category
 		c.HideHelpCommand = true
 		c.Action = reporting(c.Action)
+		c.OnUsageError = reportUsage
+		SetConventions(c)
 	}
 	return commands
 }
@@ -62,16 +65,16 @@ func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 // reporting writes an action's error where the caller of an OCI runtime looks
 // for it: in the log, as one entry, and on standard error.
 func reporting(action cli.ActionFunc) cli.ActionFunc {
-	return func(c *cli.Context) error {
+	return func(ctx context.Context, c *cli.Command) error {
 		err := checkOCIFlags(c)
 		if err == nil {
-			err = action(c)
+			err = action(ctx, c)
 		}
 		var code ExitError
 		if err == nil || errors.As(err, &code) {
 			return err // a process's own code: there is nothing to say
 		}
-		writeError(c, err)
+		writeError(ctx, c, err)
 		if _, failed := errors.AsType[execError](err); failed {
 			return errExecFailed
 		}
@@ -79,9 +82,15 @@ func reporting(action cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
-func writeError(c *cli.Context, err error) {
-	logger := log.G(c.Context)
-	logger.Logger.SetOutput(c.App.ErrWriter)
+// reportUsage writes an error in a command's flags likewise.
+func reportUsage(ctx context.Context, c *cli.Command, err error, _ bool) error {
+	writeError(ctx, c, fmt.Errorf("%s: %w", c.Name, err))
+	return ExitError(1)
+}
+
+func writeError(ctx context.Context, c *cli.Command, err error) {
+	logger := log.G(ctx)
+	logger.Logger.SetOutput(c.Root().ErrWriter)
 	if name := c.String("log"); name != "" {
 		f, openErr := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 		if openErr != nil {
@@ -89,7 +98,7 @@ func writeError(c *cli.Context, err error) {
 		} else {
 			defer f.Close()
 			logger.Logger.SetOutput(f)
-			fmt.Fprintln(c.App.ErrWriter, err)
+			fmt.Fprintln(c.Root().ErrWriter, err)
 		}
 	}
 	if c.String("log-format") == "json" {
@@ -98,7 +107,7 @@ func writeError(c *cli.Context, err error) {
 	logger.Error(err)
 }
 
-func checkOCIFlags(c *cli.Context) error {
+func checkOCIFlags(c *cli.Command) error {
 	if format := c.String("log-format"); format != "text" && format != "json" {
 		return fmt.Errorf("--log-format %q: want text or json", format)
 	}
@@ -112,7 +121,7 @@ func checkOCIFlags(c *cli.Context) error {
 }
 
 // runtimeOf is the OCI runtime that the flags describe.
-func runtimeOf(c *cli.Context) (*oci.Runtime, error) {
+func runtimeOf(c *cli.Command) (*oci.Runtime, error) {
 	program, err := client.FindProgram()
 	if err != nil {
 		return nil, err
@@ -122,20 +131,20 @@ func runtimeOf(c *cli.Context) (*oci.Runtime, error) {
 
 // onContainer is an action of a command whose first argument is an id; at most
 // more arguments may follow.
-func onContainer(more int, action func(*cli.Context, *oci.Runtime, string) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
+func onContainer(more int, action func(context.Context, *cli.Command, *oci.Runtime, string) error) cli.ActionFunc {
+	return func(ctx context.Context, c *cli.Command) error {
 		id := c.Args().First()
 		if id == "" {
-			return fmt.Errorf("%s: want a container's id: %w", c.Command.Name, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%s: want a container's id: %w", c.Name, errdefs.ErrInvalidArgument)
 		}
 		if more >= 0 && c.NArg() > 1+more {
-			return fmt.Errorf("%s: unexpected argument %q: %w", c.Command.Name, c.Args().Get(1+more), errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%s: unexpected argument %q: %w", c.Name, c.Args().Get(1+more), errdefs.ErrInvalidArgument)
 		}
 		r, err := runtimeOf(c)
 		if err != nil {
 			return err
 		}
-		return action(c, r, id)
+		return action(ctx, c, r, id)
 	}
 }
 
@@ -146,16 +155,16 @@ func WriteVersions(w io.Writer, version string) {
 
 // withoutArguments is an action of a command that takes none.
 func withoutArguments(action cli.ActionFunc) cli.ActionFunc {
-	return func(c *cli.Context) error {
+	return func(ctx context.Context, c *cli.Command) error {
 		if c.Args().Present() {
-			return fmt.Errorf("%s: unexpected argument %q: %w", c.Command.Name, c.Args().First(), errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%s: unexpected argument %q: %w", c.Name, c.Args().First(), errdefs.ErrInvalidArgument)
 		}
-		return action(c)
+		return action(ctx, c)
 	}
 }
 
 // refuse fails for flags that were set and that no virtual machine can honour.
-func refuse(c *cli.Context, reasons map[string]string) error {
+func refuse(c *cli.Command, reasons map[string]string) error {
 	for name, reason := range reasons {
 		if c.IsSet(name) && strings.TrimSpace(c.String(name)) != "0" {
 			return fmt.Errorf("--%s: %s: %w", name, reason, errdefs.ErrNotImplemented)

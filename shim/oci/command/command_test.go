@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -9,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/client"
 )
@@ -18,11 +19,13 @@ import (
 func call(t *testing.T, others []*cli.Command, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	app := &cli.App{
-		Name: "kata-runtime", Writer: &out, ErrWriter: &errs, HideVersion: true,
-		Flags: Flags(), Commands: Merge(others), ExitErrHandler: func(*cli.Context, error) {},
+	app := &cli.Command{
+		Name: "kata-runtime", Writer: &out, ErrWriter: &errs, HideVersion: true, HideHelpCommand: true,
+		Flags: Flags(), Commands: others, ExitErrHandler: func(context.Context, *cli.Command, error) {},
 	}
-	err := app.RunContext(t.Context(), append([]string{"kata-runtime"}, args...))
+	Add(app)
+	SetConventions(app)
+	err := app.Run(t.Context(), append([]string{"kata-runtime"}, args...))
 	var exit ExitError
 	switch {
 	case errors.As(err, &exit):
@@ -73,6 +76,8 @@ func TestRefused(t *testing.T) {
 		{[]string{"exec", "--cgroup", "/x", "c1", "sh"}, 255, "--cgroup"},
 		{[]string{"exec", "--process", config, "c1"}, 255, "args is missing"},
 		{[]string{"exec", "--process", "/nowhere", "c1"}, 255, "read process"},
+		{[]string{"delete", "--forse", "c1"}, 1, "delete: flag provided but not defined"},
+		{[]string{"create", "--bundle"}, 1, "create: flag needs an argument"},
 	}
 	for _, tt := range tests {
 		args := append([]string{"--root", filepath.Join(dir, "root")}, tt.args...)
@@ -101,11 +106,11 @@ func TestLog(t *testing.T) {
 }
 
 // A name that both have is the other's, unless it is about a container of ours.
-func TestMerge(t *testing.T) {
+func TestAdd(t *testing.T) {
 	called := false
 	other := func() []*cli.Command {
 		called = false
-		return []*cli.Command{{Name: "exec", Action: func(c *cli.Context) error {
+		return []*cli.Command{{Name: "exec", Action: func(ctx context.Context, c *cli.Command) error {
 			called = c.String("name") == "x" && c.Args().First() == "c1"
 			return nil
 		}, Flags: []cli.Flag{&cli.StringFlag{Name: "name"}}}}

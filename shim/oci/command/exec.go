@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/oci"
 )
@@ -41,8 +42,8 @@ func execCommand() *cli.Command {
 	}
 }
 
-func runExec(c *cli.Context, r *oci.Runtime, id string) error {
-	code, err := execProcess(c, r, id)
+func runExec(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
+	code, err := execProcess(ctx, c, r, id)
 	switch {
 	case err != nil:
 		return execError{err}
@@ -59,7 +60,7 @@ func (e execError) Error() string { return "exec failed: " + e.cause.Error() }
 
 func (e execError) Unwrap() error { return e.cause }
 
-func execProcess(c *cli.Context, r *oci.Runtime, id string) (int, error) {
+func execProcess(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) (int, error) {
 	err := refuse(c, map[string]string{
 		"preserve-fds":  noDescriptors,
 		"ignore-paused": "a paused container runs nothing",
@@ -74,14 +75,14 @@ func execProcess(c *cli.Context, r *oci.Runtime, id string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return r.Exec(c.Context, id, oci.ExecOptions{
+	return r.Exec(ctx, id, oci.ExecOptions{
 		Process: process, Detach: c.Bool("detach"), PIDFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"),
 	})
 }
 
 // processOf is the process that the command line describes: in a file, or as
 // what differs from the container's own.
-func processOf(c *cli.Context, r *oci.Runtime, id string) (*specs.Process, error) {
+func processOf(c *cli.Command, r *oci.Runtime, id string) (*specs.Process, error) {
 	if name := c.String("process"); name != "" {
 		return readProcess(name)
 	}

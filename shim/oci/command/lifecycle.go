@@ -1,9 +1,10 @@
 package command
 
 import (
+	"context"
 	"os/signal"
 
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/oci"
@@ -23,12 +24,12 @@ func createCommand() *cli.Command {
 			&cli.BoolFlag{Name: "no-new-keyring", Usage: "accepted: the guest has keyrings of its own"},
 			&cli.IntFlag{Name: "preserve-fds", Usage: "refused but for 0"},
 		},
-		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
+		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			if err := refuse(c, map[string]string{"preserve-fds": noDescriptors}); err != nil {
 				return err
 			}
 			// An engine that gives up must not leave half a machine.
-			ctx, stop := signal.NotifyContext(c.Context, unix.SIGTERM, unix.SIGINT)
+			ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 			defer stop()
 			return r.Create(ctx, id, oci.CreateOptions{
 				Bundle: c.String("bundle"), PIDFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"),
@@ -40,7 +41,7 @@ func createCommand() *cli.Command {
 func startCommand() *cli.Command {
 	return &cli.Command{
 		Name: "start", Usage: "run a created container", ArgsUsage: "ID",
-		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error { return r.Start(c.Context, id) }),
+		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error { return r.Start(ctx, id) }),
 	}
 }
 
@@ -48,12 +49,12 @@ func killCommand() *cli.Command {
 	return &cli.Command{
 		Name: "kill", Usage: "send a signal to a container (SIGTERM)", ArgsUsage: "ID [SIGNAL]",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "to all its processes"}},
-		Action: onContainer(1, func(c *cli.Context, r *oci.Runtime, id string) error {
+		Action: onContainer(1, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			number, err := oci.ParseSignal(c.Args().Get(1))
 			if err != nil {
 				return err
 			}
-			return r.Kill(c.Context, id, number, c.Bool("all"))
+			return r.Kill(ctx, id, number, c.Bool("all"))
 		}),
 	}
 }
@@ -62,8 +63,8 @@ func deleteCommand() *cli.Command {
 	return &cli.Command{
 		Name: "delete", Usage: "remove a container that has stopped", ArgsUsage: "ID",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first; none is no error"}},
-		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
-			return r.Delete(c.Context, id, c.Bool("force"))
+		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
+			return r.Delete(ctx, id, c.Bool("force"))
 		}),
 	}
 }
@@ -71,13 +72,13 @@ func deleteCommand() *cli.Command {
 func pauseCommand() *cli.Command {
 	return &cli.Command{
 		Name: "pause", Usage: "freeze a container", ArgsUsage: "ID",
-		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error { return r.Pause(c.Context, id) }),
+		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error { return r.Pause(ctx, id) }),
 	}
 }
 
 func resumeCommand() *cli.Command {
 	return &cli.Command{
 		Name: "resume", Usage: "let a paused container run", ArgsUsage: "ID",
-		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error { return r.Resume(c.Context, id) }),
+		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error { return r.Resume(ctx, id) }),
 	}
 }

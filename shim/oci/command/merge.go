@@ -1,59 +1,41 @@
 package command
 
 import (
-	"github.com/urfave/cli/v2"
+	"slices"
+
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/oci"
 )
 
-// Merge adds an OCI runtime's commands to others. Where both have a command of
-// one name (exec, ps), a call is the OCI runtime's if one of its arguments is a
-// container below --root, or --root was given; else it is the other's.
-func Merge(others []*cli.Command) []*cli.Command {
-	merged := others
+// Add gives a program the commands of an OCI runtime. Where it has a command
+// of the same name (exec, ps), a call is the OCI runtime's if one of its
+// arguments is a container below --root, or if --root was given; else it is
+// the program's own, whose help people read.
+func Add(app *cli.Command) {
+	twice := make(map[string]*cli.Command)
 	for _, c := range Commands() {
-		if i := find(others, c.Name); i >= 0 {
-			merged[i] = either(c, others[i])
+		if app.Command(c.Name) != nil {
+			twice[c.Name] = c
 			continue
 		}
-		merged = append(merged, c)
+		app.Commands = append(app.Commands, c)
 	}
-	return merged
-}
-
-func find(commands []*cli.Command, name string) int {
-	for i, c := range commands {
-		if c.Name == name {
-			return i
+	// The library asks it which command a name means, once the flags before
+	// the name are known.
+	app.SuggestCommandFunc = func(commands []*cli.Command, name string) string {
+		if c, ok := twice[name]; ok && isOurs(app) {
+			i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(name) })
+			commands[i] = c
 		}
+		return name
 	}
-	return -1
 }
 
-// either is one command out of two. Its help is the other's, which people
-// read.
-func either(ours, other *cli.Command) *cli.Command {
-	both := *other
-	both.Flags, both.SkipFlagParsing, both.Before = nil, true, nil
-	both.Action = func(c *cli.Context) error {
-		chosen := other
-		if isOurs(c) {
-			chosen = ours
-		}
-		return chosen.Run(c, append([]string{c.Command.Name}, c.Args().Slice()...)...)
-	}
-	return &both
-}
-
-func isOurs(c *cli.Context) bool {
-	if c.IsSet("root") {
+func isOurs(app *cli.Command) bool {
+	if app.IsSet("root") {
 		return true
 	}
-	r := &oci.Runtime{Root: c.String("root")}
-	for _, arg := range c.Args().Slice() {
-		if r.Has(arg) {
-			return true
-		}
-	}
-	return false
+	r := &oci.Runtime{Root: app.String("root")}
+	return slices.ContainsFunc(app.Args().Slice(), r.Has)
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/oci"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
@@ -25,12 +26,12 @@ import (
 func stateCommand() *cli.Command {
 	return &cli.Command{
 		Name: "state", Usage: "write a container's state as JSON", ArgsUsage: "ID",
-		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
-			state, err := r.State(c.Context, id)
+		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
+			state, err := r.State(ctx, id)
 			if err != nil {
 				return err
 			}
-			return writeJSON(c.App.Writer, state)
+			return writeJSON(c.Root().Writer, state)
 		}),
 	}
 }
@@ -40,7 +41,7 @@ func formatFlag() cli.Flag {
 	return &cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "table", Usage: "`FORMAT`: table or json"}
 }
 
-func wantJSON(c *cli.Context) (bool, error) {
+func wantJSON(c *cli.Command) (bool, error) {
 	switch format := c.String("format"); format {
 	case "table":
 		return false, nil
@@ -55,7 +56,7 @@ func listCommand() *cli.Command {
 	return &cli.Command{
 		Name: "list", Usage: "list the containers below --root",
 		Flags: []cli.Flag{formatFlag(), &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "only the ids"}},
-		Action: withoutArguments(func(c *cli.Context) error {
+		Action: withoutArguments(func(ctx context.Context, c *cli.Command) error {
 			asJSON, err := wantJSON(c)
 			if err != nil {
 				return err
@@ -64,16 +65,16 @@ func listCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			states, err := r.List(c.Context)
+			states, err := r.List(ctx)
 			switch {
 			case c.Bool("quiet"):
 				for _, s := range states {
-					fmt.Fprintln(c.App.Writer, s.ID)
+					fmt.Fprintln(c.Root().Writer, s.ID)
 				}
 			case asJSON:
-				err = errors.Join(err, json.NewEncoder(c.App.Writer).Encode(states))
+				err = errors.Join(err, json.NewEncoder(c.Root().Writer).Encode(states))
 			default:
-				err = errors.Join(err, writeStates(c.App.Writer, states))
+				err = errors.Join(err, writeStates(c.Root().Writer, states))
 			}
 			return err
 		}),
@@ -93,30 +94,30 @@ func psCommand() *cli.Command {
 	return &cli.Command{
 		Name: "ps", Usage: "list the processes that stand for a container's on the host", ArgsUsage: "ID [options of ps(1)]",
 		Flags: []cli.Flag{formatFlag()},
-		Action: onContainer(-1, func(c *cli.Context, r *oci.Runtime, id string) error {
+		Action: onContainer(-1, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			asJSON, err := wantJSON(c)
 			if err != nil {
 				return err
 			}
-			pids, err := r.Pids(c.Context, id)
+			pids, err := r.Pids(ctx, id)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return json.NewEncoder(c.App.Writer).Encode(pids)
+				return json.NewEncoder(c.Root().Writer).Encode(pids)
 			}
-			return psTable(c, pids)
+			return psTable(ctx, c, pids)
 		}),
 	}
 }
 
 // psTable writes those lines of ps(1) that are of these processes.
-func psTable(c *cli.Context, pids []int) error {
+func psTable(ctx context.Context, c *cli.Command, pids []int) error {
 	args := c.Args().Tail()
 	if len(args) == 0 {
 		args = []string{"-ef"}
 	}
-	out, err := exec.CommandContext(c.Context, "ps", args...).Output()
+	out, err := exec.CommandContext(ctx, "ps", args...).Output()
 	if err != nil {
 		return fmt.Errorf("run ps: %w", err)
 	}
@@ -125,14 +126,14 @@ func psTable(c *cli.Context, pids []int) error {
 	if column < 0 {
 		return fmt.Errorf("ps %s: its output has no column PID", strings.Join(args, " "))
 	}
-	fmt.Fprintln(c.App.Writer, lines[0])
+	fmt.Fprintln(c.Root().Writer, lines[0])
 	for _, line := range lines[1:] {
 		fields := strings.Fields(line)
 		if column >= len(fields) {
 			continue
 		}
 		if pid, err := strconv.Atoi(fields[column]); err == nil && slices.Contains(pids, pid) {
-			fmt.Fprintln(c.App.Writer, line)
+			fmt.Fprintln(c.Root().Writer, line)
 		}
 	}
 	return nil
@@ -148,7 +149,9 @@ func writeJSON(w io.Writer, v any) error {
 func featuresCommand() *cli.Command {
 	return &cli.Command{
 		Name: "features", Usage: "write as JSON what of the OCI specification containers get",
-		Action: withoutArguments(func(c *cli.Context) error { return writeJSON(c.App.Writer, guestspec.Features()) }),
+		Action: withoutArguments(func(ctx context.Context, c *cli.Command) error {
+			return writeJSON(c.Root().Writer, guestspec.Features())
+		}),
 	}
 }
 
@@ -156,7 +159,7 @@ func specCommand() *cli.Command {
 	return &cli.Command{
 		Name: "spec", Usage: "write an example config.json",
 		Flags: []cli.Flag{&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Value: ".", Usage: "the `DIRECTORY` for it"}},
-		Action: withoutArguments(func(c *cli.Context) error {
+		Action: withoutArguments(func(ctx context.Context, c *cli.Command) error {
 			f, err := os.OpenFile(filepath.Join(c.String("bundle"), "config.json"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 			if errors.Is(err, fs.ErrExist) {
 				return fmt.Errorf("file config.json exists: remove it first: %w", errdefs.ErrAlreadyExists)

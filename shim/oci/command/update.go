@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,7 +10,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"github.com/urfave/cli/v2"
+	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/oci"
 )
@@ -32,18 +33,18 @@ func updateCommand() *cli.Command {
 			&cli.Int64Flag{Name: "memory-swap", Usage: "limit of memory and swap together, in `BYTES`"},
 			&cli.Int64Flag{Name: "pids-limit", Usage: "how many tasks it may have"},
 		},
-		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
+		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			resources, err := resourcesOf(c)
 			if err != nil {
 				return err
 			}
-			return r.Update(c.Context, id, resources)
+			return r.Update(ctx, id, resources)
 		}),
 	}
 }
 
 // resourcesOf is what update is to set.
-func resourcesOf(c *cli.Context) (*specs.LinuxResources, error) {
+func resourcesOf(c *cli.Command) (*specs.LinuxResources, error) {
 	if name := c.String("resources"); name != "" {
 		return readResources(c, name)
 	}
@@ -63,14 +64,14 @@ func resourcesOf(c *cli.Context) (*specs.LinuxResources, error) {
 	return resources, nil
 }
 
-func setNumber[T any](c *cli.Context, flag string, to **T, get func(string) T) {
+func setNumber[T any](c *cli.Command, flag string, to **T, get func(string) T) {
 	if c.IsSet(flag) {
 		value := get(flag)
 		*to = &value
 	}
 }
 
-func readResources(c *cli.Context, name string) (*specs.LinuxResources, error) {
+func readResources(c *cli.Command, name string) (*specs.LinuxResources, error) {
 	from := io.Reader(os.Stdin)
 	if name != "-" {
 		f, err := os.Open(name)
@@ -94,19 +95,19 @@ func eventsCommand() *cli.Command {
 			&cli.BoolFlag{Name: "stats", Usage: "once"},
 			&cli.DurationFlag{Name: "interval", Value: 5 * time.Second, Usage: "`TIME` between two lines"},
 		},
-		Action: onContainer(0, func(c *cli.Context, r *oci.Runtime, id string) error {
+		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			if interval := c.Duration("interval"); interval <= 0 {
 				return fmt.Errorf("--interval %v: want more than 0: %w", interval, errdefs.ErrInvalidArgument)
 			}
-			return writeEvents(c, r, id)
+			return writeEvents(ctx, c, r, id)
 		}),
 	}
 }
 
 // writeEvents writes until the container has stopped, unless once is enough.
-func writeEvents(c *cli.Context, r *oci.Runtime, id string) error {
+func writeEvents(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 	for {
-		state, err := r.State(c.Context, id)
+		state, err := r.State(ctx, id)
 		switch {
 		case err != nil:
 			return err
@@ -115,16 +116,16 @@ func writeEvents(c *cli.Context, r *oci.Runtime, id string) error {
 		case state.Status == oci.Stopped:
 			return nil
 		}
-		event, err := r.Stats(c.Context, id)
+		event, err := r.Stats(ctx, id)
 		if err != nil {
 			return err
 		}
-		if err := json.NewEncoder(c.App.Writer).Encode(event); err != nil || c.Bool("stats") {
+		if err := json.NewEncoder(c.Root().Writer).Encode(event); err != nil || c.Bool("stats") {
 			return err
 		}
 		select {
 		case <-time.After(c.Duration("interval")):
-		case <-c.Context.Done():
+		case <-ctx.Done():
 			return nil
 		}
 	}
