@@ -6,7 +6,7 @@ DATADIR ?= /usr/share
 DESTDIR ?=
 FUZZTIME ?= 2s
 ONLY    ?=
-VERSION := $(shell cat VERSION)
+VERSION := $(shell deploy/version.sh)
 
 GUEST = build/guest/vmlinux build/guest/initrd.img
 RUNTIME_DEFAULTS = $(DATADIR)/defaults/kata-containers
@@ -16,7 +16,7 @@ export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
-	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install clean
+	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install stage deb test-deb clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,10 +30,11 @@ shim:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ \
 		./shim/cmd/containerd-shim-kata-v2 ./shim/cmd/kata-runtime
 
-# The guest has no shared libraries; same source, same bytes.
+# The guest has no shared libraries. It has no commit's version: same source,
+# same bytes, same image.
 agent:
 	CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -tags "netgo osusergo seccomp" \
-		-ldflags "-s -w -buildid= -extldflags -static -X github.com/katabox/katabox/agent/service.Version=$(VERSION)" \
+		-ldflags "-s -w -buildid= -extldflags -static -X github.com/katabox/katabox/agent/service.Version=$(shell cat VERSION)" \
 		-o bin/ ./agent/cmd/kata-agent
 
 guest-image: agent ## build the guest's kernel and initramfs into build/guest
@@ -127,10 +128,25 @@ bench: build guest-image ## cold start, execs, volumes and network beside runc; 
 generate: ## the protobuf code of agent/api
 	@tests/tools/generate.sh
 
-install: build guest-image ## install below DESTDIR
+install: build guest-image stage ## install below DESTDIR
+
+# What was built goes to where a system has it.
+stage:
 	install -D -t $(DESTDIR)$(PREFIX)/bin bin/containerd-shim-kata-v2 bin/kata-runtime
 	install -D -m 644 -t $(DESTDIR)$(GUEST_DIR) $(GUEST)
 	install -D -m 644 configuration.toml $(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/kata-runtime.8
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	bin/kata-runtime completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kata-runtime
+	bin/kata-runtime completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kata-runtime
+	bin/kata-runtime completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kata-runtime.fish
+
+deb: build guest-image ## build an installable package of Debian's, build/katabox_VERSION_ARCH.deb
+	@deploy/deb.sh
+
+test-deb: deps ## build the package on a bare Debian 12 and 13 each, install it there and run a container
+	$(GO) run ./tests/distro -release bookworm -- tests/tools/trydeb.sh
+	$(GO) run ./tests/distro -release trixie -- tests/tools/trydeb.sh
 
 clean: ## remove what was built
 	rm -rf bin build
