@@ -22,6 +22,8 @@ const (
 	goTool = "bin and build"
 	// crowd is room for many machines that boot at once.
 	crowd = "room for a crowd"
+	// debian13 is the other release's root file system.
+	debian13 = "Debian 13"
 	// critestPorts are 12000 to 12003, which the conformance suite binds.
 	critestPorts = "ports 12000 to 12003"
 )
@@ -175,7 +177,11 @@ func aspects() []suite {
 			name: "network", packages: []string{"./tests/network"}, needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
 		{ // the README's first command, on a bare Debian 13
-			name: "distro", command: []string{"go", "run", "./tests/distro"}, vm: true, timeout: 25 * time.Minute,
+			name: "distro", command: []string{"go", "run", "./tests/distro"}, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
+		},
+		{ // the package, installed there
+			name: "deb", command: []string{"go", "run", "./tests/distro", "--", "tests/tools/trydeb.sh"},
+			uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
 		},
 		{
 			name: "kvm-smoke", command: []string{"go", "run", "./tests/kvmhost", "-smoke", "-json"}, events: true,
