@@ -68,7 +68,7 @@ func needed(t *testing.T) (qemu string) {
 func build(t *testing.T, dir string) []byte {
 	t.Helper()
 	out := filepath.Join(dir, program)
-	cmd := exec.Command("go", "test", "-c", "-o", out, "-tags", "netgo osusergo seccomp",
+	cmd := exec.Command("go", "test", "-c", "-o", out, "-tags", "netgo osusergo seccomp no_grpc",
 		"-ldflags", "-s -w -extldflags -static", ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if text, err := cmd.CombinedOutput(); err != nil {

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -20,7 +23,7 @@ type listed struct {
 // listed with the dependencies found so far: compiling is another test's duty.
 func list(t *testing.T) []listed {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-json=ImportPath,Deps", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-tags", buildTag, "-json=ImportPath,Deps", "./...")
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -79,6 +82,27 @@ func linkViolation(folder, dep string) string {
 	return layerViolation(folder, to)
 }
 
+// Every program that make builds is built with the tag that list assumes.
+func TestBuildTag(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := 0
+	for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", " ")) {
+		if !strings.Contains(line, "$(GO) build") || !strings.Contains(line, "-o bin/") {
+			continue
+		}
+		programs++
+		if !strings.Contains(line, buildTag) {
+			t.Errorf("the Makefile builds without -tags %s: %s", buildTag, line)
+		}
+	}
+	if programs < 2 {
+		t.Errorf("the Makefile has %d rules that build programs, want the shim's and the agent's", programs)
+	}
+}
+
 func TestLinkRules(t *testing.T) {
 	tests := []struct {
 		folder, dep string
@@ -89,6 +113,9 @@ func TestLinkRules(t *testing.T) {
 		{"agent/service", module + "/virtcontainers", false},
 		{"agent/service", module + "/agent/container", true},
 		{"agent/cmd/kata-agent", "github.com/digitalocean/go-qemu/qmp", false},
+		{"agent/cmd/kata-agent", "net/http", false},
+		{"shim/cmd/containerd-shim-kata-v2", "crypto/tls", false},
+		{"shim/cmd/kata-runtime", "crypto/tls", true},
 		{"hypervisor/qemu", module + "/agent/api", false},
 		{"hypervisor/qemu", "github.com/digitalocean/go-qemu/qmp", true},
 		{"hypervisor/vsock", "github.com/vishvananda/netlink", false},

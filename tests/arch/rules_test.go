@@ -54,12 +54,21 @@ var owners = map[string][]string{
 	"github.com/google/go-containerregistry": {"standalone/image", "tests"},
 }
 
+// heavy is what each pod would pay for on the host, and each guest in its memory,
+// without a use for it. It comes with gRPC, which containerd's API drags in
+// unless buildTag is set.
+var heavy = []string{"google.golang.org/grpc/internal/transport", "net/http", "crypto/tls", "html/template"}
+
+// buildTag is what the Makefile builds the programs with.
+const buildTag = "no_grpc"
+
 // foreign says what must not even come indirectly, through modules of others:
 // it would be linked into the binary.
 var foreign = map[string][]string{
 	"shim":                             {"github.com/opencontainers/runc"},
 	"virtcontainers":                   {"github.com/opencontainers/runc"},
-	"shim/cmd/containerd-shim-kata-v2": {"github.com/google/go-containerregistry"},
+	"shim/cmd/containerd-shim-kata-v2": append([]string{"github.com/google/go-containerregistry"}, heavy...),
+	"agent/cmd/kata-agent":             heavy,
 	"hypervisor":                       {"github.com/opencontainers/runc", "github.com/vishvananda/netlink"},
 	"agent":                            {"github.com/digitalocean/go-qemu"},
 }

@@ -6,7 +6,7 @@
 // It needs cgo for libcontainer's nsenter, which must run before Go's threads
 // exist, and is linked statically:
 //
-//	CGO_ENABLED=1 go build -trimpath -tags "netgo osusergo seccomp" \
+//	CGO_ENABLED=1 go build -trimpath -tags "netgo osusergo seccomp no_grpc" \
 //	  -ldflags "-s -w -buildid= -extldflags -static" ./agent/cmd/kata-agent
 //
 // If it ends, the kernel panics and the machine with it: the host sees that at
