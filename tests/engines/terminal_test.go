@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -10,13 +11,14 @@ import (
 	"time"
 
 	"github.com/containerd/console"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/harness"
 )
 
 // terminal runs the client with a terminal of 25 lines and 80 columns as its
-// stdin, stdout and stderr, and types text into it as
-// soon as it shows "ready".
+// stdin, stdout and stderr, and types text into it, key by key, once it shows
+// "ready".
 func (s *stage) terminal(ctx context.Context, typed string, args ...string) result {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -39,8 +41,8 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
 	start := time.Now()
 	wait, err := harness.StartOwn(cmd)
-	tty.Close()
 	if err != nil {
+		tty.Close()
 		s.t.Fatal(err)
 	}
 	screen, closed := &harness.Buffer{}, make(chan struct{})
@@ -48,12 +50,18 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 		defer close(closed)
 		_, _ = io.Copy(screen, pty) // EIO when the last that had it open is gone
 	}()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- wait()
+		cancel() // nobody reads keys any more
+	}()
 	if typed != "" && screen.Await(ctx, "ready") == nil {
-		if _, err := io.WriteString(pty, typed); err != nil && !errors.Is(err, syscall.EIO) {
+		if err := typeKeys(ctx, pty, tty, typed); err != nil && ctx.Err() == nil {
 			s.t.Error(err)
 		}
 	}
-	r := result{code: exitCode(wait())}
+	tty.Close()
+	r := result{code: exitCode(<-ended)}
 	select {
 	case <-closed:
 	case <-time.After(5 * time.Second): // something else holds the terminal
@@ -62,4 +70,52 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 	s.t.Logf("%s %s (terminal): %.1f s, exit %d, %.300q", s.runtime.Name, strings.Join(args, " "),
 		time.Since(start).Seconds(), r.code, r.stdout)
 	return r
+}
+
+// typeKeys types each key when the one before was read, as a person does. Podman
+// finds the keys for detaching only if each comes by a read of its own. Before
+// the client has made the terminal raw, the kernel takes ^Q for itself (IXON),
+// and what is typed can be lost when it does.
+func typeKeys(ctx context.Context, pty io.Writer, tty *os.File, keys string) error {
+	fd := int(tty.Fd())
+	raw := func() (bool, error) {
+		state, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		return err == nil && state.Lflag&unix.ICANON == 0, err
+	}
+	// poll(2) first waits for what is on its way from the other end
+	// (drivers/tty/n_tty.c, n_tty_poll: tty_buffer_flush_work).
+	taken := func() (bool, error) {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		_, err := unix.Poll(fds, 0)
+		if errors.Is(err, unix.EINTR) {
+			return false, nil
+		}
+		return err == nil && fds[0].Revents&unix.POLLIN == 0, err
+	}
+	if err := poll(ctx, raw); err != nil {
+		return fmt.Errorf("wait for a raw terminal: %w", err)
+	}
+	for _, key := range []byte(keys) {
+		if _, err := pty.Write([]byte{key}); err != nil {
+			return fmt.Errorf("type key %#x: %w", key, err)
+		}
+		if err := poll(ctx, taken); err != nil {
+			return fmt.Errorf("wait until key %#x was read: %w", key, err)
+		}
+	}
+	return nil
+}
+
+// poll asks until the answer is yes.
+func poll(ctx context.Context, ask func() (bool, error)) error {
+	for {
+		if yes, err := ask(); yes || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
