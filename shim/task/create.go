@@ -18,7 +18,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
-	"github.com/katabox/katabox/virtcontainers/guestspec"
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
@@ -127,10 +126,10 @@ func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bun
 }
 
 // hostname is what the pod's first container says of the pod's name. One that
-// asks for the host's UTS namespace names none, and gets the host's name as it
-// is now.
+// says nothing, or asks for the host's UTS namespace, gets the host's name as it
+// is now: a new UTS namespace begins as a copy (uts_namespaces(7)).
 func hostname(spec *specs.Spec) string {
-	if spec.Hostname != "" || !guestspec.WantsHostUTS(spec) {
+	if spec.Hostname != "" {
 		return spec.Hostname
 	}
 	name, err := os.Hostname()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/task"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
@@ -189,6 +190,28 @@ func TestHostname(t *testing.T) {
 	}
 	if spec := string(s.host.Agent.Spec(sandboxID)); !strings.Contains(spec, `"args":["true"]`) {
 		t.Errorf("spec: %s", spec)
+	}
+}
+
+// A container without a hostname has the host's, as with runc: a new UTS
+// namespace begins as a copy.
+func TestHostnameOfTheHost(t *testing.T) {
+	s := newShim(t, nil)
+	r := s.request(t, sandboxID)
+	file := filepath.Join(r.Bundle, bundle.SpecFile)
+	spec, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, []byte(strings.Replace(string(spec), `"hostname":"host",`, "", 1)), 0o600)
+	}
+	if err != nil || !strings.Contains(string(spec), `"hostname":"host",`) {
+		t.Fatalf("take the hostname out of %s: %v", spec, err)
+	}
+	if _, err := s.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Hostname()
+	if got := s.host.Agent.Network().GetHostname(); err != nil || got != want {
+		t.Errorf("the guest's host name is %q, want %q (%v)", got, want, err)
 	}
 }
 

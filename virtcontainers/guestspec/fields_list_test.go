@@ -44,7 +44,7 @@ var fields = []field{
 	{"process.execCPUAffinity", "initial final", logged, "numbers of the host's CPUs"},
 	{"root", "path", host, "the share's or a disk's place in the guest"},
 	{"root", "readonly", guest, ""},
-	{"hostname", "", guest, "also the pod's name, when the container is its first"},
+	{"hostname", "", guest, "also the pod's name, when the container is its first; without one that is the host's, as a new UTS namespace has it"},
 	{"domainname", "", guest, ""},
 	{"mounts", "destination type", guest, ""},
 	{"mounts", "options", guest, "propagation to the host is left out and logged; on a bind mount, options for a file system are, too"},

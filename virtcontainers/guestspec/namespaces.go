@@ -37,9 +37,6 @@ func wishFor(spec *specs.Spec, kind specs.LinuxNamespaceType) wish {
 	return w
 }
 
-// WantsHostUTS reports whether the spec asks for the host's host name.
-func WantsHostUTS(spec *specs.Spec) bool { return wishFor(spec, specs.UTSNamespace).host }
-
 // filterNamespaces leaves the kinds of namespace that a container gets inside
 // its pod's guest, without paths. IPC and network are the pod's and are the
 // agent's to give, and so is UTS, but for a container with its own name.
