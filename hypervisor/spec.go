@@ -82,6 +82,19 @@ type Spec struct {
 	// Seccomp is the monitor's own sandbox setting, verbatim ("on,spawn=deny");
 	// empty leaves it off.
 	Seccomp string
+	// Jail, when not nil, shuts the monitor in. Otherwise it runs as this process
+	// does.
+	Jail *Jail
+}
+
+// Jail is how a monitor is shut in: as a user of its own without capabilities,
+// in a root directory with its program, the files of the Spec and nothing
+// else of the host's. Path must then be no script.
+type Jail struct {
+	// UID and GID are the monitor's. 0 leaves those of this process, without its
+	// capabilities. Nobody else should have them, and MemoryBacking.Dir
+	// must be theirs to write.
+	UID, GID uint32
 }
 
 // MemoryBacking is what a machine's memory is made of on the host. The zero

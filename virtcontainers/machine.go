@@ -41,6 +41,10 @@ func (s *Sandbox) spec() hypervisor.Spec {
 			Path:     filepath.Join(s.platform.PodDir(s.ID), extraMonitorSocket),
 		}
 	}
+	if s.jail != nil {
+		spec.Jail = &hypervisor.Jail{UID: s.jail.uid(), GID: s.jail.uid()}
+		spec.Memory.Dir = s.jail.memoryDir
+	}
 	if h.DumpDir != "" {
 		spec.PanicDump = hypervisor.PanicDump{Dir: filepath.Join(h.DumpDir, s.ID), Paging: h.DumpPaging}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // Recover takes away what a dead shim left of a sandbox: its processes, its
-// cgroups, what it made in the pod's network namespace, its record. (The share
+// cgroups, its directory for memory, what it made in the pod's network namespace, its record. (The share
 // goes with the processes.) It is called by another process than the shim,
 // once or often, at whatever point the shim died; only a sandbox of the platform's
 // Owner is touched. While the shim lives,
@@ -44,6 +45,9 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 		errs = append(errs, hostcgroup.RemoveContainer(context.Background(), dir))
 	}
 	errs = append(errs, hostcgroup.Remove(context.Background(), rec.Cgroups))
+	if rec.MemoryDir != "" {
+		errs = append(errs, os.RemoveAll(rec.MemoryDir))
+	}
 	errs = append(errs, persist.Remove(platform.StateDir(), name))
 	return *rec, errors.Join(errs...)
 }

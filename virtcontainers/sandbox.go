@@ -99,6 +99,7 @@ type Sandbox struct {
 	boot      boot
 	state     *persist.Store
 	standIns  *standIns
+	jail      *jail
 	vm        hypervisor.VM
 	files     *guestfs.Pod
 	sizing    *sizing.Pod

@@ -34,6 +34,7 @@ func (s *Sandbox) bootSteps() []step {
 		{"cgroup", s.openCgroup, func(ctx context.Context) error { return s.sizing.CloseCgroup(ctx) }},
 		{"standins", s.openStandIns, s.closeStandIns},
 		{"share", s.openFiles, func(ctx context.Context) error { return s.files.Close(ctx) }},
+		{"user", s.openJail, s.closeJail},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"network", func(ctx context.Context) error { return s.network.Plug(ctx, s.vm) }, nil},

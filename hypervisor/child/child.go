@@ -49,6 +49,11 @@ type Options struct {
 	// then returns before Path is executed; if it cannot be, the child says
 	// why on stderr and ends.
 	Room *Room
+	// Jail, when not nil, is what Path gets of the host, and as whom it runs; not
+	// with Room. Path must have no symbolic links and be in it. Start then returns
+	// before Path is executed; if it cannot be, the child says why on stderr
+	// and ends.
+	Jail *Jail
 }
 
 // FirstExtraFD is the child's number of ExtraFiles[0].
@@ -66,11 +71,11 @@ type Process struct {
 // Start starts the child. It returns once the program runs (execve has
 // succeeded) or with the reason why it cannot.
 func Start(opts Options) (*Process, error) {
-	p := &Process{
-		cmd:    command(opts),
-		stderr: NewTail(StderrTailBytes),
-		done:   make(chan struct{}),
+	cmd, err := command(opts)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
 	}
+	p := &Process{cmd: cmd, stderr: NewTail(StderrTailBytes), done: make(chan struct{})}
 	pumps, err := p.connect(opts)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", opts.Path, err)
@@ -91,15 +96,25 @@ func Start(opts Options) (*Process, error) {
 	return p, nil
 }
 
-func command(opts Options) *exec.Cmd {
+func command(opts Options) (*exec.Cmd, error) {
 	env := opts.Env
 	if env == nil {
 		env = []string{}
 	}
 	path := opts.Path
-	if opts.Room != nil {
+	switch {
+	case opts.Room != nil:
 		path = exeName
 		env = append(slices.Clip(env), stageEnv+"=1")
+	case opts.Jail != nil:
+		err := opts.Jail.check()
+		if err == nil {
+			env, err = opts.Jail.env(env)
+		}
+		if err != nil {
+			return nil, err
+		}
+		path = "/proc/self/exe"
 	}
 	return &exec.Cmd{
 		Path:       path,
@@ -113,7 +128,7 @@ func command(opts Options) *exec.Cmd {
 			Pdeathsig:  unix.SIGKILL,
 			Cloneflags: opts.Cloneflags,
 		},
-	}
+	}, nil
 }
 
 // connect wires stdout and stderr. What it returns copies them.

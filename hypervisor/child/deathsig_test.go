@@ -16,8 +16,11 @@ import (
 )
 
 // parentEnv makes this test binary the parent of a child with the namespaces
-// that its value names.
-const parentEnv = "KATABOX_TEST_PARENT"
+// that its value names, and jailedEnv of one in a jail.
+const (
+	parentEnv = "KATABOX_TEST_PARENT"
+	jailedEnv = "KATABOX_TEST_JAILED"
+)
 
 func TestMain(m *testing.M) {
 	if flags, ok := os.LookupEnv(parentEnv); ok {
@@ -32,9 +35,31 @@ func beParent(flags string) int {
 	if err != nil {
 		return 2
 	}
-	p, err := Start(Options{Path: "/bin/sleep", Args: []string{"1000"}, Cloneflags: uintptr(n)})
+	opts := Options{Path: "/bin/sleep", Args: []string{"1000"}, Cloneflags: uintptr(n)}
+	if _, ok := os.LookupEnv(jailedEnv); ok {
+		// It runs as soon as it says so.
+		opts.Path, opts.Args = "/usr/bin/env", []string{"sh", "-c", "echo ran; exec sleep 1000"}
+		opts.Env = []string{"PATH=/usr/bin:/bin"}
+		opts.Jail = &Jail{UID: jailUser, GID: jailUser, Show: []string{"/usr", "/bin", "/lib", "/lib64"}}
+	}
+	ran := make(chan struct{})
+	if opts.Jail == nil {
+		close(ran)
+	} else {
+		opts.StdoutLine = func(string) { close(ran) }
+	}
+	p, err := Start(opts)
 	if err != nil {
 		fmt.Println(err)
+		return 1
+	}
+	select {
+	case <-ran:
+	case <-p.Done():
+		fmt.Println(p.Stderr())
+		return 1
+	case <-time.After(time.Minute):
+		fmt.Println("the child does not run")
 		return 1
 	}
 	fmt.Println(p.Pid())
@@ -43,13 +68,19 @@ func beParent(flags string) int {
 }
 
 func TestChildDiesWithParent(t *testing.T) {
-	for _, flags := range []uint64{0, unix.CLONE_NEWPID} {
-		t.Run(fmt.Sprintf("clone flags %#x", flags), func(t *testing.T) {
-			if flags != 0 && os.Geteuid() != 0 {
+	for _, test := range []struct {
+		flags uint64
+		jail  bool
+	}{{0, false}, {unix.CLONE_NEWPID, false}, {unix.CLONE_NEWPID, true}} {
+		t.Run(fmt.Sprintf("clone flags %#x, jail %v", test.flags, test.jail), func(t *testing.T) {
+			if (test.flags != 0 || test.jail) && os.Geteuid() != 0 {
 				t.Skip("making namespaces needs root")
 			}
 			parent := exec.Command(os.Args[0])
-			parent.Env = append(os.Environ(), fmt.Sprintf("%s=%d", parentEnv, flags))
+			parent.Env = append(os.Environ(), fmt.Sprintf("%s=%d", parentEnv, test.flags))
+			if test.jail {
+				parent.Env = append(parent.Env, jailedEnv+"=1")
+			}
 			out, err := parent.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)

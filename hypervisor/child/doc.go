@@ -12,6 +12,11 @@
 //
 //	shim's thread, in the room --fork--> /stage, process 1: makes /proc --exec--> helper
 //
+// Or it is nobody: a user of its own without any right of root's, in a root
+// directory with little in it (Jail), by way of this program too (jailstage.go):
+//
+//	shim's thread --fork--> /proc/self/exe: root directory, user --exec--> helper
+//
 // OnOwnThread is of use to whoever changes what the kernel keeps for each
 // thread: namespaces, root directory.
 //

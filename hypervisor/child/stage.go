@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -79,8 +77,7 @@ func stage() error {
 	if err := makeProc(); err != nil {
 		return fmt.Errorf("make %s: %w", Proc, err)
 	}
-	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, stageEnv+"=") })
-	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, env))
+	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, withoutStage(os.Environ())))
 }
 
 // copied are the files of /proc that programs read at their start, and that are

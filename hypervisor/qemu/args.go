@@ -41,6 +41,9 @@ var (
 type Wiring struct {
 	// QMPFD is the number that the monitor socket has in QEMU's process.
 	QMPFD int
+	// MonitorFD is that of the extra monitor's listening socket, if the spec has
+	// one.
+	MonitorFD int
 	// Firmware is the path of a firmware image; empty is QEMU's default.
 	Firmware string
 	// TSCKHz is the rate of the host's time stamp counter; 0 is unknown. A
@@ -73,7 +76,7 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 	}
 	args = append(args, timers(spec)...)
 	args = append(args, diskThreads(spec)...)
-	args = append(args, extraMonitor(spec.ExtraMonitor)...)
+	args = append(args, extraMonitor(spec.ExtraMonitor, wiring.MonitorFD)...)
 	args = append(args, panicDevice(spec)...)
 	if wiring.Firmware != "" {
 		args = append(args, "-bios", wiring.Firmware)

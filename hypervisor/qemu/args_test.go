@@ -45,11 +45,11 @@ func TestArgsGolden(t *testing.T) {
 			s.Memory = hypervisor.MemoryBacking{Prealloc: true, Dir: "/mem,ory"}
 			s.DiskThreads = 2
 			s.ExtraMonitor = hypervisor.ExtraMonitor{Language: hypervisor.MonitorQMPPretty, Path: "/run/a,b/m.sock"}
-		}, Wiring{QMPFD: 7}},
+		}, Wiring{QMPFD: 7, MonitorFD: 8}},
 		{"hugepages", func(s *hypervisor.Spec) {
 			s.Memory.HugePageMiB, s.VCPUs = 2, 2
 			s.ExtraMonitor = hypervisor.ExtraMonitor{Language: hypervisor.MonitorHMP, Path: "/m"}
-		}, Wiring{QMPFD: 3}},
+		}, Wiring{QMPFD: 3, MonitorFD: 4}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			spec := goodSpec()

@@ -82,7 +82,6 @@ func checkOpenTimes(t testing.TB, vm *VM, d hypervisor.Disk, want int) {
 // seccomp sandbox.
 func TestDiskAIO(t *testing.T) {
 	spec := testSpec(t, testKernel(t, "", idle))
-	spec.Seccomp = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 	vm := launch(t, spec)
 	for i, aio := range []hypervisor.DiskAIO{hypervisor.AIOThreads, hypervisor.AIONative, hypervisor.AIOUring} {
 		d := testDisk(t, "d"+strconv.Itoa(i), hypervisor.VirtioSCSI)

@@ -1,8 +1,13 @@
 package qemu
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
 )
@@ -23,7 +28,32 @@ func checkMonitor(m hypervisor.ExtraMonitor) error {
 	return nil
 }
 
-func extraMonitor(m hypervisor.ExtraMonitor) []string {
+// listenForMonitor makes the socket, for root alone. QEMU need not be able to.
+func listenForMonitor(path string) (*os.File, error) {
+	// In another process's directory nobody else makes a socket between these.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("make extra monitor's socket: %w", err)
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make extra monitor's socket: %w", err)
+	}
+	socket := os.NewFile(uintptr(fd), path)
+	err = unix.Fchmod(fd, 0o600) // which bind(2) gives the file
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	}
+	if err == nil {
+		err = unix.Listen(fd, 1)
+	}
+	if err != nil {
+		_ = socket.Close()
+		return nil, fmt.Errorf("make extra monitor's socket %s: %w", path, err)
+	}
+	return socket, nil
+}
+
+func extraMonitor(m hypervisor.ExtraMonitor, fd int) []string {
 	if m.Path == "" {
 		return nil
 	}
@@ -33,7 +63,7 @@ func extraMonitor(m hypervisor.ExtraMonitor) []string {
 		hypervisor.MonitorQMPPretty: "mode=control,pretty=on",
 	}[m.Language]
 	return []string{
-		"-chardev", "socket,id=extra,server=on,wait=off,path=" + optionValue(m.Path),
+		"-chardev", fmt.Sprintf("socket,id=extra,server=on,wait=off,fd=%d", fd),
 		"-mon", "chardev=extra," + mode,
 	}
 }

@@ -168,6 +168,17 @@ func hugePages(t testing.TB, n int) {
 	}
 }
 
+// memoryDir is a directory in the host's memory.
+func memoryDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "katabox-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
 // A machine of each make of memory works with back ends in other processes, and
 // grows.
 func TestMemoryBackings(t *testing.T) {
@@ -181,19 +192,20 @@ func TestMemoryBackings(t *testing.T) {
 		"huge pages with virtio-mem":        {hypervisor.MemoryBacking{HugePageMiB: 2}, hypervisor.MemoryVirtio, memfd, true},
 		"at once":                           {hypervisor.MemoryBacking{Prealloc: true}, hypervisor.MemoryDIMM, memfd, true},
 		"at once with virtio-mem":           {hypervisor.MemoryBacking{Prealloc: true}, hypervisor.MemoryVirtio, memfd, true},
-		"a file":                            {hypervisor.MemoryBacking{Dir: t.TempDir()}, hypervisor.MemoryDIMM, "", false},
-		"a file of a file system in memory": {hypervisor.MemoryBacking{Dir: "/dev/shm", Prealloc: true}, hypervisor.MemoryDIMM, "/dev/shm/", true},
+		"a file":                            {hypervisor.MemoryBacking{Dir: t.TempDir()}, hypervisor.MemoryDIMM, "/memory/", false},
+		"a file of a file system in memory": {hypervisor.MemoryBacking{Dir: memoryDir(t), Prealloc: true}, hypervisor.MemoryDIMM, "/memory/", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.backing.HugePageMiB != 0 {
 				hugePages(t, (256+128)/2)
 			}
-			if tt.file == "" {
-				tt.file = tt.backing.Dir + "/"
-			}
 			spec := withMemory(guestSpec(t), tt.model)
 			spec.Memory = tt.backing
-			spec.Seccomp = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+			if spec.Memory.Dir != "" && spec.Jail != nil {
+				if err := os.Chown(spec.Memory.Dir, testUser, testUser); err != nil {
+					t.Fatal(err)
+				}
+			}
 			start := time.Now()
 			vm := launch(t, spec)
 			t.Logf("launched in %v", time.Since(start))
@@ -226,7 +238,7 @@ func TestMemoryBackings(t *testing.T) {
 			if err := vm.Stop(testContext(t)); err != nil {
 				t.Error(err)
 			}
-			if left, err := os.ReadDir(tt.backing.Dir); tt.backing.Dir != "" && tt.backing.Dir != "/dev/shm" && (err != nil || len(left) != 0) {
+			if left, err := os.ReadDir(tt.backing.Dir); tt.backing.Dir != "" && (err != nil || len(left) != 0) {
 				t.Errorf("left in the directory: %v, %v", left, err)
 			}
 		})

@@ -78,19 +78,15 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	if err := freeHugePages(sysHugePages, spec.Memory.HugePageMiB, spec.MemoryMiB); err != nil {
 		return nil, err
 	}
-	args, err := BuildArgs(spec, Wiring{QMPFD: child.FirstExtraFD, Firmware: firmware(spec), TSCKHz: m.tsc.kHz()})
-	if err != nil {
-		return nil, err
-	}
-	conn, remote, err := socketpair()
+	conn, files, err := sockets(spec.ExtraMonitor)
 	if err != nil {
 		return nil, err
 	}
 	console := child.NewTail(consoleBytes)
-	proc, err := child.Start(m.childOptions(spec, args, remote, console))
-	// The child has its duplicate; ours would keep the connection from
+	proc, spec, err := m.start(spec, files, console)
+	// The child has its duplicates; ours would keep the connection from
 	// ending with QEMU.
-	_ = remote.Close()
+	closeAll(files)
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -102,11 +98,32 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	return newVM(ctx, spec, proc, mon, console), nil
 }
 
-func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, remote *os.File, console *child.Tail) child.Options {
+// start starts QEMU with files as its first descriptors after stderr, and returns
+// the spec as QEMU knows it.
+func (m *Monitor) start(spec hypervisor.Spec, files []*os.File, console *child.Tail) (*child.Process, hypervisor.Spec, error) {
+	wiring := Wiring{QMPFD: child.FirstExtraFD, MonitorFD: child.FirstExtraFD + 1, Firmware: firmware(spec), TSCKHz: m.tsc.kHz()}
+	var shut *child.Jail
+	if spec.Jail != nil {
+		var err error
+		if shut, spec, wiring.Firmware, err = jail(spec, wiring.Firmware); err != nil {
+			return nil, spec, err
+		}
+	}
+	args, err := BuildArgs(spec, wiring)
+	if err != nil {
+		return nil, spec, err
+	}
+	opts := m.childOptions(spec, args, files, console)
+	opts.Jail = shut
+	proc, err := child.Start(opts)
+	return proc, spec, err
+}
+
+func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, files []*os.File, console *child.Tail) child.Options {
 	opts := child.Options{
 		Path:       spec.Path,
 		Args:       args,
-		ExtraFiles: []*os.File{remote},
+		ExtraFiles: files,
 		Stdout:     console,
 		StdoutLine: spec.ConsoleLine,
 
@@ -186,6 +203,32 @@ func checkFiles(spec hypervisor.Spec) error {
 		return fmt.Errorf("network namespace %q: not an absolute path: %w", ns, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// sockets are our end of the QMP connection, and the files that QEMU inherits:
+// its end, and if there is another monitor, where that is listened for.
+func sockets(extra hypervisor.ExtraMonitor) (*net.UnixConn, []*os.File, error) {
+	conn, remote, err := socketpair()
+	if err != nil {
+		return nil, nil, err
+	}
+	files := []*os.File{remote}
+	if extra.Path != "" {
+		listener, err := listenForMonitor(extra.Path)
+		if err != nil {
+			_ = conn.Close()
+			closeAll(files)
+			return nil, nil, err
+		}
+		files = append(files, listener)
+	}
+	return conn, files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 // socketpair makes the QMP connection: our end, and the one QEMU inherits. No

@@ -163,7 +163,6 @@ func TestNICChecks(t *testing.T) {
 func TestAttachNIC(t *testing.T) {
 	ns := testNetns(t)
 	spec := testSpec(t, testKernel(t, "", idle))
-	spec.Seccomp = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 	spec.NetworkNamespace = netnsPath(ns)
 	vm := launch(t, spec)
 	want := 0

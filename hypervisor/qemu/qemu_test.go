@@ -32,15 +32,27 @@ func qemuPath(t testing.TB) string {
 func testSpec(t testing.TB, kernel string) hypervisor.Spec {
 	t.Helper()
 	accel, _ := DetectAccel(Host{})
-	return hypervisor.Spec{
+	spec := hypervisor.Spec{
 		ID:        "test",
 		Path:      qemuPath(t),
 		Accel:     accel,
 		VCPUs:     1,
 		MemoryMiB: 64,
 		Kernel:    kernel,
+		Seccomp:   allDenied,
 	}
+	if os.Geteuid() == 0 {
+		spec.Jail = &hypervisor.Jail{UID: testUser, GID: testUser}
+	}
+	return spec
 }
+
+const (
+	// allDenied is what a machine has unless its configuration says otherwise.
+	allDenied = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+	// testUser is nobody's on a test host.
+	testUser = 1879048198
+)
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
@@ -213,7 +225,7 @@ func TestLaunchIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := testSpec(t, testKernel(t, "", idle))
-	spec.Path = hang
+	spec.Path, spec.Jail = hang, nil // a script
 	_, err := New(Options{LaunchTimeout: 300 * time.Millisecond}).Launch(t.Context(), spec)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "thinking") {
 		t.Errorf("error: %v", err)

@@ -62,7 +62,6 @@ func shareSocket(t *testing.T) *os.File {
 // after the machine runs.
 func TestAttachShare(t *testing.T) {
 	spec := testSpec(t, testKernel(t, "", idle))
-	spec.Seccomp = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 	vm := launch(t, spec)
 	for i, id := range []string{"paused", "running"} {
 		if i == 1 {

@@ -20,7 +20,7 @@ var layers = []struct {
 	{"hypervisor", []string{"hypervisor", "internal"}},
 	{"virtcontainers/guestfs", []string{
 		"virtcontainers/guestfs", "virtcontainers/bundle", "virtcontainers/config", "virtcontainers/guest", "virtcontainers/guestspec",
-		"virtcontainers/mountns", "virtcontainers/reverse", "virtcontainers/standin", "hypervisor", "agent/api", "internal",
+		"virtcontainers/reverse", "virtcontainers/standin", "hypervisor", "agent/api", "internal",
 	}},
 	{"virtcontainers/sizing", []string{
 		"virtcontainers/sizing", "virtcontainers/config", "hypervisor", "agent/api", "internal",

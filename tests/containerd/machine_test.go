@@ -73,10 +73,14 @@ func TestMachineSettings(t *testing.T) {
 		pod := newPod(ctx, t, d)
 		c := add(ctx, t, pod, limited("limited", 50_000, 100*mib, 50))
 		wantGuest(ctx, t, c, 2, 384)
-		qemuHas(t, d, "/dev/shm/qemu_back_mem.")
+		qemuHas(t, d, "/memory/qemu_back_mem.")
+		inMemory, err := filepath.Glob("/dev/shm/" + d.HostName(pod.Sandbox.Box.ID()) + "-*")
+		if err != nil || len(inMemory) != 1 {
+			t.Errorf("directories for the memory: %q, %v", inMemory, err)
+		}
 		socket := filepath.Join("/run/kata-containers/sandboxes", d.HostName(pod.Sandbox.Box.ID()), "qemu.sock")
 		args := qemuArguments(t, d)
-		for _, want := range []string{"iothread,id=pod.iothread.0", "prealloc=on", "path=" + socket} {
+		for _, want := range []string{"iothread,id=pod.iothread.0", "prealloc=on", "chardev=extra"} {
 			if !strings.Contains(args, want) {
 				t.Errorf("QEMU was not given %s: %s", want, args)
 			}

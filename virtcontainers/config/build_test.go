@@ -42,7 +42,9 @@ func defaults() Config {
 			SharedFS:      "virtio-fs",
 			VirtioFS:      VirtioFS{Cache: "auto", QueueSize: 1024},
 			EntropySource: "/dev/urandom",
-			BlockDriver:   "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
+			Seccomp:       "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+			Rootless:      true, FirstUID: 1879048192, UIDs: 65536,
+			BlockDriver: "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
 		},
 		Agent: Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second, KillTimeout: 10 * time.Second},
 		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet",
@@ -90,6 +92,15 @@ func TestBuild(t *testing.T) {
 		{"strings", qemu + "kernel_params='a=b c'\nseccompsandbox='on,spawn=deny'", func(c *Config) {
 			c.Hypervisor.KernelParams, c.Hypervisor.Seccomp = "a=b c", "on,spawn=deny"
 		}},
+		{"QEMU as root", qemu + "rootless=false\nseccompsandbox='off'", func(c *Config) {
+			c.Hypervisor.Rootless, c.Hypervisor.Seccomp = false, "off"
+			c.Warnings = []string{"hypervisor.qemu.rootless = false: QEMU runs as root with all of the shim's rights"}
+		}},
+		{"few user ids", qemu + "rootless_first_uid=4294967290\nrootless_uids=5", func(c *Config) {
+			c.Hypervisor.FirstUID, c.Hypervisor.UIDs = 4294967290, 4
+			c.Warnings = []string{"hypervisor.qemu.rootless_uids = 5 is more than there are from 4294967290 on: using 4"}
+		}},
+		{"empty means default for users too", qemu + "seccompsandbox=''\nrootless_first_uid=0\nrootless_uids=0", func(*Config) {}},
 		{"memory that grows", qemu + "default_maxmemory=4096\nmemory_slots=256\nenable_virtio_mem=true", func(c *Config) {
 			c.Hypervisor.MaxMemoryMiB, c.Hypervisor.MemorySlots, c.Hypervisor.VirtioMem = 4096, 256, true
 		}},

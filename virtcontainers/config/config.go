@@ -100,8 +100,12 @@ type Hypervisor struct {
 	// bit/s; 0 is no limit.
 	RxMaxRate, TxMaxRate uint64
 	// Seccomp is the monitor's own sandbox setting, verbatim
-	// ("on,spawn=deny"); empty leaves it off.
+	// ("on,spawn=deny", "off"); never empty.
 	Seccomp string
+	// Rootless runs the monitor as a user of its own, shut in: as one of UIDs
+	// ids from FirstUID on, none of which is 0 or above 4294967293.
+	Rootless       bool
+	FirstUID, UIDs uint32
 	// GuestHookPath is a directory in the guest with OCI hooks; empty for none.
 	GuestHookPath string
 	// Debug asks for the monitor's and the guest kernel's messages.

@@ -18,6 +18,16 @@ const (
 	maxQueueSize = 1024
 
 	defaultHypervisor = "/usr/bin/qemu-system-x86_64"
+
+	// defaultSeccomp lets QEMU do what a started QEMU does.
+	defaultSeccomp = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+	// defaultFirstUID begins what systemd's docs/UIDS-GIDS.md calls unused.
+	defaultFirstUID = 0x70000000
+	defaultUIDs     = 1 << 16
+	// maxUID leaves out what chown(2) and the overflow of 16 bits take for
+	// nobody's (4294967295, 4294967294).
+	maxUID  = 1<<32 - 3
+	maxUIDs = 1 << 24
 )
 
 // keys is every key that has an effect, in the order of configuration.toml.
@@ -86,9 +96,23 @@ var qemuKeys = []key{
 		"Add memory to a sandbox by virtio-mem, which can also take it away again when containers need less. Otherwise "+
 			"memory modules are plugged, which stay.").
 		annotated("config.hypervisor.enable_virtio_mem"),
-	define("hypervisor.qemu.seccompsandbox", "", text,
+	define("hypervisor.qemu.seccompsandbox", defaultSeccomp, text,
 		func(d *draft) *string { return &d.Hypervisor.Seccomp },
-		"QEMU's own seccomp filter, such as on,obsolete=deny,spawn=deny,resourcecontrol=deny; empty leaves it off."),
+		"QEMU's own seccomp filter; off for none, which a QEMU that was built without it needs.").orDefault(),
+	define("hypervisor.qemu.rootless", true, boolean,
+		func(d *draft) *bool { return &d.Hypervisor.Rootless },
+		"Run QEMU as a user of its own, without capabilities, in a root directory with nothing but its program and the "+
+			"guest's kernel. false runs it as root with the host's files, as Kata Containers does by default.").
+		annotated("config.hypervisor.rootless"),
+	define("hypervisor.qemu.rootless_first_uid", int64(defaultFirstUID),
+		integer[uint32]("a user id of the host, from 1 to 4294967293", 1, maxUID),
+		func(d *draft) *uint32 { return &d.Hypervisor.FirstUID },
+		"The first of the user ids (and group ids) that QEMUs run as, of which nobody else should have one; systemd "+
+			"leaves those from 1879048192 to 2147483647 alone.").orDefault(),
+	define("hypervisor.qemu.rootless_uids", int64(defaultUIDs),
+		integer[uint32]("a number of user ids, from 1 to 16777216", 1, maxUIDs),
+		func(d *draft) *uint32 { return &d.Hypervisor.UIDs },
+		"How many such ids there are. Each sandbox has one while it lives, and one more is refused.").orDefault(),
 	define("hypervisor.qemu.guest_hook_path", "", guestPath,
 		func(d *draft) *string { return &d.Hypervisor.GuestHookPath },
 		"A directory of the guest image with OCI hooks to run in the guest for every container: the executable files in its "+

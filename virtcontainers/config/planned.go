@@ -27,9 +27,6 @@ var guestKeys = []key{
 		annotated("config.hypervisor.firmware_volume"),
 	later("hypervisor.qemu.pflashes", []any{}, words,
 		"Flash images for the guest's board."),
-	later("hypervisor.qemu.rootless", false, boolean,
-		"Run QEMU as its own user.").
-		annotated("config.hypervisor.rootless"),
 	later("hypervisor.qemu.hypervisor_loglevel", int64(0), count,
 		"How much the monitor logs."),
 	later("hypervisor.qemu.use_legacy_serial", false, boolean,

@@ -37,6 +37,20 @@ func (d *draft) resolve() {
 		d.warnf("hypervisor.qemu.file_mem_backend = %q is ignored: enable_hugepages takes the memory from huge pages", m.Dir)
 		m.Dir = ""
 	}
+	d.resolveUsers()
+}
+
+// resolveUsers keeps the monitors' users within what a user id can be, and says
+// where they are root.
+func (d *draft) resolveUsers() {
+	h := &d.Hypervisor
+	if last := maxUID - h.FirstUID + 1; h.UIDs > last {
+		d.warnf("hypervisor.qemu.rootless_uids = %d is more than there are from %d on: using %d", h.UIDs, h.FirstUID, last)
+		h.UIDs = last
+	}
+	if !h.Rootless {
+		d.warnf("hypervisor.qemu.rootless = false: QEMU runs as root with all of the shim's rights")
+	}
 }
 
 // resolveVCPUs makes counts that the host can give: 1 <= VCPUs <= MaxVCPUs <=

@@ -28,6 +28,9 @@ type Record struct {
 	// StandIns are the processes that stand for the pod's containers on the
 	// host, by the containers' ids.
 	StandIns map[string]Process `json:"stand_ins,omitempty"`
+	// MemoryDir is the directory of the files that are the machine's memory, made
+	// for the pod.
+	MemoryDir string `json:"memory_dir,omitempty"`
 	// NetNS is the pod's network namespace, and Network what was made in it,
 	// in words of the package that made it.
 	NetNS   string          `json:"netns,omitempty"`

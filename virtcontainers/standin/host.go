@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/child"
-	"github.com/katabox/katabox/virtcontainers/mountns"
+	"github.com/katabox/katabox/internal/mountns"
 )
 
 // rootOptions bound the file system that holds the program and mount points.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/child"
-	"github.com/katabox/katabox/virtcontainers/mountns"
+	"github.com/katabox/katabox/internal/mountns"
 )
 
 // spaceOptions keep a guest from filling the host's memory with files of its

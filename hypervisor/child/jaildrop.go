@@ -1,0 +1,134 @@
+package child
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// The securebits by which uid 0 gains nothing from execve(2), and that cannot
+// be taken back (linux/securebits.h).
+const (
+	secNoRoot         = 1<<0 | 1<<1
+	secNoAmbientRaise = 1<<6 | 1<<7
+	secureBits        = secNoRoot | secNoAmbientRaise
+	// capBits is how many capabilities there can be: capget(2) has 64 bits.
+	capBits = 64
+)
+
+// drop takes from the calling thread all that is root's: it runs on the thread
+// that executes the child, and no other thread lives on then. The calls are raw,
+// for those of package syscall change all threads.
+func (j *Jail) drop() error {
+	const locked = unix.RLIM_INFINITY
+	// What is registered for asynchronous I/O counts as locked memory before
+	// Linux 5.12. Where it cannot be raised it may be enough.
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: locked, Max: locked})
+	if err := dropBounding(); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_SECUREBITS, secureBits, 0, 0, 0); err != nil {
+		return fmt.Errorf("set securebits: %w", err)
+	}
+	if err := j.become(); err != nil {
+		return err
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&header, &none[0]); err != nil {
+		return fmt.Errorf("give up capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("forbid new privileges: %w", err)
+	}
+	return nil
+}
+
+func dropBounding() error {
+	for c := range uintptr(capBits) {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			return nil // the kernel knows no more of them
+		}
+		if err != nil {
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// become changes user and group of the calling thread.
+func (j *Jail) become() error {
+	if j.UID == 0 {
+		return nil
+	}
+	for _, call := range []struct {
+		what   string
+		number uintptr
+		a, b   uintptr
+	}{
+		{"leave groups", unix.SYS_SETGROUPS, 0, 0},
+		{"change group", unix.SYS_SETRESGID, uintptr(j.GID), uintptr(j.GID)},
+		{"change user", unix.SYS_SETRESUID, uintptr(j.UID), uintptr(j.UID)},
+	} {
+		if _, _, errno := unix.RawSyscall(call.number, call.a, call.b, call.b); errno != 0 {
+			return fmt.Errorf("%s: %w", call.what, errno)
+		}
+	}
+	return nil
+}
+
+// parent reports whether the process that started this one is still its parent.
+type parent struct {
+	status *os.File
+	line   []byte // of the parent's pid
+}
+
+// watchParent looks at /proc, which a jail has not. getppid(2) knows no parent in
+// another PID namespace.
+func watchParent() (*parent, error) {
+	status, err := os.Open("/proc/self/status")
+	if err != nil {
+		return nil, fmt.Errorf("find parent: %w", err)
+	}
+	p := &parent{status: status}
+	p.line, err = p.read()
+	return p, err
+}
+
+func (p *parent) read() ([]byte, error) {
+	text := make([]byte, os.Getpagesize())
+	n, err := p.status.ReadAt(text, 0)
+	if n == 0 {
+		return nil, fmt.Errorf("find parent: %w", err)
+	}
+	for line := range bytes.Lines(text[:n]) {
+		if bytes.HasPrefix(line, []byte("PPid:")) {
+			return line, nil
+		}
+	}
+	return nil, errors.New("find parent: /proc names none")
+}
+
+// dieWith makes the end of the parent's thread this process's end. A change of
+// the user has taken that back (prctl(2), PR_SET_PDEATHSIG); a parent that has
+// ended since then has left its child to another.
+func (p *parent) dieWith() error {
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("ask for SIGKILL at the parent's end: %w", err)
+	}
+	now, err := p.read()
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(now, p.line) {
+		return errors.New("the parent has ended")
+	}
+	return nil
+}

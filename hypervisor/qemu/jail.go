@@ -1,0 +1,110 @@
+package qemu
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/child"
+)
+
+// What QEMU opens by name has these names in its jail. All else comes open: by
+// inheritance, or by QMP.
+const (
+	jailKernel   = "/boot/kernel"
+	jailInitrd   = "/boot/initrd"
+	jailFirmware = "/boot/firmware"
+	jailMemory   = "/memory"
+)
+
+const kvmDevice = "/dev/kvm"
+
+// libraryDirs are where libraries are, QEMU's own modules with them, and what the
+// loader needs to find them: Debian's and its like, NixOS's, Guix's.
+var libraryDirs = []string{
+	"/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32",
+	"/etc/ld.so.cache", "/etc/alternatives", "/nix/store", "/gnu/store",
+}
+
+// dataDirs are, below QEMU's prefix, where it finds its firmware and option
+// ROMs, and the rest of its libraries: Debian's, Fedora's, SUSE's, Kata
+// Containers' own.
+var dataDirs = []string{
+	"lib", "lib64", "share/qemu", "share/kata-qemu", "share/qemu-kvm", "share/qemu-firmware", "share/seabios", "share/seavgabios", "share/sgabios",
+	"share/vgabios", "share/ipxe", "share/ipxe.efi", "share/ovmf", "share/OVMF", "share/edk2", "share/edk2-ovmf",
+}
+
+// jail is how QEMU is shut in, and its spec with the names of the files there.
+// firmware is a path, or empty.
+func jail(spec hypervisor.Spec, firmware string) (*child.Jail, hypervisor.Spec, string, error) {
+	path, err := program(spec.Path)
+	if err != nil {
+		return nil, spec, "", err
+	}
+	j := &child.Jail{UID: spec.Jail.UID, GID: spec.Jail.GID, Show: shown(path)}
+	spec.Path = path
+	file := func(from, name string) string {
+		if from == "" {
+			return ""
+		}
+		j.Files = append(j.Files, child.Shown{Path: filepath.Clean(from), Name: name})
+		return name
+	}
+	spec.Kernel = file(spec.Kernel, jailKernel)
+	spec.Initrd = file(spec.Initrd, jailInitrd)
+	firmware = file(firmware, jailFirmware)
+	if spec.Memory.Dir != "" {
+		j.Dirs = []child.Shown{{Path: filepath.Clean(spec.Memory.Dir), Name: jailMemory}}
+		spec.Memory.Dir = jailMemory
+	}
+	if spec.Accel == hypervisor.AccelKVM {
+		j.Devices = []string{kvmDevice}
+	}
+	return j, spec, firmware, nil
+}
+
+// program is QEMU's executable itself. A script would need what else it runs.
+func program(path string) (string, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("find monitor executable: %w", err)
+	}
+	start, err := head(path)
+	if err != nil {
+		return "", fmt.Errorf("inspect monitor executable: %w", err)
+	}
+	if bytes.HasPrefix(start, []byte("#!")) {
+		return "", fmt.Errorf("monitor executable %s is a script, which does not run in its own root directory (rootless): %w",
+			path, errdefs.ErrInvalidArgument)
+	}
+	return path, nil
+}
+
+// shown are the host's paths that a QEMU needs to start.
+func shown(executable string) []string {
+	paths := libraryDirs[:len(libraryDirs):len(libraryDirs)]
+	prefix := filepath.Dir(filepath.Dir(executable))
+	for _, dir := range dataDirs {
+		path := filepath.Join(prefix, dir)
+		if !covered(libraryDirs, path) {
+			paths = append(paths, path)
+		}
+	}
+	if !covered(paths, executable) {
+		paths = append(paths, executable)
+	}
+	return paths
+}
+
+func covered(dirs []string, path string) bool {
+	for _, dir := range dirs {
+		if path == dir || strings.HasPrefix(path, dir+"/") {
+			return true
+		}
+	}
+	return false
+}

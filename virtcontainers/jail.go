@@ -1,0 +1,92 @@
+package virtcontainers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/vmuser"
+)
+
+// vmUsersFile is where user ids of machines are locked, below Platform.RunDir.
+const vmUsersFile = "vm-users"
+
+// jail is what a monitor that is shut in has of its own on the host.
+type jail struct {
+	user *vmuser.User // nil: the host cannot give it one
+	// memoryDir is where its memory's files are; empty for none.
+	memoryDir string
+}
+
+// uid is the monitor's user; 0 is the shim's.
+func (j *jail) uid() uint32 {
+	if j.user == nil {
+		return 0
+	}
+	return j.user.ID()
+}
+
+// openJail takes a user id for the monitor, and makes what is to be that user's.
+func (s *Sandbox) openJail(ctx context.Context) error {
+	h := s.opts.Config.Hypervisor
+	if !h.Rootless {
+		return nil
+	}
+	j := &jail{}
+	ids := vmuser.Range{First: h.FirstUID, Count: h.UIDs}
+	if vmuser.Usable(ids) {
+		var err error
+		if j.user, err = vmuser.Take(filepath.Join(s.platform.RunDir, vmUsersFile), ids); err != nil {
+			return err
+		}
+	} else {
+		log.G(ctx).Warnf("QEMU has no user of its own: user ids from %d on (hypervisor.qemu.rootless_first_uid) are not mapped into this user namespace", ids.First)
+	}
+	s.jail = j
+	if err := s.makeMemoryDir(h.Memory.Dir); err != nil {
+		return errors.Join(err, s.closeJail(ctx))
+	}
+	return nil
+}
+
+// makeMemoryDir makes a directory in dir for this pod alone: the monitor sees no
+// other's files.
+func (s *Sandbox) makeMemoryDir(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	// Others may make files in dir, which often is /dev/shm.
+	dir = filepath.Join(dir, s.platform.Owner.Name(s.ID)+"-"+rand.Text()[:8])
+	if err := s.state.Update(func(r *persist.Record) { r.MemoryDir = dir }); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("make directory for memory (hypervisor.qemu.file_mem_backend): %w", err)
+	}
+	s.jail.memoryDir = dir
+	if err := os.Chown(dir, int(s.jail.uid()), int(s.jail.uid())); err != nil {
+		return fmt.Errorf("give directory for memory to QEMU's user: %w", err)
+	}
+	return nil
+}
+
+// closeJail gives back what openJail took; the monitor must have ended.
+func (s *Sandbox) closeJail(context.Context) error {
+	if s.jail == nil {
+		return nil
+	}
+	var errs []error
+	if dir := s.jail.memoryDir; dir != "" {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	if s.jail.user != nil {
+		errs = append(errs, s.jail.user.Release())
+	}
+	return errors.Join(errs...)
+}

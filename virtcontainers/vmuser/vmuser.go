@@ -1,0 +1,107 @@
+// Package vmuser gives each virtual machine of the host a user id of its own,
+// out of a range. Nobody keeps a list: who has an id holds a lock on one byte of a
+// file, which the kernel releases when that process ends, however it does.
+package vmuser
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Range is the ids from First on, Count of them.
+type Range struct{ First, Count uint32 }
+
+// User is a user id that no other holder of the same file has. Its group has the
+// same number.
+type User struct {
+	id   uint32
+	file *os.File
+}
+
+// Take takes an id out of a range. file is made if it is missing, and never
+// removed; all processes of the host must name the same. It fails with
+// errdefs.ErrResourceExhausted when all are taken. It does not block.
+func Take(file string, ids Range) (*User, error) {
+	u, err := take(file, ids)
+	if err != nil {
+		return nil, fmt.Errorf("take a user id for the virtual machine: %w", err)
+	}
+	return u, nil
+}
+
+func take(file string, ids Range) (*User, error) {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	// Not the lowest: an id that was just given back rests for a while.
+	start := uint32(0)
+	if ids.Count > 0 {
+		start = rand.Uint32N(ids.Count)
+	}
+	for i := range ids.Count {
+		id := ids.First + (start+i)%ids.Count
+		taken, err := lock(f, id)
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		if taken {
+			return &User{id: id, file: f}, nil
+		}
+	}
+	_ = f.Close()
+	return nil, fmt.Errorf("all %d from %d on are in use: %w", ids.Count, ids.First, errdefs.ErrResourceExhausted)
+}
+
+// lock locks the byte of that number, whether the file has one or not, for all
+// that share this open file (fcntl(2), open file description locks).
+func lock(f *os.File, id uint32) (bool, error) {
+	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET, Start: int64(id), Len: 1})
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return true, nil
+}
+
+// ID is the user's and its group's number.
+func (u *User) ID() uint32 { return u.id }
+
+// Release gives the id back: nothing runs under it any more.
+func (u *User) Release() error { return u.file.Close() }
+
+// Usable reports whether this process could become each of the ids: in a user
+// namespace it may not (user_namespaces(7)).
+func Usable(ids Range) bool {
+	data, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && mapped(string(data), ids)
+}
+
+// mapped reports whether one line of a uid_map has the whole range.
+func mapped(table string, ids Range) bool {
+	lines := bufio.NewScanner(strings.NewReader(table))
+	for lines.Scan() {
+		var inside, outside, count uint64
+		if n, _ := fmt.Sscan(lines.Text(), &inside, &outside, &count); n != 3 || count > math.MaxUint32 {
+			continue
+		}
+		if uint64(ids.First) >= inside && uint64(ids.First)+uint64(ids.Count) <= inside+count {
+			return true
+		}
+	}
+	return false
+}
