@@ -33,6 +33,9 @@ const (
 	// unusedTimeout ends a daemon whose engine never created anything: it
 	// may have died, or not have understood the address.
 	unusedTimeout = 2 * time.Minute
+	// heapBytes is when the collector works harder: three quarters of what the
+	// pod's overhead cgroup has for this process (sizing's helpersMiB).
+	heapBytes = 384 << 20
 )
 
 // Serve is the daemon: it answers the task API until Shutdown or SIGTERM, and
@@ -41,6 +44,9 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	// A shim is small and long-lived: a little more work for the collector
 	// is a lot less memory on a host of many pods.
 	debug.SetGCPercent(40)
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(heapBytes)
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE)

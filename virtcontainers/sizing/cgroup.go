@@ -138,7 +138,29 @@ const (
 	// tcgBufferMiB is room for the guest's code as TCG translates it (QEMU
 	// 7.2's tcg/region.c, DEFAULT_CODE_GEN_BUFFER_SIZE).
 	tcgBufferMiB = 1024
+	// helpersMiB is room for the shim, with what the kernel caches of the files
+	// it serves, an external virtiofsd and loggers: a shim takes 30 MiB, and
+	// keeps below manager.heapBytes.
+	helpersMiB = 512
+	// maxThreads is more than a shim, a QEMU with all its threads for disks and
+	// those helpers have.
+	maxThreads = 8192
 )
+
+// bound keeps what a pod costs beside its guest within what it can need: the VM
+// may be there too, and the pages of the guest's that the shim is first to
+// touch are. It is not lowered: with v1 that can fail.
+func (p *Pod) bound(vm hostcgroup.VM) error {
+	most := vm.Memory + helpersMiB<<20
+	if most <= p.bounded {
+		return nil
+	}
+	err := p.cgroup.SetBound(hostcgroup.Bound{Memory: most, Processes: maxThreads})
+	if err == nil {
+		p.bounded = most
+	}
+	return err
+}
 
 // chargeVM moves the machine, whose guest has, or is about to have, that much
 // memory, to where it is charged. It is to be called again when vCPUs have
@@ -150,6 +172,9 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	}
 	var err error
 	if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
+		return err
+	}
+	if err := p.bound(vm); err != nil {
 		return err
 	}
 	short, err := p.cgroup.AddVM(vm)

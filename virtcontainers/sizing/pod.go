@@ -90,6 +90,9 @@ type Pod struct {
 	// placed is the place last written to the pod's cgroup, and pinned the last
 	// log line about the binding of vCPUs.
 	placed, pinned string
+	// bounded is the bound of memory, in bytes, last set where the pod's helpers
+	// are. Account, which comes first, needs no token.
+	bounded uint64
 
 	mu sync.Mutex // guards admitted
 	// admitted holds each container from Admit to Release. The values are not

@@ -256,7 +256,15 @@ func (p place) evacuate(dir string) error {
 }
 
 // Remove removes the cgroups, as the function of that name.
-func (c *Cgroup) Remove(ctx context.Context) error { return Remove(ctx, c.Dirs()) }
+func (c *Cgroup) Remove(ctx context.Context) error {
+	err := Remove(ctx, c.Dirs())
+	for _, p := range c.places {
+		if p.overhead != "" {
+			err = errors.Join(err, p.weighAll(filepath.Dir(p.overhead)))
+		}
+	}
+	return err
+}
 
 // removeWait bounds how long the kernel may take to let go of what was in the
 // cgroups.

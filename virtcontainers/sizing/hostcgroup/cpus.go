@@ -15,7 +15,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
-// SetPlace gives the pod's own cgroup its CPUs, memory nodes and weight. Where
+// SetPlace gives the pod's own cgroup its CPUs, memory nodes and weight, and the
+// weight to its overhead too: that is the pod's work as well. Where
 // the place names no CPUs, or no nodes, the cgroup has its parent's. The error
 // joins what the kernel refused, such as CPUs that the parent has not (v1), and
 // is of kind errdefs.ErrNotFound where the host has no controller for what is
@@ -33,7 +34,10 @@ func (c *Cgroup) SetPlace(want resource.Place) error {
 			found = true
 			errs = append(errs, p.setSet("cpuset.mems", want.Mems), p.setSet("cpuset.cpus", want.CPUs))
 		}
-		errs = append(errs, p.setWeight(want.Shares))
+		errs = append(errs, p.setWeight(p.pod, want.Shares))
+		if p.overhead != "" {
+			errs = append(errs, p.weighOverhead(want.Shares))
+		}
 	}
 	if !found && want.CPUs.Count()+want.Mems.Count() > 0 {
 		errs = append(errs, fmt.Errorf("set CPUs %q and memory nodes %q of cgroup %s: it has no cpuset controller: %w",
@@ -67,16 +71,24 @@ func (p place) setSet(name string, want resource.CPUSet) error {
 }
 
 // setWeight writes CPU shares, where the hierarchy has CPU time at all.
-func (p place) setWeight(shares uint64) error {
-	name, value := "cpu.shares", shares
-	if p.unified {
-		name, value = "cpu.weight", weight(shares)
+func (h hierarchy) setWeight(dir string, shares uint64) error {
+	name, value := h.weightFile(), shares
+	if h.unified {
+		value = weight(shares)
 	}
-	err := write(filepath.Join(p.pod, name), strconv.FormatUint(value, 10))
+	err := write(filepath.Join(dir, name), strconv.FormatUint(value, 10))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("set %s to %d: %w", name, value, err)
 	}
 	return nil
+}
+
+// weightFile has a cgroup's CPU weight.
+func (h hierarchy) weightFile() string {
+	if h.unified {
+		return "cpu.weight"
+	}
+	return "cpu.shares"
 }
 
 // weight is cgroup v2's for shares of v1, as runc has it since 1.3.2

@@ -17,10 +17,7 @@ const noLimit = math.MaxUint64
 // memoryLimit is the least memory limit, in bytes, of a cgroup and those
 // around it.
 func (h hierarchy) memoryLimit(dir string) (uint64, error) {
-	file := "memory.max"
-	if !h.unified {
-		file = "memory.limit_in_bytes"
-	}
+	file := h.memoryFile()
 	least := uint64(noLimit)
 	for ; ; dir = filepath.Dir(dir) {
 		limit, err := readLimit(filepath.Join(dir, file))
@@ -32,6 +29,14 @@ func (h hierarchy) memoryLimit(dir string) (uint64, error) {
 			return least, nil
 		}
 	}
+}
+
+// memoryFile has a cgroup's memory limit.
+func (h hierarchy) memoryFile() string {
+	if h.unified {
+		return "memory.max"
+	}
+	return "memory.limit_in_bytes"
 }
 
 // readLimit reads one cgroup's limit. The root of v2 has none, nor has a

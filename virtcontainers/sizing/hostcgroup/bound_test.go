@@ -1,0 +1,135 @@
+package hostcgroup
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
+)
+
+var boundFiles = []string{"memory.limit_in_bytes", "memory.max", "pids.max"}
+
+// What a pod costs beside its guest has a bound: in the overhead cgroup, or where all
+// of the pod is.
+func TestSetBound(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		eachVersion(t, func(t *testing.T, root string) {
+			s := newScene(t, root, only)
+			if err := s.SetBound(Bound{Memory: 64 << 20, Processes: 77}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.SetBound(Bound{Memory: 128 << 20}); err != nil {
+				t.Fatal(err)
+			}
+			got, there := map[string]string{}, map[string]string{}
+			for _, p := range s.places {
+				other := p.pod
+				if only {
+					other = p.overhead
+				}
+				maps.Copy(got, files(t, p.rest(), boundFiles...))
+				if other == "" {
+					continue
+				}
+				for name, value := range files(t, other, boundFiles...) {
+					if value == strconv.Itoa(128<<20) || value == "77" {
+						t.Errorf("the other cgroup has %s of %s", name, value)
+					}
+				}
+			}
+			for name, value := range map[string]string{
+				"memory.limit_in_bytes": strconv.Itoa(128 << 20), "memory.max": strconv.Itoa(128 << 20), "pids.max": "77",
+			} {
+				if _, ok := got[name]; ok {
+					there[name] = value
+				}
+			}
+			if len(there) == 0 {
+				t.Skip("this version has no controller here")
+			}
+			if diff := cmp.Diff(there, got); diff != "" {
+				t.Errorf("-want +got: %s", diff)
+			}
+		})
+	}
+}
+
+// A pod's overhead weighs what the pod does.
+func TestOverheadHasThePodsWeight(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		s := newScene(t, root, false)
+		if err := s.SetPlace(resource.Place{Shares: 77}); err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, p := range s.places {
+			if p.pod == "" {
+				continue
+			}
+			want := files(t, p.pod, "cpu.shares", "cpu.weight")
+			if diff := cmp.Diff(want, files(t, p.overhead, "cpu.shares", "cpu.weight")); diff != "" {
+				t.Errorf("%s: pod and overhead: %s", p.mount, diff)
+			}
+			found = found || len(want) > 0
+		}
+		if !found {
+			t.Skip("this version has no CPU controller here")
+		}
+	})
+}
+
+// Plain directories play the overheads of several pods.
+func TestOverheadsWeighTogether(t *testing.T) {
+	for _, tt := range []struct {
+		unified         bool
+		file, sum, most string
+	}{{false, "cpu.shares", "3074", "262144"}, {true, "cpu.weight", "3074", "10000"}} {
+		mount := t.TempDir()
+		h := hierarchy{mount: mount, unified: tt.unified}
+		all := filepath.Join(mount, "all")
+		put := func(dir, value string) {
+			t.Helper()
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(value), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		weighs := func(want string) {
+			t.Helper()
+			if err := h.weighAll(all); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(filepath.Join(all, tt.file), int64(len(want))); err != nil { // which a real file does by itself
+				t.Fatal(err)
+			}
+			if got := files(t, all, tt.file)[tt.file]; got != want {
+				t.Errorf("unified %v: all weigh %s, want %s", tt.unified, got, want)
+			}
+		}
+		put(all, "1024\n")
+		put(filepath.Join(all, "one"), "2\n")
+		put(filepath.Join(all, "two"), "3072\n")
+		if err := os.Mkdir(filepath.Join(all, "new"), 0o755); err != nil { // its files are not there yet
+			t.Fatal(err)
+		}
+		weighs("1024") // another's: it has no mark
+		if err := unix.Setxattr(all, markName, []byte("1"), 0); err != nil {
+			t.Skipf("no extended attributes here: %v", err)
+		}
+		weighs(tt.sum)
+		put(filepath.Join(all, "three"), "300000\n")
+		weighs(tt.most)
+		put(filepath.Join(all, "two"), "zero\n")
+		if err := h.weighAll(all); err == nil {
+			t.Error("a weight that is no number is none")
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package hostcgroup
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The bounds of a weight: v1's cpu.shares (kernel/sched/sched.h, MAX_SHARES), v2's
+// cpu.weight (the kernel's Documentation/admin-guide/cgroup-v2.rst).
+const (
+	mostShares = 1 << 18
+	mostWeight = 10000
+)
+
+// weighOverhead gives the pod's overhead its weight, and the group of all pods'
+// overheads what they weigh together: with a weight like a single process's the
+// device work of a hundred pods would count as one's.
+func (p place) weighOverhead(shares uint64) error {
+	if err := p.setWeight(p.overhead, shares); err != nil {
+		return fmt.Errorf("overhead: %w", err)
+	}
+	return p.weighAll(filepath.Dir(p.overhead))
+}
+
+// weighAll sums up what is in a cgroup that pods share. Others do so too: who
+// comes last counts all.
+func (h hierarchy) weighAll(all string) error {
+	if all == h.mount || !marked(all) {
+		return nil // it is another's
+	}
+	dir, err := os.Open(all)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	lockDir(dir)
+	sum, err := h.sumWeights(all)
+	if err != nil || sum == 0 {
+		return err
+	}
+	most := uint64(mostShares)
+	if h.unified {
+		most = mostWeight
+	}
+	err = write(filepath.Join(all, h.weightFile()), strconv.FormatUint(min(sum, most), 10))
+	if err != nil && !gone(err) {
+		return fmt.Errorf("weigh all overheads: %w", err)
+	}
+	return nil
+}
+
+const (
+	// lockTries bounds the wait for other pods, which count in no time; lockPause
+	// is the time between.
+	lockTries = 20
+	lockPause = 5 * time.Millisecond
+)
+
+// lockDir keeps others from counting until dir is closed. A process that was
+// stopped while it counts is not waited for: the sum is then perhaps not the
+// last one.
+func lockDir(dir *os.File) {
+	for range lockTries {
+		if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return
+		}
+		time.Sleep(lockPause)
+	}
+}
+
+// sumWeights is the sum of the weights of a cgroup's children. What goes
+// meanwhile weighs nothing.
+func (h hierarchy) sumWeights(dir string) (sum uint64, err error) {
+	children, err := os.ReadDir(dir)
+	if gone(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, child := range children {
+		if !child.IsDir() {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, child.Name(), h.weightFile()))
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read weight of %s: %w", child.Name(), err)
+		}
+		sum += n
+	}
+	return sum, nil
+}
