@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,53 @@ func checkPlaces(t *testing.T, rec *persist.Record, parent string, only bool) {
 	}
 }
 
+// A guest boots in the overhead's cgroup for CPU time, under the default weight,
+// and is the pod's once its agent has answered.
+func TestBootIsNotWeighed(t *testing.T) {
+	host, parent := newHost(t), cgroupParent(t)
+	vcpu := sleepers(t, 1)[0]
+	if _, v1 := cgroupOf(t, vcpu, "cpu"); !v1 {
+		t.Skip("with cgroup v2 a process has one cgroup for all")
+	}
+	host.Monitor.Hook(fake.StepAttach, func(_ context.Context, vm *fake.VM) error {
+		vm.SetVCPUThreads(vcpu)
+		return nil
+	})
+	before := "not looked at"
+	host.Monitor.Hook(fake.StepResume, func(context.Context, *fake.VM) error {
+		before, _ = cgroupOf(t, vcpu, "cpu")
+		return nil
+	})
+	s, err := virtcontainers.New(t.Context(), host.Platform(), cgroupOptions(newObserver(), parent, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before == "not looked at" || strings.HasPrefix(before, parent) {
+		t.Errorf("the guest boots while its vCPU is in %s", before)
+	}
+	if now, _ := cgroupOf(t, vcpu, "cpu"); now != parent+"/kata_"+sandboxID {
+		t.Errorf("after that its vCPU is in %s", now)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// cgroupOf is a process's cgroup in the v1 hierarchy with that controller.
+func cgroupOf(t *testing.T, pid int, controller string) (string, bool) {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); slices.Contains(strings.Split(f[1], ","), controller) {
+			return f[2], true
+		}
+	}
+	return "", false
+}
+
 // Where no cgroup can be made the pod runs, unless it must be in one.
 func TestWithoutCgroup(t *testing.T) {
 	for _, tt := range []struct {
@@ -227,7 +275,7 @@ func TestWithoutCgroup(t *testing.T) {
 	}{
 		{name: "no cgroups", want: "cgroup: no cgroup file system",
 			arrange: func(_ *fakeguest.Host, p *virtcontainers.Platform) { p.CgroupRoot = p.RunDir }},
-		{name: "no vCPUs", want: "account: find vCPU threads",
+		{name: "no vCPUs", want: "charge: find vCPU threads",
 			arrange: func(h *fakeguest.Host, _ *virtcontainers.Platform) { h.Monitor.Fail(fake.StepVCPUThreads, errInjected) }},
 		{name: "a name that is too long", want: "cgroup: make cgroup", below: "/in/" + strings.Repeat("x", 4096),
 			arrange: func(*fakeguest.Host, *virtcontainers.Platform) {}},

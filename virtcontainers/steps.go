@@ -45,6 +45,7 @@ func (s *Sandbox) bootSteps() []step {
 		// The machine stops before what it uses goes away.
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
+		{"charge", func(ctx context.Context) error { return s.sizing.ChargeCPUs(ctx) }, nil},
 		{"forward", func(ctx context.Context) error { return s.network.Forward(ctx) }, func(ctx context.Context) error { return s.network.StopForward(ctx) }},
 		{"guest", s.setupGuest, nil},
 	}

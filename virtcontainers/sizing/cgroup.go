@@ -111,7 +111,9 @@ func (p *Pod) orWithoutCgroup(ctx context.Context, err error) error {
 
 // Account moves the machine and the share's daemon (its pid; 0 for none) into
 // the pod's cgroups. It is called once, between the machine's launch and its
-// first instruction, and before Connect.
+// first instruction, and before Connect. With v1 the guest's CPU time is not the
+// pod's yet, but its overhead's, which has the default weight: on a busy host a
+// guest would hardly boot with the least that there is (ChargeCPUs).
 func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
 	p.vm = vm
 	if p.cgroup == nil {
@@ -128,7 +130,18 @@ func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
 	if err == nil {
 		err = p.chargeVM(ctx, p.initial.MemoryMiB)
 	}
+	p.unaccounted = err != nil
 	return p.orWithoutCgroup(ctx, err)
+}
+
+// ChargeCPUs charges the pod for the guest's CPU time from now on, under the
+// pod's weight. It is called once, when the guest has booted.
+func (p *Pod) ChargeCPUs(ctx context.Context) error {
+	p.booted = true
+	if p.cgroup == nil || p.unaccounted {
+		return nil
+	}
+	return p.orWithoutCgroup(ctx, p.chargeVM(ctx, p.initial.MemoryMiB))
 }
 
 const (
@@ -170,9 +183,11 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	if p.opts.Accel == hypervisor.AccelTCG {
 		vm.Memory += tcgBufferMiB << 20
 	}
-	var err error
-	if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
-		return err
+	if p.booted {
+		var err error
+		if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
+			return err
+		}
 	}
 	if err := p.bound(vm); err != nil {
 		return err

@@ -91,8 +91,11 @@ type Pod struct {
 	// log line about the binding of vCPUs.
 	placed, pinned string
 	// bounded is the bound of memory, in bytes, last set where the pod's helpers
-	// are. Account, which comes first, needs no token.
+	// are. Account and ChargeCPUs, which come first, need no token.
 	bounded uint64
+	// booted is set once the guest's CPU time is charged, unaccounted when the
+	// machine could not be moved into the pod's cgroups.
+	booted, unaccounted bool
 
 	mu sync.Mutex // guards admitted
 	// admitted holds each container from Admit to Release. The values are not

@@ -118,6 +118,12 @@ func (c *Cgroup) Make() error {
 				return err
 			}
 		}
+		if p.overhead == "" {
+			continue
+		}
+		if err := p.weighAll(filepath.Dir(p.overhead)); err != nil {
+			return err
+		}
 	}
 	return nil
 }
