@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -195,6 +196,8 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 	if diff := cmp.Diff(wantPlaces(only), places(t, d, names)); diff != "" {
 		t.Errorf("places (-want +got):\n%s", diff)
 	}
+	helpers := map[bool]string{true: parent + "/kata_" + name, false: "/kata_overhead/" + name}[only]
+	wantBounded(t, helpers)
 	if killed {
 		killOne(t, d, harness.KindShim)
 		if _, err := recorder.Await(ctx, id, "delete"); err != nil {
@@ -204,6 +207,26 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 	removed(t, "pod", pod.Remove)
 	awaitNoCgroup(t, top)
 	awaitNoCgroup(t, "/kata_overhead/"+name)
+}
+
+// wantBounded fails the test unless a cgroup has the bounds of what a pod costs beside
+// its guest.
+func wantBounded(t *testing.T, path string) {
+	t.Helper()
+	memory, pids := "/sys/fs/cgroup/memory"+path+"/memory.limit_in_bytes", "/sys/fs/cgroup/pids"+path+"/pids.max"
+	if hasV2() {
+		memory, pids = "/sys/fs/cgroup"+path+"/memory.max", "/sys/fs/cgroup"+path+"/pids.max"
+	}
+	for file, most := range map[string]int{memory: 8 << 30, pids: 8192} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || n > most {
+			t.Errorf("%s is %q, want a bound of at most %d", file, text, most)
+		}
+	}
 }
 
 // A pod whose memory limit has no room for its VM is not charged for the VM's

@@ -129,7 +129,7 @@ func TestOverheadsWeighTogether(t *testing.T) {
 		weighs(tt.most)
 		put(filepath.Join(all, "two"), "zero\n")
 		if err := h.weighAll(all); err == nil {
-			t.Error("a weight that is no number is none")
+			t.Error("a weight that cannot be read is taken")
 		}
 	}
 }
