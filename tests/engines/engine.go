@@ -41,8 +41,7 @@ const (
 	RestartPolicy Feature = "restart policies"
 	EmptyInput    Feature = "empty input" // a client that ends it at once
 	StartInput    Feature = "start -i"
-	AttachCode    Feature = "attach's exit code" // that of the container
-	TerminalSize  Feature = "terminal size"      // set once the container runs
+	TerminalSize  Feature = "terminal size" // set once the container runs
 	Privileged    Feature = "privileged processes"
 	WholeLogs     Feature = "whole logs" // of a container that writes and ends
 )

@@ -30,15 +30,15 @@ var known = []difference{
 		why: "the host's processes are another kernel's; the container sees those of its pod",
 	},
 	{
-		engines: []string{"docker-28", "docker-20.10"}, row: "namespaces: of a container", runc: "0", kata: "125",
+		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: of a container", runc: "0", kata: "125",
 		why: "a network belongs to one machine, and the other container has another: an error says so",
 	},
 	{
-		engines: []string{"docker-28", "docker-20.10"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 125 ""`,
+		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 125 ""`,
 		why: "as above, for the processes of another machine's kernel",
 	},
 	{
-		engines: []string{"docker-28", "docker-20.10"}, row: "namespaces: host's processes", runc: "0", kata: "1",
+		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: host's processes", runc: "0", kata: "1",
 		why: "the host's processes are another kernel's; the container sees its own",
 	},
 	{
@@ -81,6 +81,7 @@ var quirks = []quirk{
 	{"nerdctl", "exec: terminated", "1", "as above", ""},
 	{"nerdctl", "exec: terminal: exit", "1", "as above", ""},
 	{"nerdctl", "process: domain", `exit 0 "(none)\n"`, "a runc before 1.2 leaves the domain name out", `exit 0 "example.org\n"`},
+	{"podman", "attach: attach", "0", "Podman 4.3 says nothing of the container's exit code", ""},
 	{"podman*", "ulimits: files", `exit 126 ""`, "Podman raises the limits that are not named, which the host's root may not " +
 		"where it lacks CAP_SYS_RESOURCE, and the guest's may", `exit 0 "100\n200\n"`},
 	{"podman*", "ulimits: core", `exit 126 ""`, "as above", `exit 0 "0\n"`},

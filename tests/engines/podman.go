@@ -94,13 +94,7 @@ network_backend = "netavark"
 func (p *podman) Name() string { return p.name }
 
 // Lacks implements Engine.
-func (p *podman) Lacks() []Feature {
-	lacks := []Feature{Compose, Daemon, OOMReport}
-	if p.name == "podman" {
-		lacks = append(lacks, AttachCode) // Podman 4.3: always 0
-	}
-	return lacks
-}
+func (p *podman) Lacks() []Feature { return []Feature{Compose, Daemon, OOMReport} }
 
 // LogPath implements Engine.
 func (p *podman) LogPath() string { return p.log }

@@ -131,9 +131,7 @@ func playAttach(ctx context.Context, s *stage) {
 	s.expect("detach", r.code, "0")
 	s.expect("detached", s.inspect(ctx, name, "{{.State.Status}}"), "running")
 	r = s.terminal(ctx, "word\n", "attach", name)
-	if has(s.engine, AttachCode) {
-		s.expect("attach", r.code, "8")
-	}
+	s.expect("attach", r.code, "8")
 	s.expect("attach: output", strings.Contains(r.stdout, "got word\r"), "true")
 	s.expect("end", ends(ctx, s, name, "exited 8"), "exited 8")
 	if !has(s.engine, StartInput) {
