@@ -58,6 +58,9 @@ func checkPromises(t *testing.T, c *Config, cpus int) {
 	if h.MemoryMiB < 256 || h.MemoryMiB<<20>>20 != h.MemoryMiB {
 		t.Errorf("memory %d", h.MemoryMiB)
 	}
+	if h.FirstUID < 1 || h.UIDs < 1 || uint64(h.FirstUID)+uint64(h.UIDs)-1 > maxUID || h.Seccomp == "" {
+		t.Errorf("%d user ids from %d on, filter %q", h.UIDs, h.FirstUID, h.Seccomp)
+	}
 	if q := h.VirtioFS.QueueSize; q == 0 || q > 1024 || q&(q-1) != 0 {
 		t.Errorf("queue size %d", q)
 	}
