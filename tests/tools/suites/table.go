@@ -75,7 +75,7 @@ var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock
 
 // apart are the packages whose tests are rows of their own.
 var apart = append(
-	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci", "./tests/client"},
+	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci", "./tests/client", "./tests/hostile"},
 	elsewhere...,
 )
 
@@ -172,6 +172,10 @@ func aspects() []suite {
 		},
 		{
 			name: "chaos", packages: []string{"./tests/chaos"}, needs: engines, vm: true, timeout: 20 * time.Minute,
+		},
+		{
+			name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
 		{
 			name: "network", packages: []string{"./tests/network"}, needs: engines, vm: true, timeout: 20 * time.Minute,

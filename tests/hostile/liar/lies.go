@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/cgroups/v3/cgroup2/stats"
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
+	"github.com/mdlayher/vsock"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/katabox/katabox/agent/api"
+)
+
+// The sizes of the lies.
+const (
+	manyEvents      = 1_000_000
+	manyConnections = 20_000
+	manyPids        = 300_000
+	manyCounters    = 60_000 // somewhat less than ttrpc's 4 MiB
+	errorBytes      = 3 << 20
+	consoleBytes    = 64 << 20
+)
+
+// liar answers the host in the agent's place. The calls of the Guest service
+// that it does not lie about are the agent's.
+type liar struct {
+	api.GuestClient
+
+	lie     string
+	starts  atomic.Int32
+	started chan struct{} // closed when a service container runs
+}
+
+// intercept answers a call, or lets the agent do it.
+func (l *liar) intercept(ctx context.Context, decode ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+	call := info.FullMethod[strings.LastIndexByte(info.FullMethod, '/')+1:]
+	switch {
+	case l.lie == "ignore-kill" && call == "Kill":
+		return &emptypb.Empty{}, nil
+	case l.lie == "hang-kill" && call == "Kill", l.lie == "silent" && call == "Hello", l.hangs(info.FullMethod):
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	case l.lie == "huge-stats" && call == "Stats":
+		return hugeStats()
+	case l.lie == "huge-pids" && call == "Pids":
+		return hugePids(), nil
+	case l.lie == "huge-errors" && call == "Exec":
+		return nil, errors.New(strings.Repeat("no ", errorBytes/3))
+	}
+	answer, err := method(ctx, decode)
+	if call == "Start" && err == nil && l.starts.Add(1) == 2 {
+		go l.begin()
+	}
+	return answer, err
+}
+
+func (l *liar) hangs(method string) bool {
+	select {
+	case <-l.started:
+		return l.lie == "hang" && strings.Contains(method, "containerd.task")
+	default:
+		return false
+	}
+}
+
+// begin is called when a container beside the pause container runs.
+func (l *liar) begin() {
+	time.Sleep(time.Second) // the answer goes out first
+	close(l.started)
+	switch l.lie {
+	case "flood-console":
+		l.floodConsole()
+	case "connections":
+		connect()
+	}
+}
+
+func (*liar) floodConsole() {
+	console, err := os.OpenFile("/dev/console", os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer console.Close()
+	line := []byte(strings.Repeat("x", 1000) + "\n")
+	for range consoleBytes / len(line) {
+		if _, err := console.Write(line); err != nil {
+			return
+		}
+	}
+}
+
+// connect calls ports of the host, 32 at a time.
+func connect() {
+	var group errgroup.Group
+	group.SetLimit(32)
+	for i := range uint32(manyConnections) {
+		group.Go(func() error {
+			conn, err := vsock.Dial(unix.VMADDR_CID_HOST, i%5000, nil)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+}
+
+// Events implements the Guest service: the agent's events, and others.
+func (l *liar) Events(ctx context.Context, req *api.EventsRequest, out api.Guest_EventsServer) error {
+	in, err := l.GuestClient.Events(ctx, req)
+	if err != nil {
+		return err
+	}
+	told, failed := make(chan *api.Event), make(chan error, 1)
+	go func() {
+		for {
+			event, err := in.Recv()
+			if err != nil {
+				failed <- err
+				return
+			}
+			told <- event
+		}
+	}()
+	started := l.started
+	for {
+		select {
+		case event := <-told:
+			if exit := event.GetExit(); exit != nil && l.lie == "endless-output" {
+				exit.StdoutBytes = 1 << 40
+			}
+			err = out.Send(event)
+		case <-started:
+			started, err = nil, l.forge(out)
+		case err = <-failed:
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// forge sends events that are not true.
+func (l *liar) forge(out api.Guest_EventsServer) error {
+	switch l.lie {
+	case "forge-exits":
+		return forgeExits(out)
+	case "flood-events":
+		for i := range manyEvents {
+			if err := out.Send(exitOf("none", "", uint32(i))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forgeExits tells of containers that are others', with ids that are paths, and
+// of execs that are none.
+func forgeExits(out api.Guest_EventsServer) error {
+	for i := range uint32(1000) {
+		for _, id := range []string{"", "none", "../../../etc", "neighbour", strings.Repeat("y", 1<<16)} {
+			if err := errors.Join(out.Send(exitOf(id, "", i)), out.Send(exitOf(id, "../x", i)),
+				out.Send(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: id}}})); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func exitOf(id, execID string, status uint32) *api.Event {
+	return &api.Event{Event: &api.Event_Exit{Exit: &api.Exit{
+		ContainerId: id, ExecId: execID, Status: status, ExitedAt: timestamppb.New(time.Unix(1, 0)),
+	}}}
+}
+
+func hugeStats() (*taskapi.StatsResponse, error) {
+	metrics := &stats.Metrics{}
+	for range manyCounters {
+		metrics.Hugetlb = append(metrics.Hugetlb, &stats.HugeTlbStat{Current: 1 << 62, Max: 1 << 62, Pagesize: strings.Repeat("z", 30)})
+	}
+	packed, err := typeurl.MarshalAnyToProto(metrics)
+	return &taskapi.StatsResponse{Stats: packed}, err
+}
+
+func hugePids() *taskapi.PidsResponse {
+	answer := &taskapi.PidsResponse{}
+	for i := range uint32(manyPids) {
+		answer.Processes = append(answer.Processes, &tasktypes.ProcessInfo{Pid: i + 1<<30})
+	}
+	return answer
+}
+
+// endless is a listener whose connections do not end when they are closed.
+type endless struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (e endless) Accept() (net.Conn, error) {
+	conn, err := e.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &trickle{Conn: conn}, nil
+}
+
+// trickle sends a byte now and then once it is closed.
+type trickle struct {
+	net.Conn
+	once sync.Once
+}
+
+// CloseWrite does what Close does.
+func (t *trickle) CloseWrite() error { return t.Close() }
+
+// Close implements net.Conn.
+func (t *trickle) Close() error {
+	t.once.Do(func() {
+		go func() {
+			for {
+				if _, err := io.WriteString(t.Conn, "."); err != nil {
+					_ = t.Conn.Close()
+					return
+				}
+				time.Sleep(1900 * time.Millisecond)
+			}
+		}()
+	})
+	return nil
+}

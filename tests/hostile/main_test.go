@@ -1,0 +1,110 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// bed has two daemons: pods of the one have liars for guests, the other's have
+// the agent.
+var bed struct {
+	liars, honest *harness.Daemon
+}
+
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 {
+		fmt.Println("SKIP: containerd needs root")
+		os.Exit(0)
+	}
+	if err := prepare(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	for _, d := range []*harness.Daemon{bed.liars, bed.honest} {
+		if err := d.Stop(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "FAIL: after the tests:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func prepare(ctx context.Context) error {
+	layout, err := harness.FindLayout()
+	if err != nil {
+		return err
+	}
+	image, err := buildLiar(ctx, layout)
+	if err != nil {
+		return err
+	}
+	releases, err := harness.ReleasesFromEnv(layout)
+	if err != nil {
+		return err
+	}
+	options := harness.Options{Layout: layout, Release: releases[0], Runtime: harness.Kata}
+	if bed.honest, err = harness.Start(ctx, options); err != nil {
+		return err
+	}
+	options.Kata = image
+	bed.liars, err = harness.Start(ctx, options)
+	return err
+}
+
+// buildLiar makes a guest's image with the liar as the agent.
+func buildLiar(ctx context.Context, layout harness.Layout) (harness.KataConfig, error) {
+	dir := filepath.Join(layout.Build(), "hostile")
+	agent := filepath.Join(dir, "agent")
+	for _, args := range [][]string{
+		{
+			"build", "-trimpath", "-buildvcs=false", "-tags", "netgo osusergo seccomp", "-ldflags", "-s -w -buildid= -extldflags -static",
+			"-o", agent, "./tests/hostile/liar",
+		},
+		{"run", "./guest-image", "-agent", agent, "-out", dir},
+	} {
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir, cmd.Env = layout.Root, append(os.Environ(), "CGO_ENABLED=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return harness.KataConfig{}, fmt.Errorf("go %v: %w: %s", args, err, out)
+		}
+	}
+	return harness.KataConfig{Kernel: filepath.Join(dir, "vmlinux"), Initrd: filepath.Join(dir, "initrd.img")}, nil
+}
+
+// sceneTimeout bounds one test on a busy machine without KVM.
+const sceneTimeout = 5 * time.Minute
+
+// answerTimeout is how long any answer may take, whatever the guest does.
+const answerTimeout = 60 * time.Second
+
+// lying makes the guests of the pods that follow tell a lie, and gives a test
+// its time and its leak check. further are lines of the agent's table.
+func lying(t *testing.T, lie, further string) (context.Context, *harness.Daemon) {
+	t.Helper()
+	d := bed.liars
+	file := filepath.Join(filepath.Dir(d.KataConfigPath()), "config.d", "50-test.toml")
+	text := fmt.Sprintf("[hypervisor.qemu]\nkernel_params = \"katabox.lie=%s\"\n[agent.kata]\nkill_timeout = 1\n%s\n", lie, further)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(d.Context(t.Context()), sceneTimeout)
+	mark := d.LogSize()
+	t.Cleanup(func() {
+		cancel()
+		if err := d.Settled(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Log(d.LogSince(mark, 60))
+		}
+	})
+	return ctx, d
+}

@@ -1,0 +1,141 @@
+package hostile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// pod is a pod with one container beside the pause container.
+type pod struct {
+	t      *testing.T
+	daemon *harness.Daemon
+	*harness.Pod
+	idle *harness.Container
+	// shim is the pod's shim.
+	shim int
+}
+
+// newPod runs a pod of the daemon's.
+func newPod(ctx context.Context, t *testing.T, d *harness.Daemon, args ...string) *pod {
+	t.Helper()
+	hp, err := d.NewPod(ctx, "pod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pod{t: t, daemon: d, Pod: hp}
+	if p.shim = p.findShim(); p.shim == 0 {
+		t.Error("the pod has no shim")
+	}
+	if args == nil {
+		args = []string{"sleep", "100000"}
+	}
+	if p.idle, err = hp.Add(ctx, harness.ContainerConfig{Name: "idle", Args: args}); err == nil {
+		err = p.idle.Start(ctx)
+	}
+	if err != nil {
+		t.Error(errors.Join(err, hp.Remove(context.WithoutCancel(ctx))))
+		t.FailNow()
+	}
+	return p
+}
+
+// remove removes the pod as a user would. It fails the test if that takes too
+// long.
+func (p *pod) remove(ctx context.Context) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := p.Remove(ctx); err != nil {
+		p.t.Errorf("remove pod: %v", err)
+	}
+}
+
+// maxShim is what a shim may have needed at most, in MiB, whatever its guest
+// has sent: some 60 more than at rest, with its files' pages.
+const maxShim = 128
+
+// smallShim fails the test if the shim's memory was ever larger than it may be.
+func (p *pod) smallShim() {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.shim))
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	for line := range strings.Lines(string(status)) {
+		value, ok := strings.CutPrefix(line, "VmHWM:")
+		if !ok {
+			continue
+		}
+		kib, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
+		if err != nil || kib > maxShim<<10 {
+			p.t.Errorf("the shim needed %d KiB, want at most %d MiB (%v)", kib, maxShim, err)
+		}
+		p.t.Logf("the shim needed %d MiB at most", kib>>10)
+		return
+	}
+	p.t.Errorf("no VmHWM in %s", status)
+}
+
+// alive fails the test if the shim is gone.
+func (p *pod) alive() {
+	p.t.Helper()
+	if pid := p.findShim(); pid != p.shim {
+		p.t.Errorf("the shim is not there any more; it was process %d, and %d is its now", p.shim, pid)
+	}
+}
+
+// findShim is the pid of the pod's shim; 0 if it has none.
+func (p *pod) findShim() int {
+	p.t.Helper()
+	procs, err := p.daemon.Processes()
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, proc := range procs {
+		if proc.Kind() == harness.KindShim && strings.Contains(proc.Args, "-id "+p.Sandbox.Box.ID()+" ") {
+			return proc.PID
+		}
+	}
+	return 0
+}
+
+// neighbour is a pod with an honest guest; works is called while another lies.
+func neighbour(ctx context.Context, t *testing.T) (works func()) {
+	t.Helper()
+	d := bed.honest
+	p := newPod(ctx, t, d)
+	t.Cleanup(func() {
+		p.remove(d.Context(context.Background()))
+		if err := d.Settled(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(d.Context(ctx), answerTimeout)
+		defer cancel()
+		proc, code, err := p.idle.ExecRun(ctx, harness.ExecConfig{Args: []string{"echo", "here"}})
+		if err != nil || code != 0 || proc.Out.String() != "here\n" {
+			t.Errorf("another pod's exec: code %d, %v", code, err)
+		}
+	}
+}
+
+// privileged gives a container what "docker run --privileged" does, but for
+// the host's devices.
+func privileged() []oci.SpecOpts {
+	return []oci.SpecOpts{oci.WithPrivileged, oci.WithMounts([]specs.Mount{{
+		Type: "tmpfs", Source: "tmpfs", Destination: "/tmp", Options: []string{"rw"},
+	}})}
+}
