@@ -333,10 +333,12 @@ func TestManyFiles(t *testing.T) {
 	_, f := serveFew(t, cage.share)
 	c := clientOf(t, f)
 	before, pss, began := measure(t), pssOf(t), time.Now()
+	known := make([]uint64, 0, count+count/filesEach+1)
 	for i := 0; i < count; {
 		dir := c.mustLookup(1, fileName(i/filesEach)).NodeId
+		known = append(known, dir)
 		for j := 0; j < filesEach && i < count; j, i = j+1, i+1 {
-			c.mustLookup(dir, fileName(j))
+			known = append(known, c.mustLookup(dir, fileName(j)).NodeId)
 		}
 	}
 	after := measure(t)
@@ -348,5 +350,13 @@ func TestManyFiles(t *testing.T) {
 	}
 	if more := after.files - before.files; more > 200 {
 		t.Errorf("%d descriptors more are open", more)
+	}
+	for _, node := range known {
+		c.raw(wire.Forget, node, binary.NativeEndian.AppendUint64(nil, 1))
+	}
+	forgot := measure(t)
+	t.Logf("when the guest has forgotten them: %d KiB of heap more than before, PSS %d KiB more", (forgot.heap-before.heap)>>10, pssOf(t)-pss)
+	if left := forgot.heap - before.heap; left > (after.heap-before.heap)/2 {
+		t.Errorf("%d bytes of %d are left for files that the guest has forgotten", left, after.heap-before.heap)
 	}
 }

@@ -137,7 +137,7 @@ func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []in
 	}
 	// A number that is another kind of file now is another file: the old one
 	// stays known by its number alone.
-	if len(tb.byID)-len(tb.free) >= maxNodes {
+	if tb.live() >= maxNodes {
 		return nil, nil, unix.ENFILE
 	}
 	return tb.add(k, tree, dir, name, kind), nil, 0

@@ -49,6 +49,8 @@ type table struct {
 	free  []uint32
 	byKey map[key]*node
 	slots slots
+	// most is how many nodes there were since the table was last made smaller.
+	most int
 	// trees are those that are not dead, by their mounts' numbers. While a
 	// tree has nodes, its root's descriptor keeps the number from being used again.
 	trees    map[uint64]*tree
@@ -92,6 +94,7 @@ func (tb *table) add(k key, t *tree, parent *node, name string, kind uint32) *no
 		n.id = uint64(len(tb.byID))
 	}
 	tb.byKey[k] = n
+	tb.most = max(tb.most, tb.live())
 	if parent != nil {
 		parent.refs++
 	}
@@ -126,8 +129,12 @@ func (tb *table) forget(id, count uint64) {
 		n.lookups -= min(count, n.lookups)
 		fds = tb.collect(n, fds)
 	}
+	thinned := tb.thin()
 	tb.mu.Unlock()
 	closeAll(fds)
+	if thinned {
+		releaseMemory()
+	}
 }
 
 // collect removes a node that nobody knows or uses any more, then its parent,
@@ -164,8 +171,12 @@ func (tb *table) forgetAll() {
 			fds = tb.collect(n, fds)
 		}
 	}
+	thinned := tb.thin()
 	tb.mu.Unlock()
 	closeAll(fds)
+	if thinned {
+		releaseMemory()
+	}
 }
 
 func closeAll(fds []int) {
