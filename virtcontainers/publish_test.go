@@ -106,7 +106,7 @@ func TestPublishedSocketsEndWithTheContainer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { _ = conn.Close() })
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		greeting := make([]byte, len("c1:/run/api.sock "))
 		if _, err := io.ReadFull(conn, greeting); err != nil {

@@ -123,7 +123,7 @@ func TestJailHasNoRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.Close()
+		t.Cleanup(func() { _ = r.Close() })
 		shellPath, err := filepath.EvalSymlinks("/bin/sh")
 		if err != nil {
 			t.Fatal(err)

@@ -42,11 +42,12 @@ func TestConnect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { _ = conn.Close() })
 		// The backlog is full now.
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if _, err := Connect(ctx, at, kind); !errors.Is(err, context.DeadlineExceeded) {
+		_, err = Connect(ctx, at, kind)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a server that accepts nothing: %v", err)
 		}
 	}

@@ -89,8 +89,8 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 	if err != nil {
 		return err
 	}
-	real := ttrpc.NewClient(conn)
-	l := &liar{GuestClient: api.NewGuestClient(real), lie: lie, started: make(chan struct{})}
+	agent := ttrpc.NewClient(conn)
+	l := &liar{GuestClient: api.NewGuestClient(agent), lie: lie, started: make(chan struct{})}
 	group.Go(func() error { return onPort(api.PortLog, func(p net.Listener) error { return l.serveLog(ctx, p) }) })
 	group.Go(func() error {
 		return onPort(api.PortStream, func(p net.Listener) error {
@@ -104,7 +104,7 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 	if err != nil {
 		return err
 	}
-	taskapi.RegisterTTRPCTaskService(server, taskapi.NewTTRPCTaskClient(real))
+	taskapi.RegisterTTRPCTaskService(server, taskapi.NewTTRPCTaskClient(agent))
 	api.RegisterGuestService(server, l)
 	return onPort(api.PortRPC, func(p net.Listener) error { return server.Serve(ctx, p) })
 }

@@ -20,12 +20,16 @@ func holdFiles(args []string, out io.Writer) error {
 	}
 	ask, answer := args[0], args[1]
 	var held []*os.File
+	defer func() {
+		for _, f := range held {
+			_ = f.Close() // only read
+		}
+	}()
 	for _, path := range args[2:] {
 		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = f.Close() }()
 		held = append(held, f)
 	}
 	if _, err := fmt.Fprintln(out, "ready"); err != nil {
