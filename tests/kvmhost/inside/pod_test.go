@@ -2,10 +2,12 @@ package inside
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
@@ -71,10 +73,29 @@ func TestFirstPod(t *testing.T) {
 	} else if code != 42 || p.Out.String() != "from an exec\n" {
 		t.Errorf("exec: exit code %d, output %q, want 42 and its words", code, p.Out)
 	}
+	wantNobody(t, d)
 	for _, box := range []*harness.Container{pod.Sandbox, c} {
 		m := metrics(ctx, t, box)
 		if m.GetMemory().GetUsage() == 0 || m.GetCPU().GetUsageUsec() == 0 || m.GetPids().GetCurrent() == 0 {
 			t.Errorf("metrics of %s: %v; want memory, CPU time and processes", box.Box.ID(), m)
+		}
+	}
+}
+
+// wantNobody fails the test unless QEMU has KVM as a user without rights.
+func wantNobody(t *testing.T, d *harness.Daemon) {
+	t.Helper()
+	p, err := d.One(harness.KindVMM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nUid:\t1879", "\nCapEff:\t0000000000000000\n", "\nCapBnd:\t0000000000000000\n", "\nNoNewPrivs:\t1\n", "\nSeccomp:\t2\n"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("QEMU's status has no %q: %s", want, status)
 		}
 	}
 }
