@@ -14,7 +14,9 @@ type exception struct{ name, why string }
 
 // known is the list of differences. What is merely not done yet has no place
 // in it.
-var known = []exception{}
+var known = []exception{
+	{"TestKillContainerDeletedByRunc", "removes the container below the shim by `runc delete --force`, which knows no container of another runtime and says it did"},
+}
 
 // left are patterns of tests that are not run with any runtime, unless they are
 // asked for.
