@@ -13,9 +13,9 @@ import (
 const jailEnv = "KATABOX_JAIL"
 
 // Jail is what a child is given of its host, and as whom it runs: no
-// capability, none to be had by executing something, no new privileges, and a
-// its own root directory, which holds what is named here, cannot be written
-// and from which no mount of the host's can be reached. There is no /proc.
+// capability, none to be had by executing something, no new privileges, and its
+// own root directory, which holds what is named here, cannot be written to, and
+// from which no mount of the host's can be reached. There is no /proc.
 type Jail struct {
 	// UID and GID are the child's; it is in no other group. 0 leaves those of
 	// this process.
