@@ -15,16 +15,16 @@ import (
 const DefaultTimeout = 5 * time.Second
 
 // slowTimeout bounds commands that wait for a device back end, a disk or the
-// guest's CPUs, and the first one: QEMU greets early and answers when the
-// machine is complete, which took ten QEMUs that started at once on two slow
-// CPUs more than 5 s.
+// guest's CPUs, and those with which a boot begins: QEMU greets early and
+// answers when the machine is complete, and on two slow CPUs on which nine
+// guests boot, one that has just started had no time to answer for more than 5 s.
 const slowTimeout = 30 * time.Second
 
 // Timeout is how long a command may take at most.
 func Timeout(command string) time.Duration {
 	switch command {
 	case "device_add", "device_del", "chardev-add", "blockdev-add", "netdev_add", "cont", "stop",
-		"migrate", "migrate-incoming", "qmp_capabilities":
+		"migrate", "migrate-incoming", "qmp_capabilities", "getfd", "add-fd":
 		return slowTimeout
 	}
 	return DefaultTimeout
