@@ -4,19 +4,26 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
-// The bounds of a weight: v1's cpu.shares (kernel/sched/sched.h, MAX_SHARES), v2's
-// cpu.weight (the kernel's Documentation/admin-guide/cgroup-v2.rst).
-const (
-	mostShares = 1 << 18
-	mostWeight = 10000
-)
+// mostTogether is what all overheads weigh at most, however many pods boot at
+// once: what the kubelet gives the cgroup of all pods on a host of so many CPUs.
+// More would starve the engine, and with it the next pod's QEMU.
+func (h hierarchy) mostTogether() uint64 {
+	shares := min(resource.DefaultShares*uint64(runtime.NumCPU()), resource.MaxShares)
+	if h.unified {
+		return weight(shares)
+	}
+	return shares
+}
 
 // weighOverhead gives the pod's overhead its weight, and the group of all pods'
 // overheads what they weigh together: with a weight like a single process's the
@@ -47,11 +54,7 @@ func (h hierarchy) weighAll(all string) error {
 	if err != nil || sum == 0 {
 		return err
 	}
-	most := uint64(mostShares)
-	if h.unified {
-		most = mostWeight
-	}
-	err = write(filepath.Join(all, h.weightFile()), strconv.FormatUint(min(sum, most), 10))
+	err = write(filepath.Join(all, h.weightFile()), strconv.FormatUint(min(sum, h.mostTogether()), 10))
 	if err != nil && !gone(err) {
 		return fmt.Errorf("weigh all overheads: %w", err)
 	}
