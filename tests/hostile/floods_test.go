@@ -10,6 +10,9 @@ import (
 // maxLog is how much a flood may add to the engine's log, in bytes.
 const maxLog = 4 << 20
 
+// minTold is how often a flood must have been told for the test to say anything.
+const minTold = 200
+
 // A guest that sends without end fills neither memory nor logs of the host, and
 // takes nothing from other pods.
 func TestFloods(t *testing.T) {
@@ -21,6 +24,9 @@ func TestFloods(t *testing.T) {
 			p := newPod(ctx, t, d)
 			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 				works()
+			}
+			if n := p.told(ctx); n < minTold {
+				t.Errorf("the lie was told %d times, want at least %d", n, minTold)
 			}
 			p.alive()
 			p.smallShim()

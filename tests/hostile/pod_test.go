@@ -87,6 +87,21 @@ func (p *pod) smallShim() {
 	p.t.Errorf("no VmHWM in %s", status)
 }
 
+// told is how often the guest says that it has told its lie.
+func (p *pod) told(ctx context.Context) int {
+	p.t.Helper()
+	proc, code, err := p.idle.ExecRun(ctx, harness.ExecConfig{Args: []string{"cat", "/proc/sys/kernel/poweroff_cmd"}})
+	if err != nil || code != 0 {
+		p.t.Fatalf("read what the guest has told: code %d, %v", code, err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(proc.Out.String()))
+	if err != nil {
+		p.t.Errorf("what the guest has told: %v", err)
+	}
+	p.t.Logf("told %d times", n)
+	return n
+}
+
 // alive fails the test if the shim is gone.
 func (p *pod) alive() {
 	p.t.Helper()

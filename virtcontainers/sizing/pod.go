@@ -91,7 +91,7 @@ type Pod struct {
 	// log line about the binding of vCPUs.
 	placed, pinned string
 	// bounded is the bound of memory, in bytes, last set where the pod's helpers
-	// are. Account and ChargeCPUs, which come first, need no token.
+	// are. Account and ChargeCPUs come before all resizes and need not hold it.
 	bounded uint64
 	// booted is set once the guest's CPU time is charged, unaccounted when the
 	// machine could not be moved into the pod's cgroups.

@@ -16,5 +16,7 @@
 //	katabox.lie=flood-console    64 MiB to the console
 //	katabox.lie=connections      20,000 connections to ports of the host
 //
-// Without a lie it is the agent.
+// Without a lie it is the agent. How often a flood has been told is in
+// /proc/sys/kernel/poweroff_cmd, a text that is the whole guest's and that
+// containers can read.
 package main

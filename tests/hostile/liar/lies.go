@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,7 @@ type liar struct {
 
 	lie     string
 	starts  atomic.Int32
+	told    atomic.Int64
 	started chan struct{} // closed when a service container runs
 }
 
@@ -77,6 +79,16 @@ func (l *liar) hangs(method string) bool {
 	}
 }
 
+// toldFile has how often a flood was told.
+const toldFile = "/proc/sys/kernel/poweroff_cmd"
+
+// toldOnce counts, and shows the count now and then.
+func (l *liar) toldOnce() {
+	if n := l.told.Add(1); n%50 == 0 {
+		_ = os.WriteFile(toldFile, strconv.AppendInt(nil, n, 10), 0) // the test misses it
+	}
+}
+
 // begin is called when a container beside the pause container runs.
 func (l *liar) begin() {
 	time.Sleep(time.Second) // the answer goes out first
@@ -85,11 +97,11 @@ func (l *liar) begin() {
 	case "flood-console":
 		l.floodConsole()
 	case "connections":
-		connect()
+		l.connect()
 	}
 }
 
-func (*liar) floodConsole() {
+func (l *liar) floodConsole() {
 	console, err := os.OpenFile("/dev/console", os.O_WRONLY, 0)
 	if err != nil {
 		return
@@ -100,11 +112,12 @@ func (*liar) floodConsole() {
 		if _, err := console.Write(line); err != nil {
 			return
 		}
+		l.toldOnce()
 	}
 }
 
 // connect calls ports of the host, 32 at a time.
-func connect() {
+func (l *liar) connect() {
 	var group errgroup.Group
 	group.SetLimit(32)
 	for i := range uint32(manyConnections) {
@@ -113,6 +126,7 @@ func connect() {
 			if err == nil {
 				_ = conn.Close()
 			}
+			l.toldOnce()
 			return nil
 		})
 	}
@@ -145,7 +159,10 @@ func (l *liar) Events(ctx context.Context, req *api.EventsRequest, out api.Guest
 			}
 			err = out.Send(event)
 		case <-started:
-			started, err = nil, l.forge(out)
+			var more bool
+			if more, err = l.forge(out); !more {
+				started = nil
+			}
 		case err = <-failed:
 		}
 		if err != nil {
@@ -154,19 +171,19 @@ func (l *liar) Events(ctx context.Context, req *api.EventsRequest, out api.Guest
 	}
 }
 
-// forge sends events that are not true.
-func (l *liar) forge(out api.Guest_EventsServer) error {
+// forge sends events that are not true, and reports whether there are more to
+// send. It does not hold back what is true for long.
+func (l *liar) forge(out api.Guest_EventsServer) (bool, error) {
 	switch l.lie {
 	case "forge-exits":
-		return forgeExits(out)
+		return false, forgeExits(out)
 	case "flood-events":
-		for i := range manyEvents {
-			if err := out.Send(exitOf("none", "", uint32(i))); err != nil {
-				return err
-			}
-		}
+		err := out.Send(exitOf("none", "", uint32(l.told.Load())))
+		l.toldOnce()
+		return l.told.Load() < manyEvents, err
+	default:
+		return false, nil
 	}
-	return nil
 }
 
 // forgeExits tells of containers that are others', with ids that are paths, and

@@ -134,6 +134,7 @@ func (l *liar) serveLog(ctx context.Context, port net.Listener) error {
 				if _, err := conn.Write(line); err != nil {
 					return
 				}
+				l.toldOnce()
 			}
 		}()
 	}
