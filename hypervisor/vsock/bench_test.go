@@ -10,7 +10,7 @@ import (
 
 // BenchmarkHostToGuest writes to a guest that drops what it gets.
 func BenchmarkHostToGuest(b *testing.B) {
-	tr, g := boot(b, Options{}, nil)
+	tr, g := boot(b, nil)
 	var h header
 	got := uint32(0)
 	c, req := g.dialled(tr, 1, maxBufAlloc)
@@ -36,7 +36,7 @@ func BenchmarkHostToGuest(b *testing.B) {
 // BenchmarkGuestToHost reads what a guest sends in packets of 64 KiB.
 func BenchmarkGuestToHost(b *testing.B) {
 	credit := make(chan uint32, 1024)
-	tr, g := boot(b, Options{}, nil)
+	tr, g := boot(b, nil)
 	c, req := g.dialled(tr, 1, maxBufAlloc)
 	g.mu.Lock()
 	g.handle = func(p header, _ []byte) { credit <- p.fwdCount }
@@ -74,12 +74,10 @@ func BenchmarkGuestToHost(b *testing.B) {
 	<-done
 }
 
-// BenchmarkPing sends one byte to a guest that echoes it.
+// BenchmarkPing sends one byte through a guest and back.
 func BenchmarkPing(b *testing.B) {
-	tr, _ := boot(b, Options{}, reflect)
-	l, err := tr.Listen(5)
-	must(b, err)
-	d, a := pipe(b, tr, l, 5)
+	tr, _ := boot(b, splice())
+	d, a := pipe(b, tr, 1)
 	go func() { _, _ = io.Copy(a, a) }()
 	one := []byte{1}
 	for b.Loop() {
@@ -94,12 +92,10 @@ func BenchmarkPing(b *testing.B) {
 
 // BenchmarkConnect opens and closes connections.
 func BenchmarkConnect(b *testing.B) {
-	tr, _ := boot(b, Options{}, reflect)
-	l, err := tr.Listen(5)
-	must(b, err)
+	tr, _ := boot(b, accept)
 	for b.Loop() {
-		d, a := pipe(b, tr, l, 5)
-		must(b, d.Close())
-		must(b, a.Close())
+		c, err := tr.Dial(b.Context(), 1)
+		must(b, err)
+		must(b, c.Close())
 	}
 }

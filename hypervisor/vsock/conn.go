@@ -72,13 +72,10 @@ type conn struct {
 
 var _ Conn = (*conn)(nil)
 
-func newConn(d *device, a addrPair, s state, bufAlloc uint32) *conn {
-	c := &conn{dev: d, addr: a, state: s, bufAlloc: bufAlloc, answered: make(chan struct{})}
+func newConn(d *device, a addrPair, bufAlloc uint32) *conn {
+	c := &conn{dev: d, addr: a, state: stateDialing, bufAlloc: bufAlloc, answered: make(chan struct{})}
 	c.readable.L, c.writable.L = &c.mu, &c.mu
 	c.readBy.cond, c.writeBy.cond = &c.readable, &c.writable
-	if s != stateDialing {
-		close(c.answered)
-	}
 	return c
 }
 
@@ -161,13 +158,6 @@ func (c *conn) dialError() error {
 	return c.dialErr
 }
 
-// abandoned reports whether our side has closed it.
-func (c *conn) abandoned() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state == stateClosing
-}
-
 // Close implements net.Conn. Data not read yet is dropped; data written before
 // still arrives. It does not wait for the guest.
 func (c *conn) Close() error {
@@ -217,7 +207,9 @@ func (c *conn) CloseWrite() error {
 }
 
 // LocalAddr implements net.Conn.
-func (c *conn) LocalAddr() net.Addr { return hostAddr(c.addr.host) }
+func (c *conn) LocalAddr() net.Addr {
+	return &mdvsock.Addr{ContextID: mdvsock.Host, Port: c.addr.host}
+}
 
 // RemoteAddr implements net.Conn.
 func (c *conn) RemoteAddr() net.Addr {

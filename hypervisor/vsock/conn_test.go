@@ -18,18 +18,14 @@ import (
 // TestNetConn runs the tests that every net.Conn shall pass.
 func TestNetConn(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-		tr, _ := boot(t, Options{}, reflect)
-		l, err := tr.Listen(5)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		d, a := pipe(t, tr, l, 5)
-		return d, a, func() { _ = d.Close(); _ = a.Close() }, nil
+		tr, _ := boot(t, splice())
+		a, b := pipe(t, tr, 1)
+		return a, b, func() { _ = a.Close(); _ = b.Close() }, nil
 	})
 }
 
 func TestHostHalfClose(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, maxBufAlloc)
 	must(t, c.CloseWrite())
 	if p := g.expect(opShutdown); p.flags != shutSend {
@@ -51,7 +47,7 @@ func TestHostHalfClose(t *testing.T) {
 }
 
 func TestGuestHalfClose(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, 8<<20)
 	h := req.reply(opShutdown)
 	h.flags, h.bufAlloc = shutSend, 8<<20
@@ -73,7 +69,7 @@ func TestGuestHalfClose(t *testing.T) {
 }
 
 func TestGuestStopsReading(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, 0) // no credit: the write waits
 	h := req.reply(opShutdown)
 	h.flags = shutReceive
@@ -85,7 +81,7 @@ func TestGuestStopsReading(t *testing.T) {
 }
 
 func TestGuestReset(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, maxBufAlloc)
 	g.send(req.reply(opData), []byte("last"))
 	g.send(req.reply(opReset), nil)
@@ -103,11 +99,8 @@ func TestGuestReset(t *testing.T) {
 // TestCloseTimeout resets a connection that the guest does not let go.
 func TestCloseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDevice(context.Background(), Options{})
-		d.mu.Lock()
-		c, err := d.insert(addrPair{1, 2}, stateOpen)
-		d.mu.Unlock()
-		must(t, err)
+		d := newDevice(context.Background())
+		c := opened(t, d, 2)
 		must(t, c.Close())
 		time.Sleep(closeTimeout - time.Second)
 		synctest.Wait()
@@ -126,11 +119,8 @@ func TestCloseTimeout(t *testing.T) {
 // credit, and one that is moved.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDevice(context.Background(), Options{})
-		d.mu.Lock()
-		c, err := d.insert(addrPair{1, 2}, stateOpen)
-		d.mu.Unlock()
-		must(t, err)
+		d := newDevice(context.Background())
+		c := opened(t, d, 2)
 		start := time.Now()
 		must(t, c.SetDeadline(start.Add(time.Minute)))
 		go func() {
@@ -155,7 +145,7 @@ func TestDeadlines(t *testing.T) {
 
 // TestNoDataAfterShutdown closes while a Write waits for credit.
 func TestNoDataAfterShutdown(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, 10)
 	done := make(chan error, 1)
 	go func() {

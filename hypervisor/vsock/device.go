@@ -47,42 +47,32 @@ type addrPair struct {
 
 // device is a virtio-vsock device.
 type device struct {
-	logger     *log.Entry
-	keepOnStop bool
-	rx, tx     *vhostuser.Queue
-	outbox     outbox
-	line       line
-	warnOnce   sync.Once
-	done       chan struct{} // closed once err is set
+	logger   *log.Entry
+	rx, tx   *vhostuser.Queue
+	outbox   outbox
+	line     line
+	warnOnce sync.Once
 
 	// txChain and sender are used within Do of their queues.
 	txChain vhostuser.Chain
 	sender  sender
 
-	// started counts the queues between Started and Stopped, which the
-	// server calls one after the other.
-	started int
-
-	// mu guards the tables. conns holds the connections that are not dead.
-	mu        sync.Mutex
-	conns     map[addrPair]*conn
-	listeners map[uint32]*listener
-	nextPort  uint32
-	dialing   int // connections that wait for an answer
-	err       error
+	// mu guards the rest. conns holds the connections that are not dead.
+	mu       sync.Mutex
+	conns    map[addrPair]*conn
+	nextPort uint32
+	dialing  int // connections that wait for an answer
+	err      error
 }
 
 var _ vhostuser.Device = (*device)(nil)
 
-func newDevice(ctx context.Context, opts Options) *device {
+func newDevice(ctx context.Context) *device {
 	return &device{
-		logger:     log.G(ctx).WithField("device", deviceID),
-		keepOnStop: opts.KeepOnStop,
-		rx:         vhostuser.NewQueue(receiveQueue),
-		tx:         vhostuser.NewQueue(transmitQueue),
-		done:       make(chan struct{}),
-		conns:      make(map[addrPair]*conn),
-		listeners:  make(map[uint32]*listener),
+		logger: log.G(ctx).WithField("device", deviceID),
+		rx:     vhostuser.NewQueue(receiveQueue),
+		tx:     vhostuser.NewQueue(transmitQueue),
+		conns:  make(map[addrPair]*conn),
 		// A guest that outlives this process must not mistake new
 		// connections for old ones.
 		nextPort: rand.Uint32(),
@@ -98,22 +88,13 @@ func (d *device) Config() []byte { return binary.LittleEndian.AppendUint64(nil, 
 // Queues implements vhostuser.Device.
 func (d *device) Queues() []*vhostuser.Queue { return []*vhostuser.Queue{d.rx, d.tx} }
 
-// Started implements vhostuser.Device.
-func (d *device) Started(_ *vhostuser.Queue, fresh bool) {
-	// Only the first queue: between it and the second a request may go out.
-	if fresh && d.started == 0 {
-		d.reset()
-	}
-	d.started++
-}
+// Started implements vhostuser.Device. What the driver is not to see was
+// dropped when its queues stopped.
+func (d *device) Started(*vhostuser.Queue, bool) {}
 
-// Stopped implements vhostuser.Device.
-func (d *device) Stopped(*vhostuser.Queue) {
-	d.started--
-	if !d.keepOnStop {
-		d.reset()
-	}
-}
+// Stopped implements vhostuser.Device. A reset of the driver and a pause of the
+// machine look alike here: both end the connections at once.
+func (d *device) Stopped(*vhostuser.Queue) { d.reset() }
 
 // Kicked implements vhostuser.Device.
 func (d *device) Kicked(q *vhostuser.Queue) {
@@ -185,8 +166,8 @@ func (d *device) reset() {
 	d.outbox.clear()
 }
 
-// shut ends the device for good: connections, listeners, and calls of all
-// kinds fail with err. Only the first call counts.
+// shut ends the device for good: connections, and calls of all kinds, fail with
+// err. Only the first call counts.
 func (d *device) shut(err error) {
 	d.mu.Lock()
 	if d.err != nil {
@@ -194,10 +175,8 @@ func (d *device) shut(err error) {
 		return
 	}
 	d.err = err
-	close(d.done)
 	d.mu.Unlock()
 	for _, c := range d.snapshot() {
 		c.end(err, err)
 	}
-	d.closeListeners()
 }

@@ -88,21 +88,21 @@ func (d *device) newDialing(port uint32) (*conn, error) {
 		return nil, syscall.EAGAIN
 	}
 	a := addrPair{host: d.freePort(port), guest: port}
-	c, err := d.insert(a, stateDialing)
+	c, err := d.insert(a)
 	if err == nil {
 		d.dialing++
 	}
 	return c, err
 }
 
-// freePort finds a host port, above the reserved ones, that nobody listens on
-// and no connection to the same port of the guest uses. The caller holds mu.
+// freePort finds a host port, above the reserved ones, that no connection to
+// the same port of the guest uses. The caller holds mu.
 func (d *device) freePort(guest uint32) uint32 {
 	const reserved, anyPort = 1024, ^uint32(0)
 	for {
 		d.nextPort++
 		p := d.nextPort
-		if p < reserved || p == anyPort || d.listeners[p] != nil {
+		if p < reserved || p == anyPort {
 			continue
 		}
 		if d.conns[addrPair{host: p, guest: guest}] == nil {

@@ -3,7 +3,6 @@ package vsock
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"syscall"
 	"testing"
@@ -15,7 +14,7 @@ import (
 )
 
 func TestDial(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	if tr.Kind() != KindVhostUser {
 		t.Errorf("kind %q", tr.Kind())
 	}
@@ -53,9 +52,7 @@ func TestDial(t *testing.T) {
 
 // TestDialBeforeDriver dials a guest whose driver comes up only then.
 func TestDialBeforeDriver(t *testing.T) {
-	tr, g := bootPaused(t, Options{}, reflect)
-	l, err := tr.Listen(5)
-	must(t, err)
+	tr, g := bootPaused(t, accept)
 	done := make(chan error, 1)
 	go func() {
 		c, err := tr.Dial(context.Background(), 5)
@@ -70,14 +67,11 @@ func TestDialBeforeDriver(t *testing.T) {
 		t.Errorf("dial without a driver: %v", err)
 	}
 	g.start()
-	c, err := l.Accept()
-	must(t, err)
 	must(t, <-done)
-	must(t, c.Close())
 }
 
 func TestDialRefused(t *testing.T) {
-	tr, _ := boot(t, Options{}, func(g *fakeGuest, h header, _ []byte) { g.send(h.reply(opReset), nil) })
+	tr, _ := boot(t, func(g *fakeGuest, h header, _ []byte) { g.send(h.reply(opReset), nil) })
 	_, err := tr.Dial(t.Context(), 7)
 	var op *net.OpError
 	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &op) {
@@ -87,7 +81,7 @@ func TestDialRefused(t *testing.T) {
 
 // TestDialCancelled checks that the guest is told when nobody waits any more.
 func TestDialCancelled(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -110,7 +104,7 @@ func TestDialCancelled(t *testing.T) {
 // TestDialNoAnswer makes a new attempt when one was lost.
 func TestDialNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDevice(t.Context(), Options{})
+		d := newDevice(t.Context())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
@@ -154,7 +148,7 @@ func TestDialNoAnswer(t *testing.T) {
 }
 
 func TestDialTooMany(t *testing.T) {
-	tr, _ := bootPaused(t, Options{}, nil)
+	tr, _ := bootPaused(t, nil)
 	d := tr.(*userTransport).dev
 	for range maxDialing {
 		if _, err := d.newDialing(1); err != nil {
@@ -163,65 +157,5 @@ func TestDialTooMany(t *testing.T) {
 	}
 	if _, err := tr.Dial(t.Context(), 1); !errors.Is(err, syscall.EAGAIN) {
 		t.Errorf("got %v, want EAGAIN", err)
-	}
-}
-
-func TestListen(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
-	l, err := tr.Listen(80)
-	must(t, err)
-	if _, err := tr.Listen(80); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("second listener: %v", err)
-	}
-	h := fromGuest(9000, 80, opRequest)
-	g.send(h, nil)
-	if p := g.expect(opResponse); p.srcPort != 80 || p.dstPort != 9000 || p.bufAlloc != maxBufAlloc {
-		t.Errorf("response %+v", p.header)
-	}
-	h.op = opData
-	g.send(h, []byte("hello"))
-	h.op, h.flags = opShutdown, shutSend
-	g.send(h, nil)
-	c, err := l.Accept()
-	must(t, err)
-	if got, err := io.ReadAll(c); string(got) != "hello" || err != nil {
-		t.Errorf("read %q, %v", got, err)
-	}
-	g.send(fromGuest(9000, 81, opRequest), nil)
-	if p := g.expect(opReset); p.srcPort != 81 {
-		t.Errorf("refusal %+v", p.header)
-	}
-	must(t, l.Close())
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("accept after close: %v", err)
-	}
-	g.send(fromGuest(9001, 80, opRequest), nil)
-	g.expect(opReset)
-	// An accepted connection outlives its listener.
-	if _, err := c.Write([]byte("x")); err != nil {
-		t.Error(err)
-	}
-	g.expect(opData)
-}
-
-// TestBacklog fills a listener's backlog, and then closes it.
-func TestBacklog(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
-	l, err := tr.Listen(80)
-	must(t, err)
-	for i := range uint32(maxBacklog) {
-		g.send(fromGuest(i+1, 80, opRequest), nil)
-		g.expect(opResponse)
-	}
-	g.send(fromGuest(5000, 80, opRequest), nil)
-	if p := g.expect(opReset); p.dstPort != 5000 {
-		t.Errorf("refused %+v", p.header)
-	}
-	must(t, l.Close())
-	for range maxBacklog {
-		g.expect(opReset)
-	}
-	if n := len(tr.(*userTransport).dev.snapshot()); n != 0 {
-		t.Errorf("%d connections are left", n)
 	}
 }

@@ -1,16 +1,20 @@
 // Package vsock is the host's side of one virtual machine's vsock: it dials
-// and accepts stream connections by port. Where the host kernel has
-// vhost-vsock that carries the data; elsewhere this package is the device
-// itself, a virtio-vsock (virtio 1.2, section 5.10) on hypervisor/vhostuser,
-// inside the process that calls Open.
+// stream connections by port. Where the host kernel has vhost-vsock that
+// carries the data; elsewhere this package is the device itself, a virtio-vsock
+// (virtio 1.2, section 5.10) on hypervisor/vhostuser, inside the process that
+// calls Open.
+//
+// The guest opens no connections. Our device refuses each with a reset. With
+// the kernel's a guest reaches what other programs of the host listen on:
+// docs/threat-model.md says what keeps containers from it.
 //
 // One connection, as our device sees it:
 //
 //	 Dial            RESPONSE          Close             RST, or 10 s
 //	------> [dialing] ------> [open] --------> [closing] -----------> [dead]
-//	            |               ^ |                                     ^
-//	            |       REQUEST | | RST, full SHUTDOWN, reset, death    |
-//	            |     to Listen   +-------------------------------------+
+//	            |                 |                                     ^
+//	            |                 | RST, full SHUTDOWN, reset, death    |
+//	            |                 +-------------------------------------+
 //	            +-------------------------------------------------------+
 //	              RST, no answer, ctx ended
 //
@@ -27,6 +31,6 @@
 //	                    >  line.mu
 //
 // What the guest can make the host hold is bounded: connections (maxConns), the
-// unread bytes of each (its buf_alloc), connections not yet accepted
-// (maxBacklog) and replies not yet delivered (maxResets).
+// unread bytes of each (its buf_alloc) and replies not yet delivered
+// (maxResets).
 package vsock

@@ -3,7 +3,6 @@ package vsock
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -60,17 +59,16 @@ func (g *fakeGuest) Attach(_ context.Context, d hypervisor.Device) error {
 
 // boot makes a transport with a guest attached and its driver up. A nil handle
 // lets the test read the packets.
-func boot(t testing.TB, opts Options, handle func(g *fakeGuest, h header, data []byte)) (Transport, *fakeGuest) {
+func boot(t testing.TB, handle func(g *fakeGuest, h header, data []byte)) (Transport, *fakeGuest) {
 	t.Helper()
-	tr, g := bootPaused(t, opts, handle)
+	tr, g := bootPaused(t, handle)
 	g.start()
 	return tr, g
 }
 
-func bootPaused(t testing.TB, opts Options, handle func(g *fakeGuest, h header, data []byte)) (Transport, *fakeGuest) {
+func bootPaused(t testing.TB, handle func(g *fakeGuest, h header, data []byte)) (Transport, *fakeGuest) {
 	t.Helper()
-	opts.VhostPath = "/nonexistent"
-	tr, err := Open(context.Background(), opts)
+	tr, err := Open(context.Background(), Options{VhostPath: "/nonexistent"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,11 +295,41 @@ func fromGuest(guest, host uint32, op operation) header {
 	return header{dstPort: guest, srcPort: host}.reply(op)
 }
 
-// reflect makes a handler that sends every packet back. A dial to a port then
-// reaches the listener at the same port of the host.
-func reflect(g *fakeGuest, h header, data []byte) {
-	h.srcCID, h.dstCID = guestCID, hostCID
-	g.send(h, data)
+// accept is a handler that answers every dial, and nothing else.
+func accept(g *fakeGuest, h header, _ []byte) {
+	if h.op == opRequest {
+		g.send(h.reply(opResponse), nil)
+	}
+}
+
+// splice makes a handler that joins the dials to an even port of the guest and
+// to the next: what comes on one of them goes out on the other, credit
+// included. A dial is answered at once, and has no credit until the other is
+// there.
+func splice() func(g *fakeGuest, h header, data []byte) {
+	dials := make(map[uint32]header) // the last to each port of the guest
+	return func(g *fakeGuest, h header, data []byte) {
+		peer, joined := dials[h.dstPort^1]
+		credit, fwd := h.bufAlloc, h.fwdCount
+		if h.op == opRequest {
+			dials[h.dstPort] = h
+			answer := h.reply(opResponse)
+			if answer.bufAlloc = peer.bufAlloc; joined {
+				// First, so that both can write when both are dialled.
+				update := peer.reply(opCreditUpdate)
+				update.bufAlloc = credit
+				g.send(update, nil)
+			}
+			g.send(answer, nil)
+			return
+		}
+		if own := dials[h.dstPort]; !joined || own.srcPort != h.srcPort {
+			return // about an earlier dial
+		}
+		out := peer.reply(h.op)
+		out.flags, out.bufAlloc, out.fwdCount = h.flags, credit, fwd
+		g.send(out, data)
+	}
 }
 
 // dialled opens a connection to a guest that reads its packets from the test.
@@ -335,12 +363,24 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// pipe connects both ends of a dial through a reflecting guest.
-func pipe(t testing.TB, tr Transport, l net.Listener, port uint32) (dialled, accepted Conn) {
+// pipe makes the nth pair of connections that a splicing guest joins.
+func pipe(t testing.TB, tr Transport, n uint32) (a, b Conn) {
 	t.Helper()
-	d, err := tr.Dial(t.Context(), port)
+	a, err := tr.Dial(t.Context(), 2*n)
 	must(t, err)
-	a, err := l.Accept()
+	b, err = tr.Dial(t.Context(), 2*n+1)
 	must(t, err)
-	return d, a.(Conn)
+	return a, b
+}
+
+// opened makes an open connection of a device that nothing drives.
+func opened(t testing.TB, d *device, guest uint32) *conn {
+	t.Helper()
+	c, err := d.newDialing(guest)
+	must(t, err)
+	c.requested.Store(true)
+	if h := fromGuest(guest, c.addr.host, opResponse); !c.receive(header{op: h.op}, nil) {
+		t.Fatal("connection was not opened")
+	}
+	return c
 }

@@ -14,7 +14,7 @@ import (
 
 // TestGuestCredit checks that the guest never gets more than it allows.
 func TestGuestCredit(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, 1000)
 	done := make(chan error, 1)
 	go func() {
@@ -53,7 +53,7 @@ func TestGuestCredit(t *testing.T) {
 // TestHostCredit checks what the guest is told: in time, and never more than
 // there is room for.
 func TestHostCredit(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, maxBufAlloc)
 	if req.bufAlloc != maxBufAlloc {
 		t.Fatalf("buf_alloc %d", req.bufAlloc)
@@ -86,7 +86,7 @@ func TestHostCredit(t *testing.T) {
 
 // TestGuestOverruns ends a connection whose guest sends more than it may.
 func TestGuestOverruns(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, maxBufAlloc)
 	for range maxBufAlloc / maxPayload {
 		g.send(req.reply(opData), make([]byte, maxPayload))
@@ -99,49 +99,34 @@ func TestGuestOverruns(t *testing.T) {
 	}
 }
 
-// TestManyConnections opens a thousand at once, each echoing verified bytes.
+// TestManyConnections has a thousand pairs at once, each of which carries
+// verified bytes there and back.
 func TestManyConnections(t *testing.T) {
 	const n, size = 1000, 40 << 10
-	tr, _ := boot(t, Options{}, reflect)
-	l, err := tr.Listen(5)
-	must(t, err)
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer l.Close()
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-				_ = c.(Conn).CloseWrite()
-				_, _ = io.Copy(io.Discard, c)
-			})
-		}
-	})
-	// All are open before any ends.
-	var opened sync.WaitGroup
-	opened.Add(n)
-	var clients sync.WaitGroup
+	tr, _ := boot(t, splice())
+	near, far := make([]Conn, n), make([]Conn, n)
 	for i := range n {
-		clients.Go(func() {
-			c, err := dialUp(t.Context(), tr, 5)
-			opened.Done()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer c.Close()
-			opened.Wait()
-			if err := exchange(c, uint64(i), size); err != nil {
+		near[i], far[i] = pipe(t, tr, uint32(i))
+	}
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { echoBack(far[i]) })
+		all.Go(func() {
+			defer near[i].Close()
+			if err := exchange(near[i], uint64(i), size); err != nil {
 				t.Errorf("connection %d: %v", i, err)
 			}
 		})
 	}
-	clients.Wait()
+	all.Wait()
+}
+
+// echoBack sends back what comes until its end, and waits for the other's.
+func echoBack(c Conn) {
+	defer c.Close()
+	_, _ = io.Copy(c, c)
+	_ = c.CloseWrite()
+	_, _ = io.Copy(io.Discard, c)
 }
 
 // exchange sends size bytes, half-closes, and checks that they come back.
@@ -167,15 +152,13 @@ func exchange(c Conn, seed uint64, size int) error {
 // TestSlowReaders fills connections that nobody reads: what is held is bounded,
 // and another connection goes on.
 func TestSlowReaders(t *testing.T) {
-	tr, _ := boot(t, Options{}, reflect)
-	l, err := tr.Listen(5)
-	must(t, err)
+	tr, _ := boot(t, splice())
 	const n = 20
 	var all sync.WaitGroup
-	var opened []Conn
-	for range n {
-		d, a := pipe(t, tr, l, 5)
-		opened = append(opened, d, a)
+	var stuck []Conn
+	for i := range uint32(n) {
+		d, a := pipe(t, tr, i)
+		stuck = append(stuck, d, a)
 		all.Go(func() {
 			if k, err := d.Write(make([]byte, 1<<20)); k != maxBufAlloc || err == nil {
 				t.Errorf("wrote %d, %v", k, err)
@@ -201,12 +184,12 @@ func TestSlowReaders(t *testing.T) {
 	if held != n*maxBufAlloc {
 		t.Errorf("%d bytes held", held)
 	}
-	d, a := pipe(t, tr, l, 5)
+	d, a := pipe(t, tr, n)
 	go func() { _, _ = io.Copy(a, a); _ = a.CloseWrite() }()
 	if err := exchange(d, 1, 1<<20); err != nil {
 		t.Error(err)
 	}
-	for _, c := range append(opened, d, a) {
+	for _, c := range append(stuck, d, a) {
 		must(t, c.Close())
 	}
 	all.Wait()
@@ -216,7 +199,7 @@ func TestSlowReaders(t *testing.T) {
 // writers wait and respect their deadlines, control packets go first, nobody
 // starves.
 func TestNoReceiveBuffers(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	const writers = 40
 	var conns []Conn
 	for range writers {
@@ -272,7 +255,7 @@ func (g *fakeGuest) fillBuffers(tr Transport) {
 // TestOneKick gives buffers to many waiting writers with one notification: each
 // has to call the next.
 func TestOneKick(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	var conns []Conn
 	const n = 50
 	for range n {
@@ -304,13 +287,10 @@ func TestOneKick(t *testing.T) {
 
 // TestTurns gives turns to connections that do not, or no longer, want them.
 func TestTurns(t *testing.T) {
-	d := newDevice(t.Context(), Options{})
+	d := newDevice(t.Context())
 	var conns []*conn
 	for i := range uint32(3) {
-		d.mu.Lock()
-		c, err := d.insert(addrPair{1, i}, stateOpen)
-		d.mu.Unlock()
-		must(t, err)
+		c := opened(t, d, i)
 		conns = append(conns, c)
 		d.line.join(c)
 		d.line.join(c) // has no effect
@@ -343,7 +323,7 @@ func TestTurns(t *testing.T) {
 // TestPushAfterShutdown is a Write that was under way when the connection was
 // shut down: nothing may follow.
 func TestPushAfterShutdown(t *testing.T) {
-	tr, g := boot(t, Options{}, nil)
+	tr, g := boot(t, nil)
 	c, _ := g.dialled(tr, 1, maxBufAlloc)
 	must(t, c.CloseWrite())
 	g.expect(opShutdown)

@@ -136,20 +136,6 @@ func (t *kernelTransport) isClosed() bool {
 	return t.ended
 }
 
-// Listen implements Transport. The port is one of the whole host: a second
-// machine's transport cannot listen on it at the same time.
-func (t *kernelTransport) Listen(port uint32) (net.Listener, error) {
-	l, err := mdvsock.ListenContextID(mdvsock.Host, port, nil)
-	if err != nil {
-		return nil, fmt.Errorf("listen on vsock port %d: %w", port, err)
-	}
-	kl := &kernelListener{Listener: l, t: t}
-	if err := t.track(kl); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return kl, nil
-}
-
 // Close implements Transport.
 func (t *kernelTransport) Close() error {
 	t.mu.Lock()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-
-	mdvsock "github.com/mdlayher/vsock"
 )
 
 // track notes what Close has to end.
@@ -54,33 +52,4 @@ type kernelConn struct {
 func (c *kernelConn) Close() error {
 	c.t.forget(c)
 	return c.Conn.Close()
-}
-
-// kernelListener takes connections of one guest only.
-type kernelListener struct {
-	net.Listener
-	t *kernelTransport
-}
-
-// Accept implements net.Listener.
-func (l *kernelListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		peer, ok := c.RemoteAddr().(*mdvsock.Addr)
-		conn, isConn := c.(Conn)
-		if !ok || !isConn || peer.ContextID != l.t.cid {
-			_ = c.Close() // another machine's
-			continue
-		}
-		return l.t.keep(conn)
-	}
-}
-
-// Close implements net.Listener.
-func (l *kernelListener) Close() error {
-	l.t.forget(l)
-	return l.Listener.Close()
 }

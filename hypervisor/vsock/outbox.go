@@ -14,7 +14,6 @@ type pending uint8
 
 const (
 	pendRequest pending = 1 << iota
-	pendResponse
 	pendCredit
 	pendShutdown
 )
@@ -113,8 +112,6 @@ func (o *outbox) flushConn(s *sender, c *conn) (bool, error) {
 		switch {
 		case c.pending&pendRequest != 0:
 			what, op = pendRequest, opRequest
-		case c.pending&pendResponse != 0:
-			what, op = pendResponse, opResponse
 		case c.pending&pendCredit != 0:
 			what, op = pendCredit, opCreditUpdate
 		default:

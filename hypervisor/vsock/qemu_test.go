@@ -66,7 +66,7 @@ func TestQEMU(t *testing.T) {
 	t.Run("small packets", func(t *testing.T) { qemuSmall(t, tr, 2*time.Second) })
 	t.Run("200 connections", func(t *testing.T) { qemuEchoMany(t, tr, 200, 64<<10) })
 	t.Run("1000 connections", func(t *testing.T) { qemuEchoMany(t, tr, 1000, 16<<10) })
-	t.Run("guest dials", func(t *testing.T) { qemuGuestDials(t, tr, 200, 16<<10) })
+	t.Run("guest dials", func(t *testing.T) { qemuGuestDials(t, tr, 200) })
 	t.Run("guest stalls", func(t *testing.T) { qemuStall(t, tr) })
 	t.Run("death", func(t *testing.T) { qemuDeath(t, tr, vm) })
 }
@@ -245,37 +245,19 @@ func echoOnce(t *testing.T, tr Transport, data []byte) error {
 	return nil
 }
 
-func qemuGuestDials(t *testing.T, tr Transport, n, size int) {
-	l, err := tr.Listen(7000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			})
-		}
-	})
-	defer all.Wait()
-	defer l.Close()
+// qemuGuestDials has the guest ask for connections, which Linux's driver is to
+// see refused.
+func qemuGuestDials(t *testing.T, tr Transport, n int) {
 	c := dialGuest(t, tr, guestCommand)
 	defer c.Close()
-	start := time.Now()
-	if _, err := fmt.Fprintln(c, "dial 7000", n, size); err != nil {
+	if _, err := fmt.Fprintln(c, "dial 7000", n); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := bufio.NewReader(c).ReadString('\n')
-	t.Logf("%d connections of the guest: %v", n, time.Since(start))
 	if err != nil || answer != fmt.Sprintln(n) {
-		t.Errorf("%q of %d succeeded, %v", answer, n, err)
+		t.Errorf("%q of %d were refused, %v", answer, n, err)
 	}
+	qemuEchoMany(t, tr, 1, 16<<10)
 }
 
 // qemuStall writes to a guest that does not read, and checks that others are
@@ -295,17 +277,7 @@ func qemuStall(t *testing.T, tr Transport) {
 }
 
 func qemuDeath(t *testing.T, tr Transport, vm *qemuVM) {
-	l, err := tr.Listen(7001)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	var all sync.WaitGroup
-	all.Go(func() {
-		if _, err := l.Accept(); !errors.Is(err, ErrGone) {
-			t.Errorf("accept: %v, want ErrGone", err)
-		}
-	})
 	for range 200 {
 		c := dialGuest(t, tr, guestEcho)
 		all.Go(func() {
@@ -321,9 +293,6 @@ func qemuDeath(t *testing.T, tr Transport, vm *qemuVM) {
 	t.Logf("200 connections ended within %v", time.Since(start))
 	if _, err := tr.Dial(t.Context(), guestEcho); !errors.Is(err, ErrGone) {
 		t.Errorf("dial: %v, want ErrGone", err)
-	}
-	if _, err := tr.Listen(1); !errors.Is(err, ErrGone) {
-		t.Errorf("listen: %v, want ErrGone", err)
 	}
 	if err := tr.Close(); err != nil {
 		t.Error(err)

@@ -14,9 +14,7 @@ func (d *device) receive(b *vhostuser.Buffers) {
 	switch {
 	case h.kind != typeStream:
 		d.refuse(nil, addr, h.op)
-	case h.op == opRequest && (c == nil || c.abandoned()):
-		d.accept(addr, h)
-	case c == nil:
+	case c == nil: // also a request: the host takes no connections
 		d.refuse(nil, addr, h.op)
 	case !c.receive(h, b):
 		d.refuse(c, addr, h.op)
@@ -32,35 +30,4 @@ func (d *device) refuse(c *conn, a addrPair, op operation) {
 	if op != opReset {
 		d.outbox.reset(a)
 	}
-}
-
-// accept takes a connection of the guest if somebody listens and has room.
-func (d *device) accept(a addrPair, h header) {
-	if !d.enqueue(a, h) {
-		d.outbox.reset(a)
-	}
-}
-
-// enqueue makes an open connection and puts it into its listener's backlog.
-func (d *device) enqueue(a addrPair, h header) bool {
-	if old := d.find(a); old != nil {
-		old.end(errReset, errReset) // closing on our side: the guest is ahead
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l := d.listeners[a.host]
-	if l == nil || len(l.backlog) == cap(l.backlog) {
-		return false
-	}
-	c, err := d.insert(a, stateOpen)
-	if err != nil {
-		return false
-	}
-	c.peerAlloc, c.peerFwd = h.bufAlloc, h.fwdCount
-	// Before anyone can write to it, for the answer must be the guest's first.
-	d.outbox.add(c, pendResponse, 0)
-	// Only this goroutine fills the backlog, and mu is held since its room
-	// was seen: this does not wait.
-	l.backlog <- c
-	return true
 }

@@ -20,8 +20,8 @@ func (d *device) find(a addrPair) *conn {
 	return d.conns[a]
 }
 
-// insert makes a connection. The caller holds mu.
-func (d *device) insert(a addrPair, s state) (*conn, error) {
+// insert makes a connection that is being dialled. The caller holds mu.
+func (d *device) insert(a addrPair) (*conn, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -32,7 +32,7 @@ func (d *device) insert(a addrPair, s state) (*conn, error) {
 	if len(d.conns) >= manyConns {
 		alloc = minBufAlloc
 	}
-	c := newConn(d, a, s, alloc)
+	c := newConn(d, a, alloc)
 	d.conns[a] = c
 	return c, nil
 }

@@ -33,15 +33,10 @@ type Options struct {
 	// VhostPath is the kernel's vhost-vsock device, /dev/vhost-vsock if
 	// empty. If it cannot be opened, our own device is used.
 	VhostPath string
-	// KeepOnStop lets the connections of our own device live on while the
-	// guest's driver does not run its queues, as in a paused machine; a
-	// reset then ends them only when the driver is back. Without it they end
-	// as soon as the queues stop. The kernel's device does as it does.
-	KeepOnStop bool
 }
 
-// Transport is the host's side of one machine's vsock. Its methods may be
-// called from several goroutines.
+// Transport is the host's side of one machine's vsock. The host opens every
+// connection. Its methods may be called from several goroutines.
 type Transport interface {
 	// Kind is KindVhost or KindVhostUser.
 	Kind() string
@@ -54,13 +49,8 @@ type Transport interface {
 	// nobody listens, ErrGone after the machine's end, net.ErrClosed after
 	// Close, and ctx's.
 	Dial(ctx context.Context, port uint32) (Conn, error)
-	// Listen takes connections of this guest to a port of the host. The
-	// listener lives on when the guest resets its driver. It ends with the
-	// machine: Accept then fails with ErrGone, and with net.ErrClosed after
-	// Close. Connections that are not accepted in time are refused.
-	Listen(port uint32) (net.Listener, error)
-	// Close ends every connection and listener, and waits for everything
-	// that Open started. It may be called again.
+	// Close ends every connection, and waits for everything that Open
+	// started. It may be called again.
 	Close() error
 }
 
@@ -85,7 +75,7 @@ func Open(ctx context.Context, opts Options) (Transport, error) {
 	file, err := openVhost(path)
 	if err != nil {
 		log.G(ctx).WithError(err).Debug("no vhost-vsock: the vsock device is our own")
-		return openUser(ctx, opts)
+		return openUser(ctx)
 	}
 	t, err := openKernel(file)
 	if err != nil {

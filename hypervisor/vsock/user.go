@@ -27,14 +27,14 @@ type userTransport struct {
 var _ Transport = (*userTransport)(nil)
 
 // openUser starts to serve a device on one end of a socket pair.
-func openUser(ctx context.Context, opts Options) (Transport, error) {
+func openUser(ctx context.Context) (Transport, error) {
 	back, front, err := socketPair()
 	if err != nil {
 		return nil, fmt.Errorf("make vhost-user sockets: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t := &userTransport{
-		dev:    newDevice(ctx, opts),
+		dev:    newDevice(ctx),
 		cancel: cancel,
 		served: make(chan struct{}),
 		front:  front,
@@ -96,11 +96,6 @@ func (t *userTransport) Attach(ctx context.Context, vm hypervisor.Attacher) erro
 // Dial implements Transport.
 func (t *userTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
 	return t.dev.dial(ctx, port)
-}
-
-// Listen implements Transport.
-func (t *userTransport) Listen(port uint32) (net.Listener, error) {
-	return t.dev.listen(port)
 }
 
 // Close implements Transport.
