@@ -32,12 +32,6 @@ const (
 type Options struct {
 	// LaunchTimeout bounds Launch; 0 is DefaultLaunchTimeout.
 	LaunchTimeout time.Duration
-	// HostNamespaces leaves QEMU in this process's namespaces. Otherwise it
-	// gets PID, network, IPC and UTS namespaces of its own, which need
-	// CAP_SYS_ADMIN and no measurable time: QEMU reaches the host through
-	// inherited and passed descriptors only. Either way a network namespace
-	// that the machine's spec names is the one it runs in.
-	HostNamespaces bool
 	// StderrLine, when not nil, gets each line of QEMU's stderr. It must not
 	// block.
 	StderrLine func(id, line string)
@@ -119,6 +113,10 @@ func (m *Monitor) start(spec hypervisor.Spec, files []*os.File, console *child.T
 	return proc, spec, err
 }
 
+// childOptions puts QEMU into its own PID, IPC and UTS namespaces, and into the
+// network namespace that the spec names or an empty one. They need CAP_SYS_ADMIN
+// and no measurable time: QEMU reaches the host through inherited and passed
+// descriptors only.
 func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, files []*os.File, console *child.Tail) child.Options {
 	opts := child.Options{
 		Path:       spec.Path,
@@ -128,12 +126,10 @@ func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, files []*os.
 		StdoutLine: spec.ConsoleLine,
 
 		NetworkNamespace: spec.NetworkNamespace,
+		Cloneflags:       unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 	}
-	if !m.opts.HostNamespaces {
-		opts.Cloneflags = unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
-		if spec.NetworkNamespace == "" {
-			opts.Cloneflags |= unix.CLONE_NEWNET
-		}
+	if spec.NetworkNamespace == "" {
+		opts.Cloneflags |= unix.CLONE_NEWNET
 	}
 	if m.opts.StderrLine != nil {
 		opts.StderrLine = func(line string) { m.opts.StderrLine(spec.ID, line) }
