@@ -16,7 +16,7 @@ export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
-	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install stage deb test-deb clean
+	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install stage deb test-deb test-soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,10 @@ stage:
 
 deb: build guest-image ## build an installable package of Debian's, build/katabox_VERSION_ARCH.deb
 	@deploy/deb.sh
+
+test-soak: deps build guest-image containerd ## 1,000 pods one after the other, then 20 at once for an hour (KATABOX_SOAK_PODS, _AT_ONCE, _TIME)
+	KATABOX_SOAK_PODS=$(or $(KATABOX_SOAK_PODS),1000) KATABOX_SOAK_AT_ONCE=$(or $(KATABOX_SOAK_AT_ONCE),20) \
+	KATABOX_SOAK_TIME=$(or $(KATABOX_SOAK_TIME),1h) $(GO) test -count=1 -timeout 24h -v ./tests/soak
 
 test-deb: deps ## build the package on a bare Debian 12 and 13 each, install it there and run a container
 	$(GO) run ./tests/distro -release bookworm -- tests/tools/trydeb.sh

@@ -142,6 +142,9 @@ func descends(procs map[int]Proc, p Proc) bool {
 	return false
 }
 
+// PID is the daemon's own process.
+func (d *Daemon) PID() int { return d.child.cmd.Process.Pid }
+
 // KillOne sends SIGKILL to the only one of the daemon's processes that is of a
 // kind.
 func (d *Daemon) KillOne(kind string) error {

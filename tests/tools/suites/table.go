@@ -75,7 +75,7 @@ var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock
 
 // apart are the packages whose tests are rows of their own.
 var apart = append(
-	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci", "./tests/client", "./tests/hostile"},
+	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci", "./tests/client", "./tests/hostile", "./tests/soak"},
 	elsewhere...,
 )
 
@@ -176,6 +176,10 @@ func aspects() []suite {
 		{
 			name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
+		},
+		{ // a short one; the long one: make test-soak
+			name: "soak", packages: []string{"./tests/soak"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+			needs: engines, vm: true, timeout: 15 * time.Minute,
 		},
 		{
 			name: "network", packages: []string{"./tests/network"}, needs: engines, vm: true, timeout: 20 * time.Minute,
