@@ -42,12 +42,12 @@ func (s *Sandbox) publishSockets(ctx context.Context, c *Container) error {
 }
 
 func (s *Sandbox) publishSocket(ctx context.Context, c *Container, path string, w bundle.PublishedSocket) error {
-	socket, err := publish.Listen(ctx, path, func(ctx context.Context) (guest.Conn, error) {
+	socket, err := publish.Listen(ctx, publish.Place{Path: path, Seqpacket: w.Seqpacket}, func(ctx context.Context) (guest.Conn, error) {
 		client, err := s.agent()
 		if err != nil {
 			return nil, err
 		}
-		return client.ForwardSocket(ctx, c.ID, w.Path)
+		return client.ForwardSocket(ctx, c.ID, w.Path, w.Seqpacket)
 	})
 	if errors.Is(err, unix.EADDRINUSE) {
 		return fmt.Errorf("publish socket %s of the container: another container of the pod has that name; give each its own, or say NAME=CONTAINER:PATH: %w", w.Name, errdefs.ErrAlreadyExists)

@@ -91,6 +91,42 @@ func TestPublishedSockets(t *testing.T) {
 	wantNoFile(t, p.published("other"))
 }
 
+// A socket of SOCK_SEQPACKET on the host is for one in the container.
+func TestPublishedSocketOfMessages(t *testing.T) {
+	p := newPod(t)
+	c, err := p.Create(t.Context(), p.publishing(sandboxID, "rpc:seqpacket=/run/rpc api=/run/api.sock"), ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: p.published("rpc"), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	for _, message := range []string{"one", "another"} {
+		if _, err := io.WriteString(conn, message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buf := make([]byte, 100)
+	for _, want := range []string{"pod:/run/rpc ", "one", "another"} {
+		if n, err := conn.Read(buf); err != nil || string(buf[:n]) != want {
+			t.Errorf("%q, %v, want %q", buf[:n], err, want)
+		}
+	}
+	if got, want := asks(t, p.published("api"), "hello"), "pod:/run/api.sock hello"; got != want {
+		t.Errorf("the stream: %q, want %q", got, want)
+	}
+	p.start(initOf(t, c))
+	p.exits(sandboxID, "", 0)
+	statusOf(t, initOf(t, c))
+	if _, err := c.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantNoFile(t, p.published("rpc"))
+}
+
 // A socket of a container that is deleted ends its connections; the name is free
 // for another.
 func TestPublishedSocketsEndWithTheContainer(t *testing.T) {

@@ -2265,10 +2265,14 @@ func (x *StreamOpened) GetError() string {
 type ForwardOpen struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where in the guest to connect by TCP: an address and a port
-	// ("127.0.0.1:80", "[::1]:80"). Empty with unix.
+	// ("127.0.0.1:80", "[::1]:80"). Empty with unix and unixpacket.
 	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
-	// The UNIX socket to connect to, in place of a TCP address.
-	Unix          *ContainerSocket `protobuf:"bytes,2,opt,name=unix,proto3" json:"unix,omitempty"`
+	// The UNIX socket (SOCK_STREAM) to connect to, in place of a TCP address.
+	Unix *ContainerSocket `protobuf:"bytes,2,opt,name=unix,proto3" json:"unix,omitempty"`
+	// The same of SOCK_SEQPACKET: the connection's bytes are then messages, each
+	// after its length, a big-endian uint32. An agent that does not know the
+	// field refuses, for it is asked for nothing that it knows.
+	Unixpacket    *ContainerSocket `protobuf:"bytes,3,opt,name=unixpacket,proto3" json:"unixpacket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2317,7 +2321,14 @@ func (x *ForwardOpen) GetUnix() *ContainerSocket {
 	return nil
 }
 
-// ContainerSocket is a UNIX socket (SOCK_STREAM) inside a container.
+func (x *ForwardOpen) GetUnixpacket() *ContainerSocket {
+	if x != nil {
+		return x.Unixpacket
+	}
+	return nil
+}
+
+// ContainerSocket is a UNIX socket inside a container.
 type ContainerSocket struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -2973,10 +2984,13 @@ const file_guest_proto_rawDesc = "" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x120\n" +
 	"\x06stream\x18\x03 \x01(\x0e2\x18.katabox.agent.v1.StreamR\x06stream\"$\n" +
 	"\fStreamOpened\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error\"^\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"\xa1\x01\n" +
 	"\vForwardOpen\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x125\n" +
-	"\x04unix\x18\x02 \x01(\v2!.katabox.agent.v1.ContainerSocketR\x04unix\"H\n" +
+	"\x04unix\x18\x02 \x01(\v2!.katabox.agent.v1.ContainerSocketR\x04unix\x12A\n" +
+	"\n" +
+	"unixpacket\x18\x03 \x01(\v2!.katabox.agent.v1.ContainerSocketR\n" +
+	"unixpacket\"H\n" +
 	"\x0fContainerSocket\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"%\n" +
@@ -3104,29 +3118,30 @@ var file_guest_proto_depIdxs = []int32{
 	43, // 18: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 19: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
 	35, // 20: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	39, // 21: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	40, // 22: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
-	1,  // 23: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 24: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	5,  // 25: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	12, // 26: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	16, // 27: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	18, // 28: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	26, // 29: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	30, // 30: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 31: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 32: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	11, // 33: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	13, // 34: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	17, // 35: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	19, // 36: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	27, // 37: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	31, // 38: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	31, // [31:39] is the sub-list for method output_type
-	23, // [23:31] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	35, // 21: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	39, // 22: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	40, // 23: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	1,  // 24: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 25: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	5,  // 26: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	12, // 27: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	16, // 28: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	18, // 29: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	26, // 30: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	30, // 31: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 32: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 33: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	11, // 34: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	13, // 35: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	17, // 36: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	19, // 37: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	27, // 38: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	31, // 39: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	32, // [32:40] is the sub-list for method output_type
+	24, // [24:32] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }

@@ -16,7 +16,8 @@ import (
 //
 // A forwarding connection (PortForward) starts with ForwardOpen from the host
 // and ForwardOpened from the agent; everything after is the TCP or UNIX
-// connection's, half-closes included.
+// connection's, half-closes included; of SOCK_SEQPACKET, each message after its
+// length.
 //
 // A reverse connection (PortReverse) starts with ReverseOpen from the host and
 // ReverseOpened from the agent. What follows depends on what was asked for:

@@ -26,11 +26,12 @@ func OpenRoot(pid uint32) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// DialSocket connects to the UNIX socket (SOCK_STREAM) at a path below root. It
-// is looked up as if root were the process's own: no link and no ".." leads
+// DialSocket connects to the UNIX socket at a path below root, which must be of
+// the type that socket(2) has for kind: SOCK_STREAM or SOCK_SEQPACKET. It is
+// looked up as if root were the process's own: no link and no ".." leads
 // out of it, nor does a link of /proc (openat2(2), RESOLVE_IN_ROOT and
 // RESOLVE_NO_MAGICLINKS). The caller keeps root.
-func DialSocket(ctx context.Context, root *os.File, path string) (*net.UnixConn, error) {
+func DialSocket(ctx context.Context, root *os.File, path string, kind int) (*net.UnixConn, error) {
 	at, err := openBelow(root, path)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,10 @@ func DialSocket(ctx context.Context, root *os.File, path string) (*net.UnixConn,
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return nil, fmt.Errorf("connect to %s: it is not a UNIX socket", path)
 	}
-	conn, err := unixsocket.Connect(ctx, at, unix.SOCK_STREAM)
+	conn, err := unixsocket.Connect(ctx, at, kind)
+	if errors.Is(err, unix.EPROTOTYPE) {
+		return nil, fmt.Errorf("connect to %s: it is a UNIX socket of another type: %w", path, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}

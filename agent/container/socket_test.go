@@ -61,7 +61,7 @@ func TestDialSocket(t *testing.T) {
 	}
 	defer root.Close()
 	for _, path := range []string{long, "/absolute", "/relative", "/../.." + long} {
-		conn, err := DialSocket(t.Context(), root, path)
+		conn, err := DialSocket(t.Context(), root, path, unix.SOCK_STREAM)
 		if err != nil {
 			t.Errorf("%s: %v", path, err)
 			continue
@@ -76,12 +76,39 @@ func TestDialSocket(t *testing.T) {
 		secret: fs.ErrNotExist, "/out": fs.ErrNotExist, "/up": fs.ErrNotExist, "/../../../" + secret: fs.ErrNotExist,
 		"/nowhere": fs.ErrNotExist, "/file/x": unix.ENOTDIR, "/gone": unix.ECONNREFUSED, "/file": nil, "/": nil,
 	} {
-		conn, err := DialSocket(t.Context(), root, path)
+		conn, err := DialSocket(t.Context(), root, path, unix.SOCK_STREAM)
 		if err == nil {
 			_ = conn.Close()
 			t.Errorf("%s: connected", path)
 		} else if want != nil && !errors.Is(err, want) || want == nil && !strings.Contains(err.Error(), "is not a UNIX socket") {
 			t.Errorf("%s: %v, want %v", path, err, want)
+		}
+	}
+}
+
+// A socket is reached by its own type alone.
+func TestDialSocketOfAType(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	kinds := map[string]int{"unix": unix.SOCK_STREAM, "unixpacket": unix.SOCK_SEQPACKET}
+	for network := range kinds {
+		l, err := net.Listen(network, filepath.Join(dir, network))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for other, kind := range kinds {
+			conn, err := DialSocket(t.Context(), root, "/"+network, kind)
+			if err == nil {
+				_ = conn.Close()
+			}
+			if network == other && err != nil || network != other && (!errors.Is(err, unix.EPROTOTYPE) || !strings.Contains(err.Error(), "of another type")) {
+				t.Errorf("%s as %s: %v", network, other, err)
+			}
 		}
 	}
 }
@@ -96,12 +123,12 @@ func TestDialSocketFollowsNoLinkOfProc(t *testing.T) {
 		t.Skipf("needs root to open a process's root: %v", err)
 	}
 	defer root.Close()
-	conn, err := DialSocket(t.Context(), root, path)
+	conn, err := DialSocket(t.Context(), root, path, unix.SOCK_STREAM)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	if _, err := DialSocket(t.Context(), root, "/proc/self/root"+path); !errors.Is(err, unix.ELOOP) {
+	if _, err := DialSocket(t.Context(), root, "/proc/self/root"+path, unix.SOCK_STREAM); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("by /proc: %v", err)
 	}
 }
@@ -122,14 +149,14 @@ func TestDialSocketOfAFullServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	conn, err := DialSocket(t.Context(), root, "/full")
+	conn, err := DialSocket(t.Context(), root, "/full", unix.SOCK_STREAM)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := DialSocket(ctx, root, "/full"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := DialSocket(ctx, root, "/full", unix.SOCK_STREAM); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 }

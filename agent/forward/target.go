@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/internal/relay"
 )
@@ -17,10 +19,11 @@ const maxPath = 1024
 
 // Sockets finds UNIX sockets in containers.
 type Sockets interface {
-	// DialSocket connects to a socket (SOCK_STREAM) by its absolute path in a
-	// container. It fails soon after ctx ends; the connection outlives ctx. Its
-	// error is told to the host.
-	DialSocket(ctx context.Context, containerID, path string) (*net.UnixConn, error)
+	// DialSocket connects to a socket by its absolute path in a container. kind
+	// is SOCK_STREAM or SOCK_SEQPACKET (socket(2)); a socket of another type is an
+	// error. It fails soon after ctx ends; the connection outlives ctx. Its error
+	// is told to the host.
+	DialSocket(ctx context.Context, containerID, path string, kind int) (*net.UnixConn, error)
 }
 
 // target is where the host wants to go.
@@ -38,26 +41,39 @@ func (t target) connect(ctx context.Context) (relay.HalfCloser, error) {
 
 // targetOf checks what the host asks for.
 func (s *Server) targetOf(open *api.ForwardOpen) (target, error) {
-	if socket := open.GetUnix(); socket != nil && open.GetAddress() == "" {
-		return s.socket(socket.GetContainerId(), socket.GetPath())
+	stream, packets := open.GetUnix(), open.GetUnixpacket()
+	switch {
+	case open.GetAddress() != "" || stream != nil && packets != nil:
+	case stream != nil:
+		return s.socket(stream, unix.SOCK_STREAM)
+	case packets != nil:
+		return s.socket(packets, unix.SOCK_SEQPACKET)
 	}
 	// Only numbers: a name would be looked up by the guest's resolver, and
 	// mean something else than on the host.
 	address, err := netip.ParseAddrPort(open.GetAddress())
-	if err != nil || address.Port() == 0 || address.Addr().Zone() != "" || open.GetUnix() != nil {
+	if err != nil || address.Port() == 0 || address.Addr().Zone() != "" || stream != nil || packets != nil {
 		return target{}, fmt.Errorf(`forward to %.100q: want an address and a port, as "127.0.0.1:80" or "[::1]:80", or a UNIX socket`, open.GetAddress())
 	}
 	return target{address.String(), func(ctx context.Context) (relay.HalfCloser, error) { return dialTCP(ctx, address) }}, nil
 }
 
 // socket is a UNIX socket in a container.
-func (s *Server) socket(containerID, path string) (target, error) {
+func (s *Server) socket(of *api.ContainerSocket, kind int) (target, error) {
+	path := of.GetPath()
 	if !strings.HasPrefix(path, "/") || len(path) > maxPath || strings.ContainsRune(path, 0) {
 		return target{}, fmt.Errorf("forward to UNIX socket %.100q: want an absolute path of at most %d bytes", path, maxPath)
 	}
 	name := fmt.Sprintf("UNIX socket %s", path)
 	return target{name, func(ctx context.Context) (relay.HalfCloser, error) {
-		return s.Sockets.DialSocket(ctx, containerID, path)
+		conn, err := s.Sockets.DialSocket(ctx, of.GetContainerId(), path, kind)
+		if err != nil {
+			return nil, err
+		}
+		if kind == unix.SOCK_SEQPACKET {
+			return relay.Packets(conn), nil
+		}
+		return conn, nil
 	}}, nil
 }
 

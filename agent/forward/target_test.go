@@ -2,11 +2,16 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -14,14 +19,18 @@ import (
 // sockets are those of a container "c1", whose paths are this process's own.
 type sockets struct{}
 
-func (sockets) DialSocket(ctx context.Context, containerID, path string) (*net.UnixConn, error) {
+func (sockets) DialSocket(ctx context.Context, containerID, path string, kind int) (*net.UnixConn, error) {
 	if _, bounded := ctx.Deadline(); !bounded {
 		return nil, fmt.Errorf("dialled without a limit")
 	}
 	if containerID != "c1" {
 		return nil, fmt.Errorf("container %s: not found", containerID)
 	}
-	return net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	network := "unix"
+	if kind == unix.SOCK_SEQPACKET {
+		network = "unixpacket"
+	}
+	return net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
 }
 
 func TestUnixSocket(t *testing.T) {
@@ -48,6 +57,38 @@ func TestUnixSocket(t *testing.T) {
 	wantAll(t, host, "answer")
 }
 
+// The messages of a SOCK_SEQPACKET socket come each after its length, and go so.
+func TestUnixSocketOfMessages(t *testing.T) {
+	addr, _ := start(t)
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	host, refusal := ask(t, addr, &api.ForwardOpen{Unixpacket: &api.ContainerSocket{ContainerId: "c1", Path: l.Addr().String()}})
+	if refusal != "" {
+		t.Fatal(refusal)
+	}
+	server, err := l.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	_ = server.SetDeadline(time.Now().Add(waitTime))
+	write(t, host, "\x00\x00\x00\x03one\x00\x00\x00\x03two")
+	_ = host.CloseWrite()
+	buf := make([]byte, 100)
+	for _, want := range []string{"one", "two", ""} {
+		if n, err := server.Read(buf); string(buf[:n]) != want || err != nil && (want != "" || !errors.Is(err, io.EOF)) {
+			t.Errorf("the server reads %q, %v, want %q", buf[:n], err, want)
+		}
+	}
+	write(t, server, "answer")
+	write(t, server, "s")
+	_ = server.Close()
+	wantAll(t, host, "\x00\x00\x00\x06answer\x00\x00\x00\x01s")
+}
+
 func TestUnixSocketRefuses(t *testing.T) {
 	addr, _ := start(t)
 	nowhere := filepath.Join(t.TempDir(), "nowhere")
@@ -60,7 +101,19 @@ func TestUnixSocketRefuses(t *testing.T) {
 		"no path":        {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1"}}, "want an absolute path"},
 		"relative":       {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "run/x"}}, "want an absolute path"},
 		"too long":       {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "/" + strings.Repeat("x", maxPath)}}, "want an absolute path"},
-		"both":           {&api.ForwardOpen{Address: "127.0.0.1:80", Unix: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "want an address and a port"},
+		"nobody listens for messages": {
+			&api.ForwardOpen{Unixpacket: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "no such file",
+		},
+		"no path for messages": {&api.ForwardOpen{Unixpacket: &api.ContainerSocket{ContainerId: "c1"}}, "want an absolute path"},
+		"both types": {&api.ForwardOpen{
+			Unix:       &api.ContainerSocket{ContainerId: "c1", Path: nowhere},
+			Unixpacket: &api.ContainerSocket{ContainerId: "c1", Path: nowhere},
+		}, "want an address and a port"},
+		"an address and messages": {
+			&api.ForwardOpen{Address: "127.0.0.1:80", Unixpacket: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "want an address and a port",
+		},
+		"nothing": {&api.ForwardOpen{}, "want an address and a port"},
+		"both":    {&api.ForwardOpen{Address: "127.0.0.1:80", Unix: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "want an address and a port"},
 	} {
 		conn, refusal := ask(t, addr, tt.open)
 		if !strings.Contains(refusal, tt.want) {

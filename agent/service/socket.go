@@ -14,7 +14,7 @@ import (
 var _ forward.Sockets = (*Pod)(nil)
 
 // DialSocket implements forward.Sockets.
-func (p *Pod) DialSocket(ctx context.Context, containerID, path string) (*net.UnixConn, error) {
+func (p *Pod) DialSocket(ctx context.Context, containerID, path string, kind int) (*net.UnixConn, error) {
 	t, err := p.task(containerID)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (p *Pod) DialSocket(ctx context.Context, containerID, path string) (*net.Un
 	if t.init.livePid() != pid {
 		return nil, notRunning(containerID)
 	}
-	conn, err := container.DialSocket(ctx, root, path)
+	conn, err := container.DialSocket(ctx, root, path, kind)
 	if err != nil {
 		return nil, fmt.Errorf("container %s: %w", containerID, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // A socket is found as long as its container runs. (The fake containers'
@@ -17,11 +18,11 @@ func TestDialSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := pod.DialSocket(t.Context(), "c", l.Addr().String()); !errdefs.IsNotFound(err) {
+	if _, err := pod.DialSocket(t.Context(), "c", l.Addr().String(), unix.SOCK_STREAM); !errdefs.IsNotFound(err) {
 		t.Errorf("no container: %v", err)
 	}
 	create(t, pod, "c")
-	conn, err := pod.DialSocket(t.Context(), "c", l.Addr().String())
+	conn, err := pod.DialSocket(t.Context(), "c", l.Addr().String(), unix.SOCK_STREAM)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestDialSocket(t *testing.T) {
 	if _, err := init.wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pod.DialSocket(t.Context(), "c", l.Addr().String()); !errdefs.IsFailedPrecondition(err) {
+	if _, err := pod.DialSocket(t.Context(), "c", l.Addr().String(), unix.SOCK_STREAM); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("a container that has ended: %v", err)
 	}
 }

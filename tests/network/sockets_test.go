@@ -116,14 +116,15 @@ func TestSocketByPath(t *testing.T) {
 }
 
 // A container's UNIX socket is reached from the host where its annotation asks
-// for that: bytes and half-closes, and whom the server sees. No link in the
+// for that: bytes, messages and half-closes, and whom the server sees. No link in the
 // container leads out of it, and the socket ends with the container.
 func TestSocketOfTheContainer(t *testing.T) {
 	needVM(t)
 	ctx, d := begin(t)
-	config := probeConfig("unix:///tmp/app", "peercred:///tmp/peer", "tcp://127.0.0.1:7001")
+	config := probeConfig("unix:///tmp/app", "unixpacket:///tmp/rpc", "peercred:///tmp/peer", "tcp://127.0.0.1:7001")
 	config.Spec = append(config.Spec, oci.WithUIDGID(1000, 1000), oci.WithAnnotations(map[string]string{
-		"io.katacontainers.container.publish_sockets": "app=/tmp/app peer=/tmp/peer link=/tmp/own/link none=/tmp/none rpc=/proc/1/root/tmp/app",
+		"io.katacontainers.container.publish_sockets": "app=/tmp/app peer=/tmp/peer link=/tmp/own/link none=/tmp/none out=/proc/1/root/tmp/app " +
+			"rpc:seqpacket=/tmp/rpc not:seqpacket=/tmp/app nor=/tmp/rpc",
 	}))
 	bare := barePod(ctx, t, d, newNetns(t, d))
 	box, err := bare.Add(ctx, config)
@@ -142,7 +143,9 @@ func TestSocketOfTheContainer(t *testing.T) {
 	}
 	netns("").checks(t,
 		"unix://"+at("app")+"?bytes=1000000", "unix://"+at("link")+"?bytes=1000", "peercred://"+at("peer")+"?user=0:0",
-		"unixclosed://"+at("none"), "unixclosed://"+at("rpc"), "unix://"+at("app")+"?bytes=1")
+		"unixpacket://"+at("rpc")+"?count=50",
+		"unixclosed://"+at("none"), "unixclosed://"+at("out"), "unixclosed://"+at("nor"), "unixpacketclosed://"+at("not"),
+		"unix://"+at("app")+"?bytes=1")
 	if err := box.Remove(ctx); err != nil {
 		t.Fatalf("remove container: %v", err)
 	}

@@ -11,7 +11,8 @@ import (
 
 // PublishAnnotation lists UNIX sockets of a container's that are to be reached
 // from the host: words of the form NAME=PATH, or NAME=CONTAINER:PATH, which
-// counts for the pod's container of that name alone.
+// counts for the pod's container of that name alone. NAME:seqpacket in place of
+// NAME is for a socket of SOCK_SEQPACKET.
 const PublishAnnotation = "io.katacontainers.container.publish_sockets"
 
 const (
@@ -19,6 +20,8 @@ const (
 	maxPublished = 16
 	// maxPublishedPath is the agent's bound (agent/forward), in bytes.
 	maxPublishedPath = 1024
+	// What may follow a name and a colon: the socket's type.
+	streamWord, seqpacketWord = "stream", "seqpacket"
 )
 
 // publishedName leaves room for the name in the address of a socket in the
@@ -36,6 +39,8 @@ type PublishedSocket struct {
 	Name string
 	// Path is absolute and clean, as the container sees it.
 	Path string
+	// Seqpacket says that it is of SOCK_SEQPACKET, not of SOCK_STREAM.
+	Seqpacket bool
 }
 
 // PublishedSockets reads PublishAnnotation. A pod's sandbox has none: engines
@@ -71,8 +76,12 @@ func PublishedSockets(id string, annotations map[string]string) ([]PublishedSock
 
 func parsePublished(word string) (s PublishedSocket, container string, err error) {
 	name, where, ok := strings.Cut(word, "=")
+	name, kind, typed := strings.Cut(name, ":")
 	if !ok || !publishedName.MatchString(name) {
 		return s, "", fmt.Errorf("want NAME=PATH, the name of 1 to 16 letters, digits, '-', '_' or '.', beginning with a letter or digit")
+	}
+	if typed && kind != seqpacketWord && kind != streamWord {
+		return s, "", fmt.Errorf("want %s:%s=PATH or %s:%s=PATH", name, streamWord, name, seqpacketWord)
 	}
 	if !strings.HasPrefix(where, "/") {
 		if container, where, ok = strings.Cut(where, ":"); !ok || container == "" {
@@ -82,7 +91,7 @@ func parsePublished(word string) (s PublishedSocket, container string, err error
 	if !path.IsAbs(where) || path.Clean(where) != where || len(where) > maxPublishedPath {
 		return s, "", fmt.Errorf("want an absolute path without '.', '..' or double slashes, of at most %d bytes", maxPublishedPath)
 	}
-	return PublishedSocket{Name: name, Path: where}, container, nil
+	return PublishedSocket{Name: name, Path: where, Seqpacket: kind == seqpacketWord}, container, nil
 }
 
 // containerName is what the container is called in its pod, "" if nobody says.

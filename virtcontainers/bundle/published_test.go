@@ -28,7 +28,8 @@ func published(of map[string]string, value string) ([]PublishedSocket, error) {
 }
 
 func TestPublishedSockets(t *testing.T) {
-	api, metrics := PublishedSocket{"api", "/run/api.sock"}, PublishedSocket{"Metrics_1.x", "/m"}
+	api, metrics := PublishedSocket{"api", "/run/api.sock", false}, PublishedSocket{"Metrics_1.x", "/m", false}
+	packets := PublishedSocket{"rpc", "/run/rpc", true}
 	for _, tt := range []struct {
 		of    map[string]string
 		value string
@@ -37,7 +38,10 @@ func TestPublishedSockets(t *testing.T) {
 		{single, "", nil},
 		{single, "api=/run/api.sock", []PublishedSocket{api}},
 		{single, "  api=/run/api.sock\tMetrics_1.x=/m ", []PublishedSocket{api, metrics}},
-		{single, "odd=/a=b:c,d", []PublishedSocket{{"odd", "/a=b:c,d"}}},
+		{single, "odd=/a=b:c,d", []PublishedSocket{{"odd", "/a=b:c,d", false}}},
+		{single, "rpc:seqpacket=/run/rpc api:stream=/run/api.sock", []PublishedSocket{packets, api}},
+		{service, "rpc:seqpacket=web:/run/rpc x:seqpacket=db:/x", []PublishedSocket{packets}},
+		{service, "api=seqpacket:/run/api.sock", nil}, // a container's name
 		{infra, "api=/run/api.sock", nil},
 		{infra, "no sense", nil},
 		{service, "api=/run/api.sock x=db:/x Metrics_1.x=web:/m", []PublishedSocket{api, metrics}},
@@ -71,6 +75,12 @@ func TestPublishedSocketsRefuses(t *testing.T) {
 		"api=/x/":                            "want an absolute path without",
 		"api=/" + strings.Repeat("x", 1<<10): "want an absolute path without",
 		"api=/x api=/y":                      "used twice",
+		"api=/x api:seqpacket=/y":            "used twice",
+		"api:dgram=/x":                       "want api:stream=PATH or api:seqpacket=PATH",
+		"api:=/x":                            "want api:stream=PATH or api:seqpacket=PATH",
+		"api:seqpacket:stream=/x":            "want api:stream=PATH or api:seqpacket=PATH",
+		":seqpacket=/x":                      "want NAME=PATH",
+		"api:seqpacket":                      "want NAME=PATH",
 		"api=web:/x":                         "is in no pod",
 		many.String():                        "at most 16",
 	} {

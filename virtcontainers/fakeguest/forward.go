@@ -1,6 +1,7 @@
 package fakeguest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -10,7 +11,7 @@ import (
 
 // openForward answers a forwarding connection as a container would whose server,
 // at every UNIX socket, says where it was reached ("ID:PATH "), and then sends
-// back what it gets. Nobody listens at TCP ports.
+// back what it gets; of SOCK_SEQPACKET, in messages. Nobody listens at TCP ports.
 func (a *Agent) openForward(conn *net.UnixConn) {
 	defer a.hangUp(conn)
 	var open api.ForwardOpen
@@ -18,7 +19,11 @@ func (a *Agent) openForward(conn *net.UnixConn) {
 		return
 	}
 	answer := &api.ForwardOpened{}
-	if socket := open.GetUnix(); socket == nil {
+	socket := open.GetUnix()
+	if socket == nil {
+		socket = open.GetUnixpacket()
+	}
+	if socket == nil {
 		answer.Error = "connection refused"
 	} else if _, _, err := a.find(socket.GetContainerId(), ""); err != nil {
 		answer.Error = err.Error()
@@ -26,6 +31,10 @@ func (a *Agent) openForward(conn *net.UnixConn) {
 	if api.WriteFrame(conn, answer) != nil || answer.GetError() != "" {
 		return
 	}
-	fmt.Fprintf(conn, "%s:%s ", open.GetUnix().GetContainerId(), open.GetUnix().GetPath())
+	greeting := fmt.Appendf(nil, "%s:%s ", socket.GetContainerId(), socket.GetPath())
+	if open.GetUnixpacket() != nil {
+		_ = binary.Write(conn, binary.BigEndian, uint32(len(greeting))) // a broken connection ends the copying
+	}
+	_, _ = conn.Write(greeting)
 	_, _ = io.Copy(conn, conn)
 }

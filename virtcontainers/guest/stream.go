@@ -29,10 +29,17 @@ func (c *Client) Forward(ctx context.Context, address string) (Conn, error) {
 	return c.forward(ctx, address, &api.ForwardOpen{Address: address})
 }
 
-// ForwardSocket connects to a UNIX socket (SOCK_STREAM) in a container, by its
-// absolute path there.
-func (c *Client) ForwardSocket(ctx context.Context, containerID, path string) (Conn, error) {
-	return c.forward(ctx, "UNIX socket "+path, &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: containerID, Path: path}})
+// ForwardSocket connects to a UNIX socket in a container, by its absolute path
+// there: one of SOCK_STREAM or, with seqpacket, of SOCK_SEQPACKET, whose messages
+// the connection has each after its length (relay.Packets). A socket of the other
+// type is an error.
+func (c *Client) ForwardSocket(ctx context.Context, containerID, path string, seqpacket bool) (Conn, error) {
+	socket := &api.ContainerSocket{ContainerId: containerID, Path: path}
+	open := &api.ForwardOpen{Unix: socket}
+	if seqpacket {
+		open = &api.ForwardOpen{Unixpacket: socket}
+	}
+	return c.forward(ctx, "UNIX socket "+path, open)
 }
 
 func (c *Client) forward(ctx context.Context, to string, open *api.ForwardOpen) (Conn, error) {

@@ -3,7 +3,7 @@
 //
 //	client on the host            shim                          container
 //	connect NAME --> Socket --> dial the agent --> connect PATH --> server
-//	         <------------- bytes, half-closes -------------------->
+//	         <------- bytes or messages, half-closes -------------->
 //
 // A connection is accepted before the guest is asked, so one that the guest
 // refuses ends after it was made. The number of connections and the time in

@@ -18,7 +18,8 @@ import (
 const (
 	// maxConnections bounds the connections of one Socket at a time, those
 	// that are being dialled included. Each costs two goroutines, two
-	// descriptors and two blocks.
+	// descriptors and two blocks; with messages, up to two of the longest
+	// (relay.MaxPacket) more.
 	maxConnections = 128
 	// dialTimeout bounds the connecting to the guest.
 	dialTimeout = 10 * time.Second
@@ -31,30 +32,44 @@ const (
 // soon after ctx ends; the connection outlives ctx.
 type DialFunc func(ctx context.Context) (guest.Conn, error)
 
-// Socket is a UNIX socket (SOCK_STREAM) of the host's whose connections go to
-// the guest. One that the guest refuses is closed after it was made, and so is
-// one more than there may be.
-type Socket struct {
-	dial     DialFunc
-	listener *net.UnixListener
-	slots    chan struct{} // as many elements as there are connections
-	running  sync.WaitGroup
-	cancel   context.CancelFunc
+// Place is where a Socket is, and of which type.
+type Place struct {
+	// Path is short enough for an address (unix(7): 107 bytes).
+	Path string
+	// Seqpacket makes it SOCK_SEQPACKET in place of SOCK_STREAM. What DialFunc
+	// connects to then has messages, each after its length (relay.Packets).
+	Seqpacket bool
 }
 
-// Listen makes the socket at path, for this process's user alone, and begins to
+// Socket is a UNIX socket of the host's whose connections go to the guest. One
+// that the guest refuses is closed after it was made, and so is one more than
+// there may be.
+type Socket struct {
+	dial      DialFunc
+	listener  *net.UnixListener
+	seqpacket bool
+	slots     chan struct{} // as many elements as there are connections
+	running   sync.WaitGroup
+	cancel    context.CancelFunc
+}
+
+// Listen makes the socket, for this process's user alone, and begins to
 // forward. Nobody else may enter the directory: the mode is set once the socket
 // is there. ctx's values are kept for logs, its end is not heeded: the Socket
 // lives until Close. A path that is taken is an error (EADDRINUSE).
-func Listen(ctx context.Context, path string, dial DialFunc) (*Socket, error) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+func Listen(ctx context.Context, at Place, dial DialFunc) (*Socket, error) {
+	network := "unix"
+	if at.Seqpacket {
+		network = "unixpacket"
+	}
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: at.Path, Net: network})
 	if err != nil {
 		return nil, fmt.Errorf("listen for connections to the guest: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
+	if err := os.Chmod(at.Path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for connections to the guest: %w", err), l.Close())
 	}
-	s := &Socket{dial: dial, listener: l, slots: make(chan struct{}, maxConnections)}
+	s := &Socket{dial: dial, listener: l, seqpacket: at.Seqpacket, slots: make(chan struct{}, maxConnections)}
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.running.Go(func() { s.serve(ctx) })
 	return s, nil
@@ -115,6 +130,9 @@ func (s *Socket) forward(ctx context.Context, client *net.UnixConn) error {
 	cancel()
 	if err != nil {
 		return errors.Join(err, client.Close())
+	}
+	if s.seqpacket {
+		return relay.Join(ctx, relay.Packets(client), far)
 	}
 	return relay.Join(ctx, client, far)
 }

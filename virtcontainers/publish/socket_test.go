@@ -75,7 +75,7 @@ func (f *far) next(t *testing.T) *net.UnixConn {
 func listen(t *testing.T, dial DialFunc) (s *Socket, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "api")
-	s, err := Listen(t.Context(), path, dial)
+	s, err := Listen(t.Context(), Place{Path: path}, dial)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +117,81 @@ func TestConnection(t *testing.T) {
 		end := f.next(t)
 		passes(t, client, end, strings.Repeat("request", 50_000))
 		passes(t, end, client, strings.Repeat("answer", 50_000)) // after the client's half-close
+	}
+}
+
+// Messages keep their boundaries: the guest's end has each after its length.
+func TestMessages(t *testing.T) {
+	f := &far{ends: make(chan *net.UnixConn, 1)}
+	path := filepath.Join(t.TempDir(), "rpc")
+	s, err := Listen(t.Context(), Place{Path: path, Seqpacket: true}, f.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if _, err := net.Dial("unix", path); !errors.Is(err, unix.EPROTOTYPE) {
+		t.Errorf("a connect of another type: %v", err)
+	}
+	client, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	_ = client.SetDeadline(time.Now().Add(patience))
+	end := f.next(t)
+	for _, message := range []string{"one", "two"} {
+		if _, err := io.WriteString(client, message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = client.CloseWrite()
+	if got, err := io.ReadAll(end); err != nil || string(got) != "\x00\x00\x00\x03one\x00\x00\x00\x03two" {
+		t.Errorf("the guest reads %q, %v", got, err)
+	}
+	if _, err := io.WriteString(end, "\x00\x00\x00\x06answer\x00\x00\x00\x01s"); err != nil {
+		t.Fatal(err)
+	}
+	_ = end.Close()
+	buf := make([]byte, 100)
+	for _, want := range []string{"answer", "s", ""} {
+		if n, err := client.Read(buf); string(buf[:n]) != want || err != nil && (want != "" || !errors.Is(err, io.EOF)) {
+			t.Errorf("the client reads %q, %v, want %q", buf[:n], err, want)
+		}
+	}
+}
+
+// A guest that announces a message too long loses its connection, and the next
+// is served.
+func TestLongMessage(t *testing.T) {
+	f := &far{ends: make(chan *net.UnixConn, 1)}
+	path := filepath.Join(t.TempDir(), "rpc")
+	s, err := Listen(t.Context(), Place{Path: path, Seqpacket: true}, f.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for range 2 {
+		client, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		_ = client.SetDeadline(time.Now().Add(patience))
+		end := f.next(t)
+		if _, err := io.WriteString(end, "\x00\x10\x00\x00"); err != nil {
+			t.Fatal(err)
+		}
+		_ = client.CloseWrite() // the guest's end reads it, or that the connection is gone
+		if _, err := io.ReadAll(end); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the guest's end is open: %v", err)
+		}
+		_ = end.Close()
+		if n, err := client.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the client reads %d bytes, %v", n, err)
+		}
 	}
 }
 
@@ -199,7 +274,7 @@ func TestClose(t *testing.T) {
 
 func TestListenRefuses(t *testing.T) {
 	_, path := listen(t, new(far).dial)
-	if _, err := Listen(t.Context(), path, new(far).dial); !errors.Is(err, unix.EADDRINUSE) {
+	if _, err := Listen(t.Context(), Place{Path: path}, new(far).dial); !errors.Is(err, unix.EADDRINUSE) {
 		t.Errorf("a path that is taken: %v", err)
 	}
 	if _, err := os.Lstat(path); err != nil {

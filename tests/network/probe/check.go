@@ -44,6 +44,8 @@ var checks = map[string]func(address string, options url.Values) error{
 	// A connection to a UNIX socket is refused, or ended before it brings
 	// anything.
 	"unixclosed": checkUnixClosed,
+	// The same of SOCK_SEQPACKET.
+	"unixpacketclosed": checkUnixPacketClosed,
 	// A name has "count" addresses, by the servers of /etc/resolv.conf.
 	"resolve": checkResolve,
 }

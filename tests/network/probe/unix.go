@@ -61,6 +61,8 @@ func checkUnix(path string, options url.Values) error { return checkStream("unix
 
 func checkUnixClosed(path string, _ url.Values) error { return checkEnded("unix", path) }
 
+func checkUnixPacketClosed(path string, _ url.Values) error { return checkEnded("unixpacket", path) }
+
 func checkUnixPacket(path string, options url.Values) error {
 	count, err := number(options, "count")
 	if err != nil {
