@@ -1,10 +1,14 @@
 package manager
 
 import (
+	"errors"
+	"io"
 	"os"
 	"testing"
+	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"golang.org/x/sys/unix"
 )
 
 // The engine removes the bundle while the daemon still ends, as iSulad does:
@@ -32,6 +36,44 @@ func TestSocketGoesWithoutTheBundle(t *testing.T) {
 	if exists(socketPath(address)) {
 		t.Error("the socket is left")
 	}
+}
+
+// What an engine left open in the process that it calls is closed when that has
+// ended: the daemon has none of it.
+func TestDaemonInheritsNothing(t *testing.T) {
+	host := newHost(t)
+	asDaemon(t, host.RunDir)
+	p := newParams(t, host.RunDir, "pod", nil)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	leaked, err := unix.Dup(int(w.Fd())) // without O_CLOEXEC
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	address, err := start(p)
+	_ = unix.Close(leaked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := daemonPID(t, p)
+	service := connect(t, address)
+	if _, err := service.Connect(t.Context(), &task.ConnectRequest{ID: "pod"}); err != nil {
+		t.Error(err) // it does not serve yet
+	}
+	if err := r.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the daemon holds a file of the engine's: read %d bytes, %v", n, err)
+	}
+	if _, err := service.Shutdown(t.Context(), &task.ShutdownRequest{ID: "pod"}); err != nil {
+		t.Error(err)
+	}
+	reap(t, pid)
 }
 
 // The pod's first container is deleted before another one: "delete" leaves the

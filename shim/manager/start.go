@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
@@ -108,6 +110,12 @@ func startDaemon(p *Params) (_ string, err error) {
 	}
 	defer socket.Close()
 	_ = os.Remove(filepath.Join(p.Bundle, bundle.EndingFile)) // an earlier daemon's: iSulad keeps bundles
+	// What the engine left open here would stay open as long as the daemon:
+	// Podman's conmon hands on the sockets that reserve a container's ports, and
+	// a restart finds them taken.
+	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return "", errors.Join(fmt.Errorf("start daemon: keep the engine's files from it: %w", err), removeSocket(address))
+	}
 	cmd, err := daemonCommand(p, socket)
 	if err == nil {
 		err = cmd.Start()
