@@ -11,12 +11,9 @@ type Device interface {
 	// Queues are the device's queues, in the order of their indexes. The
 	// front end may have further ones that it serves itself.
 	Queues() []*Queue
-	// Started says that a queue is about to run. At fresh the driver has
-	// just set it up; else it goes on from where it was stopped, as after a
-	// pause of the machine. Kicked follows.
-	Started(q *Queue, fresh bool)
-	// Kicked says that the driver may have made chains available. Calls for
-	// one queue do not overlap.
+	// Kicked says that the driver may have made chains available. It is
+	// called once when a queue begins to run. Calls for one queue do not
+	// overlap.
 	Kicked(q *Queue)
 	// Stopped says that the front end stopped a queue. No Kicked of it is in
 	// progress. When Serve returns all queues are stopped too, without this.
@@ -28,9 +25,9 @@ type Device interface {
 // switch of threads for each. Kicked is not called for it.
 type KickWaiter interface {
 	Device
-	// Watch follows Started: the queue runs, and fd is the eventfd that the
-	// driver's notifications are written to, in non-blocking mode. It stays
-	// the caller's, and is there until Unwatch has returned. Chains may be
+	// Watch says that the queue runs. fd is the eventfd that the driver's
+	// notifications are written to, in non-blocking mode. It stays the
+	// caller's, and is there until Unwatch has returned. Chains may be
 	// available already, without a notification that is still to come.
 	Watch(q *Queue, fd int) error
 	// Unwatch ends what Watch began; after it the descriptor is not used.

@@ -18,13 +18,12 @@ type holder struct {
 
 func newHolder() *holder { return &holder{queue: NewQueue(0), watched: make(chan int, 8)} }
 
-func (h *holder) Features() uint64     { return 0 }
-func (h *holder) Config() []byte       { return nil }
-func (h *holder) Queues() []*Queue     { return []*Queue{h.queue} }
-func (h *holder) Started(*Queue, bool) {}
-func (h *holder) Stopped(*Queue)       {}
-func (h *holder) Kicked(*Queue)        { panic("a KickWaiter was kicked") }
-func (h *holder) Unwatch(*Queue)       {}
+func (h *holder) Features() uint64 { return 0 }
+func (h *holder) Config() []byte   { return nil }
+func (h *holder) Queues() []*Queue { return []*Queue{h.queue} }
+func (h *holder) Stopped(*Queue)   {}
+func (h *holder) Kicked(*Queue)    { panic("a KickWaiter was kicked") }
+func (h *holder) Unwatch(*Queue)   {}
 func (h *holder) Watch(_ *Queue, fd int) error {
 	h.watched <- fd
 	return nil

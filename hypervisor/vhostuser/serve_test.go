@@ -40,14 +40,6 @@ func (d *reverser) note(event string) {
 	d.events = append(d.events, event)
 }
 
-func (d *reverser) Started(_ *Queue, fresh bool) {
-	if fresh {
-		d.note("fresh")
-		return
-	}
-	d.note("continued")
-}
-
 func (d *reverser) Stopped(*Queue) { d.note("stopped") }
 
 func (d *reverser) Kicked(q *Queue) {
@@ -163,8 +155,8 @@ func TestServe(t *testing.T) {
 			t.Errorf("do after the end: %v", err)
 		}
 	}
-	if diff := cmp.Diff([]string{"fresh", "fresh"}, d.events); diff != "" {
-		t.Error("events (-want +got):", diff)
+	if len(d.events) != 0 {
+		t.Error("events:", d.events)
 	}
 }
 
@@ -196,7 +188,7 @@ func TestPauseAndReset(t *testing.T) {
 	if !f.Set(vhosttest.SetVringEnable, vhosttest.State(0, 1)) || !d.queues[0].Running() {
 		t.Error("an enabled queue does not run")
 	}
-	want := []string{"fresh", "stopped", "continued", "stopped", "fresh", "stopped", "continued"}
+	want := []string{"stopped", "stopped", "stopped"}
 	if diff := cmp.Diff(want, d.events); diff != "" {
 		t.Error("events (-want +got):", diff)
 	}
@@ -258,7 +250,7 @@ func TestBrokenRing(t *testing.T) {
 	if got := roundTrip(t, f, q, "well"); got != "llew" {
 		t.Errorf("after a reset: %q", got)
 	}
-	if diff := cmp.Diff([]string{"fresh", "broken", "stopped", "fresh"}, d.events); diff != "" {
+	if diff := cmp.Diff([]string{"broken", "stopped"}, d.events); diff != "" {
 		t.Error("events (-want +got):", diff)
 	}
 }

@@ -74,7 +74,6 @@ func (v *vring) update() error {
 }
 
 func (v *vring) start() error {
-	v.dev.Started(v.queue, v.base == 0)
 	if err := v.queue.start(v.base); err != nil {
 		return err
 	}

@@ -32,9 +32,6 @@ func (d *device) Config() []byte { return nil }
 // Queues implements vhostuser.Device.
 func (d *device) Queues() []*vhostuser.Queue { return d.queues }
 
-// Started implements vhostuser.Device.
-func (d *device) Started(*vhostuser.Queue, bool) {}
-
 // Stopped implements vhostuser.Device.
 func (d *device) Stopped(*vhostuser.Queue) {}
 

@@ -88,12 +88,9 @@ func (d *device) Config() []byte { return binary.LittleEndian.AppendUint64(nil, 
 // Queues implements vhostuser.Device.
 func (d *device) Queues() []*vhostuser.Queue { return []*vhostuser.Queue{d.rx, d.tx} }
 
-// Started implements vhostuser.Device. What the driver is not to see was
-// dropped when its queues stopped.
-func (d *device) Started(*vhostuser.Queue, bool) {}
-
 // Stopped implements vhostuser.Device. A reset of the driver and a pause of the
-// machine look alike here: both end the connections at once.
+// machine look alike here: both end the connections at once, so that a driver
+// that starts anew sees nothing of before.
 func (d *device) Stopped(*vhostuser.Queue) { d.reset() }
 
 // Kicked implements vhostuser.Device.
