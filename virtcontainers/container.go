@@ -20,7 +20,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/publish"
-	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
 
@@ -54,8 +53,6 @@ type Container struct {
 	// changed; nor is guestPID, the guest's number of the init.
 	standIn  atomic.Pointer[standin.Process]
 	guestPID uint32
-	// cgroup is the stand-in's, nil for none.
-	cgroup atomic.Pointer[hostcgroup.Container]
 
 	mu    sync.Mutex // guards execs
 	execs map[string]*Process

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
 
@@ -33,7 +35,7 @@ func (s *Sandbox) openStandIns(context.Context) error {
 func (s *Sandbox) closeStandIns(ctx context.Context) error {
 	var errs []error
 	if s.standIns.own != nil {
-		errs = append(errs, s.standIns.own.Kill(ctx))
+		errs = append(errs, s.standIns.own.End(ctx))
 	}
 	for _, c := range s.Containers() {
 		errs = append(errs, c.endStandIn(ctx))
@@ -75,8 +77,31 @@ func (s *Sandbox) addStandIn(ctx context.Context, c *Container, opts ContainerOp
 		return err
 	}
 	c.standIn.Store(p)
-	s.placeStandIn(ctx, c, p.PID())
+	if err := s.placeStandIn(c, p); err != nil {
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the container's process on the host is not in the container's cgroup")
+	}
 	return nil
+}
+
+// placeStandIn moves a container's stand-in into the cgroup that the engine has
+// named for the container, if it has. The record has the cgroup before it is
+// made.
+func (s *Sandbox) placeStandIn(c *Container, p *standin.Process) error {
+	linux := c.Bundle.Spec.Linux
+	if linux == nil || linux.CgroupsPath == "" {
+		return nil
+	}
+	cgroup, err := hostcgroup.NewContainer(s.platform.CgroupRoot, linux.CgroupsPath)
+	if err != nil {
+		return err
+	}
+	err = s.state.Update(func(r *persist.Record) {
+		r.StandInCgroups = withEntry(s, r.StandInCgroups, c.ID, cgroup.Dir())
+	})
+	if err != nil {
+		return err
+	}
+	return p.Join(cgroup, linux.Resources)
 }
 
 // startStandIn starts one in the pod's network namespace and notes it in the
@@ -94,17 +119,13 @@ func (s *Sandbox) startStandIn(opts standin.Options, id string) (*standin.Proces
 	if err != nil {
 		return nil, err
 	}
-	err = s.recordProcess(p.PID(), func(r *persist.Record, process persist.Process) { s.noteStandIn(r, id, process) })
+	err = s.recordProcess(p.PID(), func(r *persist.Record, process persist.Process) {
+		r.StandIns = withEntry(s, r.StandIns, id, process)
+	})
 	if err != nil {
-		return nil, errors.Join(err, killStandIn(context.Background(), p))
+		return nil, errors.Join(err, p.End(context.Background()))
 	}
 	return p, nil
-}
-
-// noteStandIn puts a stand-in into the record, and takes out those of
-// containers that are gone.
-func (s *Sandbox) noteStandIn(r *persist.Record, id string, process persist.Process) {
-	r.StandIns = withEntry(s, r.StandIns, id, process)
 }
 
 // withEntry is what is noted of the containers that there are, with what is
@@ -119,22 +140,23 @@ func withEntry[T any](s *Sandbox, noted map[string]T, id string, entry T) map[st
 	return kept
 }
 
-// standInWait bounds the end of a stand-in that was killed.
-const standInWait = 5 * time.Second
-
-func killStandIn(ctx context.Context, p *standin.Process) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), standInWait)
-	defer cancel()
-	return p.Kill(ctx)
+// endStandIn ends the container's, if it has one.
+func (c *Container) endStandIn(ctx context.Context) error {
+	if p := c.standIn.Load(); p != nil {
+		return p.End(ctx)
+	}
+	return nil
 }
 
-// endStandIn ends the container's, if it has one, and removes its cgroup.
-func (c *Container) endStandIn(ctx context.Context) error {
+// showLimits has the stand-in's cgroup follow an update.
+func (c *Container) showLimits(ctx context.Context, limits *specs.LinuxResources) {
 	p := c.standIn.Load()
 	if p == nil {
-		return nil
+		return
 	}
-	return errors.Join(killStandIn(ctx, p), c.leaveCgroup(ctx))
+	if err := p.Limit(limits); err != nil {
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the cgroup of the container's process on the host has not the new limit")
+	}
 }
 
 // watchStandIn does to the container what is done to its process on the host:

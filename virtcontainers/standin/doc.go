@@ -4,7 +4,8 @@
 // namespace, and does no harm.
 //
 // A stand-in is a static program of a few hundred bytes (program.go) that
-// sleeps. It has no capabilities and
+// sleeps. It is in the cgroup that the engine has named for the container
+// (cgroup.go). It has no capabilities and
 //
 //	namespace   is
 //	network     the pod's
@@ -17,7 +18,7 @@
 // the pod's stand-ins. The kernel kills them when that thread ends, and so when
 // the shim does.
 //
-//	Host.Start --> [running] --SIGKILL by anybody, or Kill--> [ended]
+//	Host.Start --> [running] --SIGKILL by anybody, or End--> [ended]
 //	                   |
-//	                   +-- any other signal is reported (Options.Signal)
+//	                   +-- any other signal is reported (Process.Signals)
 package standin

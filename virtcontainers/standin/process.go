@@ -9,9 +9,12 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // Options say what stand-in to start. The files stay the caller's, who may
@@ -37,13 +40,15 @@ type Process struct {
 	pid     int
 	signals chan unix.Signal
 	done    chan struct{}
+	// cgroup is nil for none, and when that is removed.
+	cgroup atomic.Pointer[hostcgroup.Container]
 }
 
 // startWait bounds how long a stand-in may take to be where it is to be.
 const startWait = 10 * time.Second
 
 // Start starts a stand-in and returns when it is in its place. It is in the
-// cgroups of this process, until the caller moves it.
+// cgroups of this process, until Join.
 func (h *Host) Start(opts Options) (*Process, error) {
 	p, err := h.start(opts)
 	if err != nil {
@@ -136,8 +141,8 @@ func (p *Process) Signals() <-chan unix.Signal { return p.signals }
 // Done is closed when the process has ended and its pid is free.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Kill ends the process and waits for Done as long as ctx allows.
-func (p *Process) Kill(ctx context.Context) error {
+// kill ends the process and waits for Done as long as ctx allows.
+func (p *Process) kill(ctx context.Context) error {
 	if err := p.proc.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill stand-in process %d: %w", p.pid, err)
 	}

@@ -47,9 +47,7 @@ func start(t *testing.T, h *standin.Host, opts standin.Options) *standin.Process
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		if err := p.Kill(ctx); err != nil {
+		if err := p.End(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
