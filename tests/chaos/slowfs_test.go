@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,6 +18,8 @@ import (
 type slowFS struct {
 	dir    string
 	server *fuse.Server
+	// held has a word when a request waits at the gate.
+	held chan struct{}
 	// mu guards gate, which is nil while all is answered.
 	mu   sync.Mutex
 	gate chan struct{}
@@ -29,7 +32,7 @@ func mountSlow(t *testing.T) *slowFS {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skipf("this test needs FUSE in this machine's kernel: %v", err)
 	}
-	s := &slowFS{dir: t.TempDir()}
+	s := &slowFS{dir: t.TempDir(), held: make(chan struct{}, 1)}
 	var err error
 	s.server, err = fs.Mount(s.dir, &slowRoot{slow: s}, &fs.Options{MountOptions: fuse.MountOptions{
 		DirectMountStrict: true, AllowOther: true, FsName: "katabox-slow", DisableXAttrs: true,
@@ -66,8 +69,23 @@ func (s *slowFS) pass() {
 	s.mu.Lock()
 	gate := s.gate
 	s.mu.Unlock()
-	if gate != nil {
-		<-gate
+	if gate == nil {
+		return
+	}
+	select {
+	case s.held <- struct{}{}:
+	default:
+	}
+	<-gate
+}
+
+// awaitHeld waits until somebody waits for an answer.
+func (s *slowFS) awaitHeld(ctx context.Context) error {
+	select {
+	case <-s.held:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a request to the file system that hangs: %w", context.Cause(ctx))
 	}
 }
 
@@ -148,10 +166,12 @@ func TestSlowFS(t *testing.T) {
 		_, err := os.ReadFile(name)
 		read <- err
 	}()
+	if err := s.awaitHeld(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	select {
 	case err := <-read:
 		t.Fatalf("it answers: %v", err)
-	case <-t.Context().Done():
 	default:
 	}
 	s.release()
