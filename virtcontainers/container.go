@@ -65,14 +65,7 @@ func (c *Container) isPause() bool {
 	return err == nil && place.Kind == bundle.Sandbox
 }
 
-func (c *Container) isCreated() bool {
-	select {
-	case <-c.created:
-		return true
-	default:
-		return false
-	}
-}
+func (c *Container) isCreated() bool { return closed(c.created) }
 
 // PID is the process id by which the host knows the container: its
 // stand-in's, also after that has ended. 0 before the container is created.
@@ -179,7 +172,7 @@ const firstGuestPID = 1_000_000_000
 // host's. A container that has ended lists its stand-in alone.
 func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
 	list := []*tasktypes.ProcessInfo{{Pid: uint32(c.PID())}}
-	if c.init.isKnown() {
+	if closed(c.init.known) {
 		return list, nil
 	}
 	client, err := c.sandbox.agent()

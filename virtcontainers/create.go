@@ -73,7 +73,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		}},
 	}...))
 	if err == nil {
-		if err = s.publish(c, announce); err != nil {
+		if err = s.makeKnown(c, announce); err != nil {
 			err = errors.Join(err, b.unwind(ctx))
 		}
 	}
@@ -82,15 +82,6 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	}
 	log.G(ctx).WithFields(b.fields()).WithField("container", c.ID).Info("container created")
 	return nil
-}
-
-// explainIfGone adds the guest's last words where it was the guest's death
-// that made a call fail.
-func (s *Sandbox) explainIfGone(ctx context.Context, err error) error {
-	if s.died(err) == nil {
-		return err
-	}
-	return s.explain(ctx, err)
 }
 
 func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts ContainerOptions) error {

@@ -176,7 +176,9 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // exec that was not started an errdefs.ErrFailedPrecondition, as from runc's
 // shim.
 func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
-	p.awaitTold(ctx)
+	if closed(p.known) { // any other exit is not waited for
+		p.awaitTold(ctx)
+	}
 	switch state := p.Info().State; {
 	case state == Stopped || state == Deleted:
 		return fmt.Errorf("kill %s: process already finished: %w", p.name(), errdefs.ErrNotFound)
@@ -206,11 +208,8 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 // the sandbox ends first. Its undos have their own bounds.
 const tellWait = 2 * undoTimeout
 
-// awaitTold waits for an exit that is known. Any other it does not wait for.
+// awaitTold waits for an exit that is about to be told.
 func (p *Process) awaitTold(ctx context.Context) {
-	if !p.isKnown() {
-		return
-	}
 	select {
 	case <-p.done:
 	case <-time.After(tellWait):
@@ -223,18 +222,9 @@ func (p *Process) awaitTold(ctx context.Context) {
 // before the exits are.
 func (p *Process) endedWith(ctx context.Context, err error) bool {
 	if guest.Disconnected(err) || p.container.sandbox.gone() {
-		select {
-		case <-p.done:
-		case <-time.After(tellWait):
-		case <-ctx.Done():
-		}
+		p.awaitTold(ctx)
 	}
-	select {
-	case <-p.done:
-		return !errdefs.IsNotFound(guest.Err(err))
-	default:
-		return false
-	}
+	return closed(p.done) && !errdefs.IsNotFound(guest.Err(err))
 }
 
 // Resize sets the terminal's size, in characters. For an exec that was not

@@ -139,10 +139,10 @@ func (p *Process) tell(exit Exit, observed bool) {
 	close(p.reported)
 }
 
-// isKnown reports whether the exit is known, which may be before it is told.
-func (p *Process) isKnown() bool {
+// closed reports whether a channel that carries nothing is closed.
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-p.known:
+	case <-c:
 		return true
 	default:
 		return false

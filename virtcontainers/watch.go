@@ -209,7 +209,7 @@ func (s *Sandbox) killAll() {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
 	for _, c := range s.Containers() {
-		if c.init.isKnown() {
+		if closed(c.init.known) {
 			continue
 		}
 		if err := c.init.Kill(ctx, sigkill, true); err != nil {
