@@ -36,6 +36,9 @@ type Spec struct {
 	Accelerators string
 	// Accel is chosen by the caller from what the host has.
 	Accel Accel
+	// TranslationMiB bounds the guest's code as AccelTCG has translated it; 0 is
+	// the monitor's own choice. AccelKVM ignores it.
+	TranslationMiB uint64
 	// CPUFeatures is appended to the CPU model verbatim ("pmu=off").
 	CPUFeatures string
 	// VCPUs run from boot; MaxVCPUs can be in use later (CPUPlugger).

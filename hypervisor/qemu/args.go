@@ -24,6 +24,9 @@ const (
 	firstSlot, lastSlot = 1, 31
 	// maxMemoryMiB keeps a typing error from becoming an allocation: 16 TiB.
 	maxMemoryMiB = 16 << 20
+	// maxTranslationMiB is what a jump of x86-64 can span (QEMU's tcg/region.c,
+	// MAX_CODE_GEN_BUFFER_SIZE).
+	maxTranslationMiB = 2048
 	// maxMemorySlots is QEMU's ACPI_MAX_RAM_SLOTS (include/hw/acpi/acpi.h).
 	maxMemorySlots = 256
 	// maxCPUs is q35's limit without an IOMMU (QEMU's hw/i386/pc_q35.c).
@@ -62,7 +65,7 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 		"-no-user-config", "-nodefaults", "-display", "none",
 		"-S", "-no-reboot",
 		"-machine", machine(spec),
-		"-accel", string(spec.Accel),
+		"-accel", accel(spec),
 		"-cpu", cpu(spec),
 		"-smp", smp(spec),
 		"-m", memory(spec),
@@ -115,6 +118,8 @@ func checkSpec(spec hypervisor.Spec) error {
 		return fmt.Errorf("machine type %q: not a q35 board", spec.MachineType)
 	case spec.Accel != hypervisor.AccelKVM && spec.Accel != hypervisor.AccelTCG:
 		return fmt.Errorf("accelerator %q: neither %q nor %q", spec.Accel, hypervisor.AccelKVM, hypervisor.AccelTCG)
+	case spec.TranslationMiB > maxTranslationMiB:
+		return fmt.Errorf("translation buffer of %d MiB: not within 0 and %d", spec.TranslationMiB, maxTranslationMiB)
 	case spec.MemoryMiB == 0 || spec.MemoryMiB > maxMemoryMiB:
 		return fmt.Errorf("memory of %d MiB: not within 1 and %d", spec.MemoryMiB, maxMemoryMiB)
 	case spec.MaxMemoryMiB > maxMemoryMiB:
@@ -164,6 +169,15 @@ func machine(spec hypervisor.Spec) string {
 		parts = append(parts, spec.Accelerators)
 	}
 	return strings.Join(parts, ",")
+}
+
+// accel bounds TCG's translation buffer. QEMU's own bound is 1 GiB, and nothing
+// leaves the buffer until it is full: code that ran once, at boot, stays.
+func accel(spec hypervisor.Spec) string {
+	if spec.Accel != hypervisor.AccelTCG || spec.TranslationMiB == 0 {
+		return string(spec.Accel)
+	}
+	return fmt.Sprintf("%s,tb-size=%d", spec.Accel, spec.TranslationMiB)
 }
 
 // timers gives a TCG guest one HPET timer per CPU. Its kernel would otherwise

@@ -25,6 +25,8 @@ func goodSpec() hypervisor.Spec {
 		Kernel:       "/k/vmlinux",
 		Initrd:       "/k/initrd.cpio",
 		KernelParams: "console=ttyS0 quiet",
+
+		TranslationMiB: 32,
 	}
 }
 
@@ -42,6 +44,7 @@ func TestArgsGolden(t *testing.T) {
 			s.VCPUs, s.MaxVCPUs, s.MemoryMiB = 4, 0, 2048
 			s.Initrd, s.KernelParams = "", ""
 			s.MaxMemoryMiB, s.MemoryModel, s.MemorySlots = 8192, hypervisor.MemoryDIMM, 10
+			s.TranslationMiB = 0
 			s.Memory = hypervisor.MemoryBacking{Prealloc: true, Dir: "/mem,ory"}
 			s.DiskThreads = 2
 			s.ExtraMonitor = hypervisor.ExtraMonitor{Language: hypervisor.MonitorQMPPretty, Path: "/run/a,b/m.sock"}
@@ -89,6 +92,7 @@ func TestArgsRefuse(t *testing.T) {
 		"machine options":   func(s *hypervisor.Spec) { s.MachineType = "q35,usb=on" },
 		"another board":     func(s *hypervisor.Spec) { s.MachineType = "microvm" },
 		"no accelerator":    func(s *hypervisor.Spec) { s.Accel = "" },
+		"too much code":     func(s *hypervisor.Spec) { s.TranslationMiB = 2049 },
 		"no memory":         func(s *hypervisor.Spec) { s.MemoryMiB = 0 },
 		"too much memory":   func(s *hypervisor.Spec) { s.MemoryMiB = 1 << 40 },
 		"too much to plug":  func(s *hypervisor.Spec) { s.MaxMemoryMiB = 1 << 40 },

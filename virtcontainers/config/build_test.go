@@ -85,6 +85,9 @@ func TestBuild(t *testing.T) {
 		{"guest", qemu + "guest_hook_path='/usr/share/oci/hooks'\n[runtime]\ndisable_guest_seccomp=false", func(c *Config) {
 			c.Hypervisor.GuestHookPath, c.Runtime.DisableGuestSeccomp = "/usr/share/oci/hooks", false
 		}},
+		{"a large translation buffer", qemu + "tcg_tb_size=2048", func(c *Config) { c.Hypervisor.TranslationMiB = 2048 }},
+		{"a small translation buffer", qemu + "tcg_tb_size=16", func(c *Config) { c.Hypervisor.TranslationMiB = 16 }},
+		{"QEMU's own translation buffer", qemu + "tcg_tb_size=0", func(*Config) {}},
 		{"versioned board", qemu + "machine_type='pc-q35-7.2'", func(c *Config) { c.Hypervisor.MachineType = "pc-q35-7.2" }},
 		{"comma lists are tidied", qemu + "cpu_features=' pmu=off, ,avx512f=off,'\nmachine_accelerators=','", func(c *Config) {
 			c.Hypervisor.CPUFeatures = "pmu=off,avx512f=off"
@@ -211,6 +214,7 @@ func TestBuildRefuses(t *testing.T) {
 		sector    = ": want a power of two from 512 to 65536, or 0 for the disk's own"
 		binds     = `: want a list of "path", "path:ro" or "path:rw", each path absolute and not /`
 		cache     = `: want one of "never", "metadata", "auto", "always"`
+		buffer    = ": want an integer number of MiB from 16 to 2048, or 0 for QEMU's own"
 		power     = ": want a power of two from 8 to 1024"
 		timeout   = ": want an integer number of seconds, 0 for the default"
 		arguments = ": want a list of arguments, none empty"
@@ -241,6 +245,9 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + `shared_fs = "virtio-9p"`, at + `shared_fs = "virtio-9p"` + sharedFS},
 		{qemu + `shared_fs = "9p"`, at + `shared_fs = "9p"` + sharedFS},
 		{qemu + `virtio_fs_cache = "none"`, at + `virtio_fs_cache = "none"` + cache},
+		{qemu + `tcg_tb_size = 15`, at + `tcg_tb_size = 15` + buffer},
+		{qemu + `tcg_tb_size = 2049`, at + `tcg_tb_size = 2049` + buffer},
+		{qemu + `tcg_tb_size = -1`, at + `tcg_tb_size = -1` + buffer},
 		{qemu + `virtio_fs_queue_size = 4`, at + `virtio_fs_queue_size = 4` + power},
 		{qemu + `virtio_fs_queue_size = 100`, at + `virtio_fs_queue_size = 100` + power},
 		{qemu + `virtio_fs_queue_size = 2048`, at + `virtio_fs_queue_size = 2048` + power},

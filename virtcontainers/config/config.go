@@ -43,6 +43,9 @@ type Hypervisor struct {
 	// the machine and the CPU model, without blanks and without empty items;
 	// empty adds nothing.
 	MachineAccelerators, CPUFeatures string
+	// TranslationMiB is the most memory that TCG has for the guest's code in the
+	// host's; 0 is the monitor's own bound.
+	TranslationMiB uint64
 	// KernelParams is appended to the guest kernel's command line.
 	KernelParams string
 	// VCPUs run from boot, MaxVCPUs can be there after hot-plug:

@@ -83,6 +83,16 @@ var queueSize = kind[uint16]{"a power of two from 8 to 1024", func(v any) (uint1
 	return uint16(n), true
 }}
 
+// translationBuffer has no size between QEMU's own and the least useful one.
+var translationBuffer = kind[uint64]{"an integer number of MiB from 16 to 2048, or 0 for QEMU's own", func(v any) (uint64, bool) {
+	n, ok := v.(int64)
+	ok = ok && (n == 0 || n >= minTranslationMiB && n <= maxTranslationMiB)
+	if !ok {
+		return 0, false
+	}
+	return uint64(n), true
+}}
+
 // seconds stops at what 32 bits hold, as Kata's do; a time.Duration holds
 // more.
 var seconds = kind[time.Duration]{"an integer number of seconds, 0 for the default", func(v any) (time.Duration, bool) {

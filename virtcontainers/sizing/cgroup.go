@@ -145,12 +145,14 @@ func (p *Pod) ChargeCPUs(ctx context.Context) error {
 }
 
 const (
-	// vmOverheadMiB is room for what the monitor's process needs beside the
+	// vmOverheadMiB is room for what any monitor's process needs beside the
 	// guest's memory.
 	vmOverheadMiB = 256
-	// tcgBufferMiB is room for the guest's code as TCG translates it (QEMU
-	// 7.2's tcg/region.c, DEFAULT_CODE_GEN_BUFFER_SIZE).
-	tcgBufferMiB = 1024
+	// tcgMiB is room for all that TCG keeps where the configuration does not bound
+	// the guest's translated code (QEMU 7.2's tcg/region.c,
+	// DEFAULT_CODE_GEN_BUFFER_SIZE). Where it does, tcgTablesMiB is room for the
+	// rest, each vCPU's translated addresses above all (accel/tcg/cputlb.c).
+	tcgMiB, tcgTablesMiB = 1024, 128
 	// helpersMiB is room for the shim, with what the kernel caches of the files
 	// it serves, an external virtiofsd and loggers: a shim takes 30 MiB, and
 	// keeps below manager.heapBytes.
@@ -175,14 +177,24 @@ func (p *Pod) bound(vm hostcgroup.VM) error {
 	return err
 }
 
+// overheadMiB is room for what the monitor's process needs beside the guest's
+// memory.
+func (p *Pod) overheadMiB() uint64 {
+	code := p.opts.Config.Hypervisor.TranslationMiB
+	switch {
+	case p.opts.Accel != hypervisor.AccelTCG:
+		return vmOverheadMiB
+	case code == 0:
+		return vmOverheadMiB + tcgMiB
+	}
+	return vmOverheadMiB + tcgTablesMiB + code
+}
+
 // chargeVM moves the machine, whose guest has, or is about to have, that much
 // memory, to where it is charged. It is to be called again when vCPUs have
 // been added, and before memory is.
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
-	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + vmOverheadMiB) << 20}
-	if p.opts.Accel == hypervisor.AccelTCG {
-		vm.Memory += tcgBufferMiB << 20
-	}
+	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20}
 	if p.booted {
 		var err error
 		if vm.VCPUs, _, err = p.vm.VCPUThreads(ctx); err != nil {
