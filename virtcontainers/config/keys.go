@@ -65,8 +65,8 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.tcg_tb_size", int64(0), translationBuffer,
 		func(d *draft) *uint64 { return &d.Hypervisor.TranslationMiB },
 		"Without KVM: the most memory in MiB for the guest's code as QEMU has translated it; 0 is QEMU's own, 1024. A full "+
-			"buffer is emptied, and what is still in use is translated again: with 32 a sandbox has some 60 MiB less, and its "+
-			"execs take three times as long."),
+			"buffer is emptied, and what is still in use is translated again: with 64 a sandbox has some 45 MiB less and an "+
+			"exec costs the same CPU time; with 32 it takes three times as long."),
 	define("hypervisor.qemu.kernel_params", "", text,
 		func(d *draft) *string { return &d.Hypervisor.KernelParams },
 		"Appended to the guest kernel's command line.").
