@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 
@@ -101,7 +102,7 @@ func dialMany(port uint32, n int) int64 {
 			case errors.Is(err, unix.ECONNRESET): // the answer was a reset
 				refused.Add(1)
 			case err != nil:
-				fmt.Println("testguest: dial:", err)
+				fmt.Fprintln(os.Stdout, "testguest: dial:", err)
 			default:
 				_ = c.Close()
 			}
