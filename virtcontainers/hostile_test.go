@@ -118,7 +118,7 @@ func TestExitValues(t *testing.T) {
 // A guest can tell of the same exit for ever: that makes no goroutine each,
 // and the exit is reported once, if at all.
 func TestFloodOfExits(t *testing.T) {
-	const flood = 5_000
+	const flood = 1_000
 	p := newPod(t)
 	p.run(sandboxID)
 	release := make(chan struct{})
