@@ -15,6 +15,7 @@ type GuestService interface {
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
+	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -76,6 +77,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.ChangeFiles(ctx, &req)
 			},
+			"Timeline": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req TimelineRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Timeline(ctx, &req)
+			},
 			"PowerOff": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req PowerOffRequest
 				if err := unmarshal(&req); err != nil {
@@ -108,6 +116,7 @@ type GuestClient interface {
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
+	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -196,6 +205,14 @@ func (x *guestEventsClient) Recv() (*Event, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+func (c *guestClient) Timeline(ctx context.Context, req *TimelineRequest) (*TimelineResponse, error) {
+	var resp TimelineResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "Timeline", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
 }
 
 func (c *guestClient) PowerOff(ctx context.Context, req *PowerOffRequest) (*PowerOffResponse, error) {

@@ -16,3 +16,10 @@ const (
 // MaxChangeFiles is the encoded length of the longest ChangeFilesRequest, in
 // bytes. It is below ttrpc's 4 MiB.
 const MaxChangeFiles = 2 << 20
+
+// What one Timeline may hold; what is beyond that is left out.
+const (
+	MaxSpans = 512
+	// MaxSpanName is in bytes.
+	MaxSpanName = 64
+)

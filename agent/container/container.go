@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/network"
+	"github.com/katabox/katabox/internal/spans"
 )
 
 // Container is one container. Its methods may be called from any goroutine,
@@ -29,6 +30,7 @@ type Container struct {
 	// uid and gid are those of the container's root in the guest.
 	uid, gid int
 	hooks    *hookRun
+	spans    *spans.Recorder
 
 	updateMu sync.Mutex // one Update at a time
 }
@@ -40,10 +42,12 @@ func (c *Container) Start() error {
 	if err != nil {
 		return fmt.Errorf("start container %s: %w", c.id, err)
 	}
+	executed := c.spans.Begin(c.id, "exec")
 	if err := c.lib.Exec(); err != nil {
 		return fmt.Errorf("start container %s: %w", c.id, err)
 	}
 	before.awaitOther()
+	executed()
 	c.hooks.poststart(before.pid)
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/internal/spans"
 )
 
 // Children is told of the children that this package waits for, so that PID
@@ -38,6 +40,9 @@ type Runtime struct {
 	// It is called before each container is created, from any goroutine. nil does
 	// nothing.
 	Confine func() error
+	// Spans records the parts of each container's creation and start; nil
+	// records nothing.
+	Spans *spans.Recorder
 
 	hooks Hooks // see SetHooks
 }
@@ -56,9 +61,11 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 	if err := checkProcess(spec.Process); err != nil {
 		return nil, nil, err
 	}
+	configured := r.Spans.Begin(at.ID, "configure")
 	r.confine(at.ID)
 	annotations := spec.Annotations
 	config, err := r.newConfig(spec, at)
+	configured()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,8 +79,10 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 		hooks.forget()
 		return nil, nil, err
 	}
-	c.hooks = hooks
+	c.hooks, c.spans = hooks, r.Spans
+	begun := r.Spans.Begin(at.ID, "init stage")
 	init, err := c.start(spec.Process, stdio, true)
+	begun()
 	if err != nil {
 		err = errors.Join(err, r.abandon(c.lib, at.ID))
 		hooks.poststop()

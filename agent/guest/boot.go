@@ -10,6 +10,7 @@ import (
 
 	"github.com/katabox/katabox/agent/modules"
 	"github.com/katabox/katabox/agent/network"
+	"github.com/katabox/katabox/internal/spans"
 )
 
 // maxFiles is the agent's own RLIMIT_NOFILE: three streams and a few pipes a
@@ -18,8 +19,8 @@ const maxFiles = 1 << 20
 
 // Boot makes the machine ready to run containers. It must be called once, by
 // PID 1, before any other thread relies on the root directory. It returns the
-// modules that the image offers.
-func Boot(ctx context.Context) (*Modules, error) {
+// modules that the image offers. rec may be nil.
+func Boot(ctx context.Context, rec *spans.Recorder) (*Modules, error) {
 	begun := time.Now()
 	if err := mountAll(); err != nil {
 		return nil, err
@@ -43,8 +44,11 @@ func Boot(ctx context.Context) (*Modules, error) {
 		return nil, err
 	}
 	enableHotplugMemory(ctx)
+	done := time.Now()
+	rec.Add("", "mounts", begun, mounted)
+	rec.Add("", "modules", mounted, done)
 	log.G(ctx).WithFields(log.Fields{
-		"t_mounts": mounted.Sub(begun), "t_modules": time.Since(mounted),
+		"t_mounts": mounted.Sub(begun), "t_modules": done.Sub(mounted),
 	}).Info("guest booted")
 	return offered, nil
 }

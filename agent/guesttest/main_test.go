@@ -52,7 +52,7 @@ func bootGuest() error {
 		return err
 	}
 	ctx := context.Background()
-	modules, err := guest.Boot(ctx)
+	modules, err := guest.Boot(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 // create makes a container with its init waiting to be started, and returns
 // the init's PID. On failure nothing is left.
 func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint32, error) {
+	defer p.config.Spans.Begin(req.GetID(), "create")()
 	if err := checkID("container", req.GetID()); err != nil {
 		return 0, err
 	}
@@ -36,10 +37,7 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 	if err != nil {
 		return 0, err
 	}
-	if err := p.addDevices(ctx, spec, config.GetDevices()); err != nil {
-		return 0, errors.Join(fmt.Errorf("container %s: %w", t.id, err), p.abandon(t, nil))
-	}
-	if err := p.mountStorages(ctx, t.storages); err != nil {
+	if err := p.prepare(ctx, t, spec, config); err != nil {
 		return 0, errors.Join(fmt.Errorf("container %s: %w", t.id, err), p.abandon(t, nil))
 	}
 	ctr, proc, err := p.config.Runtime.Create(spec, at, childStdio(t.init.stdio))
@@ -47,6 +45,16 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 		return 0, errors.Join(err, p.abandon(t, t.storages))
 	}
 	return p.created(ctx, t, ctr, proc)
+}
+
+// prepare adds a container's devices and mounts its storages. A failure leaves
+// nothing mounted.
+func (p *Pod) prepare(ctx context.Context, t *task, spec *specs.Spec, config *api.ContainerConfig) error {
+	defer p.config.Spans.Begin(t.id, "storages")()
+	if err := p.addDevices(ctx, spec, config.GetDevices()); err != nil {
+		return err
+	}
+	return p.mountStorages(ctx, t.storages)
 }
 
 // newTask reserves the id of a new container, whose streams the host may bind
@@ -140,6 +148,7 @@ func (p *Pod) start(ctx context.Context, id, execID string) (uint32, error) {
 	if err := proc.move("start", starting, created); err != nil {
 		return 0, err
 	}
+	defer p.config.Spans.Begin(id, "start")()
 	if err := ctr.Start(); err != nil {
 		_ = ctr.Kill() // What cannot start must not linger; its exit is told.
 		return 0, err

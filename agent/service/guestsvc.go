@@ -47,6 +47,7 @@ func (s guestService) Hello(ctx context.Context, req *api.HelloRequest) (*api.He
 		BootToAgentUs:   uint64(s.times.Agent.Microseconds()),
 		BootToServingUs: uint64(s.times.Serving.Microseconds()),
 		AgentRss:        residentSet(),
+		NowUs:           uint64(guest.SinceBoot().Microseconds()),
 	}, nil
 }
 
@@ -82,6 +83,19 @@ func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxReq
 		return nil, statusOf(err)
 	}
 	return &api.SetupSandboxResponse{}, nil
+}
+
+// Timeline implements the Guest service.
+func (s guestService) Timeline(context.Context, *api.TimelineRequest) (*api.TimelineResponse, error) {
+	list, forgotten := s.pod.config.Spans.Spans()
+	resp := &api.TimelineResponse{Forgotten: uint64(forgotten)}
+	for _, span := range list {
+		resp.Spans = append(resp.Spans, &api.Span{
+			ContainerId: span.Container, Name: span.Name,
+			StartUs: uint64(span.Start.Microseconds()), EndUs: uint64(span.End.Microseconds()),
+		})
+	}
+	return resp, nil
 }
 
 // Events implements the Guest service.

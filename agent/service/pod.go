@@ -15,6 +15,7 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/stream"
 	"github.com/katabox/katabox/internal/ctxmutex"
+	"github.com/katabox/katabox/internal/spans"
 )
 
 // Config is what a Pod works with.
@@ -23,6 +24,8 @@ type Config struct {
 	Mounter *guest.Mounter
 	// RunDir is the agent's directory for the pod, api.GuestRunDir.
 	RunDir string
+	// Spans counts from the kernel's start; nil records nothing.
+	Spans *spans.Recorder
 }
 
 // Pod is the guest's pod: its containers and what they share. Its methods may

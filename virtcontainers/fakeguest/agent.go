@@ -41,6 +41,7 @@ type Agent struct {
 	storages  []*api.Storage
 	files     []*api.FileChange
 	metrics   []byte
+	timeline  *api.TimelineResponse
 }
 
 // NewAgent gives an agent that is up, without a machine; Die ends it.

@@ -67,6 +67,26 @@ func (s guestService) ChangeFiles(ctx context.Context, req *api.ChangeFilesReque
 	return &api.ChangeFilesResponse{}, nil
 }
 
+// Timeline implements the Guest service.
+func (s guestService) Timeline(ctx context.Context, req *api.TimelineRequest) (*api.TimelineResponse, error) {
+	if err := s.agent.enter(ctx, "Timeline", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	if s.agent.timeline == nil {
+		return &api.TimelineResponse{}, nil
+	}
+	return s.agent.timeline, nil
+}
+
+// Remember sets what the agent answers to Timeline.
+func (a *Agent) Remember(timeline *api.TimelineResponse) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.timeline = timeline
+}
+
 // PowerOff implements the Guest service.
 func (s guestService) PowerOff(ctx context.Context, req *api.PowerOffRequest) (*api.PowerOffResponse, error) {
 	return &api.PowerOffResponse{}, errgrpc.ToGRPC(s.agent.enter(ctx, "PowerOff", req))

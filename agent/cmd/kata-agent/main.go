@@ -22,6 +22,7 @@ import (
 	"github.com/katabox/katabox/agent/reverse"
 	"github.com/katabox/katabox/agent/service"
 	"github.com/katabox/katabox/agent/stream"
+	"github.com/katabox/katabox/internal/spans"
 )
 
 // logBytes is how much of its log the agent keeps for the host.
@@ -51,7 +52,8 @@ func run(ctx context.Context, started time.Duration) error {
 	}
 	ring := logs.NewRing(logBytes)
 	logTo(ring)
-	modules, err := guest.Boot(ctx)
+	rec := spans.New(time.Now().Add(-guest.SinceBoot()))
+	modules, err := guest.Boot(ctx, rec)
 	if err != nil {
 		return err
 	}
@@ -65,10 +67,11 @@ func run(ctx context.Context, started time.Duration) error {
 	reaper := guest.NewReaper()
 	pod := service.NewPod(service.Config{
 		Runtime: service.LibRuntime{Runtime: &container.Runtime{
-			StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: confine,
+			StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: confine, Spans: rec,
 		}},
 		Mounter: guest.NewMounter(modules),
 		RunDir:  api.GuestRunDir,
+		Spans:   rec,
 	})
 	return serve(ctx, reaper, ring, pod, started)
 }

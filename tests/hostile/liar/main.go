@@ -45,7 +45,7 @@ func run(ctx context.Context) error {
 	if err := guest.EnterRoot(); err != nil {
 		return err
 	}
-	modules, err := guest.Boot(ctx)
+	modules, err := guest.Boot(ctx, nil)
 	if err != nil {
 		return err
 	}
