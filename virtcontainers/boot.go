@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/internal/spans"
 )
 
 // undoTimeout bounds each step's undo: a step that cannot be undone in that
@@ -29,6 +31,9 @@ type boot struct {
 	done   []step
 	times  map[string]time.Duration
 	failAt string
+	// recorder remembers the steps' spans, as the container's or, empty, the pod's.
+	recorder  *spans.Recorder
+	container string
 }
 
 // run runs the steps in order. At the first failure it undoes what was done,
@@ -51,8 +56,10 @@ func (b *boot) runOne(ctx context.Context, s step) error {
 	if err := s.do(ctx); err != nil {
 		return err
 	}
+	end := time.Now()
 	b.done = append(b.done, s)
-	b.times[s.name] = time.Since(start)
+	b.times[s.name] = end.Sub(start)
+	b.recorder.Add(b.container, s.name, start, end)
 	if b.failAt == s.name {
 		return fmt.Errorf("failpoint %s is set", s.name)
 	}

@@ -129,6 +129,7 @@ func (p *Process) start(ctx context.Context) error {
 			return err
 		}
 	} else {
+		defer p.container.sandbox.recorder.Begin(p.container.ID, startSpan)()
 		p.container.sandbox.network.OpenResolvers(ctx, p.container.Bundle.ResolvConf())
 	}
 	if _, err = client.Task.Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID}); err != nil || p.execID != "" {
@@ -142,6 +143,9 @@ func (p *Process) connect(ctx context.Context, client *guest.Client) error {
 	conns, err := openConns(ctx, client, p.container.ID, p.execID, p.io.Streams())
 	if err != nil {
 		return err
+	}
+	if p.execID == "" {
+		conns = p.container.noteFirstOutput(conns)
 	}
 	return p.io.Connect(conns)
 }

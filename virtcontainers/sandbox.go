@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/spans"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
@@ -82,6 +84,8 @@ type Options struct {
 	// StandIn gives the sandbox its own stand-in process: no container of
 	// it has the sandbox's id.
 	StandIn bool
+	// Arrival is for the sandbox's timeline.
+	Arrival Arrival
 }
 
 // Sandbox is a pod: a virtual machine and its containers. Its methods may be
@@ -91,6 +95,9 @@ type Sandbox struct {
 	opts     Options
 	platform Platform
 	observer Observer
+
+	// recorder remembers how long the parts of starts took.
+	recorder *spans.Recorder
 
 	// What the boot made; not changed afterwards.
 	boot      boot
@@ -134,10 +141,11 @@ type Sandbox struct {
 // New boots a sandbox. ctx bounds the boot. On an error nothing is left, and
 // the error says which step failed and what the machine said.
 func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error) {
+	recorder, booted := opts.Arrival.record(time.Now())
 	lifeCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Sandbox{
 		ID: opts.ID, opts: opts, platform: platform, observer: opts.Observer,
-		boot:    boot{failAt: platform.Failpoint},
+		recorder: recorder, boot: boot{failAt: platform.Failpoint, recorder: recorder},
 		lifeCtx: lifeCtx, end: end,
 		kills:      make(chan *Process),
 		stopped:    make(chan struct{}),
@@ -156,6 +164,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		end()
 		return nil, fmt.Errorf("boot sandbox %s: %w", s.ID, err)
 	}
+	booted()
 	s.logBoot(ctx)
 	s.watch()
 	return s, nil

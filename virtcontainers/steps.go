@@ -109,7 +109,9 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 	if s.opts.Config.Hypervisor.Debug {
 		spec.ConsoleLine = guest.ConsoleLog(ctx)
 	}
+	launched := s.recorder.Begin("", qemuSpan)
 	vm, err := s.platform.Monitor.Launch(ctx, spec)
+	launched()
 	if err != nil {
 		return s.sizing.ExplainLaunch(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
 // Conn is a connection to the guest: a net.Conn that can be half-closed.
@@ -32,8 +33,9 @@ type Client struct {
 	// Task calls the guest's containers. Errors pass through Err. A call
 	// whose context has no deadline gets one.
 	Task task.TTRPCTaskService
-	// Info is what the agent said of itself.
-	Info *api.HelloResponse
+	// Info is what the agent said of itself, and Clock when it did.
+	Info  *api.HelloResponse
+	Clock timeline.Clock
 
 	guest api.GuestClient
 	rpc   *ttrpc.Client
@@ -77,6 +79,7 @@ func dialUntilUp(ctx context.Context, dial DialFunc) (Conn, error) {
 }
 
 func (c *Client) hello(ctx context.Context) error {
+	asked := time.Now()
 	info, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion})
 	if err != nil {
 		return fmt.Errorf("greet agent: %w", Err(err))
@@ -85,7 +88,7 @@ func (c *Client) hello(ctx context.Context) error {
 		return fmt.Errorf("greet agent: it speaks version %d of the protocol, want %d: the guest image and the shim are of different releases",
 			info.ProtocolVersion, api.ProtocolVersion)
 	}
-	c.Info = info
+	c.Info, c.Clock = info, clockOf(asked, info.NowUs)
 	return nil
 }
 

@@ -1,0 +1,114 @@
+package virtcontainers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/katabox/katabox/internal/spans"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/timeline"
+)
+
+// The names of the spans that are not steps. Those of a boot and of a container's
+// creation have the steps' names.
+const (
+	shimSpan    = "shim"         // from the engine's call of the shim's program until it serves
+	requestSpan = "request"      // reading the engine's request and the configuration
+	bootSpan    = "boot"         // all steps of the boot
+	qemuSpan    = "qemu"         // from QEMU's fork until its monitor answers
+	createSpan  = "create call"  // all steps of a container's creation
+	startSpan   = "start call"   // of a container's init
+	outputSpan  = "first output" // of a container's init
+)
+
+// Arrival is what came before a sandbox's boot. Times that are not known are
+// zero.
+type Arrival struct {
+	// Launched is when the engine called the shim's program, Serving when the shim
+	// served, and Called when the engine called for the sandbox.
+	Launched, Serving, Called time.Time
+}
+
+// record begins a sandbox's record, and its boot.
+func (a Arrival) record(now time.Time) (recorder *spans.Recorder, booted func()) {
+	zero := now
+	for _, t := range []time.Time{a.Launched, a.Called} {
+		if !t.IsZero() && t.Before(zero) {
+			zero = t
+		}
+	}
+	r := spans.New(zero)
+	if !a.Launched.IsZero() && a.Serving.After(a.Launched) {
+		r.Add("", shimSpan, a.Launched, a.Serving)
+	}
+	if !a.Called.IsZero() {
+		r.Add("", requestSpan, a.Called, now)
+	}
+	return r, func() { r.Add("", bootSpan, now, time.Now()) }
+}
+
+// Timeline returns how the sandbox and its containers started. It asks the guest for
+// its part, which ctx bounds; without an answer the rest is there, with the
+// reason.
+func (s *Sandbox) Timeline(ctx context.Context) *timeline.Timeline {
+	t := timeline.New(s.ID, s.recorder)
+	part, err := s.guestPart(ctx)
+	if err != nil {
+		t.GuestError = err.Error()
+		return t
+	}
+	t.AddGuest(part, s.recorder.Zero())
+	return t
+}
+
+func (s *Sandbox) guestPart(ctx context.Context) (timeline.GuestPart, error) {
+	client, err := s.agent()
+	if err != nil {
+		return timeline.GuestPart{}, err
+	}
+	now, err := client.CompareClocks(ctx)
+	if err != nil {
+		return timeline.GuestPart{}, err
+	}
+	list, forgotten, err := client.Timeline(ctx)
+	if err != nil {
+		return timeline.GuestPart{}, err
+	}
+	agent, serving := client.BootTimes()
+	return timeline.GuestPart{
+		First: client.Clock, Now: now, Agent: agent, Serving: serving, Spans: list, Forgotten: forgotten,
+	}, nil
+}
+
+// noteFirstOutput has the first byte of a container's output recorded.
+func (c *Container) noteFirstOutput(conns Conns) Conns {
+	once := new(sync.Once)
+	note := func() {
+		once.Do(func() {
+			now := time.Now()
+			c.sandbox.recorder.Add(c.ID, outputSpan, now, now)
+		})
+	}
+	for _, conn := range []*guest.Conn{&conns.Stdout, &conns.Stderr} {
+		if *conn != nil {
+			*conn = noticedConn{*conn, note}
+		}
+	}
+	return conns
+}
+
+// noticedConn calls note at each read that brings something.
+type noticedConn struct {
+	guest.Conn
+	note func()
+}
+
+// Read implements net.Conn.
+func (c noticedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.note()
+	}
+	return n, err
+}
