@@ -14,7 +14,10 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/shim/shimtest"
+	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
 const patience = 30 * time.Second
@@ -38,6 +41,7 @@ func TestLife(t *testing.T) {
 	if _, err := s.Create(ctx, &task.CreateTaskRequest{ID: "c1", Bundle: p.Bundle}); err != nil {
 		t.Fatal(err)
 	}
+	checkTimeline(ctx, t, p)
 	if err := s.Shutdown(ctx, "c1"); err != nil { // not while there is a container
 		t.Error(err)
 	}
@@ -65,6 +69,32 @@ func TestLife(t *testing.T) {
 	}
 	if _, err := Connect(ctx, p.Bundle); !errdefs.IsUnavailable(err) {
 		t.Errorf("connected to a shim that has ended: %v, want unavailable", err)
+	}
+}
+
+// checkTimeline asks for the timeline as kata-runtime does, by the pod's id.
+func checkTimeline(ctx context.Context, t *testing.T, p Program) {
+	t.Helper()
+	records := virtcontainers.Platform{RunDir: os.Getenv(shimtest.RunDirEnv)}.StateDir()
+	if _, err := ConnectSandbox(ctx, records, "other"); !errdefs.IsNotFound(err) {
+		t.Errorf("connected to a pod that is not there: %v", err)
+	}
+	s, err := ConnectSandbox(ctx, records, p.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	line, err := s.Timeline(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"shim", "request", "boot", "qemu"} {
+		if span, ok := line.Find(timeline.Host, "", name); !ok || span.End <= span.Start {
+			t.Errorf("%s: %+v", name, span)
+		}
+	}
+	if _, ok := line.Find(timeline.Host, p.ID, "create call"); !ok || line.Sandbox != p.ID || line.GuestError != "" {
+		t.Errorf("timeline %+v", line)
 	}
 }
 

@@ -2,6 +2,8 @@ package manager
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -9,32 +11,40 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/katabox/katabox/shim/rpc"
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// A shim says on its socket which containers it serves, so that "delete" of
-// one, which is another process, knows whether the shim is still needed.
-// Engines do not call this.
-const (
-	shimService      = "katabox.shim.v1.Shim"
-	containersMethod = "Containers"
-	// askTimeout bounds the question: a shim that does not answer serves
-	// nobody.
-	askTimeout = 2 * time.Second
-)
+// askTimeout bounds a question to a shim: one that does not answer serves
+// nobody.
+const askTimeout = 2 * time.Second
 
-// registerShim makes the server answer that question: a list of ids.
+// registerShim makes the server answer what engines do not ask: which containers
+// it serves, as a list of ids, so that "delete" of one, which is another
+// process, knows whether the shim is still needed; and for kata-runtime how they
+// started, as JSON.
 func registerShim(server *ttrpc.Server, service *task.Service) {
-	server.RegisterService(shimService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		containersMethod: rpc.Method(func(context.Context, *emptypb.Empty) (*structpb.ListValue, error) {
+	server.RegisterService(rpc.ShimService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+		rpc.ContainersMethod: rpc.Method(func(context.Context, *emptypb.Empty) (*structpb.ListValue, error) {
 			list := new(structpb.ListValue)
 			for _, id := range service.ContainerIDs() {
 				list.Values = append(list.Values, structpb.NewStringValue(id))
 			}
 			return list, nil
+		}),
+		rpc.TimelineMethod: rpc.Method(func(ctx context.Context, _ *emptypb.Empty) (*wrapperspb.BytesValue, error) {
+			t, err := service.Timeline(ctx)
+			if err != nil {
+				return nil, err
+			}
+			data, err := json.Marshal(t)
+			if err != nil {
+				return nil, fmt.Errorf("encode timeline: %w", err)
+			}
+			return wrapperspb.Bytes(data), nil
 		}),
 	}})
 }
@@ -55,7 +65,7 @@ func servesOthers(p *Params) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	var list structpb.ListValue
-	if err := client.Call(ctx, shimService, containersMethod, &emptypb.Empty{}, &list); err != nil {
+	if err := client.Call(ctx, rpc.ShimService, rpc.ContainersMethod, &emptypb.Empty{}, &list); err != nil {
 		return false
 	}
 	return slices.ContainsFunc(list.Values, func(v *structpb.Value) bool { return v.GetStringValue() != p.ID })

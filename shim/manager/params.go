@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"time"
 
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
@@ -43,6 +45,26 @@ type Params struct {
 	flagsForDaemon []string
 	// configPath is the configuration file that the engine named, or "".
 	configPath string
+	// launched is when the engine called this program: in the daemon, when it
+	// called start, or zero.
+	launched time.Time
+}
+
+// launchedEnv passes that on to the daemon, in nanoseconds of Unix time.
+const launchedEnv = "KATABOX_LAUNCHED"
+
+// readLaunched reads when start was called. What is not of the last minute is
+// not believed: the clock was set, or the variable is another shim's.
+func readLaunched(value string, now time.Time) time.Time {
+	ns, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	ago := now.Sub(time.Unix(0, ns))
+	if ago < 0 || ago > time.Minute {
+		return time.Time{}
+	}
+	return now.Add(-ago) // which has the monotonic clock
 }
 
 // maxStdin bounds what an engine may send, in bytes.
@@ -50,7 +72,7 @@ const maxStdin = 10 << 20
 
 // ParseArgs reads the command line and the environment.
 func ParseArgs(args []string, getenv func(string) string) (*Params, error) {
-	p := new(Params)
+	p := &Params{launched: time.Now()}
 	flags := flag.NewFlagSet("containerd-shim-kata-v2", flag.ContinueOnError)
 	flags.StringVar(&p.ID, "id", "", "id of the container")
 	flags.StringVar(&p.Namespace, "namespace", "", "the engine's namespace")
@@ -69,6 +91,9 @@ func ParseArgs(args []string, getenv func(string) string) (*Params, error) {
 	}
 	p.Action = flags.Arg(0)
 	p.EventAddress = getenv("TTRPC_ADDRESS")
+	if p.Action == ActionServe {
+		p.launched = readLaunched(getenv(launchedEnv), p.launched)
+	}
 	if getenv("MAX_SHIM_VERSION") != "" {
 		p.Dialect = DialectJSON
 	}

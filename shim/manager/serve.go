@@ -50,6 +50,7 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE)
+	_ = os.Unsetenv(launchedEnv) // it is not for what the shim starts
 	// What the engine left open is not for the machine or its helpers.
 	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		log.G(ctx).WithError(err).Debug("inherited files stay open in children")
@@ -62,7 +63,8 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
 	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher,
-		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit})
+		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit,
+		Arrival: virtcontainers.Arrival{Launched: p.launched, Serving: time.Now()}})
 	server, err := ttrpc.NewServer()
 	if err != nil {
 		return fmt.Errorf("make server: %w", err)

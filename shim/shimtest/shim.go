@@ -11,14 +11,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// runDirEnv makes the program the shim, whose guests keep what they make on the
+// RunDirEnv makes the program the shim, whose guests keep what they make on the
 // host below that directory.
-const runDirEnv = "KATABOX_TEST_RUN_DIR"
+const RunDirEnv = "KATABOX_TEST_RUN_DIR"
 
 // Main is for a TestMain: it runs the tests, or the shim if the program was
 // started as that, and does not return.
 func Main(m *testing.M) {
-	dir := os.Getenv(runDirEnv)
+	dir := os.Getenv(RunDirEnv)
 	if dir == "" {
 		os.Exit(m.Run())
 	}
@@ -72,7 +72,7 @@ func Prepare(t *testing.T) (program, dir string) {
 			t.Error(err)
 		}
 	})
-	t.Setenv(runDirEnv, dir)
+	t.Setenv(RunDirEnv, dir)
 	conf := filepath.Join(t.TempDir(), "configuration.toml")
 	text := fmt.Sprintf("[hypervisor.qemu]\nvirtio_fs_daemon = %q\n", fakeguest.Daemon)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {

@@ -23,7 +23,7 @@ import (
 
 // Create makes a container; for the sandbox's own, the sandbox first.
 func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
-	s.usedOnce.Do(func() { close(s.used) })
+	s.markUsed()
 	if r.Checkpoint != "" {
 		return nil, fmt.Errorf("create container %s from a checkpoint: %w", r.ID, errdefs.ErrNotImplemented)
 	}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"fmt"
 
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/log"
@@ -9,13 +10,14 @@ import (
 
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/metrics"
+	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
 // Boot makes a sandbox that has no container of its own: the sandbox API's.
 // Only ending the sandbox ends the shim then, not its last container. What is
 // the shim's own of opts (ID, Observer) is set here.
 func (s *Service) Boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error) {
-	s.usedOnce.Do(func() { close(s.used) })
+	s.markUsed()
 	sandbox, err := s.boot(ctx, s.completed(ctx, opts))
 	if err != nil {
 		return nil, err
@@ -36,6 +38,10 @@ func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) vi
 		log.G(ctx).Warn(w)
 	}
 	opts.ID = s.opts.ID
+	opts.Arrival = s.opts.Arrival
+	s.mu.Lock()
+	opts.Arrival.Called = s.called
+	s.mu.Unlock()
 	opts.Observer = &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits,
 		execEnded: s.execEnded, saveExit: s.saveExit}
 	return opts
@@ -55,6 +61,15 @@ func (s *Service) ContainerIDs() []string {
 		ids = append(ids, c.ID)
 	}
 	return ids
+}
+
+// Timeline is how the sandbox and its containers started.
+func (s *Service) Timeline(ctx context.Context) (*timeline.Timeline, error) {
+	sandbox, err := s.current()
+	if err != nil {
+		return nil, fmt.Errorf("read timeline: %w", err)
+	}
+	return sandbox.Timeline(ctx), nil
 }
 
 // Exit ends the shim after the answer to the request was sent.

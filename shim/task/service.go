@@ -42,6 +42,8 @@ type Options struct {
 	Exit func()
 	// AbandonAfter is how long that may take; 0 means 5 s.
 	AbandonAfter time.Duration
+	// Arrival says when this shim came to be; Called is not used.
+	Arrival virtcontainers.Arrival
 }
 
 // Service is the task API of one sandbox.
@@ -54,6 +56,8 @@ type Service struct {
 	usedOnce sync.Once
 
 	mu sync.Mutex // guards what follows
+	// called is when the engine first called Create, or zero.
+	called time.Time
 	// sandbox is nil until the first Create has booted it.
 	sandbox *virtcontainers.Sandbox
 	booting bool
@@ -75,6 +79,16 @@ func New(opts Options) *Service {
 // Used is closed when an engine has called Create: a shim that is never used
 // has lost its engine.
 func (s *Service) Used() <-chan struct{} { return s.used }
+
+// markUsed notes an engine's Create.
+func (s *Service) markUsed() {
+	s.usedOnce.Do(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.called = time.Now()
+		close(s.used)
+	})
+}
 
 // Stop ends the sandbox, if there is one, and waits for that.
 func (s *Service) Stop(ctx context.Context) error {

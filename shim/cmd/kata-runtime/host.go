@@ -18,6 +18,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
+	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
 // host is all that is asked of the machine.
@@ -43,6 +44,8 @@ type host struct {
 	cpus, uid           int
 	// volumes is where direct-assigned volumes are kept.
 	volumes direct.Dir
+	// timeline asks the shim of a running pod.
+	timeline func(ctx context.Context, id string) (*timeline.Timeline, error)
 }
 
 // programTimeout bounds a program that is asked for its version.
@@ -65,6 +68,7 @@ func thisHost() host {
 		cpus:       runtime.NumCPU(),
 		uid:        os.Geteuid(),
 		volumes:    direct.Default,
+		timeline:   askTimeline,
 	}
 }
 
