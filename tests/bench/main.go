@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/katabox/katabox/tests/harness"
+	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
 func main() {
@@ -18,6 +19,7 @@ func main() {
 	network := flag.Bool("network", false, "measure the network only")
 	volumes := flag.Bool("volumes", false, "measure volumes and disks only")
 	share := flag.Bool("share", false, "measure what serves the files only")
+	start := flag.Bool("timeline", false, "measure and draw cold starts only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var alone part
@@ -28,6 +30,8 @@ func main() {
 		alone = benchShare
 	case *volumes:
 		alone = benchVolumes
+	case *start:
+		alone = func(ctx context.Context, d *harness.Daemon) error { return benchTimeline(ctx, d, *rounds) }
 	}
 	err := bench(ctx, *release, *rounds, alone)
 	stop()
@@ -67,7 +71,7 @@ func bench(ctx context.Context, releaseName string, rounds int, alone part) (err
 		return fmt.Errorf("%w\n%s", err, d.LogTail(20))
 	}
 	result.print(os.Stdout)
-	return nil
+	return result.timeline.WriteText(os.Stdout, timelineText)
 }
 
 // result is all that one run measured.
@@ -86,6 +90,8 @@ type result struct {
 	network *throughput
 	volumes *volumes
 	share   *sharing
+	// timeline is the median cold start.
+	timeline *timeline.Timeline
 }
 
 // measure takes a warm-up of each first: the first pod reads QEMU, kernel and
@@ -126,7 +132,10 @@ func measure(ctx context.Context, d *harness.Daemon, rounds int) (*result, error
 	if r.share, err = measureShare(ctx, d); err != nil {
 		return nil, err
 	}
-	r.network, err = measureThroughput(ctx, d)
+	if r.network, err = measureThroughput(ctx, d); err != nil {
+		return nil, err
+	}
+	r.timeline, err = medianTimeline(ctx, d, rounds)
 	return r, err
 }
 
