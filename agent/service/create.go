@@ -21,10 +21,10 @@ import (
 // create makes a container with its init waiting to be started, and returns
 // the init's PID. On failure nothing is left.
 func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint32, error) {
-	defer p.config.Spans.Begin(req.GetID(), "create")()
 	if err := checkID("container", req.GetID()); err != nil {
 		return 0, err
 	}
+	defer p.config.Spans.Begin(req.GetID(), "create")()
 	config, spec, err := decodeConfig(req.GetOptions())
 	if err != nil {
 		return 0, fmt.Errorf("container %s: %w", req.GetID(), err)
