@@ -13,20 +13,20 @@ import (
 // in it.
 var known = []difference{
 	{
-		engines: []string{"podman"}, row: "top: the container's processes", runc: "true", kata: "false",
+		engines: []string{"podman", "podman-5.4"}, row: "top: the container's processes", runc: "true", kata: "false",
 		why: "Podman reads the host's /proc from the container's PID namespace, and the processes are the guest's; " +
 			"`podman exec NAME ps` shows them",
 	},
 	{
-		engines: []string{"podman"}, row: "namespaces: of a container", runc: "0", kata: "126",
+		engines: []string{"podman", "podman-5.4"}, row: "namespaces: of a container", runc: "0", kata: "126",
 		why: "a network belongs to one machine, and without a pod the other container has another: an error says so",
 	},
 	{
-		engines: []string{"podman"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 126 ""`,
+		engines: []string{"podman", "podman-5.4"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 126 ""`,
 		why: "as above, for the processes of another machine's kernel; in a pod of Podman's `--pid=container:X` joins X's",
 	},
 	{
-		engines: []string{"podman"}, row: "namespaces: host's processes", runc: "0", kata: "1",
+		engines: []string{"podman", "podman-5.4"}, row: "namespaces: host's processes", runc: "0", kata: "1",
 		why: "the host's processes are another kernel's; the container sees those of its pod",
 	},
 	{
@@ -62,6 +62,10 @@ var known = []difference{
 		why: "this Docker counts by the host's cgroup, where the pod's VM is; the container's limit is the guest's, and would kill the VM",
 	},
 	{
+		engines: []string{"podman-5.4"}, row: "stats: memory limit", runc: "67.11MB", kata: "*GB",
+		why: "as above; Podman 4.3 shows the limit that was asked for",
+	},
+	{
 		engines: []string{"docker-20.10"}, row: "memory: too much: said", runc: "true", kata: "false",
 		why: "this Docker watches the host's cgroup, and it was the guest's kernel that killed; the exit code is 137",
 	},
@@ -81,7 +85,7 @@ var quirks = []quirk{
 	{"nerdctl", "exec: terminated", "1", "as above", ""},
 	{"nerdctl", "exec: terminal: exit", "1", "as above", ""},
 	{"nerdctl", "process: domain", `exit 0 "(none)\n"`, "a runc before 1.2 leaves the domain name out", `exit 0 "example.org\n"`},
-	{"podman", "attach: attach", "0", "Podman 4.3 says nothing of the container's exit code", ""},
+	{"podman*", "attach: attach", "0", "podman attach says nothing of the container's exit code", ""},
 	{"podman*", "ulimits: files", `exit 126 ""`, "Podman raises the limits that are not named, which the host's root may not " +
 		"where it lacks CAP_SYS_RESOURCE, and the guest's may", `exit 0 "100\n200\n"`},
 	{"podman*", "ulimits: core", `exit 126 ""`, "as above", `exit 0 "0\n"`},
