@@ -48,6 +48,9 @@ func (r *Runtime) Create(ctx context.Context, id string, o CreateOptions) (err e
 	if err := checkConsole(b.Spec.Process.Terminal, o.ConsoleSocket, true); err != nil {
 		return err
 	}
+	if err := r.completePlace(id, b.Spec); err != nil {
+		return err
+	}
 	place, err := bundle.Place(id, b.Spec.Annotations)
 	if err != nil {
 		return err

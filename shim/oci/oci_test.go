@@ -265,6 +265,43 @@ func TestJoinsByStandIn(t *testing.T) {
 	}
 }
 
+// A container that names a sandbox and no type, as Podman 5.4 has it, is in the
+// sandbox's machine; one whose sandbox is no container has its own.
+func TestPlaceWithoutAType(t *testing.T) {
+	r := newRuntime(t)
+	of := func(sandbox string) string {
+		return newBundle(t, func(s *specs.Spec) { s.Annotations["io.kubernetes.cri-o.SandboxID"] = sandbox })
+	}
+	ids := []string{"pod", "c1", "own", "none"}
+	for i, dir := range []string{newBundle(t, nil), of("pod"), of("own"), of("nobody")} {
+		create(t, r, ids[i], CreateOptions{Bundle: dir})
+	}
+	for id, want := range map[string]string{"pod": "pod", "c1": "pod", "own": "own", "none": "none"} {
+		rec, err := r.load(id)
+		if err != nil || rec.SandboxID != want {
+			t.Errorf("%s is in sandbox %v, %v, want %s", id, rec, err, want)
+		}
+	}
+	address := func(id string) string {
+		address, err := bundle.Address(r.dir(id))
+		if err != nil {
+			t.Error(err)
+		}
+		return address
+	}
+	if address("c1") != address("pod") || address("none") == address("pod") || address("own") == address("pod") {
+		t.Errorf("the shims' addresses: %s, %s, %s, %s", address("pod"), address("c1"), address("own"), address("none"))
+	}
+	if err := r.Create(t.Context(), "bad", CreateOptions{Bundle: of("../pod")}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("an odd sandbox: %v", err)
+	}
+	for _, id := range []string{"c1", "pod", "own", "none"} {
+		if err := r.Delete(t.Context(), id, true); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A create that fails leaves nothing, wherever it does.
 func TestCreateFails(t *testing.T) {
 	tests := []struct {
