@@ -100,7 +100,7 @@ func TestDialSocketOfAType(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
+		t.Cleanup(func() { _ = l.Close() })
 		for other, kind := range kinds {
 			conn, err := DialSocket(t.Context(), root, "/"+network, kind)
 			if err == nil {
