@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -153,6 +154,28 @@ func TestGrandchildHoldsPipes(t *testing.T) {
 		t.Errorf("stdout %q, stderr %q", out.String(), p.Stderr())
 	}
 	_ = w.Close() // the grandchild ends
+}
+
+// What a child wrote before its end is read even if nobody came to it in time.
+func TestLateReaderLosesNothing(t *testing.T) {
+	const size = 60 << 10
+	out := &slowWriter{}
+	p := shell(t, fmt.Sprintf("head -c %d /dev/zero", size), Options{Stdout: out})
+	await(t, p)
+	if out.size != size {
+		t.Errorf("%d bytes were read, want %d", out.size, size)
+	}
+}
+
+// slowWriter takes its time with the first write. Only one goroutine writes.
+type slowWriter struct{ size int }
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	if w.size == 0 {
+		time.Sleep(3 * drainGrace)
+	}
+	w.size += len(p)
+	return len(p), nil
 }
 
 func TestNamespaces(t *testing.T) {

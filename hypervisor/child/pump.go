@@ -1,15 +1,23 @@
 package child
 
 import (
+	"errors"
 	"io"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// drainGrace bounds the reading of a pipe after the child's end. The pipe is
-// at its end at once then, unless the child left a process behind that
-// holds it.
-const drainGrace = 100 * time.Millisecond
+const (
+	// drainGrace bounds the wait for the end of a pipe after the child's end.
+	// The pipe is at its end at once then, unless the child left a process
+	// behind that holds it. What is in the pipe is read in any case: on a busy
+	// host the grace may be over before a single read.
+	drainGrace = 100 * time.Millisecond
+	// pipeBytes is what may be in a pipe (pipe(7)).
+	pipeBytes = 64 << 10
+)
 
 // pump copies one of the child's output pipes to its sinks.
 type pump struct {
@@ -64,10 +72,9 @@ func (p *pump) copy() {
 	buf := make([]byte, 8<<10)
 	for {
 		n, err := p.r.Read(buf)
-		for _, s := range p.sinks {
-			// A sink's error is its own: the pipe must be drained, or the
-			// child blocks on it.
-			_, _ = s.Write(buf[:n])
+		p.write(buf[:n])
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			p.copyRest(buf)
 		}
 		if err != nil {
 			break
@@ -77,5 +84,30 @@ func (p *pump) copy() {
 		if f, ok := s.(interface{ Flush() }); ok {
 			f.Flush()
 		}
+	}
+}
+
+// copyRest copies what the pipe holds, and does not wait for more.
+func (p *pump) copyRest(buf []byte) {
+	raw, err := p.r.SyscallConn()
+	if err != nil {
+		return // closed
+	}
+	for left := pipeBytes; left > 0; {
+		n := 0
+		err := raw.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buf) })
+		if err != nil || n <= 0 {
+			return
+		}
+		p.write(buf[:n])
+		left -= n
+	}
+}
+
+// write gives each sink some output. A sink's error is its own: the pipe must
+// be drained, or the child blocks on it.
+func (p *pump) write(output []byte) {
+	for _, s := range p.sinks {
+		_, _ = s.Write(output)
 	}
 }
