@@ -108,7 +108,7 @@ func units(tier string, packages []string) []suite {
 
 // quickMachines is a selection: each way in which the parts meet, once.
 func quickMachines() []suite {
-	return []suite{
+	return append(nerdctl(), []suite{
 		{
 			name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 			tests: quickContainerd, needs: engines, vm: true, timeout: 15 * time.Minute,
@@ -136,7 +136,7 @@ func quickMachines() []suite {
 		{
 			name: "run", packages: []string{"./tests/run"}, tests: quickRun, needs: []string{needBuild}, vm: true, timeout: 10 * time.Minute,
 		},
-	}
+	}...)
 }
 
 // allMachines is everything, in suites of like length.
@@ -200,19 +200,9 @@ func aspects() []suite {
 
 // clients are the suites of the engines and programs that start pods.
 func clients() []suite {
-	return []suite{
+	return append(nerdctl(), []suite{
 		{
 			name: "isulad", packages: []string{"./tests/isulad"}, needs: engines, vm: true, timeout: 20 * time.Minute,
-		},
-		{
-			name: needNerdctl, command: []string{"tests/tools/engines.sh", "nerdctl"}, uses: []string{goTool},
-			atOnce: true, timeout: 15 * time.Minute,
-		},
-		{
-			// The other engines and all scenes: make test-engines.
-			name: "engines", packages: []string{"./tests/engines"}, flags: []string{"-short"},
-			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown", "TestRenamedMountIsNoLeak"},
-			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 20 * time.Minute,
 		},
 		{
 			name: needClient, command: []string{"make", "clientsuite"}, uses: []string{goTool}, atOnce: true, timeout: 15 * time.Minute,
@@ -226,6 +216,22 @@ func clients() []suite {
 		},
 		{
 			name: "oci", packages: []string{"./tests/oci"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
+		},
+	}...)
+}
+
+// nerdctl plays the short scenes of tests/engines. The other engines and all
+// scenes: make test-engines.
+func nerdctl() []suite {
+	return []suite{
+		{
+			name: needNerdctl, command: []string{"tests/tools/engines.sh", "nerdctl"}, uses: []string{goTool},
+			atOnce: true, timeout: 15 * time.Minute,
+		},
+		{
+			name: "engines", packages: []string{"./tests/engines"}, flags: []string{"-short"},
+			tests: []string{"TestNerdctl", "TestCompare", "TestCompatPageListsWhatIsKnown", "TestRenamedMountIsNoLeak"},
+			needs: append([]string{needNerdctl}, engines...), vm: true, timeout: 20 * time.Minute,
 		},
 	}
 }
