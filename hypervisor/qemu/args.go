@@ -118,16 +118,11 @@ func checkSpec(spec hypervisor.Spec) error {
 		return fmt.Errorf("machine type %q: not a q35 board", spec.MachineType)
 	case spec.Accel != hypervisor.AccelKVM && spec.Accel != hypervisor.AccelTCG:
 		return fmt.Errorf("accelerator %q: neither %q nor %q", spec.Accel, hypervisor.AccelKVM, hypervisor.AccelTCG)
-	case spec.TranslationMiB > maxTranslationMiB:
-		return fmt.Errorf("translation buffer of %d MiB: not within 0 and %d", spec.TranslationMiB, maxTranslationMiB)
-	case spec.MemoryMiB == 0 || spec.MemoryMiB > maxMemoryMiB:
-		return fmt.Errorf("memory of %d MiB: not within 1 and %d", spec.MemoryMiB, maxMemoryMiB)
-	case spec.MaxMemoryMiB > maxMemoryMiB:
-		return fmt.Errorf("at most %d MiB of memory: not within 0 and %d", spec.MaxMemoryMiB, maxMemoryMiB)
-	case spec.VCPUs == 0 || spec.VCPUs > maxCPUs || spec.MaxVCPUs > maxCPUs:
-		return fmt.Errorf("%d CPUs of at most %d: not within 1 and %d", spec.VCPUs, spec.MaxVCPUs, maxCPUs)
 	case spec.Kernel == "":
 		return errors.New("no kernel is given")
+	}
+	if err := checkSizes(spec); err != nil {
+		return err
 	}
 	if err := checkMonitor(spec.ExtraMonitor); err != nil {
 		return err
@@ -136,6 +131,20 @@ func checkSpec(spec hypervisor.Spec) error {
 		return err
 	}
 	return checkModel(spec)
+}
+
+func checkSizes(spec hypervisor.Spec) error {
+	switch {
+	case spec.TranslationMiB > maxTranslationMiB:
+		return fmt.Errorf("translation buffer of %d MiB: not within 0 and %d", spec.TranslationMiB, maxTranslationMiB)
+	case spec.MemoryMiB == 0 || spec.MemoryMiB > maxMemoryMiB:
+		return fmt.Errorf("memory of %d MiB: not within 1 and %d", spec.MemoryMiB, maxMemoryMiB)
+	case spec.MaxMemoryMiB > maxMemoryMiB:
+		return fmt.Errorf("at most %d MiB of memory: not within 0 and %d", spec.MaxMemoryMiB, maxMemoryMiB)
+	case spec.VCPUs == 0 || spec.VCPUs > maxCPUs || spec.MaxVCPUs > maxCPUs:
+		return fmt.Errorf("%d CPUs of at most %d: not within 1 and %d", spec.VCPUs, spec.MaxVCPUs, maxCPUs)
+	}
+	return nil
 }
 
 func checkModel(spec hypervisor.Spec) error {
