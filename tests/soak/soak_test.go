@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -84,15 +85,7 @@ func newScene(t *testing.T, pods int) *scene {
 			t.Fatalf("warm up: %v", err)
 		}
 	}
-	pod := s.newResident(ctx)
-	t.Cleanup(func() {
-		if err := pod.Remove(engine.Context(context.Background())); err != nil {
-			t.Error(err)
-		}
-		if err := engine.Settled(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	s.newResident(ctx)
 	var err error
 	if s.before, err = look(s.procs); err != nil {
 		t.Fatal(err)
@@ -109,13 +102,23 @@ func newScene(t *testing.T, pods int) *scene {
 	return s
 }
 
-// newResident starts the pod that lives through the test.
-func (s *scene) newResident(ctx context.Context) *harness.Pod {
+// newResident starts the pod that lives through the test and is removed at its
+// end.
+func (s *scene) newResident(ctx context.Context) {
 	s.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, lifeTimeout)
+	defer cancel()
 	pod, err := engine.NewPod(ctx, "resident")
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(engine.Context(context.Background()), lifeTimeout)
+		defer cancel()
+		if err := errors.Join(pod.Remove(ctx), engine.Settled(ctx)); err != nil {
+			s.t.Error(err)
+		}
+	})
 	if s.resident, err = pod.Add(ctx, harness.ContainerConfig{Name: "resident", Args: []string{"sleep", "1000000"}}); err != nil {
 		s.t.Fatal(err)
 	}
@@ -132,7 +135,6 @@ func (s *scene) newResident(ctx context.Context) *harness.Pod {
 			s.t.Fatal(err)
 		}
 	}
-	return pod
 }
 
 // use runs a process in the resident pod now and then, until stop.
