@@ -33,22 +33,30 @@ func (sockets) DialSocket(ctx context.Context, containerID, path string, kind in
 	return net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
 }
 
-func TestUnixSocket(t *testing.T) {
+// forwarded connects the host to a server's socket in a container, and returns
+// both ends.
+func forwarded(t *testing.T, network string, to func(*api.ContainerSocket) *api.ForwardOpen) (host, server *net.UnixConn) {
+	t.Helper()
 	addr, _ := start(t)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	l, err := net.ListenUnix(network, &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: network})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	host, refusal := ask(t, addr, &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: l.Addr().String()}})
+	host, refusal := ask(t, addr, to(&api.ContainerSocket{ContainerId: "c1", Path: l.Addr().String()}))
 	if refusal != "" {
 		t.Fatal(refusal)
 	}
-	server, err := l.AcceptUnix()
-	if err != nil {
+	if server, err = l.AcceptUnix(); err != nil {
 		t.Fatal(err)
 	}
-	defer server.Close()
+	t.Cleanup(func() { _ = server.Close() })
+	_ = server.SetDeadline(time.Now().Add(waitTime))
+	return host, server
+}
+
+func TestUnixSocket(t *testing.T) {
+	host, server := forwarded(t, "unix", func(s *api.ContainerSocket) *api.ForwardOpen { return &api.ForwardOpen{Unix: s} })
 	write(t, host, "request")
 	_ = host.CloseWrite()
 	wantAll(t, server, "request")
@@ -59,22 +67,7 @@ func TestUnixSocket(t *testing.T) {
 
 // The messages of a SOCK_SEQPACKET socket come each after its length, and go so.
 func TestUnixSocketOfMessages(t *testing.T) {
-	addr, _ := start(t)
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	host, refusal := ask(t, addr, &api.ForwardOpen{Unixpacket: &api.ContainerSocket{ContainerId: "c1", Path: l.Addr().String()}})
-	if refusal != "" {
-		t.Fatal(refusal)
-	}
-	server, err := l.AcceptUnix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	_ = server.SetDeadline(time.Now().Add(waitTime))
+	host, server := forwarded(t, "unixpacket", func(s *api.ContainerSocket) *api.ForwardOpen { return &api.ForwardOpen{Unixpacket: s} })
 	write(t, host, "\x00\x00\x00\x03one\x00\x00\x00\x03two")
 	_ = host.CloseWrite()
 	buf := make([]byte, 100)

@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -20,17 +18,7 @@ const (
 
 // What is told of a running container has the same limits and counters as with
 // runc.
-func TestEvents(t *testing.T) {
-	runc, err := exec.LookPath("runc")
-	if err != nil {
-		t.Skip("runc is not installed")
-	}
-	want := playEvents(t, runc)
-	got := playEvents(t, suite.kata)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("runc (-) and kata-runtime (+):\n%s", diff)
-	}
-}
+func TestEvents(t *testing.T) { sameAsRunc(t, playEvents) }
 
 // playEvents notes what the commands say that tell of a container.
 func playEvents(t *testing.T, program string) (rows []string) {

@@ -17,7 +17,12 @@ import (
 
 // The same commands in the same order, with runc and with kata-runtime: codes,
 // states, output and pid files are the same.
-func TestSameAsRunc(t *testing.T) {
+func TestSameAsRunc(t *testing.T) { sameAsRunc(t, play) }
+
+// sameAsRunc plays something with runc and with kata-runtime and compares what
+// was noted.
+func sameAsRunc(t *testing.T, play func(t *testing.T, program string) []string) {
+	t.Helper()
 	runc, err := exec.LookPath("runc")
 	if err != nil {
 		t.Skip("runc is not installed")

@@ -74,18 +74,37 @@ func (f *far) next(t *testing.T) *net.UnixConn {
 
 func listen(t *testing.T, dial DialFunc) (s *Socket, path string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "api")
-	s, err := Listen(t.Context(), Place{Path: path}, dial)
+	return listenAt(t, Place{Path: filepath.Join(t.TempDir(), "api")}, dial)
+}
+
+// listenForMessages is listen of SOCK_SEQPACKET.
+func listenForMessages(t *testing.T, dial DialFunc) (path string) {
+	t.Helper()
+	_, path = listenAt(t, Place{Path: filepath.Join(t.TempDir(), "rpc"), Seqpacket: true}, dial)
+	return path
+}
+
+func listenAt(t *testing.T, at Place, dial DialFunc) (s *Socket, path string) {
+	t.Helper()
+	s, err := Listen(t.Context(), at, dial)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s, path
+	if info, err := os.Stat(at.Path); err != nil || info.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	return s, at.Path
 }
 
 func connect(t *testing.T, path string) *net.UnixConn {
 	t.Helper()
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	return connectBy(t, "unix", path)
+}
+
+func connectBy(t *testing.T, network, path string) *net.UnixConn {
+	t.Helper()
+	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Name: path, Net: network})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,9 +128,6 @@ func passes(t *testing.T, from, to *net.UnixConn, text string) {
 func TestConnection(t *testing.T) {
 	f := &far{ends: make(chan *net.UnixConn, 1)}
 	_, path := listen(t, f.dial)
-	if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
 	for range 2 {
 		client := connect(t, path)
 		end := f.next(t)
@@ -123,24 +139,11 @@ func TestConnection(t *testing.T) {
 // Messages keep their boundaries: the guest's end has each after its length.
 func TestMessages(t *testing.T) {
 	f := &far{ends: make(chan *net.UnixConn, 1)}
-	path := filepath.Join(t.TempDir(), "rpc")
-	s, err := Listen(t.Context(), Place{Path: path, Seqpacket: true}, f.dial)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	if info, err := os.Stat(path); err != nil || info.Mode() != fs.ModeSocket|0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
+	path := listenForMessages(t, f.dial)
 	if _, err := net.Dial("unix", path); !errors.Is(err, unix.EPROTOTYPE) {
 		t.Errorf("a connect of another type: %v", err)
 	}
-	client, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	_ = client.SetDeadline(time.Now().Add(patience))
+	client := connectBy(t, "unixpacket", path)
 	end := f.next(t)
 	for _, message := range []string{"one", "two"} {
 		if _, err := io.WriteString(client, message); err != nil {
@@ -167,19 +170,9 @@ func TestMessages(t *testing.T) {
 // is served.
 func TestLongMessage(t *testing.T) {
 	f := &far{ends: make(chan *net.UnixConn, 1)}
-	path := filepath.Join(t.TempDir(), "rpc")
-	s, err := Listen(t.Context(), Place{Path: path, Seqpacket: true}, f.dial)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	path := listenForMessages(t, f.dial)
 	for range 2 {
-		client, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = client.Close() })
-		_ = client.SetDeadline(time.Now().Add(patience))
+		client := connectBy(t, "unixpacket", path)
 		end := f.next(t)
 		if _, err := io.WriteString(end, "\x00\x10\x00\x00"); err != nil {
 			t.Fatal(err)
