@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"bytes"
+	"debug/elf"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -67,7 +68,10 @@ func jail(spec hypervisor.Spec, firmware string) (*child.Jail, hypervisor.Spec, 
 	return j, spec, firmware, nil
 }
 
-// program is QEMU's executable itself. A script would need what else it runs.
+// program is QEMU's executable itself: an ELF file, whose loader and libraries
+// are shown. A wrapper script is refused, for neither its interpreter nor what
+// it starts can be told from the file; in the jail it would fail with "no such
+// file or directory", of a file that is there.
 func program(path string) (string, error) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -77,11 +81,16 @@ func program(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("inspect monitor executable: %w", err)
 	}
-	if bytes.HasPrefix(start, []byte("#!")) {
-		return "", fmt.Errorf("monitor executable %s is a script, which does not run in its own root directory (rootless): %w",
-			path, errdefs.ErrInvalidArgument)
+	if bytes.HasPrefix(start, []byte(elf.ELFMAG)) {
+		return path, nil
 	}
-	return path, nil
+	kind := "no ELF file"
+	if bytes.HasPrefix(start, []byte("#!")) {
+		kind = "a script"
+	}
+	return "", fmt.Errorf("monitor executable %s is %s, which cannot run in QEMU's own root directory: "+
+		"set hypervisor.qemu.path to the QEMU program itself, or hypervisor.qemu.rootless = false: %w",
+		path, kind, errdefs.ErrInvalidArgument)
 }
 
 // shown are the host's paths that a QEMU needs to start.
