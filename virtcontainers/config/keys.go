@@ -219,7 +219,7 @@ var runtimeKeys = []key{
 		func(d *draft) *bool { return &d.Runtime.SandboxCgroupOnly },
 		"Keep the shim, QEMU and virtiofsd in the pod's cgroup on the host, with all they use: the pod's limits must leave "+
 			"room for them (the runtime class's overhead). Otherwise the pod is charged for its guest, and the rest goes to "+
-			"/kata_overhead, which has no limit. See docs/host-cgroups.md.").
+			"/kata_overhead, which has wide limits of its own. See docs/host-cgroups.md.").
 		annotated("config.runtime.sandbox_cgroup_only"),
 	define("runtime.enable_vcpus_pinning", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.PinVCPUs },
