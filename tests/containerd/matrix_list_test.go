@@ -20,7 +20,7 @@ var known = []difference{
 	{
 		rows: []string{"execs of an init that exits: Start of one never started"},
 		runc: "Unknown", kata: "FailedPrecondition", release: "1.6",
-		why: "as above; runc's shim of containerd 2.x has the kind here",
+		why: "as above; runc's shim of later containerds has the kind here",
 	},
 	{
 		rows: []string{"exec: no spec", "update: without resources"},

@@ -33,7 +33,7 @@ func TestMatrix(t *testing.T) {
 			t.Log(runc.beside(kata))
 			return
 		}
-		for _, complaint := range compare(d.Release().Name, runc, kata, known) {
+		for _, complaint := range compare(d.Release().Version(ctx), runc, kata, known) {
 			t.Error(complaint)
 		}
 		t.Logf("%d rows", len(kata.order))

@@ -93,7 +93,7 @@ func TestVolumeFiles(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-		for _, complaint := range compare(d.Release().Name, runc, kata, fileDifferences) {
+		for _, complaint := range compare(d.Release().Version(ctx), runc, kata, fileDifferences) {
 			t.Error(complaint)
 		}
 		t.Log(runc.beside(kata))
