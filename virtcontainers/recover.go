@@ -14,13 +14,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
-// Recover takes away what a dead shim left of a sandbox: its processes, its
-// cgroups, its directory for memory, what it made in the pod's network namespace, its record. (The share
-// goes with the processes.) It is called by another process than the shim,
-// once or often, at whatever point the shim died; only a sandbox of the platform's
-// Owner is touched. While the shim lives,
-// nothing is touched, unless the container is the sandbox's own. What the
-// record could not tell is returned empty.
+// Recover removes what a dead shim left of a sandbox: its processes, its
+// cgroups, its directory for memory, what it made in the pod's network
+// namespace, its record. (The share goes with the processes.) It is called by
+// another process than the shim, once or repeatedly, whatever the shim was doing
+// when it died. Only a sandbox of the platform's Owner is touched, and while
+// the shim lives only if the container is the sandbox's own. Fields that the
+// record does not have are returned empty.
 func Recover(platform Platform, sandboxID, containerID string, killTimeout time.Duration) (persist.Record, error) {
 	name := platform.Owner.Name(sandboxID)
 	rec, err := persist.Load(platform.StateDir(), name)

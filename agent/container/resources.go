@@ -25,8 +25,8 @@ var unifiedKeys = map[string]bool{
 // hugepageSize is how the files of the hugetlb controller name a page size.
 var hugepageSize = regexp.MustCompile(`^[1-9][0-9]*[KMG]B$`)
 
-// fitResources leaves the limits that the guest's kernel enforces: has tells
-// whether its cgroups have a file. It returns what is lost.
+// fitResources removes the limits that the guest's kernel cannot enforce: has
+// reports whether its cgroups have a file. It returns what it removed.
 func fitResources(r *specs.LinuxResources, has func(file string) bool) (lost []string) {
 	if b := r.BlockIO; b != nil && b.Weight != nil && !has("io.bfq.weight") && !has("io.weight") {
 		if *b.Weight != 0 {
@@ -57,7 +57,7 @@ func fitResources(r *specs.LinuxResources, has func(file string) bool) (lost []s
 // their parent, which it makes if it must: the root has few of them.
 func parentHas(file string) bool {
 	if makeParent() != nil {
-		return false // No container can be made then, and that is told.
+		return false // making a container will fail, and say why
 	}
 	_, err := os.Stat(filepath.Join(parentDir, file))
 	return err == nil

@@ -8,8 +8,8 @@ import (
 )
 
 // Console is a logrus hook that shows warnings and worse on the machine's
-// console until a reader of the ring has come: what goes wrong before is seen
-// nowhere else.
+// console until a reader of the ring has attached: what goes wrong before is
+// seen nowhere else.
 type Console struct {
 	W    io.Writer
 	Ring *Ring
@@ -22,7 +22,7 @@ func (*Console) Levels() []logrus.Level {
 	return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel, logrus.FatalLevel, logrus.PanicLevel}
 }
 
-// Fire writes one line. An error of the console is of no use to anyone.
+// Fire writes one line. Errors of the console are ignored.
 func (c *Console) Fire(e *logrus.Entry) error {
 	if c.Ring.taken() {
 		return nil

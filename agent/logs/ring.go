@@ -7,8 +7,8 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Ring is a bounded buffer of lines. It is an io.Writer whose every Write is
-// one line.
+// Ring is a bounded buffer of lines. It is an io.Writer that takes each Write
+// as one line.
 type Ring struct {
 	limit int
 
@@ -17,7 +17,7 @@ type Ring struct {
 	size    int
 	first   uint64        // sequence number of lines[0]
 	changed chan struct{} // closed and replaced when a line is added
-	read    bool          // a reader has come
+	read    bool          // a reader has attached
 }
 
 // NewRing makes a ring that holds at most limit bytes.
@@ -48,7 +48,7 @@ func (r *Ring) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// after gives the lines from sequence number next on, the number of lines
+// after returns the lines from sequence number next on, the number of lines
 // that were dropped before them, the following sequence number, and a channel
 // that is closed when there is more.
 func (r *Ring) after(next uint64) (lines [][]byte, lost, following uint64, more <-chan struct{}) {
@@ -64,7 +64,7 @@ func (r *Ring) after(next uint64) (lines [][]byte, lost, following uint64, more 
 	return lines, lost, following, r.changed
 }
 
-// take notes that a reader has come.
+// take records that a reader has attached.
 func (r *Ring) take() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,9 +20,9 @@ func diskThreads(spec hypervisor.Spec) []string {
 	return args
 }
 
-// onThread gives a device that drives disks its thread, if the machine has
-// threads: the SCSI controller is there once, and disks on their own bus
-// are dealt out by their place there.
+// onThread assigns a thread to a device that drives disks, if the machine has
+// threads. There is one SCSI controller; disks that are devices themselves are
+// spread over the threads by their slot.
 func (vm *VM) onThread(device map[string]any, at int) {
 	n := int(vm.spec.DiskThreads)
 	if driver := device["driver"]; n > 0 && (driver == "virtio-blk-pci" || driver == "virtio-scsi-pci") {

@@ -17,7 +17,7 @@ var (
 	// ErrStopped means that the queue is not running: the driver has not
 	// set it up yet, reset it, or the machine is paused or gone.
 	ErrStopped = errors.New("virtqueue is not running")
-	// ErrBroken means that the driver's ring made no sense. The queue stays
+	// ErrBroken means that the driver's ring is malformed. The queue stays
 	// unusable until the driver resets it.
 	ErrBroken = errors.New("virtqueue is broken")
 )
@@ -47,7 +47,7 @@ func NewQueue(index int) *Queue {
 // Index is the queue's number within its device.
 func (q *Queue) Index() int { return q.index }
 
-// Running reports whether Do would get in.
+// Running reports whether Do would call its function now.
 func (q *Queue) Running() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -92,7 +92,7 @@ func (q *Queue) signal() {
 	_, _ = unix.Write(q.callFD, one[:])
 }
 
-// start lets Do in. The ring begins at base, the next available entry.
+// start lets Do run. The ring begins at base, the next available entry.
 func (q *Queue) start(base uint16) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -140,9 +140,9 @@ func (q *Queue) find() (Ring, error) {
 	return r, nil
 }
 
-// stop keeps Do and Take out, waits for the caller inside and, no longer than
-// drainWait, for chains that were taken, and gives the next available entry
-// for a later start.
+// stop makes Do and Take fail, waits for a call that is running and, no longer
+// than drainWait, for chains that were taken. It returns the next available
+// entry, for a later start.
 func (q *Queue) stop() uint16 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

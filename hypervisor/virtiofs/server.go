@@ -47,7 +47,7 @@ type Server struct {
 // has waited for the guest before.
 const closeWait = 10 * time.Second
 
-// Start starts to serve. It fails if threads cannot be shut in here.
+// Start starts to serve. It fails if the host's kernel cannot confine threads.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	s := &Server{served: make(chan struct{})}
 	if s.fs, err = passthrough.New(passthrough.Options{Root: opts.Root, Policy: opts.Policy}); err != nil {
@@ -108,8 +108,8 @@ func (s *Server) release() error {
 	return errors.Join(err, s.jail.Descriptors.Close())
 }
 
-// Front gives the front end's side of the connection, the caller's from then
-// on. It may be called once.
+// Front returns the front end's side of the connection, which the caller then
+// owns. It may be called once.
 func (s *Server) Front() *os.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,10 +133,10 @@ func (s *Server) Err() error {
 // Drop lets go of what is mounted at and below a path of the share.
 func (s *Server) Drop(path string) { s.fs.Drop(path) }
 
-// Close ends the service. What the guest was told is written is in the host's
-// file system before. It waits for what is being served, no longer than 10 s:
-// then threads are left behind, which hang in the kernel, and the error says
-// so. It may be called again.
+// Close ends the service. When it returns, every write that the guest was told
+// has succeeded is in the host's file system. It waits up to 10 s for requests
+// being served; threads that hang in the kernel for longer are left behind, and
+// the error says so. It may be called again.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	front, again := s.front, s.closed

@@ -59,8 +59,8 @@ func (g given) String() string {
 	return show(g.name)
 }
 
-// Annotate gives the configuration of a pod with those annotations, which are
-// those of its sandbox's own container; c stays as it is. Annotations of others
+// Annotate returns the configuration of a pod with those annotations, which are
+// those of its sandbox's own container; c is not changed. Annotations of others
 // are passed over. See docs/configuration.md for the rules.
 //
 // The error joins one for each annotation that is disabled, unknown, malformed
@@ -103,8 +103,8 @@ func CheckContainer(annotations map[string]string) (warnings []string, err error
 	return p.draft.Warnings, errors.Join(p.errs...)
 }
 
-// canonicalName gives today's name of an annotation; false when it is none of
-// ours.
+// canonicalName returns today's name of an annotation, and false for one that is
+// not ours.
 func canonicalName(name string) (canonical string, ours bool) {
 	if suffix, ok := strings.CutPrefix(name, oldPrefix); ok {
 		return annotationPrefix + suffix, true
@@ -116,7 +116,7 @@ func canonicalName(name string) (canonical string, ours bool) {
 	return name, ok || strings.HasPrefix(name, annotationPrefix)
 }
 
-// apply takes one annotation, or notes why it cannot be taken.
+// apply sets what one annotation says, or records why it cannot.
 func (p *pod) apply(c *Config, g given) {
 	a, sets := annotationsByName[g.canonical]
 	b, known := bareByName[g.canonical]
@@ -153,8 +153,8 @@ func (p *pod) applyBare(b bare, g given) {
 	}
 }
 
-// assign sets a key by an annotation. An empty one says nothing of keys whose
-// value may be empty or unset.
+// assign sets a key by an annotation. For keys whose value may be empty or
+// unset, an empty annotation changes nothing.
 func (p *pod) assign(c *Config, a bound, g given) {
 	if first, twice := p.set[a.key.name]; twice {
 		if first.value != g.value {

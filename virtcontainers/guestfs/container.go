@@ -28,9 +28,9 @@ type Request struct {
 	Rootfs []*types.Mount
 }
 
-// Container is what a container has of the host's files: what the guest is told
-// of it, and what takes it away again. Its methods are called by one goroutine
-// at a time.
+// Container holds the files that a container has of the host: what the guest is
+// told of them, and how they are taken away again. Its methods are called by one
+// goroutine at a time.
 type Container struct {
 	Request
 	pod *Pod
@@ -38,7 +38,7 @@ type Container struct {
 	paths    guestspec.Paths
 	storages []*api.Storage
 	devices  []*api.Device
-	// sources says of what on the host a storage is, by its place in the guest.
+	// sources says what a storage is on the host, by its place in the guest.
 	sources map[string]string
 	undos   []func(context.Context) error
 }
@@ -95,9 +95,9 @@ func (c *Container) Spec() (*Spec, error) {
 // releaseWait bounds a Release.
 const releaseWait = 10 * time.Second
 
-// Release takes everything away, last things first, whether or not ctx has
-// ended. It tries all of it. The guest must have let go of it. A second call
-// does nothing.
+// Release undoes everything, the last step first, whether or not ctx has ended,
+// and goes on after an error. The guest must no longer use the files. A second
+// call does nothing.
 func (c *Container) Release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
@@ -118,7 +118,7 @@ func (c *Container) add(s *api.Storage, source string) {
 	c.sources[s.Target] = source
 }
 
-// Explain says in an error of the guest's about one of the storages what that is
+// Explain adds to a guest's error about one of the storages what that storage is
 // on the host.
 func (c *Container) Explain(err error) error {
 	var failed *guest.StorageError
@@ -158,8 +158,8 @@ func (c *Container) addRootfs(ctx context.Context) error {
 	return err
 }
 
-// takesDisks says whether the guest is to make a root file system of the disks
-// in plan, if it is of disks (not nil), or the host to mount it.
+// takesDisks reports whether the guest mounts the root file system from the disks
+// in plan (nil if it is not made of disks), or the host mounts it.
 func (p *Pod) takesDisks(plan *rootfs.Plan) (bool, error) {
 	if p.share == nil && plan == nil {
 		return false, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is no disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)
@@ -197,7 +197,7 @@ func (c *Container) plugRootfs(ctx context.Context, plan *rootfs.Plan) error {
 	return nil
 }
 
-// useDisk attaches a disk for as long as the container has its files.
+// useDisk attaches a disk until Release.
 func (c *Container) useDisk(ctx context.Context, src disk.Source) (*disk.Disk, error) {
 	used, err := c.pod.disks.Use(ctx, src)
 	if err != nil {

@@ -81,8 +81,8 @@ func (p *podVolumes) claim(key string) (v *podVolume, mine bool) {
 	return v, true
 }
 
-// settle tells who waits for the volume what became of it. One that could not
-// be made may be tried again.
+// settle records whether the volume was made and wakes its waiters. A volume
+// that could not be made may be tried again.
 func (p *podVolumes) settle(key string, v *podVolume, target string, err error) {
 	v.target, v.err = target, err
 	if err != nil {
@@ -93,7 +93,8 @@ func (p *podVolumes) settle(key string, v *podVolume, target string, err error) 
 	close(v.ready)
 }
 
-// isVolume tells a volume of the kubelet's from what an engine mounts itself.
+// isVolume reports whether source is a volume of the kubelet's rather than
+// something that the engine mounts itself.
 func (p *Pod) isVolume(source string) bool {
 	return volume.IsVolume(p.opts.Config.Runtime.KubeletDir, source)
 }
@@ -182,8 +183,8 @@ func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, err
 	return "", fmt.Errorf("no way to bring in a volume of kind %d", v.Kind)
 }
 
-// copyVolume copies a volume, and what changes in it, while the container is
-// there.
+// copyVolume copies a volume into the guest, and keeps the copy up to date as
+// long as the container exists.
 func (c *Container) copyVolume(ctx context.Context, v volume.Volume) (string, error) {
 	target := c.pod.volumes.newFiles()
 	c.later(func(ctx context.Context) error { return c.pod.removeInGuest(ctx, target) })
@@ -198,8 +199,8 @@ func (c *Container) copyVolume(ctx context.Context, v volume.Volume) (string, er
 	return target, nil
 }
 
-// plugVolume mounts a disk in the guest while the container is there. It may be
-// another pod's next.
+// plugVolume mounts a disk in the guest for the container's lifetime. Afterwards
+// another pod may have the disk.
 func (c *Container) plugVolume(ctx context.Context, v volume.Volume) (string, error) {
 	used, err := c.useDisk(ctx, disk.Source{Path: v.Disk.Path, ReadOnly: v.Disk.ReadOnly})
 	if err != nil {
@@ -221,9 +222,9 @@ func diskStorage(d volume.Disk, used *disk.Disk, target string) *api.Storage {
 	return s
 }
 
-// partOfVolume has the part of a volume that the container is to have made, if
-// it is missing, and mounted where no other container can put something else in
-// its place.
+// partOfVolume returns where in the guest the container finds its part of a
+// volume (a subPath). The guest makes the part if it is missing, and mounts it
+// where no other container can replace it.
 func (c *Container) partOfVolume(v volume.Volume, volumeAt string) string {
 	if v.Sub == "" {
 		return volumeAt
@@ -240,9 +241,8 @@ func (c *Container) partOfVolume(v volume.Volume, volumeAt string) string {
 // (config-linux.md, hugepageLimits).
 var pageSize = regexp.MustCompile(`^[1-9][0-9]{0,9}[KMG]B$`)
 
-// reserveHugepages has the guest's kernel keep as many huge pages as the
-// container may use, for as long as it is there: the kernel has none by
-// itself.
+// reserveHugepages makes the guest's kernel reserve as many huge pages as the
+// container may use, for the container's lifetime: by default it reserves none.
 func (c *Container) reserveHugepages() error {
 	r := c.Bundle.Spec.Linux.Resources
 	if r == nil {

@@ -24,9 +24,9 @@ func checkMacvtap(l link) error {
 
 // buildMacvtap makes a macvtap over a link. What the guest sends leaves over
 // the link. What comes in over the link is redirected to the macvtap before
-// anybody else sees it: so the macvtap needs not the guest's MAC, which the
-// link has, and the link keeps MAC, addresses and routes, but its stack hears
-// and answers nothing.
+// anybody else sees it. So the macvtap does not need the guest's MAC: the link
+// keeps MAC, addresses and routes, but its own stack receives and answers
+// nothing.
 func (n *Network) buildMacvtap(p *plan) ([]*os.File, error) {
 	err := n.ns.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{
 		LinkAttrs: netlink.LinkAttrs{Name: p.want.Made, ParentIndex: p.link.index, TxQLen: -1},

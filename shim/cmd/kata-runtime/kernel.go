@@ -58,7 +58,7 @@ func (h host) checkTraffic(cfg *config.Config) result {
 	options, source, err := h.kernelConfig()
 	if err != nil {
 		r.Status, r.Found = warning, err.Error()
-		r.Means = "whether the kernel has ingress, u32 and mirred, by which links are joined to guests, cannot be told"
+		r.Means = "it is unknown whether the kernel has ingress, u32 and mirred, by which links are joined to guests"
 		r.Do = "modprobe " + strings.Join(modulesOf(wanted), " && modprobe ")
 		return r
 	}

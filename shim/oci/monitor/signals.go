@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signals passes on what this process is sent.
+// signals forwards the signals of this process to the container's.
 type signals struct {
 	came chan os.Signal
 	done chan struct{}
 }
 
-// notPassedOn are signals that are this process's own affair: of its children
-// (it has none), of Go's scheduler, of its writes, and of a SIGSTOP that it
-// could not pass on.
+// notPassedOn are signals that concern this process alone: its children (it has
+// none), Go's scheduler, its writes, and the end of a SIGSTOP, which cannot be
+// caught either.
 var notPassedOn = map[syscall.Signal]bool{unix.SIGCHLD: true, unix.SIGURG: true, unix.SIGPIPE: true, unix.SIGCONT: true}
 
 // catch begins to pass signals on, in their order, and tells the process the
@@ -57,8 +57,8 @@ func (c *signals) stop() {
 	close(c.done)
 }
 
-// pass hands one signal on. A process that has not started or has ended takes
-// none, which is not this process's affair.
+// pass forwards one signal. Errors are ignored: the process may not have
+// started yet, or has ended.
 func (s *session) pass(sig os.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()

@@ -13,17 +13,16 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// undoTimeout is how long a machine has to let go of a disk of which it is not
-// known whether it came.
+// undoTimeout bounds the removal of a disk whose attaching failed half-way.
 const undoTimeout = 10 * time.Second
 
-// attach makes a disk of the entry. It needs the entry's turn.
+// attach gives the machine the entry's disk. The caller holds the entry's turn.
 func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error {
 	file, err := f.open(src.ReadOnly)
 	if err != nil {
 		return err
 	}
-	// The monitor has a duplicate, when it has the disk.
+	// Once the disk is attached, the monitor has a duplicate.
 	defer file.Close()
 	if err := checkLength(file, p.opts.LogicalBlockSize); err != nil {
 		return err
@@ -46,8 +45,8 @@ func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error
 	return nil
 }
 
-// kindsOfAIO are the kind of asynchronous I/O for a new disk, and another for
-// where that is refused; empty when there is none.
+// kindsOfAIO returns the kind of asynchronous I/O for a new disk, and the kind
+// to try if that is refused; empty for none.
 func (p *Pool) kindsOfAIO(ctx context.Context) (first, second hypervisor.DiskAIO) {
 	p.mu.Lock()
 	plain := p.plainAIO
@@ -62,7 +61,7 @@ func (p *Pool) kindsOfAIO(ctx context.Context) (first, second hypervisor.DiskAIO
 	return p.opts.AIO, hypervisor.AIOThreads
 }
 
-// fallBack gives the asynchronous I/O that was asked for up, and says so once.
+// fallBack gives up the configured asynchronous I/O, and logs why, once.
 func (p *Pool) fallBack(ctx context.Context, why string, err error) {
 	p.mu.Lock()
 	again := p.plainAIO
@@ -77,8 +76,8 @@ func (p *Pool) fallBack(ctx context.Context, why string, err error) {
 	}
 }
 
-// try attaches a disk under an ID that none had before: it is not known of all
-// that failed whether they have left theirs.
+// try attaches a disk under an ID that was never used: a failed attempt may
+// still hold its own.
 func (p *Pool) try(ctx context.Context, file *os.File, src Source, aio hypervisor.DiskAIO) (string, error) {
 	p.mu.Lock()
 	p.last++
@@ -94,7 +93,7 @@ func (p *Pool) try(ctx context.Context, file *os.File, src Source, aio hyperviso
 	return id, nil
 }
 
-// undo takes out what a failed attempt may have left.
+// undo removes what a failed attempt may have left.
 func (p *Pool) undo(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -113,8 +112,8 @@ func (p *Pool) locate(id string) (Disk, error) {
 	return Disk{Driver: "scsi", Place: fmt.Sprintf("%s:%s", where.PCIPath, where.LUN)}, nil
 }
 
-// detach takes the entry's disk out of the machine, if that can. It needs the
-// entry's turn.
+// detach removes the entry's disk from the machine, if that can hot-unplug. The
+// caller holds the entry's turn.
 func (p *Pool) detach(ctx context.Context, e *entry) error {
 	gone, err := p.takeOut(ctx, e.id)
 	if err != nil {
@@ -128,8 +127,8 @@ func (p *Pool) detach(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// takeOut takes a device out of the machine. gone is false when the machine
-// takes none out.
+// takeOut removes a device from the machine. gone is false when the machine
+// cannot hot-unplug it.
 func (p *Pool) takeOut(ctx context.Context, id string) (gone bool, err error) {
 	err = p.machine.Detach(ctx, id)
 	switch {

@@ -59,9 +59,9 @@ func (d *daemonBackend) attached(ctx context.Context) error {
 	return d.room.strip()
 }
 
-// enterWait bounds how long a daemon may take to shut itself in: one that does
-// not, by an option of its, would have more than the share. enterPoll is how
-// often that is looked at.
+// enterWait bounds how long a daemon may take to shut itself in: one that is
+// given an option not to would have more than the share. enterPoll is how often
+// that is looked at.
 const (
 	enterWait = 30 * time.Second
 	enterPoll = 5 * time.Millisecond
