@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/katabox/katabox/tests/harness"
 )
@@ -21,18 +22,18 @@ func scenes() []scene {
 	return slices.Concat(stateScenes(), execScenes(), signalScenes(), stdioScenes(), limitScenes(), idScenes())
 }
 
+// sceneTimeout bounds a scene: one that hangs is named, and the test ends.
+const sceneTimeout = 3 * time.Minute
+
 // The same scenes are played with runc's shim and with ours under the same
 // containerd. Whatever differs must be in the list of known differences, with
 // its reason, and whatever is in the list must be seen.
 func TestMatrix(t *testing.T) {
 	needVM(t)
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		// No subtests: one of the two says nothing without the other.
 		runc := playAll(d.Context(ctx), t, startPeer(t, d))
 		kata := playAll(d.Context(ctx), t, d)
-		if t.Failed() {
-			t.Log(runc.beside(kata))
-			return
-		}
 		for _, complaint := range compare(d.Release().Version(ctx), runc, kata, known) {
 			t.Error(complaint)
 		}
@@ -58,20 +59,32 @@ func startPeer(t *testing.T, d *harness.Daemon) *harness.Daemon {
 }
 
 // playAll plays the scenes with one daemon. A scene that cannot go on ends
-// the play: what follows would say nothing.
+// the test: what follows would say nothing.
 func playAll(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 	t.Helper()
 	all := newSheet()
-	t.Run(d.Runtime().Name, func(t *testing.T) {
-		s := newStage(ctx, t, d, all)
-		defer s.close()
-		for _, sc := range scenes() {
-			s.scene = sc.name
-			sc.play(ctx, s)
-			s.strike(ctx)
+	s := newStage(ctx, t, d, all)
+	defer s.close()
+	over := false
+	defer func() {
+		if !over {
+			t.Logf("%s: scene %q broke off after row %q", d.Runtime().Name, s.scene, all.last())
 		}
-	})
+	}()
+	for _, sc := range scenes() {
+		s.scene = sc.name
+		s.playOne(ctx, sc)
+	}
+	over = true
 	return all
+}
+
+// playOne plays a scene within its time.
+func (s *stage) playOne(ctx context.Context, sc scene) {
+	ctx, cancel := context.WithTimeout(ctx, sceneTimeout)
+	defer cancel()
+	sc.play(ctx, s)
+	s.strike(ctx)
 }
 
 // sheet is what was noted while the scenes were played: one outcome per row.
@@ -90,6 +103,14 @@ func (s *sheet) note(name, outcome string) error {
 	s.order = append(s.order, name)
 	s.rows[name] = outcome
 	return nil
+}
+
+// last is the name of the row that was noted last; "" for none.
+func (s *sheet) last() string {
+	if len(s.order) == 0 {
+		return ""
+	}
+	return s.order[len(s.order)-1]
 }
 
 // beside shows two sheets as one table.
