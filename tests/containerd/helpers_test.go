@@ -19,10 +19,11 @@ func newPod(ctx context.Context, t *testing.T, d *harness.Daemon) *harness.Pod {
 	return pod
 }
 
-// removed calls a clean-up with its own minute.
+// removed calls a clean-up with its own time: long enough for a machine that is
+// busy with ten others.
 func removed(t *testing.T, what string, remove func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	if err := remove(ctx); err != nil {
 		t.Errorf("remove %s: %v", what, err)

@@ -51,7 +51,7 @@ func prepare() (err error) {
 
 // testTimeout bounds one test with one release. It is generous: a machine
 // without KVM boots fifty VMs in minutes when it has other work too.
-const testTimeout = 8 * time.Minute
+const testTimeout = 10 * time.Minute
 
 // each runs a test with every release, on the shared daemons. Nothing may be
 // left when it returns.

@@ -30,10 +30,12 @@ const sceneTimeout = 3 * time.Minute
 // its reason, and whatever is in the list must be seen.
 func TestMatrix(t *testing.T) {
 	needVM(t)
-	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
-		// No subtests: one of the two says nothing without the other.
-		runc := playAll(d.Context(ctx), t, startPeer(t, d))
-		kata := playAll(d.Context(ctx), t, d)
+	each(t, func(_ context.Context, t *testing.T, d *harness.Daemon) {
+		// No subtests: one of the two says nothing without the other. The scenes
+		// have their own time: together they may take longer than other tests.
+		ctx := d.Context(t.Context())
+		runc := playAll(ctx, t, startPeer(t, d))
+		kata := playAll(ctx, t, d)
 		for _, complaint := range compare(d.Release().Version(ctx), runc, kata, known) {
 			t.Error(complaint)
 		}

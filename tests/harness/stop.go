@@ -14,10 +14,10 @@ import (
 )
 
 // stopTimeout bounds how long containerd may take to end.
-const stopTimeout = time.Minute
+const stopTimeout = 3 * time.Minute
 
 // settleTimeout is how long the end of the last shim may take on a busy host.
-const settleTimeout = time.Minute
+const settleTimeout = 3 * time.Minute
 
 // Stop ends the daemon, removes its directory and checks that the host is as
 // it was before Start. What is left is named in the error and then removed by

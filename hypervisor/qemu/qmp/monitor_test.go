@@ -172,7 +172,7 @@ func TestRowDeadlines(t *testing.T) {
 	for _, tt := range []struct {
 		command string
 		limit   time.Duration
-	}{{"query-status", 5 * time.Second}, {"device_add", 30 * time.Second}, {"cont", 30 * time.Second}} {
+	}{{"quit", 5 * time.Second}, {"device_add", 30 * time.Second}, {"cont", 30 * time.Second}} {
 		t.Run(tt.command, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn, server := qmptest.Pipe(t)

@@ -8,7 +8,7 @@ import (
 
 // maxSecondTries is how many faults of one run get a second try. More than
 // that is no accident: then none gets one, and the run fails.
-const maxSecondTries = 5
+const maxSecondTries = 8
 
 // secondTries runs again, one at a time and with nothing beside it, what
 // failed and may be run again.
