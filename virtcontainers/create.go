@@ -8,16 +8,29 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/hook"
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
+
+// CheckSpec returns the error with which Create refuses a container for its spec
+// alone: errdefs.ErrInvalidArgument, with the field's name. An engine's first
+// call asks before it boots a machine for the spec. first: it is the spec of the
+// sandbox's own container.
+func CheckSpec(spec *specs.Spec, cfg *config.Config, first bool) error {
+	if err := hook.Check(spec); err != nil {
+		return err
+	}
+	return guestfs.CheckSpec(spec, cfg, first)
+}
 
 // Create makes a container in the sandbox: its process waits for Start. It
 // calls announce before anything else of the container is reported. ctx
@@ -32,7 +45,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 		created: make(chan struct{}), execs: make(map[string]*Process),
 	}
 	c.init = newProcess(c, "", opts.Terminal, opts.IO)
-	if err := hook.Check(opts.Bundle.Spec); err != nil {
+	if err := CheckSpec(opts.Bundle.Spec, s.opts.Config, opts.ID == s.ID); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
 	}
 	if err := s.add(c); err != nil {

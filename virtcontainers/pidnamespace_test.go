@@ -25,7 +25,7 @@ func TestPIDNamespaceOfAnotherContainer(t *testing.T) {
 	} {
 		id := fmt.Sprintf("joins-%d", i)
 		opts := p.options(id, nil)
-		opts.Bundle.Spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: test.path}}
+		opts.Bundle.Spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: test.path}, {Type: specs.IPCNamespace}}
 		if _, err := p.Create(t.Context(), opts, ignore); err != nil {
 			t.Fatal(err)
 		}

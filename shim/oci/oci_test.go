@@ -236,7 +236,7 @@ func TestJoinsByStandIn(t *testing.T) {
 	}
 	joins := func(pid int) func(*specs.Spec) {
 		return func(s *specs.Spec) {
-			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: pidNamespace(pid)}}
+			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: pidNamespace(pid)}, {Type: specs.IPCNamespace}}
 		}
 	}
 	create(t, r, "pod", CreateOptions{Bundle: newBundle(t, nil)})

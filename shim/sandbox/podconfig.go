@@ -20,10 +20,11 @@ const (
 	fieldCgroupParent, fieldResources = 1, 5
 	// LinuxContainerResources.
 	fieldCPUPeriod, fieldCPUQuota, fieldMemoryLimit = 1, 2, 4
-	// LinuxPodSandboxConfig.security_context, its namespace_options, and
-	// NamespaceOption.network with the value for the node's.
-	fieldSecurityContext, fieldNamespaceOptions, fieldNetwork = 2, 1, 1
-	networkNode                                               = 2
+	// LinuxPodSandboxConfig.security_context and its namespace_options.
+	fieldSecurityContext, fieldNamespaceOptions = 2, 1
+	// NamespaceOption's, with the value for the node's.
+	fieldNetwork, fieldPID, fieldIPC = 1, 2, 3
+	namespaceNode                    = 2
 )
 
 // maxHostname is Linux's bound (uts_namespaces(7)).
@@ -87,14 +88,14 @@ func numberField(data []byte, num protowire.Number) uint64 {
 	return number
 }
 
-// hostNetwork reports whether CRI's pod configuration asks for the host's
-// network.
-func hostNetwork(options *anypb.Any) bool {
+// hostNamespace reports whether CRI's pod configuration asks for the host's
+// namespace of a kind: one of NamespaceOption's fields.
+func hostNamespace(options *anypb.Any, kind protowire.Number) bool {
 	data := options.GetValue()
 	for _, num := range []protowire.Number{fieldLinux, fieldSecurityContext, fieldNamespaceOptions} {
 		data, _ = bytesField(data, num)
 	}
-	return numberField(data, fieldNetwork) == networkNode
+	return numberField(data, kind) == namespaceNode
 }
 
 // bytesField finds a string, bytes or message field.

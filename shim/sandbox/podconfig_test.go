@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers/config"
 )
 
 // encode encodes one field of bytes.
@@ -38,23 +40,32 @@ func TestPodHostname(t *testing.T) {
 	}
 }
 
-func TestHostNetwork(t *testing.T) {
-	network := func(value uint64) string {
-		option := string(protowire.AppendVarint(protowire.AppendTag(nil, fieldNetwork, protowire.VarintType), value))
+func TestHostNamespaces(t *testing.T) {
+	asks := func(kind protowire.Number, value uint64) string {
+		option := string(protowire.AppendVarint(protowire.AppendTag(nil, kind, protowire.VarintType), value))
 		return encode(1, "metadata") + encode(fieldLinux, encode(1, "/cgroup")+encode(fieldSecurityContext, encode(fieldNamespaceOptions, option)))
 	}
+	strict, loose := &config.Config{}, &config.Config{}
+	loose.Runtime.AllowHostNamespaces = true
 	for _, tt := range []struct {
-		name, data string
-		want       bool
+		name, data       string
+		refused, allowed string // words of the error, without the key and with it
 	}{
-		{"nothing", "", false},
-		{"the node's", network(networkNode), true},
-		{"the pod's", network(0), false},
-		{"no options", encode(fieldLinux, encode(fieldSecurityContext, "")), false},
-		{"cut short", network(networkNode)[:20], false},
+		{"nothing", "", "", ""},
+		{"the node's network", asks(fieldNetwork, namespaceNode), "network", "network"},
+		{"the node's processes", asks(fieldPID, namespaceNode), "hostPID", ""},
+		{"the node's IPC", asks(fieldIPC, namespaceNode), "hostIPC", ""},
+		{"the pod's network", asks(fieldNetwork, 0), "", ""},
+		{"its own processes", asks(fieldPID, 1), "", ""},
+		{"another's processes", asks(fieldPID, 3), "", ""},
+		{"no options", encode(fieldLinux, encode(fieldSecurityContext, "")), "", ""},
+		{"cut short", asks(fieldNetwork, namespaceNode)[:20], "", ""},
 	} {
-		if got := hostNetwork(&anypb.Any{Value: []byte(tt.data)}); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		for cfg, want := range map[*config.Config]string{strict: tt.refused, loose: tt.allowed} {
+			err := checkNamespaces(&anypb.Any{Value: []byte(tt.data)}, cfg)
+			if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", tt.name, err, want)
+			}
 		}
 	}
 }
@@ -99,7 +110,7 @@ func FuzzPodConfig(f *testing.F) {
 		if got := podHostname(&anypb.Any{Value: data}); len(got) > maxHostname {
 			t.Errorf("%d bytes", len(got))
 		}
-		hostNetwork(&anypb.Any{Value: data})
+		hostNamespace(&anypb.Any{Value: data}, fieldPID)
 		podCgroup(&anypb.Any{Value: data}, "box")
 		podLimits(&anypb.Any{Value: data})
 	})

@@ -68,15 +68,15 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
 	}
-	if hostNetwork(r.Options) {
-		return nil, fmt.Errorf("create sandbox %s: %w", s.id, netns.ErrHost)
-	}
 	cfg, err := config.Load("")
 	if err == nil {
 		cfg, err = cfg.Annotate(r.Annotations)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create sandbox %s: %w: %w", s.id, err, errdefs.ErrInvalidArgument)
+	}
+	if err := checkNamespaces(r.Options, cfg); err != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w", s.id, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,6 +91,22 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		Size:        sizing.Hints{Limits: podLimits(r.Options)},
 	}
 	return &sandbox.CreateSandboxResponse{}, nil
+}
+
+// checkNamespaces refuses a pod that asks for namespaces of the host's that its
+// machine cannot share.
+func checkNamespaces(options *anypb.Any, cfg *config.Config) error {
+	switch {
+	case hostNamespace(options, fieldNetwork):
+		return netns.ErrHost
+	case cfg.Runtime.AllowHostNamespaces:
+		return nil // its containers' specs are looked at
+	case hostNamespace(options, fieldPID):
+		return fmt.Errorf("hostPID: a virtual machine does not have the host's processes: %w", errdefs.ErrInvalidArgument)
+	case hostNamespace(options, fieldIPC):
+		return fmt.Errorf("hostIPC: a virtual machine does not have the host's System V IPC: %w", errdefs.ErrInvalidArgument)
+	}
+	return nil
 }
 
 // StartSandbox boots the machine.

@@ -106,6 +106,9 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 
 // bootFor boots the sandbox that the spec of its first container describes.
 func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*virtcontainers.Sandbox, error) {
+	if err := virtcontainers.CheckSpec(b.Spec, cfg, true); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
+	}
 	network, err := s.network(ctx, b, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)

@@ -66,14 +66,13 @@ func TestNamesTimeAndPersonality(t *testing.T) {
 	})
 }
 
-// --pid=host, --ipc=host and --uts=host, and the same of a container in another
-// machine.
+// --pid=host and --ipc=host are refused by name, and so are the namespaces of a
+// container in another machine; --uts=host is a copy.
 func TestNamespacesOfTheHost(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		mark := d.LogSize()
-		c := solo(ctx, t, d, withSpec(func(s *specs.Spec) { s.Hostname = "" }), oci.WithHostNamespace(specs.PIDNamespace),
-			oci.WithHostNamespace(specs.IPCNamespace), oci.WithHostNamespace(specs.UTSNamespace))
+		c := solo(ctx, t, d, withSpec(func(s *specs.Spec) { s.Hostname = "" }), oci.WithHostNamespace(specs.UTSNamespace))
 		want, err := os.Hostname()
 		if err != nil {
 			t.Fatal(err)
@@ -81,21 +80,48 @@ func TestNamespacesOfTheHost(t *testing.T) {
 		if got := execOut(ctx, t, c, harness.ExecConfig{Args: []string{"hostname"}}); got != want+"\n" {
 			t.Errorf("hostname %q, want the host's, %q", got, want)
 		}
-		for _, lost := range []string{"PID namespace", "IPC namespace", "UTS namespace"} {
-			if !strings.Contains(d.LogSince(mark, 1000), lost) {
-				t.Errorf("the log does not say that the host's %s is not there", lost)
-			}
+		if !strings.Contains(d.LogSince(mark, 1000), "UTS namespace") {
+			t.Error("the log does not say that the host's UTS namespace is a copy")
+		}
+		for _, kind := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.IPCNamespace} {
+			wantNoContainer(ctx, t, d, string(kind)+" namespace is to be the host's", oci.WithHostNamespace(kind))
 		}
 		for _, kind := range []string{"pid", "ipc", "uts"} {
 			path := "/proc/4194303/ns/" + kind
-			other, err := d.Create(ctx, harness.ContainerConfig{Name: "joins", Args: []string{"true"}, Spec: []oci.SpecOpts{
-				oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.LinuxNamespaceType(kind), Path: path}),
-			}})
-			if err == nil {
-				t.Errorf("%s: it was made", path)
-				removed(t, "container", other.Remove)
-			} else if !strings.Contains(err.Error(), path) {
-				t.Errorf("%s: %v", path, err)
+			wantNoContainer(ctx, t, d, path, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.LinuxNamespaceType(kind), Path: path}))
+		}
+	})
+}
+
+// wantNoContainer fails the test unless a container is refused with an error
+// that has those words.
+func wantNoContainer(ctx context.Context, t *testing.T, d *harness.Daemon, words string, spec ...oci.SpecOpts) {
+	t.Helper()
+	c, err := d.Create(ctx, harness.ContainerConfig{Name: "refused", Args: []string{"true"}, Spec: spec})
+	if err == nil {
+		t.Errorf("want %q: it was made", words)
+		removed(t, "container", c.Remove)
+	} else if !strings.Contains(err.Error(), words) {
+		t.Errorf("want %q: %v", words, err)
+	}
+}
+
+// With allow_host_namespaces a container that asks for the host's PID and IPC
+// namespaces has its pod's, and the log says so.
+func TestHostNamespacesAllowed(t *testing.T) {
+	needVM(t)
+	allow := func(o *harness.Options) { o.Kata.Extra = "[runtime]\nallow_host_namespaces = true\n" }
+	newestOwn(t, allow, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		mark := d.LogSize()
+		c := with(ctx, t, pod, oci.WithHostNamespace(specs.PIDNamespace), oci.WithHostNamespace(specs.IPCNamespace))
+		got := execOut(ctx, t, c, harness.ExecConfig{Args: script("tr '\\0' ' ' < /proc/1/cmdline")})
+		if !strings.HasPrefix(got, "/pause") {
+			t.Errorf("process 1 is %q, want the pod's", got)
+		}
+		for _, lost := range []string{"PID namespace", "IPC namespace"} {
+			if !strings.Contains(d.LogSince(mark, 1000), lost) {
+				t.Errorf("the log does not say that the host's %s is not there", lost)
 			}
 		}
 	})

@@ -20,6 +20,8 @@ type exception struct {
 var known = []exception{
 	{"[k8s.io] Security Context NamespaceOption runtime should support HostIpc is true",
 		"a System V segment of the host's kernel is not in the guest's"},
+	{"[k8s.io] Security Context NamespaceOption runtime should support HostPID",
+		"the host's processes are another kernel's; such a pod is refused, or has its own processes with `allow_host_namespaces = true`"},
 	{"[k8s.io] Security Context NamespaceOption runtime should support HostNetwork is true",
 		"the guest has its own network stack, without the host's sockets; such a pod is refused"},
 	{"[k8s.io] Streaming runtime should support streaming interfaces runtime should support portforward in host network",

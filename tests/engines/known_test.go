@@ -26,8 +26,12 @@ var known = []difference{
 		why: "as above, for the processes of another machine's kernel; in a pod of Podman's `--pid=container:X` joins X's",
 	},
 	{
-		engines: []string{"podman", "podman-5.4"}, row: "namespaces: host's processes", runc: "0", kata: "1",
-		why: "the host's processes are another kernel's; the container sees those of its pod",
+		engines: []string{"podman", "podman-5.4"}, row: "namespaces: host's processes", runc: "0", kata: "126",
+		why: "the host's processes are another kernel's: an error says so",
+	},
+	{
+		engines: []string{"podman", "podman-5.4"}, row: "namespaces: host's IPC", runc: "0", kata: "126",
+		why: "the same for System V IPC",
 	},
 	{
 		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: of a container", runc: "0", kata: "125",
@@ -38,8 +42,12 @@ var known = []difference{
 		why: "as above, for the processes of another machine's kernel",
 	},
 	{
-		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: host's processes", runc: "0", kata: "1",
-		why: "the host's processes are another kernel's; the container sees its own",
+		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: host's processes", runc: "0", kata: "125",
+		why: "the host's processes are another kernel's: an error says so",
+	},
+	{
+		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: host's IPC", runc: "0", kata: "125",
+		why: "the same for System V IPC",
 	},
 	{
 		engines: []string{"nerdctl"}, row: "namespaces: of a container", runc: "0", kata: "1",
@@ -51,7 +59,11 @@ var known = []difference{
 	},
 	{
 		engines: []string{"nerdctl"}, row: "namespaces: host's processes", runc: "0", kata: "1",
-		why: "the host's processes are another kernel's; the container sees its own",
+		why: "the host's processes are another kernel's: an error says so",
+	},
+	{
+		engines: []string{"nerdctl"}, row: "namespaces: host's IPC", runc: "0", kata: "1",
+		why: "the same for System V IPC",
 	},
 	{
 		row: "cpus: set", runc: `exit 0 "1\n"`, kata: `exit 0 "2\n"`,

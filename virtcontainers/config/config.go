@@ -199,6 +199,9 @@ type Runtime struct {
 	StaticSizing bool
 	// DisableGuestSeccomp leaves containers' seccomp profiles out.
 	DisableGuestSeccomp bool
+	// AllowHostNamespaces gives a container that asks for the host's PID or IPC
+	// namespace its pod's; otherwise it is refused.
+	AllowHostNamespaces bool
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration

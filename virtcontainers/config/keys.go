@@ -237,6 +237,10 @@ var runtimeKeys = []key{
 			"guest's kernel has. The boundary to the host is the virtual machine either way; with false the containers of a "+
 			"pod are also kept from their guest's kernel, as they are from the host's without a virtual machine.").
 		annotated("config.runtime.disable_guest_seccomp"),
+	define("runtime.allow_host_namespaces", false, boolean,
+		func(d *draft) *bool { return &d.Runtime.AllowHostNamespaces },
+		"What a container gets that asks for the host's PID or IPC namespace (--pid=host, hostPID, hostIPC), which a virtual machine "+
+			"cannot share: with true its pod's, with a line in the log, as Kata Containers does; with false it is refused."),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
 		"How many seconds the creation of one container may take.").orDefault().

@@ -19,7 +19,7 @@ func WriteBundle(dir string, annotations map[string]string) error {
 		Version: specs.Version, Hostname: "host", Annotations: annotations,
 		Root:    &specs.Root{Path: "rootfs"},
 		Process: &specs.Process{Args: []string{"true"}, Cwd: "/"},
-		Linux:   &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace}}},
+		Linux:   &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.MountNamespace}}},
 	})
 	if err != nil {
 		return fmt.Errorf("encode spec: %w", err)

@@ -9,9 +9,11 @@ import (
 
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
@@ -81,11 +83,22 @@ type Spec struct {
 	Devices  []*api.Device
 }
 
+// CheckSpec returns the error with which Spec refuses a container for its spec
+// alone, so that it can be refused before anything is made. first: it is the
+// sandbox's own.
+func CheckSpec(spec *specs.Spec, cfg *config.Config, first bool) error {
+	return guestspec.Check(spec, rules(cfg, first))
+}
+
+func rules(cfg *config.Config, first bool) guestspec.Rules {
+	return guestspec.Rules{
+		NoSeccomp: cfg.Runtime.DisableGuestSeccomp, HostNamespaces: cfg.Runtime.AllowHostNamespaces, First: first,
+	}
+}
+
 // Spec makes the guest's spec. The Steps must have been done.
 func (c *Container) Spec() (*Spec, error) {
-	filtered, err := guestspec.Filter(c.Bundle.Spec, c.paths, guestspec.Rules{
-		NoSeccomp: c.pod.opts.Config.Runtime.DisableGuestSeccomp, First: c.ID == c.pod.opts.ID,
-	})
+	filtered, err := guestspec.Filter(c.Bundle.Spec, c.paths, rules(c.pod.opts.Config, c.ID == c.pod.opts.ID))
 	if err != nil {
 		return nil, err
 	}

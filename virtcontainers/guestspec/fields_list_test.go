@@ -83,7 +83,7 @@ var fields = []field{
 	{"linux.resources.rdma", "hcaHandles hcaObjects", logged, "a guest has no such devices"},
 	{"linux.resources", "unified", guest, "ten keys (guest-settings.md); others are logged"},
 	{"linux", "cgroupsPath", host, "the pod's cgroup on the host (host-cgroups.md)"},
-	{"linux.namespaces", "type", guest, "PID, mount, user, time; the pod's containers share IPC, and UTS unless one has its own name; each has a cgroup namespace; the host's PID, IPC and UTS are logged"},
+	{"linux.namespaces", "type", guest, "PID, mount, user, time; the pod's containers share IPC, and UTS unless one has its own name; each has a cgroup namespace; the host's PID and IPC are refused, or logged with `allow_host_namespaces`; its UTS is copied, logged"},
 	{"linux.namespaces", "path", host, "another container of the pod's; one of another machine's, and time and cgroup namespaces, are refused"},
 	{"linux.devices", "path type major minor fileMode uid gid", host, "above; a FIFO is made in the guest"},
 	{"linux.netDevices", "name", refused, "want links in the pod's network namespace"},

@@ -36,6 +36,9 @@ type Rules struct {
 	NoSeccomp bool
 	// First: the container is the sandbox's own, for which the pod is made.
 	First bool
+	// HostNamespaces: a container that asks for the host's PID or IPC namespace
+	// gets its pod's; otherwise it is refused.
+	HostNamespaces bool
 }
 
 // Guest is what Filter makes of a spec.
@@ -54,15 +57,13 @@ type Guest struct {
 	Unconfined bool
 }
 
-// Filter makes the guest's spec. host is not changed. It fails with
-// errdefs.ErrInvalidArgument for what a VM cannot give and nobody can do
-// without; the error names the field.
+// Filter makes the guest's spec. host is not changed. It fails as Check does.
 func Filter(host *specs.Spec, paths Paths, rules Rules) (*Guest, error) {
 	spec, err := clone(host)
 	if err != nil {
 		return nil, err
 	}
-	if err := refuse(spec, rules); err != nil {
+	if err := Check(spec, rules); err != nil {
 		return nil, err
 	}
 	g := &Guest{}
@@ -70,9 +71,7 @@ func Filter(host *specs.Spec, paths Paths, rules Rules) (*Guest, error) {
 	spec.Root.Path = paths.Rootfs
 	g.filterProcess(spec.Process)
 	g.filterMounts(spec, paths)
-	if err := g.filterNamespaces(spec, rules.First); err != nil {
-		return nil, err
-	}
+	g.filterNamespaces(spec, rules)
 	g.dropDevices(spec, paths.Devices)
 	g.filterLinux(spec.Linux, rules)
 	if g.JSON, err = json.Marshal(spec); err != nil {

@@ -43,13 +43,13 @@ func wishFor(spec *specs.Spec, kind specs.LinuxNamespaceType) wish {
 //
 // A further container joins its pod's PID or user namespace when its spec has
 // a path: it is another container's, and in a pod that means the pod's (CRI
-// gives /proc/<sandbox pid>/ns/pid). One that asks for the host's processes gets
-// the pod's too: the guest's own namespace holds the agent, and what it wants
-// to see is the other containers.
-func (g *Guest) filterNamespaces(spec *specs.Spec, first bool) error {
-	if err := g.hostNamespaces(spec, first); err != nil {
-		return err
-	}
+// gives /proc/<sandbox pid>/ns/pid). One that asks for the host's processes, and
+// may (Rules.HostNamespaces), gets the pod's too: the guest's own namespace holds
+// the agent, and what it wants to see is the other containers.
+func (g *Guest) filterNamespaces(spec *specs.Spec, rules Rules) {
+	lost, _ := lostNamespaces(spec, rules) // Check has found no error
+	g.Dropped = append(g.Dropped, lost...)
+	first := rules.First
 	pid, user, uts := wishFor(spec, specs.PIDNamespace), wishFor(spec, specs.UserNamespace), wishFor(spec, specs.UTSNamespace)
 	g.SharePID = !first && (pid.host || pid.path != "")
 	if g.SharePID && !pid.host {
@@ -68,7 +68,6 @@ func (g *Guest) filterNamespaces(spec *specs.Spec, first bool) error {
 	for _, kind := range own {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
 	}
-	return nil
 }
 
 // sharedByFlag are the namespaces of which engines' users ask for the host's,
@@ -76,29 +75,37 @@ func (g *Guest) filterNamespaces(spec *specs.Spec, first bool) error {
 var sharedByFlag = []struct {
 	kind specs.LinuxNamespaceType
 	lost string
+	// copied: the guest has a copy, which is what most users want.
+	copied bool
 }{
-	{specs.PIDNamespace, "the host's processes (its PID namespace)"},
-	{specs.IPCNamespace, "the host's System V IPC and message queues (its IPC namespace)"},
-	{specs.UTSNamespace, "the host's UTS namespace, of which the guest has a copy"},
+	{specs.PIDNamespace, "the host's processes (its PID namespace)", false},
+	{specs.IPCNamespace, "the host's System V IPC and message queues (its IPC namespace)", false},
+	{specs.UTSNamespace, "the host's UTS namespace, of which the guest has a copy", true},
 }
 
-// hostNamespaces notes the host's namespaces that a guest does not have, and
-// refuses another container's that is in another guest. A path that is not a
-// process's is one that the engine has made for the pod (CRI-O).
-func (g *Guest) hostNamespaces(spec *specs.Spec, first bool) error {
+// lostNamespaces refuses the host's namespaces, which a guest does not have, or
+// returns what users then miss where the operator lets containers have their
+// pod's instead. It refuses another container's that is in another guest. A
+// path that is not a process's is one that the engine has made for the pod
+// (CRI-O).
+func lostNamespaces(spec *specs.Spec, rules Rules) (lost []string, err error) {
 	for _, ns := range sharedByFlag {
 		w := wishFor(spec, ns.kind)
-		if w.host {
-			g.Dropped = append(g.Dropped, ns.lost)
-		} else if first && w.pid != 0 {
-			return fmt.Errorf("linux.namespaces: the %s namespace is to be that of process %d (%s): a container of another virtual machine shares none: %w",
+		switch {
+		case w.host && !ns.copied && !rules.HostNamespaces:
+			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be the host's, which a virtual machine cannot share: ask for one of the container's own or its pod's, "+
+				"or set runtime.allow_host_namespaces = true, which gives the pod's: %w", ns.kind, errdefs.ErrInvalidArgument)
+		case w.host:
+			lost = append(lost, ns.lost)
+		case rules.First && w.pid != 0:
+			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be that of process %d (%s): a container of another virtual machine shares none: %w",
 				ns.kind, w.pid, w.path, errdefs.ErrInvalidArgument)
 		}
 	}
 	for _, kind := range []specs.LinuxNamespaceType{specs.TimeNamespace, specs.CgroupNamespace} {
 		if w := wishFor(spec, kind); w.path != "" {
-			return fmt.Errorf("linux.namespaces: the %s namespace is to be %s: it is one of the host's kernel: %w", kind, w.path, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be %s: it is one of the host's kernel: %w", kind, w.path, errdefs.ErrInvalidArgument)
 		}
 	}
-	return nil
+	return lost, nil
 }

@@ -41,7 +41,7 @@ func TestSharedNamespaces(t *testing.T) {
 	} {
 		spec := inNamespaces(test.namespaces...)
 		spec.Hostname = test.hostname
-		g, err := Filter(spec, Paths{}, Rules{})
+		g, err := Filter(spec, Paths{}, Rules{HostNamespaces: true})
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
@@ -60,6 +60,25 @@ func TestSharedNamespaces(t *testing.T) {
 	}
 }
 
+// The host's PID and IPC namespaces are refused by name, for a pod's first
+// container and for the others, and its UTS namespace is copied.
+func TestNamespacesOfTheHost(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		for kind, namespaces := range map[string][]string{
+			"pid": {"ipc", "uts"}, "ipc": {"pid", "uts"}, "the pid": {"ipc", "uts", "pid=/proc/1/ns/pid"}, "the ipc": {"pid", "ipc=/proc/1/ns/ipc"},
+		} {
+			_, err := Filter(inNamespaces(namespaces...), Paths{}, Rules{First: first})
+			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), kind+" namespace") || !strings.Contains(err.Error(), "allow_host_namespaces") {
+				t.Errorf("%q: %v, want an error that names the %s namespace", namespaces, err, kind)
+			}
+		}
+		g, err := Filter(inNamespaces("pid", "ipc"), Paths{}, Rules{First: first})
+		if err != nil || g.OwnUTS || len(g.Dropped) != 1 {
+			t.Errorf("the host's UTS namespace: %+v, %v", g, err)
+		}
+	}
+}
+
 // The first container of a pod cannot join another container's namespaces: that
 // one is in another virtual machine.
 func TestNamespacesOfAnotherMachine(t *testing.T) {
@@ -73,13 +92,13 @@ func TestNamespacesOfAnotherMachine(t *testing.T) {
 		}
 	}
 	for _, namespaces := range [][]string{{"pid=/run/ns/p", "ipc=/run/ns/i", "uts=/run/ns/u"}, {"pid", "ipc", "uts"}, {"pid=/proc/1/ns/pid"}, nil} {
-		g, err := Filter(inNamespaces(namespaces...), Paths{}, Rules{First: true})
+		g, err := Filter(inNamespaces(namespaces...), Paths{}, Rules{First: true, HostNamespaces: true})
 		if err != nil || g.SharePID || g.OwnUTS || g.PIDOf != 0 {
 			t.Errorf("%q: %+v, %v", namespaces, g, err)
 		}
 	}
 	for _, kind := range []string{"time", "cgroup"} {
-		if _, err := Filter(inNamespaces(kind+"=/run/ns/x"), Paths{}, Rules{}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), kind) {
+		if _, err := Filter(inNamespaces("pid", "ipc", kind+"=/run/ns/x"), Paths{}, Rules{}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), kind) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}

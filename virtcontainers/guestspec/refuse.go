@@ -7,8 +7,18 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// refuse is the error of what a guest cannot have and a container that asks for
-// it cannot do without.
+// Check returns the error of a Filter of that spec: errdefs.ErrInvalidArgument,
+// with the field's name, for what a guest cannot have and a container that asks
+// for it cannot do without.
+func Check(spec *specs.Spec, rules Rules) error {
+	if err := refuse(spec, rules); err != nil {
+		return err
+	}
+	_, err := lostNamespaces(spec, rules)
+	return err
+}
+
+// refuse is Check for all fields but the namespaces.
 func refuse(spec *specs.Spec, rules Rules) error {
 	l := spec.Linux
 	for field, why := range map[string]struct {

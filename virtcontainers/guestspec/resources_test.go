@@ -86,7 +86,7 @@ func TestFilterSeccomp(t *testing.T) {
 	}{
 		{profile, false, false}, {profile, true, true}, {nil, true, false}, {nil, false, false},
 	} {
-		spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{Seccomp: test.profile}}
+		spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{Namespaces: ownNamespaces, Seccomp: test.profile}}
 		got, g := filtered(t, spec, Rules{NoSeccomp: test.off})
 		if (got.Seccomp != nil) != (test.profile != nil && !test.off) || g.Unconfined != test.unconfined {
 			t.Errorf("profile %v, off: %v: the guest's is %v, unconfined: %v", test.profile, test.off, got.Seccomp, g.Unconfined)
