@@ -63,9 +63,11 @@ func playExecSignals(ctx context.Context, s *stage) {
 }
 
 // playUnhandled sends SIGTERM to an init without a handler: the kernel drops
-// it (pid_namespaces(7)).
+// it (pid_namespaces(7)). runc's own init, which is there until the program is,
+// has one and dies of it: the program must have said a word.
 func playUnhandled(ctx context.Context, s *stage) {
-	c := s.sleeper(ctx)
+	c := s.run(ctx, harness.ContainerConfig{Args: script("echo ready; exec sleep 100000")})
+	s.says(ctx, &c.Process, "ready")
 	s.note("send", "%s", kind(c.Task.Kill(ctx, 15)))
 	s.note("State", "%s", s.do(ctx, "State", target{id: c.Box.ID()}))
 	e := s.exec(ctx, c, harness.ExecConfig{Args: script("kill -9 1; kill -15 1; echo tried")})
