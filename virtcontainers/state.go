@@ -72,8 +72,8 @@ type ending int
 const (
 	// alive: nothing is known of an end.
 	alive ending = iota
-	// told: the guest has told of the exit, and more of it will not be heard.
+	// told: the guest has reported the exit; further reports are ignored.
 	told
-	// claimed: one goroutine has taken on to report the exit, or has.
+	// claimed: one goroutine is reporting the exit, or has reported it.
 	claimed
 )

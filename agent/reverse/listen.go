@@ -64,7 +64,7 @@ func (s *Server) listen(ctx context.Context, conn net.Conn, what *api.ReverseLis
 	}
 }
 
-// announce has a connection wait for the host, once there is room.
+// announce queues a connection, once there is room, and tells the host.
 func (s *Server) announce(ctx context.Context, conn, incoming net.Conn) error {
 	id, err := s.waiting.add(ctx, streamOf(incoming))
 	if err != nil {

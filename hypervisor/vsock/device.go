@@ -148,7 +148,7 @@ func (d *device) queueFailed(err error) {
 	if !errors.Is(err, vhostuser.ErrBroken) {
 		return
 	}
-	// A guest can do this again and again: it shall not fill the log.
+	// A guest can do this repeatedly, and must not fill the log.
 	d.warnOnce.Do(func() {
 		d.logger.WithError(err).Warn("guest's vsock ring is malformed; its connections end")
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// sandboxConfig reads the configuration as the sandbox's annotations have it.
+// sandboxConfig reads the configuration and applies the sandbox's annotations.
 func sandboxConfig(ctx context.Context, options *anypb.Any, annotations map[string]string) (*config.Config, error) {
 	cfg, err := loadConfig(ctx, options)
 	if err != nil {
@@ -30,8 +30,8 @@ func asInvalid(err error) error {
 	return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 }
 
-// shimCgroup reads the one of runc's options that says something of a shim, and
-// nothing of runc: the cgroup to put it into (containerd's WithShimCgroup).
+// shimCgroup returns the only one of runc's options that is about the shim: the
+// cgroup to put it into (containerd's WithShimCgroup), empty for none.
 func shimCgroup(options *anypb.Any) (string, error) {
 	if options == nil || !options.MessageIs((*runcoptions.Options)(nil)) {
 		return "", nil

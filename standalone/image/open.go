@@ -37,7 +37,8 @@ func (o *Opened) Close() error {
 
 // Open finds the image. For a registry it uses the credentials of docker's
 // configuration ($DOCKER_CONFIG, ~/.docker/config.json) or of Podman's
-// ($REGISTRY_AUTH_FILE). A root file system is none of its business.
+// ($REGISTRY_AUTH_FILE). A directory with a root file system has no layers and is
+// refused.
 func Open(ctx context.Context, r Reference) (_ *Opened, err error) {
 	o := &Opened{}
 	o.Name = r.String()
@@ -53,7 +54,7 @@ func Open(ctx context.Context, r Reference) (_ *Opened, err error) {
 	return o, o.describe(img, sized)
 }
 
-// find gives the image, and whether the sizes of its layers are known without
+// find returns the image, and whether the sizes of its layers are known without
 // compressing them.
 func (o *Opened) find(ctx context.Context, r Reference) (img v1.Image, sized bool, err error) {
 	switch r.Kind {

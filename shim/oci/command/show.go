@@ -92,7 +92,7 @@ func writeStates(w io.Writer, states []*oci.State) error {
 
 func psCommand() *cli.Command {
 	return &cli.Command{
-		Name: "ps", Usage: "list the processes that stand for a container's on the host", ArgsUsage: "ID [options of ps(1)]",
+		Name: "ps", Usage: "list the host's processes that stand in for a container's", ArgsUsage: "ID [options of ps(1)]",
 		Flags: []cli.Flag{formatFlag()},
 		Action: onContainer(-1, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			asJSON, err := wantJSON(c)
@@ -111,7 +111,7 @@ func psCommand() *cli.Command {
 	}
 }
 
-// psTable writes those lines of ps(1) that are of these processes.
+// psTable writes the lines of ps(1) about these processes.
 func psTable(ctx context.Context, c *cli.Command, pids []int) error {
 	args := c.Args().Tail()
 	if len(args) == 0 {
@@ -148,7 +148,7 @@ func writeJSON(w io.Writer, v any) error {
 
 func featuresCommand() *cli.Command {
 	return &cli.Command{
-		Name: "features", Usage: "write as JSON what of the OCI specification containers get",
+		Name: "features", Usage: "write the supported parts of the OCI specification as JSON",
 		Action: withoutArguments(func(ctx context.Context, c *cli.Command) error {
 			return writeJSON(c.Root().Writer, guestspec.Features())
 		}),
