@@ -76,6 +76,9 @@ func TestContainerRestarts(t *testing.T) {
 // An image's content can be a volume.
 func TestImageVolume(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
+		if r := e.Daemon.Release(); r.ConfigVersion < 3 {
+			t.Skipf("image volumes are since containerd 2.1; this is %s", r.Version(ctx))
+		}
 		p := runp(ctx, t, e, "imagevolume")
 		id := p.start(ctx, t, forever, map[string]any{"mounts": []any{
 			map[string]any{"container_path": "/volume", "readonly": true, "image": map[string]any{"image": images.Busybox}},

@@ -72,39 +72,79 @@ func certsDir(d *harness.Daemon) string { return filepath.Join(d.Dir, "certs.d")
 
 func crictlConfig(d *harness.Daemon) string { return filepath.Join(d.Dir, "crictl.yaml") }
 
-// containerdConfig is CRI's part of containerd's configuration (containerd,
-// docs/cri/config.md).
+// section is a table of containerd's configuration, with its lines.
+type section struct {
+	name  string
+	lines []string
+}
+
+func set(key string, value any) string { return fmt.Sprintf("%s = %#v", key, value) }
+
+// containerdConfig is CRI's part of containerd's configuration.
 func (e *Env) containerdConfig(d *harness.Daemon) string {
-	var b strings.Builder
-	table := func(name string, lines ...string) {
-		fmt.Fprintf(&b, "[plugins.%s]\n  %s\n", name, strings.Join(lines, "\n  "))
+	sections, runtimes := e.criTables2(d)
+	if d.Release().ConfigVersion < 3 {
+		sections, runtimes = e.criTables1(d)
 	}
-	set := func(key string, value any) string { return fmt.Sprintf("%s = %#v", key, value) }
-
 	// Its socket would be the host's.
-	table("'io.containerd.nri.v1.nri'", "disable = true")
-	table("'io.containerd.cri.v1.images'", set("snapshotter", d.Snapshotter))
-	// Imported by the harness; the suite removes pause:3.9 and wants to see
-	// it gone, so the pods' own image is another one.
-	table("'io.containerd.cri.v1.images'.pinned_images", set("sandbox", image.Pause))
-	table("'io.containerd.cri.v1.images'.registry", set("config_path", certsDir(d)))
-	table("'io.containerd.cri.v1.runtime'",
-		// Root may lack CAP_SYS_RESOURCE, as in a container.
-		"restrict_oom_score_adj = true",
-		"netns_mounts_under_state_dir = true")
-	table("'io.containerd.cri.v1.runtime'.cni", fmt.Sprintf("bin_dirs = [%q]", cniBinDir), set("conf_dir", e.network.confDir))
-	table("'io.containerd.cri.v1.runtime'.containerd", set("default_runtime_name", harness.Runc.Name))
-
-	const runtimes = "'io.containerd.cri.v1.runtime'.containerd.runtimes."
-	table(runtimes+"runc", set("runtime_type", harness.Runc.Type))
-	table(runtimes+"runc.options", set("BinaryName", runcPath(d.Layout())))
-	if d.Runtime().VM {
-		for _, handler := range []string{KataHandler, ConfiguredHandler} {
-			table(runtimes+handler, set("runtime_type", harness.Kata.Type),
-				"privileged_without_host_devices = true",
-				"pod_annotations = ['io.katacontainers.*']")
-		}
-		table(runtimes+ConfiguredHandler+".options", set("ConfigPath", otherKataConfig(d)))
+	sections = append(sections, section{"'io.containerd.nri.v1.nri'", []string{"disable = true"}})
+	sections = append(sections, handlers(d, runtimes)...)
+	var b strings.Builder
+	for _, s := range sections {
+		fmt.Fprintf(&b, "[plugins.%s]\n  %s\n", s.name, strings.Join(s.lines, "\n  "))
 	}
 	return b.String()
+}
+
+// ofPods are settings of CRI's that all releases have.
+var ofPods = []string{
+	// Root may lack CAP_SYS_RESOURCE, as in a container.
+	"restrict_oom_score_adj = true",
+	"netns_mounts_under_state_dir = true",
+}
+
+// criTables2 are CRI's settings since containerd 2.0 (docs/cri/config.md there),
+// and in which table runtime handlers are.
+func (e *Env) criTables2(d *harness.Daemon) (sections []section, runtimes string) {
+	const images, pods = "'io.containerd.cri.v1.images'", "'io.containerd.cri.v1.runtime'"
+	return []section{
+		{images, []string{set("snapshotter", d.Snapshotter)}},
+		// Imported by the harness; the suite removes pause:3.9 and wants to see
+		// it gone, so the pods' own image is another one.
+		{images + ".pinned_images", []string{set("sandbox", image.Pause)}},
+		{images + ".registry", []string{set("config_path", certsDir(d))}},
+		{pods, ofPods},
+		{pods + ".cni", []string{fmt.Sprintf("bin_dirs = [%q]", cniBinDir), set("conf_dir", e.network.confDir)}},
+		{pods + ".containerd", []string{set("default_runtime_name", harness.Runc.Name)}},
+	}, pods + ".containerd.runtimes."
+}
+
+// criTables1 is the same for containerd 1.x, whose CRI is one plugin.
+func (e *Env) criTables1(d *harness.Daemon) (sections []section, runtimes string) {
+	const cri = "'io.containerd.grpc.v1.cri'"
+	return []section{
+		{cri, append([]string{set("sandbox_image", image.Pause)}, ofPods...)},
+		{cri + ".registry", []string{set("config_path", certsDir(d))}},
+		{cri + ".cni", []string{set("bin_dir", cniBinDir), set("conf_dir", e.network.confDir)}},
+		{cri + ".containerd", []string{set("snapshotter", d.Snapshotter), set("default_runtime_name", harness.Runc.Name)}},
+	}, cri + ".containerd.runtimes."
+}
+
+// handlers are the runtime handlers, in tables whose names begin with runtimes.
+func handlers(d *harness.Daemon, runtimes string) []section {
+	sections := []section{
+		{runtimes + "runc", []string{set("runtime_type", harness.Runc.Type)}},
+		{runtimes + "runc.options", []string{set("BinaryName", runcPath(d.Layout()))}},
+	}
+	if !d.Runtime().VM {
+		return sections
+	}
+	for _, handler := range []string{KataHandler, ConfiguredHandler} {
+		sections = append(sections, section{runtimes + handler, []string{
+			set("runtime_type", harness.Kata.Type),
+			"privileged_without_host_devices = true",
+			"pod_annotations = ['io.katacontainers.*']",
+		}})
+	}
+	return append(sections, section{runtimes + ConfiguredHandler + ".options", []string{set("ConfigPath", otherKataConfig(d))}})
 }

@@ -42,8 +42,16 @@ type Options struct {
 	Adapt func(*harness.Options)
 }
 
-// release is the containerd of the suite; Debian's 1.6 has too old a CRI.
-const release = "2.4"
+// release is the containerd of the suite: the newest, or of those that
+// harness.EnvReleases names the last. Debian 12's 1.6 has too old a CRI; what has
+// that name on Debian 13 will do.
+func release(l harness.Layout) (harness.Release, error) {
+	chosen, err := harness.ReleasesFromEnv(l)
+	if err != nil {
+		return harness.Release{}, err
+	}
+	return chosen[len(chosen)-1], nil
+}
 
 // patience is added to the runtime's configuration: five machines that boot at once
 // where two processors without KVM do other work too take longer than a user would
@@ -61,7 +69,7 @@ disable_guest_seccomp = false
 // Start starts it all. The caller must Stop it. An error says what to build or
 // install.
 func Start(ctx context.Context, o Options) (*Env, error) {
-	r, err := harness.FindRelease(o.Layout, release)
+	r, err := release(o.Layout)
 	if err != nil {
 		return nil, err
 	}

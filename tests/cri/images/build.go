@@ -97,7 +97,7 @@ func busyboxProgram(ctx context.Context, cache string) (files layer, applets []s
 	if files, err = debianProgram(ctx, cache, "busybox", path); err != nil {
 		return nil, nil, err
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(cache, "busybox", path), "--list-full").Output()
+	out, err := exec.CommandContext(ctx, unpacked(filepath.Join(cache, "busybox"), path), "--list-full").Output()
 	if err != nil {
 		return nil, nil, fmt.Errorf("list busybox applets: %w", err)
 	}

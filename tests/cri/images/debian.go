@@ -19,24 +19,34 @@ var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"}
 // interpreter is the dynamic linker (System V ABI, AMD64 supplement, 5.2).
 const interpreter = "/lib64/ld-linux-x86-64.so.2"
 
-// debianProgram returns a program of a Debian package, found at path in it, and
-// the libraries it needs, ready for a layer. The program is taken out of its
-// package, not installed: an installed nginx would be a service of the host, and
-// an installed busybox would replace busybox-static. Its libraries are the host's,
-// of the same release.
+// debianProgram returns a program of a Debian package, which is to be at path in
+// the image, and the libraries it needs, ready for a layer. The program is taken
+// out of its package, not installed: an installed nginx would be a service of
+// the host, and an installed busybox would replace busybox-static. Its libraries
+// are the host's, of the same release.
 func debianProgram(ctx context.Context, cache, name, path string) (layer, error) {
 	root := filepath.Join(cache, name)
-	program := filepath.Join(root, path)
-	if _, err := os.Stat(program); err != nil {
+	if _, err := os.Stat(root); err != nil {
 		if err := unpackPackage(ctx, cache, name, root); err != nil {
 			return nil, err
 		}
 	}
+	program := unpacked(root, path)
 	libraries, err := closure(program)
 	if err != nil {
 		return nil, err
 	}
 	return readFiles(map[string]string{program: path}, append(libraries, interpreter))
+}
+
+// unpacked is where a program of an unpacked package is. Debian 12's packages
+// have some below /bin, where those of Debian 13 have /usr/bin.
+func unpacked(root, path string) string {
+	program := filepath.Join(root, path)
+	if _, err := os.Stat(program); err != nil {
+		return filepath.Join(root, "usr", path)
+	}
+	return program
 }
 
 // unpackPackage downloads a package and unpacks it into root, which appears
