@@ -25,12 +25,11 @@ func compress(archive []byte, how string) ([]byte, error) {
 	return initramfs.CompressLZ4(archive)
 }
 
-// zipModules packs modules that few pods load something of into one file, as
-// NAME.ko each, where they stay until then: a quarter of their size, without
-// what its own file costs each of 150 (a page in part, an inode, a name).
-// The agent reads zip files with Go's own library. (The best compression saves
-// one percent more and takes twelve times as long.) The same modules give the
-// same bytes.
+// zipModules packs modules that few pods need into one file, as NAME.ko each. In
+// the guest's memory that takes a quarter of their size, and saves what each of
+// 150 files would cost (part of a page, an inode, a name). The agent reads zip
+// files with Go's own library. (The best compression saves one percent more and
+// takes twelve times as long.) The same modules give the same bytes.
 func zipModules(mods []*modules.Module) ([]byte, error) {
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)

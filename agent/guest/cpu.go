@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// onlineCPUs brings CPUs into use, by their numbers, until so many are, and
-// returns how many are. One that the kernel refuses is not counted and is in
-// the error. A machine may have more than the host wants used.
+// onlineCPUs brings CPUs online, the lowest numbers first, until want of them
+// are, and returns how many are. One that the kernel refuses is not counted and
+// is in the error. A machine may have more than the host wants used.
 //
 // A CPU's file "online" is missing when it cannot be taken out of use, as the
 // first one's (Documentation/core-api/cpu_hotplug.rst).

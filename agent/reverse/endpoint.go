@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTCP listens at an address without taking its port, where the kernel can
-// do that; remove takes away what the listener's Close leaves.
+// openTCP listens for an address without taking its port, if the kernel can
+// steer connections. remove undoes what the listener's Close leaves.
 func openTCP(ctx context.Context, at netip.AddrPort) (_ *net.TCPListener, remove func(), err error) {
 	l, err := listenPlain(ctx, netip.AddrPortFrom(at.Addr(), 0))
 	if err != nil {
@@ -26,7 +26,7 @@ func openTCP(ctx context.Context, at netip.AddrPort) (_ *net.TCPListener, remove
 	if err == nil {
 		return l, func() { _ = steering.Close() }, nil
 	}
-	log.G(ctx).WithError(err).Debug("the port is taken in the guest")
+	log.G(ctx).WithError(err).Debug("connections cannot be steered here: the listener takes the port in the guest")
 	_ = l.Close()
 	if l, err = listenPlain(ctx, at); err != nil {
 		return nil, nil, fmt.Errorf("listen at %s: %w", at, err)
@@ -60,7 +60,7 @@ func openUDP(ctx context.Context, at netip.AddrPort) (*datagramSocket, error) {
 	if err == nil {
 		return s, nil
 	}
-	log.G(ctx).WithError(err).Debug("the port is taken in the guest")
+	log.G(ctx).WithError(err).Debug("connections cannot be steered here: the listener takes the port in the guest")
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		return nil, fmt.Errorf("receive datagrams at %s: %w", at, err)

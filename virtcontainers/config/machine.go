@@ -32,7 +32,7 @@ const (
 func entropySources(c *Config) []string { return c.Annotations.EntropySources }
 func memBackends(c *Config) []string    { return c.Annotations.MemBackends }
 
-// memoryKeys are about the memory's make.
+// memoryKeys are about what the memory is made of.
 var memoryKeys = []key{
 	define("hypervisor.qemu.enable_mem_prealloc", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Memory.Prealloc },
