@@ -25,7 +25,7 @@ import (
 var errInjected = errors.New("injected")
 
 func TestBoot(t *testing.T) {
-	want := []string{"state", "netns", "cgroup", "standins", "share", "user", "vm", "vsock", "network", "pod-standin", "storage", "hardware", "account", "resume", "agent", "charge", "forward", "guest"}
+	want := []string{"state", "netns", "cgroup", "standins", "share", "user", "vm", "vsock", "network", "pod-standin", "storage", "hardware", "account", "resume", "agent", "charge", "forward", "guest", "management"}
 	if diff := cmp.Diff(want, virtcontainers.BootSteps()); diff != "" {
 		t.Errorf("steps: %s", diff)
 	}

@@ -66,7 +66,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOptions, announce func(*Container)) error {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
-	defer s.recorder.Begin(c.ID, createSpan)()
+	defer s.timed(c.ID, createSpan, createAction)()
 	b := boot{failAt: s.platform.Failpoint, recorder: s.recorder, container: c.ID}
 	var steps []step
 	for _, part := range c.files.Steps() {

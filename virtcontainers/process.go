@@ -129,7 +129,7 @@ func (p *Process) start(ctx context.Context) error {
 			return err
 		}
 	} else {
-		defer p.container.sandbox.recorder.Begin(p.container.ID, startSpan)()
+		defer p.container.sandbox.timed(p.container.ID, startSpan, startAction)()
 		p.container.sandbox.network.OpenResolvers(ctx, p.container.Bundle.ResolvConf())
 	}
 	if _, err = client.Task.Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID}); err != nil || p.execID != "" {

@@ -11,11 +11,13 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/internal/spans"
+	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/podnet"
+	"github.com/katabox/katabox/virtcontainers/prom"
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
@@ -86,6 +88,12 @@ type Options struct {
 	StandIn bool
 	// Arrival is for the sandbox's timeline.
 	Arrival Arrival
+	// Pod is the pod's name in Kubernetes, if it has one.
+	Pod bundle.PodName
+	// Manage, when not nil, offers the sandbox on a socket in its record's
+	// directory until the function that it returns is called, which waits for
+	// requests. It is called once the guest is the sandbox's.
+	Manage func(ctx context.Context, s *Sandbox, dir string) (stop func() error, err error)
 }
 
 // Sandbox is a pod: a virtual machine and its containers. Its methods may be
@@ -98,6 +106,8 @@ type Sandbox struct {
 
 	// recorder remembers how long the parts of starts took.
 	recorder *spans.Recorder
+	// durations counts how long boot, creations and starts took, for ever.
+	durations prom.Durations
 
 	// What the boot made; not changed afterwards.
 	boot      boot
@@ -110,6 +120,8 @@ type Sandbox struct {
 	transport Transport
 	network   *podnet.Pod
 	client    *guest.Client
+	// unmanage ends the management socket, or is nil.
+	unmanage func() error
 
 	// lifeCtx serves the goroutines that watch the guest and the exits;
 	// end ends it.
@@ -141,7 +153,8 @@ type Sandbox struct {
 // New boots a sandbox. ctx bounds the boot. On an error nothing is left, and
 // the error says which step failed and what the machine said.
 func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error) {
-	recorder, booted := opts.Arrival.record(time.Now())
+	began := time.Now()
+	recorder, booted := opts.Arrival.record(began)
 	lifeCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Sandbox{
 		ID: opts.ID, opts: opts, platform: platform, observer: opts.Observer,
@@ -165,6 +178,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		return nil, fmt.Errorf("boot sandbox %s: %w", s.ID, err)
 	}
 	booted()
+	s.durations.Observe(bootAction, time.Since(began))
 	s.logBoot(ctx)
 	s.watch()
 	return s, nil

@@ -44,6 +44,7 @@ func (s *Sandbox) bootSteps() []step {
 		{"charge", func(ctx context.Context) error { return s.sizing.ChargeCPUs(ctx) }, nil},
 		{"forward", func(ctx context.Context) error { return s.network.Forward(ctx) }, func(ctx context.Context) error { return s.network.StopForward(ctx) }},
 		{"guest", s.setupGuest, nil},
+		{"management", s.openManagement, s.closeManagement},
 	}
 }
 

@@ -16,6 +16,7 @@ type GuestService interface {
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
+	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -84,6 +85,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.Timeline(ctx, &req)
 			},
+			"Metrics": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req MetricsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Metrics(ctx, &req)
+			},
 			"PowerOff": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req PowerOffRequest
 				if err := unmarshal(&req); err != nil {
@@ -117,6 +125,7 @@ type GuestClient interface {
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
+	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -210,6 +219,14 @@ func (x *guestEventsClient) Recv() (*Event, error) {
 func (c *guestClient) Timeline(ctx context.Context, req *TimelineRequest) (*TimelineResponse, error) {
 	var resp TimelineResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "Timeline", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) Metrics(ctx context.Context, req *MetricsRequest) (*MetricsResponse, error) {
+	var resp MetricsResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "Metrics", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -23,3 +23,7 @@ const (
 	// MaxSpanName is in bytes.
 	MaxSpanName = 64
 )
+
+// MaxProcFile is how much of each file one Metrics returns, in bytes: several times what
+// /proc/vmstat has.
+const MaxProcFile = 32 << 10

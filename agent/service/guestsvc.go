@@ -98,6 +98,11 @@ func (s guestService) Timeline(context.Context, *api.TimelineRequest) (*api.Time
 	return resp, nil
 }
 
+// Metrics implements the Guest service.
+func (s guestService) Metrics(context.Context, *api.MetricsRequest) (*api.MetricsResponse, error) {
+	return guest.ProcFiles(), nil
+}
+
 // Events implements the Guest service.
 func (s guestService) Events(ctx context.Context, _ *api.EventsRequest, out api.Guest_EventsServer) error {
 	return s.pod.events.stream(ctx, out.Send)

@@ -23,6 +23,7 @@ import (
 	"github.com/katabox/katabox/shim/task"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
 const (
@@ -62,10 +63,11 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	platform.Owner = p.owner()
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
+	calls := new(prom.Durations)
 	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher,
 		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit,
-		Arrival: virtcontainers.Arrival{Launched: p.launched, Serving: time.Now()}})
-	server, err := ttrpc.NewServer()
+		Arrival: virtcontainers.Arrival{Launched: p.launched, Serving: time.Now()}, Manage: manage(calls)})
+	server, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(observed(calls)))
 	if err != nil {
 		return fmt.Errorf("make server: %w", err)
 	}

@@ -7,12 +7,15 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
 // What is read of CRI's PodSandboxConfig, by the field numbers of its
 // api.proto: a whole API for a few values would be much. Options of another
 // kind have none of them.
 const (
+	fieldMetadata = 1
 	fieldHostname = 2
 	fieldLinux    = 8
 	// LinuxPodSandboxConfig.cgroup_parent and .resources: what the pod's
@@ -25,6 +28,8 @@ const (
 	// NamespaceOption's, with the value for the node's.
 	fieldNetwork, fieldPID, fieldIPC = 1, 2, 3
 	namespaceNode                    = 2
+	// PodSandboxMetadata.
+	fieldName, fieldUID, fieldNamespace = 1, 2, 3
 )
 
 // maxHostname is Linux's bound (uts_namespaces(7)).
@@ -38,6 +43,16 @@ func podHostname(options *anypb.Any) string {
 		return ""
 	}
 	return string(name)
+}
+
+// podName is the pod's name in Kubernetes.
+func podName(options *anypb.Any) bundle.PodName {
+	metadata, _ := bytesField(options.GetValue(), fieldMetadata)
+	part := func(field protowire.Number) string {
+		value, _ := bytesField(metadata, field)
+		return string(value)
+	}
+	return bundle.PodName{Name: part(fieldName), UID: part(fieldUID), Namespace: part(fieldNamespace)}
 }
 
 // maxCgroup is longer than any path that the kernel takes (PATH_MAX).

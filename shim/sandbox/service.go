@@ -88,6 +88,7 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 		Network:     podnet.Spec{Namespace: r.NetnsPath},
 		CgroupsPath: podCgroup(r.Options, s.id),
 		StandIn:     true,
+		Pod:         podName(r.Options),
 		Size:        sizing.Hints{Limits: podLimits(r.Options)},
 	}
 	return &sandbox.CreateSandboxResponse{}, nil

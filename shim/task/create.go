@@ -119,7 +119,7 @@ func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bun
 	}
 	opts := virtcontainers.Options{
 		Hostname: hostname(b.Spec), Config: cfg, ShmBytes: b.ShmBytes(), ShimCgroup: shim,
-		Network: network, Size: sizing.Hints{Annotations: b.Spec.Annotations},
+		Network: network, Size: sizing.Hints{Annotations: b.Spec.Annotations}, Pod: bundle.PodNameOf(b.Spec.Annotations),
 	}
 	if b.Spec.Linux != nil {
 		opts.CgroupsPath = b.Spec.Linux.CgroupsPath

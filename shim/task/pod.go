@@ -38,7 +38,7 @@ func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) vi
 		log.G(ctx).Warn(w)
 	}
 	opts.ID = s.opts.ID
-	opts.Arrival = s.opts.Arrival
+	opts.Arrival, opts.Manage = s.opts.Arrival, s.opts.Manage
 	s.mu.Lock()
 	opts.Arrival.Called = s.called
 	s.mu.Unlock()

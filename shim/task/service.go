@@ -44,6 +44,8 @@ type Options struct {
 	AbandonAfter time.Duration
 	// Arrival says when this shim came to be; Called is not used.
 	Arrival virtcontainers.Arrival
+	// Manage is the sandbox's.
+	Manage func(ctx context.Context, s *virtcontainers.Sandbox, dir string) (stop func() error, err error)
 }
 
 // Service is the task API of one sandbox.

@@ -217,6 +217,8 @@ type Runtime struct {
 	// sees for all containers: an absolute and clean path, not "/", and ":ro"
 	// or ":rw" behind it, or nothing, which is ":ro".
 	SandboxBindMounts []string
+	// Profiles offers the shim's profiles (pprof) on its management socket.
+	Profiles bool
 }
 
 // The values of Runtime.EmptyDirMode.

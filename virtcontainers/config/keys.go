@@ -245,4 +245,8 @@ var runtimeKeys = []key{
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
 		"How many seconds the creation of one container may take.").orDefault().
 		annotated("config.runtime.create_container_timeout"),
+	define("runtime.enable_pprof", false, boolean,
+		func(d *draft) *bool { return &d.Runtime.Profiles },
+		"Offer the profiles of the pod's shim on its management socket, at /debug/pprof/. See docs/observability.md.").
+		annotated("config.runtime.enable_pprof"),
 }

@@ -74,9 +74,6 @@ var plannedRuntimeKeys = []key{
 	later("runtime.experimental", []any{}, words,
 		"Features to try.").
 		annotated("config.runtime.experimental"),
-	later("runtime.enable_pprof", false, boolean,
-		"Offer the shim's profiles on its management socket.").
-		annotated("config.runtime.enable_pprof"),
 	later("runtime.dan_conf", "/run/kata-containers/dans", absolutePath,
 		"Where directly attached networks are described."),
 	later("runtime.pod_resource_api_sock", "", text,

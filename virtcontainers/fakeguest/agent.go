@@ -42,6 +42,7 @@ type Agent struct {
 	files     []*api.FileChange
 	metrics   []byte
 	timeline  *api.TimelineResponse
+	procFiles *api.MetricsResponse
 }
 
 // NewAgent gives an agent that is up, without a machine; Die ends it.

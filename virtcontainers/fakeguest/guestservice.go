@@ -80,6 +80,26 @@ func (s guestService) Timeline(ctx context.Context, req *api.TimelineRequest) (*
 	return s.agent.timeline, nil
 }
 
+// Metrics implements the Guest service.
+func (s guestService) Metrics(ctx context.Context, req *api.MetricsRequest) (*api.MetricsResponse, error) {
+	if err := s.agent.enter(ctx, "Metrics", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	if s.agent.procFiles == nil {
+		return &api.MetricsResponse{}, nil
+	}
+	return s.agent.procFiles, nil
+}
+
+// Measure sets what the agent answers to Metrics.
+func (a *Agent) Measure(metrics *api.MetricsResponse) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.procFiles = metrics
+}
+
 // Remember sets what the agent answers to Timeline.
 func (a *Agent) Remember(timeline *api.TimelineResponse) {
 	a.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/prom"
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
@@ -40,6 +41,8 @@ type Client struct {
 	guest api.GuestClient
 	rpc   *ttrpc.Client
 	dial  DialFunc
+	// calls are the durations of the calls so far.
+	calls *prom.Durations
 }
 
 // dialPause is the time between two tries while the agent does not listen
@@ -53,7 +56,8 @@ func Connect(ctx context.Context, dial DialFunc) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{dial: dial, rpc: ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(bound(callTimeout)))}
+	c := &Client{dial: dial, calls: new(prom.Durations)}
+	c.rpc = ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(observed(c.calls, bound(callTimeout))))
 	c.Task, c.guest = task.NewTTRPCTaskClient(c.rpc), api.NewGuestClient(c.rpc)
 	if err := c.hello(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())

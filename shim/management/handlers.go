@@ -1,0 +1,79 @@
+package management
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/prom"
+)
+
+// Sandbox is what is offered.
+type Sandbox interface {
+	// Ping checks that the agent answers.
+	Ping(ctx context.Context) error
+	// WriteMetrics writes what is known of machine and guest.
+	WriteMetrics(ctx context.Context, t *prom.Text)
+	// Describe says what runs.
+	Describe() virtcontainers.Description
+}
+
+// Source is where the answers come from.
+type Source struct {
+	Sandbox Sandbox
+	// Calls are the durations of the engine's calls.
+	Calls *prom.Durations
+	// Profiles offers the shim's profiles.
+	Profiles bool
+}
+
+// handler answers the requests for one path.
+type handler struct {
+	// timeout bounds the answer: the guest takes part in some.
+	timeout time.Duration
+	answer  func(ctx context.Context, r *request) response
+}
+
+const (
+	// guestTimeout bounds what the guest is asked for. A scrape waits 10 s by
+	// Prometheus's default, and kata-runtime's monitor less.
+	guestTimeout = 2 * time.Second
+	hostTimeout  = time.Second
+)
+
+func handlers(source Source) map[string]handler {
+	all := map[string]handler{
+		"/metrics": {guestTimeout, source.metrics},
+		"/healthz": {guestTimeout, source.health},
+		"/sandbox": {hostTimeout, source.describe},
+	}
+	if source.Profiles {
+		addProfiles(all)
+	}
+	return all
+}
+
+func (s Source) metrics(ctx context.Context, _ *request) response {
+	var text prom.Text
+	writeShim(&text)
+	s.Calls.Write(&text, "kata_shim_rpc_durations_histogram_milliseconds", "Durations of the engine's calls, but for those that wait.",
+		"action", time.Millisecond)
+	s.Sandbox.WriteMetrics(ctx, &text)
+	return response{200, prom.ContentType, text.Bytes()}
+}
+
+func (s Source) health(ctx context.Context, _ *request) response {
+	if err := s.Sandbox.Ping(ctx); err != nil {
+		return fail(503, err.Error())
+	}
+	return response{200, plainText, []byte("ok\n")}
+}
+
+func (s Source) describe(context.Context, *request) response {
+	data, err := json.Marshal(s.Sandbox.Describe())
+	if err != nil {
+		return fail(500, err.Error())
+	}
+	return response{200, "application/json", append(data, '\n')}
+}

@@ -1,0 +1,209 @@
+package management
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/prom"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pod is a sandbox whose agent answers or fails or hangs.
+type pod struct {
+	pingErr error
+	hang    bool
+}
+
+func (p pod) Ping(ctx context.Context) error {
+	if p.hang {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return p.pingErr
+}
+
+func (p pod) WriteMetrics(_ context.Context, t *prom.Text) {
+	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
+}
+
+func (p pod) Describe() virtcontainers.Description { return virtcontainers.Description{ID: "p1"} }
+
+// serve serves the pod and returns the socket and a client.
+func serve(t *testing.T, source Source) (string, *http.Client) {
+	t.Helper()
+	dir := t.TempDir()
+	if source.Calls == nil {
+		source.Calls = new(prom.Durations)
+	}
+	s, err := Listen(t.Context(), dir, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, SocketName)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the socket is left: %v", err)
+		}
+	})
+	return path, &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}}
+}
+
+func get(t *testing.T, client *http.Client, path string) (int, string) {
+	t.Helper()
+	resp, err := client.Get("http://shim" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestAnswers(t *testing.T) {
+	calls := new(prom.Durations)
+	calls.Observe("create", time.Second)
+	path, client := serve(t, Source{Sandbox: pod{}, Calls: calls})
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket: %v, %v", info, err)
+	}
+	code, body := get(t, client, "/metrics?x=1")
+	for _, want := range []string{"kata_shim_agent_up 1", "kata_shim_fds ", `kata_shim_proc_status{item="vmrss"}`, "kata_shim_go_goroutines",
+		`kata_shim_rpc_durations_histogram_milliseconds_count{action="create"} 1`} {
+		if code != 200 || !strings.Contains(body, want) {
+			t.Errorf("metrics: %d, without %s:\n%s", code, want, body)
+		}
+	}
+	if code, body := get(t, client, "/healthz"); code != 200 || body != "ok\n" {
+		t.Errorf("health: %d, %s", code, body)
+	}
+	var d virtcontainers.Description
+	if code, body := get(t, client, "/sandbox"); code != 200 || json.Unmarshal([]byte(body), &d) != nil || d.ID != "p1" {
+		t.Errorf("sandbox: %d, %s", code, body)
+	}
+	for _, path := range []string{"/", "/none", "/debug/pprof/heap", "/debug/pprof/profile"} {
+		if code, _ := get(t, client, path); code != 404 {
+			t.Errorf("%s: %d, want 404", path, code)
+		}
+	}
+}
+
+func TestHealthOfDeadAgent(t *testing.T) {
+	_, client := serve(t, Source{Sandbox: pod{pingErr: errors.New("the guest is gone")}})
+	if code, body := get(t, client, "/healthz"); code != 503 || body != "the guest is gone\n" {
+		t.Errorf("%d, %s", code, body)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	_, client := serve(t, Source{Sandbox: pod{}, Profiles: true})
+	if code, body := get(t, client, "/debug/pprof/goroutine?debug=1"); code != 200 || !strings.Contains(body, "goroutine profile:") {
+		t.Errorf("%d, %s", code, body)
+	}
+	if code, body := get(t, client, "/debug/pprof/heap"); code != 200 || len(body) == 0 {
+		t.Errorf("%d, %d bytes", code, len(body))
+	}
+	for _, query := range []string{"seconds=0", "seconds=61", "seconds=x"} {
+		if code, _ := get(t, client, "/debug/pprof/profile?"+query); code != 400 {
+			t.Errorf("%s: %d, want 400", query, code)
+		}
+	}
+	if code, body := get(t, client, "/debug/pprof/profile?seconds=1"); code != 200 || len(body) == 0 {
+		t.Errorf("%d, %d bytes", code, len(body))
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	path, _ := serve(t, Source{Sandbox: pod{}})
+	for _, test := range []struct{ request, want string }{
+		{"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
+		{"hello\n", "HTTP/1.1 400 "},
+		{"GET http://x/ HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
+		{"GET / HTTP/2\r\n\r\n", "HTTP/1.1 400 "},
+		{"GET /" + strings.Repeat("a", maxRequest-5), "HTTP/1.1 400 "},
+	} {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, test.request); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.(*net.UnixConn).CloseWrite()
+		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), test.want) {
+			t.Errorf("%.40q: %v, %q, want %s", test.request, err, answer, test.want)
+		}
+		_ = conn.Close()
+	}
+}
+
+// Connections that say nothing, and a guest that does not answer, hold neither
+// the number of connections beyond its bound nor the server's end.
+func TestConnectionsAreBounded(t *testing.T) {
+	path, _ := serve(t, Source{Sandbox: pod{hang: true}})
+	var held []net.Conn
+	defer func() {
+		for _, c := range held {
+			c.Close()
+		}
+	}()
+	for range maxConnections {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	// They are accepted in order: this one finds all places taken.
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Errorf("a connection too many was answered: %d bytes, %v", n, err)
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte("GET /metrics?a=b HTTP/1.1\r\nHost: x\r\n\r\n"))
+	f.Add([]byte("GET /%zz HTTP/1.1\r\n\r\n"))
+	f.Add([]byte("\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := readRequest(bytes.NewReader(data))
+		if (r == nil) != (err != nil) {
+			t.Fatalf("%v, %v", r, err)
+		}
+		if r != nil && (!strings.HasPrefix(r.path, "/") || len(r.path) > maxRequest) {
+			t.Fatalf("%q", r.path)
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package management
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+)
+
+// SocketName is the socket's, in the directory of the sandbox's record: Kata
+// Containers' name.
+const SocketName = "shim-monitor.sock"
+
+const (
+	// maxConnections bounds those of one sandbox at a time.
+	maxConnections = 8
+	// requestTimeout bounds the reading of a request, and writeTimeout that of
+	// its answer, once that is known.
+	requestTimeout = 5 * time.Second
+	writeTimeout   = 10 * time.Second
+	// acceptPause is the time until the next try when there is no descriptor left.
+	acceptPause = 100 * time.Millisecond
+)
+
+// Server answers the requests of one sandbox's operators.
+type Server struct {
+	handlers map[string]handler
+	listener *net.UnixListener
+	slots    chan struct{} // as many elements as there are connections
+	running  sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+// Listen makes the socket in dir, which nobody but root may enter, and begins to
+// serve. ctx's values are kept for logs; its end ends what is being answered.
+func Listen(ctx context.Context, dir string, source Source) (*Server, error) {
+	path := filepath.Join(dir, SocketName)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("make management socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("make management socket: %w", err), l.Close())
+	}
+	s := &Server{handlers: handlers(source), listener: l, slots: make(chan struct{}, maxConnections)}
+	ctx, s.cancel = context.WithCancel(ctx)
+	s.running.Go(func() { s.serve(ctx) })
+	return s, nil
+}
+
+// Close removes the socket, ends every connection and waits for them. It may be
+// called again.
+func (s *Server) Close() error {
+	s.cancel()
+	err := s.listener.Close() // removes the file
+	s.running.Wait()
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("close management socket: %w", err)
+	}
+	return nil
+}
+
+// serve accepts connections until the listener is closed.
+func (s *Server) serve(ctx context.Context) {
+	for {
+		conn, err := s.listener.AcceptUnix()
+		switch {
+		case err == nil:
+			s.take(ctx, conn)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			log.G(ctx).WithError(err).Debug("could not accept a connection to the management socket")
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptPause):
+			}
+		}
+	}
+}
+
+// take answers one connection, unless there are too many.
+func (s *Server) take(ctx context.Context, conn *net.UnixConn) {
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		_ = conn.Close()
+		return
+	}
+	s.running.Go(func() {
+		defer func() { <-s.slots }()
+		defer conn.Close()
+		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+		defer stop()
+		if err := s.answer(ctx, conn); err != nil {
+			log.G(ctx).WithError(err).Debug("a request on the management socket failed")
+		}
+	})
+}
+
+// answer reads one request and answers it.
+func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
+	if err := conn.SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
+		return err
+	}
+	r, err := readRequest(conn)
+	if err != nil {
+		return errors.Join(err, write(conn, fail(400, err.Error())))
+	}
+	return write(conn, s.route(ctx, r))
+}
+
+func (s *Server) route(ctx context.Context, r *request) response {
+	if r.method != "GET" {
+		return fail(405, "only GET is answered")
+	}
+	h, ok := s.handlers[r.path]
+	if !ok {
+		return fail(404, fmt.Sprintf("there is nothing at %s", r.path))
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	return h.answer(ctx, r)
+}
+
+func write(conn *net.UnixConn, r response) error {
+	if err := conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	buffers := net.Buffers{r.head(), r.body}
+	_, err := buffers.WriteTo(conn)
+	return err
+}

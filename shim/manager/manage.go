@@ -1,0 +1,48 @@
+package manager
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/containerd/ttrpc"
+
+	"github.com/katabox/katabox/shim/management"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/prom"
+)
+
+// manage offers a sandbox on its management socket.
+func manage(calls *prom.Durations) func(context.Context, *virtcontainers.Sandbox, string) (func() error, error) {
+	return func(ctx context.Context, s *virtcontainers.Sandbox, dir string) (func() error, error) {
+		server, err := management.Listen(ctx, dir, management.Source{
+			Sandbox: s, Calls: calls, Profiles: s.Config().Runtime.Profiles,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return server.Close, nil
+	}
+}
+
+// observed returns an interceptor that counts how long the engine's calls take:
+// but for Wait and WaitSandbox, which say how long something ran.
+func observed(calls *prom.Durations) ttrpc.UnaryServerInterceptor {
+	return func(ctx context.Context, decode ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+		start := time.Now()
+		answer, err := method(ctx, decode)
+		if name := action(info.FullMethod); !strings.HasPrefix(name, "wait") {
+			calls.Observe(name, time.Since(start))
+		}
+		return answer, err
+	}
+}
+
+var word = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// action is a method's name as Kata Containers' metrics have it: "close_io".
+func action(method string) string {
+	method = method[strings.LastIndexByte(method, '/')+1:]
+	return strings.ToLower(word.ReplaceAllString(method, "${1}_$2"))
+}

@@ -1,0 +1,79 @@
+package virtcontainers
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/virtcontainers/bundle"
+)
+
+// openManagement offers the sandbox to who operates it. A pod runs without that
+// too.
+func (s *Sandbox) openManagement(context.Context) error {
+	if s.opts.Manage == nil {
+		return nil
+	}
+	stop, err := s.opts.Manage(s.lifeCtx, s, s.platform.PodDir(s.ID))
+	if err != nil {
+		log.G(s.lifeCtx).WithError(err).Warn("the sandbox has no management socket: there are no metrics of it")
+		return nil
+	}
+	s.unmanage = stop
+	return nil
+}
+
+func (s *Sandbox) closeManagement(context.Context) error {
+	if s.unmanage == nil {
+		return nil
+	}
+	return s.unmanage()
+}
+
+// Description is what an operator sees of a sandbox.
+type Description struct {
+	ID  string         `json:"id"`
+	Pod bundle.PodName `json:"pod,omitzero"`
+	// Began is when its boot began.
+	Began time.Time `json:"began"`
+	// VMPID is QEMU's.
+	VMPID        int                    `json:"vm_pid"`
+	Accel        string                 `json:"accel"`
+	GuestKernel  string                 `json:"guest_kernel"`
+	AgentVersion string                 `json:"agent_version"`
+	Containers   []ContainerDescription `json:"containers"`
+}
+
+// ContainerDescription is what an operator sees of a container.
+type ContainerDescription struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	// PID is that of the process that stands for it on the host.
+	PID int `json:"pid"`
+}
+
+// maxVersion bounds what a guest says of its versions, in bytes.
+const maxVersion = 128
+
+// Describe returns what an operator sees, containers in the order of their ids.
+// It asks nobody.
+func (s *Sandbox) Describe() Description {
+	d := Description{
+		ID: s.ID, Pod: s.opts.Pod, Began: s.recorder.Zero().Round(0).UTC(), VMPID: s.vm.PID(), Accel: string(s.platform.Accel),
+		GuestKernel: version(s.client.Info.GetKernelRelease()), AgentVersion: version(s.client.Info.GetAgentVersion()),
+	}
+	for _, c := range s.Containers() {
+		d.Containers = append(d.Containers, ContainerDescription{ID: c.ID, State: c.Info().State.String(), PID: c.PID()})
+	}
+	slices.SortFunc(d.Containers, func(a, b ContainerDescription) int { return cmp.Compare(a.ID, b.ID) })
+	return d
+}
+
+// version is the printable beginning of what a guest says.
+func version(said string) string {
+	printable := []byte(said[:min(len(said), maxVersion)])
+	return string(slices.DeleteFunc(printable, func(b byte) bool { return b < ' ' || b > '~' }))
+}

@@ -1,0 +1,72 @@
+package virtcontainers
+
+import (
+	"context"
+	"time"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/procstat"
+	"github.com/katabox/katabox/virtcontainers/prom"
+)
+
+// The actions whose durations are counted, beside the spans, which are
+// forgotten.
+const (
+	bootAction   = "boot"
+	createAction = "create"
+	startAction  = "start"
+)
+
+// timed begins a span of the container's, which the function that it returns
+// ends; its duration is counted as the action's.
+func (s *Sandbox) timed(container, span, action string) (end func()) {
+	ended, start := s.recorder.Begin(container, span), time.Now()
+	return func() {
+		ended()
+		s.durations.Observe(action, time.Since(start))
+	}
+}
+
+// WriteMetrics writes the machine's, the guest's and the agent's numbers, and how
+// long starts took, under the names that Kata Containers has for them. It asks the
+// guest, which ctx bounds; without an answer the rest is there.
+func (s *Sandbox) WriteMetrics(ctx context.Context, t *prom.Text) {
+	s.writeStarts(t)
+	procstat.WriteProcess(t, "kata_hypervisor", "QEMU", s.vm.PID())
+	m, err := s.guestMetrics(ctx)
+	up := 1.0
+	if err != nil {
+		up = 0
+	}
+	t.Single("kata_shim_agent_up", prom.Gauge, "Whether the agent answered for this scrape: without it there is nothing of the guest.", up)
+	if err == nil {
+		m.Write(t)
+	}
+}
+
+func (s *Sandbox) guestMetrics(ctx context.Context) (*guest.Metrics, error) {
+	client, err := s.agent()
+	if err != nil {
+		return nil, err
+	}
+	return client.Metrics(ctx)
+}
+
+// writeStarts writes how long the pod's parts took to start.
+func (s *Sandbox) writeStarts(t *prom.Text) {
+	s.durations.Write(t, "kata_shim_starts_histogram_seconds", "Durations of the pod's boot, and of its containers' creations and starts.",
+		"action", time.Second)
+	s.client.WriteCalls(t)
+	list, _ := s.recorder.Spans()
+	t.Family("kata_shim_boot_step_seconds", prom.Gauge, "How long each step of the boot took.")
+	steps := BootSteps()
+	for _, span := range list {
+		if len(steps) == 0 {
+			return
+		}
+		if span.Container == "" && span.Name == steps[0] {
+			steps = steps[1:] // each once, in order
+			t.Sample((span.End - span.Start).Seconds(), "step", span.Name)
+		}
+	}
+}
