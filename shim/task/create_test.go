@@ -235,7 +235,7 @@ func TestServiceConfiguration(t *testing.T) {
 	const timeout = "io.katacontainers.config.runtime.create_container_timeout"
 	s := newShim(t, nil)
 	r := s.request(t, sandboxID)
-	r.Bundle = s.bundle(t, sandboxID, timeout, "1")
+	r.Bundle = s.bundle(t, sandboxID, timeout, "5")
 	if _, err := s.Create(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
@@ -244,5 +244,5 @@ func TestServiceConfiguration(t *testing.T) {
 	r.Bundle = s.bundle(t, "c1", "io.kubernetes.cri.container-type", "container", "io.kubernetes.cri.sandbox-id", sandboxID)
 	s.host.Agent.Hang("Create")
 	_, err := s.Create(t.Context(), r)
-	wantError(t, "create", err, func(error) bool { return true }, "create_container_timeout of 1s is over")
+	wantError(t, "create", err, func(error) bool { return true }, "create_container_timeout of 5s is over")
 }
