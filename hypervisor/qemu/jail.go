@@ -68,6 +68,14 @@ func jail(spec hypervisor.Spec, firmware string) (*child.Jail, hypervisor.Spec, 
 	return j, spec, firmware, nil
 }
 
+// CheckProgram reports why a QEMU executable cannot run in a jail (Spec.Jail),
+// or nil. An error is an errdefs.ErrInvalidArgument, unless the file cannot be
+// read.
+func CheckProgram(path string) error {
+	_, err := program(path)
+	return err
+}
+
 // program is QEMU's executable itself: an ELF file, whose loader and libraries
 // are shown. A wrapper script is refused, for neither its interpreter nor what
 // it starts can be told from the file; in the jail it would fail with "no such

@@ -16,6 +16,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/vsock"
+	"github.com/katabox/katabox/virtcontainers/config"
 )
 
 func TestCheckGood(t *testing.T) {
@@ -82,6 +83,21 @@ func TestCheckWithoutConfiguration(t *testing.T) {
 	golden(t, "check-config.txt", shorten(out, file))
 }
 
+func isScript(path string) error { return fmt.Errorf("%s is a script", path) }
+
+// Without its own root directory a QEMU may be a wrapper script.
+func TestCheckQEMUAsRoot(t *testing.T) {
+	f := newFakeHost(t)
+	f.jailable = isScript
+	cfg, err := config.Load(configure(t, "hypervisor.qemu.rootless = false"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := f.checkQEMU(t.Context(), cfg); r.Status != ok {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Each change alone gives that status and those words.
 func TestChecks(t *testing.T) {
 	tests := []struct {
@@ -102,6 +118,7 @@ func TestChecks(t *testing.T) {
 		{"new QEMU", func(_ *testing.T, f *fakeHost) {
 			f.programs["/usr/bin/qemu-system-x86_64"] = "QEMU emulator version 10.0.2"
 		}, "", "QEMU", ok, "10.0.2"},
+		{"a wrapper of QEMU", func(_ *testing.T, f *fakeHost) { f.jailable = isScript }, "", "QEMU", missing, "is a script"},
 		{"QEMU elsewhere", nil, "hypervisor.qemu.path = '/opt/qemu'", "QEMU", missing, "/opt/qemu"},
 		{"Rust's virtiofsd", func(_ *testing.T, f *fakeHost) { f.programs["/usr/lib/qemu/virtiofsd"] = "virtiofsd 1.13.0\n" }, withDaemon, "virtiofsd", ok, "version 1.13.0"},
 		{"no virtiofsd", nil, "", "virtiofsd", ok, "the shim serves the share itself"},

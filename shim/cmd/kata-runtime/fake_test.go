@@ -68,6 +68,7 @@ func newFakeHost(t *testing.T) *fakeHost {
 			}
 			return "", &fs.PathError{Op: "exec", Path: path, Err: fs.ErrNotExist}
 		},
+		jailable: func(string) error { return nil },
 		skLookup: func() error { return nil },
 		idmap:    func() error { return nil },
 		release:  "6.18.1", executable: "/usr/local/bin/kata-runtime", cpus: 4,

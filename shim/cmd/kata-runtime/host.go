@@ -36,6 +36,8 @@ type host struct {
 	lookPath   func(name string) (string, error)
 	// output runs a program, and gives what it wrote to its standard output.
 	output func(ctx context.Context, path string, args ...string) (string, error)
+	// jailable says why a QEMU cannot run in its own root directory.
+	jailable func(path string) error
 	// skLookup asks the kernel for sk_lookup programs, idmap for idmapped
 	// mounts; nil means that it has them.
 	skLookup, idmap func() error
@@ -61,6 +63,7 @@ func thisHost() host {
 		stat:       os.Stat,
 		lookPath:   exec.LookPath,
 		output:     output,
+		jailable:   qemu.CheckProgram,
 		skLookup:   func() error { return features.HaveProgramType(ebpf.SkLookup) },
 		idmap:      idmap,
 		release:    kernelRelease(),

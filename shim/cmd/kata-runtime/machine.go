@@ -55,6 +55,13 @@ func (h host) checkQEMU(ctx context.Context, cfg *config.Config) result {
 		return r
 	}
 	r.Found = path + ", version " + words
+	if cfg.Hypervisor.Rootless {
+		if err := h.jailable(path); err != nil {
+			r.Status, r.Found, r.Means = missing, oneLine(err.Error()), "no machine can be started"
+			r.Do = "correct hypervisor.qemu.path, or set hypervisor.qemu.rootless = false"
+			return r
+		}
+	}
 	switch v, known := parseRelease(words); {
 	case !known:
 		r.Status, r.Means = warning, fmt.Sprintf("whether it is at least %v cannot be told", leastQEMU)
