@@ -50,6 +50,8 @@ var owners = map[string][]string{
 	"github.com/digitalocean/go-qemu": {"hypervisor/qemu/qmp"},
 	"github.com/hanwen/go-fuse":       {"hypervisor/virtiofs", "tests/chaos"},
 	"github.com/vishvananda/netlink":  {"virtcontainers/network", "agent/network", "tests"},
+	// A shim writes its own metrics (adr/0040).
+	"github.com/prometheus/client_golang": {"shim/monitor", "tests"},
 	// Fetching images is kata-runtime's, never a shim's.
 	"github.com/google/go-containerregistry": {"standalone/image", "tests"},
 }
@@ -177,6 +179,8 @@ func TestRules(t *testing.T) {
 		{"standalone/container", module + "/shim/task", false},
 		{"standalone/image", "github.com/google/go-containerregistry/pkg/name", true},
 		{"standalone/store", "github.com/google/go-containerregistry/pkg/name", false},
+		{"shim/monitor", "github.com/prometheus/client_golang/prometheus", true},
+		{"shim/management", "github.com/prometheus/client_golang/prometheus", false},
 		{"virtcontainers", module, false},
 		{"agent/container", "github.com/opencontainers/runc/libcontainer", true},
 		{"agent/cmd/kata-agent", "github.com/opencontainers/runc/libcontainer/nsenter", true},

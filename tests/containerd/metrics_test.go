@@ -2,12 +2,14 @@ package containerd
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -56,10 +58,41 @@ func TestManagementSocket(t *testing.T) {
 		if total := gauge(first["kata_guest_meminfo"], "mem_total"); agent <= 0 || agent >= total || total <= 64<<20 || qemu <= 0 {
 			t.Errorf("the agent has %.0f bytes of the guest's %.0f, QEMU %.0f", agent, total, qemu)
 		}
+		checkDashboard(ctx, t, d, pod.Sandbox.Box.ID())
 		if status, body := ask(ctx, t, socket, "/healthz"); status != http.StatusOK {
 			t.Errorf("health: %d, %s", status, body)
 		}
 	})
+}
+
+// metricName is a metric's name in a query.
+var metricName = regexp.MustCompile(`kata_(shim|hypervisor|guest|agent)_\w+`)
+
+// checkDashboard compares what the dashboard asks for with what kata-runtime says of
+// all pods, and of one.
+func checkDashboard(ctx context.Context, t *testing.T, d *harness.Daemon, id string) {
+	t.Helper()
+	data, err := os.ReadFile("../../deploy/grafana-dashboard.json")
+	if err != nil || !json.Valid(data) {
+		t.Fatalf("the dashboard is not JSON, or not there: %v", err)
+	}
+	one, err := kataRuntime(ctx, d, "metrics", id).Output()
+	if err != nil {
+		t.Fatalf("kata-runtime metrics: %v", err)
+	}
+	all, err := kataRuntime(ctx, d, "metrics", "--all").Output()
+	if !strings.Contains(string(all), `sandbox_id="`+id+`"`) {
+		t.Errorf("the pod is not among all: %v", err) // another test's pod may just end
+	}
+	names := metricName.FindAllString(string(data), -1)
+	for _, name := range names {
+		if !strings.Contains(string(one), "\n"+name) {
+			t.Errorf("the dashboard asks for %s, which there is not", name)
+		}
+	}
+	if len(names) == 0 {
+		t.Error("the dashboard asks for nothing")
+	}
 }
 
 // ask makes one request, as any client of HTTP does.

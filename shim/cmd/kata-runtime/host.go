@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -48,6 +49,8 @@ type host struct {
 	volumes direct.Dir
 	// timeline asks the shim of a running pod.
 	timeline func(ctx context.Context, id string) (*timeline.Timeline, error)
+	// records is the directory of pods' records.
+	records string
 }
 
 // programTimeout bounds a program that is asked for its version.
@@ -72,6 +75,7 @@ func thisHost() host {
 		uid:        os.Geteuid(),
 		volumes:    direct.Default,
 		timeline:   askTimeline,
+		records:    filepath.Join(runDir, "sandboxes"),
 	}
 }
 

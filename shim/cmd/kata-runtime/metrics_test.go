@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/katabox/katabox/shim/management"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/prom"
+)
+
+// onePod is a sandbox that answers.
+type onePod struct{}
+
+func (onePod) Ping(context.Context) error { return nil }
+
+func (onePod) WriteMetrics(_ context.Context, t *prom.Text) {
+	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
+}
+
+func (onePod) Describe() virtcontainers.Description { return virtcontainers.Description{ID: "p1"} }
+
+// withRecords is a host with a pod "p1" that answers and, if wanted, one that
+// does not, "p2".
+func withRecords(t *testing.T, silent bool) host {
+	t.Helper()
+	root, err := os.MkdirTemp("", "kb") //nolint:usetesting // t.TempDir gives names too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{"p1"}
+	if silent {
+		ids = append(ids, "p2")
+	}
+	owner := persist.Owner{Namespace: "test"}
+	for _, id := range ids {
+		s, err := persist.Create(root, owner, id)
+		if err == nil {
+			err = s.Update(func(r *persist.Record) { r.Shim = self })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, err := management.Listen(t.Context(), filepath.Join(root, owner.Name("p1")), management.Source{Sandbox: onePod{}, Calls: new(prom.Durations)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return host{records: root}
+}
+
+func TestMetricsCommand(t *testing.T) {
+	h := withRecords(t, false)
+	out, errs, code := call(t, h, "metrics", "p1")
+	if code != 0 || errs != "" || !strings.Contains(out, "\nkata_shim_agent_up 1\n") {
+		t.Errorf("%d, %q, %s", code, errs, out)
+	}
+	out, errs, code = call(t, h, "metrics", "--all")
+	if code != 0 || errs != "" || !strings.Contains(out, `kata_shim_agent_up{cri_name="",cri_namespace="",cri_uid="",sandbox_id="p1"} 1`) {
+		t.Errorf("%d, %q, %s", code, errs, out)
+	}
+}
+
+// A pod that does not answer is said, after those that do.
+func TestMetricsOfSilentPod(t *testing.T) {
+	out, errs, code := call(t, withRecords(t, true), "metrics", "--all")
+	if code != 1 || !strings.Contains(errs, "1 of 2 pods did not answer: ") || strings.Count(errs, "\n") != 1 || !strings.Contains(out, `sandbox_id="p1"`) {
+		t.Errorf("%d, %q, %s", code, errs, out)
+	}
+}
+
+func TestMetricsCommandRefuses(t *testing.T) {
+	h := withRecords(t, false)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"metrics"}, "want one pod's id, or --all"},
+		{[]string{"metrics", "p1", "p2"}, "want one pod's id, or --all"},
+		{[]string{"metrics", "--all", "p1"}, "want one pod's id, or --all"},
+		{[]string{"metrics", "p3"}, "no pod of that id runs"},
+		{[]string{"monitor", "--listen", "nowhere"}, "choose another address with --listen"},
+		{[]string{"monitor", "x"}, "unexpected argument"},
+	} {
+		out, errs, code := call(t, h, test.args...)
+		if code != 1 || out != "" || !strings.Contains(errs, test.want) || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%v: %d, %q, %q, want %q", test.args, code, out, errs, test.want)
+		}
+	}
+}

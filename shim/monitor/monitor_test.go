@@ -1,0 +1,266 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+
+	"github.com/katabox/katabox/shim/management"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/prom"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pod is a sandbox that says its name.
+type pod struct{ id string }
+
+func (p pod) Ping(context.Context) error { return nil }
+
+func (p pod) WriteMetrics(_ context.Context, t *prom.Text) {
+	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
+	t.Family("kata_guest_load", prom.Gauge, "Load.")
+	t.Sample(0.5, "item", "load1")
+}
+
+func (p pod) Describe() virtcontainers.Description {
+	return virtcontainers.Description{ID: p.id, Pod: bundle.PodName{Name: "name-of-" + p.id, Namespace: "ns", UID: "u-" + p.id}}
+}
+
+// newRoot is a directory in which there is room for sockets.
+func newRoot(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kb") //nolint:usetesting // t.TempDir gives names too long for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// record makes the record of a pod whose shim is that process, and returns its
+// directory.
+func record(t *testing.T, root, id string, shim persist.Process) string {
+	t.Helper()
+	owner := persist.Owner{Address: "/run/e.sock", Namespace: "k8s.io"}
+	s, err := persist.Create(root, owner, id)
+	if err == nil {
+		err = s.Update(func(r *persist.Record) { r.Shim = shim })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, owner.Name(id))
+}
+
+// running makes a pod that answers.
+func running(t *testing.T, root, id string) {
+	t.Helper()
+	dir := record(t, root, id, self(t))
+	s, err := management.Listen(t.Context(), dir, management.Source{Sandbox: pod{id}, Calls: new(prom.Durations)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+}
+
+func self(t *testing.T) persist.Process {
+	t.Helper()
+	p, err := persist.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// raw makes a pod whose socket is served by answer.
+func raw(t *testing.T, root, id string, answer func(net.Conn)) {
+	t.Helper()
+	dir := record(t, root, id, self(t))
+	l, err := net.Listen("unix", filepath.Join(dir, management.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			answer(conn)
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-served
+	})
+}
+
+func TestPods(t *testing.T) {
+	root := newRoot(t)
+	if pods, err := Pods(root + "/none"); err != nil || len(pods) != 0 {
+		t.Errorf("without records: %v, %v", pods, err)
+	}
+	running(t, root, "abc2")
+	running(t, root, "abc1")
+	record(t, root, "dead", persist.Process{PID: 1 << 30, Start: 1})
+	pods, err := Pods(root)
+	if err != nil || len(pods) != 2 || pods[0].ID != "abc1" || pods[1].ID != "abc2" || pods[0].Owner.Namespace != "k8s.io" {
+		t.Fatalf("%v, %v", pods, err)
+	}
+	for id, want := range map[string]error{"abc1": nil, "abc2": nil, "abc": errdefs.ErrFailedPrecondition, "dead": errdefs.ErrNotFound, "": errdefs.ErrNotFound} {
+		if p, err := Find(root, id); !errors.Is(err, want) || err == nil && p.ID != id {
+			t.Errorf("%q: %v, %v, want %v", id, p, err, want)
+		}
+	}
+	running(t, root, "abc")
+	if p, err := Find(root, "abc"); err != nil || p.ID != "abc" {
+		t.Errorf("an id that others begin with: %v, %v", p, err)
+	}
+}
+
+// A scrape has every pod that answers, told apart by its labels, whatever others
+// do: a shim without a socket, one that says nonsense, one that never ends.
+func TestScrape(t *testing.T) {
+	root := newRoot(t)
+	running(t, root, "p1")
+	running(t, root, "p2")
+	record(t, root, "no-socket", self(t))
+	raw(t, root, "nonsense", func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n}{\"\n")
+	})
+	raw(t, root, "refuses", func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = io.WriteString(c, "HTTP/1.1 503 No\r\nConnection: close\r\n\r\nbusy")
+	})
+	endless := atomic.Bool{}
+	raw(t, root, "endless", func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+		line := []byte(strings.Repeat("a", 1<<16))
+		for range 2 * maxAnswer / len(line) {
+			if _, err := c.Write(line); err != nil {
+				return
+			}
+		}
+		endless.Store(true)
+	})
+	pods, err := Pods(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, errs := Scrape(t.Context(), pods)
+	if len(errs) != 4 || endless.Load() {
+		t.Errorf("errors: %v, endless answer taken %v", errs, endless.Load())
+	}
+	var out strings.Builder
+	if err := families.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`kata_shim_agent_up{cri_name="name-of-p1",cri_namespace="ns",cri_uid="u-p1",sandbox_id="p1"} 1`,
+		`kata_guest_load{cri_name="name-of-p2",cri_namespace="ns",cri_uid="u-p2",item="load1",sandbox_id="p2"} 0.5`,
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("without %s:\n%s", want, out.String())
+		}
+	}
+	if n := strings.Count(out.String(), "# TYPE kata_shim_agent_up "); n != 1 {
+		t.Errorf("the family is there %d times", n)
+	}
+	if _, err := parse([]byte(out.String())); err != nil {
+		t.Error(err)
+	}
+}
+
+// A shim that hangs ends with its time; the context's may be shorter.
+func TestHungShim(t *testing.T) {
+	root := newRoot(t)
+	running(t, root, "p1")
+	release := make(chan struct{})
+	raw(t, root, "hangs", func(net.Conn) { <-release })
+	defer close(release)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	pods, err := Pods(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hung := pods[0]
+	if _, err := hung.Ask(ctx, "/metrics"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want the deadline's error", err)
+	}
+}
+
+func TestMonitor(t *testing.T) {
+	root := newRoot(t)
+	running(t, root, "p1")
+	record(t, root, "no-socket", self(t))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- New(root).Serve(ctx, l) }()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	get := func(path, accept string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s%s", l.Addr(), path), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	get("/metrics", "")
+	code, body := get("/metrics", "")
+	for _, want := range []string{`sandbox_id="p1"`, "kata_monitor_running_shim_count 2", "kata_monitor_scrape_count 2", "kata_monitor_scrape_failed_count 2", "kata_monitor_go_goroutines"} {
+		if code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%d, without %s", code, want)
+		}
+	}
+	if _, err := parse([]byte(body)); err != nil {
+		t.Error(err)
+	}
+	if _, body := get("/sandboxes", ""); body != "no-socket\np1\n" {
+		t.Errorf("sandboxes: %q", body)
+	}
+	if _, body := get("/sandboxes", "application/json"); body != "[\"no-socket\",\"p1\"]\n" {
+		t.Errorf("sandboxes: %q", body)
+	}
+	if code, _ := get("/none", ""); code != http.StatusNotFound {
+		t.Errorf("an unknown path: %d", code)
+	}
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}

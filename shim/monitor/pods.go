@@ -1,0 +1,138 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/shim/management"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+const (
+	// askTimeout bounds one question to one pod. The guest has 2 s of it.
+	askTimeout = 4 * time.Second
+	// maxAnswer bounds an answer, in bytes: a scrape of a pod has some 40 KB.
+	maxAnswer = 4 << 20
+	// maxAsked bounds how many pods are asked at a time.
+	maxAsked = 32
+)
+
+// Pod is a pod of this host whose shim runs.
+type Pod struct {
+	// ID is the sandbox's, and Owner the engine's address and namespace.
+	ID    string
+	Owner persist.Owner
+	// Dir is the directory of its record, below which is its socket.
+	Dir string
+	// Shim and VM are the pids of its shim and of QEMU; the second is 0 while the
+	// pod begins.
+	Shim, VM int
+}
+
+// Pods lists the pods whose records are below root and whose shims live, in the
+// order of their ids.
+func Pods(root string) ([]Pod, error) {
+	records, err := persist.List(root)
+	if err != nil {
+		return nil, err
+	}
+	var pods []Pod
+	for _, r := range records {
+		if r.Shim.Alive() {
+			pods = append(pods, Pod{
+				ID: r.SandboxID, Owner: r.Owner, Dir: filepath.Join(root, r.Owner.Name(r.SandboxID)), Shim: r.Shim.PID, VM: r.VM.PID,
+			})
+		}
+	}
+	slices.SortFunc(pods, func(a, b Pod) int { return strings.Compare(a.ID+a.Dir, b.ID+b.Dir) })
+	return pods, nil
+}
+
+// Find returns the running pod with that id, or the only one whose id begins so.
+// None is an errdefs.ErrNotFound, several an errdefs.ErrFailedPrecondition.
+func Find(root, id string) (Pod, error) {
+	pods, err := Pods(root)
+	if err != nil {
+		return Pod{}, err
+	}
+	exact := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return p.ID != id })
+	if len(exact) > 0 {
+		pods = exact
+	}
+	pods = slices.DeleteFunc(pods, func(p Pod) bool { return id == "" || !strings.HasPrefix(p.ID, id) })
+	switch len(pods) {
+	case 0:
+		return Pod{}, fmt.Errorf("find sandbox %s: no pod of that id runs: %w", id, errdefs.ErrNotFound)
+	case 1:
+		return pods[0], nil
+	}
+	return Pod{}, fmt.Errorf("find sandbox %s: %d pods have ids that begin so: %w", id, len(pods), errdefs.ErrFailedPrecondition)
+}
+
+// Ask makes one request of the pod's shim and returns its answer; one that is not
+// 200 is an error. It takes 4 s at most.
+func (p Pod) Ask(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.Dir, management.SocketName))
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://pod"+path, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("ask pod %s: %w", p.ID, err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask pod %s: %w", p.ID, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("ask pod %s: %w", p.ID, err)
+	case len(body) > maxAnswer:
+		return nil, fmt.Errorf("ask pod %s: the answer is longer than %d bytes", p.ID, maxAnswer)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("ask pod %s: %s: %s", p.ID, resp.Status, strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}
+
+// Describe asks the pod's shim what runs.
+func (p Pod) Describe(ctx context.Context) (virtcontainers.Description, error) {
+	var d virtcontainers.Description
+	body, err := p.Ask(ctx, "/sandbox")
+	if err == nil {
+		err = json.Unmarshal(body, &d)
+	}
+	if err != nil {
+		return d, fmt.Errorf("describe pod %s: %w", p.ID, err)
+	}
+	return d, nil
+}
+
+// Each calls do for each pod, several at a time, and waits for all.
+func Each(pods []Pod, do func(i int, p Pod)) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, maxAsked)
+	for i, p := range pods {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			do(i, p)
+		})
+	}
+	all.Wait()
+}
