@@ -1,0 +1,192 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/katabox/katabox/shim/monitor"
+)
+
+const collectDescription = "The archive has versions, what check and env say, facts about the host, and for each running pod its record, its timeline,\n" +
+	"its metrics and what its shim has logged. It has no environment variables and no annotations, and of the\n" +
+	"configuration no value whose key names a password, a token or a secret. Names of pods and files on the host are in it:\n" +
+	"look through it before you send it."
+
+func collectCommand(h host) *cli.Command {
+	return &cli.Command{
+		Name: "collect", Usage: "write an archive for a bug report", Description: collectDescription,
+		Flags: []cli.Flag{
+			configFlag(),
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "the `FILE`, in place of katabox-TIME.tar.gz"},
+		},
+		Before: noArguments,
+		Action: func(ctx context.Context, c *cli.Command) error {
+			now := time.Now().UTC()
+			name := c.String("output")
+			if name == "" {
+				name = "katabox-" + now.Format("20060102-150405") + ".tar.gz"
+			}
+			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return fmt.Errorf("%w: choose another file with --output", err)
+			}
+			a := newArchive(f, strings.TrimSuffix(filepath.Base(name), ".tar.gz"), now)
+			h.collect(ctx, c.String("config"), a)
+			if err := errors.Join(a.close(), f.Close()); err != nil {
+				return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
+			}
+			fmt.Fprintf(c.Root().Writer, "%s: %d files; look through it before you send it\n", name, a.files)
+			return nil
+		},
+	}
+}
+
+// archive is a tar file that is being written. The first error stays, and ends
+// the writing.
+type archive struct {
+	compressed *gzip.Writer
+	tar        *tar.Writer
+	dir        string
+	at         time.Time
+	files      int
+	err        error
+}
+
+func newArchive(w io.Writer, dir string, at time.Time) *archive {
+	compressed := gzip.NewWriter(w)
+	return &archive{compressed: compressed, tar: tar.NewWriter(compressed), dir: dir, at: at}
+}
+
+// add adds a file; one that could not be made is a file that says why.
+func (a *archive) add(name string, data []byte, err error) {
+	if a.err != nil {
+		return
+	}
+	if err != nil {
+		name, data = name+".error", []byte(err.Error()+"\n")
+	}
+	a.err = a.tar.WriteHeader(&tar.Header{Name: path.Join(a.dir, name), Mode: 0o600, Size: int64(len(data)), ModTime: a.at})
+	if a.err == nil {
+		_, a.err = a.tar.Write(data)
+		a.files++
+	}
+}
+
+// addJSON adds a value as JSON.
+func (a *archive) addJSON(name string, v any, err error) {
+	var data bytes.Buffer
+	if err == nil {
+		err = writeJSON(&data, v)
+	}
+	a.add(name, data.Bytes(), err)
+}
+
+func (a *archive) close() error { return errors.Join(a.err, a.tar.Close(), a.compressed.Close()) }
+
+// hostFiles are facts about the host, at most maxHostFile bytes of each.
+var hostFiles = []string{
+	"/proc/version", "/proc/meminfo", "/proc/loadavg", "/proc/cpuinfo", "/proc/filesystems", "/proc/modules", "/proc/cgroups",
+	"/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory", "/etc/os-release",
+}
+
+const maxHostFile = 64 << 10
+
+func (h host) collect(ctx context.Context, configFile string, a *archive) {
+	a.addJSON("check.json", newReport(h.check(ctx, configFile)), nil)
+	e, err := h.env(ctx, configFile, nil)
+	if err == nil {
+		hideSecrets(e.Config)
+	}
+	a.addJSON("env.json", e, err)
+	for _, name := range hostFiles {
+		data, err := h.readAll(name, maxHostFile)
+		a.add("host"+name, data, err)
+	}
+	pods, err := h.pods(ctx)
+	a.addJSON("pods.json", pods, err)
+	running, err := monitor.Pods(h.records)
+	if err != nil {
+		return // pods.json has said so
+	}
+	for _, p := range running {
+		h.collectPod(ctx, p, a)
+	}
+	h.collectLog(ctx, running, a)
+}
+
+func (h host) collectPod(ctx context.Context, p monitor.Pod, a *archive) {
+	dir := "pods/" + filepath.Base(p.Dir) + "/"
+	record, err := os.ReadFile(filepath.Join(p.Dir, "state.json"))
+	a.add(dir+"state.json", record, err)
+	metrics, err := p.Ask(ctx, "/metrics")
+	a.add(dir+"metrics.txt", metrics, err)
+	t, err := h.timeline(ctx, p.ID)
+	a.addJSON(dir+"timeline.json", t, err)
+}
+
+// secretKey finds keys whose values are nobody's business.
+var secretKey = regexp.MustCompile(`(?i)password|passwd|secret|token|credential`)
+
+// secretParam finds parameters of the guest's kernel that are.
+var secretParam = regexp.MustCompile(`(?i)(\S*(?:password|passwd|secret|token|credential|key)\S*=)\S+`)
+
+// hidden stands for what is not told.
+const hidden = "(hidden)"
+
+// hideSecrets replaces values that may be secrets.
+func hideSecrets(values []value) {
+	for i, v := range values {
+		text, isText := v.Value.(string)
+		switch {
+		case secretKey.MatchString(v.Key):
+			values[i].Value = hidden
+		case isText:
+			values[i].Value = secretParam.ReplaceAllString(text, "${1}"+hidden)
+		}
+	}
+}
+
+const (
+	// logSince is how far back the log is read, and maxLog the bytes of it that
+	// are kept: the last.
+	logSince = "-2h"
+	maxLog   = 2 << 20
+)
+
+// collectLog adds the lines of the journal that are about pods here.
+func (h host) collectLog(ctx context.Context, pods []monitor.Pod, a *archive) {
+	journalctl, err := h.lookPath("journalctl")
+	if err != nil {
+		a.add("log.txt", nil, fmt.Errorf("%w: the engine's log is to be added by hand", err))
+		return
+	}
+	text, err := h.output(ctx, journalctl, "--since", logSince, "--no-pager", "--output", "short-iso",
+		"--unit", "containerd", "--unit", "docker", "--unit", "crio", "--unit", "isulad")
+	var lines []byte
+	for line := range strings.Lines(text) {
+		if isAbout(line, pods) {
+			lines = append(lines, secretParam.ReplaceAllString(line, "${1}"+hidden)...)
+		}
+	}
+	a.add("log.txt", lines[max(0, len(lines)-maxLog):], err)
+}
+
+// isAbout reports whether a line is a shim's of one of these pods. What engines log
+// themselves may have environments and annotations.
+func isAbout(line string, pods []monitor.Pod) bool {
+	return slices.ContainsFunc(pods, func(p monitor.Pod) bool { return strings.Contains(line, " sandbox="+p.ID) })
+}
