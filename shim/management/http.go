@@ -48,7 +48,7 @@ func readRequest(r io.Reader) (*request, error) {
 
 func readLine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadString('\n')
-	if err == io.EOF { //nolint:errorlint // bufio and io return it itself
+	if errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("read request: it ends before its headers do, or is longer than %d bytes", maxRequest)
 	}
 	if err != nil {
