@@ -88,6 +88,9 @@ type Spec struct {
 	// Jail, when not nil, shuts the monitor in. Otherwise it runs as this process
 	// does.
 	Jail *Jail
+	// Template, when not nil, is what the machine goes on from; it boots
+	// nothing then. Its memory must be of the zero MemoryBacking.
+	Template *Template
 }
 
 // Jail is how a monitor is shut in: as a user of its own without capabilities,
@@ -112,6 +115,9 @@ type MemoryBacking struct {
 	// Dir is the absolute path of a directory for files that are the memory
 	// and have no name there; empty is none. Not with HugePageMiB.
 	Dir string
+	// File is the name in Dir that the memory at boot has all the same; the file
+	// is made, and stays. Empty is none.
+	File string
 }
 
 // MonitorLanguage is what a monitor understands.

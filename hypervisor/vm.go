@@ -9,6 +9,11 @@ type Monitor interface {
 	// however that ends. ctx bounds the launch, not the machine's life. On
 	// an error nothing is left behind.
 	Launch(ctx context.Context, spec Spec) (VM, error)
+	// Describe returns the machine as the monitor is told it, without what is one
+	// machine's alone: ID, Jail, Memory, NetworkNamespace, Template,
+	// ExtraMonitor. Two Specs with the same description, and the same contents in
+	// their files, make the same machine.
+	Describe(spec Spec) ([]string, error)
 }
 
 // Attacher is a VM as far as it gets devices.
@@ -24,6 +29,7 @@ type VM interface {
 	Detacher
 	CPUPlugger
 	MemoryPlugger
+	Saver
 	VCPUThreader
 	// PCIPath is where the guest finds an attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached, and with

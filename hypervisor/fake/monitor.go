@@ -19,6 +19,7 @@ const (
 	StepDetach Step = "detach"
 	StepResume Step = "resume"
 	StepStop   Step = "stop"
+	StepSave   Step = "save"
 	// StepVCPUThreads is their listing.
 	StepVCPUThreads Step = "vcpu threads"
 )
@@ -77,6 +78,11 @@ func (m *Monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 	defer m.mu.Unlock()
 	m.pid++
 	vm := &VM{Spec: spec, monitor: m, pid: firstPID + m.pid, done: make(chan struct{})}
+	if spec.Template != nil {
+		for _, d := range spec.Template.Devices {
+			vm.devices = append(vm.devices, attached{d, vm.freeSlot(onSCSI(d))})
+		}
+	}
 	m.vms = append(m.vms, vm)
 	return vm, nil
 }

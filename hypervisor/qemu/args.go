@@ -87,6 +87,9 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 	if spec.Seccomp != "" {
 		args = append(args, "-sandbox", spec.Seccomp)
 	}
+	if spec.Template != nil {
+		args = append(args, "-incoming", "defer")
+	}
 	spec.KernelParams = kernelParams(spec, wiring)
 	return append(args, kernel(spec)...), nil
 }

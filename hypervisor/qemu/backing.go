@@ -38,6 +38,10 @@ func checkBacking(spec hypervisor.Spec) error {
 		return fmt.Errorf("memory of %d MiB: not whole huge pages of %d MiB", spec.MemoryMiB, m.HugePageMiB)
 	case m.HugePageMiB != 0 && m.Dir != "":
 		return errors.New("memory of huge pages and of files: want one of them")
+	case m.File != "" && (m.Dir == "" || m.File != filepath.Base(m.File)):
+		return fmt.Errorf("file of memory %q in directory %q: want a name in a directory", m.File, m.Dir)
+	case spec.Template != nil && m != hypervisor.MemoryBacking{}:
+		return errors.New("memory of huge pages or files, or taken at once, for a machine from a template")
 	case m.Dir != "" && !filepath.IsAbs(m.Dir):
 		return fmt.Errorf("directory for memory %q: not an absolute path", m.Dir)
 	}
@@ -47,7 +51,7 @@ func checkBacking(spec hypervisor.Spec) error {
 // memoryObject is the host's side of memory, as memory that is plugged. It is
 // shared, because device back ends in other processes read and write it.
 func memoryObject(id string, sizeMiB uint64, m hypervisor.MemoryBacking) (add, remove command) {
-	id += memorySuffix
+	id, m.File = id+memorySuffix, ""
 	return command{"object-add", backing(id, sizeMiB, m)}, command{objectDel, map[string]any{"id": id}}
 }
 
@@ -59,6 +63,9 @@ func backing(id string, sizeMiB uint64, m hypervisor.MemoryBacking) map[string]a
 	props := map[string]any{"qom-type": "memory-backend-memfd", "id": id, "size": sizeMiB * mib, "share": true}
 	if m.Dir != "" {
 		props["qom-type"], props["mem-path"] = "memory-backend-file", m.Dir
+	}
+	if m.File != "" {
+		props["mem-path"] = filepath.Join(m.Dir, m.File)
 	}
 	if m.HugePageMiB != 0 {
 		props["hugetlb"], props["hugetlbsize"] = true, m.HugePageMiB*mib

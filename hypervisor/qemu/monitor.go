@@ -89,7 +89,16 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	if err := mon.Handshake(ctx); err != nil {
 		return nil, m.abandon(ctx, proc, mon, err)
 	}
-	return newVM(ctx, spec, proc, mon, console), nil
+	vm := newVM(ctx, spec, proc, mon, console)
+	if spec.Template == nil {
+		return vm, nil
+	}
+	if err := vm.load(ctx, *spec.Template); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+		defer cancel()
+		return nil, errors.Join(err, vm.Stop(ctx))
+	}
+	return vm, nil
 }
 
 // start starts QEMU with files as its first descriptors after stderr, and returns

@@ -69,7 +69,7 @@ var _ vhostuser.Device = (*device)(nil)
 
 func newDevice(ctx context.Context) *device {
 	return &device{
-		logger: log.G(ctx).WithField("device", deviceID),
+		logger: log.G(ctx).WithField("device", DeviceID),
 		rx:     vhostuser.NewQueue(receiveQueue),
 		tx:     vhostuser.NewQueue(transmitQueue),
 		conns:  make(map[addrPair]*conn),

@@ -70,7 +70,7 @@ func (t *kernelTransport) Attach(ctx context.Context, vm hypervisor.Attacher) er
 	if file == nil {
 		return errors.New("attach vsock: already attached or closed")
 	}
-	err := vm.Attach(ctx, hypervisor.VhostVsock{ID: deviceID, CID: t.cid, File: file})
+	err := vm.Attach(ctx, hypervisor.VhostVsock{ID: DeviceID, CID: t.cid, File: file})
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("attach vsock: %w", err)
 	}

@@ -156,7 +156,7 @@ func TestKernelAttach(t *testing.T) {
 	file := tr.file
 	vm := &taker{}
 	must(t, tr.Attach(t.Context(), vm))
-	want := hypervisor.VhostVsock{ID: deviceID, CID: 42, File: file}
+	want := hypervisor.VhostVsock{ID: DeviceID, CID: 42, File: file}
 	same := cmp.Comparer(func(a, b *os.File) bool { return a == b })
 	if diff := cmp.Diff(hypervisor.Device(want), vm.got, same); diff != "" {
 		t.Error("device (-want +got):", diff)

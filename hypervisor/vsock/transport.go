@@ -25,8 +25,8 @@ const (
 // defaultVhostPath is the kernel's device (drivers/vhost/vsock.c).
 const defaultVhostPath = "/dev/vhost-vsock"
 
-// deviceID names the device within its machine.
-const deviceID = "vsock0"
+// DeviceID is the ID of the device that Attach gives to a machine.
+const DeviceID = "vsock0"
 
 // Options choose and adjust a transport. The zero value is fit for use.
 type Options struct {

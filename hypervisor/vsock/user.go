@@ -86,7 +86,7 @@ func (t *userTransport) Attach(ctx context.Context, vm hypervisor.Attacher) erro
 	if front == nil {
 		return errors.New("attach vsock: already attached or closed")
 	}
-	err := vm.Attach(ctx, hypervisor.VhostUserVsock{ID: deviceID, Socket: front})
+	err := vm.Attach(ctx, hypervisor.VhostUserVsock{ID: DeviceID, Socket: front})
 	if err = errors.Join(err, front.Close()); err != nil {
 		return fmt.Errorf("attach vsock: %w", err)
 	}

@@ -1,0 +1,100 @@
+package memfile
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// copyBlock is how much memory is copied at a time. It stays in the CPU's cache
+// between being read, summed and written.
+const copyBlock = 256 << 10
+
+// sumTable is of CRC-32C, for which x86-64 has an instruction.
+var sumTable = crc32.MakeTable(crc32.Castagnoli)
+
+// Sum is the checksum of what a file holds (CRC-32C), its holes left out: it
+// tells that the file was damaged or cut, not that somebody meant to. The file's
+// offset changes.
+func Sum(file *os.File) (uint32, error) {
+	sum := uint32(0)
+	err := eachBlock(file, func(block []byte, _ int64) error {
+		sum = crc32.Update(sum, sumTable, block)
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("sum up memory: %w", err)
+	}
+	return sum, nil
+}
+
+// Copy copies what from holds to a file of the same size that is all holes. It
+// fails if Sum of from is not want. From's offset changes.
+func Copy(to, from *os.File, want uint32) error {
+	if err := sameSize(to, from); err != nil {
+		return fmt.Errorf("copy memory: %w", err)
+	}
+	sum := uint32(0)
+	err := eachBlock(from, func(block []byte, at int64) error {
+		sum = crc32.Update(sum, sumTable, block)
+		_, err := to.WriteAt(block, at)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("copy memory: %w", err)
+	}
+	if sum != want {
+		return fmt.Errorf("copy memory: %s is damaged: its checksum is %08x, want %08x", from.Name(), sum, want)
+	}
+	return nil
+}
+
+func sameSize(a, b *os.File) error {
+	one, err := a.Stat()
+	if err != nil {
+		return err
+	}
+	other, err := b.Stat()
+	if err != nil {
+		return err
+	}
+	if one.Size() != other.Size() {
+		return fmt.Errorf("%s has %d bytes, the machine's memory %d", b.Name(), other.Size(), one.Size())
+	}
+	return nil
+}
+
+// eachBlock calls do for all data of a file that are not in holes, in order; the
+// block is do's only during the call.
+func eachBlock(file *os.File, do func(block []byte, at int64) error) error {
+	buf := make([]byte, copyBlock)
+	for end := int64(0); ; {
+		start, err := file.Seek(end, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // no data from there on
+		}
+		if err != nil {
+			return err
+		}
+		if end, err = file.Seek(start, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		for at := start; at < end; {
+			n, err := file.ReadAt(buf[:min(copyBlock, end-at)], at)
+			if n == 0 && err != nil {
+				if errors.Is(err, io.EOF) {
+					err = io.ErrUnexpectedEOF
+				}
+				return err
+			}
+			if err := do(buf[:n], at); err != nil {
+				return err
+			}
+			at += int64(n)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/memfile"
+)
+
+const (
+	// stateFD is the name of the file of a machine's state in QEMU.
+	stateFD = "state"
+	// migrationRepeat is after how long QEMU is asked again how far it is: it takes a
+	// few milliseconds.
+	migrationRepeat = time.Millisecond
+)
+
+// Describe implements hypervisor.Monitor: QEMU's arguments. The rate of the host's
+// time stamp counter is not in them: each process measures it a little
+// differently.
+func (m *Monitor) Describe(spec hypervisor.Spec) ([]string, error) {
+	spec.ID, spec.NetworkNamespace = "template", ""
+	spec.ConsoleLine, spec.Jail, spec.Template = nil, nil, nil
+	spec.Memory, spec.ExtraMonitor = hypervisor.MemoryBacking{}, hypervisor.ExtraMonitor{}
+	return BuildArgs(spec, Wiring{Firmware: firmware(spec)})
+}
+
+// Save implements hypervisor.Saver. The memory is left out of the state by
+// x-ignore-shared, which since QEMU 8.1 does so only for memory that was opened by
+// its path (migration/ram.c, migrate_ram_is_ignored): any other would be
+// written page by page, and all of it taken from the host for that.
+func (vm *VM) Save(ctx context.Context, state *os.File) error {
+	err := vm.mon.Execute(ctx, "stop", nil, nil)
+	if err == nil {
+		err = vm.migrate(ctx, "migrate", state)
+	}
+	if err != nil {
+		return vm.explain(ctx, "save virtual machine", err)
+	}
+	return nil
+}
+
+// load makes a machine that waits for its state (-incoming defer) go on from a
+// template. The memory is copied meanwhile; the guest does not run yet.
+func (vm *VM) load(ctx context.Context, t hypervisor.Template) error {
+	memory, err := vm.memoryFile()
+	if err != nil {
+		return fmt.Errorf("load template: %w", err)
+	}
+	copied := make(chan error, 1)
+	go func() { copied <- memfile.Copy(memory, t.Memory, t.MemorySum) }()
+	err = vm.loadState(ctx, t)
+	copyErr := <-copied // bounded by the memory's size
+	if closeErr := memory.Close(); copyErr == nil {
+		copyErr = closeErr
+	}
+	if err != nil {
+		return vm.explain(ctx, "load template into virtual machine", err)
+	}
+	return copyErr
+}
+
+func (vm *VM) loadState(ctx context.Context, t hypervisor.Template) error {
+	for _, d := range t.Devices {
+		if err := vm.attach(ctx, d); err != nil {
+			return fmt.Errorf("attach %T %q: %w", d, d.DeviceID(), err)
+		}
+	}
+	return vm.migrate(ctx, "migrate-incoming", t.State)
+}
+
+// migrate writes or reads the machine's state, and waits until that is done. A
+// QEMU that cannot read it ends.
+func (vm *VM) migrate(ctx context.Context, direction string, state *os.File) error {
+	capabilities := []map[string]any{{"capability": "x-ignore-shared", "state": true}}
+	err := vm.mon.Execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": capabilities}, nil)
+	if err == nil {
+		err = vm.mon.GetFD(ctx, stateFD, state)
+	}
+	if err == nil {
+		err = vm.mon.Execute(ctx, direction, map[string]any{"uri": "fd:" + stateFD}, nil)
+	}
+	if err != nil {
+		return err
+	}
+	return vm.awaitMigration(ctx)
+}
+
+func (vm *VM) awaitMigration(ctx context.Context) error {
+	again := time.NewTicker(migrationRepeat)
+	defer again.Stop()
+	for {
+		var info struct { // qapi/migration.json, MigrationInfo
+			Status string `json:"status"`
+			Why    string `json:"error-desc"`
+		}
+		if err := vm.mon.Execute(ctx, "query-migrate", nil, &info); err != nil {
+			return err
+		}
+		switch info.Status {
+		case "completed":
+			return nil
+		case "failed", "cancelled":
+			return fmt.Errorf("QEMU's migration %s: %s", info.Status, info.Why)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for QEMU's migration (%s): %w", info.Status, context.Cause(ctx))
+		}
+	}
+}
+
+// memfdName begins what /proc shows for the memory at boot of the zero
+// MemoryBacking (backends/hostmem-memfd.c).
+const memfdName = "/memfd:memory-backend-memfd"
+
+// memoryFile opens the machine's memory at boot, which it has as a descriptor
+// without a name.
+func (vm *VM) memoryFile() (*os.File, error) {
+	dir := fmt.Sprintf("/proc/%d/fd", vm.PID())
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find QEMU's memory: %w", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		// A descriptor may be closed meanwhile.
+		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, memfdName) {
+			return os.OpenFile(path, os.O_RDWR, 0)
+		}
+	}
+	return nil, fmt.Errorf("find QEMU's memory: none of its files is %s", memfdName)
+}
