@@ -236,6 +236,10 @@ type SetupSandboxRequest struct {
 	// executable files in its folders "prestart", "poststart" and "poststop".
 	// Empty for none.
 	GuestHookPath string `protobuf:"bytes,6,opt,name=guest_hook_path,json=guestHookPath,proto3" json:"guest_hook_path,omitempty"`
+	// Random bytes of the host's, EntropyBytes of them (limits.go) or none. The
+	// guest's random number generator starts anew with them before anything else:
+	// a guest that comes from a template has the state of the template's.
+	Entropy       []byte `protobuf:"bytes,7,opt,name=entropy,proto3" json:"entropy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -303,6 +307,13 @@ func (x *SetupSandboxRequest) GetGuestHookPath() string {
 		return x.GuestHookPath
 	}
 	return ""
+}
+
+func (x *SetupSandboxRequest) GetEntropy() []byte {
+	if x != nil {
+		return x.Entropy
+	}
+	return nil
 }
 
 type SetupSandboxResponse struct {
@@ -3178,14 +3189,15 @@ const file_guest_proto_rawDesc = "" +
 	"\x10boot_to_agent_us\x18\x05 \x01(\x04R\rbootToAgentUs\x12+\n" +
 	"\x12boot_to_serving_us\x18\x06 \x01(\x04R\x0fbootToServingUs\x12\x1b\n" +
 	"\tagent_rss\x18\a \x01(\x04R\bagentRss\x12\x15\n" +
-	"\x06now_us\x18\b \x01(\x04R\x05nowUsJ\x04\b\x03\x10\x04\"\xf9\x01\n" +
+	"\x06now_us\x18\b \x01(\x04R\x05nowUsJ\x04\b\x03\x10\x04\"\x93\x02\n" +
 	"\x13SetupSandboxRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12%\n" +
 	"\x0ekernel_modules\x18\x03 \x03(\tR\rkernelModules\x125\n" +
 	"\bstorages\x18\x04 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x127\n" +
 	"\thost_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bhostTime\x12&\n" +
-	"\x0fguest_hook_path\x18\x06 \x01(\tR\rguestHookPathJ\x04\b\x02\x10\x03\"\x16\n" +
+	"\x0fguest_hook_path\x18\x06 \x01(\tR\rguestHookPath\x12\x18\n" +
+	"\aentropy\x18\a \x01(\fR\aentropyJ\x04\b\x02\x10\x03\"\x16\n" +
 	"\x14SetupSandboxResponse\"\x11\n" +
 	"\x0fTimelineRequest\"^\n" +
 	"\x10TimelineResponse\x12,\n" +

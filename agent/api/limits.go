@@ -27,3 +27,7 @@ const (
 // MaxProcFile is how much of each file one Metrics returns, in bytes: several times what
 // /proc/vmstat has.
 const MaxProcFile = 32 << 10
+
+// EntropyBytes is the length of SetupSandboxRequest.entropy: twice what the Linux
+// kernel's generator is keyed with.
+const EntropyBytes = 64

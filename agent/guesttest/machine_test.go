@@ -95,7 +95,7 @@ func connect(ctx context.Context) (*machine, error) {
 	}
 	go m.listen(events)
 	_, err = m.guest.SetupSandbox(ctx, &api.SetupSandboxRequest{
-		SandboxId: "pod", HostTime: timestamppb.Now(), KernelModules: []string{"overlay"},
+		SandboxId: "pod", HostTime: timestamppb.Now(), Entropy: make([]byte, api.EntropyBytes), KernelModules: []string{"overlay"},
 		Storages: []*api.Storage{{Driver: "tmpfs", Target: api.GuestRunDir + "/scratch", Options: []string{"size=1m", "noexec"}}},
 	})
 	if err == nil {

@@ -127,6 +127,9 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 	if again {
 		return fmt.Errorf("set up sandbox: it was set up before: %w", errdefs.ErrFailedPrecondition)
 	}
+	if err := reseed(req.GetEntropy()); err != nil {
+		return err
+	}
 	if t := req.GetHostTime(); t.IsValid() {
 		if err := guest.SetClock(t.AsTime()); err != nil {
 			return err
@@ -151,6 +154,18 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 	p.mu.Unlock()
 	log.G(ctx).WithField("sandbox", req.GetSandboxId()).Info("sandbox set up")
 	return nil
+}
+
+// reseed gives the guest random numbers of its own, if the host has sent seed
+// for them.
+func reseed(entropy []byte) error {
+	switch len(entropy) {
+	case 0:
+		return nil
+	case api.EntropyBytes:
+		return guest.Reseed(entropy)
+	}
+	return fmt.Errorf("set up sandbox: %d bytes of entropy, want %d: %w", len(entropy), api.EntropyBytes, errdefs.ErrInvalidArgument)
 }
 
 // setHooks has hooks of the guest's run for every container; an empty path is

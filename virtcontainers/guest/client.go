@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -96,9 +97,12 @@ func (c *Client) hello(ctx context.Context) error {
 	return nil
 }
 
-// SetupSandbox makes the guest the pod's. The host's time is read here, as
-// late as possible.
+// SetupSandbox makes the guest the pod's: what it draws from its random number
+// generator afterwards depends on bytes that are drawn here. The host's time is
+// read here too, as late as possible.
 func (c *Client) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) error {
+	req.Entropy = make([]byte, api.EntropyBytes)
+	_, _ = rand.Read(req.Entropy) // never fails (crypto/rand)
 	req.HostTime = timestamppb.Now()
 	if _, err := c.guest.SetupSandbox(ctx, req); err != nil {
 		return fmt.Errorf("set up guest: %w", Err(err))

@@ -1,6 +1,7 @@
 package guest_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -122,6 +123,13 @@ func TestSetupSandbox(t *testing.T) {
 	got := a.Setup()
 	if at := got.GetHostTime().AsTime(); got.GetSandboxId() != "s" || at.Before(before) || at.After(time.Now()) {
 		t.Errorf("the agent was told %v", got)
+	}
+	first := got.GetEntropy()
+	if err := c.SetupSandbox(t.Context(), &api.SetupSandboxRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if second := a.Setup().GetEntropy(); len(first) != api.EntropyBytes || len(second) != api.EntropyBytes || bytes.Equal(first, second) {
+		t.Errorf("entropy of two guests: %x, %x", first, second)
 	}
 	a.Fail("SetupSandbox", errdefs.ErrInvalidArgument)
 	if err := c.SetupSandbox(t.Context(), &api.SetupSandboxRequest{}); !errdefs.IsInvalidArgument(err) {
