@@ -31,6 +31,8 @@ type boot struct {
 	done   []step
 	times  map[string]time.Duration
 	failAt string
+	// failed is the step that failed, if one has.
+	failed string
 	// recorder remembers the steps' spans, as the container's or, empty, the pod's.
 	recorder  *spans.Recorder
 	container string
@@ -42,6 +44,7 @@ func (b *boot) run(ctx context.Context, steps []step) error {
 	b.times = make(map[string]time.Duration, len(steps))
 	for _, s := range steps {
 		if err := b.runOne(ctx, s); err != nil {
+			b.failed = s.name
 			return errors.Join(fmt.Errorf("%s: %w", s.name, err), b.unwind(ctx))
 		}
 	}

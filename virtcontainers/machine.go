@@ -2,6 +2,7 @@ package virtcontainers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,7 +87,7 @@ func (s *Sandbox) kernelParams() string {
 // when the first container runs (the agent's Resources.LoadLateDrivers).
 func (s *Sandbox) attachDevices(ctx context.Context) error {
 	h := s.opts.Config.Hypervisor
-	if h.EntropySource != "" {
+	if h.EntropySource != "" && s.template.key == "" { // else it came with the template
 		if err := s.attachRNG(ctx, h.EntropySource); err != nil {
 			return err
 		}
@@ -97,21 +98,32 @@ func (s *Sandbox) attachDevices(ctx context.Context) error {
 	return nil
 }
 
-// attachRNG opens the file without waiting: it may be a FIFO by mistake, from
-// which a guest would get nothing, or what somebody else waits for.
+// attachRNG attaches the random number generator that reads a file of the host's.
 func (s *Sandbox) attachRNG(ctx context.Context, source string) error {
+	rng, err := openRNG(source)
+	if err != nil {
+		return err
+	}
+	defer rng.File.Close()
+	return s.vm.Attach(ctx, rng)
+}
+
+// openRNG opens the file, the caller's to close, without waiting: it may be a FIFO
+// by mistake, from which a guest would get nothing, or what somebody else waits for.
+func openRNG(source string) (hypervisor.RNG, error) {
 	const key = "hypervisor.qemu.entropy_source"
 	file, err := os.OpenFile(source, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		return hypervisor.RNG{}, fmt.Errorf("%s: %w", key, err)
 	}
-	defer file.Close()
 	info, err := file.Stat()
+	if err == nil {
+		if mode := info.Mode(); !mode.IsRegular() && mode&os.ModeCharDevice == 0 {
+			err = fmt.Errorf("%s is neither a character device nor a regular file: %w", source, errdefs.ErrInvalidArgument)
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		return hypervisor.RNG{}, fmt.Errorf("%s: %w", key, errors.Join(err, file.Close()))
 	}
-	if mode := info.Mode(); !mode.IsRegular() && mode&os.ModeCharDevice == 0 {
-		return fmt.Errorf("%s: %s is neither a character device nor a regular file: %w", key, source, errdefs.ErrInvalidArgument)
-	}
-	return s.vm.Attach(ctx, hypervisor.RNG{ID: rngID, File: file})
+	return hypervisor.RNG{ID: rngID, File: file}, nil
 }

@@ -114,6 +114,7 @@ type Sandbox struct {
 	state     *persist.Store
 	standIns  *standIns
 	jail      *jail
+	template  ofTemplate
 	vm        hypervisor.VM
 	files     *guestfs.Pod
 	sizing    *sizing.Pod
@@ -153,8 +154,41 @@ type Sandbox struct {
 // New boots a sandbox. ctx bounds the boot. On an error nothing is left, and
 // the error says which step failed and what the machine said.
 func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error) {
+	if platform.AccelReason != "" {
+		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)
+	}
 	began := time.Now()
-	recorder, booted := opts.Arrival.record(began)
+	s, err := bootNew(ctx, platform, opts, ofTemplate{})
+	if err != nil && s.bootAnew(ctx, err) {
+		s, err = bootNew(ctx, platform, opts, s.template)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("boot sandbox %s: %w", opts.ID, err)
+	}
+	s.recorder.Add("", bootSpan, began, time.Now())
+	s.durations.Observe(bootAction, time.Since(began))
+	s.logBoot(ctx)
+	s.watch()
+	return s, nil
+}
+
+// bootNew makes a sandbox and boots it. After an error nothing is left but what the
+// sandbox knows of it.
+func bootNew(ctx context.Context, platform Platform, opts Options, template ofTemplate) (*Sandbox, error) {
+	s, err := newSandbox(ctx, platform, opts)
+	s.template = template
+	if err == nil {
+		err = s.boot.run(ctx, s.bootSteps())
+	}
+	if err != nil {
+		s.end()
+	}
+	return s, err
+}
+
+// newSandbox makes a sandbox that has not booted.
+func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox, error) {
+	recorder := opts.Arrival.record(time.Now())
 	lifeCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Sandbox{
 		ID: opts.ID, opts: opts, platform: platform, observer: opts.Observer,
@@ -164,23 +198,11 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
 	}
-	if platform.AccelReason != "" {
-		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)
-	}
 	var err error
-	s.sizing, err = sizing.New(ctx, s.sizingOptions())
-	if err == nil {
-		s.network = podnet.New(s.networkOptions())
-		err = s.boot.run(ctx, s.bootSteps())
+	if s.sizing, err = sizing.New(ctx, s.sizingOptions()); err != nil {
+		return s, err
 	}
-	if err != nil {
-		end()
-		return nil, fmt.Errorf("boot sandbox %s: %w", s.ID, err)
-	}
-	booted()
-	s.durations.Observe(bootAction, time.Since(began))
-	s.logBoot(ctx)
-	s.watch()
+	s.network = podnet.New(s.networkOptions())
 	return s, nil
 }
 
@@ -206,7 +228,7 @@ func (s *Sandbox) networkOptions() podnet.Options {
 func (s *Sandbox) logBoot(ctx context.Context) {
 	info := s.client.Info
 	log.G(ctx).WithFields(s.boot.fields()).WithFields(log.Fields{
-		"vcpus": s.sizing.Initial().VCPUs, "memory_mib": s.sizing.Initial().MemoryMiB, "accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(),
+		"vcpus": s.sizing.Initial().VCPUs, "memory_mib": s.sizing.Initial().MemoryMiB, "accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(), "template": s.template.key,
 		"guest_kernel": info.KernelRelease, "agent_version": info.AgentVersion, "agent_rss": info.AgentRss,
 		"guest_boot_to_agent_us": info.BootToAgentUs, "guest_boot_to_serving_us": info.BootToServingUs,
 	}).Info("sandbox booted")

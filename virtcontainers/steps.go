@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -110,13 +111,21 @@ func (s *Sandbox) launchVM(ctx context.Context) error {
 	if s.opts.Config.Hypervisor.Debug {
 		spec.ConsoleLine = guest.ConsoleLog(ctx)
 	}
+	if err := s.start(ctx, spec, s.launch); err != nil {
+		return err
+	}
+	warnOfMonitor(ctx, spec.ExtraMonitor)
+	return nil
+}
+
+// start starts the machine and records its process.
+func (s *Sandbox) start(ctx context.Context, spec hypervisor.Spec, launch func(context.Context, hypervisor.Spec) (hypervisor.VM, error)) error {
 	launched := s.recorder.Begin("", qemuSpan)
-	vm, err := s.platform.Monitor.Launch(ctx, spec)
+	vm, err := launch(ctx, spec)
 	launched()
 	if err != nil {
 		return s.sizing.ExplainLaunch(err)
 	}
-	warnOfMonitor(ctx, spec.ExtraMonitor)
 	s.vm = vm
 	if err := s.recordProcess(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {
 		return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
@@ -136,22 +145,34 @@ func (s *Sandbox) attachVsock(ctx context.Context) error {
 	return nil
 }
 
-// dialAgent waits for the agent, no longer than the VM lives.
+// dialAgent waits for the agent, and tells those who need it.
 func (s *Sandbox) dialAgent(ctx context.Context) error {
-	timeout := s.opts.Config.Agent.DialTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the agent did not answer within %v", timeout))
-	defer cancel()
-	ctx, stop := s.whileAlive(ctx)
-	defer stop()
-	client, err := guest.Connect(ctx, s.transport.Dial)
+	client, err := s.connectAgent(ctx)
 	if err != nil {
-		return s.explain(ctx, err)
+		return err
 	}
 	s.client = client
 	s.files.Connect(client, s.gone)
 	s.sizing.Connect(client)
 	s.network.Connect(client, s.gone)
 	return nil
+}
+
+// connectAgent waits for the agent, no longer than the VM lives.
+func (s *Sandbox) connectAgent(ctx context.Context) (*guest.Client, error) {
+	timeout := s.opts.Config.Agent.DialTimeout
+	if s.template.key != "" {
+		timeout = min(timeout, templateDialTimeout)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the agent did not answer within %v", timeout))
+	defer cancel()
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	client, err := guest.Connect(ctx, s.transport.Dial)
+	if err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	return client, nil
 }
 
 func (s *Sandbox) setupGuest(ctx context.Context) error {

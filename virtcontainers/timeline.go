@@ -30,8 +30,8 @@ type Arrival struct {
 	Launched, Serving, Called time.Time
 }
 
-// record begins a sandbox's record, and its boot.
-func (a Arrival) record(now time.Time) (recorder *spans.Recorder, booted func()) {
+// record begins a sandbox's record.
+func (a Arrival) record(now time.Time) *spans.Recorder {
 	zero := now
 	for _, t := range []time.Time{a.Launched, a.Called} {
 		if !t.IsZero() && t.Before(zero) {
@@ -45,7 +45,7 @@ func (a Arrival) record(now time.Time) (recorder *spans.Recorder, booted func())
 	if !a.Called.IsZero() {
 		r.Add("", requestSpan, a.Called, now)
 	}
-	return r, func() { r.Add("", bootSpan, now, time.Now()) }
+	return r
 }
 
 // Timeline returns how the sandbox and its containers started. It asks the guest for

@@ -81,6 +81,7 @@ func TestAnnotate(t *testing.T) {
 			h.Memory = Memory{Prealloc: true, Dir: "/mnt/a", Reclaim: true}
 			h.EntropySource, h.IOThreads, h.IndepIOThreads = "/dev/random", true, 2
 		}},
+		{"no template", map[string]string{annotationPrefix + "config.factory.enable_template": "false"}, func(*Config) {}},
 		{"huge pages", map[string]string{hv + "enable_hugepages": "true"}, func(c *Config) { c.Hypervisor.Memory.HugePages = true }},
 		{"runtime", map[string]string{rt + "create_container_timeout": "7", rt + "sandbox_cgroup_only": "true", "io.katacontainers.enable_vcpus_pinning": "true"}, func(c *Config) {
 			c.Runtime.CreateContainerTimeout, c.Runtime.SandboxCgroupOnly, c.Runtime.PinVCPUs = 7*time.Second, true, true
@@ -181,6 +182,8 @@ func TestAnnotateRefuses(t *testing.T) {
 		{everything, hv + "file_mem_backend", "/dev/shm",
 			"is not allowed: want a path that matches a pattern in hypervisor.qemu.valid_file_mem_backends (default)"},
 		{everything, hv + "indep_iothreads", "51", ": want an integer from 1 to 50, or 0 for what enable_iothreads says"},
+		{"factory.enable_template = true", annotationPrefix + "config.factory.enable_template", "true",
+			"is not allowed: want false: only the configuration file can turn templates on"},
 		{everything, hv + "disable_vhost_net", "yes", ": want true or false"},
 		{"", ag + "kernel_modules", " ; ", `: want "module parameter=value ..." with ";" between modules`},
 		{"", ag + "kernel_modules", "../x", `: want "module parameter=value ..." with ";" between modules`},

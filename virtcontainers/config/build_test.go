@@ -49,6 +49,7 @@ func defaults() Config {
 		Agent: Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second, KillTimeout: 10 * time.Second},
 		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet",
 			DisableGuestSeccomp: true},
+		Factory: Factory{TemplatePath: "/run/vc/vm/template"},
 		Annotations: Allowed{
 			Enabled:             []string{"enable_iommu", "kernel_params", "kernel_verity_params"},
 			HypervisorPaths:     []string{"/usr/bin/qemu-system-x86_64"},
@@ -164,8 +165,11 @@ func TestBuild(t *testing.T) {
 		{"longest timeout", "agent.kata.dial_timeout = 4294967295", func(c *Config) {
 			c.Agent.DialTimeout = 4294967295 * time.Second
 		}},
-		{"a known key that does nothing yet", "runtime.vfio_mode = 'vfio'\nfactory.enable_template = true", func(c *Config) {
-			c.Warnings = []string{"keys not implemented yet are ignored: factory.enable_template, runtime.vfio_mode"}
+		{"a known key that does nothing yet", "runtime.vfio_mode = 'vfio'\nfactory.vm_cache_number = 1", func(c *Config) {
+			c.Warnings = []string{"keys not implemented yet are ignored: factory.vm_cache_number, runtime.vfio_mode"}
+		}},
+		{"templates", "[factory]\nenable_template = true\ntemplate_path = '/t'", func(c *Config) {
+			c.Factory = Factory{Template: true, TemplatePath: "/t"}
 		}},
 		{"an image", qemu + "image='/i'\ninitrd='/rd'", func(c *Config) {
 			c.Hypervisor.Initrd = "/rd"

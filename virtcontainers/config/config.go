@@ -11,6 +11,8 @@ type Config struct {
 	Agent Agent
 	// Runtime is [runtime].
 	Runtime Runtime
+	// Factory is [factory].
+	Factory Factory
 	// Annotations is what pods may change; its keys are in [hypervisor.qemu].
 	Annotations Allowed
 	// Warnings are things the operator should know and that stop nothing:
@@ -219,6 +221,15 @@ type Runtime struct {
 	SandboxBindMounts []string
 	// Profiles offers the shim's profiles (pprof) on its management socket.
 	Profiles bool
+}
+
+// Factory is about machines that are started as copies of one that has booted.
+type Factory struct {
+	// Template starts machines from a template, where one fits.
+	Template bool
+	// TemplatePath is the directory of templates: absolute, not checked for
+	// existence.
+	TemplatePath string
 }
 
 // The values of Runtime.EmptyDirMode.

@@ -35,7 +35,7 @@ const (
 )
 
 // keys is every key that has an effect, in the order of configuration.toml.
-var keys = slices.Concat(qemuKeys, memoryKeys, deviceKeys, virtioFSKeys, blockKeys, networkKeys, annotationKeys, agentKeys, runtimeKeys, volumeKeys)
+var keys = slices.Concat(qemuKeys, memoryKeys, deviceKeys, virtioFSKeys, blockKeys, networkKeys, annotationKeys, agentKeys, runtimeKeys, volumeKeys, factoryKeys)
 
 var qemuKeys = []key{
 	define("hypervisor.qemu.path", defaultHypervisor, absolutePath,

@@ -5,7 +5,7 @@ import "slices"
 // withoutEffect is every key that Kata Containers has and that does nothing
 // here, with Kata's defaults: planned, or refused.
 var withoutEffect = slices.Concat(
-	guestKeys, sizeKeys, diskKeys, hostDeviceKeys, limitKeys, confidentialKeys, factoryKeys, plannedAgentKeys, plannedRuntimeKeys)
+	guestKeys, sizeKeys, diskKeys, hostDeviceKeys, limitKeys, confidentialKeys, cacheKeys, plannedAgentKeys, plannedRuntimeKeys)
 
 // guestKeys are about what the guest boots and how it is watched.
 var guestKeys = []key{

@@ -29,11 +29,8 @@ var confidentialKeys = []key{
 	never("hypervisor.qemu.measurement_algo", "", text, noConfidential),
 }
 
-var factoryKeys = []key{
-	later("factory.enable_template", false, boolean,
-		"Start guests as copies of one that has booted."),
-	later("factory.template_path", "/run/vc/vm/template", absolutePath,
-		"Where that guest is kept."),
+// cacheKeys are about guests that are kept running.
+var cacheKeys = []key{
 	later("factory.vm_cache_number", int64(0), count,
 		"How many booted guests are kept ready."),
 	later("factory.vm_cache_endpoint", "/var/run/kata-containers/cache.sock", absolutePath,

@@ -38,6 +38,11 @@ func (m monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.V
 	return mc, nil
 }
 
+// Describe implements hypervisor.Monitor.
+func (m monitor) Describe(spec hypervisor.Spec) ([]string, error) {
+	return m.host.Monitor.Describe(spec)
+}
+
 // standIn starts a process that does nothing until it is killed.
 func standIn() (*child.Process, error) {
 	path, err := exec.LookPath("sleep")

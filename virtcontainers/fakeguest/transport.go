@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
@@ -26,7 +27,7 @@ func (t *transport) Kind() string { return "fake" }
 
 // Attach implements virtcontainers.Transport.
 func (t *transport) Attach(ctx context.Context, vm hypervisor.Attacher) error {
-	return vm.Attach(ctx, hypervisor.VhostVsock{ID: "vsock", CID: 3})
+	return vm.Attach(ctx, hypervisor.VhostVsock{ID: vsock.DeviceID, CID: 3})
 }
 
 // Dial implements virtcontainers.Transport.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/katabox/katabox/shim/cmd/internal/platform"
 	"github.com/katabox/katabox/shim/manager"
 	"github.com/katabox/katabox/virtcontainers"
 )
@@ -41,14 +42,14 @@ func run(ctx context.Context, args []string) error {
 	case p.Info:
 		return manager.Info(version, os.Stdout)
 	case p.Action == manager.ActionStart:
-		manager.Sweep(ctx, p, virtcontainers.Platform{RunDir: runDir})
+		manager.Sweep(ctx, p, virtcontainers.Platform{RunDir: platform.RunDir})
 		return manager.Start(p, os.Stdin, os.Stdout)
 	case p.Action == manager.ActionDelete:
-		return manager.Delete(p, host(ctx), os.Stdout)
+		return manager.Delete(p, platform.Host(ctx), os.Stdout)
 	}
 	ctx, err = manager.OpenLog(ctx, p)
 	if err != nil {
 		return err
 	}
-	return manager.Serve(ctx, p, host(ctx))
+	return manager.Serve(ctx, p, platform.Host(ctx))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/katabox/katabox/shim/cmd/internal/platform"
 	"github.com/katabox/katabox/shim/manager"
 )
 
@@ -103,9 +104,9 @@ func TestStartWithoutSandbox(t *testing.T) {
 }
 
 func TestHost(t *testing.T) {
-	t.Setenv(failpointEnv, "resume")
-	p := host(context.Background())
-	if p.Monitor == nil || p.RunDir != runDir || p.Failpoint != "resume" || p.KernelParams == "" {
+	t.Setenv(platform.FailpointEnv, "resume")
+	p := platform.Host(context.Background())
+	if p.Monitor == nil || p.RunDir != platform.RunDir || p.Failpoint != "resume" || p.KernelParams == "" {
 		t.Errorf("platform %+v", p)
 	}
 	if !slices.Contains([]string{"kvm", "tcg"}, string(p.Accel)) || p.Accel == "tcg" && p.AccelReason == "" {

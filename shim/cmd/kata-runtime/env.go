@@ -10,11 +10,12 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/katabox/katabox/shim/cmd/internal/platform"
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// runDir holds what sandboxes make on the host; the shim has the same.
-const runDir = "/run/kata-containers"
+// runDir holds what sandboxes make on the host.
+const runDir = platform.RunDir
 
 func envCommand(h host) *cli.Command {
 	return &cli.Command{

@@ -18,6 +18,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu"
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
@@ -51,6 +52,8 @@ type host struct {
 	timeline func(ctx context.Context, id string) (*timeline.Timeline, error)
 	// records is the directory of pods' records.
 	records string
+	// makeTemplate makes the template of a configuration.
+	makeTemplate func(ctx context.Context, cfg *config.Config, progress func(string)) (factory.Key, error)
 }
 
 // programTimeout bounds a program that is asked for its version.
@@ -76,6 +79,8 @@ func thisHost() host {
 		volumes:    direct.Default,
 		timeline:   askTimeline,
 		records:    filepath.Join(runDir, "sandboxes"),
+
+		makeTemplate: makeTemplate,
 	}
 }
 

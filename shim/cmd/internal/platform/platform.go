@@ -1,4 +1,6 @@
-package main
+// Package platform is what this host gives to a sandbox: it joins the parts that
+// virtcontainers knows by their interfaces only.
+package platform
 
 import (
 	"context"
@@ -15,14 +17,15 @@ import (
 	"github.com/katabox/katabox/virtcontainers/podnet"
 )
 
-// runDir holds what sandboxes make on the host.
-const runDir = "/run/kata-containers"
+// RunDir holds what sandboxes make on the host.
+const RunDir = "/run/kata-containers"
 
-// failpointEnv names a boot step that fails on purpose; for tests.
-const failpointEnv = "KATABOX_FAILPOINT"
+// FailpointEnv names a boot step that fails on purpose; for tests.
+const FailpointEnv = "KATABOX_FAILPOINT"
 
-// host says what this host gives to a sandbox.
-func host(ctx context.Context) virtcontainers.Platform {
+// Host says what this host gives to a sandbox. ctx has the logger for the monitor's
+// own words.
+func Host(ctx context.Context) virtcontainers.Platform {
 	accel, reason := qemu.DetectAccel(qemu.Host{})
 	return virtcontainers.Platform{
 		Monitor: qemu.New(qemu.Options{StderrLine: func(id, line string) {
@@ -36,8 +39,8 @@ func host(ctx context.Context) virtcontainers.Platform {
 		OpenForward: func(ctx context.Context, namespace string, dial forward.DialFunc) (podnet.Forwarder, error) {
 			return forward.Open(ctx, namespace, dial)
 		},
-		RunDir:    runDir,
-		Failpoint: os.Getenv(failpointEnv),
+		RunDir:    RunDir,
+		Failpoint: os.Getenv(FailpointEnv),
 	}
 }
 

@@ -1,0 +1,181 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// withTemplates gives a test a daemon whose pods start from templates, of which
+// there is none yet, and calls run with their directory.
+func withTemplates(t *testing.T, run func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string)) {
+	t.Helper()
+	needVM(t)
+	dir := filepath.Join(t.TempDir(), "templates")
+	use := func(o *harness.Options) {
+		o.Kata.Extra = fmt.Sprintf("[factory]\nenable_template = true\ntemplate_path = %q\n", dir)
+	}
+	newestOwn(t, use, func(ctx context.Context, t *testing.T, d *harness.Daemon) { run(ctx, t, d, dir) })
+}
+
+// makeTemplate makes the template, and returns its key.
+func makeTemplate(ctx context.Context, t *testing.T, d *harness.Daemon) string {
+	t.Helper()
+	cmd := kataRuntime(ctx, d, "factory", "init", "--config", d.KataConfigPath())
+	var words strings.Builder
+	cmd.Stderr = &words
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kata-runtime factory init: %v\n%s", err, &words)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// startIdle starts a container in a pod of its own, and reports the template that
+// the machine came from: "" if it booted.
+func startIdle(ctx context.Context, t *testing.T, d *harness.Daemon, spec ...oci.SpecOpts) (c *harness.Container, template string) {
+	t.Helper()
+	mark := d.LogSize()
+	c, err := d.Create(ctx, harness.ContainerConfig{Name: "clone", Args: script("echo up; exec sleep 100000"), Spec: spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removed(t, "container", c.Remove) })
+	if err := c.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Out.Await(ctx, "up"); err != nil {
+		t.Fatal(err)
+	}
+	booted := ""
+	for line := range strings.Lines(d.LogSince(mark, 100000)) {
+		if strings.Contains(line, "sandbox booted") {
+			booted = line
+		}
+	}
+	_, template, found := strings.Cut(booted, "template=")
+	if !found {
+		t.Fatalf("the log does not say where the machine came from: %q", booted)
+	}
+	template, _, _ = strings.Cut(template, " ")
+	return c, strings.Trim(template, `"`)
+}
+
+// drawn is what a guest draws from its random number generator, and what else must
+// not be the same in two guests, by name.
+func drawn(ctx context.Context, t *testing.T, c *harness.Container) map[string]string {
+	t.Helper()
+	const questions = `
+		echo "getrandom $(od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n')"
+		echo "uuid $(cat /proc/sys/kernel/random/uuid)"
+		echo "boot_id $(cat /proc/sys/kernel/random/boot_id)"
+		echo "aslr $(sed -n 's/-.*\[stack\]//p' /proc/self/maps | head -1)"
+		echo "auxv $(od -An -v -tx1 /proc/self/auxv | md5sum)"`
+	all := make(map[string]string)
+	for line := range strings.Lines(execOut(ctx, t, c, harness.ExecConfig{Args: script(questions)})) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		all[name] = value
+	}
+	return all
+}
+
+// Pods that start from one template are pods of their own: what they draw differs,
+// their clocks are right, and all that a pod can do works.
+func TestTemplate(t *testing.T) {
+	withTemplates(t, func(ctx context.Context, t *testing.T, d *harness.Daemon, _ string) {
+		key := makeTemplate(ctx, t, d)
+		seen := make(map[string]string)
+		for i := range 3 {
+			volume := t.TempDir()
+			const limit = 400 << 20 // more than the machine has: memory is plugged
+			c, template := startIdle(ctx, t, d, withBind(volume, "/volume"), oci.WithMemoryLimit(limit), oci.WithHostname("clone"+strconv.Itoa(i)))
+			if template != key {
+				t.Fatalf("the pod's template is %q, want %q; log:\n%s", template, key, d.LogTail(40))
+			}
+			for name, value := range drawn(ctx, t, c) {
+				if value == "" {
+					t.Errorf("pod %d has no %s", i, name)
+				}
+				if other, again := seen[name+" "+value]; again {
+					t.Errorf("pods %s and %d have the same %s: %s", other, i, name, value)
+				}
+				seen[name+" "+value] = strconv.Itoa(i)
+			}
+			before := time.Now().Unix()
+			now, err := strconv.ParseInt(strings.TrimSpace(execOut(ctx, t, c, harness.ExecConfig{Args: []string{"date", "+%s"}})), 10, 64)
+			if err != nil || now < before-1 || now > time.Now().Unix()+1 {
+				t.Errorf("the guest's clock shows %d, the host's %d, %v", now, before, err)
+			}
+			if name := strings.TrimSpace(execOut(ctx, t, c, harness.ExecConfig{Args: []string{"hostname"}})); name != "clone"+strconv.Itoa(i) {
+				t.Errorf("hostname %q", name)
+			}
+			execOut(ctx, t, c, harness.ExecConfig{Args: script("echo guest > /volume/file && dd if=/dev/zero of=/dev/shm/x bs=1M count=40 2>/dev/null")})
+			if text, err := os.ReadFile(filepath.Join(volume, "file")); string(text) != "guest\n" || err != nil {
+				t.Errorf("the volume has %q, %v", text, err)
+			}
+			if _, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("exit 7")}); code != 7 || err != nil {
+				t.Errorf("exec ended with %d, %v", code, err)
+			}
+		}
+	})
+}
+
+// withBind mounts a directory of the host's.
+func withBind(from, to string) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, spec *oci.Spec) error {
+		spec.Mounts = append(spec.Mounts, specs.Mount{Source: from, Destination: to, Type: "bind", Options: []string{"rbind", "rw"}})
+		return nil
+	}
+}
+
+// A pod boots where there is no template for it, where its own is bad, and where it
+// does not want one.
+func TestTemplateThatDoesNotFit(t *testing.T) {
+	withTemplates(t, func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string) {
+		mark := d.LogSize()
+		if _, template := startIdle(ctx, t, d); template != "" {
+			t.Errorf("a pod came from template %q before there was one", template)
+		}
+		awaitLog(ctx, t, d, mark, "the guest boots: there is no template for it")
+
+		key := makeTemplate(ctx, t, d)
+		off := oci.WithAnnotations(map[string]string{"io.katacontainers.config.factory.enable_template": "false"})
+		if _, template := startIdle(ctx, t, d, off); template != "" {
+			t.Errorf("a pod that wants no template came from %q", template)
+		}
+
+		memory, err := os.OpenFile(filepath.Join(dir, key, "memory"), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := memory.WriteAt([]byte("damaged"), 16<<20); err != nil {
+			t.Fatal(err)
+		}
+		if err := memory.Close(); err != nil {
+			t.Fatal(err)
+		}
+		mark = d.LogSize()
+		if _, template := startIdle(ctx, t, d); template != "" {
+			t.Errorf("a pod came from a damaged template")
+		}
+		awaitLog(ctx, t, d, mark, "level=warning", "the guest boots, and its template is removed", "is damaged: its checksum is")
+		if _, err := os.Stat(filepath.Join(dir, key)); !os.IsNotExist(err) {
+			t.Errorf("the damaged template is still there: %v", err)
+		}
+		out, err := kataRuntime(ctx, d, "factory", "destroy", "--config", d.KataConfigPath()).CombinedOutput()
+		if _, left := os.Stat(dir); err != nil || !os.IsNotExist(left) {
+			t.Errorf("kata-runtime factory destroy: %v, %s; the directory: %v", err, out, left)
+		}
+	})
+}

@@ -1,0 +1,25 @@
+package config
+
+import "errors"
+
+var factoryKeys = []key{
+	define("factory.enable_template", false, boolean,
+		func(d *draft) *bool { return &d.Factory.Template },
+		"Start guests as copies of one that has booted, made by kata-runtime factory init. A guest that no template fits boots, "+
+			"and so does one whose template turns out to be bad. Copies share what the template's kernel drew at its boot: see "+
+			"docs/threat-model.md. By annotation a pod can only turn it off.").
+		annotated("config.factory.enable_template").checked(checkTemplateOff),
+	define("factory.template_path", "/run/vc/vm/template", absolutePath,
+		func(d *draft) *string { return &d.Factory.TemplatePath },
+		"Where templates are kept: a directory that only root can enter, best in memory. Each takes what a guest has used of "+
+			"its memory when its agent is up.").orDefault(),
+}
+
+// checkTemplateOff has pods turn templates off and never on: who shares a kernel's
+// secrets is the operator's to say.
+func checkTemplateOff(v any) error {
+	if v == true {
+		return errors.New("want false: only the configuration file can turn templates on")
+	}
+	return nil
+}

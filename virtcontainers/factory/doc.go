@@ -1,0 +1,17 @@
+// Package factory keeps templates: machines that have booted and were saved, from
+// which sandboxes start. A template is a directory, named by a key; it is made
+// aside and renamed, never changed, and removed when something about it is wrong or
+// what it was made of has changed.
+//
+//	DIR/                  root's, 0700
+//	    lock              held while a template is made
+//	    making-XXXX/      a template in the making; of one that died, until the next is made
+//	    KEY/memory        the guest's memory, sparse
+//	        state         all else of the machine
+//	        template.json checksums, when and of what it was made
+//
+// The key is a hash of all that a machine's memory and state depend on (KeyOf):
+// two sandboxes with the same key could have the same machine.
+//
+// What is in a machine and how it is saved are virtcontainers' and hypervisor's.
+package factory

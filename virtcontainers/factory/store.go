@@ -1,0 +1,398 @@
+package factory
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/memfile"
+)
+
+// What is in a template's directory.
+const (
+	MemoryFile = "memory"
+	StateFile  = "state"
+	infoFile   = "template.json"
+
+	lockFile     = "lock"
+	makingPrefix = "making-"
+)
+
+// maxInfo and maxState bound what is read of a template into memory, in bytes. A
+// state has some 150 KB.
+const maxInfo, maxState = 1 << 20, 64 << 20
+
+// Store is the directory of templates, which need not be there yet.
+type Store struct{ Dir string }
+
+// Info is what is known of a template.
+type Info struct {
+	Key     Key
+	Created time.Time
+	// Bytes is what it takes of the file system.
+	Bytes int64
+	// Current is false if what it was made of has changed: nothing starts from it any
+	// more.
+	Current bool
+}
+
+// record is infoFile.
+type record struct {
+	Key       Key
+	Created   time.Time
+	StateSum  string // SHA-256
+	MemorySum uint32 // memfile.Sum
+	Inputs    Inputs
+}
+
+// Template is an open template.
+type Template struct {
+	Memory, State *os.File
+	// MemorySum is memfile.Sum of Memory.
+	MemorySum uint32
+}
+
+// Close closes its files.
+func (t *Template) Close() error { return errors.Join(t.Memory.Close(), t.State.Close()) }
+
+// Open opens a template. It fails with errdefs.ErrNotFound if there is none, and with
+// another error if what is there cannot be used: Remove it then. The memory is
+// checked when it is copied.
+func (s Store) Open(key Key) (*Template, error) {
+	dir := filepath.Join(s.Dir, string(key))
+	rec, err := readRecord(dir)
+	if errors.Is(err, fs.ErrNotExist) && !exists(dir) {
+		return nil, fmt.Errorf("template %s: %w", key, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open template %s: %w", key, err)
+	}
+	if rec.Key != key {
+		return nil, fmt.Errorf("open template %s: it is of %s", key, rec.Key)
+	}
+	t := &Template{MemorySum: rec.MemorySum}
+	if t.State, err = openState(filepath.Join(dir, StateFile), rec.StateSum); err != nil {
+		return nil, fmt.Errorf("open template %s: %w", key, err)
+	}
+	if t.Memory, err = openRegular(filepath.Join(dir, MemoryFile)); err != nil {
+		return nil, errors.Join(fmt.Errorf("open template %s: %w", key, err), t.State.Close())
+	}
+	return t, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func readRecord(dir string) (record, error) {
+	f, err := openRegular(filepath.Join(dir, infoFile))
+	if err != nil {
+		return record{}, err
+	}
+	defer f.Close()
+	text, err := readUpTo(f, maxInfo)
+	if err != nil {
+		return record{}, err
+	}
+	var rec record
+	if err := json.Unmarshal(text, &rec); err != nil {
+		return record{}, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return rec, nil
+}
+
+// openState opens the state, at its start, and compares its checksum.
+func openState(path, want string) (*os.File, error) {
+	f, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := stateSum(f)
+	if err == nil && sum != want {
+		err = fmt.Errorf("%s is damaged: its checksum is not %s", path, want)
+	}
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func stateSum(f *os.File) (string, error) {
+	state, err := readUpTo(f, maxState)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(state)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// openRegular opens a file to read. A link or a FIFO is neither followed nor waited
+// for.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Make makes a template by fill, which puts MemoryFile and StateFile into a
+// directory that is the caller's until then. One maker works at a time: another one
+// fails with errdefs.ErrUnavailable. A template that is there already stays, and
+// fill is not called. What is left of makers that died, and templates whose inputs
+// have changed, are removed.
+func (s Store) Make(ctx context.Context, in Inputs, fill func(ctx context.Context, dir string) error) (Key, error) {
+	key, err := KeyOf(in)
+	if err != nil {
+		return "", err
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return "", fmt.Errorf("make template: %w", err)
+	}
+	defer unlock()
+	if err := s.tidy(); err != nil {
+		return "", fmt.Errorf("make template: %w", err)
+	}
+	t, err := s.Open(key)
+	if err == nil {
+		return key, t.Close()
+	}
+	if !errdefs.IsNotFound(err) {
+		if err := s.Remove(key); err != nil {
+			return "", err
+		}
+	}
+	if err := s.make(ctx, key, in, fill); err != nil {
+		return "", fmt.Errorf("make template: %w", err)
+	}
+	return key, nil
+}
+
+func (s Store) make(ctx context.Context, key Key, in Inputs, fill func(context.Context, string) error) error {
+	dir := filepath.Join(s.Dir, makingPrefix+rand.Text()[:8])
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	err := fill(ctx, dir)
+	if err == nil {
+		err = seal(dir, record{Key: key, Created: time.Now().UTC().Truncate(time.Second), Inputs: in})
+	}
+	if err == nil {
+		err = os.Rename(dir, filepath.Join(s.Dir, string(key)))
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return nil
+}
+
+// seal makes what fill has made root's alone to read, and writes the record: what is
+// in the files from here on was not written by a monitor.
+func seal(dir string, rec record) error {
+	if err := errors.Join(os.Chown(dir, os.Geteuid(), os.Getegid()), os.Chmod(dir, 0o700)); err != nil {
+		return err
+	}
+	for name, sum := range map[string]func(*os.File) error{
+		MemoryFile: func(f *os.File) (err error) { rec.MemorySum, err = memfile.Sum(f); return },
+		StateFile:  func(f *os.File) (err error) { rec.StateSum, err = stateSum(f); return },
+	} {
+		f, err := openRegular(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		err = errors.Join(f.Chown(os.Geteuid(), os.Getegid()), f.Chmod(0o400), sum(f), f.Close())
+		if err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(rec, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, infoFile), text, 0o400)
+}
+
+// lock makes the caller the only maker, until unlock or its end.
+func (s Store) lock() (unlock func(), err error) {
+	if err := s.prepare(); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(s.Dir, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		err = errors.Join(err, f.Close())
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another process is making one: %w", errdefs.ErrUnavailable)
+		}
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// prepare makes the directory. One that others could write to would let them
+// choose what runs in sandboxes.
+func (s Store) prepare() error {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(s.Dir, &st); err != nil {
+		return &os.PathError{Op: "lstat", Path: s.Dir, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != uint32(os.Geteuid()) || st.Mode&0o022 != 0 {
+		return fmt.Errorf("%s (factory.template_path) is not a directory that only this user can write to: %w", s.Dir, errdefs.ErrFailedPrecondition)
+	}
+	return os.Chmod(s.Dir, 0o700)
+}
+
+// tidy removes what is of no use any more; the caller has the lock.
+func (s Store) tidy() error {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), makingPrefix) {
+			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
+		}
+	}
+	infos, err := s.List()
+	errs = append(errs, err)
+	for _, i := range infos {
+		if !i.Current {
+			errs = append(errs, s.Remove(i.Key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// List lists the templates by their keys. One that cannot be read is not current.
+func (s Store) List() ([]Info, error) {
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list templates: %w", err)
+	}
+	var list []Info
+	for _, e := range entries {
+		if !isKey(e.Name()) {
+			continue
+		}
+		dir := filepath.Join(s.Dir, e.Name())
+		i := Info{Key: Key(e.Name())}
+		if rec, err := readRecord(dir); err == nil {
+			i.Created, i.Current = rec.Created, rec.Inputs.current()
+		}
+		for _, name := range []string{MemoryFile, StateFile, infoFile} {
+			var st unix.Stat_t
+			if unix.Lstat(filepath.Join(dir, name), &st) == nil {
+				i.Bytes += st.Blocks * 512
+			}
+		}
+		list = append(list, i)
+	}
+	return list, nil
+}
+
+// isKey tells templates from what else may be in the directory.
+func isKey(name string) bool {
+	text, err := hex.DecodeString(name)
+	return err == nil && len(text) == keyBytes
+}
+
+// current reports whether the files and the host are still those of the inputs.
+func (in Inputs) current() bool {
+	for path, was := range in.Files {
+		if now, err := fileAt(path); err != nil || now != was {
+			return false
+		}
+	}
+	host, err := thisHost()
+	return err == nil && host == in.Host
+}
+
+// Remove removes a template. Machines that are starting from it go on. One that is
+// not there is no error.
+func (s Store) Remove(key Key) error {
+	if !isKey(string(key)) {
+		return fmt.Errorf("remove template %q: not a key: %w", key, errdefs.ErrInvalidArgument)
+	}
+	if err := os.RemoveAll(filepath.Join(s.Dir, string(key))); err != nil {
+		return fmt.Errorf("remove template: %w", err)
+	}
+	return nil
+}
+
+// RemoveAll removes all templates and the directory, unless there is something
+// else in it.
+func (s Store) RemoveAll() error {
+	if !exists(s.Dir) {
+		return nil
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return fmt.Errorf("remove templates: %w", err)
+	}
+	defer unlock()
+	list, err := s.List()
+	errs := []error{err, s.tidy()}
+	for _, i := range list {
+		errs = append(errs, s.Remove(i.Key))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(s.Dir, lockFile)); err != nil {
+		return fmt.Errorf("remove templates: %w", err)
+	}
+	if err := os.Remove(s.Dir); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("remove templates: %w", err)
+	}
+	return nil
+}
+
+// Machine is the template as a machine is launched from it, with the devices that it
+// was made with.
+func (t *Template) Machine(devices ...hypervisor.Device) *hypervisor.Template {
+	return &hypervisor.Template{Devices: devices, Memory: t.Memory, State: t.State, MemorySum: t.MemorySum}
+}
+
+// readUpTo reads a whole file, which must not be longer than limit.
+func readUpTo(f *os.File, limit int64) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s is longer than %d bytes", f.Name(), limit)
+	}
+	return text, err
+}

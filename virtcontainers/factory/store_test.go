@@ -1,0 +1,257 @@
+package factory
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/fake"
+)
+
+// testInputs are of a machine whose files are a test's.
+func testInputs(t *testing.T) (Inputs, hypervisor.Spec) {
+	t.Helper()
+	spec := hypervisor.Spec{ID: "one", VCPUs: 1, MemoryMiB: 256}
+	dir := t.TempDir()
+	for name, path := range map[string]*string{"qemu": &spec.Path, "vmlinux": &spec.Kernel, "initrd": &spec.Initrd} {
+		*path = filepath.Join(dir, name)
+		if err := os.WriteFile(*path, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return inputsOf(t, spec), spec
+}
+
+func inputsOf(t *testing.T, spec hypervisor.Spec) Inputs {
+	t.Helper()
+	in, err := InputsOf(new(fake.Monitor), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func keyOf(t *testing.T, in Inputs) Key {
+	t.Helper()
+	key, err := KeyOf(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// What makes another machine makes another key, and what is a sandbox's alone
+// does not.
+func TestKey(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*hypervisor.Spec)
+		same   bool
+	}{
+		"another sandbox": {func(s *hypervisor.Spec) { s.ID, s.NetworkNamespace = "two", "/run/netns/two" }, true},
+		"another user":    {func(s *hypervisor.Spec) { s.Jail = &hypervisor.Jail{UID: 7} }, true},
+		"kernel":          {func(s *hypervisor.Spec) { s.Kernel = s.Initrd }, false},
+		"parameters":      {func(s *hypervisor.Spec) { s.KernelParams = "quiet" }, false},
+		"memory":          {func(s *hypervisor.Spec) { s.MemoryMiB = 512 }, false},
+		"vCPUs":           {func(s *hypervisor.Spec) { s.MaxVCPUs = 4 }, false},
+		"a file written": {func(s *hypervisor.Spec) {
+			if err := os.WriteFile(s.Initrd, []byte("other!"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, spec := testInputs(t)
+			key := keyOf(t, in)
+			tt.change(&spec)
+			if got := keyOf(t, inputsOf(t, spec)); (got == key) != tt.same {
+				t.Errorf("key %s, it was %s", got, key)
+			}
+		})
+	}
+	_, spec := testInputs(t)
+	spec.Kernel = "/nonexistent"
+	if _, err := InputsOf(new(fake.Monitor), spec); err == nil {
+		t.Error("inputs of a kernel that is not there")
+	}
+}
+
+func TestFirstCPU(t *testing.T) {
+	const text = "processor\t: 0\nvendor_id\t: X\ncpu MHz\t\t: 2596.1\nflags\t\t: a b\n\nprocessor\t: 1\nflags\t\t: c\n"
+	if got, want := firstCPU(text), "vendor_id\t: X\nflags\t\t: a b"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// fill is a maker that needs no machine.
+func fill(_ context.Context, dir string) error {
+	return errors.Join(os.WriteFile(filepath.Join(dir, MemoryFile), []byte("memory"), 0o600),
+		os.WriteFile(filepath.Join(dir, StateFile), []byte("state"), 0o600))
+}
+
+func makeOne(t *testing.T, s Store, in Inputs) Key {
+	t.Helper()
+	key, err := s.Make(t.Context(), in, fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestMakeAndOpen(t *testing.T) {
+	in, _ := testInputs(t)
+	s := Store{Dir: filepath.Join(t.TempDir(), "a", "b")}
+	if _, err := s.Open(keyOf(t, in)); !errdefs.IsNotFound(err) {
+		t.Errorf("open before there is a directory: %v", err)
+	}
+	key := makeOne(t, s, in)
+	tpl, err := s.Open(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tpl.Close()
+	text := make([]byte, 5)
+	if _, err := tpl.State.Read(text); err != nil || string(text) != "state" {
+		t.Errorf("the state begins with %q, %v", text, err)
+	}
+	again, err := s.Make(t.Context(), in, func(context.Context, string) error { return errors.New("made twice") })
+	if again != key || err != nil {
+		t.Errorf("make again: %s, %v", again, err)
+	}
+	list, err := s.List()
+	if err != nil || len(list) != 1 || list[0].Key != key || !list[0].Current || list[0].Bytes == 0 || list[0].Created.IsZero() {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	if err := s.RemoveAll(); err != nil {
+		t.Error(err)
+	}
+	if exists(s.Dir) {
+		t.Error("the directory is still there")
+	}
+	if err := s.RemoveAll(); err != nil {
+		t.Errorf("remove nothing: %v", err)
+	}
+}
+
+// Whatever is wrong with a template is told when it is opened, and it is made
+// anew then.
+func TestDamagedTemplate(t *testing.T) {
+	in, _ := testInputs(t)
+	for name, damage := range map[string]func(dir string) error{
+		"no record":            func(dir string) error { return os.Remove(filepath.Join(dir, infoFile)) },
+		"empty record":         func(dir string) error { return rewrite(dir, infoFile, "") },
+		"other record":         func(dir string) error { return rewrite(dir, infoFile, `{"Key":"00"}`) },
+		"long record":          func(dir string) error { return rewrite(dir, infoFile, strings.Repeat(" ", maxInfo+1)) },
+		"other state":          func(dir string) error { return rewrite(dir, StateFile, "stale") },
+		"no state":             func(dir string) error { return os.Remove(filepath.Join(dir, StateFile)) },
+		"no memory":            func(dir string) error { return os.Remove(filepath.Join(dir, MemoryFile)) },
+		"a link":               func(dir string) error { return link(dir, MemoryFile, "/etc/passwd") },
+		"an empty one":         func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
+		"not even a directory": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Store{Dir: t.TempDir()}
+			key := makeOne(t, s, in)
+			if err := damage(filepath.Join(s.Dir, string(key))); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Open(key); err == nil || errdefs.IsNotFound(err) {
+				t.Errorf("open: %v", err)
+			}
+			if again := makeOne(t, s, in); again != key {
+				t.Errorf("made %s, want %s", again, key)
+			}
+			tpl, err := s.Open(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = tpl.Close()
+		})
+	}
+}
+
+func rewrite(dir, name, text string) error {
+	path := filepath.Join(dir, name)
+	return errors.Join(os.Remove(path), os.WriteFile(path, []byte(text), 0o400))
+}
+
+func link(dir, name, to string) error {
+	path := filepath.Join(dir, name)
+	return errors.Join(os.Remove(path), os.Symlink(to, path))
+}
+
+// A maker that fails leaves nothing; what one that died left goes with the next, and
+// so do templates of old inputs.
+func TestTidy(t *testing.T) {
+	in, spec := testInputs(t)
+	s := Store{Dir: t.TempDir()}
+	broken := errors.New("no machine")
+	if _, err := s.Make(t.Context(), in, func(context.Context, string) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("make: %v", err)
+	}
+	if _, err := s.Make(t.Context(), in, func(context.Context, string) error { return nil }); err == nil {
+		t.Error("a template without files")
+	}
+	old := makeOne(t, s, in)
+	if err := os.Mkdir(filepath.Join(s.Dir, makingPrefix+"dead"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(spec.Kernel, []byte("another kernel"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.List(); err != nil || len(list) != 1 || list[0].Current {
+		t.Errorf("list: %+v, %v", list, err)
+	}
+	key := makeOne(t, s, inputsOf(t, spec))
+	if key == old {
+		t.Fatal("another kernel has the same key")
+	}
+	entries, err := os.ReadDir(s.Dir)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if err != nil || len(names) != 2 || names[0] != string(key) || names[1] != lockFile {
+		t.Errorf("left in the directory: %q, %v", names, err)
+	}
+}
+
+func TestOneMaker(t *testing.T) {
+	in, _ := testInputs(t)
+	s := Store{Dir: t.TempDir()}
+	_, err := s.Make(t.Context(), in, func(ctx context.Context, dir string) error {
+		if _, err := s.Make(ctx, in, fill); !errdefs.IsUnavailable(err) {
+			t.Errorf("a second maker: %v", err)
+		}
+		if err := s.RemoveAll(); !errdefs.IsUnavailable(err) {
+			t.Errorf("remove all meanwhile: %v", err)
+		}
+		return fill(ctx, dir)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A directory that others can write to is not used, and nothing outside it is
+// removed.
+func TestUnsafe(t *testing.T) {
+	in, _ := testInputs(t)
+	s := Store{Dir: t.TempDir()}
+	if err := os.Chmod(s.Dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Make(t.Context(), in, fill); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("make where everybody can write: %v", err)
+	}
+	for _, key := range []Key{"", "..", "../x", "lock", "00"} {
+		if err := s.Remove(key); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("remove %q: %v", key, err)
+		}
+	}
+}

@@ -1,0 +1,228 @@
+package virtcontainers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/vsock"
+	"github.com/katabox/katabox/virtcontainers/factory"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
+)
+
+// templateDialTimeout is how long a guest that comes from a template may take to
+// answer: some hundred milliseconds are usual, and a busy host takes longer.
+const templateDialTimeout = 20 * time.Second
+
+// ofTemplate is where a sandbox's machine came from.
+type ofTemplate struct {
+	// key is of the template that the machine went on from; empty if it booted.
+	key factory.Key
+	// never has it boot, whatever templates there are.
+	never bool
+}
+
+// templates is the directory of the configuration's templates.
+func (s *Sandbox) templates() factory.Store {
+	return factory.Store{Dir: s.opts.Config.Factory.TemplatePath}
+}
+
+// checkTemplate says why no template can be made of a machine.
+func checkTemplate(spec hypervisor.Spec, entropySource string) error {
+	for _, c := range []struct {
+		set  bool
+		what string
+	}{
+		{spec.Memory != hypervisor.MemoryBacking{}, "memory of huge pages or files, or taken at once"},
+		{spec.ExtraMonitor != hypervisor.ExtraMonitor{}, "an extra monitor"},
+		{spec.PanicDump != hypervisor.PanicDump{}, "a directory for memory dumps"},
+		{entropySource == "", "no entropy source"},
+	} {
+		if c.set {
+			return fmt.Errorf("machines with %s have no templates: %w", c.what, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// launch starts the machine: from a template if the configuration wants that and
+// there is one, else at its beginning. What is wrong with a template is logged, and
+// ends the template.
+func (s *Sandbox) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.VM, error) {
+	t, key := s.openTemplate(ctx, spec)
+	if t == nil {
+		return s.platform.Monitor.Launch(ctx, spec)
+	}
+	defer t.Close()
+	rng, err := openRNG(s.opts.Config.Hypervisor.EntropySource)
+	if err != nil {
+		return nil, err
+	}
+	defer rng.File.Close()
+	from := spec
+	from.Template = t.Machine(rng)
+	vm, err := s.platform.Monitor.Launch(ctx, from)
+	if err == nil {
+		s.template.key = key
+		return vm, nil
+	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	s.dropTemplate(ctx, key, err)
+	return s.platform.Monitor.Launch(ctx, spec)
+}
+
+// openTemplate opens the template that fits the machine; nil if there is none.
+func (s *Sandbox) openTemplate(ctx context.Context, spec hypervisor.Spec) (*factory.Template, factory.Key) {
+	if !s.opts.Config.Factory.Template || s.template.never {
+		return nil, ""
+	}
+	var key factory.Key
+	err := checkTemplate(spec, s.opts.Config.Hypervisor.EntropySource)
+	if err == nil {
+		var in factory.Inputs
+		if in, err = factory.InputsOf(s.platform.Monitor, spec); err == nil {
+			key, err = factory.KeyOf(in)
+		}
+	}
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the guest boots: no template can fit it")
+		return nil, ""
+	}
+	t, err := s.templates().Open(key)
+	switch {
+	case errdefs.IsNotFound(err):
+		log.G(ctx).WithField("template", key).Info("the guest boots: there is no template for it (kata-runtime factory init makes one)")
+	case err != nil:
+		s.dropTemplate(ctx, key, err)
+	default:
+		return t, key
+	}
+	return nil, ""
+}
+
+// dropTemplate removes a template with which something is wrong.
+func (s *Sandbox) dropTemplate(ctx context.Context, key factory.Key, why error) {
+	s.template = ofTemplate{never: true}
+	removed := s.templates().Remove(key)
+	log.G(ctx).WithField("template", key).WithError(errors.Join(why, removed)).
+		Warn("the guest boots, and its template is removed: it is of no use")
+}
+
+// bootAnew reports whether a boot that failed is worth another try without a
+// template. At a step that shows whether the template is of any use, it is removed.
+func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
+	key := s.template.key
+	if key == "" || ctx.Err() != nil {
+		return false
+	}
+	s.template = ofTemplate{never: true}
+	if slices.Contains([]string{"vsock", "hardware", "resume", "agent"}, s.boot.failed) {
+		s.dropTemplate(ctx, key, err)
+	} else {
+		log.G(ctx).WithField("template", key).WithError(err).Warn("the guest boots: it could not be started from its template")
+	}
+	return true
+}
+
+// MakeTemplate makes the template for sandboxes of this configuration, unless it is
+// there: it boots a machine as theirs, waits until its agent answers, and saves it.
+// progress, when not nil, is told what is being done. ctx bounds it all. Nothing is
+// left on an error. It fails with errdefs.ErrUnavailable while another process makes
+// one.
+func MakeTemplate(ctx context.Context, platform Platform, opts Options, progress func(string)) (factory.Key, error) {
+	opts.ID = "template-" + rand.Text()[:8]
+	s, err := newSandbox(ctx, platform, opts)
+	defer s.end()
+	if err != nil {
+		return "", err
+	}
+	s.files = new(guestfs.Pod) // shares nothing
+	spec := s.spec()
+	if err := checkTemplate(spec, opts.Config.Hypervisor.EntropySource); err != nil {
+		return "", err
+	}
+	in, err := factory.InputsOf(platform.Monitor, spec)
+	if err != nil {
+		return "", fmt.Errorf("inspect what a template is made of: %w", err)
+	}
+	return s.templates().Make(ctx, in, func(ctx context.Context, dir string) error {
+		err := s.boot.run(ctx, s.templateSteps(dir, progress))
+		return errors.Join(err, s.boot.unwind(ctx))
+	})
+}
+
+// templateSteps boot a machine and save it in dir. All of them are undone in the
+// end.
+func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
+	steps := []step{
+		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
+		{"user", s.openJail, s.closeJail},
+		{"vm", func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
+		// The first device, which is at the same place in each machine that goes on from
+		// this one: without any the guest would leave no room for others.
+		{"hardware", func(ctx context.Context) error { return s.attachRNG(ctx, s.opts.Config.Hypervisor.EntropySource) }, nil},
+		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
+		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, nil},
+		{"agent", s.awaitAgent, nil},
+		{"save", func(ctx context.Context) error { return s.saveTemplate(ctx, dir) }, nil},
+	}
+	if progress == nil {
+		return steps
+	}
+	for i, s := range steps {
+		steps[i].do = func(ctx context.Context) error {
+			progress(s.name)
+			return s.do(ctx)
+		}
+	}
+	return steps
+}
+
+// launchTemplate starts the machine with its memory in a file of dir, which is its
+// user's for that time.
+func (s *Sandbox) launchTemplate(ctx context.Context, dir string) error {
+	if s.jail != nil {
+		if err := os.Chown(dir, int(s.jail.uid()), int(s.jail.uid())); err != nil {
+			return fmt.Errorf("give directory for memory to QEMU's user: %w", err)
+		}
+	}
+	spec := s.spec()
+	spec.Memory = hypervisor.MemoryBacking{Dir: dir, File: factory.MemoryFile}
+	return s.start(ctx, spec, s.platform.Monitor.Launch)
+}
+
+// awaitAgent greets the agent and leaves it: nobody has told it anything.
+func (s *Sandbox) awaitAgent(ctx context.Context) error {
+	client, err := s.connectAgent(ctx)
+	if err != nil {
+		return err
+	}
+	return client.Close()
+}
+
+// saveTemplate takes the vsock device away, which belongs to this process, and saves
+// the machine.
+func (s *Sandbox) saveTemplate(ctx context.Context, dir string) error {
+	if err := s.vm.Detach(ctx, vsock.DeviceID); err != nil {
+		return err
+	}
+	state, err := os.OpenFile(filepath.Join(dir, factory.StateFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.vm.Save(ctx, state), state.Close()); err != nil {
+		return err
+	}
+	return s.vm.Stop(ctx)
+}
