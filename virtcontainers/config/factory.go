@@ -18,7 +18,7 @@ var factoryKeys = []key{
 // checkTemplateOff has pods turn templates off and never on: who shares a kernel's
 // secrets is the operator's to say.
 func checkTemplateOff(v any) error {
-	if v == true {
+	if on, _ := v.(bool); on {
 		return errors.New("want false: only the configuration file can turn templates on")
 	}
 	return nil
