@@ -192,7 +192,7 @@ func TestLaunchFails(t *testing.T) {
 		"kernel is a folder":    {func(s *hypervisor.Spec) { s.Kernel = "/" }, "not a regular file"},
 		"missing initrd":        {func(s *hypervisor.Spec) { s.Initrd = "/nonexistent/initrd" }, "find initrd: stat /nonexistent/initrd"},
 		"missing QEMU":          {func(s *hypervisor.Spec) { s.Path = "/nonexistent/qemu" }, "find monitor executable: stat /nonexistent/qemu"},
-		"QEMU is not a program": {func(s *hypervisor.Spec) { s.Path = junk }, "permission denied"},
+		"QEMU is not a program": {func(s *hypervisor.Spec) { s.Path, s.Jail = junk, nil }, "permission denied"},
 		"another program":       {func(s *hypervisor.Spec) { s.Path = "/bin/false" }, "exit status 1"},
 		"kernel is junk":        {func(s *hypervisor.Spec) { s.Kernel = junk }, "exit status 1; it printed: qemu"},
 		"unknown board":         {func(s *hypervisor.Spec) { s.MachineType = "q35-none" }, "unsupported machine type"},
