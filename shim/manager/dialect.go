@@ -15,9 +15,10 @@ type Dialect int
 
 // The dialects.
 const (
-	// DialectPlain is the bare address: containerd 1.6, iSulad.
+	// DialectPlain is the bare address: containerd 1.6, iSulad, CRI-O.
 	DialectPlain Dialect = iota
-	// DialectJSON is for containerd 1.7 to 2.2, which set MAX_SHIM_VERSION.
+	// DialectJSON is for containerd 1.7 to 2.2, which set MAX_SHIM_VERSION and
+	// have a socket for events.
 	DialectJSON
 	// DialectProto is for containerd 2.3 and later, which send bootstrap
 	// parameters on stdin.

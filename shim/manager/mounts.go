@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -51,7 +50,7 @@ func podAnnotations(p *Params) map[string]string {
 	if err != nil || place.Kind != bundle.Service {
 		return b.Spec.Annotations
 	}
-	dir, err := findBundle(filepath.Dir(p.Bundle), place.SandboxID)
+	dir, err := sandboxBundle(p, place.SandboxID)
 	if err != nil {
 		return nil
 	}

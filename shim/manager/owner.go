@@ -40,13 +40,13 @@ func recordOwner(p *Params, platform virtcontainers.Platform, sandboxID string) 
 	return other, nil
 }
 
-// sandboxShim reads the pid that start wrote into the sandbox's bundle, which is
-// beside the bundles of its containers. It is 0 if there is none.
+// sandboxShim reads the pid that start wrote into the sandbox's bundle. It is 0
+// if there is none.
 func sandboxShim(p *Params, sandboxID string) int {
 	dir := p.Bundle
 	if sandboxID != p.ID {
 		var err error
-		if dir, err = findBundle(filepath.Dir(p.Bundle), sandboxID); err != nil {
+		if dir, err = sandboxBundle(p, sandboxID); err != nil {
 			return 0
 		}
 	}

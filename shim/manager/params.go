@@ -94,7 +94,9 @@ func ParseArgs(args []string, getenv func(string) string) (*Params, error) {
 	if p.Action == ActionServe {
 		p.launched = readLaunched(getenv(launchedEnv), p.launched)
 	}
-	if getenv("MAX_SHIM_VERSION") != "" {
+	// CRI-O starts shims by a library of containerd's, which sets the version,
+	// and reads the bare address; it has no socket for events.
+	if getenv("MAX_SHIM_VERSION") != "" && p.EventAddress != "" {
 		p.Dialect = DialectJSON
 	}
 	p.flagsForDaemon = []string{"-namespace", p.Namespace, "-id", p.ID, "-address", p.GRPCAddress, "-publish-binary", *ignored}

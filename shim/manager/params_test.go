@@ -44,6 +44,12 @@ func TestParseArgs(t *testing.T) {
 			want: Params{Action: "delete", ID: "c1", Namespace: "default", Bundle: "/b", GRPCAddress: "/run/c.sock", Debug: true},
 		},
 		{
+			name: "CRI-O 1.34 start",
+			args: []string{"-namespace", "default", "-address", "", "-publish-binary", "/usr/bin/crio", "-id", "c1", "start"},
+			env:  map[string]string{"MAX_SHIM_VERSION": "2", "TTRPC_ADDRESS": "", "GRPC_ADDRESS": ""},
+			want: Params{Action: "start", ID: "c1", Namespace: "default", Bundle: cwd},
+		},
+		{
 			name: "iSulad start",
 			args: []string{"--id", "c1", "--namespace", "isula", "start"},
 			want: Params{Action: "start", ID: "c1", Namespace: "isula", Bundle: cwd},

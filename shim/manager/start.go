@@ -54,10 +54,10 @@ func start(p *Params) (string, error) {
 	return startDaemon(p)
 }
 
-// joinSandbox finds the address of the pod's shim: its bundle is beside this
-// one. From now on it is this container's shim too.
+// joinSandbox finds the address of the pod's shim: its bundle is where this
+// container's is, by the other id. From now on it is this container's shim too.
 func joinSandbox(p *Params, sandboxID string) (string, error) {
-	dir, err := findBundle(filepath.Dir(p.Bundle), sandboxID)
+	dir, err := sandboxBundle(p, sandboxID)
 	if err != nil {
 		return "", fmt.Errorf("container %s: %w", p.ID, err)
 	}
@@ -72,29 +72,6 @@ func joinSandbox(p *Params, sandboxID string) (string, error) {
 		return "", fmt.Errorf("write address: %w", err)
 	}
 	return address, nil
-}
-
-// findBundle finds the sandbox's bundle among the engine's. iSulad's users
-// may type the beginning of an id, which must then be one sandbox's alone.
-func findBundle(bundles, sandboxID string) (string, error) {
-	exact := filepath.Join(bundles, sandboxID)
-	if _, err := os.Stat(exact); err == nil {
-		return exact, nil
-	}
-	entries, err := os.ReadDir(bundles)
-	if err != nil {
-		return "", fmt.Errorf("find sandbox %s: %w", sandboxID, err)
-	}
-	var found []string
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), sandboxID) {
-			found = append(found, e.Name())
-		}
-	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("sandbox %s: %d sandboxes of %s have an id that begins so, want one", sandboxID, len(found), bundles)
-	}
-	return filepath.Join(bundles, found[0]), nil
 }
 
 func startDaemon(p *Params) (_ string, err error) {
