@@ -10,6 +10,9 @@ const (
 	// CommandLine is the namespace of kata-runtime, as an OCI runtime and
 	// without an engine.
 	CommandLine = "katabox-cli"
+	// crio is the namespace of CRI-O's VM runtimes, which is containerd's default
+	// as well: CRI-O has no address.
+	crio = "default"
 )
 
 // execKept is how long an exec that has ended is kept for an engine that never
@@ -36,19 +39,28 @@ type Policy struct {
 	// CgroupV1Stats: the engine reads cgroup v1 metrics on every host, with
 	// iSulad's names of block I/O operations.
 	CgroupV1Stats bool
+	// EndedTakesSignals: a signal to a process that has ended is no error. The
+	// engine takes any error of its stop for a failed one.
+	EndedTakesSignals bool
+	// OOMFile: the engine reads no events. A file "oom" in the bundle says that
+	// the container ran out of memory.
+	OOMFile bool
 	// WaiterOwnsProcess: each process has one caller that waits for it, and
 	// which stands for it on the host. When that caller's connection ends
 	// before the process does, the process is killed.
 	WaiterOwnsProcess bool
 }
 
-// For returns the policy for the engine that uses the namespace.
-func For(namespace string) Policy {
-	switch namespace {
-	case ISulad:
+// For returns the policy for the engine that uses the namespace, and whose own
+// gRPC socket is address, which is "" for engines that have none.
+func For(namespace, address string) Policy {
+	switch {
+	case namespace == ISulad:
 		return Policy{SweepOnStart: true, KeepExecs: execKept, ReadersStay: true, CgroupV1Stats: true}
-	case CommandLine:
+	case namespace == CommandLine:
 		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true}
+	case namespace == crio && address == "":
+		return Policy{SweepOnStart: true, EndedTakesSignals: true, OOMFile: true}
 	}
 	return Policy{}
 }

@@ -64,7 +64,7 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
 	calls := new(prom.Durations)
-	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Platform: platform, Publisher: d.publisher,
+	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Address: p.GRPCAddress, Platform: platform, Publisher: d.publisher,
 		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit,
 		Arrival: virtcontainers.Arrival{Launched: p.launched, Serving: time.Now()}, Manage: manage(calls)})
 	server, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(observed(calls)))

@@ -16,10 +16,10 @@ import (
 const sweepKillTimeout = 500 * time.Millisecond
 
 // Sweep takes away what killed shims left: mounts, records, sockets. It comes
-// before Start, and does something only for iSulad, which never calls delete.
+// before Start, and does something only for engines that never call delete.
 // What cannot be taken away is logged; the start goes on.
 func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
-	if !engine.For(p.Namespace).SweepOnStart {
+	if !engine.For(p.Namespace, p.GRPCAddress).SweepOnStart {
 		return
 	}
 	platform.Owner = p.owner()

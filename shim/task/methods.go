@@ -131,7 +131,11 @@ func (s *Service) Kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty
 	if err != nil {
 		return nil, err
 	}
-	return empty(p.Kill(ctx, r.Signal, r.All))
+	err = p.Kill(ctx, r.Signal, r.All)
+	if s.policy.EndedTakesSignals && errdefs.IsNotFound(err) {
+		err = nil // the process is there, and has ended
+	}
+	return empty(err)
 }
 
 // ResizePty sets a terminal's size.

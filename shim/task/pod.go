@@ -42,8 +42,12 @@ func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) vi
 	s.mu.Lock()
 	opts.Arrival.Called = s.called
 	s.mu.Unlock()
-	opts.Observer = &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits,
+	o := &observer{ctx: context.WithoutCancel(ctx), publisher: s.opts.Publisher, exits: s.exits,
 		execEnded: s.execEnded, saveExit: s.saveExit}
+	if s.policy.OOMFile {
+		o.saveOOM = s.saveOOM
+	}
+	opts.Observer = o
 	return opts
 }
 

@@ -29,10 +29,10 @@ type Publisher interface {
 type Options struct {
 	// ID is the sandbox's: the shim serves that one and its containers.
 	ID string
-	// Namespace is the engine's.
-	Namespace string
-	Platform  virtcontainers.Platform
-	Publisher Publisher
+	// Namespace is the engine's, and Address its own gRPC socket, if it has one.
+	Namespace, Address string
+	Platform           virtcontainers.Platform
+	Publisher          Publisher
 	// ExitFIFODir is iSulad's $EXIT_FIFO_DIR, or "".
 	ExitFIFODir string
 	// KeepExecs, when not 0, is used in place of the engine's policy.
@@ -71,7 +71,7 @@ type Service struct {
 
 // New makes the service of a sandbox that is not there yet.
 func New(opts Options) *Service {
-	policy := engine.For(opts.Namespace)
+	policy := engine.For(opts.Namespace, opts.Address)
 	if opts.KeepExecs != 0 {
 		policy.KeepExecs = opts.KeepExecs
 	}
@@ -159,6 +159,8 @@ type observer struct {
 	exits     *exitFIFOs
 	execEnded func(containerID, execID string)
 	saveExit  func(virtcontainers.Exit) error
+	// saveOOM, if set, notes in a container's bundle that it ran out of memory.
+	saveOOM func(containerID string) error
 
 	mu sync.Mutex // guards lastOOM
 	// lastOOM is when an OOM event of each container was last sent.
@@ -200,10 +202,24 @@ func (s *Service) saveExit(e virtcontainers.Exit) error {
 	return bundle.SaveExit(c.Bundle.Dir, bundle.Exit{Status: e.Status, At: e.At})
 }
 
+// saveOOM makes the file by which an engine without events knows.
+func (s *Service) saveOOM(containerID string) error {
+	c, err := s.container(containerID)
+	if err != nil {
+		return err
+	}
+	return bundle.SaveOOM(c.Bundle.Dir)
+}
+
 // OutOfMemory implements virtcontainers.Observer.
 func (o *observer) OutOfMemory(containerID string) {
 	if !o.allowOOM(containerID, time.Now()) {
 		return
+	}
+	if o.saveOOM != nil {
+		if err := o.saveOOM(containerID); err != nil {
+			log.G(o.ctx).WithError(err).WithField("container", containerID).Warn("the engine is not told that the container ran out of memory")
+		}
 	}
 	o.publisher.Publish(o.ctx, events.TopicOOM, &eventtypes.TaskOOM{ContainerID: containerID})
 }

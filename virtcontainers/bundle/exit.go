@@ -35,6 +35,17 @@ func SaveExit(dir string, e Exit) error {
 	return nil
 }
 
+// oomFile is a name of CRI-O's: it says that the container ran out of memory.
+const oomFile = "oom"
+
+// SaveOOM notes in a bundle that its container ran out of memory.
+func SaveOOM(dir string) error {
+	if err := os.WriteFile(filepath.Join(dir, oomFile), nil, 0o600); err != nil {
+		return fmt.Errorf("note that the container ran out of memory: %w", err)
+	}
+	return nil
+}
+
 // LoadExit reads what SaveExit wrote. It fails with fs.ErrNotExist when there
 // is none.
 func LoadExit(dir string) (Exit, error) {
