@@ -76,6 +76,7 @@ func play(t *testing.T, program string) (rows []string) {
 	note("exec exits", "exec", "c1", "sh", "-c", "exit 7")
 	note("exec of nothing", "exec", "c1", "/nosuch")
 	note("exec with environment", "exec", "--cwd", "/bin", "--env", "A=b", "c1", "sh", "-c", "echo $A $PWD")
+	rows = append(rows, "exec with input: "+execWithInput(t, r))
 	rows = append(rows, fmt.Sprintf("detached exec: %d", execDetached(t, r)))
 	note("delete", "delete", "c1")
 	note("pause", "pause", "c1")
@@ -122,6 +123,20 @@ func pipeline(t *testing.T, r *runtime) string {
 		t.Errorf("delete: %+v", res)
 	}
 	return row
+}
+
+// execWithInput is "echo word | exec c1 cat": the input has ended before the
+// process begins.
+func execWithInput(t *testing.T, r *runtime) string {
+	t.Helper()
+	inR, inW := pipe(t)
+	if _, err := io.WriteString(inW, "word\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = inW.Close()
+	out := create(t)
+	code := r.command([3]*os.File{inR, out, out}, "exec", "c1", "cat")
+	return fmt.Sprintf("%d %q", code, content(t, out))
 }
 
 // execDetached runs a process as conmon does and returns its exit code.

@@ -80,6 +80,47 @@ func TestRelayWaitsForTheWriter(t *testing.T) {
 	r.await(t)
 }
 
+// Input that ended before the shim opened its end comes all the same, and so
+// does its end.
+func TestInputBeforeItsReader(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fifo, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if _, err := w.WriteString("input\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	s := streams{host: [3]int{int(src.Fd()), -1, -1}, guest: [3]int{fifo, -1, -1}}
+	relays := s.relay()
+	for pending(int(src.Fd())) > 0 { // taken, but for the end
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case <-relays[0].done:
+		t.Error("the end is passed on before there is a reader")
+	case <-time.After(100 * time.Millisecond):
+	}
+	shims, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shims.Close()
+	if got, err := io.ReadAll(shims); err != nil || string(got) != "input\n" {
+		t.Errorf("%q came, %v", got, err)
+	}
+	relays[0].await(t)
+}
+
 // What cannot be spliced to is written to.
 func TestRelayToFile(t *testing.T) {
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)

@@ -3,6 +3,7 @@ package monitor
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,8 +45,12 @@ func (s streams) relay() []*relay {
 // of a monitor's output is given up too, so that its reader sees the end; its
 // number is kept in use. A terminal carries all three streams and stays.
 func (s streams) finish(i int) {
+	if i == 0 {
+		endInput(s.guest[i])
+		return
+	}
 	_ = unix.Close(s.guest[i])
-	if i == 0 || s.terminal || !s.giveUp {
+	if s.terminal || !s.giveUp {
 		return
 	}
 	null, err := unix.Open(os.DevNull, unix.O_WRONLY|unix.O_CLOEXEC, 0)
@@ -54,6 +59,31 @@ func (s streams) finish(i int) {
 	}
 	_ = unix.Dup3(null, s.host[i], 0)
 	_ = unix.Close(null)
+}
+
+// endInput closes an input's FIFO once the shim has opened its end. What has no
+// open end is empty: the input of "echo word | kata-runtime exec ID cat" would be
+// lost, and the shim would wait for a writer.
+func endInput(fd int) {
+	// This end is open for reading too, and hides whether another one is.
+	end, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	_ = unix.Close(fd)
+	if err != nil {
+		return
+	}
+	const longest = 500 * time.Millisecond
+	for wait := 5 * time.Millisecond; !hasReader(end); wait = min(2*wait, longest) {
+		time.Sleep(wait) // until the process ends, for there may never be one
+	}
+	_ = unix.Close(end)
+}
+
+// hasReader reports whether the other end of a FIFO is open: poll(2) shows an
+// error on one end while it is not (fs/pipe.c, pipe_poll).
+func hasReader(fd int) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	_, err := unix.Poll(fds, 0)
+	return err == nil && fds[0].Revents&unix.POLLERR == 0
 }
 
 // ownStreams are this process's stdio. The FIFOs' files are closed: the relay's
