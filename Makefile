@@ -15,7 +15,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install stage deb test-deb test-soak clean
 
 help: ## list the targets
@@ -108,6 +108,10 @@ test-engines-debian: deps build guest-image ## every scene with this Debian's ow
 
 test-engines-trixie: deps ## the same with Debian 13's, in its root file system (SCENES='TestPodman/^(run|exec)$$' for some)
 	$(GO) run ./tests/distro -timeout 150m -- make --no-print-directory test-engines-debian SCENES='$(SCENES)'
+
+test-crio: deps build guest-image critools ## pods under a real CRI-O, through the shim and kata-runtime, beside runc
+	@tests/tools/engines.sh crio
+	$(GO) test -count=1 -timeout 40m -v ./tests/crio
 
 clientsuite: ## build the suite of containerd's client
 	@tests/tools/clientsuite.sh

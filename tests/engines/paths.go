@@ -20,6 +20,7 @@ import (
 const (
 	NerdctlVersion = "2.0.4"
 	DockerVersion  = "28.5.2"
+	CRIOVersion    = "1.34.0" // of tests/crio
 )
 
 // cniBinDir is where Debian's containernetworking-plugins installs.

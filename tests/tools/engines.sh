@@ -4,6 +4,7 @@
 # unpacked there and not installed. Nothing is done for what is there.
 #
 #   engines.sh [nerdctl] [docker] [debian]    all of them without an argument
+#   engines.sh crio                           CRI-O, for tests/crio
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 go=${GO:-go}
@@ -85,6 +86,22 @@ build_docker() {
 	echo "Docker $version: built in $out"
 }
 
+build_crio() {
+	local version out
+	version=$(version_of CRIOVersion)
+	out=$root/crio-$version
+	[ -e "$out/complete" ] && { echo "CRI-O $version: up to date"; return; }
+	echo "CRI-O $version: building (about five minutes the first time)"
+	mkdir -p "$out"
+	module_copy "github.com/cri-o/cri-o@v$version"
+	(cd "$work" && GOFLAGS="-buildvcs=false -mod=mod" $go build -trimpath -o "$out/" \
+		-tags "containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs exclude_graphdriver_devicemapper" ./cmd/crio &&
+		gcc -std=c99 -Os -static -o "$out/pinns" pinns/src/*.c) ||
+		fail "the build of CRI-O $version failed"
+	touch "$out/complete"
+	echo "CRI-O $version: built in $out"
+}
+
 # install_programs installs what a bare Debian lacks.
 install_programs() {
 	local name missing=()
@@ -119,7 +136,8 @@ for part in "${@:-all}"; do
 	nerdctl) build_nerdctl ;;
 	docker) build_docker ;;
 	debian) unpack_debian ;;
+	crio) build_crio ;;
 	all) build_nerdctl; build_docker; unpack_debian ;;
-	*) fail "unknown part $part: want nerdctl, docker or debian" ;;
+	*) fail "unknown part $part: want nerdctl, docker, debian or crio" ;;
 	esac
 done

@@ -79,9 +79,10 @@ var apart = append(
 	elsewhere...,
 )
 
-// elsewhere are the packages whose tests need a host that this one is not:
-// "make test-kvm" runs them.
-var elsewhere = []string{"./tests/kvmhost/inside"}
+// elsewhere are the packages whose tests need a host that this one is not, or
+// an engine that takes too long to build: "make test-kvm" and "make test-crio"
+// run them.
+var elsewhere = []string{"./tests/kvmhost/inside", "./tests/crio"}
 
 // units are the tests of each package alone, and the fuzz targets. A package
 // that no row names is among them.

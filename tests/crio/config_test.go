@@ -1,0 +1,106 @@
+package crio
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/tests/engines/host"
+)
+
+// networkConf is a bridge without a way out.
+const networkConf = `{"cniVersion": "0.4.0", "name": "crio", "plugins": [{"type": "bridge", "bridge": "crio0", "isGateway": true,
+"ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.77.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}`
+
+// registriesConf has all images come from one registry.
+func registriesConf(address string) string {
+	return fmt.Sprintf("[[registry]]\nprefix = \"registry.k8s.io\"\nlocation = %q\ninsecure = true\n", address)
+}
+
+// crioConf is CRI-O's configuration.
+func crioConf() string {
+	return fmt.Sprintf(`
+[crio]
+root = "%[1]s/storage"
+runroot = "%[1]s/run"
+storage_driver = "vfs"
+log_dir = "%[1]s/logs"
+version_file = "%[1]s/version"
+clean_shutdown_file = "%[1]s/clean.shutdown"
+[crio.api]
+listen = "%[1]s/crio.sock"
+[crio.runtime]
+default_runtime = "runc"
+conmon = "/usr/bin/conmon"
+conmon_cgroup = "pod"
+cgroup_manager = "cgroupfs"
+pinns_path = "%[2]s/pinns"
+namespaces_dir = "%[1]s/ns"
+container_exits_dir = "%[1]s/exits"
+container_attach_socket_dir = "%[1]s/attach"
+apparmor_profile = "unconfined"
+hooks_dir = []
+drop_infra_ctr = false
+[crio.runtime.runtimes.runc]
+runtime_path = "%[1]s/runc.sh"
+runtime_type = "oci"
+runtime_root = "%[1]s/runc"
+[crio.runtime.runtimes.kata]
+runtime_path = "%[3]s/containerd-shim-kata-v2"
+runtime_type = "vm"
+runtime_root = "/run/vc"
+privileged_without_host_devices = true
+[crio.runtime.runtimes.kata-oci]
+runtime_path = "%[3]s/kata-runtime"
+runtime_type = "oci"
+runtime_root = "%[1]s/kata"
+[crio.image]
+pause_image = "registry.k8s.io/pause:3.9"
+pause_command = ""
+[crio.network]
+plugin_dirs = ["/usr/lib/cni"]
+[crio.nri]
+enable_nri = false
+`, workDir, crioDir(), layout.Bin())
+}
+
+// runcScript is runc for a root that may not lower its processes' OOM score
+// (CAP_SYS_RESOURCE), as CRI-O wants for the pause container.
+const runcScript = `#!/bin/sh
+for word; do
+	[ "$before" != --bundle ] || sed -i 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj":0/' "$word/config.json"
+	before=$word
+done
+exec runc "$@"
+`
+
+// cgroupParent is the parent of all pods' cgroups, which are the machine's.
+func cgroupParent() string { return "/" + host.Name() }
+
+// removeCgroups removes it, with what CRI-O leaves in it.
+func removeCgroups() error {
+	roots, err := filepath.Glob("/sys/fs/cgroup/*" + cgroupParent())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, root := range append(roots, "/sys/fs/cgroup"+cgroupParent()) {
+		var dirs []string
+		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		})
+		for _, dir := range slices.Backward(dirs) {
+			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,218 @@
+package crio
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/katabox/katabox/tests/cri/env"
+	"github.com/katabox/katabox/tests/cri/images"
+	"github.com/katabox/katabox/tests/engines"
+	"github.com/katabox/katabox/tests/engines/host"
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// workDir and what is below it are on the private host's tmpfs.
+const (
+	workDir  = "/run/katabox-crio"
+	endpoint = "unix://" + workDir + "/crio.sock"
+)
+
+// The runtimes, as CRI-O's configuration calls them.
+const (
+	runc   = "runc"
+	byShim = "kata"     // runtime_type "vm"
+	asOCI  = "kata-oci" // runtime_type "oci"
+)
+
+// startTimeout bounds CRI-O's start, and sceneTimeout all that is done with one
+// runtime, in which a machine boots twice.
+const startTimeout, sceneTimeout = time.Minute, 10 * time.Minute
+
+var layout harness.Layout
+
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 {
+		fmt.Println("SKIP: CRI-O needs root")
+		os.Exit(0)
+	}
+	if host.Name() == "" {
+		if err := makeImages(); err != nil {
+			fmt.Fprintln(os.Stderr, "make the images:", err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(host.Run(func() int {
+		if err := prepare(); err != nil {
+			fmt.Fprintln(os.Stderr, "prepare the suite:", err)
+			return 1
+		}
+		return m.Run()
+	}, removeCgroups))
+}
+
+// makeImages makes the images before there is a private host, which has no network
+// to download by. They are kept.
+func makeImages() (err error) {
+	if layout, err = harness.FindLayout(); err == nil {
+		_, err = images.Build(context.Background(), imageCache())
+	}
+	return err
+}
+
+func imageCache() string { return filepath.Join(layout.Build(), "cri-images") }
+
+// prepare writes what CRI-O and Katabox read at fixed places.
+func prepare() (err error) {
+	if layout, err = harness.FindLayout(); err != nil {
+		return err
+	}
+	for _, program := range []string{"crio", "pinns"} {
+		if _, err := os.Stat(filepath.Join(crioDir(), program)); err != nil {
+			return fmt.Errorf("%w: run \"make test-crio\"", err)
+		}
+	}
+	registry, err := serveImages()
+	if err != nil {
+		return err
+	}
+	for path, text := range map[string]string{
+		"/etc/containers/registries.conf": registriesConf(strings.TrimPrefix(registry, "http://")),
+		"/etc/containers/policy.json":     `{"default":[{"type":"insecureAcceptAnything"}]}`,
+		"/etc/cni/net.d/10-crio.conflist": networkConf,
+		workDir + "/crictl.yaml":          "runtime-endpoint: " + endpoint + "\nimage-endpoint: " + endpoint + "\ntimeout: 300\n",
+		workDir + "/crio.conf":            crioConf(),
+		workDir + "/runc.sh":              runcScript,
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			return err
+		}
+	}
+	const config = "/etc/kata-containers/configuration.toml"
+	for _, dir := range []string{filepath.Dir(config), layout.Logs()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return harness.KataConfig{}.Write(layout, config)
+}
+
+func crioDir() string { return filepath.Join(layout.Build(), "engines", "crio-"+engines.CRIOVersion) }
+
+// serveImages starts a registry of the CRI suite's images, which ends with this
+// process.
+func serveImages() (string, error) {
+	store, err := images.Build(context.Background(), imageCache())
+	if err != nil {
+		return "", err
+	}
+	server, err := images.Serve(store)
+	if err != nil {
+		return "", err
+	}
+	return server.URL, nil
+}
+
+// daemon is a CRI-O that runs.
+type daemon struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// startDaemon starts CRI-O and waits until it answers.
+func startDaemon(ctx context.Context, t *testing.T) *daemon {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(layout.Logs(), "crio.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close() // the child has its own
+	d := &daemon{done: make(chan struct{})}
+	d.cmd = exec.Command(filepath.Join(crioDir(), "crio"), "--config", workDir+"/crio.conf", "--config-dir", workDir+"/none")
+	d.cmd.Stdout, d.cmd.Stderr = log, log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // PDEATHSIG fires when the thread that forked ends (prctl(2))
+		defer close(d.done)
+		err := d.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = d.cmd.Wait() // its log says why it ended
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		r := crictl(ctx, "", "version")
+		if r.code == 0 {
+			return d
+		}
+		select {
+		case <-d.done:
+			t.Fatalf("CRI-O ended at once: see %s", log.Name())
+		case <-ctx.Done():
+			t.Fatalf("CRI-O does not answer: %+v", r)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// stop ends CRI-O; its pods live on.
+func (d *daemon) stop() {
+	_ = d.cmd.Process.Signal(syscall.SIGTERM) // fails only when it is gone
+	select {
+	case <-d.done:
+	case <-time.After(startTimeout):
+		_ = d.cmd.Process.Kill()
+		<-d.done
+	}
+}
+
+// result is how a command ended.
+type result struct {
+	code        int
+	out, errors string
+}
+
+// crictl runs one of its commands with that input.
+func crictl(ctx context.Context, input string, args ...string) result {
+	return command(ctx, input, crictlPath(), append([]string{"--config", workDir + "/crictl.yaml"}, args...)...)
+}
+
+func crictlPath() string {
+	return filepath.Join(layout.Build(), "cri-tools-"+env.CRIToolsVersion, "crictl")
+}
+
+func command(ctx context.Context, input, program string, args ...string) result {
+	cmd := exec.CommandContext(ctx, program, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	r := result{out: out.String(), errors: errs.String()}
+	if err != nil {
+		r.code = -1
+		r.errors += err.Error()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			r.code = exit.ExitCode()
+		}
+	}
+	return r
+}
