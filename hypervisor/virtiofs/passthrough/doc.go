@@ -16,7 +16,8 @@
 //
 // Each mount in the share is its own tree (tree.go), announced to the
 // guest as a submount, with its own cache policy. A tree whose mount goes away
-// is dropped: its descriptors are closed and its nodes are stale.
+// is dropped: its descriptors are closed and its nodes are stale. A mount inside a
+// volume is the host's to unmount, and held no longer than it is used (lent.go).
 //
 // FS is used by threads that contain.Enter has shut in, each with a Thread.
 // Locks: table.mu, slots' and handles' are taken for a few instructions, never

@@ -10,7 +10,7 @@ import (
 const maxDepth = 4096
 
 const (
-	statMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID
+	statMask = unix.STATX_BASIC_STATS | unix.STATX_BTIME | unix.STATX_MNT_ID | unix.STATX_MNT_ID_UNIQUE
 	openHow  = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 )
 
@@ -34,7 +34,7 @@ func (fs *FS) fd(t *Thread, n *node) (int, unix.Errno) {
 func (fs *FS) done(n *node) {
 	tb := &fs.nodes
 	tb.mu.Lock()
-	fd := tb.slots.done(n)
+	fd := tb.rest(n)
 	if fd < 0 && n.tree.dead && tb.slots.all[n.slot].uses == 0 {
 		fd = tb.slots.remove(n)
 	}

@@ -49,7 +49,8 @@ func New(opts Options) (*FS, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("inspect root of share: %w", errno)
 	}
-	t := &tree{mount: stx.Mnt_id, policy: opts.Policy("")}
+	fs.nodes.uniqueMounts = stx.Mask&unix.STATX_MNT_ID_UNIQUE != 0
+	t := &tree{id: shareTree, mount: stx.Mnt_id, policy: opts.Policy("")}
 	fs.nodes.trees[t.mount] = t
 	root := fs.nodes.add(key{ino: stx.Ino, dev: devOf(&stx)}, t, nil, "", unix.S_IFDIR)
 	fs.nodes.slots.insert(root, fd)
@@ -62,6 +63,7 @@ func (fs *FS) Close() {
 	closeAll(fs.handles.closeAll())
 	tb := &fs.nodes
 	tb.mu.Lock()
+	tb.lender.stop()
 	var fds []int
 	for i := range tb.slots.all {
 		if s := &tb.slots.all[i]; s.node != nil {

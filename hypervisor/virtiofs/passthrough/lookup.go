@@ -77,16 +77,20 @@ func (fs *FS) entry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryO
 	return errno
 }
 
-// mountEntry is entry for a mount point. The mount's root is kept open as long
-// as it is known: nothing else then has its mount's number.
+// mountEntry is entry for a mount point, which t.stx describes. The root of a
+// mount that is not lent is kept open as long as it is known: nothing else then
+// has its mount's number.
 func (fs *FS) mountEntry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryOut) unix.Errno {
-	fd, errno := openPath(dfd, name)
-	if errno != 0 {
-		return errno
-	}
-	if errno = statFD(fd, &t.stx); errno != 0 {
-		_ = unix.Close(fd)
-		return errno
+	fd := -1
+	if !dir.tree.lends() {
+		var errno unix.Errno
+		if fd, errno = openPath(dfd, name); errno != 0 {
+			return errno
+		}
+		if errno = statFD(fd, &t.stx); errno != 0 {
+			_ = unix.Close(fd)
+			return errno
+		}
 	}
 	n, errno := fs.intern(dir, name, &t.stx, fd)
 	if errno == 0 {
@@ -110,7 +114,7 @@ func (fs *FS) intern(dir *node, name string, stx *unix.Statx_t, fd int) (*node, 
 		if fd >= 0 && n.slot < 0 {
 			tb.slots.insert(n, fd)
 			tb.slots.pin(n)
-			tb.slots.done(n)
+			tb.rest(n)
 			fd = -1
 		}
 	}
@@ -125,13 +129,12 @@ func (fs *FS) intern(dir *node, name string, stx *unix.Statx_t, fd int) (*node, 
 // find is intern's search. The caller holds table.mu and closes fds.
 func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []int, errno unix.Errno) {
 	tb := &fs.nodes
-	tree := fs.treeBelow(dir, name, stx.Mnt_id)
+	tree := fs.treeBelow(dir, name, stx)
 	k := key{ino: stx.Ino, tree: tree.id, dev: devOf(stx)}
 	kind := uint32(stx.Mode) & unix.S_IFMT
 	if n = tb.byKey[k]; n != nil && n.kind == kind {
 		if n != dir && n.id != rootID {
-			old := n.move(dir, name)
-			fds = tb.collect(old, nil)
+			fds = tb.renamed(n, dir, name)
 		}
 		return n, fds, 0
 	}
@@ -147,7 +150,11 @@ func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []in
 // directory's, which may be of another tree.
 func fillEntry(dir, n *node, stx *unix.Statx_t, out *fuse.EntryOut) {
 	*out = fuse.EntryOut{NodeId: n.id}
-	setTime(&out.EntryValid, &out.EntryValidNsec, dir.tree.policy.Entries)
+	valid := dir.tree.policy.Entries
+	if n.tree.lent && n.tree != dir.tree {
+		valid = min(valid, lentEntries)
+	}
+	setTime(&out.EntryValid, &out.EntryValidNsec, valid)
 	setTime(&out.AttrValid, &out.AttrValidNsec, n.tree.policy.Attributes)
 	fillAttr(stx, &out.Attr)
 }

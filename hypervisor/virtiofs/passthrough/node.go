@@ -52,9 +52,12 @@ type table struct {
 	// most is how many nodes there were since the table was last made smaller.
 	most int
 	// trees are those that are not dead, by their mounts' numbers. While a
-	// tree has nodes, its root's descriptor keeps the number from being used again.
-	trees    map[uint64]*tree
-	lastTree uint32
+	// tree has nodes, the number is not used again: if the kernel may do that, its
+	// root's descriptor prevents it, but for lent ones (lent.go).
+	trees        map[uint64]*tree
+	lastTree     uint32
+	uniqueMounts bool // the kernel uses no number again
+	lender       lender
 }
 
 // get finds a node by the guest's number and holds it. ESTALE if it is not

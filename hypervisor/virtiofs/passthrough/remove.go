@@ -67,8 +67,8 @@ func (fs *FS) bind(t *Thread, dir *node, fd int) (n *node, spare int) {
 	return n, -1
 }
 
-// unname ends bindDescriptor. If the name has gone, and was the one that the
-// node is known by, its descriptor is kept as long as the node.
+// unname ends bindDescriptor. If the name has gone, and may have been the only
+// one, the node's descriptor is kept as long as the node.
 func (fs *FS) unname(n, dir *node, name string, gone bool) {
 	tb := &fs.nodes
 	tb.mu.Lock()
@@ -76,7 +76,9 @@ func (fs *FS) unname(n, dir *node, name string, gone bool) {
 		if n.parent == dir && n.name == name {
 			n.name = ""
 		}
-		tb.slots.pin(n)
+		if n.name == "" || !n.tree.lent {
+			tb.slots.pin(n)
+		}
 	}
 	tb.mu.Unlock()
 	fs.leave(n)
@@ -175,7 +177,7 @@ func (fs *FS) moved(t *Thread, at place) {
 	var fds []int
 	n := tb.byKey[key{ino: t.stx.Ino, tree: at.dir.tree.id, dev: devOf(&t.stx)}]
 	if n != nil && n != at.dir && n.id != rootID {
-		fds = tb.collect(n.move(at.dir, at.name), nil)
+		fds = tb.renamed(n, at.dir, at.name)
 	}
 	tb.mu.Unlock()
 	closeAll(fds)

@@ -7,22 +7,31 @@ type slots struct {
 	all   []slot
 	free  []int32
 	limit int
-	idle  int // in the list
-	// head is the least recently used idle slot, tail the most; -1 for none.
-	head, tail int32
+	idle  int // in both chains
+	// kept has the idle slots that stay open while there is room, and lent those
+	// that do not (lent.go).
+	kept, lent chain
+	round      uint32 // how often lent was gone through
 	pinned     int
 }
+
+// chain is a list of idle slots: head is the least recently used one, tail the
+// most; -1 for none.
+type chain struct{ head, tail int32 }
 
 // slot is one descriptor.
 type slot struct {
 	node       *node
 	fd         int
 	prev, next int32
-	uses       int32 // while above 0 it is in no list
-	pinned     bool  // is kept as long as its node
+	uses       int32  // while above 0 it is in no chain
+	round      uint32 // the slots' when it became idle
+	pinned     bool   // is kept as long as its node
 }
 
-func newSlots(limit int) slots { return slots{limit: limit, head: -1, tail: -1} }
+func newSlots(limit int) slots {
+	return slots{limit: limit, kept: chain{-1, -1}, lent: chain{-1, -1}}
+}
 
 // insert gives a node its descriptor, in use once.
 func (s *slots) insert(n *node, fd int) {
@@ -54,10 +63,13 @@ func (s *slots) done(n *node) int {
 		return -1
 	}
 	s.append(n.slot)
-	if s.idle <= s.limit {
+	switch {
+	case s.idle <= s.limit:
 		return -1
+	case s.kept.head >= 0:
+		return s.remove(s.all[s.kept.head].node)
 	}
-	return s.remove(s.all[s.head].node)
+	return s.remove(s.all[s.lent.head].node)
 }
 
 // pin keeps the descriptor of a node, which has one in use, as long as the node.
@@ -84,29 +96,39 @@ func (s *slots) remove(n *node) int {
 	return fd
 }
 
+// chainOf is where a slot is while it is idle.
+func (s *slots) chainOf(sl *slot) *chain {
+	if sl.node.tree.lent {
+		return &s.lent
+	}
+	return &s.kept
+}
+
 func (s *slots) append(i int32) {
 	sl := &s.all[i]
-	sl.prev, sl.next = s.tail, -1
-	if s.tail >= 0 {
-		s.all[s.tail].next = i
+	c := s.chainOf(sl)
+	sl.prev, sl.next, sl.round = c.tail, -1, s.round
+	if c.tail >= 0 {
+		s.all[c.tail].next = i
 	} else {
-		s.head = i
+		c.head = i
 	}
-	s.tail = i
+	c.tail = i
 	s.idle++
 }
 
 func (s *slots) unlink(i int32) {
 	sl := &s.all[i]
+	c := s.chainOf(sl)
 	if sl.prev >= 0 {
 		s.all[sl.prev].next = sl.next
 	} else {
-		s.head = sl.next
+		c.head = sl.next
 	}
 	if sl.next >= 0 {
 		s.all[sl.next].prev = sl.prev
 	} else {
-		s.tail = sl.prev
+		c.tail = sl.prev
 	}
 	s.idle--
 }

@@ -36,12 +36,20 @@ var (
 	Exclusive = Policy{Entries: forever, Attributes: forever, Absent: forever, Keep: true, Quiet: true}
 )
 
+// shareTree is the number of the share's own tree.
+const shareTree = 0
+
 // tree is one mount of the share.
 type tree struct {
 	id     uint32
 	mount  uint64
 	path   string // of its root, relative to the share's
 	policy Policy
+	// lent is set if the host may unmount it; then its root is told apart by
+	// these (lent.go).
+	lent    bool
+	rootIno uint64
+	rootDev uint32
 	// rename is held for reading while a file is found by its name again after
 	// that failed, and for writing while names change places.
 	rename sync.RWMutex
@@ -71,18 +79,24 @@ func (t *tree) openFlags(dir bool, flags uint32) uint32 {
 
 // treeBelow is the tree that a file below parent is in: the parent's, unless
 // something is mounted there. The caller holds table.mu.
-func (fs *FS) treeBelow(parent *node, name string, mount uint64) *tree {
-	if parent.tree.mount == mount {
+func (fs *FS) treeBelow(parent *node, name string, stx *unix.Statx_t) *tree {
+	if parent.tree.mount == stx.Mnt_id {
 		return parent.tree
 	}
 	tb := &fs.nodes
-	if t := tb.trees[mount]; t != nil {
-		return t
-	}
 	where := path.Join(pathOf(parent), name)
+	if t := tb.trees[stx.Mnt_id]; t != nil {
+		if !tb.reused(t, where, stx) {
+			return t
+		}
+		t.dead = true // and has no descriptors: its number would not be free
+	}
 	tb.lastTree++
-	t := &tree{id: tb.lastTree, mount: mount, path: where, policy: fs.opts.Policy(where)}
-	tb.trees[mount] = t
+	t := &tree{
+		id: tb.lastTree, mount: stx.Mnt_id, path: where, policy: fs.opts.Policy(where),
+		lent: parent.tree.lends(), rootIno: stx.Ino, rootDev: devOf(stx),
+	}
+	tb.trees[t.mount] = t
 	return t
 }
 
