@@ -28,7 +28,8 @@ The file is read when a pod is made, so a change holds for the next pod. The fir
 1. the file that the engine names (containerd's ` + "`ConfigPath`" + ` option, ` + "`ctr run --runtime-config-path`" + `);
 2. ` + "`$KATA_CONF_FILE`" + ` in the engine's environment;
 3. ` + "`/etc/kata-containers/configuration.toml`" + `;
-4. ` + "`/usr/share/defaults/kata-containers/configuration.toml`" + `.
+4. ` + "`share/defaults/kata-containers/configuration.toml`" + ` beside the shim's directory, as in ` + "`/opt/kata`" + `;
+5. ` + "`/usr/share/defaults/kata-containers/configuration.toml`" + `.
 
 A file that is named (1, 2) must be there. Without any, all defaults below hold. The ` + "`*.toml`" + ` files of the directory
 ` + "`config.d`" + ` beside the file are merged over it, key by key, in the order of their names: the last that has a key gives its

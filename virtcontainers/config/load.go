@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -19,8 +20,13 @@ const EnvFile = "KATA_CONF_FILE"
 // file; the first that exists is taken.
 var defaultFiles = []string{
 	"/etc/kata-containers/configuration.toml",
+	besideProgram,
 	"/usr/share/defaults/kata-containers/configuration.toml",
 }
+
+// besideProgram stands for that file below ../share of this program: in a
+// directory that holds a whole version, shim and configuration belong together.
+const besideProgram = "../share/defaults/kata-containers/configuration.toml"
 
 // dropInDir is the directory, beside the configuration file, whose *.toml
 // files are merged over it.
@@ -32,7 +38,8 @@ const maxFileSize = 1 << 20
 // Load reads the configuration: the file explicit (containerd's ConfigPath
 // option) when it is not empty, else the one that EnvFile names, else
 // /etc/kata-containers/configuration.toml, else
-// /usr/share/defaults/kata-containers/configuration.toml. Without any, the
+// ../share/defaults/kata-containers/configuration.toml from this program's
+// directory, else /usr/share/defaults/kata-containers/configuration.toml. Without any, the
 // result is the built-in defaults and a warning that says so.
 //
 // The *.toml files of the directory config.d beside the file (beside the
@@ -54,7 +61,24 @@ type host struct {
 }
 
 func thisHost() host {
-	return host{getenv: os.Getenv, files: defaultFiles, cpus: runtime.NumCPU()}
+	return host{getenv: os.Getenv, files: usualFiles(os.Executable()), cpus: runtime.NumCPU()}
+}
+
+// usualFiles returns defaultFiles for a program, whose path has no symbolic link.
+func usualFiles(program string, err error) []string {
+	var files []string
+	for _, file := range defaultFiles {
+		if file == besideProgram {
+			if err != nil {
+				continue
+			}
+			file = filepath.Join(filepath.Dir(program), besideProgram)
+		}
+		if !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	return files
 }
 
 func (h host) load(explicit string) (*Config, error) {

@@ -90,6 +90,26 @@ func TestLoadOrder(t *testing.T) {
 	}
 }
 
+// A directory with a whole version has its own configuration; a program of the
+// distribution's has no second one.
+func TestUsualFiles(t *testing.T) {
+	const etc, usr = "/etc/kata-containers/configuration.toml", "/usr/share/defaults/kata-containers/configuration.toml"
+	tests := []struct {
+		program string
+		err     error
+		want    []string
+	}{
+		{"/opt/kata/versions/1/bin/shim", nil, []string{etc, "/opt/kata/versions/1/share/defaults/kata-containers/configuration.toml", usr}},
+		{"/usr/bin/shim", nil, []string{etc, usr}},
+		{"", os.ErrNotExist, []string{etc, usr}},
+	}
+	for _, test := range tests {
+		if diff := cmp.Diff(test.want, usualFiles(test.program, test.err)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.program, diff)
+		}
+	}
+}
+
 func TestLoadDoesNotFallBackFromANamedFile(t *testing.T) {
 	h, dir := testHost(t, "", map[string]string{"etc.toml": ""})
 	missing := filepath.Join(dir, "missing.toml")

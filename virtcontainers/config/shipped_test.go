@@ -24,7 +24,8 @@ const shippedHead = `# Configuration of Katabox, the runtime io.containerd.kata.
 #
 # The file read is the one that containerd's ConfigPath option names, else
 # $KATA_CONF_FILE, else /etc/kata-containers/configuration.toml, else
-# /usr/share/defaults/kata-containers/configuration.toml. The *.toml files of
+# ../share/defaults/kata-containers/configuration.toml from the shim's directory,
+# else /usr/share/defaults/kata-containers/configuration.toml. The *.toml files of
 # the directory config.d beside it are merged over it in the order of their
 # names: to change one key, put it into a file there, with its [table] line.
 #
