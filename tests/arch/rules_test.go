@@ -30,9 +30,10 @@ var layers = []struct {
 		"virtcontainers/network", "virtcontainers/reverse", "hypervisor", "agent/api", "internal",
 	}},
 	{"virtcontainers", []string{"virtcontainers", "hypervisor", "agent/api", "internal"}},
-	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone"}},
+	{"shim/cmd", []string{"shim", "virtcontainers", "hypervisor", "standalone", "installer"}},
 	{"shim", []string{"shim", "virtcontainers"}},
 	{"standalone", []string{"standalone", "shim/client", "virtcontainers/bundle", "virtcontainers/persist", "virtcontainers/netns"}},
+	{"installer", []string{"installer"}},
 	{"guest-image", []string{"guest-image", "agent/api"}},
 	{"tests", []string{""}},
 }

@@ -1,0 +1,161 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+const (
+	containerdConfig = "/etc/containerd/config.toml"
+	containerdDropIn = "/etc/containerd/conf.d/50-katabox.toml"
+)
+
+// The tables of containerd's configuration with the runtime handlers, by the
+// version of the file. Version 4 changed others only.
+const (
+	handlersV2 = `plugins."io.containerd.grpc.v1.cri".containerd.runtimes`
+	handlersV3 = `plugins."io.containerd.cri.v1.runtime".containerd.runtimes`
+)
+
+// mainFile is what the installer must know of containerd's configuration.
+type mainFile struct {
+	Version int            `toml:"version"`
+	Imports []string       `toml:"imports"`
+	Plugins map[string]any `toml:"plugins"`
+}
+
+// containerd is the engine containerd.
+type containerd struct {
+	node    node
+	handler string
+	run     runner
+}
+
+func (containerd) name() string { return "containerd" }
+
+func (c containerd) present() bool { return c.node.present("/etc/containerd", "containerd") }
+
+// plan says what the files become.
+//
+// A drop-in is for containerd 2.x, whose imports are merged key by key. In 1.6 and
+// 1.7 an import replaces all that the main file says of the same plugin
+// (services/server/config/config.go, mergeConfig), which for CRI is the pause image,
+// the cgroup driver and the other handlers: there the handler goes into a block of
+// the main file. That is also where it goes when the main file imports others than
+// the drop-in. Only 2.x reads files of version 3 and later.
+func (c containerd) plan(ctx context.Context) (plan, error) {
+	text, err := c.node.read(containerdConfig)
+	if err != nil {
+		return nil, err
+	}
+	rest, gone, err := withoutBlock(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", containerdConfig, err)
+	}
+	if text == nil || gone {
+		version := c.freshVersion(ctx)
+		lines := fmt.Sprintf("version = %d\n%s", version, c.table(version))
+		return plan{{containerdDropIn, nil}, {containerdConfig, withBlock(nil, asFile, lines)}}, nil
+	}
+	var main mainFile
+	if err := toml.Unmarshal(rest, &main); err != nil {
+		return nil, fmt.Errorf("read %s: %w", containerdConfig, err)
+	}
+	return c.planFor(rest, main)
+}
+
+func (c containerd) planFor(text []byte, main mainFile) (plan, error) {
+	if main.Version < 2 {
+		return nil, fmt.Errorf("%s is of version 1, which containerd 2.x does not read: "+
+			"convert it with \"containerd config migrate\" first", containerdConfig)
+	}
+	if main.has(c.handler) {
+		return nil, fmt.Errorf("%s has a runtime handler %s already: remove it, or choose another name with --handler",
+			containerdConfig, c.handler)
+	}
+	dropIn := fmt.Appendf(nil, "version = %d\n%s", main.Version, c.table(main.Version))
+	switch {
+	case main.Version >= 3 && main.imports(containerdDropIn):
+		return plan{{containerdDropIn, dropIn}, {containerdConfig, text}}, nil
+	case main.Version >= 3 && main.Imports == nil:
+		lines := fmt.Sprintf("imports = [%q]\n", containerdDropIn)
+		return plan{{containerdDropIn, dropIn}, {containerdConfig, withBlock(text, atStart, lines)}}, nil
+	default:
+		return plan{{containerdDropIn, nil}, {containerdConfig, withBlock(text, atEnd, c.table(main.Version))}}, nil
+	}
+}
+
+// unplan says what the files become without the handler.
+func (c containerd) unplan() (plan, error) {
+	text, err := c.node.read(containerdConfig)
+	if err != nil {
+		return nil, err
+	}
+	rest, gone, err := withoutBlock(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", containerdConfig, err)
+	}
+	if gone {
+		rest = nil
+	}
+	// The main file goes first: an import of a file that is not there is an error.
+	return plan{{containerdConfig, rest}, {containerdDropIn, nil}}, nil
+}
+
+// table is the handler's, for a file of a version.
+func (c containerd) table(version int) string {
+	handlers := handlersV3
+	if version < 3 {
+		handlers = handlersV2
+	}
+	return fmt.Sprintf("[%s.%s]\n  runtime_type = \"io.containerd.kata.v2\"\n  runtime_path = %q\n"+
+		"  privileged_without_host_devices = true\n  pod_annotations = [\"io.katacontainers.*\"]\n", handlers, c.handler, ShimPath)
+}
+
+// freshVersion is the version of a file for a node that has none: the program's
+// own, or the one that all read.
+func (c containerd) freshVersion(ctx context.Context) int {
+	out, err := c.run(ctx, "containerd", "--version")
+	if err == nil && containerdTwo.Match(out) {
+		return 3
+	}
+	return 2
+}
+
+// has reports whether the file itself defines a handler.
+func (m mainFile) has(handler string) bool {
+	for _, plugin := range []string{"io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"} {
+		if handlerOf(m.Plugins, plugin, handler) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// handlerOf returns a handler's table; nil when it is not there.
+func handlerOf(plugins map[string]any, plugin, handler string) map[string]any {
+	table := plugins
+	for _, key := range []string{plugin, "containerd", "runtimes", handler} {
+		table, _ = table[key].(map[string]any)
+	}
+	return table
+}
+
+// imports reports whether the file imports another, as containerd reads the list:
+// patterns, relative to the file's directory.
+func (m mainFile) imports(name string) bool {
+	for _, pattern := range m.Imports {
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(containerdConfig), pattern)
+		}
+		matched, err := filepath.Match(filepath.Clean(pattern), name)
+		if err == nil && matched && (strings.Contains(pattern, "*") || pattern == name) {
+			return true
+		}
+	}
+	return false
+}

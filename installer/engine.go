@@ -1,0 +1,141 @@
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// engine is a program that starts pods and must know of the handler.
+type engine interface {
+	// name is also the name of its service.
+	name() string
+	// present reports whether the node has it.
+	present() bool
+	// plan and unplan say what its files become, with the handler and without.
+	plan(ctx context.Context) (plan, error)
+	unplan() (plan, error)
+	// validate returns an error when the engine would not take up a plan; it
+	// changes nothing.
+	validate(ctx context.Context, p plan) (notice string, err error)
+}
+
+// planned is a file as it is to be; nil data is no file.
+type planned struct {
+	name string
+	data []byte
+}
+
+// plan is files in the order in which they change: the engine may read them after
+// each.
+type plan []planned
+
+func (p plan) get(name string) []byte {
+	for _, f := range p {
+		if f.name == name {
+			return f.data
+		}
+	}
+	return nil
+}
+
+// engines returns those that a node has, or the one that is named.
+func (o *Options) engines() ([]engine, error) {
+	n := o.node()
+	all := []engine{containerd{n, o.Handler, o.run}, crio{n, o.Handler}}
+	var found []engine
+	for _, e := range all {
+		if o.Engine == e.name() || o.Engine == "auto" && e.present() {
+			found = append(found, e)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("neither containerd nor CRI-O is on the node at %s: install one, or name it with --engine", o.HostRoot)
+	}
+	return found, nil
+}
+
+// differs reports whether a plan would change anything.
+func (n node) differs(p plan) (bool, error) {
+	for _, f := range p {
+		old, err := n.read(f.name)
+		if err != nil {
+			return false, err
+		}
+		if (old == nil) != (f.data == nil) || string(old) != string(f.data) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// carryOut makes the files what they are to be.
+func (n node) carryOut(p plan) error {
+	for _, f := range p {
+		if f.data == nil {
+			if _, err := n.remove(f.name); err != nil {
+				return fmt.Errorf("remove %s: %w", f.name, err)
+			}
+			continue
+		}
+		if err := n.makeParents(f.name); err != nil {
+			return err
+		}
+		if _, err := n.write(f.name, f.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep removes what a death left beside the files of a plan.
+func (n node) sweep(p plan) error {
+	var errs []error
+	for _, f := range p {
+		_, err := n.remove(f.name + newSuffix)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// programDirs is where a node's programs are.
+var programDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+
+// program returns where the node has a program; "" when it has none.
+func (n node) program(name string) string {
+	for _, dir := range programDirs {
+		file, err := n.path(path.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path.Join(dir, name)
+		}
+	}
+	return ""
+}
+
+// present reports whether the node has a directory or a program.
+func (n node) present(dir, program string) bool { return n.exists(dir) || n.program(program) != "" }
+
+// makeParents makes the directories in which a file is to be, and remembers them
+// first: uninstall removes them when they are empty.
+func (n node) makeParents(name string) error {
+	var missing []string
+	for dir := filepath.Dir(name); !n.exists(dir); dir = filepath.Dir(dir) {
+		missing = append([]string{dir}, missing...)
+	}
+	if err := n.remember(missing); err != nil {
+		return err
+	}
+	for _, dir := range missing {
+		if err := n.mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+	}
+	return nil
+}

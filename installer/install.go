@@ -1,0 +1,157 @@
+package installer
+
+import (
+	"context"
+	"fmt"
+)
+
+// qemu is what every pod needs of the node's distribution.
+const qemu = "qemu-system-x86_64"
+
+// ownConfig is a configuration of the node's own, which may name another QEMU.
+const ownConfig = "/etc/kata-containers/configuration.toml"
+
+// Install puts the build on the node, tells its engines, restarts those whose
+// files changed, and labels the node. What is there already stays as it is. It
+// blocks until services have restarted.
+//
+// An error before the first change says so by its cause; after a later one the
+// node is in a state from which Install and Uninstall both complete.
+func Install(ctx context.Context, o Options) (*Result, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	n := o.node()
+	unlock, err := n.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	engines, err := o.requirements()
+	if err != nil {
+		return nil, err
+	}
+	list, err := files(o.From)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Engines: []string{}, Restarted: []string{}}
+	if r.Version, err = versionName(o.Version, list); err != nil {
+		return nil, err
+	}
+	plans, err := o.plans(ctx, engines)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.place(r.Version, list); err != nil {
+		return nil, err
+	}
+	if err := o.tell(engines, plans); err != nil {
+		return nil, err
+	}
+	for _, e := range engines {
+		r.Engines = append(r.Engines, e.name())
+	}
+	return r, o.finish(ctx, r)
+}
+
+// requirements looks for what the node must have.
+func (o *Options) requirements() ([]engine, error) {
+	n := o.node()
+	if err := n.refuseOthers(); err != nil {
+		return nil, err
+	}
+	if n.program(qemu) == "" && !n.exists(ownConfig) {
+		return nil, fmt.Errorf("the node has no %s: install QEMU there (Debian: qemu-system-x86)", qemu)
+	}
+	return o.engines()
+}
+
+// plans makes each engine's plan and has the engine look at it.
+func (o *Options) plans(ctx context.Context, engines []engine) ([]plan, error) {
+	var plans []plan
+	for _, e := range engines {
+		p, err := e.plan(ctx)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, p)
+		if changes, err := o.node().differs(p); err != nil || !changes {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		notice, err := e.validate(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if notice != "" {
+			o.say("%s", notice)
+		}
+	}
+	return plans, nil
+}
+
+// place puts the files on the node and makes them current.
+func (o *Options) place(name string, list []file) error {
+	n := o.node()
+	if err := n.makeHome(); err != nil {
+		return err
+	}
+	if err := n.addVersion(name, list); err != nil {
+		return err
+	}
+	if err := n.switchTo(name); err != nil {
+		return fmt.Errorf("switch to version %s: %w", name, err)
+	}
+	o.say("%s/%s is current", versionsDir, name)
+	keep, err := n.inUse()
+	if err != nil {
+		return err
+	}
+	keep[name] = true
+	return n.removeVersions(keep)
+}
+
+// tell carries out the engines' plans.
+func (o *Options) tell(engines []engine, plans []plan) error {
+	n := o.node()
+	for i, e := range engines {
+		if err := n.sweep(plans[i]); err != nil {
+			return err
+		}
+		changes, err := n.differs(plans[i])
+		if err != nil {
+			return err
+		}
+		if !changes {
+			o.say("%s knows the handler %s", e.name(), o.Handler)
+			continue
+		}
+		if err := n.add(pendingFile, []string{e.name()}); err != nil {
+			return err
+		}
+		if err := n.carryOut(plans[i]); err != nil {
+			return fmt.Errorf("tell %s: %w", e.name(), err)
+		}
+		o.say("told %s of the handler %s", e.name(), o.Handler)
+	}
+	return nil
+}
+
+// finish has the engines read their files, and then says that pods can come.
+func (o *Options) finish(ctx context.Context, r *Result) (err error) {
+	if r.Restarted, err = o.restart(ctx); err != nil {
+		return err
+	}
+	if o.cluster == nil {
+		return nil
+	}
+	if err := o.cluster.label(ctx, o.NodeName, true); err != nil {
+		return err
+	}
+	r.Labelled = true
+	o.say("labelled the node %s with %s", o.NodeName, NodeLabel)
+	return nil
+}

@@ -1,0 +1,271 @@
+package installer
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestUninstallLeavesTheNodeAsItWas(t *testing.T) {
+	eachNode(t, func(t *testing.T, files map[string]string) {
+		h := newHost(t, files)
+		before := h.tree()
+		build := newBuild(t, "shim")
+		engines := strings.Join(h.install(build).Engines, " ")
+		after := h.tree()
+		if got := h.restarts(); got != engines || got == "" {
+			t.Errorf("restarted %q, told %q", got, engines)
+		}
+		h.install(build)
+		if diff := cmp.Diff(after, h.tree()); diff != "" {
+			t.Errorf("a second installation changed (-want +got):\n%s", diff)
+		}
+		if got := h.restarts(); got != "" {
+			t.Errorf("restarted %q for nothing", got)
+		}
+		h.uninstall()
+		if got := h.restarts(); got != engines {
+			t.Errorf("uninstall restarted %q, want %q", got, engines)
+		}
+		if diff := cmp.Diff(before, h.tree()); diff != "" {
+			t.Errorf("after uninstall (-want +got):\n%s", diff)
+		}
+		h.uninstall()
+		if diff := cmp.Diff(before, h.tree()); diff != "" {
+			t.Errorf("after a second uninstall (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Whatever was done before a death, each command completes.
+func TestDeathAnywhere(t *testing.T) {
+	eachNode(t, func(t *testing.T, files map[string]string) {
+		h := newHost(t, files)
+		before := h.tree()
+		build := newBuild(t, "shim")
+		o := h.options(build)
+		var changes *[]string
+		o.cut, changes = cutAt(never)
+		if _, err := Install(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		complete := h.tree()
+		for at := range *changes {
+			h.uninstall()
+			h.cutInstall(build, at)
+			h.uninstall()
+			if diff := cmp.Diff(before, h.tree()); diff != "" {
+				t.Fatalf("uninstall after a death before %q (-want +got):\n%s", (*changes)[at], diff)
+			}
+			h.cutInstall(build, at)
+			h.install(build)
+			if diff := cmp.Diff(complete, h.tree()); diff != "" {
+				t.Fatalf("install after a death before %q (-want +got):\n%s", (*changes)[at], diff)
+			}
+		}
+	})
+}
+
+// cutInstall lets an installation die, and checks that it does.
+func (h *host) cutInstall(from string, at int) {
+	h.t.Helper()
+	o := h.options(from)
+	o.cut, _ = cutAt(at)
+	if _, err := Install(h.t.Context(), o); !errors.Is(err, errCut) {
+		h.t.Fatalf("cut at %d: %v", at, err)
+	}
+}
+
+func TestDeathOfUninstallAnywhere(t *testing.T) {
+	eachNode(t, func(t *testing.T, files map[string]string) {
+		h := newHost(t, files)
+		before := h.tree()
+		build := newBuild(t, "shim")
+		for at := 0; ; at++ {
+			h.install(build)
+			complete := h.tree()
+			o := h.options("")
+			var changes *[]string
+			o.cut, changes = cutAt(at)
+			_, err := Uninstall(t.Context(), o)
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, errCut) {
+				t.Fatal(err)
+			}
+			where := (*changes)[at]
+			h.install(build)
+			if diff := cmp.Diff(complete, h.tree()); diff != "" {
+				t.Fatalf("install after a death before %q (-want +got):\n%s", where, diff)
+			}
+			o.cut, _ = cutAt(at)
+			if _, err := Uninstall(t.Context(), o); !errors.Is(err, errCut) {
+				t.Fatal(err)
+			}
+			h.uninstall()
+			if diff := cmp.Diff(before, h.tree()); diff != "" {
+				t.Fatalf("uninstall after a death before %q (-want +got):\n%s", where, diff)
+			}
+		}
+	})
+}
+
+// A death between a change of an engine's file and its restart is made good.
+func TestRestartIsNotForgotten(t *testing.T) {
+	h := newHost(t, nodes["containerd 1.x"])
+	build := newBuild(t, "shim")
+	o := h.options(build)
+	var changes *[]string
+	o.cut, changes = cutAt(never)
+	if _, err := Install(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	last := len(*changes) - 1
+	if (*changes)[last] != "remove "+pendingFile {
+		t.Fatalf("the last change is %q", (*changes)[last])
+	}
+	h.uninstall()
+	h.cutInstall(build, last)
+	h.ran = nil
+	h.install(build)
+	if got := h.restarts(); got != "containerd" {
+		t.Errorf("restarted %q", got)
+	}
+}
+
+func TestUpgradeLeavesRunningPodsTheirFiles(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	older := h.install(newBuild(t, "shim one")).Version
+	h.file("proc/42/cmdline", "/usr/bin/qemu-system-x86_64\x00-kernel\x00"+versionsDir+"/"+older+"/share/kata-containers/vmlinux\x00", 0o644)
+	h.restarts()
+	config := h.read(containerdConfig)
+
+	second := newBuild(t, "shim two")
+	newer := h.install(second).Version
+	if newer == older {
+		t.Fatal("two builds have one name")
+	}
+	if got := h.read(ShimPath); got != "shim two" {
+		t.Errorf("new pods get %q", got)
+	}
+	if got := h.read(versionsDir + "/" + older + "/bin/" + shimName); got != "shim one" {
+		t.Errorf("running pods have %q", got)
+	}
+	if h.restarts() != "" || h.read(containerdConfig) != config {
+		t.Error("an upgrade restarted containerd")
+	}
+	if _, err := Uninstall(t.Context(), h.options("")); err == nil || !strings.Contains(err.Error(), "pods run") {
+		t.Errorf("uninstall while pods run: %v", err)
+	}
+	if err := os.RemoveAll(filepath.Join(h.root, "proc/42")); err != nil {
+		t.Fatal(err)
+	}
+	h.install(second)
+	if _, err := os.Stat(filepath.Join(h.root, versionsDir, older)); !os.IsNotExist(err) {
+		t.Errorf("a version that nobody uses stays: %v", err)
+	}
+}
+
+// Without a view of the node's processes no version goes.
+func TestUpgradeWithoutProc(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	if err := os.RemoveAll(filepath.Join(h.root, "proc")); err != nil {
+		t.Fatal(err)
+	}
+	older := h.install(newBuild(t, "shim one")).Version
+	h.install(newBuild(t, "shim two"))
+	if _, err := os.Stat(filepath.Join(h.root, versionsDir, older)); err != nil {
+		t.Error(err)
+	}
+	if _, err := Uninstall(t.Context(), h.options("")); !errors.Is(err, errNoProc) {
+		t.Errorf("uninstall: %v", err)
+	}
+	o := h.options("")
+	o.Force = true
+	if _, err := Uninstall(t.Context(), o); err != nil {
+		t.Error(err)
+	}
+}
+
+// A configuration that is a link of the node's, also an absolute one, stays one.
+func TestLinksOfTheNode(t *testing.T) {
+	h := newHost(t, map[string]string{"var/lib/node/config.toml": "version = 2\n"})
+	if err := os.MkdirAll(filepath.Join(h.root, "etc/containerd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/var/lib/node/config.toml", filepath.Join(h.root, containerdConfig)); err != nil {
+		t.Fatal(err)
+	}
+	before := h.tree()
+	h.install(newBuild(t, "shim"))
+	if got := h.read("var/lib/node/config.toml"); !strings.Contains(got, ShimPath) {
+		t.Errorf("the link's target has %q", got)
+	}
+	h.uninstall()
+	if diff := cmp.Diff(before, h.tree()); diff != "" {
+		t.Errorf("after uninstall (-want +got):\n%s", diff)
+	}
+}
+
+func TestInstallRefusesBeforeItChanges(t *testing.T) {
+	good := func(o *Options, h *host) {}
+	tests := map[string]struct {
+		files map[string]string
+		spoil func(o *Options, h *host)
+		want  string
+	}{
+		"no engine": {map[string]string{}, good, "neither containerd nor CRI-O"},
+		"no QEMU": {nodes["containerd 2.x"], func(_ *Options, h *host) {
+			if err := os.Remove(filepath.Join(h.root, "usr/bin/qemu-system-x86_64")); err != nil {
+				t.Fatal(err)
+			}
+		}, "has no qemu-system-x86_64"},
+		"another Kata":      {map[string]string{"etc/containerd/config.toml": "version = 2\n", "opt/kata/bin/x": ""}, good, "not Katabox's"},
+		"its handler":       {map[string]string{"etc/containerd/config.toml": "version = 2\n" + (containerd{handler: "kata"}).table(2)}, good, "has a runtime handler kata already"},
+		"version 1":         {map[string]string{"etc/containerd/config.toml": "root = \"/x\"\n"}, good, "config migrate"},
+		"not TOML":          {map[string]string{"etc/containerd/config.toml": "version = \n"}, good, "read /etc/containerd/config.toml"},
+		"an inline table":   {map[string]string{"etc/containerd/config.toml": "version = 2\nplugins = {}\n"}, good, "would not be TOML"},
+		"half a block":      {map[string]string{"etc/containerd/config.toml": blockBegin + "\nversion = 2\n"}, good, "by hand"},
+		"containerd's word": {nodes["containerd 2.x"], func(_ *Options, h *host) { h.refuses = errors.New("row 3") }, "row 3"},
+		"not taken up":      {nodes["containerd 2.x"], func(_ *Options, h *host) { h.dump = "version = 3\n" }, "would not take up"},
+		"no build":          {nodes["containerd 2.x"], func(o *Options, _ *host) { o.From = "/nowhere" }, "--from"},
+		"no root":           {nodes["containerd 2.x"], func(o *Options, _ *host) { o.HostRoot = "/proc" }, "not the root of a node"},
+		"a wrong handler":   {nodes["containerd 2.x"], func(o *Options, _ *host) { o.Handler = "a.b" }, "handler"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, test.files)
+			o := h.options(newBuild(t, "shim"))
+			test.spoil(&o, h)
+			before := h.tree()
+			if _, err := Install(t.Context(), o); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q in it", err, test.want)
+			}
+			if diff := cmp.Diff(before, h.tree()); diff != "" {
+				t.Errorf("it changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRestartByHand(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	if err := os.RemoveAll(filepath.Join(h.root, "run/systemd")); err != nil {
+		t.Fatal(err)
+	}
+	o := h.options(newBuild(t, "shim"))
+	if _, err := Install(t.Context(), o); err == nil || !strings.Contains(err.Error(), "restart it by hand") {
+		t.Errorf("without systemd: %v", err)
+	}
+	o.Restart = "never"
+	var said []string
+	o.Say = func(line string) { said = append(said, line) }
+	if _, err := Install(t.Context(), o); err != nil || !strings.Contains(strings.Join(said, "\n"), "restart containerd") {
+		t.Errorf("with --restart never: %v, %q", err, said)
+	}
+}

@@ -1,0 +1,76 @@
+package installer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// runner runs a program of the node and returns what it wrote to its standard
+// output.
+type runner func(ctx context.Context, program string, args ...string) ([]byte, error)
+
+// runTimeout bounds a program of the node; systemctl waits until a service has
+// started.
+const runTimeout = 2 * time.Minute
+
+// run runs a program in the node's root, which needs CAP_SYS_CHROOT.
+func (n node) run(ctx context.Context, program string, args ...string) ([]byte, error) {
+	where := n.program(program)
+	if where == "" {
+		return nil, fmt.Errorf("the node has no program %s", program)
+	}
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, where, args...)
+	cmd.Path, cmd.Err, cmd.Dir = where, nil, "/"
+	if filepath.Clean(n.root) != "/" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: n.root}
+	}
+	// systemctl takes the mount of the node's root for a chroot, in which it does
+	// nothing (systemd, docs/ENVIRONMENT.md).
+	cmd.Env = []string{"PATH=" + strings.Join(programDirs, ":"), "SYSTEMD_IGNORE_CHROOT=1"}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, lastLine(stderr.String()))
+	}
+	return out, nil
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndex(text, "\n")+1:]
+}
+
+// restart restarts the services whose files have changed, those that run.
+func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
+	n := o.node()
+	services, err := n.lines(pendingFile)
+	if err != nil || len(services) == 0 {
+		return []string{}, err
+	}
+	if o.Restart == "never" {
+		o.say("restart %s for the change to take effect", strings.Join(services, " and "))
+		return []string{}, nil
+	}
+	if !n.exists("/run/systemd/system") {
+		return nil, errors.New("the files are in place, but the node has no systemd that could restart " +
+			strings.Join(services, " and ") + ": restart it by hand, then say --restart never")
+	}
+	for _, service := range services {
+		if _, err := o.run(ctx, "systemctl", "try-restart", service+".service"); err != nil {
+			return nil, fmt.Errorf("the files are in place, but restarting %s failed: %w: restart it by hand, then say --restart never", service, err)
+		}
+		o.say("restarted %s", service)
+	}
+	_, err = n.remove(pendingFile)
+	return services, err
+}

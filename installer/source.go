@@ -1,0 +1,83 @@
+package installer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// file is one file of a build.
+type file struct {
+	// name is its path below a version's directory.
+	name string
+	// from is where this process finds it.
+	from string
+	mode fs.FileMode
+}
+
+const (
+	shimName = "containerd-shim-kata-v2"
+	toolName = "kata-runtime"
+)
+
+// files lists a build in the directory from, as "make install" lays it out: bin
+// and share below it, or, as with a PREFIX of /usr/local, share beside it.
+func files(from string) ([]file, error) {
+	list := []file{
+		{name: "bin/" + shimName, mode: 0o755},
+		{name: "bin/" + toolName, mode: 0o755},
+		{name: "share/kata-containers/vmlinux", mode: 0o644},
+		{name: "share/kata-containers/initrd.img", mode: 0o644},
+		{name: "share/defaults/kata-containers/configuration.toml", mode: 0o644},
+	}
+	for i, f := range list {
+		path, err := find(f.name, from, filepath.Dir(from))
+		if err != nil {
+			return nil, err
+		}
+		list[i].from = path
+	}
+	return list, nil
+}
+
+// find returns the first of the directories' files called name.
+func find(name string, dirs ...string) (string, error) {
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().IsRegular() {
+			return path, nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("find %s below %s: name the directory of an installation with --from", name, dirs[0])
+}
+
+// unsafe is what the name of a directory should not have.
+var unsafe = regexp.MustCompile(`[^A-Za-z0-9.+~-]+`)
+
+// versionName names the directory of a build: the same files have the same name.
+func versionName(version string, list []file) (string, error) {
+	sum := sha256.New()
+	for _, f := range list {
+		in, err := os.Open(f.from)
+		if err != nil {
+			return "", err
+		}
+		each := sha256.New()
+		_, err = io.Copy(each, in)
+		if err := errors.Join(err, in.Close()); err != nil {
+			return "", fmt.Errorf("read %s: %w", f.from, err)
+		}
+		fmt.Fprintf(sum, "%s %o %x\n", f.name, f.mode, each.Sum(nil))
+	}
+	return unsafe.ReplaceAllString(version, "_") + "-" + hex.EncodeToString(sum.Sum(nil))[:12], nil
+}

@@ -1,0 +1,209 @@
+package installer
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Where things are on the node.
+const (
+	// Home is the directory of all that Katabox has on the node.
+	Home        = "/opt/kata"
+	versionsDir = Home + "/versions"
+	current     = Home + "/current"
+	// ShimPath is what engines are told: it stays the same when an upgrade
+	// changes what it leads to.
+	ShimPath = Home + "/bin/" + shimName
+)
+
+// links are the names that other programs know, and where they lead.
+var links = []struct{ name, target string }{
+	{Home + "/bin", "current/bin"},
+	{Home + "/share", "current/share"},
+}
+
+// refuseOthers returns an error when another installation lies where this one's
+// links would.
+func (n node) refuseOthers() error {
+	for _, l := range append(links, struct{ name, target string }{current, "versions/"}) {
+		path, err := n.link(l.name)
+		if err != nil {
+			return err
+		}
+		if !n.exists(l.name) {
+			continue
+		}
+		if target, err := os.Readlink(path); err != nil || !strings.HasPrefix(target, l.target) {
+			return fmt.Errorf("%s on the node is not Katabox's: remove the other installation first", l.name)
+		}
+	}
+	return nil
+}
+
+// addVersion puts a build's files into its directory, unless it is there: the
+// directory gets its name when all is in it and on the disk.
+func (n node) addVersion(name string, list []file) error {
+	dir := path.Join(versionsDir, name)
+	if n.exists(dir) {
+		return nil
+	}
+	fresh, err := n.link(versionsDir + "/.new")
+	if err != nil {
+		return err
+	}
+	if err := n.before("fill", dir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(fresh); err != nil {
+		return err
+	}
+	if err := fill(fresh, dir, list); err != nil {
+		return fmt.Errorf("copy to %s: %w", dir, err)
+	}
+	if err := n.before("rename", dir); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, filepath.Join(filepath.Dir(fresh), name)); err != nil {
+		return err
+	}
+	return syncPath(filepath.Dir(fresh))
+}
+
+// fill copies a build to the directory fresh, which will be dir on the node.
+func fill(fresh, dir string, list []file) error {
+	dropIn := filepath.Join(fresh, "share/defaults/kata-containers/config.d/00-install.toml")
+	made := map[string]bool{fresh: true}
+	for _, f := range list {
+		to := filepath.Join(fresh, f.name)
+		if err := makeDirs(filepath.Dir(to), made); err != nil {
+			return err
+		}
+		if err := copyFile(f.from, to, f.mode); err != nil {
+			return err
+		}
+	}
+	if err := makeDirs(filepath.Dir(dropIn), made); err != nil {
+		return err
+	}
+	if err := writeNew(dropIn, guestConfig(dir)); err != nil {
+		return err
+	}
+	if err := os.Rename(dropIn+newSuffix, dropIn); err != nil {
+		return err
+	}
+	for dir := range made {
+		if err := syncPath(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeDirs makes a directory below the first of made, and adds all on the way.
+func makeDirs(dir string, made map[string]bool) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for ; !made[dir]; dir = filepath.Dir(dir) {
+		made[dir] = true
+		if err := os.Chmod(dir, 0o755); err != nil { // the umask may have taken bits
+			return err
+		}
+	}
+	return nil
+}
+
+// guestConfig names the guest of the version in dir: a pod whose shim has read
+// its configuration opens that version's guest, whatever current leads to then.
+func guestConfig(dir string) []byte {
+	return fmt.Appendf(nil, "# The guest of this version.\n[hypervisor.qemu]\nkernel = %q\ninitrd = %q\n",
+		dir+"/share/kata-containers/vmlinux", dir+"/share/kata-containers/initrd.img")
+}
+
+// switchTo makes a version the one that new pods get.
+func (n node) switchTo(name string) error {
+	for _, l := range links {
+		if err := n.pointTo(l.name, l.target); err != nil {
+			return err
+		}
+	}
+	return n.pointTo(current, "versions/"+name)
+}
+
+// versions lists what is in the directory of versions.
+func (n node) versions() ([]string, error) {
+	dir, err := n.path(versionsDir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// removeVersions removes all versions but those in keep, and what a death left.
+func (n node) removeVersions(keep map[string]bool) error {
+	names, err := n.versions()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if keep[name] {
+			continue
+		}
+		if err := n.removeTree(path.Join(versionsDir, name)); err != nil {
+			return fmt.Errorf("remove version %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// removeHome removes all that is below Home. What is not Katabox's stays.
+func (n node) removeHome() error {
+	if err := n.removeVersions(nil); err != nil {
+		return err
+	}
+	names := []string{current, versionsDir, pendingFile}
+	for _, l := range links {
+		names = append(names, l.name)
+	}
+	for _, name := range names {
+		if _, err := n.remove(name); err != nil {
+			return err
+		}
+	}
+	return n.sweepHome()
+}
+
+// sweepHome removes what a death left half-written.
+func (n node) sweepHome() error {
+	names := []string{current, pendingFile, dirsFile}
+	for _, l := range links {
+		names = append(names, l.name)
+	}
+	for _, name := range names {
+		if _, err := n.remove(name + newSuffix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeHome makes the directories of all that follows.
+func (n node) makeHome() error {
+	for _, dir := range []string{path.Dir(Home), Home, versionsDir} {
+		if err := n.mkdir(dir); err != nil {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+	}
+	return n.sweepHome()
+}

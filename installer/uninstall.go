@@ -1,0 +1,102 @@
+package installer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// Uninstall takes back all that Install does: the label, so that no further pods
+// come, the handler, and the files. It refuses while pods run, unless forced.
+func Uninstall(ctx context.Context, o Options) (*Result, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	n := o.node()
+	unlock, err := n.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := n.refuseOthers(); err != nil {
+		return nil, err
+	}
+	r := &Result{Engines: []string{}, Restarted: []string{}}
+	if o.cluster != nil {
+		if err := o.cluster.label(ctx, o.NodeName, false); err != nil {
+			return nil, err
+		}
+		r.Labelled = true
+		o.say("removed the label %s from the node %s", NodeLabel, o.NodeName)
+	}
+	if !o.Force && n.exists(Home) {
+		if err := n.refuseUsed(); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.untell(r); err != nil {
+		return nil, err
+	}
+	if r.Restarted, err = o.restart(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.leave(); err != nil {
+		return nil, err
+	}
+	o.say("nothing of Katabox is left on the node")
+	return r, nil
+}
+
+// untell takes the handler from the files of all engines, also of one that the node
+// has no more.
+func (o *Options) untell(r *Result) error {
+	n := o.node()
+	for _, e := range []engine{containerd{n, o.Handler, o.run}, crio{n, o.Handler}} {
+		p, err := e.unplan()
+		if err != nil {
+			return err
+		}
+		if err := n.sweep(p); err != nil {
+			return err
+		}
+		if c, ok := e.(containerd); ok {
+			if err := c.removeTrial(); err != nil {
+				return err
+			}
+		}
+		changes, err := n.differs(p)
+		if err != nil {
+			return err
+		}
+		if !changes {
+			continue
+		}
+		if err := errors.Join(n.makeHome(), n.add(pendingFile, []string{e.name()})); err != nil {
+			return err
+		}
+		if err := n.carryOut(p); err != nil {
+			return fmt.Errorf("take the handler from %s: %w", e.name(), err)
+		}
+		r.Engines = append(r.Engines, e.name())
+		o.say("took the handler from %s", e.name())
+	}
+	return nil
+}
+
+// leave removes the files and the directories that the installer made.
+func (n node) leave() error {
+	if !n.exists(Home) {
+		return nil
+	}
+	if err := n.removeHome(); err != nil {
+		return err
+	}
+	if err := n.forgetDirs(); err != nil {
+		return err
+	}
+	if _, err := n.remove(Home); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package installer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// errNoProc means that the node's processes cannot be seen.
+var errNoProc = errors.New("the node's /proc is not below its root: nobody can tell which versions are in use")
+
+// inVersions finds the version in a path or a command line.
+var inVersions = regexp.MustCompile(versionsDir + `/([^/\x00]+)/`)
+
+// used returns for each version the processes that run its programs or, as QEMU
+// does, have opened its guest. kata-runtime itself does not count: a pod of its
+// has a shim.
+func (n node) used() (map[string][]int, error) {
+	proc, err := n.path("/proc")
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(proc)
+	if err != nil || len(entries) == 0 {
+		return nil, errNoProc
+	}
+	used := map[string][]int{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		for version := range versionsOf(filepath.Join(proc, e.Name())) {
+			used[version] = append(used[version], pid)
+		}
+	}
+	return used, nil
+}
+
+// inUse returns the versions that processes use; all that are there when the
+// processes cannot be seen.
+func (n node) inUse() (map[string]bool, error) {
+	keep := map[string]bool{}
+	used, err := n.used()
+	if err == nil {
+		for version := range used {
+			keep[version] = true
+		}
+		return keep, nil
+	}
+	names, err := n.versions()
+	for _, name := range names {
+		keep[name] = !strings.HasPrefix(name, ".") // half a version, or half of one that goes
+	}
+	return keep, err
+}
+
+// versionsOf returns which versions a process uses. One that has ended uses none.
+func versionsOf(dir string) map[string]bool {
+	program, _ := os.Readlink(filepath.Join(dir, "exe"))
+	arguments, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+	found := map[string]bool{}
+	if filepath.Base(program) == toolName {
+		return found
+	}
+	for _, text := range []string{program, string(arguments)} {
+		for _, match := range inVersions.FindAllStringSubmatch(text, -1) {
+			found[match[1]] = true
+		}
+	}
+	return found
+}
+
+// refuseUsed returns an error when pods run from any version.
+func (n node) refuseUsed() error {
+	used, err := n.used()
+	if err != nil {
+		return fmt.Errorf("%w: mount the node's root with what is mounted in it, or uninstall with --force", err)
+	}
+	pods := 0
+	for _, pids := range used {
+		pods += len(pids)
+	}
+	if pods == 0 {
+		return nil
+	}
+	return fmt.Errorf("pods run on the node (%d processes use %s): remove them first, or uninstall with --force", pods, Home)
+}

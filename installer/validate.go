@@ -1,0 +1,96 @@
+package installer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// containerdTwo matches what "containerd --version" of 2.x and later says.
+var containerdTwo = regexp.MustCompile(`\sv?([2-9]|[1-9][0-9]+)\.[0-9]+\.`)
+
+// Where the files to be lie while containerd looks at them: beside the real ones,
+// for imports are relative.
+const (
+	trialConfig = "/etc/containerd/config.toml.katabox-trial"
+	trialDropIn = "/etc/containerd/50-katabox.katabox-trial"
+)
+
+// validate has the node's own containerd read what the plan would have it read.
+// It returns what to say when that could not be done, which is not an error: the
+// files were parsed all the same.
+func (c containerd) validate(ctx context.Context, p plan) (notice string, err error) {
+	for _, f := range p {
+		var parsed map[string]any
+		if err := toml.Unmarshal(f.data, &parsed); err != nil {
+			return "", fmt.Errorf("%s would not be TOML any more: %w", f.name, err)
+		}
+	}
+	if !c.node.exists(path.Dir(containerdConfig)) {
+		return "", nil // there is nothing of the node's own that could clash
+	}
+	if _, err := c.run(ctx, "containerd", "--version"); err != nil {
+		return "the node's containerd cannot be run, its configuration was only parsed: " + err.Error(), nil
+	}
+	defer func() { err = errors.Join(err, c.removeTrial()) }()
+	if err := c.writeTrial(p); err != nil {
+		return "", err
+	}
+	out, err := c.run(ctx, "containerd", "--config", trialConfig, "config", "dump")
+	if err != nil {
+		return "", fmt.Errorf("containerd does not accept the configuration with the handler %s, nothing was changed: %w", c.handler, err)
+	}
+	return "", c.checkDump(out)
+}
+
+// writeTrial writes the files of a plan under other names.
+func (c containerd) writeTrial(p plan) error {
+	main, dropIn := p.get(containerdConfig), p.get(containerdDropIn)
+	switch {
+	case dropIn == nil:
+	case bytes.Contains(main, []byte(containerdDropIn)):
+		main = bytes.ReplaceAll(main, []byte(containerdDropIn), []byte(trialDropIn))
+	default: // by a pattern, which the trial's name does not match
+		main = fmt.Appendf(nil, "version = 3\nimports = [%q, %q]\n", containerdConfig, trialDropIn)
+	}
+	if dropIn != nil {
+		if _, err := c.node.write(trialDropIn, dropIn); err != nil {
+			return err
+		}
+	}
+	_, err := c.node.write(trialConfig, main)
+	return err
+}
+
+func (c containerd) removeTrial() error {
+	var errs []error
+	for _, name := range []string{trialConfig, trialDropIn} {
+		for _, name := range []string{name, name + newSuffix} {
+			_, err := c.node.remove(name)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkDump looks for the handler in what containerd says its configuration is.
+func (c containerd) checkDump(dump []byte) error {
+	var all mainFile
+	if err := toml.Unmarshal(dump, &all); err != nil {
+		return fmt.Errorf("read what \"containerd config dump\" wrote: %w", err)
+	}
+	plugin := "io.containerd.cri.v1.runtime"
+	if all.Version < 3 {
+		plugin = "io.containerd.grpc.v1.cri"
+	}
+	if got := handlerOf(all.Plugins, plugin, c.handler)["runtime_path"]; got != ShimPath {
+		return fmt.Errorf("containerd would not take up the handler %s (runtime_path is %v), nothing was changed: "+
+			"correct the imports in %s", c.handler, got, containerdConfig)
+	}
+	return nil
+}

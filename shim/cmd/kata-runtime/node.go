@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/katabox/katabox/installer"
+)
+
+const installDescription = "All files go below /opt/kata, each version into its own directory; pods that run keep the version that they were started\n" +
+	"with. containerd is told of the runtime handler by a drop-in (2.x) or a marked block in its config.toml, CRI-O by a\n" +
+	"drop-in, and each is restarted if its files changed. In a pod of Kubernetes the node gets the label " + installer.NodeLabel + ".\n" +
+	"Nothing is done twice: after a death or an error, run it again."
+
+func installCommand() *cli.Command {
+	flags := append(nodeFlags(),
+		&cli.StringFlag{Name: "from", Usage: "the `DIRECTORY` with bin and share to install, in place of this program's own"},
+		&cli.StringFlag{Name: "engine", Value: "auto", Usage: "`ENGINE` to tell: containerd, crio, or auto for those on the node"})
+	return &cli.Command{
+		Name: "install", Usage: "install this version on a node, and name it to the node's engines", Description: installDescription,
+		Flags: flags, Before: noArguments,
+		Action: func(ctx context.Context, c *cli.Command) error {
+			from := c.String("from")
+			if from == "" {
+				from = filepath.Dir(filepath.Dir(executable()))
+			}
+			o := nodeOptions(c)
+			o.From, o.Engine = from, c.String("engine")
+			result, err := installer.Install(ctx, o)
+			return afterNode(ctx, c, result, err)
+		},
+	}
+}
+
+func uninstallCommand() *cli.Command {
+	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "go on where pods run, which then cannot be cleaned up"})
+	return &cli.Command{
+		Name: "uninstall", Usage: "take back what install did on a node",
+		Description: "It refuses while pods run, and has then only removed the node's label.",
+		Flags:       flags, Before: noArguments,
+		Action: func(ctx context.Context, c *cli.Command) error {
+			o := nodeOptions(c)
+			o.Force = c.Bool("force")
+			result, err := installer.Uninstall(ctx, o)
+			return afterNode(ctx, c, result, err)
+		},
+	}
+}
+
+func nodeFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "host-root", Value: "/", Usage: "the `DIRECTORY` where the node's root is"},
+		&cli.StringFlag{Name: "handler", Value: "kata", Usage: "the runtime handler's `NAME`"},
+		&cli.StringFlag{Name: "restart", Value: "auto", Usage: "`WHEN` to restart engines: auto, if their files changed, or never"},
+		&cli.StringFlag{Name: "node", Sources: cli.EnvVars("NODE_NAME"), Usage: "the node's `NAME` in Kubernetes, for its label"},
+		&cli.BoolFlag{Name: "stay", Usage: "when all is done, wait for a signal: for a DaemonSet"},
+		jsonFlag(),
+	}
+}
+
+func nodeOptions(c *cli.Command) installer.Options {
+	return installer.Options{
+		HostRoot: c.String("host-root"), Version: version, Engine: "auto", Handler: c.String("handler"),
+		Restart: c.String("restart"), NodeName: c.String("node"),
+		Say: func(line string) { fmt.Fprintln(c.Root().ErrWriter, line) },
+	}
+}
+
+// afterNode writes the result and waits, if that is wanted.
+func afterNode(ctx context.Context, c *cli.Command, result *installer.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		if err := writeJSON(c.Root().Writer, result); err != nil {
+			return err
+		}
+	}
+	if !c.Bool("stay") {
+		return nil
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	<-ctx.Done()
+	return nil
+}
