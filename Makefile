@@ -16,7 +16,7 @@ export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
-	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install stage deb test-deb test-soak clean
+	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install stage deb image test-deb test-soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -149,6 +149,9 @@ stage:
 
 deb: build guest-image ## build an installable package of Debian's, build/katabox_VERSION_ARCH.deb
 	@deploy/deb.sh
+
+image: build guest-image ## build the installer's container image, build/image and build/image.tar (no engine is needed)
+	$(GO) run ./deploy/image -version $(VERSION)
 
 test-soak: deps build guest-image containerd ## 1,000 pods one after the other, then 20 at once for an hour (KATABOX_SOAK_PODS, _AT_ONCE, _TIME)
 	KATABOX_SOAK_PODS=$(or $(KATABOX_SOAK_PODS),1000) KATABOX_SOAK_AT_ONCE=$(or $(KATABOX_SOAK_AT_ONCE),20) \

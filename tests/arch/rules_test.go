@@ -34,6 +34,7 @@ var layers = []struct {
 	{"shim", []string{"shim", "virtcontainers"}},
 	{"standalone", []string{"standalone", "shim/client", "virtcontainers/bundle", "virtcontainers/persist", "virtcontainers/netns"}},
 	{"installer", []string{"installer"}},
+	{"deploy", []string{"deploy"}},
 	{"guest-image", []string{"guest-image", "agent/api"}},
 	{"tests", []string{""}},
 }
@@ -54,7 +55,7 @@ var owners = map[string][]string{
 	// A shim writes its own metrics (adr/0040).
 	"github.com/prometheus/client_golang": {"shim/monitor", "tests"},
 	// Fetching images is kata-runtime's, never a shim's.
-	"github.com/google/go-containerregistry": {"standalone/image", "tests"},
+	"github.com/google/go-containerregistry": {"standalone/image", "deploy/image", "tests"},
 }
 
 // heavy is what each pod would pay for on the host, and each guest in its memory,

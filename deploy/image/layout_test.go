@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// checkout makes what the image is built from.
+func checkout(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, name := range []string{
+		"bin/containerd-shim-kata-v2", "bin/kata-runtime", "configuration.toml", "LICENSE", "build/guest/initrd.img", "build/guest/vmlinux",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func build(t *testing.T, root, version string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "image")
+	if err := run([]string{"-root", root, "-out", out, "-version", version}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestImageIsReproducible(t *testing.T) {
+	root := checkout(t)
+	var archives [2][]byte
+	for i := range archives {
+		var err error
+		if archives[i], err = os.ReadFile(build(t, root, "1.0") + ".tar"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(archives[0], archives[1]) {
+		t.Error("two builds of the same files differ")
+	}
+}
+
+// Another implementation reads the layout, and finds each digest and size right.
+func TestImageIsValid(t *testing.T) {
+	index, err := layout.ImageIndexFromPath(build(t, checkout(t), "1.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatCannotBeBuilt(t *testing.T) {
+	root := checkout(t)
+	if err := run([]string{"-root", root, "-version", "a+b"}); err == nil || !strings.Contains(err.Error(), "cannot be a tag") {
+		t.Errorf("a version that is not a tag: %v", err)
+	}
+	if err := os.Remove(filepath.Join(root, "bin/kata-runtime")); err != nil {
+		t.Fatal(err)
+	}
+	if err := run([]string{"-root", root, "-version", "1"}); err == nil || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("without a program: %v", err)
+	}
+}

@@ -1,0 +1,162 @@
+package deploy
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// startTimeout bounds a containerd and what it runs here.
+const startTimeout = 5 * time.Minute
+
+const image = "katabox.local/installer:test"
+
+// The installer's image, imported into each containerd and run by runc, installs on
+// a node that is mounted below /host, and uninstalls what it has installed.
+func TestImageInstalls(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("containerd needs root")
+	}
+	layout, err := harness.FindLayout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := buildImage(t, layout)
+	releases, err := harness.ReleasesFromEnv(layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, release := range releases {
+		t.Run(release.Name, func(t *testing.T) { installFrom(t, layout, release, archive) })
+	}
+}
+
+func buildImage(t *testing.T, layout harness.Layout) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "image")
+	cmd := exec.CommandContext(t.Context(), "go", "run", "./deploy/image", "-out", out, "-version", "test")
+	cmd.Dir = layout.Root
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the image: %v: %s", err, text)
+	}
+	return out + ".tar"
+}
+
+func installFrom(t *testing.T, layout harness.Layout, release harness.Release, archive string) {
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	d, err := harness.Start(ctx, harness.Options{Layout: layout, Release: release, Runtime: harness.Runc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Stop(context.WithoutCancel(ctx)); err != nil {
+			t.Error(err)
+		}
+	}()
+	if out, err := d.Ctr(ctx, "images", "import", "--snapshotter", d.Snapshotter, archive); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	root := newNode(t)
+	before := tree(t, root)
+	runInstaller(ctx, t, d, root)
+	for _, name := range []string{"bin/containerd-shim-kata-v2", "bin/kata-runtime"} {
+		want, err := os.ReadFile(filepath.Join(layout.Root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(root, "opt/kata", name))
+		if err != nil || string(got) != string(want) {
+			t.Errorf("%s on the node: %d bytes, want %d: %v", name, len(got), len(want), err)
+		}
+	}
+	runInstaller(ctx, t, d, root, "uninstall", "--host-root", "/host", "--restart", "never")
+	if diff := cmp.Diff(before, tree(t, root)); diff != "" {
+		t.Errorf("the node after uninstall (-want +got):\n%s", diff)
+	}
+}
+
+// runInstaller runs the image with the node's root at /host. Without arguments it is
+// the image's own command, which ends with an error where no service can be
+// restarted; a second run accepts that.
+func runInstaller(ctx context.Context, t *testing.T, d *harness.Daemon, root string, args ...string) {
+	t.Helper()
+	if len(args) > 0 { // ctr's arguments take the place of the entry point too
+		args = append([]string{"/opt/kata/bin/kata-runtime"}, args...)
+	}
+	options := []string{"--mount", "type=bind,src=" + root + ",dst=/host,options=rbind:rw"}
+	out, err := d.CtrRunWith(ctx, d.Runtime(), options, d.NewID("installer"), image, args...).CombinedOutput()
+	if len(args) == 0 {
+		if err == nil || !strings.Contains(string(out), "restart it by hand") {
+			t.Fatalf("install on a node without systemd: %v: %s", err, out)
+		}
+		runInstaller(ctx, t, d, root, "install", "--host-root", "/host", "--restart", "never")
+		return
+	}
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// newNode makes the tree of a node with a containerd 2.x that cannot be run.
+func newNode(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"etc/containerd/config.toml": "version = 3\n", "usr/bin/qemu-system-x86_64": "#!/bin/sh\n",
+		"proc/1/cmdline": "/sbin/init\x00", "opt/other": "",
+	} {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// tree returns the mode and the digest of all that is below root.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := info.Mode().String()
+		if info.Mode().IsRegular() {
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			sum := sha256.New()
+			_, err = io.Copy(sum, f)
+			if err := errors.Join(err, f.Close()); err != nil {
+				return err
+			}
+			text += fmt.Sprintf(" %x", sum.Sum(nil))
+		}
+		found[path] = text
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
