@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/internal/qmptest"
@@ -53,6 +54,9 @@ func TestPlanDisk(t *testing.T) {
 			want := []any{tt.bus, 7, node, device}
 			if diff := cmp.Diff(want, []any{p.bus, p.files[0].set, p.backend.add.args, p.device}); diff != "" {
 				t.Error(diff)
+			}
+			if _, flags, err := statFile(d.File); err != nil || (flags&unix.O_DIRECT != 0) != d.Cache.Direct {
+				t.Errorf("file has flags %#x, %v; direct is %v", flags, err, d.Cache.Direct)
 			}
 		})
 	}
