@@ -32,7 +32,6 @@ func TestGuestResources(t *testing.T) {
 	before := memTotal(t)
 	const id = "sized"
 	m.pause(t, id) // A container sees CPUs that come after it.
-	wants("cpu")
 	m.set(t, 2, 0)
 	wants("dimm")
 	m.set(t, 2, startMiB+dimmMiB)
