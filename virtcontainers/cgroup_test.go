@@ -71,8 +71,11 @@ func inCgroups(t *testing.T, pid int, parent string) map[string]int {
 	return found
 }
 
+// cgroupOptions are those of a pod with cgroups, and with an external daemon,
+// which needs a place in them, where one is installed.
 func cgroupOptions(o virtcontainers.Observer, parent string, only bool) virtcontainers.Options {
 	opts := options(o)
+	opts.Config.Hypervisor.VirtioFS.Daemon = findDaemon()
 	opts.CgroupsPath, opts.Config.Runtime.SandboxCgroupOnly = parent+"/"+sandboxID, only
 	return opts
 }
@@ -156,7 +159,7 @@ func TestShimCgroup(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for what, pid := range map[string]int{"shim": os.Getpid(), "virtiofsd": rec.FSDaemon.PID} {
+			for what, pid := range besideVM(rec) {
 				if !shimIn(t, pid, opts.ShimCgroup) {
 					t.Errorf("%s is not in %s", what, opts.ShimCgroup)
 				}
@@ -198,6 +201,15 @@ func TestShimCgroupFails(t *testing.T) {
 	}
 }
 
+// besideVM are the processes that a pod costs beside its machine, by name.
+func besideVM(rec *persist.Record) map[string]int {
+	pids := map[string]int{"shim": os.Getpid()}
+	if rec.FSDaemon.PID != 0 {
+		pids["virtiofsd"] = rec.FSDaemon.PID
+	}
+	return pids
+}
+
 // checkPlaces looks where a pod's processes are.
 func checkPlaces(t *testing.T, rec *persist.Record, parent string, only bool) {
 	t.Helper()
@@ -208,7 +220,7 @@ func checkPlaces(t *testing.T, rec *persist.Record, parent string, only bool) {
 	if only {
 		rest = "pod"
 	}
-	for what, pid := range map[string]int{"shim": os.Getpid(), "virtiofsd": rec.FSDaemon.PID} {
+	for what, pid := range besideVM(rec) {
 		if at := inCgroups(t, pid, parent); at[rest] == 0 || at["elsewhere"] > 1 || len(at) > 2 {
 			t.Errorf("%s is in %v, want it in %s", what, at, rest)
 		}

@@ -66,9 +66,6 @@ func newHost(t *testing.T) *fakeguest.Host {
 	if os.Getuid() != 0 {
 		t.Skip("sandboxes mount, which needs root")
 	}
-	if _, err := os.Stat(fakeguest.Daemon); err != nil {
-		t.Skipf("virtiofsd is not installed (Debian: qemu-system-common): %v", err)
-	}
 	host := fakeguest.New(shortDir(t))
 	t.Cleanup(func() {
 		left, err := host.Leftovers()

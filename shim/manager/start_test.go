@@ -31,8 +31,7 @@ func asDaemon(t *testing.T, runDir string) {
 	t.Setenv(roleEnv, roleDaemon)
 	t.Setenv(runDirEnv, runDir)
 	file := filepath.Join(t.TempDir(), "configuration.toml")
-	text := fmt.Sprintf("[hypervisor.qemu]\nvirtio_fs_daemon = %q\n", fakeguest.Daemon)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("KATA_CONF_FILE", file)

@@ -107,7 +107,7 @@ func pack(t *testing.T, path string) *anypb.Any {
 func TestOptions(t *testing.T) {
 	s := newShim(t, nil)
 	file := filepath.Join(t.TempDir(), "other.toml")
-	text := "[hypervisor.qemu]\ndefault_memory = 300\nvirtio_fs_daemon = \"" + fakeguest.Daemon + "\"\n"
+	text := "[hypervisor.qemu]\ndefault_memory = 300\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,6 @@ import (
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
 // withNetNS rewrites a bundle's spec: its network namespace has that path, or
@@ -60,7 +58,7 @@ func TestHostNetwork(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newShim(t, nil)
-			configure(t, "[hypervisor.qemu]\nvirtio_fs_daemon = \""+fakeguest.Daemon+"\"\n"+test.config)
+			configure(t, test.config)
 			var kind []string
 			if test.pod {
 				kind = []string{"io.kubernetes.cri.container-type", "sandbox"}

@@ -19,9 +19,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// Daemon is where Debian has virtiofsd.
-const Daemon = "/usr/lib/qemu/virtiofsd"
-
 // Host is a host on which sandboxes can be made, one after the other.
 type Host struct {
 	// Monitor makes the machines' in-memory part; it can be told to fail.
@@ -56,7 +53,7 @@ func Config() *config.Config {
 		Hypervisor: config.Hypervisor{
 			Path: "/none/qemu", Kernel: "/none/vmlinux", Initrd: "/none/initrd",
 			MachineType: "q35", VCPUs: 1, MaxVCPUs: 1, MemoryMiB: 256, SharedFS: config.SharedFSVirtioFS,
-			VirtioFS:    config.VirtioFS{Daemon: Daemon, Cache: config.CacheAuto},
+			VirtioFS:    config.VirtioFS{Cache: config.CacheAuto},
 			BlockDriver: config.BlockSCSI, BlockAIO: config.AIOThreads,
 		},
 		Agent:   config.Agent{DialTimeout: 10 * time.Second, KillTimeout: 10 * time.Second},
