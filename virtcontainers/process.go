@@ -84,6 +84,7 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 		err = fmt.Errorf("the sandbox ended meanwhile: %w", errdefs.ErrUnavailable)
 	}
 	if err == nil {
+		p.container.sandbox.markStarted()
 		return nil
 	}
 	if p.execID != "" {

@@ -62,6 +62,13 @@ type Platform struct {
 	// Failpoint names a boot step that fails after it was done, or is empty.
 	// Tests use it to see that a failed create leaves nothing.
 	Failpoint string
+	// StartMaker starts the making of templates that sandboxes miss; nil: none are
+	// made.
+	StartMaker StartMaker
+
+	// states is where records are kept, if not below RunDir: that of a machine which
+	// becomes a template goes with what else is left of its making.
+	states string
 }
 
 // Options say what sandbox to make.
@@ -110,11 +117,14 @@ type Sandbox struct {
 	durations prom.Durations
 
 	// What the boot made; not changed afterwards.
-	boot      boot
-	state     *persist.Store
-	standIns  *standIns
-	jail      *jail
-	template  ofTemplate
+	boot     boot
+	state    *persist.Store
+	standIns *standIns
+	jail     *jail
+	template ofTemplate
+	// home is the cgroups that this process was in before, or nil if no template is
+	// to be made.
+	home      []byte
 	vm        hypervisor.VM
 	files     *guestfs.Pod
 	sizing    *sizing.Pod
@@ -128,6 +138,9 @@ type Sandbox struct {
 	// end ends it.
 	lifeCtx context.Context //nolint:containedctx // the sandbox's own life, not a request's
 	end     context.CancelFunc
+	// started is closed, by startOnce, when the first container runs.
+	started   chan struct{}
+	startOnce sync.Once
 	// kills takes processes whose end is enforced.
 	kills chan *Process
 	// watchers are the goroutines that follow the guest and report its exits.
@@ -177,6 +190,7 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 func bootNew(ctx context.Context, platform Platform, opts Options, template ofTemplate) (*Sandbox, error) {
 	s, err := newSandbox(ctx, platform, opts)
 	s.template = template
+	s.leaveHome(ctx)
 	if err == nil {
 		err = s.boot.run(ctx, s.bootSteps())
 	}
@@ -194,6 +208,7 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 		ID: opts.ID, opts: opts, platform: platform, observer: opts.Observer,
 		recorder: recorder, boot: boot{failAt: platform.Failpoint, recorder: recorder},
 		lifeCtx: lifeCtx, end: end,
+		started:    make(chan struct{}),
 		kills:      make(chan *Process),
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),

@@ -50,7 +50,12 @@ func (s *Sandbox) bootSteps() []step {
 }
 
 // StateDir is where sandboxes keep their records.
-func (p Platform) StateDir() string { return filepath.Join(p.RunDir, "sandboxes") }
+func (p Platform) StateDir() string {
+	if p.states != "" {
+		return p.states
+	}
+	return filepath.Join(p.RunDir, "sandboxes")
+}
 
 // PodDir is where a sandbox keeps its record.
 func (p Platform) PodDir(sandboxID string) string {

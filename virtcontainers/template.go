@@ -29,6 +29,9 @@ type ofTemplate struct {
 	key factory.Key
 	// never has it boot, whatever templates there are.
 	never bool
+	// missed is of the template that the machine could have gone on from, had there
+	// been one, if the sandbox may have it made.
+	missed factory.Key
 }
 
 // templates is the directory of the configuration's templates.
@@ -102,7 +105,13 @@ func (s *Sandbox) openTemplate(ctx context.Context, spec hypervisor.Spec) (*fact
 	t, err := s.templates().Open(key)
 	switch {
 	case errdefs.IsNotFound(err):
-		log.G(ctx).WithField("template", key).Info("the guest boots: there is no template for it (kata-runtime factory init makes one)")
+		what := "the guest boots: there is no template for it"
+		if s.orders(ctx, key) {
+			s.template.missed = key
+		} else {
+			what += ", and none is made: its machine is not the configuration's"
+		}
+		log.G(ctx).WithField("template", key).Info(what)
 	case err != nil:
 		s.dropTemplate(ctx, key, err)
 	default:
@@ -114,8 +123,8 @@ func (s *Sandbox) openTemplate(ctx context.Context, spec hypervisor.Spec) (*fact
 // dropTemplate removes a template with which something is wrong.
 func (s *Sandbox) dropTemplate(ctx context.Context, key factory.Key, why error) {
 	s.template = ofTemplate{never: true}
-	removed := s.templates().Remove(key)
-	log.G(ctx).WithField("template", key).WithError(errors.Join(why, removed)).
+	dropped := s.templates().Drop(key, why)
+	log.G(ctx).WithField("template", key).WithError(errors.Join(why, dropped)).
 		Warn("the guest boots, and its template is removed: it is of no use")
 }
 
@@ -135,12 +144,16 @@ func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
 	return true
 }
 
+// TemplateTimeout is how long the making of a template may take. A slow host boots a
+// guest in some seconds.
+const TemplateTimeout = 5 * time.Minute
+
 // MakeTemplate makes the template for sandboxes of this configuration, unless it is
 // there: it boots a machine as theirs, waits until its agent answers, and saves it.
-// progress, when not nil, is told what is being done. ctx bounds it all. Nothing is
-// left on an error. It fails with errdefs.ErrUnavailable while another process makes
-// one.
-func MakeTemplate(ctx context.Context, platform Platform, opts Options, progress func(string)) (factory.Key, error) {
+// lock is the caller's, or nil. progress, when not nil, is told what is being done.
+// ctx bounds it all. Nothing is left on an error. It fails with
+// errdefs.ErrUnavailable while another process makes one.
+func MakeTemplate(ctx context.Context, platform Platform, opts Options, lock *factory.Lock, progress func(string)) (factory.Key, error) {
 	opts.ID = "template-" + rand.Text()[:8]
 	s, err := newSandbox(ctx, platform, opts)
 	defer s.end()
@@ -156,8 +169,10 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, progress
 	if err != nil {
 		return "", fmt.Errorf("inspect what a template is made of: %w", err)
 	}
-	return s.templates().Make(ctx, in, func(ctx context.Context, dir string) error {
-		err := s.boot.run(ctx, s.templateSteps(dir, progress))
+	job := factory.Job{Inputs: in, Config: sourceFile(opts.Config), Lock: lock}
+	return s.templates().Make(ctx, job, func(ctx context.Context, place factory.Place) error {
+		s.platform.states = place.Scratch
+		err := s.boot.run(ctx, s.templateSteps(place.Dir, progress))
 		return errors.Join(err, s.boot.unwind(ctx))
 	})
 }

@@ -35,6 +35,9 @@ func (s *Sandbox) watch() {
 	})
 	s.watchers.Go(func() { s.sizing.Watch(s.lifeCtx) })
 	s.watchers.Go(s.watchKills)
+	if s.template.missed != "" {
+		s.watchers.Go(s.orderTemplate)
+	}
 	s.watchers.Go(func() { s.network.Watch(s.lifeCtx, s.resolvConfs) })
 	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {
 		s.watchers.Go(func() { s.watchHealth(agent.HealthInterval, agent.HealthTimeout) })

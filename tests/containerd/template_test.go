@@ -23,10 +23,14 @@ func withTemplates(t *testing.T, run func(ctx context.Context, t *testing.T, d *
 	t.Helper()
 	needVM(t)
 	dir := filepath.Join(t.TempDir(), "templates")
-	use := func(o *harness.Options) {
-		o.Kata.Extra = fmt.Sprintf("[factory]\nenable_template = true\ntemplate_path = %q\n", dir)
-	}
-	newestOwn(t, use, func(ctx context.Context, t *testing.T, d *harness.Daemon) { run(ctx, t, d, dir) })
+	newestOwn(t, func(o *harness.Options) { useTemplates(o, dir) }, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		t.Cleanup(func() { destroyTemplates(t, d, dir) })
+		run(ctx, t, d, dir)
+	})
+}
+
+func useTemplates(o *harness.Options, dir string) {
+	o.Kata.Extra = fmt.Sprintf("[factory]\nenable_template = true\ntemplate_path = %q\n", dir)
 }
 
 // makeTemplate makes the template, and returns its key.
@@ -149,7 +153,8 @@ func TestTemplateThatDoesNotFit(t *testing.T) {
 		}
 		awaitLog(ctx, t, d, mark, "the guest boots: there is no template for it")
 
-		key := makeTemplate(ctx, t, d)
+		awaitFactory(ctx, t, d, "the template", func(s factoryState) bool { return len(s.Templates) == 1 && s.Maker == 0 })
+		key := makeTemplate(ctx, t, d) // it is there
 		off := oci.WithAnnotations(map[string]string{"io.katacontainers.config.factory.enable_template": "false"})
 		if _, template := startIdle(ctx, t, d, off); template != "" {
 			t.Errorf("a pod that wants no template came from %q", template)
@@ -173,9 +178,8 @@ func TestTemplateThatDoesNotFit(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, key)); !os.IsNotExist(err) {
 			t.Errorf("the damaged template is still there: %v", err)
 		}
-		out, err := kataRuntime(ctx, d, "factory", "destroy", "--config", d.KataConfigPath()).CombinedOutput()
-		if _, left := os.Stat(dir); err != nil || !os.IsNotExist(left) {
-			t.Errorf("kata-runtime factory destroy: %v, %s; the directory: %v", err, out, left)
+		if f := factoryStatus(ctx, t, d).Failures; len(f) != 1 || !strings.Contains(f[0].Reason, "is damaged") {
+			t.Errorf("the reason is not remembered: %+v", f)
 		}
 	})
 }

@@ -144,6 +144,10 @@ func (d *Daemon) Namespace() string {
 // What carries it in its name is found by the leak check.
 func (d *Daemon) Tag() string { return d.tag }
 
+// TagEnv in the environment of a program that a test starts makes it, and what it
+// starts, the daemon's for the leak check.
+func (d *Daemon) TagEnv() string { return envTag + "=" + d.tag }
+
 // Release tells which containerd this is.
 func (d *Daemon) Release() Release { return d.release }
 

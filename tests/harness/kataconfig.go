@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Where Debian 12 installs QEMU, and the daemon that may serve the share in the
@@ -101,6 +102,9 @@ func (k KataConfig) text() string {
 	b.WriteString(k.Extra)
 	return b.String()
 }
+
+// MakerPatience is how long the making of a template may take on a busy machine.
+const MakerPatience = 4 * time.Minute
 
 // Patience are limits for tests: with the defaults, which are a user's, a
 // timeout would tell how busy the test machine is.

@@ -86,6 +86,7 @@ func (c *Config) Annotate(annotations map[string]string) (*Config, error) {
 		p.draft.warnf("annotations not implemented yet are ignored: %s", strings.Join(p.planned, ", "))
 	}
 	p.draft.resolve()
+	p.draft.Plain = c
 	return &p.draft.Config, nil
 }
 

@@ -126,6 +126,9 @@ func TestAnnotate(t *testing.T) {
 			if diff := diffConfig(want, before); diff != "" {
 				t.Errorf("the configuration has changed (-want +got):\n%s", diff)
 			}
+			if got.Plain != before {
+				t.Error("the configuration before the annotations is not known any more")
+			}
 			test.want(want)
 			if diff := diffConfig(want, got); diff != "" {
 				t.Errorf("annotate (-want +got):\n%s", diff)

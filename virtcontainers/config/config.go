@@ -24,6 +24,9 @@ type Config struct {
 	// Origins is where each value comes from, by the key's full dotted name.
 	// A key that is not in it has the built-in default.
 	Origins map[string]Origin
+	// Plain is the configuration before a pod's annotations were applied; nil if
+	// none were.
+	Plain *Config
 
 	// cpus is the host's CPUs; 0, in a Config that was not loaded, stands for
 	// those of this process.

@@ -5,8 +5,9 @@ import "errors"
 var factoryKeys = []key{
 	define("factory.enable_template", false, boolean,
 		func(d *draft) *bool { return &d.Factory.Template },
-		"Start guests as copies of one that has booted, made by kata-runtime factory init. A guest that no template fits boots, "+
-			"and so does one whose template turns out to be bad. Copies share what the template's kernel drew at its boot: see "+
+		"Start guests as copies of one that has booted. A guest that no template fits boots, and has the template of this "+
+			"configuration made in the background (kata-runtime factory init makes it beforehand); one whose template turns out to be "+
+			"bad boots too. Copies share what the template's kernel drew at its boot: see "+
 			"docs/threat-model.md. By annotation a pod can only turn it off.").
 		annotated("config.factory.enable_template").checked(checkTemplateOff),
 	define("factory.template_path", "/run/vc/vm/template", absolutePath,

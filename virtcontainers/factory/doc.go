@@ -4,8 +4,9 @@
 // what it was made of has changed.
 //
 //	DIR/                  root's, 0700
-//	    lock              held while a template is made
+//	    lock              held while a template is made, by the process that is named in it
 //	    making-XXXX/      a template in the making; of one that died, until the next is made
+//	    failed-KEY        why there is none, and since when: pods wait with another try
 //	    KEY/memory        the guest's memory, sparse
 //	        state         all else of the machine
 //	        template.json checksums, when and of what it was made

@@ -1,8 +1,6 @@
 package factory
 
 import (
-	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
 // What is in a template's directory.
@@ -48,6 +45,8 @@ type Info struct {
 	// Current is false if what it was made of has changed: nothing starts from it any
 	// more.
 	Current bool
+	// Config is the configuration file that it was made for; empty for none.
+	Config string
 }
 
 // record is infoFile.
@@ -56,6 +55,7 @@ type record struct {
 	Created   time.Time
 	StateSum  string // SHA-256
 	MemorySum uint32 // memfile.Sum
+	Config    string
 	Inputs    Inputs
 }
 
@@ -161,102 +161,6 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Make makes a template by fill, which puts MemoryFile and StateFile into a
-// directory that is the caller's until then. One maker works at a time: another one
-// fails with errdefs.ErrUnavailable. A template that is there already stays, and
-// fill is not called. What is left of makers that died, and templates whose inputs
-// have changed, are removed.
-func (s Store) Make(ctx context.Context, in Inputs, fill func(ctx context.Context, dir string) error) (Key, error) {
-	key, err := KeyOf(in)
-	if err != nil {
-		return "", err
-	}
-	unlock, err := s.lock()
-	if err != nil {
-		return "", fmt.Errorf("make template: %w", err)
-	}
-	defer unlock()
-	if err := s.tidy(); err != nil {
-		return "", fmt.Errorf("make template: %w", err)
-	}
-	t, err := s.Open(key)
-	if err == nil {
-		return key, t.Close()
-	}
-	if !errdefs.IsNotFound(err) {
-		if err := s.Remove(key); err != nil {
-			return "", err
-		}
-	}
-	if err := s.make(ctx, key, in, fill); err != nil {
-		return "", fmt.Errorf("make template: %w", err)
-	}
-	return key, nil
-}
-
-func (s Store) make(ctx context.Context, key Key, in Inputs, fill func(context.Context, string) error) error {
-	dir := filepath.Join(s.Dir, makingPrefix+rand.Text()[:8])
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	err := fill(ctx, dir)
-	if err == nil {
-		err = seal(dir, record{Key: key, Created: time.Now().UTC().Truncate(time.Second), Inputs: in})
-	}
-	if err == nil {
-		err = os.Rename(dir, filepath.Join(s.Dir, string(key)))
-	}
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	return nil
-}
-
-// seal makes what fill has made root's alone to read, and writes the record: what is
-// in the files from here on was not written by a monitor.
-func seal(dir string, rec record) error {
-	if err := errors.Join(os.Chown(dir, os.Geteuid(), os.Getegid()), os.Chmod(dir, 0o700)); err != nil {
-		return err
-	}
-	for name, sum := range map[string]func(*os.File) error{
-		MemoryFile: func(f *os.File) (err error) { rec.MemorySum, err = memfile.Sum(f); return },
-		StateFile:  func(f *os.File) (err error) { rec.StateSum, err = stateSum(f); return },
-	} {
-		f, err := openRegular(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		err = errors.Join(f.Chown(os.Geteuid(), os.Getegid()), f.Chmod(0o400), sum(f), f.Close())
-		if err != nil {
-			return err
-		}
-	}
-	text, err := json.MarshalIndent(rec, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, infoFile), text, 0o400)
-}
-
-// lock makes the caller the only maker, until unlock or its end.
-func (s Store) lock() (unlock func(), err error) {
-	if err := s.prepare(); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(s.Dir, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		err = errors.Join(err, f.Close())
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another process is making one: %w", errdefs.ErrUnavailable)
-		}
-		return nil, err
-	}
-	return func() { _ = f.Close() }, nil
-}
-
 // prepare makes the directory. One that others could write to would let them
 // choose what runs in sandboxes.
 func (s Store) prepare() error {
@@ -281,7 +185,12 @@ func (s Store) tidy() error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), makingPrefix) {
+		old := strings.HasPrefix(e.Name(), makingPrefix)
+		if key, failed := strings.CutPrefix(e.Name(), failedPrefix); failed {
+			f, ok := s.Failure(Key(key))
+			old = !ok || time.Since(f.At) > forgetAfter
+		}
+		if old {
 			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
 		}
 	}
@@ -312,7 +221,7 @@ func (s Store) List() ([]Info, error) {
 		dir := filepath.Join(s.Dir, e.Name())
 		i := Info{Key: Key(e.Name())}
 		if rec, err := readRecord(dir); err == nil {
-			i.Created, i.Current = rec.Created, rec.Inputs.current()
+			i.Created, i.Current, i.Config = rec.Created, rec.Inputs.current(), rec.Config
 		}
 		for _, name := range []string{MemoryFile, StateFile, infoFile} {
 			var st unix.Stat_t
@@ -354,22 +263,24 @@ func (s Store) Remove(key Key) error {
 	return nil
 }
 
-// RemoveAll removes all templates and the directory, unless there is something
-// else in it.
+// RemoveAll removes all templates, what is remembered of failures, and the
+// directory, unless there is something else in it. A process that makes a template
+// is ended first: that takes some seconds at most, or RemoveAll fails.
 func (s Store) RemoveAll() error {
 	if !exists(s.Dir) {
 		return nil
 	}
-	unlock, err := s.lock()
+	lock, err := s.lockOver()
 	if err != nil {
 		return fmt.Errorf("remove templates: %w", err)
 	}
-	defer unlock()
+	defer lock.Close()
 	list, err := s.List()
 	errs := []error{err, s.tidy()}
 	for _, i := range list {
 		errs = append(errs, s.Remove(i.Key))
 	}
+	errs = append(errs, s.forget())
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

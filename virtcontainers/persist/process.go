@@ -56,6 +56,29 @@ func (p Process) Alive() bool {
 	return err == nil && start == p.Start && !ended
 }
 
+// Signal sends that very process a signal. One that is not there is not an error.
+func (p Process) Signal(sig unix.Signal) error {
+	if p.PID <= 0 {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return nil // no such process
+	}
+	defer unix.Close(fd)
+	return p.signal(fd, sig)
+}
+
+func (p Process) signal(fd int, sig unix.Signal) error {
+	if !p.Alive() {
+		return nil // the pid is another's now; fd would not have been ours
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("send process %d signal %v: %w", p.PID, sig, err)
+	}
+	return nil
+}
+
 // Kill ends that very process and waits, at most timeout, until it is gone.
 // One that is not there is not an error.
 func (p Process) Kill(timeout time.Duration) error {
@@ -68,10 +91,10 @@ func (p Process) Kill(timeout time.Duration) error {
 	}
 	defer unix.Close(fd)
 	if !p.Alive() {
-		return nil // the pid is another's now; fd would not have been ours
+		return nil // the pid is another's now
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	if err := p.signal(fd, unix.SIGKILL); err != nil {
+		return err
 	}
 	return waitGone(fd, p.PID, timeout)
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/katabox/katabox/shim/cmd/internal/platform"
+	"github.com/katabox/katabox/shim/maker"
 	"github.com/katabox/katabox/shim/manager"
 	"github.com/katabox/katabox/virtcontainers"
 )
@@ -31,6 +32,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == maker.Command {
+		return maker.Run(ctx, args[1:], platform.Host(ctx))
+	}
 	p, err := manager.ParseArgs(args, os.Getenv)
 	if err != nil {
 		return err
@@ -51,5 +55,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return manager.Serve(ctx, p, platform.Host(ctx))
+	host := platform.Host(ctx)
+	host.StartMaker = maker.Start
+	return manager.Serve(ctx, p, host)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/signal"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -17,11 +19,7 @@ import (
 
 const factoryDescription = "A template is a guest that has booted and was saved. With enable_template = true in the [factory] table of the\n" +
 	"configuration, pods start from the one that fits them, in place of booting. It fits as long as QEMU, kernel, initrd,\n" +
-	"the machine's configuration and the host's boot are the same: make a new one after a change."
-
-// factoryTimeout bounds the making of a template. A slow host boots a guest in some
-// seconds.
-const factoryTimeout = 5 * time.Minute
+	"the machine's configuration and the host's boot are the same. A pod that finds none has it made in the background."
 
 func factoryCommand(h host) *cli.Command {
 	return &cli.Command{
@@ -58,7 +56,9 @@ func initFactory(ctx context.Context, c *cli.Command, h host) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, factoryTimeout)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT) // nothing is to be left
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, virtcontainers.TemplateTimeout)
 	defer cancel()
 	progress := c.Root().ErrWriter
 	key, err := h.makeTemplate(ctx, cfg, func(step string) { fmt.Fprintln(progress, "template:", step) })
@@ -74,7 +74,7 @@ func initFactory(ctx context.Context, c *cli.Command, h host) error {
 
 // makeTemplate makes a template as the shim would start a pod.
 func makeTemplate(ctx context.Context, cfg *config.Config, progress func(string)) (factory.Key, error) {
-	return virtcontainers.MakeTemplate(ctx, platform.Host(ctx), virtcontainers.Options{Config: cfg}, progress)
+	return virtcontainers.MakeTemplate(ctx, platform.Host(ctx), virtcontainers.Options{Config: cfg}, nil, progress)
 }
 
 // factoryReport is what factory status writes.
@@ -82,6 +82,9 @@ type factoryReport struct {
 	Enabled   bool           `json:"enabled"`
 	Path      string         `json:"path"`
 	Templates []templateInfo `json:"templates"`
+	// Maker is the pid of the process that makes a template now; 0 for none.
+	Maker    int           `json:"maker,omitempty"`
+	Failures []failureInfo `json:"failures,omitempty"`
 }
 
 type templateInfo struct {
@@ -89,6 +92,17 @@ type templateInfo struct {
 	Created time.Time   `json:"created"`
 	Bytes   int64       `json:"bytes"`
 	Current bool        `json:"current"`
+	// Config is the configuration file that it was made for.
+	Config string `json:"config,omitempty"`
+}
+
+// failureInfo is why there is no template, and when pods may have it made again.
+type failureInfo struct {
+	Key    factory.Key `json:"key"`
+	Reason string      `json:"reason"`
+	At     time.Time   `json:"at"`
+	Times  int         `json:"times"`
+	Next   time.Time   `json:"next"`
 }
 
 func factoryStatus(c *cli.Command, h host) error {
@@ -96,18 +110,37 @@ func factoryStatus(c *cli.Command, h host) error {
 	if err != nil {
 		return err
 	}
-	list, err := factory.Store{Dir: cfg.Factory.TemplatePath}.List()
+	s, err := reportFactory(cfg)
 	if err != nil {
 		return err
-	}
-	s := factoryReport{Enabled: cfg.Factory.Template, Path: cfg.Factory.TemplatePath, Templates: []templateInfo{}}
-	for _, i := range list {
-		s.Templates = append(s.Templates, templateInfo(i))
 	}
 	if c.Bool("json") {
 		return writeJSON(c.Root().Writer, s)
 	}
 	return s.write(c.Root().Writer)
+}
+
+func reportFactory(cfg *config.Config) (factoryReport, error) {
+	store := factory.Store{Dir: cfg.Factory.TemplatePath}
+	s := factoryReport{Enabled: cfg.Factory.Template, Path: store.Dir, Templates: []templateInfo{}}
+	list, err := store.List()
+	if err != nil {
+		return s, err
+	}
+	for _, i := range list {
+		s.Templates = append(s.Templates, templateInfo{Key: i.Key, Created: i.Created, Bytes: i.Bytes, Current: i.Current, Config: i.Config})
+	}
+	failures, err := store.Failures()
+	if err != nil {
+		return s, err
+	}
+	for _, f := range failures {
+		s.Failures = append(s.Failures, failureInfo{Key: f.Key, Reason: f.Why, At: f.At, Times: f.Times, Next: f.Next()})
+	}
+	if maker, runs := store.Maker(); runs {
+		s.Maker = maker.PID
+	}
+	return s, nil
 }
 
 func (s factoryReport) write(w io.Writer) error {
@@ -116,6 +149,13 @@ func (s factoryReport) write(w io.Writer) error {
 		use = "on"
 	}
 	fmt.Fprintf(w, "enable_template is %s; %d in %s\n", use, len(s.Templates), s.Path)
+	if s.Maker != 0 {
+		fmt.Fprintf(w, "process %d makes one\n", s.Maker)
+	}
+	for _, f := range s.Failures {
+		fmt.Fprintf(w, "%s failed at %s (%d times), and is not tried again by pods before %s: %q\n",
+			f.Key, f.At.Format(time.RFC3339), f.Times, f.Next.Format(time.RFC3339), f.Reason)
+	}
 	if len(s.Templates) == 0 {
 		return nil
 	}

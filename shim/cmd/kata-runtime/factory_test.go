@@ -26,9 +26,9 @@ func factoryHost(t *testing.T) (*fakeHost, string) {
 	}
 	f.makeTemplate = func(ctx context.Context, cfg *config.Config, progress func(string)) (factory.Key, error) {
 		progress("vm")
-		return factory.Store{Dir: cfg.Factory.TemplatePath}.Make(ctx, factory.Inputs{}, func(_ context.Context, dir string) error {
-			return errors.Join(os.WriteFile(filepath.Join(dir, factory.MemoryFile), []byte("m"), 0o600),
-				os.WriteFile(filepath.Join(dir, factory.StateFile), []byte("s"), 0o600))
+		return factory.Store{Dir: cfg.Factory.TemplatePath}.Make(ctx, factory.Job{}, func(_ context.Context, p factory.Place) error {
+			return errors.Join(os.WriteFile(filepath.Join(p.Dir, factory.MemoryFile), []byte("m"), 0o600),
+				os.WriteFile(filepath.Join(p.Dir, factory.StateFile), []byte("s"), 0o600))
 		})
 	}
 	return f, dir

@@ -1,0 +1,87 @@
+package maker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/factory"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
+)
+
+const (
+	// niceness is the maker's and its QEMU's: beside pods that want the CPU they get a
+	// tenth of it, which is enough for a guest to boot within its time.
+	niceness = 10
+	// oomScore makes the host's kernel kill the maker before pods.
+	oomScore = "1000"
+	// name is what ps shows, of 15 bytes at most.
+	name = "kata-template"
+	// hardEnd is how long after its time a maker ends whatever it does.
+	hardEnd = time.Minute
+)
+
+// Run is the maker. args are the command line's after Command: the configuration
+// file, or "". SIGTERM ends it, and leaves nothing.
+func Run(ctx context.Context, args []string, platform virtcontainers.Platform) error {
+	home := os.Getenv(homeEnv)
+	if len(args) != 1 || home == "" {
+		return errors.New(Command + " is for shims alone: use kata-runtime factory init")
+	}
+	_ = os.Unsetenv(homeEnv) // it is not for what the maker starts
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	defer time.AfterFunc(virtcontainers.TemplateTimeout+hardEnd, func() { os.Exit(1) }).Stop()
+	lock, err := inheritLock()
+	if err != nil {
+		return err
+	}
+	if err := leavePod([]byte(home)); err != nil {
+		return errors.Join(err, lock.Close())
+	}
+	return errors.Join(makeOne(ctx, args[0], platform, lock), lock.Close())
+}
+
+func inheritLock() (*factory.Lock, error) {
+	if _, err := unix.FcntlInt(lockFD, unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("take over lock: %w", err)
+	}
+	return factory.InheritLock(os.NewFile(lockFD, "lock")), nil
+}
+
+// leavePod takes the maker out of the cgroups of the pod whose shim has started it,
+// and behind all pods. It leads its process group, which has no other process: so
+// the priority is that of all its threads (setpriority(2)).
+func leavePod(home []byte) error {
+	if err := hostcgroup.Return("", home); err != nil {
+		return fmt.Errorf("leave the pod's cgroups: %w", err)
+	}
+	if err := unix.Setpriority(unix.PRIO_PGRP, 0, niceness); err != nil {
+		return os.NewSyscallError("setpriority", err)
+	}
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // for those who look: it would be "exe"
+	return os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0)
+}
+
+// makeOne makes the template of a configuration.
+func makeOne(ctx context.Context, file string, platform virtcontainers.Platform, lock *factory.Lock) error {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, virtcontainers.TemplateTimeout)
+	defer cancel()
+	_, err = virtcontainers.MakeTemplate(bounded, platform, virtcontainers.Options{Config: cfg}, lock, nil)
+	if ctx.Err() != nil {
+		return nil // it was asked to end
+	}
+	return err
+}

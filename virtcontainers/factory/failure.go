@@ -1,0 +1,161 @@
+package factory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// A template that could not be made, or was of no use, is tried again after firstPause,
+// after twice that the second time and so on, up to lastPause. What failed longer
+// than forgetAfter ago counts no more.
+const (
+	firstPause  = time.Minute
+	lastPause   = time.Hour
+	forgetAfter = 24 * time.Hour
+)
+
+// maxWhy bounds a reason, in bytes.
+const maxWhy = 2000
+
+// failedPrefix begins the names of the files that remember failures.
+const failedPrefix = "failed-"
+
+// Failure is why there is no template of a key.
+type Failure struct {
+	Key Key
+	Why string
+	At  time.Time
+	// Times is how often it has failed.
+	Times int
+}
+
+// Next is when it may be tried again.
+func (f Failure) Next() time.Time {
+	pause := lastPause
+	if f.Times < 10 { // firstPause<<9 is beyond lastPause
+		pause = min(lastPause, firstPause<<max(f.Times-1, 0))
+	}
+	return f.At.Add(pause)
+}
+
+// due reports whether it may be tried again. A clock that was set back makes it so
+// too.
+func (f Failure) due(now time.Time) bool { return !now.Before(f.Next()) || now.Before(f.At) }
+
+func (f Failure) String() string {
+	return fmt.Sprintf("%s; not tried again before %s", f.Why, f.Next().Format(time.RFC3339))
+}
+
+// Fail remembers why a template could not be made, or could not be used: pods leave
+// it alone for a time then (Claim). A store that is not there stays so.
+func (s Store) Fail(key Key, why error) error {
+	if !isKey(string(key)) || !exists(s.Dir) {
+		return nil
+	}
+	now := time.Now().UTC()
+	f := Failure{Key: key, Why: why.Error(), At: now, Times: 1}
+	f.Why = strings.ToValidUTF8(f.Why[:min(len(f.Why), maxWhy)], "")
+	if before, ok := s.Failure(key); ok && now.Sub(before.At) < forgetAfter {
+		f.Times = before.Times + 1
+	}
+	if err := s.write(failedPrefix+string(key), f); err != nil {
+		return fmt.Errorf("remember why template %s failed: %w", key, err)
+	}
+	return nil
+}
+
+// write writes a file of the store as a whole.
+func (s Store) write(name string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(s.Dir, makingPrefix)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(s.Dir, name))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Drop removes a template that is of no use, and remembers why.
+func (s Store) Drop(key Key, why error) error { return errors.Join(s.Remove(key), s.Fail(key, why)) }
+
+// Failure returns what Fail last remembered of a key.
+func (s Store) Failure(key Key) (Failure, bool) {
+	f, err := openRegular(filepath.Join(s.Dir, failedPrefix+string(key)))
+	if err != nil {
+		return Failure{}, false
+	}
+	defer f.Close()
+	text, err := readUpTo(f, maxInfo)
+	var failure Failure
+	if err != nil || json.Unmarshal(text, &failure) != nil || failure.Key != key {
+		return Failure{}, false
+	}
+	return failure, true
+}
+
+// Failures lists those of which there is no template, by their keys.
+func (s Store) Failures() ([]Failure, error) {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list failures: %w", err)
+	}
+	var list []Failure
+	for _, e := range entries {
+		key, failed := strings.CutPrefix(e.Name(), failedPrefix)
+		if !failed || exists(filepath.Join(s.Dir, key)) {
+			continue
+		}
+		if f, ok := s.Failure(Key(key)); ok {
+			list = append(list, f)
+		}
+	}
+	return list, nil
+}
+
+// Claim gives the caller the right to make a template of that key now. It fails with
+// errdefs.ErrUnavailable while another process makes one, with
+// errdefs.ErrFailedPrecondition if it failed too short a time ago, and with
+// errdefs.ErrAlreadyExists if it is there. It does not wait.
+func (s Store) Claim(key Key) (*Lock, error) {
+	if f, failed := s.Failure(key); failed && !f.due(time.Now()) {
+		return nil, fmt.Errorf("%v: %w", f, errdefs.ErrFailedPrecondition)
+	}
+	l, err := s.Lock()
+	if err != nil {
+		return nil, err
+	}
+	if exists(filepath.Join(s.Dir, string(key))) {
+		return nil, errors.Join(fmt.Errorf("template %s: %w", key, errdefs.ErrAlreadyExists), l.Close())
+	}
+	return l, nil
+}
+
+// forget forgets all failures.
+func (s Store) forget() error {
+	files, err := filepath.Glob(filepath.Join(s.Dir, failedPrefix+"*"))
+	errs := []error{err}
+	for _, f := range files {
+		if err := os.Remove(f); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

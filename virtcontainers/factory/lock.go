@@ -1,0 +1,151 @@
+package factory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// Lock is the right to make templates in a store: one process has it at a time. It
+// ends when its file is closed by all that have it, whatever ended them.
+type Lock struct {
+	file *os.File
+	// signed is set once this process is named in the file.
+	signed bool
+}
+
+// InheritLock takes over a lock that another process holds and has passed on as an
+// open file, which is the lock's from here on.
+func InheritLock(f *os.File) *Lock { return &Lock{file: f} }
+
+// File is to be passed on to a process that goes on with the lock: it stays the
+// lock's.
+func (l *Lock) File() *os.File { return l.file }
+
+// Close gives the lock up, unless another process has its file too.
+func (l *Lock) Close() error {
+	var err error
+	if l.signed {
+		err = l.file.Truncate(0)
+	}
+	return errors.Join(err, l.file.Close())
+}
+
+// sign writes into the lock's file which process makes a template.
+func (l *Lock) sign() error {
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(self)
+	if err != nil {
+		return err
+	}
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	l.signed = true
+	_, err = l.file.WriteAt(text, 0)
+	return err
+}
+
+// lockTries bounds how often a lock is opened that is removed just then, with its
+// store.
+const lockTries = 10
+
+// Lock makes the caller the only maker. While there is another it fails with
+// errdefs.ErrUnavailable.
+func (s Store) Lock() (*Lock, error) {
+	for range lockTries {
+		l, err := s.tryLock()
+		if l != nil || err != nil {
+			return l, err
+		}
+	}
+	return nil, fmt.Errorf("%s is removed again and again: %w", s.Dir, errdefs.ErrUnavailable)
+}
+
+// tryLock returns nil if the file was removed when it was locked: another process
+// may have a new one.
+func (s Store) tryLock() (*Lock, error) {
+	if err := s.prepare(); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(s.Dir, lockFile)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // said above
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("another process is making one: %w", errdefs.ErrUnavailable)
+		}
+		return nil, errors.Join(err, f.Close())
+	}
+	mine, err := f.Stat()
+	there, statErr := os.Lstat(path)
+	if err != nil || statErr != nil || !os.SameFile(mine, there) {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &Lock{file: f}, nil
+}
+
+// Maker is the process that makes a template now, if it runs.
+func (s Store) Maker() (persist.Process, bool) {
+	f, err := openRegular(filepath.Join(s.Dir, lockFile))
+	if err != nil {
+		return persist.Process{}, false
+	}
+	defer f.Close()
+	text, err := readUpTo(f, maxInfo)
+	var p persist.Process
+	if err != nil || json.Unmarshal(text, &p) != nil || !p.Alive() {
+		return persist.Process{}, false
+	}
+	return p, true
+}
+
+// Ending a maker: makerGrace is how long one that was asked to end may take to put
+// everything away, and makerEnd when it is given up.
+const (
+	makerGrace = 10 * time.Second
+	makerEnd   = 20 * time.Second
+	makerPause = 20 * time.Millisecond
+)
+
+// lockOver is Lock, and ends the maker that has the lock.
+func (s Store) lockOver() (*Lock, error) {
+	var told persist.Process
+	for began := time.Now(); ; time.Sleep(makerPause) {
+		l, err := s.Lock()
+		if !errdefs.IsUnavailable(err) {
+			return l, err
+		}
+		maker, known := s.Maker()
+		waited := time.Since(began)
+		switch {
+		case waited > makerEnd || maker.PID == os.Getpid():
+			return nil, fmt.Errorf("%w, and does not end", err)
+		case known && waited > makerGrace:
+			err = maker.Kill(makerGrace)
+		case known && maker != told:
+			err, told = maker.Signal(unix.SIGTERM), maker
+		default:
+			err = nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("end the making of a template: %w", err)
+		}
+	}
+}

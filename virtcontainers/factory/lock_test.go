@@ -1,0 +1,177 @@
+package factory
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// makerEnv makes this program, run again, a maker in the directory of that name,
+// which is being told to end for ever if makerDeafEnv is set.
+const makerEnv, makerDeafEnv = "KATABOX_TEST_MAKER", "KATABOX_TEST_MAKER_DEAF"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(makerEnv); dir != "" {
+		beMaker(Store{Dir: dir})
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// beMaker makes a template that is never ready.
+func beMaker(s Store) {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	_, err := s.Make(ctx, Job{}, func(ctx context.Context, p Place) error {
+		if err := os.WriteFile(filepath.Join(p.Dir, MemoryFile), make([]byte, 4096), 0o600); err != nil {
+			return err
+		}
+		_, _ = os.Stdout.WriteString("making\n")
+		if os.Getenv(makerDeafEnv) != "" {
+			select {}
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) {
+		panic(err)
+	}
+}
+
+// startMaker starts a maker, and waits until it makes a template.
+func startMaker(t *testing.T, s Store, env ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(append(os.Environ(), makerEnv+"="+s.Dir), env...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("making\n"))); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// Whoever removes all templates ends the maker of another; it puts its things away.
+func TestRemoveAllEndsMaker(t *testing.T) {
+	s := Store{Dir: filepath.Join(t.TempDir(), "store")}
+	cmd := startMaker(t, s)
+	if p, ok := s.Maker(); !ok || p.PID != cmd.Process.Pid {
+		t.Errorf("the maker is %+v, %v; want %d", p, ok, cmd.Process.Pid)
+	}
+	if _, err := s.Claim(Key("0")); !errdefs.IsUnavailable(err) {
+		t.Errorf("claim while one is made: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.RemoveAll() }()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the maker ended with %v", err)
+	}
+	if err := <-done; err != nil || exists(s.Dir) {
+		t.Errorf("remove all: %v; the directory is there: %v", err, exists(s.Dir))
+	}
+}
+
+// A maker that was killed leaves its lock to the next, which removes the rest.
+func TestKilledMaker(t *testing.T) {
+	in, _ := testInputs(t)
+	s := Store{Dir: filepath.Join(t.TempDir(), "store")}
+	cmd := startMaker(t, s, makerDeafEnv+"=1")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if p, ok := s.Maker(); ok {
+		t.Errorf("a dead maker: %+v", p)
+	}
+	if left, err := filepath.Glob(filepath.Join(s.Dir, makingPrefix+"*", "*", MemoryFile)); len(left) != 1 {
+		t.Errorf("the maker left %q, %v", left, err)
+	}
+	makeOne(t, s, in)
+	if left, err := filepath.Glob(filepath.Join(s.Dir, makingPrefix+"*")); len(left) != 0 {
+		t.Errorf("the next maker left %q, %v", left, err)
+	}
+	if err := s.RemoveAll(); err != nil || exists(s.Dir) {
+		t.Errorf("remove all: %v; the directory is there: %v", err, exists(s.Dir))
+	}
+}
+
+// A lock is the process's that it was passed on to, when the first has closed it.
+func TestLockIsPassedOn(t *testing.T) {
+	s := Store{Dir: t.TempDir()}
+	mine, err := s.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.FcntlInt(mine.File().Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := InheritLock(os.NewFile(uintptr(fd), "lock"))
+	if err := mine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lock(); !errdefs.IsUnavailable(err) {
+		t.Errorf("the lock is free: %v", err)
+	}
+	if err := theirs.sign(); err != nil {
+		t.Error(err)
+	}
+	self, err := persist.Identify(os.Getpid())
+	if p, ok := s.Maker(); !ok || err != nil || p != self {
+		t.Errorf("the maker is %+v, %v, want %+v, %v", p, ok, self, err)
+	}
+	if err := theirs.Close(); err != nil {
+		t.Error(err)
+	}
+	if p, ok := s.Maker(); ok {
+		t.Errorf("a maker without the lock: %+v", p)
+	}
+	again, err := s.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// When a configuration's own template is another, the old one goes; those of other
+// files stay.
+func TestOtherTemplatesOfOneFile(t *testing.T) {
+	_, spec := testInputs(t)
+	s := Store{Dir: t.TempDir()}
+	keys := make(map[string]Key)
+	for _, job := range []struct{ config, params string }{{"a", "1"}, {"b", "2"}, {"a", "3"}} {
+		spec.KernelParams = job.params
+		key, err := s.Make(t.Context(), Job{Inputs: inputsOf(t, spec), Config: job.config}, fill)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[job.config] = key
+	}
+	list, err := s.List()
+	if err != nil || len(list) != 2 {
+		t.Fatalf("list: %+v, %v", list, err)
+	}
+	for _, i := range list {
+		if keys[i.Config] != i.Key {
+			t.Errorf("template %s of %q is left", i.Key, i.Config)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package factory
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
+)
+
+// Place is where a template is made.
+type Place struct {
+	// Dir takes MemoryFile and StateFile, and nothing else. A monitor's user may have
+	// it.
+	Dir string
+	// Scratch is for whatever else the maker needs: it may be made, and goes with the
+	// making, whatever ended that.
+	Scratch string
+}
+
+// Job is a template to be made.
+type Job struct {
+	Inputs Inputs
+	// Config is the configuration file that asks for it. When it is there, other
+	// templates of that file are removed: nothing starts from them any more.
+	Config string
+	// Lock is the caller's; nil: Make takes it.
+	Lock *Lock
+}
+
+// Make makes a template by fill. One maker works at a time: another one
+// fails with errdefs.ErrUnavailable. A template that is there already stays, and
+// fill is not called. What is left of makers that died, and templates whose inputs
+// have changed, are removed. Why fill failed is remembered (Fail), unless ctx was
+// canceled.
+func (s Store) Make(ctx context.Context, job Job, fill func(context.Context, Place) error) (Key, error) {
+	key, err := KeyOf(job.Inputs)
+	if err != nil {
+		return "", err
+	}
+	if job.Lock == nil {
+		if job.Lock, err = s.Lock(); err != nil {
+			return "", fmt.Errorf("make template: %w", err)
+		}
+		defer job.Lock.Close()
+	}
+	if err := errors.Join(job.Lock.sign(), s.tidy()); err != nil {
+		return "", fmt.Errorf("make template: %w", err)
+	}
+	if err := s.makeMissing(ctx, key, job, fill); err != nil {
+		return "", fmt.Errorf("make template: %w", err)
+	}
+	if err := s.removeOthers(key, job.Config); err != nil {
+		return "", err
+	}
+	return key, nil
+}
+
+// makeMissing makes a template, unless it is there and can be opened.
+func (s Store) makeMissing(ctx context.Context, key Key, job Job, fill func(context.Context, Place) error) error {
+	t, err := s.Open(key)
+	if err == nil {
+		return t.Close()
+	}
+	if !errdefs.IsNotFound(err) {
+		if err := s.Remove(key); err != nil {
+			return err
+		}
+	}
+	err = s.make(ctx, key, job, fill)
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		err = errors.Join(err, s.Fail(key, err))
+	}
+	return err
+}
+
+func (s Store) make(ctx context.Context, key Key, job Job, fill func(context.Context, Place) error) error {
+	making := filepath.Join(s.Dir, makingPrefix+rand.Text()[:8])
+	place := Place{Dir: filepath.Join(making, "template"), Scratch: filepath.Join(making, "scratch")}
+	err := os.MkdirAll(place.Dir, 0o700)
+	if err == nil {
+		err = fill(ctx, place)
+	}
+	if err == nil {
+		err = seal(place.Dir, record{Key: key, Created: time.Now().UTC().Truncate(time.Second), Config: job.Config, Inputs: job.Inputs})
+	}
+	if err == nil {
+		err = os.Rename(place.Dir, filepath.Join(s.Dir, string(key)))
+	}
+	return errors.Join(err, os.RemoveAll(making))
+}
+
+// removeOthers removes the templates of other keys of a configuration file.
+func (s Store) removeOthers(key Key, config string) error {
+	list, err := s.List()
+	errs := []error{err}
+	for _, i := range list {
+		if i.Key != key && i.Config == config {
+			errs = append(errs, s.Remove(i.Key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// seal makes what fill has made root's alone to read, and writes the record: what is
+// in the files from here on was not written by a monitor.
+func seal(dir string, rec record) error {
+	if err := errors.Join(os.Chown(dir, os.Geteuid(), os.Getegid()), os.Chmod(dir, 0o700)); err != nil {
+		return err
+	}
+	for name, sum := range map[string]func(*os.File) error{
+		MemoryFile: func(f *os.File) (err error) { rec.MemorySum, err = memfile.Sum(f); return },
+		StateFile:  func(f *os.File) (err error) { rec.StateSum, err = stateSum(f); return },
+	} {
+		f, err := openRegular(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		err = errors.Join(f.Chown(os.Geteuid(), os.Getegid()), f.Chmod(0o400), sum(f), f.Close())
+		if err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(rec, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, infoFile), text, 0o400)
+}

@@ -1,0 +1,32 @@
+package hostcgroup
+
+import (
+	"errors"
+	"os"
+)
+
+// Self returns this process's cgroups, for Return.
+func Self() ([]byte, error) { return cgroupsOf(os.Getpid()) }
+
+// Return moves this process to cgroups that Self named, of this process or of the one
+// that has started it. root is as in Options. On an error it is in some of them.
+func Return(root string, home []byte) error {
+	if root == "" {
+		root = DefaultRoot
+	}
+	found, err := hierarchies(root)
+	if err != nil {
+		return err
+	}
+	now, err := Self()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, h := range found {
+		if dir := h.of(home); dir != h.of(now) {
+			errs = append(errs, move(dir, procsFile, os.Getpid()))
+		}
+	}
+	return errors.Join(errs...)
+}
