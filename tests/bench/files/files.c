@@ -18,6 +18,7 @@ enum {
 	page = 4096,      // a small one
 	blocks = 64,      // large blocks in a file
 	pages = 2000,     // small blocks at random
+	writes = 5,       // of the whole file, one after the other
 	dirs = 100,       // directories
 	each = 100,       // files in each of them
 };
@@ -146,7 +147,8 @@ int main(int argc, char **argv)
 		errx(2, "usage: files DIR [FRESH1 FRESH2]");
 	must(chdir(argv[1]), argv[1]);
 	memset(buf, 'k', sizeof buf);
-	TAKE("write", write_in_order("file"));
+	for (int i = 0; i < writes; i++)
+		TAKE("write", write_in_order("file"));
 	TAKE("write4k", write_at_random("file"));
 	if (argc == 4) {
 		TAKE("read", read_in_order(argv[2]));
