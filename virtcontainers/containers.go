@@ -70,6 +70,6 @@ func (s *Sandbox) makeKnown(c *Container, announce func(*Container)) error {
 	}
 	announce(c)
 	close(c.created)
-	s.watchers.Go(func() { s.watchStandIn(c) })
+	s.watchers.Go(c.watchStandIn)
 	return nil
 }

@@ -78,7 +78,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 			return s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
 		}, nil},
 		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts) }, c.discard},
-		{"standin", func(ctx context.Context) error { return s.addStandIn(ctx, c, opts) }, c.endStandIn},
+		{"standin", func(ctx context.Context) error { return s.standIns.add(ctx, c) }, c.endStandIn},
 		{"sockets", func(ctx context.Context) error { return s.publishSockets(ctx, c) }, c.unpublish},
 		{"hooks", func(ctx context.Context) error { return s.runCreateHooks(ctx, c) }, nil},
 		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {

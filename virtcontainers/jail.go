@@ -48,45 +48,46 @@ func (s *Sandbox) openJail(ctx context.Context) error {
 	} else {
 		log.G(ctx).Warnf("QEMU has no user of its own: user ids from %d on (hypervisor.qemu.rootless_first_uid) are not mapped into this user namespace", ids.First)
 	}
-	s.jail = j
-	if err := s.makeMemoryDir(h.Memory.Dir); err != nil {
-		return errors.Join(err, s.closeJail(ctx))
+	if err := j.makeMemoryDir(h.Memory.Dir, s.platform.Owner.Name(s.ID), s.state); err != nil {
+		return errors.Join(err, j.close())
 	}
+	s.jail = j
 	return nil
 }
 
-// makeMemoryDir makes a directory in dir for this pod alone: the monitor sees no
-// other's files.
-func (s *Sandbox) makeMemoryDir(dir string) error {
+// makeMemoryDir makes a directory in dir for this pod alone, whose name begins
+// with name and is in its record: the monitor sees no other's files.
+func (j *jail) makeMemoryDir(dir, name string, state *persist.Store) error {
 	if dir == "" {
 		return nil
 	}
 	// Others may make files in dir, which often is /dev/shm.
-	dir = filepath.Join(dir, s.platform.Owner.Name(s.ID)+"-"+rand.Text()[:8])
-	if err := s.state.Update(func(r *persist.Record) { r.MemoryDir = dir }); err != nil {
+	dir = filepath.Join(dir, name+"-"+rand.Text()[:8])
+	if err := state.Update(func(r *persist.Record) { r.MemoryDir = dir }); err != nil {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make directory for memory (hypervisor.qemu.file_mem_backend): %w", err)
 	}
-	s.jail.memoryDir = dir
-	if err := os.Chown(dir, int(s.jail.uid()), int(s.jail.uid())); err != nil {
+	j.memoryDir = dir
+	if err := os.Chown(dir, int(j.uid()), int(j.uid())); err != nil {
 		return fmt.Errorf("give directory for memory to QEMU's user: %w", err)
 	}
 	return nil
 }
 
-// closeJail gives back what openJail took; the monitor must have ended.
-func (s *Sandbox) closeJail(context.Context) error {
-	if s.jail == nil {
+// close gives back what openJail took; the monitor must have ended. A nil jail
+// has nothing.
+func (j *jail) close() error {
+	if j == nil {
 		return nil
 	}
 	var errs []error
-	if dir := s.jail.memoryDir; dir != "" {
-		errs = append(errs, os.RemoveAll(dir))
+	if j.memoryDir != "" {
+		errs = append(errs, os.RemoveAll(j.memoryDir))
 	}
-	if s.jail.user != nil {
-		errs = append(errs, s.jail.user.Release())
+	if j.user != nil {
+		errs = append(errs, j.user.Release())
 	}
 	return errors.Join(errs...)
 }

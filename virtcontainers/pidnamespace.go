@@ -11,7 +11,7 @@ import (
 // process that is none of the pod's containers': a spec's path is the only word
 // that engines have for "the pod's", and some name it by processes of theirs.
 func (s *Sandbox) pidNamespaceOf(ctx context.Context, c *Container, pid int) string {
-	if pid == 0 || s.standIns.own != nil && s.standIns.own.PID() == pid {
+	if pid == 0 || pid == s.standIns.ownPID() {
 		return ""
 	}
 	for _, other := range s.Containers() {

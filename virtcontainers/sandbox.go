@@ -255,12 +255,7 @@ func (s *Sandbox) Config() *config.Config { return s.opts.Config }
 
 // PID is the process id by which the host knows a sandbox that was made with
 // Options.StandIn; otherwise 0.
-func (s *Sandbox) PID() int {
-	if s.standIns.own == nil {
-		return 0
-	}
-	return s.standIns.own.PID()
-}
+func (s *Sandbox) PID() int { return s.standIns.ownPID() }
 
 // agent is the way to the guest, while there is one.
 func (s *Sandbox) agent() (*guest.Client, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/containerd/log"
@@ -14,9 +15,17 @@ import (
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
 
-// standIns are the processes that stand for the pod's containers on the host.
+// standIns starts the processes that stand for the pod's containers on the host.
 type standIns struct {
 	host *standin.Host
+	// sandboxID and hostname are the sandbox's.
+	sandboxID, hostname string
+	cgroupRoot          string
+	state               *persist.Store
+	// network opens the pod's network namespace; its file is nil for the host's.
+	network func() (*os.File, error)
+	// isThere reports whether the sandbox has a container of that id.
+	isThere func(id string) bool
 	// own is the sandbox's; nil where a container has the sandbox's id.
 	own *standin.Process
 }
@@ -27,76 +36,84 @@ func (s *Sandbox) openStandIns(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.standIns = &standIns{host: host}
+	s.standIns = &standIns{
+		host: host, sandboxID: s.ID, hostname: s.opts.Hostname, cgroupRoot: s.platform.CgroupRoot,
+		state: s.state, network: s.network.OpenNamespace,
+		isThere: func(id string) bool { return s.find(id) != nil },
+	}
 	return nil
 }
 
-// closeStandIns ends those that are left. The machine has ended.
-func (s *Sandbox) closeStandIns(ctx context.Context) error {
+// close ends those that are left: the sandbox's and these containers'. The
+// machine has ended.
+func (i *standIns) close(ctx context.Context, containers []*Container) error {
 	var errs []error
-	if s.standIns.own != nil {
-		errs = append(errs, s.standIns.own.End(ctx))
+	if i.own != nil {
+		errs = append(errs, i.own.End(ctx))
 	}
-	for _, c := range s.Containers() {
+	for _, c := range containers {
 		errs = append(errs, c.endStandIn(ctx))
 	}
-	s.standIns.host.Close()
+	i.host.Close()
 	return errors.Join(errs...)
 }
 
-// addOwnStandIn starts the sandbox's own, where it is to have one.
-func (s *Sandbox) addOwnStandIn(context.Context) error {
-	if !s.opts.StandIn {
-		return nil
-	}
-	p, err := s.startStandIn(standin.Options{
-		Args: []string{"sandbox", s.ID}, Hostname: cmp.Or(s.opts.Hostname, s.ID),
-	}, s.ID)
-	s.standIns.own = p
+// addOwn starts the sandbox's own.
+func (i *standIns) addOwn() (err error) {
+	i.own, err = i.start(standin.Options{
+		Args: []string{"sandbox", i.sandboxID}, Hostname: cmp.Or(i.hostname, i.sandboxID),
+	}, i.sandboxID)
 	return err
 }
 
-// addStandIn starts a container's. Where its files cannot be shown, it has an
-// empty root.
-func (s *Sandbox) addStandIn(ctx context.Context, c *Container, opts ContainerOptions) error {
-	spec := opts.Bundle.Spec
-	in := standin.Options{Hostname: cmp.Or(spec.Hostname, s.opts.Hostname, c.ID)}
+// ownPID is the process id of the sandbox's own, or 0.
+func (i *standIns) ownPID() int {
+	if i.own == nil {
+		return 0
+	}
+	return i.own.PID()
+}
+
+// add starts a container's. Where its files cannot be shown, it has an empty
+// root.
+func (i *standIns) add(ctx context.Context, c *Container) error {
+	spec := c.Bundle.Spec
+	in := standin.Options{Hostname: cmp.Or(spec.Hostname, i.hostname, c.ID)}
 	if spec.Process != nil {
 		in.Args = spec.Process.Args
 	}
 	view, closeView := c.files.View(ctx)
 	defer closeView()
 	in.View = view
-	p, err := s.startStandIn(in, c.ID)
+	p, err := i.start(in, c.ID)
 	if err != nil && view.Root != nil {
 		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the container's files cannot be seen through its process on the host")
 		in.View = standin.View{}
-		p, err = s.startStandIn(in, c.ID)
+		p, err = i.start(in, c.ID)
 	}
 	if err != nil {
 		return err
 	}
 	c.standIn.Store(p)
-	if err := s.placeStandIn(c, p); err != nil {
+	if err := i.place(c, p); err != nil {
 		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the container's process on the host is not in the container's cgroup")
 	}
 	return nil
 }
 
-// placeStandIn moves a container's stand-in into the cgroup that the engine has
-// named for the container, if it has. The record has the cgroup before it is
-// made.
-func (s *Sandbox) placeStandIn(c *Container, p *standin.Process) error {
+// place moves a container's stand-in into the cgroup that the engine has named
+// for the container, if it has. The record has the cgroup before it is made.
+func (i *standIns) place(c *Container, p *standin.Process) error {
 	linux := c.Bundle.Spec.Linux
 	if linux == nil || linux.CgroupsPath == "" {
 		return nil
 	}
-	cgroup, err := hostcgroup.NewContainer(s.platform.CgroupRoot, linux.CgroupsPath)
+	cgroup, err := hostcgroup.NewContainer(i.cgroupRoot, linux.CgroupsPath)
 	if err != nil {
 		return err
 	}
-	err = s.state.Update(func(r *persist.Record) {
-		r.StandInCgroups = withEntry(s, r.StandInCgroups, c.ID, cgroup.Dir())
+	err = i.state.Update(func(r *persist.Record) {
+		r.StandInCgroups = withEntry(i, r.StandInCgroups, c.ID, cgroup.Dir())
 	})
 	if err != nil {
 		return err
@@ -104,23 +121,23 @@ func (s *Sandbox) placeStandIn(c *Container, p *standin.Process) error {
 	return p.Join(cgroup, linux.Resources)
 }
 
-// startStandIn starts one in the pod's network namespace and notes it in the
-// record, under a container's id.
-func (s *Sandbox) startStandIn(opts standin.Options, id string) (*standin.Process, error) {
-	network, err := s.network.OpenNamespace()
+// start starts one in the pod's network namespace and notes it in the record,
+// under a container's id.
+func (i *standIns) start(opts standin.Options, id string) (*standin.Process, error) {
+	network, err := i.network()
 	if err != nil {
 		return nil, err
 	}
 	if network != nil {
 		defer network.Close()
 	}
-	opts.Network, opts.Env = network, []string{"KATABOX_SANDBOX=" + s.ID, "KATABOX_CONTAINER=" + id}
-	p, err := s.standIns.host.Start(opts)
+	opts.Network, opts.Env = network, []string{"KATABOX_SANDBOX=" + i.sandboxID, "KATABOX_CONTAINER=" + id}
+	p, err := i.host.Start(opts)
 	if err != nil {
 		return nil, err
 	}
-	err = s.recordProcess(p.PID(), func(r *persist.Record, process persist.Process) {
-		r.StandIns = withEntry(s, r.StandIns, id, process)
+	err = i.state.UpdateWith(p.PID(), func(r *persist.Record, process persist.Process) {
+		r.StandIns = withEntry(i, r.StandIns, id, process)
 	})
 	if err != nil {
 		return nil, errors.Join(err, p.End(context.Background()))
@@ -130,10 +147,10 @@ func (s *Sandbox) startStandIn(opts standin.Options, id string) (*standin.Proces
 
 // withEntry is what is noted of the containers that there are, with what is
 // new of one.
-func withEntry[T any](s *Sandbox, noted map[string]T, id string, entry T) map[string]T {
+func withEntry[T any](i *standIns, noted map[string]T, id string, entry T) map[string]T {
 	kept := map[string]T{id: entry}
 	for other, e := range noted {
-		if other != id && s.find(other) != nil {
+		if other != id && i.isThere(other) {
 			kept[other] = e
 		}
 	}
@@ -161,16 +178,16 @@ func (c *Container) showLimits(ctx context.Context, limits *specs.LinuxResources
 
 // watchStandIn does to the container what is done to its process on the host:
 // signals are passed on, and when that is killed, so is the container.
-func (s *Sandbox) watchStandIn(c *Container) {
-	p := c.standIn.Load()
+func (c *Container) watchStandIn() {
+	s, p := c.sandbox, c.standIn.Load()
 	for {
 		select {
 		case signal := <-p.Signals():
-			s.passSignal(c, uint32(signal), false)
+			c.passSignal(s.lifeCtx, uint32(signal), false)
 		case <-p.Done():
 			if !c.init.ending() && !s.isStopping() {
 				log.G(s.lifeCtx).WithField("container", c.ID).Warn("the container's process on the host was killed: the container is killed")
-				s.passSignal(c, sigkill, true)
+				c.passSignal(s.lifeCtx, sigkill, true)
 			}
 			return
 		case <-c.init.reported:
@@ -186,8 +203,8 @@ const sigkill = 9
 // passSignalWait bounds how long the guest may take to pass a signal on.
 const passSignalWait = 10 * time.Second
 
-func (s *Sandbox) passSignal(c *Container, signal uint32, all bool) {
-	ctx, cancel := context.WithTimeout(s.lifeCtx, passSignalWait)
+func (c *Container) passSignal(ctx context.Context, signal uint32, all bool) {
+	ctx, cancel := context.WithTimeout(ctx, passSignalWait)
 	defer cancel()
 	if err := c.init.Kill(ctx, signal, all); err != nil {
 		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("a signal to the container's process on the host could not be passed on")

@@ -29,13 +29,18 @@ func (s *Sandbox) bootSteps() []step {
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
 		{"netns", func(ctx context.Context) error { return s.network.Open(ctx) }, func(ctx context.Context) error { return s.network.Close(ctx) }},
 		{"cgroup", s.openCgroup, func(ctx context.Context) error { return s.sizing.CloseCgroup(ctx) }},
-		{"standins", s.openStandIns, s.closeStandIns},
+		{"standins", s.openStandIns, func(ctx context.Context) error { return s.standIns.close(ctx, s.Containers()) }},
 		{"share", s.openFiles, func(ctx context.Context) error { return s.files.Close(ctx) }},
-		{"user", s.openJail, s.closeJail},
+		{"user", s.openJail, func(context.Context) error { return s.jail.close() }},
 		{"vm", s.launchVM, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"network", func(ctx context.Context) error { return s.network.Plug(ctx, s.vm) }, nil},
-		{"pod-standin", s.addOwnStandIn, nil},
+		{"pod-standin", func(context.Context) error {
+			if !s.opts.StandIn {
+				return nil
+			}
+			return s.standIns.addOwn()
+		}, nil},
 		{"storage", func(ctx context.Context) error { return s.files.Attach(ctx, s.vm) }, nil},
 		{"hardware", s.attachDevices, nil},
 		{"account", func(ctx context.Context) error { return s.sizing.Account(ctx, s.vm, s.files.DaemonPID()) }, nil},
@@ -97,18 +102,10 @@ func (s *Sandbox) openFiles(ctx context.Context) error {
 	if pid == 0 {
 		return nil // the share is served here, or there is none
 	}
-	if err := s.recordProcess(pid, func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
+	if err := s.state.UpdateWith(pid, func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
 		return errors.Join(files.ExplainDaemon(err), files.Close(context.WithoutCancel(ctx)))
 	}
 	return nil
-}
-
-func (s *Sandbox) recordProcess(pid int, set func(*persist.Record, persist.Process)) error {
-	p, err := persist.Identify(pid)
-	if err != nil {
-		return err
-	}
-	return s.state.Update(func(r *persist.Record) { set(r, p) })
 }
 
 func (s *Sandbox) launchVM(ctx context.Context) error {
@@ -132,7 +129,7 @@ func (s *Sandbox) start(ctx context.Context, spec hypervisor.Spec, launch func(c
 		return s.sizing.ExplainLaunch(err)
 	}
 	s.vm = vm
-	if err := s.recordProcess(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {
+	if err := s.state.UpdateWith(vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p }); err != nil {
 		return errors.Join(err, vm.Stop(context.WithoutCancel(ctx)))
 	}
 	return nil

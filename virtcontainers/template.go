@@ -182,7 +182,7 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, lock *fa
 func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
 	steps := []step{
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
-		{"user", s.openJail, s.closeJail},
+		{"user", s.openJail, func(context.Context) error { return s.jail.close() }},
 		{"vm", func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
 		// The first device, which is at the same place in each machine that goes on from
 		// this one: without any the guest would leave no room for others.

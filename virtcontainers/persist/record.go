@@ -85,6 +85,16 @@ func (s *Store) Update(change func(*Record)) error {
 	return nil
 }
 
+// UpdateWith changes the record, with what tells the running process pid from
+// others.
+func (s *Store) UpdateWith(pid int, change func(*Record, Process)) error {
+	p, err := Identify(pid)
+	if err != nil {
+		return err
+	}
+	return s.Update(func(r *Record) { change(r, p) })
+}
+
 // Remove forgets the pod.
 func (s *Store) Remove() error {
 	s.mu.Lock()
