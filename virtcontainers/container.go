@@ -44,7 +44,8 @@ type Container struct {
 	// created is closed when the container is known to the engine: nothing of
 	// it is reported before.
 	created chan struct{}
-	// files are used by the container's creation and deletion alone.
+	// files are used by the container's creation and deletion alone, but for what
+	// its exit brings back.
 	files *guestfs.Container
 	// published are the sockets by which the host reaches the container's; its
 	// creation and deletion alone use them.

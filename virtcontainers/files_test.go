@@ -228,6 +228,42 @@ func TestCopiedVolume(t *testing.T) {
 	}
 }
 
+// Without a share the termination message is on the host when the exit is told.
+func TestTerminationMessage(t *testing.T) {
+	kubelet := t.TempDir()
+	message := filepath.Join(kubelet, "pods/uid/containers/c/1a2b3c4d")
+	if err := os.MkdirAll(filepath.Dir(message), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(message, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	p := configured(t, func(c *config.Config) {
+		c.Runtime.KubeletDir, c.Hypervisor.SharedFS = kubelet, config.SharedFSNone
+	})
+	opts := p.options("c1", nil)
+	opts.Rootfs = layered(t)
+	opts.Bundle.Spec.Mounts = []specs.Mount{{Destination: "/dev/termination-log", Type: "bind", Source: message, Options: []string{"rbind", "rw"}}}
+	c, err := p.Create(t.Context(), opts, ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := initOf(t, c)
+	if err := process.Start(t.Context(), ignore); err != nil {
+		t.Fatal(err)
+	}
+	p.host.Agent.SetFile([]byte("out of cheese"))
+	if err := p.host.Agent.Exit("c1", "", 3); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := process.Wait(t.Context()); err != nil || exit.Status != 3 {
+		t.Fatal(exit, err)
+	}
+	if got, err := os.ReadFile(message); err != nil || string(got) != "out of cheese" {
+		t.Errorf("the message on the host: %q, %v", got, err)
+	}
+}
+
 // copied is the files in the guest, by the last part of their names.
 func (p *pod) copied() map[string]string {
 	files := map[string]string{}

@@ -15,6 +15,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
@@ -63,7 +64,7 @@ func newQuietSandbox(f testing.TB, o Observer) *Sandbox {
 		ID: "pod", vm: vm, sizing: size, observer: o, stopped: make(chan struct{}),
 		lifeCtx: log.WithLogger(context.Background(), logrus.NewEntry(quiet)),
 	}
-	c := &Container{ID: "c1", sandbox: s, created: make(chan struct{}), execs: make(map[string]*Process)}
+	c := &Container{ID: "c1", sandbox: s, created: make(chan struct{}), execs: make(map[string]*Process), files: new(guestfs.Container)}
 	close(c.created)
 	c.init = newProcess(c, "", false, noIO{})
 	c.init.state = Running

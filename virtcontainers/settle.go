@@ -44,8 +44,19 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 		p.container.awaitExecs(ctx)
 	}
 	p.io.Drain(ctx, written.stdout, written.stderr)
+	if p.execID == "" {
+		p.container.bringBack(ctx)
+	}
 	p.record(exit, true)
 	p.io.CloseStdin() // nobody reads it any more
+}
+
+// bringBack puts on the host what the container has left for it there, before
+// anyone learns of its end and looks for it.
+func (c *Container) bringBack(ctx context.Context) {
+	if err := c.files.BringBack(ctx); err != nil {
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the container's termination message is lost")
+	}
 }
 
 // willExit reports whether an exit of the process will be reported, or is about

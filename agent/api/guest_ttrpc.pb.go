@@ -14,6 +14,7 @@ type GuestService interface {
 	SetResources(context.Context, *SetResourcesRequest) (*SetResourcesResponse, error)
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
+	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
@@ -78,6 +79,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.ChangeFiles(ctx, &req)
 			},
+			"ReadFile": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ReadFileRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.ReadFile(ctx, &req)
+			},
 			"Timeline": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req TimelineRequest
 				if err := unmarshal(&req); err != nil {
@@ -123,6 +131,7 @@ type GuestClient interface {
 	SetResources(context.Context, *SetResourcesRequest) (*SetResourcesResponse, error)
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
+	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
@@ -182,6 +191,14 @@ func (c *guestClient) AddStorages(ctx context.Context, req *AddStoragesRequest) 
 func (c *guestClient) ChangeFiles(ctx context.Context, req *ChangeFilesRequest) (*ChangeFilesResponse, error) {
 	var resp ChangeFilesResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "ChangeFiles", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) ReadFile(ctx context.Context, req *ReadFileRequest) (*ReadFileResponse, error) {
+	var resp ReadFileResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "ReadFile", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -17,6 +17,10 @@ const (
 // bytes. It is below ttrpc's 4 MiB.
 const MaxChangeFiles = 2 << 20
 
+// MaxReadFile is how much one ReadFile returns, in bytes: what Kubernetes reads of a
+// termination message (pkg/kubelet/container, MaxContainerTerminationMessageLength).
+const MaxReadFile = 4096
+
 // What one Timeline may hold; what is beyond that is left out.
 const (
 	MaxSpans = 512

@@ -1,5 +1,6 @@
 // Package files changes files in the guest as the host says, below one
-// directory: what no shared file system brings is copied there.
+// directory, and reads their ends: what no shared file system brings is copied
+// there.
 //
 // What is in that directory is not the agent's alone: containers have parts of
 // it mounted and may write there at any time. So a path is never walked by its

@@ -87,7 +87,7 @@ func (t *Tree) begin(at place, rel string) (*partial, error) {
 // finish gives a whole file owner, mode, time and its name.
 func (p place) finish(file *os.File, c *api.FileChange) error {
 	if c.GetFile().GetInPlace() {
-		if old, err := p.openRegular(); err == nil {
+		if old, err := p.openRegular(os.O_WRONLY); err == nil {
 			defer old.Close()
 			return overwrite(old, file, c)
 		}
@@ -101,9 +101,9 @@ func (p place) finish(file *os.File, c *api.FileChange) error {
 	})
 }
 
-// openRegular opens the regular file that is there for writing. What else may
+// openRegular opens the regular file that is there. What else may
 // be there is looked at before it is opened: that may block, or do something.
-func (p place) openRegular() (*os.File, error) {
+func (p place) openRegular(flags int) (*os.File, error) {
 	fd, err := unix.Openat(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (p place) openRegular() (*os.File, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, unix.EEXIST
 	}
-	return os.OpenFile(descriptorPath(fd), os.O_WRONLY, 0)
+	return os.OpenFile(descriptorPath(fd), flags, 0)
 }
 
 // overwrite makes one file of another's content. It is cut off last: who reads

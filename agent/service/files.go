@@ -43,6 +43,22 @@ func (p *Pod) changeFiles(ctx context.Context, req *api.ChangeFilesRequest) erro
 	return p.files.Change(ctx, req.GetChanges())
 }
 
+// ReadFile implements the Guest service.
+func (s guestService) ReadFile(_ context.Context, req *api.ReadFileRequest) (*api.ReadFileResponse, error) {
+	content, err := s.pod.readFile(req)
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.ReadFileResponse{Content: content}, nil
+}
+
+func (p *Pod) readFile(req *api.ReadFileRequest) ([]byte, error) {
+	if err := p.checkReady(); err != nil {
+		return nil, fmt.Errorf("read file: %w", err)
+	}
+	return p.files.ReadEnd(req.GetPath(), req.GetBytes())
+}
+
 // mountFiles sees to it that copies of files have their own file system:
 // the kernel bounds what it holds.
 func (p *Pod) mountFiles(ctx context.Context) error {

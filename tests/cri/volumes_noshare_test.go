@@ -79,6 +79,30 @@ func TestWithoutShare(t *testing.T) {
 	})
 }
 
+// A container's termination message is on the host when its end is seen, as much
+// of it as the kubelet reads.
+func TestWithoutShareTerminationMessage(t *testing.T) {
+	withoutShare(t, func(ctx context.Context, t *testing.T, e *env.Env, k *kubelet) {
+		p := runp(ctx, t, e, "message")
+		for script, want := range map[string]string{
+			"echo out of cheese > /dev/termination-log; exit 3": "out of cheese\n",
+			"seq 100000 > /dev/termination-log; exit 3":         "100000\n",
+			"exit 3": "",
+		} {
+			log := k.write(filepath.Join(k.mkdir(filepath.Join(k.pod, "containers/c")), "0001"), "")
+			k.must(os.Chmod(log, 0o666))
+			id := p.start(ctx, t, []string{"sh", "-c", script}, as(1001, 123, with(log+":/dev/termination-log")))
+			if code := p.awaitState(ctx, t, id, "CONTAINER_EXITED"); code != 3 {
+				t.Errorf("%s: exit code %d", script, code)
+			}
+			got, err := os.ReadFile(log)
+			if err != nil || len(got) > 4096 || !strings.HasSuffix(string(got), want) || want == "" && len(got) > 0 {
+				t.Errorf("%s: %d bytes on the host, %v; they end with %q", script, len(got), err, got[max(0, len(got)-40):])
+			}
+		}
+	})
+}
+
 // What cannot be copied is refused with what it is, how large it is and what
 // to do.
 func TestWithoutShareRefused(t *testing.T) {

@@ -43,6 +43,7 @@ type Agent struct {
 	metrics   []byte
 	timeline  *api.TimelineResponse
 	procFiles *api.MetricsResponse
+	written   []byte // what ReadFile answers
 }
 
 // NewAgent gives an agent that is up, without a machine; Die ends it.

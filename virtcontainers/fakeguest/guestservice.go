@@ -67,6 +67,23 @@ func (s guestService) ChangeFiles(ctx context.Context, req *api.ChangeFilesReque
 	return &api.ChangeFilesResponse{}, nil
 }
 
+// ReadFile implements the Guest service.
+func (s guestService) ReadFile(ctx context.Context, req *api.ReadFileRequest) (*api.ReadFileResponse, error) {
+	if err := s.agent.enter(ctx, "ReadFile", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	return &api.ReadFileResponse{Content: s.agent.written}, nil
+}
+
+// SetFile sets what the agent answers to ReadFile.
+func (a *Agent) SetFile(content []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.written = content
+}
+
 // Timeline implements the Guest service.
 func (s guestService) Timeline(ctx context.Context, req *api.TimelineRequest) (*api.TimelineResponse, error) {
 	if err := s.agent.enter(ctx, "Timeline", req); err != nil {

@@ -156,6 +156,19 @@ func (c *Client) ChangeFiles(ctx context.Context, changes []*api.FileChange) err
 	return nil
 }
 
+// ReadFile returns the end of a file that was copied into the guest, at most
+// api.MaxReadFile bytes.
+func (c *Client) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	resp, err := c.guest.ReadFile(ctx, &api.ReadFileRequest{Path: path, Bytes: api.MaxReadFile})
+	if err != nil {
+		return nil, fmt.Errorf("read a file of the guest: %w", Err(err))
+	}
+	if size := len(resp.GetContent()); size > api.MaxReadFile {
+		return nil, fmt.Errorf("read a file of the guest: the answer has %d bytes, want at most %d", size, api.MaxReadFile)
+	}
+	return resp.GetContent(), nil
+}
+
 // PowerOff has the guest write out what is on its disks and end. The answer is
 // lost with the machine, unless it is an error.
 func (c *Client) PowerOff(ctx context.Context) error {

@@ -31,8 +31,8 @@ type Request struct {
 }
 
 // Container holds the files that a container has of the host: what the guest is
-// told of them, and how they are taken away again. Its methods are called by one
-// goroutine at a time.
+// told of them, and how they are taken away again. Its methods but BringBack are
+// called by one goroutine at a time.
 type Container struct {
 	Request
 	pod *Pod
@@ -43,6 +43,7 @@ type Container struct {
 	// sources says what a storage is on the host, by its place in the guest.
 	sources map[string]string
 	undos   []func(context.Context) error
+	results results
 }
 
 // Container is the files of a container that is to be created. Nothing is done

@@ -39,6 +39,10 @@ func (f files) ChangeFiles(_ context.Context, changes []*api.FileChange) error {
 	return nil
 }
 
+func (f files) ReadFile(context.Context, string) ([]byte, error) {
+	return nil, errors.New("no file was written")
+}
+
 func (f files) Reverse(context.Context, *api.ReverseOpen) (guest.Conn, error) {
 	return nil, errors.New("no sockets here")
 }

@@ -21,6 +21,7 @@ import (
 type Guest interface {
 	AddStorages(ctx context.Context, storages []*api.Storage) error
 	ChangeFiles(ctx context.Context, changes []*api.FileChange) error
+	ReadFile(ctx context.Context, path string) ([]byte, error)
 	Reverse(ctx context.Context, open *api.ReverseOpen) (guest.Conn, error)
 }
 

@@ -196,6 +196,9 @@ func (c *Container) copyVolume(ctx context.Context, v volume.Volume) (string, er
 		copied.Close()
 		return nil
 	})
+	if v.Back {
+		c.noteResult(copied)
+	}
 	return target, nil
 }
 

@@ -18,7 +18,8 @@
 // It is as much at once in the guest: directories and files are sent first,
 // then links, "..data" before others, and what is gone is removed last.
 //
-// A single file is written in place in the guest, whatever is done on the host:
+// A single file may be brought back, when the container that wrote into it has
+// ended (Back). It is written in place in the guest, whatever is done on the host:
 // a container has its inode mounted.
 //
 // One inotify instance is all that a process uses (watch.go), because root has

@@ -67,6 +67,7 @@ func (c *classifier) classify(b guestspec.Bind) (Volume, error) {
 	if c.opts.Share {
 		return v, nil
 	}
+	v.Back = !v.ReadOnly && src.info.Mode().IsRegular() && isMessage(c.kubelet, src.path)
 	return copied(v, src)
 }
 

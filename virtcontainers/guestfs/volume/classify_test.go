@@ -76,6 +76,24 @@ func TestWithoutShare(t *testing.T) {
 	}
 }
 
+// A container's termination message comes back from where it is copied, and
+// nothing else does.
+func TestTerminationMessage(t *testing.T) {
+	n := newNode(t)
+	c := mkdir(t, n.kubelet+"/pods/uid/containers/c")
+	message := write(t, c+"/1a2b3c4d", "")
+	n.expect(Options{}, message, Volume{Kind: Copied, Back: true})
+	n.expect(shared, message, Volume{})
+	for _, source := range []string{
+		write(t, n.kubelet+"/pods/uid/etc-hosts", ""), c, write(t, mkdir(t, c+"/deeper")+"/file", ""), write(t, t.TempDir()+"/file", ""),
+	} {
+		n.expect(Options{}, source, Volume{Kind: Copied})
+	}
+	if v, err := n.classify(Options{}, guestspec.Bind{Source: message, ReadOnly: true}); err != nil || v.Back {
+		t.Errorf("a read-only one comes back: %v, %v", v.Back, err)
+	}
+}
+
 // What is no volume is shared, though its path may look like one.
 func TestOthersAreShared(t *testing.T) {
 	n := newNode(t)

@@ -57,6 +57,15 @@ func locate(kubeletDir, path string) (location, bool) {
 	return l, true
 }
 
+// isMessage reports whether a path, as for locate, is that of the file in which the
+// kubelet finds a container's termination message: <pod>/containers/<container>/<name>
+// (Kubernetes, pkg/kubelet/kuberuntime, generateMountBindings and makeMounts).
+func isMessage(kubeletDir, path string) bool {
+	below, ok := strings.CutPrefix(path, strings.TrimSuffix(kubeletDir, "/")+"/pods/")
+	words := strings.Split(below, "/")
+	return kubeletDir != "" && ok && len(words) == 4 && words[1] == "containers"
+}
+
 // IsVolume reports whether a path is that of a volume of the kubelet's, or of a
 // part of one. An emptyDir may be mounted where else the engine mounts something
 // of its own (/dev/shm), and this tells them apart.

@@ -54,6 +54,9 @@ type Volume struct {
 	// Options are mount options of Memory and Hugepages. Without a size= the
 	// volume has no limit of its own.
 	Options []string
+	// Back is set for a Copied file whose content in the guest is the host's when
+	// the container has ended.
+	Back bool
 	// Disk is what an Image or Direct volume is on.
 	Disk Disk
 	// Socket is what the guest's socket is to be like; of a Socket volume.

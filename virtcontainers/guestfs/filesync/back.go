@@ -1,0 +1,62 @@
+package filesync
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Reader reads the end of a file in the guest; guest.Client is one.
+type Reader interface {
+	ReadFile(ctx context.Context, path string) ([]byte, error)
+}
+
+// Back makes the host's file the end of the guest's, as much as from reads: what
+// a container has written into the copy of a single file. The copy no longer
+// follows the host's file then. On an error the host's file is as it was, or a
+// part of it is written.
+func (c *Copy) Back(ctx context.Context, from Reader) error {
+	c.Close()
+	if err := c.back(ctx, from); err != nil {
+		return fmt.Errorf("copy %s back from the guest: %w", c.source.dir+"/"+c.source.name, err)
+	}
+	return nil
+}
+
+func (c *Copy) back(ctx context.Context, from Reader) error {
+	if c.source.name == "" {
+		return fmt.Errorf("it is a directory: %w", errdefs.ErrInvalidArgument)
+	}
+	content, err := from.ReadFile(ctx, c.target)
+	if err != nil {
+		return err
+	}
+	return c.source.overwrite(content)
+}
+
+// overwrite gives a single file that content. A link is not followed.
+func (s *source) overwrite(content []byte) error {
+	f, err := os.OpenFile(filepath.Join(s.dir, s.name), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("it is not a regular file any more: %w", errdefs.ErrFailedPrecondition)
+	}
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,55 @@
+package filesync
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/containerd/errdefs"
+)
+
+// ReadFile reads a file in the guest's place.
+func (g *fakeGuest) ReadFile(_ context.Context, path string) ([]byte, error) {
+	return os.ReadFile(g.path(path))
+}
+
+// What a container has written into its copy of a file is the host's afterwards;
+// the host's own changes no longer go there.
+func TestBack(t *testing.T) {
+	source, g := t.TempDir()+"/log", newGuest(t)
+	write(t, source, "before, and longer than what comes")
+	c := start(t, g, source, roomy)
+	must(t, os.WriteFile(g.path(target), []byte("last words"), 0o600))
+	must(t, c.Back(t.Context(), g))
+	if got, err := os.ReadFile(source); err != nil || string(got) != "last words" {
+		t.Errorf("on the host: %q, %v", got, err)
+	}
+	if got, err := os.ReadFile(g.path(target)); err != nil || string(got) != "last words" {
+		t.Errorf("in the guest: %q, %v", got, err)
+	}
+}
+
+// What is no file any more stays as it is, and a directory does not come back.
+func TestBackRefused(t *testing.T) {
+	dir, g := t.TempDir(), newGuest(t)
+	write(t, dir+"/other", "other")
+	write(t, dir+"/log", "")
+	c := start(t, g, dir+"/log", roomy)
+	must(t, os.Remove(dir+"/log"))
+	if err := c.Back(t.Context(), g); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that has gone: %v", err)
+	}
+	must(t, os.Symlink("other", dir+"/log"))
+	if err := c.Back(t.Context(), g); err == nil {
+		t.Error("a link is followed")
+	}
+	if got, err := os.ReadFile(dir + "/other"); err != nil || string(got) != "other" {
+		t.Errorf("beside it: %q, %v", got, err)
+	}
+	g = newGuest(t)
+	whole := start(t, g, dir, roomy)
+	if err := whole.Back(t.Context(), g); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("a directory: %v", err)
+	}
+}
