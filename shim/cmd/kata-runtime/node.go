@@ -3,10 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/urfave/cli/v3"
 
@@ -33,7 +30,7 @@ func installCommand() *cli.Command {
 			o := nodeOptions(c)
 			o.From, o.Engine = from, c.String("engine")
 			result, err := installer.Install(ctx, o)
-			return afterNode(ctx, c, result, err)
+			return afterNode(c, result, err)
 		},
 	}
 }
@@ -48,7 +45,7 @@ func uninstallCommand() *cli.Command {
 			o := nodeOptions(c)
 			o.Force = c.Bool("force")
 			result, err := installer.Uninstall(ctx, o)
-			return afterNode(ctx, c, result, err)
+			return afterNode(c, result, err)
 		},
 	}
 }
@@ -59,7 +56,6 @@ func nodeFlags() []cli.Flag {
 		&cli.StringFlag{Name: "handler", Value: "kata", Usage: "the runtime handler's `NAME`"},
 		&cli.StringFlag{Name: "restart", Value: "auto", Usage: "`WHEN` to restart engines: auto, if their files changed, or never"},
 		&cli.StringFlag{Name: "node", Sources: cli.EnvVars("NODE_NAME"), Usage: "the node's `NAME` in Kubernetes, for its label"},
-		&cli.BoolFlag{Name: "stay", Usage: "when all is done, wait for a signal: for a DaemonSet"},
 		jsonFlag(),
 	}
 }
@@ -72,21 +68,10 @@ func nodeOptions(c *cli.Command) installer.Options {
 	}
 }
 
-// afterNode writes the result and waits, if that is wanted.
-func afterNode(ctx context.Context, c *cli.Command, result *installer.Result, err error) error {
-	if err != nil {
+// afterNode writes what was done, if that is wanted.
+func afterNode(c *cli.Command, result *installer.Result, err error) error {
+	if err != nil || !c.Bool("json") {
 		return err
 	}
-	if c.Bool("json") {
-		if err := writeJSON(c.Root().Writer, result); err != nil {
-			return err
-		}
-	}
-	if !c.Bool("stay") {
-		return nil
-	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	<-ctx.Done()
-	return nil
+	return writeJSON(c.Root().Writer, result)
 }

@@ -140,11 +140,15 @@ func handlers(d *harness.Daemon, runtimes string) []section {
 		return sections
 	}
 	for _, handler := range []string{KataHandler, ConfiguredHandler} {
-		sections = append(sections, section{runtimes + handler, []string{
+		settings := []string{
 			set("runtime_type", harness.Kata.Type),
 			"privileged_without_host_devices = true",
 			"pod_annotations = ['io.katacontainers.*']",
-		}})
+		}
+		if handler == ConfiguredHandler { // by its path, as kata-runtime install names it
+			settings = append(settings, set("runtime_path", d.Layout().Shim()))
+		}
+		sections = append(sections, section{runtimes + handler, settings})
 	}
 	return append(sections, section{runtimes + ConfiguredHandler + ".options", []string{set("ConfigPath", otherKataConfig(d))}})
 }
