@@ -1,13 +1,7 @@
 package crio
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
-	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/engines/host"
 )
@@ -82,25 +76,4 @@ exec runc "$@"
 func cgroupParent() string { return "/" + host.Name() }
 
 // removeCgroups removes it, with what CRI-O leaves in it.
-func removeCgroups() error {
-	roots, err := filepath.Glob("/sys/fs/cgroup/*" + cgroupParent())
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, root := range append(roots, "/sys/fs/cgroup"+cgroupParent()) {
-		var dirs []string
-		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-		for _, dir := range slices.Backward(dirs) {
-			if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-				errs = append(errs, fmt.Errorf("remove cgroup %s: %w", dir, err))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
+func removeCgroups() error { return host.RemoveCgroups(cgroupParent()) }

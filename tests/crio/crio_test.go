@@ -8,9 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -125,62 +123,35 @@ func serveImages() (string, error) {
 	return server.URL, nil
 }
 
-// daemon is a CRI-O that runs.
-type daemon struct {
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
 // startDaemon starts CRI-O and waits until it answers.
-func startDaemon(ctx context.Context, t *testing.T) *daemon {
+func startDaemon(ctx context.Context, t *testing.T) *host.Process {
 	t.Helper()
-	log, err := os.OpenFile(filepath.Join(layout.Logs(), "crio.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	crio := exec.Command(filepath.Join(crioDir(), "crio"), "--config", workDir+"/crio.conf", "--config-dir", workDir+"/none")
+	d, err := host.StartProcess(crio, filepath.Join(layout.Logs(), "crio.log"))
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close() // the child has its own
-	d := &daemon{done: make(chan struct{})}
-	d.cmd = exec.Command(filepath.Join(crioDir(), "crio"), "--config", workDir+"/crio.conf", "--config-dir", workDir+"/none")
-	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // PDEATHSIG fires when the thread that forked ends (prctl(2))
-		defer close(d.done)
-		err := d.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = d.cmd.Wait() // its log says why it ended
-		}
-	}()
-	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for {
-		r := crictl(ctx, "", "version")
-		if r.code == 0 {
-			return d
+	err = d.Ready(ctx, func(ctx context.Context) error {
+		if r := crictl(ctx, "", "version"); r.code != 0 {
+			return errors.New(r.errors)
 		}
-		select {
-		case <-d.done:
-			t.Fatalf("CRI-O ended at once: see %s", log.Name())
-		case <-ctx.Done():
-			t.Fatalf("CRI-O does not answer: %+v", r)
-		case <-time.After(200 * time.Millisecond):
-		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	return d
 }
 
-// stop ends CRI-O; its pods live on.
-func (d *daemon) stop() {
-	_ = d.cmd.Process.Signal(syscall.SIGTERM) // fails only when it is gone
-	select {
-	case <-d.done:
-	case <-time.After(startTimeout):
-		_ = d.cmd.Process.Kill()
-		<-d.done
+// stopDaemon ends CRI-O; its pods live on.
+func stopDaemon(t *testing.T, d *host.Process) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := d.Stop(ctx); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/cri/images"
+	"github.com/katabox/katabox/tests/engines/host"
 )
 
 // known are the rows in which a runtime does not do what runc does, with what it
@@ -35,7 +36,7 @@ var known = map[string]map[string]string{
 func TestPods(t *testing.T) {
 	ctx := t.Context()
 	d := startDaemon(ctx, t)
-	defer func() { d.stop() }()
+	defer func() { stopDaemon(t, d) }()
 	for _, image := range []string{images.Busybox, images.Web} {
 		if r := crictl(ctx, "", "pull", image); r.code != 0 {
 			t.Fatalf("pull %s: %+v", image, r)
@@ -69,7 +70,7 @@ type stage struct {
 
 // play leads the life of a pod, through a restart of CRI-O, and returns the CRI-O
 // that runs then.
-func (s *stage) play(ctx context.Context, d *daemon) *daemon {
+func (s *stage) play(ctx context.Context, d *host.Process) *host.Process {
 	ctx, cancel := context.WithTimeout(ctx, sceneTimeout)
 	defer cancel()
 	s.refuse(ctx)
@@ -80,7 +81,7 @@ func (s *stage) play(ctx context.Context, d *daemon) *daemon {
 	s.execs(ctx, reader)
 	s.ends(ctx)
 	s.forward(ctx)
-	d.stop()
+	stopDaemon(s.T, d)
 	d = startDaemon(ctx, s.T)
 	s.note("exec after the restart", crictl(ctx, "", "exec", "-s", reader, "echo", "after"))
 	s.kill(ctx, reader)
@@ -107,7 +108,9 @@ func (s *stage) execs(ctx context.Context, id string) {
 	s.note("exec", crictl(ctx, "", "exec", id, "sh", "-c", "echo out; hostname; exit 7"))
 	s.note("exec with input", crictl(ctx, "input\n", "exec", "-i", id, "cat"))
 	typed := command(ctx, "", "script", "-qec", crictlPath()+" --config "+workDir+"/crictl.yaml exec -it "+id+" tty", os.DevNull)
-	typed.out = strings.ReplaceAll(typed.out, "^@", "") // the end of script's input, once or twice
+	// The end of script's input comes once or twice, and its terminal adds a carriage
+	// return of its own until crictl has made it raw.
+	typed.out = strings.NewReplacer("^@", "", "\r\r\n", "\r\n").Replace(typed.out)
 	s.note("terminal", typed)
 	s.note("attach", crictl(ctx, "line\n", "attach", "-i", id))
 	const limits = "cd /sys/fs/cgroup; cat memory.max cpu.max 2>/dev/null || cat memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us"

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/katabox/katabox/tests/engines/host"
 	"github.com/katabox/katabox/tests/harness"
 )
 
@@ -18,11 +19,11 @@ const daemonPatience = 2 * time.Minute
 // docker is dockerd with a containerd that it starts itself.
 type docker struct {
 	name   string
-	dir    string   // of dockerd and docker
-	path   string   // PATH of the daemon and the client
-	work   string   // roots and sockets
-	log    string   // of dockerd, containerd and the shims
-	daemon *process // nil before it is started
+	dir    string        // of dockerd and docker
+	path   string        // PATH of the daemon and the client
+	work   string        // roots and sockets
+	log    string        // of dockerd, containerd and the shims
+	daemon *host.Process // nil before it is started
 }
 
 // startDocker28 starts the Docker that knows shims by name.
@@ -124,12 +125,12 @@ func (d *docker) start(ctx context.Context) error {
 	}
 	cmd := exec.Command(program, "--config-file", d.configPath())
 	cmd.Env = d.env()
-	if d.daemon, err = startProcess(cmd, d.log); err != nil {
+	if d.daemon, err = host.StartProcess(cmd, d.log); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemonPatience)
 	defer cancel()
-	return d.daemon.ready(ctx, func(ctx context.Context) error {
+	return d.daemon.Ready(ctx, func(ctx context.Context) error {
 		return d.Command(ctx, harness.Runc, "version").Run()
 	})
 }
@@ -162,7 +163,7 @@ func (d *docker) Command(ctx context.Context, r harness.Runtime, args ...string)
 
 // Crash implements Engine.
 func (d *docker) Crash(ctx context.Context) error {
-	d.daemon.kill()
+	d.daemon.Kill()
 	if err := os.Remove(filepath.Join(d.work, "pid")); err != nil {
 		return fmt.Errorf("remove dockerd's pid file: %w", err)
 	}
@@ -170,4 +171,4 @@ func (d *docker) Crash(ctx context.Context) error {
 }
 
 // Stop implements Engine.
-func (d *docker) Stop(ctx context.Context) error { return d.daemon.stop(ctx) }
+func (d *docker) Stop(ctx context.Context) error { return d.daemon.Stop(ctx) }

@@ -2,9 +2,7 @@ package engines
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/tests/engines/host"
 	"github.com/katabox/katabox/tests/harness"
 )
 
@@ -144,38 +143,7 @@ func untilNone(ctx context.Context, find func() ([]string, error)) error {
 
 // removeCgroups removes the cgroups that engines leave below the suite's own
 // parent: they, unlike all else, are the machine's.
-func removeCgroups() error {
-	var errs []error
-	roots, err := filepath.Glob("/sys/fs/cgroup/*" + cgroupParent())
-	if err != nil {
-		return err
-	}
-	for _, root := range append(roots, "/sys/fs/cgroup"+cgroupParent()) {
-		errs = append(errs, removeCgroup(root))
-	}
-	return errors.Join(errs...)
-}
-
-// removeCgroup removes a cgroup and those in it, which are directories that
-// rmdir(2) takes though they hold files.
-func removeCgroup(root string) error {
-	var dirs []string
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, dir := range slices.Backward(dirs) {
-		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("remove cgroup %s: %w", dir, err)
-		}
-	}
-	return err
-}
+func removeCgroups() error { return host.RemoveCgroups(cgroupParent()) }
 
 // Debian's tree of tests/distro gets its name when it is whole, while /proc is
 // mounted in it: in this host, too, that mount then has another path.

@@ -1,4 +1,4 @@
-package engines
+package host
 
 import (
 	"context"
@@ -8,42 +8,25 @@ import (
 	"runtime"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// hasAllCapabilities reports whether root here may do all that the kernel knows:
-// in a container it often may not.
-func hasAllCapabilities() bool {
-	for c := range 64 {
-		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
-		if err != nil {
-			return c > 0 // beyond the last (capabilities(7))
-		}
-		if has == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// process is an engine's daemon; it dies with the tests.
-type process struct {
+// Process is an engine's daemon; it dies with the tests.
+type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the daemon was waited for
 }
 
-// startProcess starts cmd with its output appended to a file.
-func startProcess(cmd *exec.Cmd, logPath string) (*process, error) {
+// StartProcess starts cmd with its output appended to a file.
+func StartProcess(cmd *exec.Cmd, logPath string) (*Process, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("make log: %w", err)
 	}
 	defer log.Close() // the child has its own
 	cmd.Stdout, cmd.Stderr = log, log
-	// Its own group: a terminal's ^C must not reach it before stop does.
+	// Its own group: a terminal's ^C must not reach it before Stop does.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	p := &process{cmd: cmd, done: make(chan struct{})}
+	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		// PDEATHSIG fires when the thread that forked ends (prctl(2)).
@@ -62,8 +45,8 @@ func startProcess(cmd *exec.Cmd, logPath string) (*process, error) {
 	return p, nil
 }
 
-// ready waits until probe succeeds, the daemon ends, or ctx does.
-func (p *process) ready(ctx context.Context, probe func(context.Context) error) error {
+// Ready waits until probe succeeds, the daemon ends, or ctx does.
+func (p *Process) Ready(ctx context.Context, probe func(context.Context) error) error {
 	for {
 		err := probe(ctx)
 		if err == nil {
@@ -79,20 +62,20 @@ func (p *process) ready(ctx context.Context, probe func(context.Context) error) 
 	}
 }
 
-// kill ends the daemon without a chance to tidy up.
-func (p *process) kill() {
+// Kill ends the daemon without a chance to tidy up.
+func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill() // fails only when it is gone
 	<-p.done
 }
 
-// stop asks the daemon to end, and kills it when ctx ends first.
-func (p *process) stop(ctx context.Context) error {
+// Stop asks the daemon to end, and kills it when ctx ends first.
+func (p *Process) Stop(ctx context.Context) error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails only when it is gone
 	select {
 	case <-p.done:
 		return nil
 	case <-ctx.Done():
-		p.kill()
+		p.Kill()
 		return fmt.Errorf("stop %s: %w: killed", p.cmd.Path, ctx.Err())
 	}
 }
