@@ -16,9 +16,9 @@ var errNoProc = errors.New("the node's /proc is not below its root: nobody can t
 // inVersions finds the version in a path or a command line.
 var inVersions = regexp.MustCompile(versionsDir + `/([^/\x00]+)/`)
 
-// used returns for each version the processes that run its programs or, as QEMU
-// does, have opened its guest. kata-runtime itself does not count: a pod of its
-// has a shim.
+// used returns for each version the processes that run its programs, as shims do, or
+// name its files, as QEMU outside a jail does. kata-runtime itself does not count: a
+// pod of its has a shim.
 func (n node) used() (map[string][]int, error) {
 	proc, err := n.path("/proc")
 	if err != nil {

@@ -75,7 +75,7 @@ var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock
 
 // apart are the packages whose tests are rows of their own.
 var apart = append(
-	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci", "./tests/client", "./tests/hostile", "./tests/soak"},
+	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci", "./tests/client", "./tests/hostile", "./tests/soak", "./tests/upgrade"},
 	elsewhere...,
 )
 
@@ -181,6 +181,9 @@ func aspects() []suite {
 		{ // a short one; the long one: make test-soak
 			name: "soak", packages: []string{"./tests/soak"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
 			needs: engines, vm: true, timeout: 15 * time.Minute,
+		},
+		{
+			name: "upgrade", packages: []string{"./tests/upgrade"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
 		},
 		{
 			name: "network", packages: []string{"./tests/network"}, needs: engines, vm: true, timeout: 20 * time.Minute,
