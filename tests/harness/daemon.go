@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -124,7 +126,24 @@ func (d *Daemon) boot(ctx context.Context) error {
 	if err := d.connect(ctx); err != nil {
 		return err
 	}
-	return d.ImportImages(d.Context(ctx))
+	if err := d.ImportImages(d.Context(ctx)); err != nil {
+		return err
+	}
+	return d.makeTemplate(ctx)
+}
+
+// makeTemplate makes the template of the daemon's pods, if they are to have one. Of
+// some configurations there can be none.
+func (d *Daemon) makeTemplate(ctx context.Context) error {
+	if _, use := d.options.Kata.templates(d.KataConfigPath()); !use || !d.options.Runtime.VM {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(d.Layout().Bin(), "kata-runtime"), "factory", "init", "--config", d.KataConfigPath())
+	cmd.Env = append(os.Environ(), d.TagEnv())
+	if out, err := cmd.CombinedOutput(); err != nil && !strings.Contains(string(out), "have no templates") {
+		return fmt.Errorf("make the template of %s: %w: %s", EnvTemplate, err, out)
+	}
+	return nil
 }
 
 // Context returns ctx in the daemon's containerd namespace.

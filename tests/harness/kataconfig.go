@@ -22,6 +22,10 @@ const EnvVirtiofsd = "KATABOX_TEST_VIRTIOFSD"
 // OwnVirtiofs is a KataConfig.Virtiofsd: the shim serves the share itself.
 const OwnVirtiofs = "own"
 
+// EnvTemplate has, when it is not empty, pods start from templates where a test says
+// nothing of them: each daemon makes its own when it starts.
+const EnvTemplate = "KATABOX_TEST_TEMPLATE"
+
 // KataConfig is what the suites vary of the runtime's configuration. The zero
 // value is a small VM with what the checkout built.
 type KataConfig struct {
@@ -83,10 +87,34 @@ func (k KataConfig) Write(l Layout, path string) error {
 	if err := os.WriteFile(path, []byte(k.withDefaults(l).text()), 0o600); err != nil {
 		return fmt.Errorf("write runtime configuration: %w", err)
 	}
+	if dir, use := k.templates(path); use {
+		if err := writeTemplates(path, dir); err != nil {
+			return err
+		}
+	}
 	if strings.Contains(k.Extra, "timeout") {
 		return nil // it is about them
 	}
 	return writePatience(path)
+}
+
+// templates is the directory of templates of the daemon whose configuration file is
+// at path, and whether its pods use them by EnvTemplate.
+func (k KataConfig) templates(path string) (dir string, use bool) {
+	return filepath.Join(filepath.Dir(path), "templates"), os.Getenv(EnvTemplate) != "" && !strings.Contains(k.Extra, "[factory]")
+}
+
+// writeTemplates adds the use of templates in dir to the configuration file at path.
+func writeTemplates(path, dir string) error {
+	text := fmt.Sprintf("[factory]\nenable_template = true\ntemplate_path = %q\n", dir)
+	dropIns := filepath.Join(filepath.Dir(path), "config.d")
+	if err := os.MkdirAll(dropIns, 0o755); err != nil {
+		return fmt.Errorf("write runtime configuration: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dropIns, "20-template.toml"), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write runtime configuration: %w", err)
+	}
+	return nil
 }
 
 // text returns the configuration file.
