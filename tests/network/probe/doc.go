@@ -8,6 +8,7 @@
 //	probe check tcp://ADDR?bytes=N ...      one line "ok ..." for each, or an error
 //	probe file USE PATH                     locks, mappings, attributes; "ok", or an error
 //	probe hold FIFO FIFO PATH ...           what open files show, as often as it is asked
+//	probe ports HOST FROM:TO ...            connections that are refused, and ports of listeners
 //	probe state                             the network as lines that can be compared
 //
 // What a check proves is said at checks (check.go), what a line of the state

@@ -15,7 +15,7 @@ func main() {
 
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("want serve, check, file, hold or state")
+		return fmt.Errorf("want serve, check, file, hold, ports or state")
 	}
 	switch args[0] {
 	case "serve":
@@ -26,9 +26,11 @@ func run(args []string, out io.Writer) error {
 		return useFile(args[1:], out)
 	case "hold":
 		return holdFiles(args[1:], out)
+	case "ports":
+		return usePorts(args[1:], out)
 	case "state":
 		return printState(out)
 	default:
-		return fmt.Errorf("unknown command %q: want serve, check, file, hold or state", args[0])
+		return fmt.Errorf("unknown command %q: want serve, check, file, hold, ports or state", args[0])
 	}
 }
