@@ -16,6 +16,8 @@
 // Engines are told of a runtime handler: containerd by a drop-in or a marked block
 // (containerd.go says when which), CRI-O by a drop-in.
 //
+// Why it is so: docs/adr/0044.
+//
 // Each change is one rename, and each is preceded by what its undoing needs.
 // Install and Uninstall may be killed anywhere: to run either again completes it.
 package installer
