@@ -190,6 +190,9 @@ func TestPartsFit(t *testing.T) {
 		"the role":        {at(find(t, rendered, "ClusterRole"), "metadata", "name"), at(find(t, rendered, "ClusterRoleBinding"), "roleRef", "name")},
 		"the subject":     {at(pod, "serviceAccountName"), at(find(t, rendered, "ClusterRoleBinding"), "subjects", 0, "name")},
 		"the policy":      {at(find(t, rendered, "ValidatingAdmissionPolicy"), "metadata", "name"), at(find(t, rendered, "ValidatingAdmissionPolicyBinding"), "spec", "policyName")},
+		"the token":       {at(pod, "volumes", 1, "name"), at(pod, "initContainers", 0, "volumeMounts", 1, "name")},
+		"its place":       {"/var/run/secrets/kubernetes.io/serviceaccount", at(pod, "initContainers", 0, "volumeMounts", 1, "mountPath")},
+		"its absence":     {false, at(pod, "automountServiceAccountToken")},
 		"the selector":    {at(installer, "spec", "template", "metadata", "labels", "app.kubernetes.io/name"), at(installer, "spec", "selector", "matchLabels", "app.kubernetes.io/name")},
 		"the label":       {"true", at(class, "scheduling", "nodeSelector", "katacontainers.io/kata-runtime")},
 	}
