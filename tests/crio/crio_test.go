@@ -124,10 +124,10 @@ func serveImages() (string, error) {
 }
 
 // startDaemon starts CRI-O and waits until it answers.
-func startDaemon(ctx context.Context, t *testing.T) *host.Process {
+func startDaemon(ctx context.Context, t *testing.T) *harness.Child {
 	t.Helper()
 	crio := exec.Command(filepath.Join(crioDir(), "crio"), "--config", workDir+"/crio.conf", "--config-dir", workDir+"/none")
-	d, err := host.StartProcess(crio, filepath.Join(layout.Logs(), "crio.log"))
+	d, err := harness.StartChild(crio, filepath.Join(layout.Logs(), "crio.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func startDaemon(ctx context.Context, t *testing.T) *host.Process {
 }
 
 // stopDaemon ends CRI-O; its pods live on.
-func stopDaemon(t *testing.T, d *host.Process) {
+func stopDaemon(t *testing.T, d *harness.Child) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

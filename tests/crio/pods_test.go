@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/cri/images"
-	"github.com/katabox/katabox/tests/engines/host"
+	"github.com/katabox/katabox/tests/harness"
 )
 
 // known are the rows in which a runtime does not do what runc does, with what it
@@ -70,7 +70,7 @@ type stage struct {
 
 // play leads the life of a pod, through a restart of CRI-O, and returns the CRI-O
 // that runs then.
-func (s *stage) play(ctx context.Context, d *host.Process) *host.Process {
+func (s *stage) play(ctx context.Context, d *harness.Child) *harness.Child {
 	ctx, cancel := context.WithTimeout(ctx, sceneTimeout)
 	defer cancel()
 	s.refuse(ctx)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/katabox/katabox/tests/engines/host"
 	"github.com/katabox/katabox/tests/harness"
 )
 
@@ -19,11 +18,11 @@ const daemonPatience = 2 * time.Minute
 // docker is dockerd with a containerd that it starts itself.
 type docker struct {
 	name   string
-	dir    string        // of dockerd and docker
-	path   string        // PATH of the daemon and the client
-	work   string        // roots and sockets
-	log    string        // of dockerd, containerd and the shims
-	daemon *host.Process // nil before it is started
+	dir    string         // of dockerd and docker
+	path   string         // PATH of the daemon and the client
+	work   string         // roots and sockets
+	log    string         // of dockerd, containerd and the shims
+	daemon *harness.Child // nil before it is started
 }
 
 // startDocker28 starts the Docker that knows shims by name.
@@ -125,7 +124,7 @@ func (d *docker) start(ctx context.Context) error {
 	}
 	cmd := exec.Command(program, "--config-file", d.configPath())
 	cmd.Env = d.env()
-	if d.daemon, err = host.StartProcess(cmd, d.log); err != nil {
+	if d.daemon, err = harness.StartChild(cmd, d.log); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, daemonPatience)

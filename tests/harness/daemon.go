@@ -60,7 +60,7 @@ type Daemon struct {
 	release Release
 	tag     string
 	before  HostState
-	child   *child
+	child   *Child
 	// crashed is set once the daemon was killed.
 	crashed bool
 	nextID  atomic.Int64

@@ -21,15 +21,11 @@ const envTag = "KATABOX_TEST_TAG"
 
 // launch starts containerd with its output going to LogPath.
 func (d *Daemon) launch() error {
-	log, err := os.OpenFile(d.LogPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		return fmt.Errorf("make log: %w", err)
-	}
-	defer func() { _ = log.Close() }() // the child has its own
 	cmd := exec.Command(d.release.Path("containerd"), "--config", d.configPath())
 	cmd.Env = append(d.Env(), d.options.Env...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = d.Dir, log, log
-	d.child, err = startChild(cmd)
+	cmd.Dir = d.Dir
+	var err error
+	d.child, err = StartChild(cmd, d.LogPath)
 	return err
 }
 
@@ -38,8 +34,7 @@ func (d *Daemon) launch() error {
 // valid; a Wait that was under way ends with an error.
 func (d *Daemon) Restart(ctx context.Context) error {
 	d.crashed = true
-	_ = d.child.cmd.Process.Kill() // fails only when it is gone
-	<-d.child.done
+	d.child.Kill()
 	if err := d.launch(); err != nil {
 		return err
 	}
@@ -66,21 +61,7 @@ func (d *Daemon) Env() []string {
 }
 
 // connect waits until containerd answers, or ended.
-func (d *Daemon) connect(ctx context.Context) error {
-	for {
-		err := d.tryConnect(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-d.child.done:
-			return fmt.Errorf("containerd ended at once: %w", d.child.err)
-		case <-ctx.Done():
-			return fmt.Errorf("wait for containerd: %w", errors.Join(ctx.Err(), err))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
+func (d *Daemon) connect(ctx context.Context) error { return d.child.Ready(ctx, d.tryConnect) }
 
 func (d *Daemon) tryConnect(ctx context.Context) error {
 	if _, err := os.Stat(d.Socket()); err != nil {

@@ -143,7 +143,7 @@ func descends(procs map[int]Proc, p Proc) bool {
 }
 
 // PID is the daemon's own process.
-func (d *Daemon) PID() int { return d.child.cmd.Process.Pid }
+func (d *Daemon) PID() int { return d.child.PID() }
 
 // KillOne sends SIGKILL to the only one of the daemon's processes that is of a
 // kind.

@@ -30,7 +30,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 		errs = append(errs, d.removeContainers(d.Context(ctx)), d.Client.Close())
 	}
 	if d.child != nil {
-		errs = append(errs, d.child.stop(ctx))
+		errs = append(errs, d.child.Stop(ctx))
 	}
 	d.reported = nil // the end is judged as a whole
 	errs = append(errs, d.awaitClean(ctx, d.hostLeaks))
@@ -144,7 +144,7 @@ func (d *Daemon) excused(line string) bool {
 func (d *Daemon) Processes() ([]Proc, error) {
 	root := 0
 	if d.child != nil {
-		root = d.child.cmd.Process.Pid
+		root = d.child.PID()
 	}
 	return owned(envTag+"="+d.tag, root)
 }
