@@ -86,7 +86,8 @@ var qemuKeys = []key{
 	define("hypervisor.qemu.default_memory", int64(2048),
 		integer[uint64]("an integer number of MiB, at least 256 and at most 16777216", minMemoryMiB, maxMemoryMiB),
 		func(d *draft) *uint64 { return &d.Hypervisor.MemoryMiB },
-		"The memory of a new sandbox in MiB, at least 256.").
+		"The memory of a new sandbox in MiB, at least 256. It is less where the pod's limit on the host has no room for it "+
+			"(docs/host-cgroups.md).").
 		annotated("config.hypervisor.default_memory").
 		forked("sandbox_mem", "bytes, or a number with K, M, G or T, at least 256M and at most 16T", decodeSandboxMemory),
 	define("hypervisor.qemu.default_maxmemory", int64(0),

@@ -33,6 +33,7 @@ func (p *Pod) choose(ctx context.Context) error {
 	if p.hugePageMiB, err = hugePageOf(p.opts.Config.Hypervisor, procMeminfo); err != nil {
 		return err
 	}
+	machine.MemoryMiB = p.fit(ctx, machine.MemoryMiB)
 	p.initial = machine.Size(needs...)
 	p.initial.MemoryMiB = wholePages(p.initial.MemoryMiB, p.hugePageMiB)
 	warnOf(ctx, p.initial)

@@ -59,3 +59,33 @@ func readLimit(path string) (uint64, error) {
 	}
 	return limit, nil
 }
+
+// MemoryLimit is the least memory limit, in bytes, of the cgroups around a pod's:
+// those above the one that the engine chose for the sandbox's own container
+// (cgroupsPath). Where there is none it is beyond what a host has. root is where
+// the host's cgroup file systems are; empty is DefaultRoot.
+func MemoryLimit(root, cgroupsPath string) (uint64, error) {
+	if root == "" {
+		root = DefaultRoot
+	}
+	path, err := podPath(cgroupsPath, "pod")
+	if err != nil {
+		return 0, err
+	}
+	found, err := hierarchies(root)
+	if err != nil {
+		return 0, err
+	}
+	least := uint64(noLimit)
+	for _, h := range found {
+		if !h.limitsMemory() {
+			continue
+		}
+		limit, err := h.memoryLimit(filepath.Dir(h.dir(path)))
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, limit)
+	}
+	return least, nil
+}

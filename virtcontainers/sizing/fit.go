@@ -1,0 +1,65 @@
+package sizing
+
+import (
+	"context"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
+	"github.com/katabox/katabox/virtcontainers/sizing/resource"
+)
+
+const (
+	// leastMiB is the least memory that a guest boots with, containers' aside: the
+	// configuration allows no smaller default_memory.
+	leastMiB = 256
+	// shimMiB is room for the shim, its helpers and loggers where they are in the
+	// pod's cgroup too.
+	shimMiB = 128
+)
+
+// fit returns how many MiB the machine has for itself, of own that the
+// configuration wants: so many that, grown for all that its containers may use, it
+// is within the memory limit that the host has for the pod. The kubelet's limit is
+// what the containers may use and the runtime class's overhead: the guest then
+// runs out of memory before the pod's cgroup does, and the pod costs no more than
+// that. Where not even leastMiB are left, or nobody says what the containers may
+// use, it is own, and the machine may not fit (chargeVM).
+func (p *Pod) fit(ctx context.Context, own uint64) uint64 {
+	need, err := resource.OfAnnotations(p.opts.Hints.Annotations)
+	if err != nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 || p.opts.Config.Factory.Template {
+		return own
+	}
+	containers := resource.Machine{MaxMemoryMiB: 1 << 40}.Size(need).MemoryMiB
+	if containers == 0 {
+		return own
+	}
+	limit, err := hostcgroup.MemoryLimit(p.opts.CgroupRoot, p.opts.CgroupsPath)
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the machine's size does not follow the pod's memory limit on the host")
+		return own
+	}
+	room := within(limit>>20, p.besideMiB()+containers)
+	if room < leastMiB || room >= own {
+		return own
+	}
+	log.G(ctx).WithFields(log.Fields{"default_memory": own, "memory_mib": room, "limit": limit}).
+		Info("the machine starts smaller, to stay within the pod's memory limit")
+	return room
+}
+
+// besideMiB is what the pod's cgroup must have room for beside the guest's memory.
+func (p *Pod) besideMiB() uint64 {
+	if p.opts.Config.Runtime.SandboxCgroupOnly {
+		return p.overheadMiB() + shimMiB
+	}
+	return p.overheadMiB()
+}
+
+// within is what is left of a limit, in whole blocks.
+func within(limitMiB, used uint64) uint64 {
+	if limitMiB < used {
+		return 0
+	}
+	return (limitMiB - used) / resource.BlockMiB * resource.BlockMiB
+}
