@@ -11,6 +11,7 @@
 //
 // What is expected of each pair stands in victims_test.go; what each moment is,
 // in moments_test.go. A run prints the table of moments and victims at its end.
+// Where pods start from templates (harness.EnvTemplate) there is one moment more.
 // KATABOX_CHAOS_ROUNDS repeats every pair, KATABOX_CHAOS_SEED repeats a run's
 // random delays; -short plays a selection of pairs.
 package chaos

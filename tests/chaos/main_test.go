@@ -54,6 +54,9 @@ func prepare() (err error) {
 		return err
 	}
 	bed.rounds = int(rounds)
+	if os.Getenv(harness.EnvTemplate) != "" {
+		moments = append(moments, restoring)
+	}
 	bed.seed, err = number("KATABOX_CHAOS_SEED", rand.Uint64())
 	return err
 }

@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -34,11 +35,23 @@ var moments = []moment{
 	{name: "removing pod", play: playRemoving},
 }
 
+// restoring is one more, where pods start from templates.
+var restoring = moment{name: "restoring", play: playRestoring, empty: true}
+
+// bootSpan is how long after its VM's process a pod may be struck while it boots, and
+// restoreSpan while a template is being loaded.
+const bootSpan, restoreSpan = time.Second, 200 * time.Millisecond
+
 // idle is a service that does nothing.
 var idle = harness.ContainerConfig{Name: "idle", Args: []string{"sleep", "100000"}}
 
 // playBoot strikes while the pod's VM boots.
-func playBoot(ctx context.Context, s *scene) error {
+func playBoot(ctx context.Context, s *scene) error { return playBootWithin(ctx, s, bootSpan) }
+
+// playRestoring strikes while the pod's VM loads its template.
+func playRestoring(ctx context.Context, s *scene) error { return playBootWithin(ctx, s, restoreSpan) }
+
+func playBootWithin(ctx context.Context, s *scene, span time.Duration) error {
 	type made struct {
 		pod *harness.Pod
 		err error
@@ -51,17 +64,27 @@ func playBoot(ctx context.Context, s *scene) error {
 	if err := awaitKind(ctx, s.d, harness.KindVMM); err != nil {
 		return err
 	}
-	time.Sleep(time.Duration(s.random.Int64N(int64(time.Second)))) // anywhere in the boot
+	time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // anywhere in it
 	err := s.strike(ctx)
 	select {
 	case m := <-answered:
-		if m.err == nil { // the boot was faster
+		if m.err == nil { // the boot was faster, or the second one has succeeded
 			s.adopt(m.pod)
+			err = errors.Join(err, s.strikeAgain(ctx))
 		}
 		return err
 	case <-time.After(answerTimeout):
 		return fmt.Errorf("the pod's creation had no answer within %v of the strike", answerTimeout)
 	}
+}
+
+// strikeAgain ends a pod that has survived: one that loses its machine while it starts
+// from a template boots once more without.
+func (s *scene) strikeAgain(ctx context.Context) error {
+	if !s.victim.takesVM || s.victim.takesShim {
+		return nil
+	}
+	return s.strike(ctx)
 }
 
 func awaitKind(ctx context.Context, d *harness.Daemon, kind string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -64,13 +65,14 @@ func onePod(ctx context.Context, d *harness.Daemon, i int) (err error) {
 
 // checkChurn checks what the container printed. A guest that booted while the
 // host was busy may mistake its TSC's frequency and live too fast, so that
-// each timeout in it ends too early: it is never older than its pod.
+// each timeout in it ends too early: it is never older than its pod. One that comes
+// from a template is, by that guest's age.
 func checkChurn(d *harness.Daemon, i int, out string, age time.Duration) error {
 	var pod, uptime int
 	if _, err := fmt.Sscanf(out, "pod %d up %d\n", &pod, &uptime); err != nil || pod != i {
 		return fmt.Errorf("pod %d: output %q", i, out)
 	}
-	if up := time.Duration(uptime) * time.Second; d.Runtime().VM && up > age+time.Second {
+	if up := time.Duration(uptime) * time.Second; d.Runtime().VM && os.Getenv(harness.EnvTemplate) == "" && up > age+time.Second {
 		return fmt.Errorf("pod %d: the guest's clock says %v, the pod is %v old", i, up, age)
 	}
 	return nil

@@ -24,6 +24,7 @@ type factoryState struct {
 	Failures  []struct {
 		Key, Reason string
 		Times       int
+		Next        time.Time
 	}
 }
 
@@ -124,7 +125,7 @@ func TestPodHasTemplateMade(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if !identity.Alive() {
+		if !identity.Alive() && len(factoryStatus(ctx, t, d).Templates) == 0 {
 			t.Error("the maker has ended with the shim")
 		}
 		mark = d.LogSize()
@@ -182,6 +183,9 @@ func TestTemplateCannotBeMade(t *testing.T) {
 		awaitLog(ctx, t, d, mark, "level=warning", "the template could not be made", "failpoint save")
 		mark = d.LogSize()
 		startIdle(ctx, t, d)
+		if time.Now().After(s.Failures[0].Next) {
+			t.Skip("the second pod took so long that the next try was due")
+		}
 		awaitLog(ctx, t, d, mark, "level=warning", "no template is made", "not tried again before")
 		if log := d.LogSince(mark, 100000); strings.Contains(log, "made in the background") {
 			t.Errorf("it is tried again at once:\n%s", log)

@@ -23,6 +23,8 @@ type Proc struct {
 	tagged bool
 	// standIn is set for what says of itself that it stands for a container.
 	standIn bool
+	// ofMaker is set for a maker of templates and its QEMU: no pod's.
+	ofMaker bool
 }
 
 // String describes the process for a person.
@@ -31,18 +33,21 @@ func (p Proc) String() string {
 }
 
 // The kinds of host processes that a pod costs. A stand-in is the process that
-// stands for a container on the host.
+// stands for a container on the host. A maker, with its QEMU, is no part of a pod.
 const (
 	KindShim      = "shim"
 	KindVMM       = "QEMU"
 	KindVirtiofsd = "virtiofsd"
 	KindStandIn   = "stand-in"
+	KindMaker     = "maker of templates"
 	KindOther     = "other"
 )
 
 // Kind tells what the process is to a pod.
 func (p Proc) Kind() string {
 	switch {
+	case p.ofMaker:
+		return KindMaker
 	case p.standIn: // its name is the container's command's
 		return KindStandIn
 	case strings.HasPrefix(p.Comm, "containerd-shim"):
@@ -121,12 +126,16 @@ func owned(tag string, root int) ([]Proc, error) {
 		if p.PID == root || p.PID == self || (p.State == 'Z' && p.PPID == self) {
 			continue
 		}
+		p.ofMaker = p.Comm == makerComm || procs[p.PPID].Comm == makerComm
 		if descends(procs, p) || (p.PPID == self && p.Kind() != KindOther) {
 			found = append(found, p)
 		}
 	}
 	return found, nil
 }
+
+// makerComm is how the process that makes a template calls itself (shim/maker).
+const makerComm = "kata-template"
 
 func descends(procs map[int]Proc, p Proc) bool {
 	for range 64 { // no chain of ours is deeper; the table may hold a cycle
