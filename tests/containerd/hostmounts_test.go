@@ -22,6 +22,9 @@ import (
 // only what the container has open keeps the host from it, as with runc.
 func TestHostMountsBelowVolume(t *testing.T) {
 	needVM(t)
+	if daemon := harness.ExternalVirtiofsd(); daemon != "" {
+		t.Skipf("%s keeps what the guest has looked at busy", daemon)
+	}
 	for _, mode := range []string{"auto", "always"} {
 		t.Run(mode, func(t *testing.T) {
 			configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("virtio_fs_cache = %q\n", mode) }
