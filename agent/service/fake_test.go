@@ -34,11 +34,18 @@ type fakeRuntime struct {
 	hooks     string
 }
 
-func (r *fakeRuntime) newProcess() *fakeProcess {
+// newProcess makes a process, which keeps its stdout open as one would.
+func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pid++
-	return &fakeProcess{pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10)}
+	p := &fakeProcess{pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10)}
+	if stdio.Stdout != nil {
+		if fd, err := unix.FcntlInt(stdio.Stdout.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+			p.stdout = os.NewFile(uintptr(fd), "stdout")
+		}
+	}
+	return p
 }
 
 func (r *fakeRuntime) SetHooks(dir string) error {
@@ -46,8 +53,8 @@ func (r *fakeRuntime) SetHooks(dir string) error {
 	return nil
 }
 
-func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, _ container.Stdio) (Container, Process, error) {
-	init := r.newProcess()
+func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, stdio container.Stdio) (Container, Process, error) {
+	init := r.newProcess(stdio)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.created, r.specs = append(r.created, at), append(r.specs, spec)
@@ -80,12 +87,12 @@ func (c *fakeContainer) note(call string) {
 
 func (c *fakeContainer) Start() error { c.note("start"); return c.startErr }
 
-func (c *fakeContainer) Exec(*specs.Process, container.Stdio) (Process, error) {
+func (c *fakeContainer) Exec(_ *specs.Process, stdio container.Stdio) (Process, error) {
 	c.note("exec")
 	if c.execErr != nil {
 		return nil, c.execErr
 	}
-	p := c.runtime.newProcess()
+	p := c.runtime.newProcess(stdio)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.execs = append(c.execs, p)
@@ -140,6 +147,7 @@ func (c *fakeContainer) OOMKills() (uint64, error) {
 type fakeProcess struct {
 	pid, n int
 	end    chan uint32
+	stdout *os.File // nil if it has none
 
 	mu      sync.Mutex
 	signals []syscall.Signal
@@ -166,5 +174,9 @@ func (p *fakeProcess) Signal(sig syscall.Signal) error {
 }
 
 func (p *fakeProcess) Wait() container.Exit {
-	return container.Exit{Status: <-p.end, At: time.Now()}
+	status := <-p.end
+	if p.stdout != nil {
+		_ = p.stdout.Close()
+	}
+	return container.Exit{Status: status, At: time.Now()}
 }

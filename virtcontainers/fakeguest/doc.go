@@ -7,7 +7,9 @@
 // (Agent.Exit) or a signal does, and the test can make each call fail, hang
 // or take a detour (Agent.Fail, Agent.Hang, Agent.Hook), send any event
 // (Agent.Send), and end connections. As with a real machine, the connections
-// end when the machine does, and virtiofsd, which is real, ends with them.
+// end when the machine does; the files are served by the real server, of which
+// nobody asks for any. What the Agent answers is what the real one does
+// (agent/api/apitest).
 //
 // Package virtcontainers' tests, and those of the shim, share it; no other
 // code may import it.

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
+	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -53,8 +55,14 @@ type state int
 const (
 	created state = iota
 	running
+	paused
 	stopped
 )
+
+// status is the state in containerd's words.
+func (s state) status() tasktypes.Status {
+	return [...]tasktypes.Status{tasktypes.Status_CREATED, tasktypes.Status_RUNNING, tasktypes.Status_PAUSED, tasktypes.Status_STOPPED}[s]
+}
 
 // process is an init or an exec in the guest.
 type process struct {
@@ -92,6 +100,17 @@ func (p *process) is(s state) bool {
 	return p.state == s
 }
 
+// turn brings the process from one state to another, or says why not.
+func (p *process) turn(from, to state) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != from {
+		return fmt.Errorf("it is %v: %w", p.state.status(), errdefs.ErrFailedPrecondition)
+	}
+	p.state = to
+	return nil
+}
+
 // start lets it run, once all its streams are bound.
 func (p *process) start() error {
 	p.mu.Lock()
@@ -108,8 +127,11 @@ func (p *process) start() error {
 	return nil
 }
 
-// bind gives the process a stream.
+// bind gives the process a stream that was asked for.
 func (p *process) bind(kind api.Stream, conn *net.UnixConn) error {
+	if !slices.Contains(p.wanted, kind) {
+		return fmt.Errorf("%s was not asked for: %w", kind, errdefs.ErrInvalidArgument)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.streams[kind] != nil {

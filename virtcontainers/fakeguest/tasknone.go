@@ -26,29 +26,9 @@ func none[Resp any](ctx context.Context, a *Agent, method string, req proto.Mess
 	return answer(ctx, a, method, req, func() (resp Resp, err error) { return resp, errdefs.ErrNotImplemented })
 }
 
-// State implements the Task service.
-func (s taskService) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
-	return none[*task.StateResponse](ctx, s.agent, "State", r)
-}
-
-// Pause implements the Task service.
-func (s taskService) Pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
-	return s.nothing(ctx, "Pause", r.ID, r)
-}
-
-// Resume implements the Task service.
-func (s taskService) Resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
-	return s.nothing(ctx, "Resume", r.ID, r)
-}
-
 // Checkpoint implements the Task service.
 func (s taskService) Checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
 	return none[*emptypb.Empty](ctx, s.agent, "Checkpoint", r)
-}
-
-// CloseIO implements the Task service.
-func (s taskService) CloseIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
-	return none[*emptypb.Empty](ctx, s.agent, "CloseIO", r)
 }
 
 // Update implements the Task service.

@@ -73,9 +73,12 @@ func (s taskService) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 // Exec implements the Task service.
 func (s taskService) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
 	return answer(ctx, s.agent, "Exec", r, func() (*emptypb.Empty, error) {
-		c, _, err := s.agent.find(r.ID, "")
+		c, init, err := s.agent.find(r.ID, "")
 		if err != nil {
 			return nil, err
+		}
+		if init.is(stopped) || init.is(paused) {
+			return nil, fmt.Errorf("exec %s: container %s does not run: %w", r.ExecID, r.ID, errdefs.ErrFailedPrecondition)
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -133,7 +136,7 @@ func (s taskService) Delete(ctx context.Context, r *task.DeleteRequest) (*task.D
 		if err != nil {
 			return nil, err
 		}
-		if p.is(running) {
+		if p.is(running) || p.is(paused) {
 			return nil, fmt.Errorf("delete: it is running: %w", errdefs.ErrFailedPrecondition)
 		}
 		s.agent.forget(c, p)
@@ -172,6 +175,47 @@ func (s taskService) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsR
 // ResizePty implements the Task service.
 func (s taskService) ResizePty(ctx context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
 	return answer(ctx, s.agent, "ResizePty", r, func() (*emptypb.Empty, error) {
+		_, _, err := s.agent.find(r.ID, r.ExecID)
+		return &emptypb.Empty{}, err
+	})
+}
+
+// Pause implements the Task service.
+func (s taskService) Pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
+	return s.turn(ctx, "Pause", r.ID, r, running, paused)
+}
+
+// Resume implements the Task service.
+func (s taskService) Resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
+	return s.turn(ctx, "Resume", r.ID, r, paused, running)
+}
+
+func (s taskService) turn(ctx context.Context, method, id string, req proto.Message, from, to state) (*emptypb.Empty, error) {
+	return answer(ctx, s.agent, method, req, func() (*emptypb.Empty, error) {
+		_, p, err := s.agent.find(id, "")
+		if err != nil {
+			return nil, err
+		}
+		return &emptypb.Empty{}, p.turn(from, to)
+	})
+}
+
+// State implements the Task service.
+func (s taskService) State(ctx context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	return answer(ctx, s.agent, "State", r, func() (*task.StateResponse, error) {
+		_, p, err := s.agent.find(r.ID, r.ExecID)
+		if err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return &task.StateResponse{ID: r.ID, ExecID: r.ExecID, Pid: 7, Status: p.state.status(), ExitStatus: p.status}, nil
+	})
+}
+
+// CloseIO implements the Task service.
+func (s taskService) CloseIO(ctx context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
+	return answer(ctx, s.agent, "CloseIO", r, func() (*emptypb.Empty, error) {
 		_, _, err := s.agent.find(r.ID, r.ExecID)
 		return &emptypb.Empty{}, err
 	})
