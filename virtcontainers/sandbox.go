@@ -14,7 +14,6 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/guest"
-	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/podnet"
 	"github.com/katabox/katabox/virtcontainers/prom"
@@ -117,6 +116,7 @@ type Sandbox struct {
 	durations prom.Durations
 
 	// What the boot made; not changed afterwards.
+	machine
 	boot     boot
 	state    *persist.Store
 	standIns *standIns
@@ -125,8 +125,6 @@ type Sandbox struct {
 	// home is the cgroups that this process was in before, or nil if no template is
 	// to be made.
 	home      []byte
-	vm        hypervisor.VM
-	files     *guestfs.Pod
 	sizing    *sizing.Pod
 	transport Transport
 	network   *podnet.Pod

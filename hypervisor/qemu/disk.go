@@ -33,14 +33,9 @@ func planDisk(d hypervisor.Disk, set int) (plan, error) {
 	if err := checkDisk(d); err != nil {
 		return plan{}, err
 	}
-	driver, err := fileDriver(d)
+	driver, err := prepareFile(d)
 	if err != nil {
 		return plan{}, err
-	}
-	if d.Cache.Direct {
-		if err := setDirect(d.File); err != nil {
-			return plan{}, fmt.Errorf("disk file %s: go past the page cache, which needs a file system with O_DIRECT: %w", d.File.Name(), err)
-		}
 	}
 	node := nodePrefix + d.ID
 	p := plan{
@@ -140,6 +135,18 @@ func checkBlocks(logical, physical uint32) error {
 		return fmt.Errorf("physical block size %d: below the logical one, %d: %w", physical, logical, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// prepareFile makes the open file one that QEMU will take from the set, and tells
+// by which of its drivers.
+func prepareFile(d hypervisor.Disk) (driver string, err error) {
+	if driver, err = fileDriver(d); err != nil || !d.Cache.Direct {
+		return driver, err
+	}
+	if err := setDirect(d.File); err != nil {
+		return "", fmt.Errorf("disk file %s: go past the page cache, which needs a file system with O_DIRECT: %w", d.File.Name(), err)
+	}
+	return driver, nil
 }
 
 // fileDriver tells which of QEMU's drivers is for the file, and refuses a file
