@@ -47,3 +47,14 @@ func Info(version string, stdout io.Writer) error {
 	}
 	return nil
 }
+
+// Features answers the command "features" as OCI runtimes do: what of the OCI
+// spec this runtime can do, as JSON.
+func Features(stdout io.Writer) error {
+	encoder := json.NewEncoder(stdout)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(guestspec.Features()); err != nil {
+		return fmt.Errorf("answer with runtime features: %w", err)
+	}
+	return nil
+}

@@ -20,6 +20,8 @@ import (
 const (
 	ActionStart  = "start"
 	ActionDelete = "delete"
+	// ActionFeatures is CRI-O's question to every runtime, of whatever kind.
+	ActionFeatures = "features"
 	// ActionServe is the daemon's; start passes no action, as containerd's
 	// own shims do.
 	ActionServe = ""
@@ -103,7 +105,7 @@ func ParseArgs(args []string, getenv func(string) string) (*Params, error) {
 	if p.Debug {
 		p.flagsForDaemon = append(p.flagsForDaemon, "-debug")
 	}
-	if p.Version || p.Info {
+	if p.Version || p.Info || p.Action == ActionFeatures {
 		return p, nil
 	}
 	return p, p.check()

@@ -221,6 +221,9 @@ func TestInfo(t *testing.T) {
 	if err := Info("1", brokenWriter{}); !errors.Is(err, errInjected) {
 		t.Errorf("got %v", err)
 	}
+	if err := Features(brokenWriter{}); !errors.Is(err, errInjected) {
+		t.Errorf("got %v", err)
+	}
 }
 
 // Whatever is on stdin, it can change nothing but what it may.

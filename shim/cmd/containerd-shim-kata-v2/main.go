@@ -45,6 +45,8 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	case p.Info:
 		return manager.Info(version, os.Stdout)
+	case p.Action == manager.ActionFeatures:
+		return manager.Features(os.Stdout)
 	case p.Action == manager.ActionStart:
 		manager.Sweep(ctx, p, virtcontainers.Platform{RunDir: platform.RunDir})
 		return manager.Start(p, os.Stdin, os.Stdout)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/api/types"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/shim/cmd/internal/platform"
@@ -62,6 +64,18 @@ func TestInfo(t *testing.T) {
 	var info types.RuntimeInfo
 	if err := proto.Unmarshal([]byte(stdout), &info); err != nil || info.Name != manager.RuntimeName {
 		t.Errorf("info %v, %v", &info, err)
+	}
+}
+
+// CRI-O asks with nothing but that word.
+func TestFeatures(t *testing.T) {
+	stdout, stderr, err := shim(t, "features")
+	if err != nil || stderr != "" {
+		t.Fatalf("%q, %v", stderr, err)
+	}
+	var answer features.Features
+	if err := json.Unmarshal([]byte(stdout), &answer); err != nil || answer.OCIVersionMax == "" || !slices.Contains(answer.MountOptions, "rro") {
+		t.Errorf("features %+v, %v", answer, err)
 	}
 }
 
