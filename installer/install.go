@@ -133,7 +133,7 @@ func (o *Options) tell(engines []engine, plans []plan) error {
 			return err
 		}
 		if err := n.carryOut(plans[i]); err != nil {
-			return fmt.Errorf("tell %s: %w", e.name(), err)
+			return fmt.Errorf("configure %s: %w", e.name(), err)
 		}
 		o.say("told %s of the handler %s", e.name(), o.Handler)
 	}

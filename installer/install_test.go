@@ -232,7 +232,7 @@ func TestInstallRefusesBeforeItChanges(t *testing.T) {
 		"an inline table":   {map[string]string{"etc/containerd/config.toml": "version = 2\nplugins = {}\n"}, good, "would not be TOML"},
 		"half a block":      {map[string]string{"etc/containerd/config.toml": blockBegin + "\nversion = 2\n"}, good, "by hand"},
 		"containerd's word": {nodes["containerd 2.x"], func(_ *Options, h *host) { h.refuses = errors.New("row 3") }, "row 3"},
-		"not taken up":      {nodes["containerd 2.x"], func(_ *Options, h *host) { h.dump = "version = 3\n" }, "would not take up"},
+		"not taken up":      {nodes["containerd 2.x"], func(_ *Options, h *host) { h.dump = "version = 3\n" }, "would ignore"},
 		"no build":          {nodes["containerd 2.x"], func(o *Options, _ *host) { o.From = "/nowhere" }, "--from"},
 		"no root":           {nodes["containerd 2.x"], func(o *Options, _ *host) { o.HostRoot = "/proc" }, "not the root of a node"},
 		"a wrong handler":   {nodes["containerd 2.x"], func(o *Options, _ *host) { o.Handler = "a.b" }, "handler"},

@@ -68,7 +68,7 @@ func (o *Options) check() error {
 		return fmt.Errorf("restart %q: want auto or never", o.Restart)
 	}
 	if !handlerPattern.MatchString(o.Handler) {
-		return fmt.Errorf("handler %q: want small letters, digits and -, at most 63", o.Handler)
+		return fmt.Errorf("handler %q: want lowercase letters, digits and '-', at most 63 characters", o.Handler)
 	}
 	if o.run == nil {
 		o.run = o.node().run
@@ -104,7 +104,7 @@ func (n node) lock() (unlock func(), err error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("another kata-runtime changes this node: wait until it has ended: %w", err), f.Close())
+		return nil, errors.Join(fmt.Errorf("another kata-runtime is changing this node: wait until it has ended: %w", err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil
 }

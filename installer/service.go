@@ -63,11 +63,11 @@ func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 	}
 	if !n.exists("/run/systemd/system") {
 		return nil, errors.New("the files are in place, but the node has no systemd that could restart " +
-			strings.Join(services, " and ") + ": restart it by hand, then say --restart never")
+			strings.Join(services, " and ") + ": restart it by hand, then pass --restart never")
 	}
 	for _, service := range services {
 		if _, err := o.run(ctx, "systemctl", "try-restart", service+".service"); err != nil {
-			return nil, fmt.Errorf("the files are in place, but restarting %s failed: %w: restart it by hand, then say --restart never", service, err)
+			return nil, fmt.Errorf("the files are in place, but restarting %s failed: %w: restart it by hand, then pass --restart never", service, err)
 		}
 		o.say("restarted %s", service)
 	}

@@ -89,7 +89,7 @@ func (c containerd) checkDump(dump []byte) error {
 		plugin = "io.containerd.grpc.v1.cri"
 	}
 	if got := handlerOf(all.Plugins, plugin, c.handler)["runtime_path"]; got != ShimPath {
-		return fmt.Errorf("containerd would not take up the handler %s (runtime_path is %v), nothing was changed: "+
+		return fmt.Errorf("containerd would ignore the handler %s (runtime_path is %v), nothing was changed: "+
 			"correct the imports in %s", c.handler, got, containerdConfig)
 	}
 	return nil

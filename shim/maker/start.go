@@ -34,7 +34,7 @@ func Start(order virtcontainers.TemplateOrder) (func(context.Context) error, err
 	cmd.ExtraFiles = []*os.File{order.Lock}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil { // stdin, stdout and stderr are /dev/null
-		return nil, fmt.Errorf("start the making of a template: %w", err)
+		return nil, fmt.Errorf("start the process that makes a template: %w", err)
 	}
 	return func(ctx context.Context) error {
 		if err := awaitEnd(ctx, cmd.Process.Pid); err != nil {

@@ -145,7 +145,7 @@ func (s Store) lockOver() (*Lock, error) {
 			err = nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("end the making of a template: %w", err)
+			return nil, fmt.Errorf("end the process that makes a template: %w", err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ func installCommand() *cli.Command {
 		&cli.StringFlag{Name: "from", Usage: "the `DIRECTORY` with bin and share to install, in place of this program's own"},
 		&cli.StringFlag{Name: "engine", Value: "auto", Usage: "`ENGINE` to tell: containerd, crio, or auto for those on the node"})
 	return &cli.Command{
-		Name: "install", Usage: "install this version on a node, and name it to the node's engines", Description: installDescription,
+		Name: "install", Usage: "install this version on a node and register it with the node's engines", Description: installDescription,
 		Flags: flags, Before: noArguments,
 		Action: func(ctx context.Context, c *cli.Command) error {
 			from := c.String("from")
@@ -36,9 +36,9 @@ func installCommand() *cli.Command {
 }
 
 func uninstallCommand() *cli.Command {
-	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "go on where pods run, which then cannot be cleaned up"})
+	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "go on although pods run; they cannot be cleaned up afterwards"})
 	return &cli.Command{
-		Name: "uninstall", Usage: "take back what install did on a node",
+		Name: "uninstall", Usage: "undo install on a node",
 		Description: "It refuses while pods run, and has then only removed the node's label.",
 		Flags:       flags, Before: noArguments,
 		Action: func(ctx context.Context, c *cli.Command) error {
