@@ -50,9 +50,12 @@ func TestHostCgroupsWithV2(t *testing.T) {
 				r.CPU = &specs.LinuxCPU{Quota: &quota}
 			})},
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		out := c.Out.String()
-		if err != nil || code != 0 {
-			t.Fatalf("exit code %d, %v\n%s%s", code, err, out, c.Err.String())
+		if code != 0 {
+			t.Fatalf("exit code %d\n%s%s", code, out, c.Err.String())
 		}
 		for _, test := range []string{"TestOverhead", "TestOnly", "TestNoRoomForVM", "TestSetPlace", "TestRelease"} {
 			if !strings.Contains(out, "--- PASS: "+test+"/v2") {
