@@ -77,10 +77,10 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		{"size", func(ctx context.Context) error {
 			return s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
 		}, nil},
-		{"create", func(ctx context.Context) error { return s.createInGuest(ctx, c, opts) }, c.discard},
+		{"create", func(ctx context.Context) error { return c.createInGuest(ctx, opts) }, c.discard},
 		{"standin", func(ctx context.Context) error { return s.standIns.add(ctx, c) }, c.endStandIn},
-		{"sockets", func(ctx context.Context) error { return s.publishSockets(ctx, c) }, c.unpublish},
-		{"hooks", func(ctx context.Context) error { return s.runCreateHooks(ctx, c) }, nil},
+		{"sockets", func(ctx context.Context) error { return c.publishSockets(ctx) }, c.unpublish},
+		{"hooks", func(ctx context.Context) error { return c.runCreateHooks(ctx) }, nil},
 		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
 			c.init.io.Close()
 			return nil
@@ -98,7 +98,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	return nil
 }
 
-func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts ContainerOptions) error {
+func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) error {
 	spec, err := c.files.Spec()
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 	}
 	config, err := proto.Marshal(&api.ContainerConfig{
 		Spec: spec.JSON, SharePidNamespace: spec.SharePID, ShareUserNamespace: spec.ShareUser,
-		PidNamespaceOf: s.pidNamespaceOf(ctx, c, spec.PIDOf), OwnUtsNamespace: spec.OwnUTS,
+		PidNamespaceOf: c.pidNamespaceOf(ctx, spec.PIDOf), OwnUtsNamespace: spec.OwnUTS,
 		Storages: spec.Storages, Devices: spec.Devices,
 	})
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Sandbox) createInGuest(ctx context.Context, c *Container, opts Containe
 		Options: &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: config},
 	}
 	req.Stdin, req.Stdout, req.Stderr = streamNames(opts.IO.Streams())
-	resp, err := s.client.Task.Create(ctx, req)
+	resp, err := c.sandbox.client.Task.Create(ctx, req)
 	if err != nil {
 		return c.files.Explain(guest.Err(err))
 	}

@@ -44,7 +44,7 @@ func stateOf(b *bundle.Bundle, id string, status specs.ContainerState) specs.Sta
 // runCreateHooks runs what is to run when the container's environment is
 // there and its process is not: engines make the pod's network in it, which is
 // then the guest's before Create is answered.
-func (s *Sandbox) runCreateHooks(ctx context.Context, c *Container) error {
+func (c *Container) runCreateHooks(ctx context.Context) error {
 	spec := c.Bundle.Spec
 	if !hook.Any(spec) {
 		return nil
@@ -64,7 +64,7 @@ func (s *Sandbox) runCreateHooks(ctx context.Context, c *Container) error {
 	if !ran {
 		return nil
 	}
-	if err := s.network.Refresh(ctx); err != nil {
+	if err := c.sandbox.network.Refresh(ctx); err != nil {
 		return fmt.Errorf("give the guest the network that hooks have made: %w", err)
 	}
 	return nil

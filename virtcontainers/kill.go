@@ -64,7 +64,7 @@ func (s *Sandbox) watchKills() {
 	for {
 		select {
 		case p := <-s.kills:
-			s.watchers.Go(func() { s.enforceEnd(p) })
+			s.watchers.Go(p.enforceEnd)
 		case <-s.lifeCtx.Done():
 			return
 		}
@@ -73,7 +73,8 @@ func (s *Sandbox) watchKills() {
 
 // enforceEnd waits until the process has ended, and ends it when the guest does
 // not.
-func (s *Sandbox) enforceEnd(p *Process) {
+func (p *Process) enforceEnd() {
+	s := p.container.sandbox
 	timeout := s.killTimeout()
 	select {
 	case <-p.done:
@@ -82,7 +83,7 @@ func (s *Sandbox) enforceEnd(p *Process) {
 		return
 	case <-time.After(timeout):
 	}
-	gone := s.isGone(p.container.ID, min(timeout, probeWait))
+	gone := p.container.isGone(min(timeout, probeWait))
 	if !p.claimExit() {
 		return // its exit was reported meanwhile, and its output is awaited
 	}
@@ -95,13 +96,14 @@ func (s *Sandbox) enforceEnd(p *Process) {
 
 // isGone reports whether the guest says that the container does not run any
 // more.
-func (s *Sandbox) isGone(id string, timeout time.Duration) bool {
+func (c *Container) isGone(timeout time.Duration) bool {
+	s := c.sandbox
 	client, err := s.agent()
 	if err != nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
 	defer cancel()
-	state, err := client.Task.State(ctx, &task.StateRequest{ID: id})
+	state, err := client.Task.State(ctx, &task.StateRequest{ID: c.ID})
 	return errdefs.IsNotFound(guest.Err(err)) || err == nil && state.Status == tasktypes.Status_STOPPED
 }

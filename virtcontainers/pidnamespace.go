@@ -10,7 +10,8 @@ import (
 // pid, whose PID namespace c joins; empty is the pod's first. So it is for a
 // process that is none of the pod's containers': a spec's path is the only word
 // that engines have for "the pod's", and some name it by processes of theirs.
-func (s *Sandbox) pidNamespaceOf(ctx context.Context, c *Container, pid int) string {
+func (c *Container) pidNamespaceOf(ctx context.Context, pid int) string {
+	s := c.sandbox
 	if pid == 0 || pid == s.standIns.ownPID() {
 		return ""
 	}

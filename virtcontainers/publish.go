@@ -24,26 +24,27 @@ const publishedDir = "uds"
 // publishSockets makes a socket on the host for each of the container's sockets
 // that its annotation names. Neither the annotation nor the guest chooses where
 // on the host it is.
-func (s *Sandbox) publishSockets(ctx context.Context, c *Container) error {
+func (c *Container) publishSockets(ctx context.Context) error {
 	wanted, err := bundle.PublishedSockets(c.ID, c.Bundle.Spec.Annotations)
 	if err != nil || len(wanted) == 0 {
 		return err
 	}
+	s := c.sandbox
 	dir := filepath.Join(s.platform.PodDir(s.ID), publishedDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("publish sockets: %w", err)
 	}
 	for _, w := range wanted {
-		if err := s.publishSocket(ctx, c, filepath.Join(dir, w.Name), w); err != nil {
+		if err := c.publishSocket(ctx, filepath.Join(dir, w.Name), w); err != nil {
 			return errors.Join(err, c.unpublish(ctx))
 		}
 	}
 	return nil
 }
 
-func (s *Sandbox) publishSocket(ctx context.Context, c *Container, path string, w bundle.PublishedSocket) error {
+func (c *Container) publishSocket(ctx context.Context, path string, w bundle.PublishedSocket) error {
 	socket, err := publish.Listen(ctx, publish.Place{Path: path, Seqpacket: w.Seqpacket}, func(ctx context.Context) (guest.Conn, error) {
-		client, err := s.agent()
+		client, err := c.sandbox.agent()
 		if err != nil {
 			return nil, err
 		}
