@@ -45,7 +45,7 @@ var fileScripts = []struct{ name, script string }{
 	{"preallocate", "fallocate -l 65536 fa; stat -c %s fa"},
 	{"sync", "echo a > sy; sync sy; ./probe file fsync sy; cat sy"},
 	{"mapped and executed", "cp probe probe2; ./probe2 file"},
-	{"text file busy", "./probe serve tcp://127.0.0.1:9 > started & until grep -q ready started; do sleep 1; done; echo x > probe; kill $!; ./probe file"},
+	{"text file busy", ": > started; ./probe serve tcp://127.0.0.1:9 > started & until grep -q ready started; do sleep 1; done; echo x > probe; kill $!; ./probe file"},
 	{"device nodes", "mknod null c 1 3; stat -c '%F %t:%T' null"},
 	{"its own FIFO", "mkfifo p; echo through > p & cat p; wait"},
 	{"flock", "./probe file flock lk 2>&1; touch lk; ./probe file flock lk; ./probe file setlk lk"},
