@@ -20,7 +20,7 @@ func guarded(f func() error) (err error) {
 		}:
 			err = fmt.Errorf("guest memory at %#x is gone: %w", p.Addr(), ErrBroken)
 		default:
-			panic(p) //nolint:forbidigo // it is somebody else's, on its way
+			panic(p) //nolint:forbidigo // not a fault of guest memory: pass it on
 		}
 	}()
 	return f()

@@ -49,13 +49,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	os.Exit(host.Run(func() int {
-		if err := prepare(); err != nil {
-			fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-			return 1
-		}
-		return m.Run()
-	}, removeCgroups))
+	os.Exit(host.RunTests(m, prepare, removeCgroups))
 }
 
 // makeImages makes the images before there is a private host, which has no network

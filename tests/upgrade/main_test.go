@@ -39,13 +39,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("SKIP: containerd needs root")
 		os.Exit(0)
 	}
-	os.Exit(host.Run(func() int {
-		if err := prepare(); err != nil {
-			fmt.Fprintln(os.Stderr, "prepare the suite:", err)
-			return 1
-		}
-		return m.Run()
-	}, removeCgroups))
+	os.Exit(host.RunTests(m, prepare, removeCgroups))
 }
 
 func prepare() (err error) {

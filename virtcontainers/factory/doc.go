@@ -5,8 +5,8 @@
 //
 //	DIR/                  root's, 0700
 //	    lock              held while a template is made, by the process that is named in it
-//	    making-XXXX/      a template in the making; of one that died, until the next is made
-//	    failed-KEY        why there is none, and since when: pods wait with another try
+//	    making-XXXX/      a template that is being made; the next maker removes a dead one's
+//	    failed-KEY        why the last try failed, and when: pods do not try again at once
 //	    KEY/memory        the guest's memory, sparse
 //	        state         all else of the machine
 //	        template.json checksums, when and of what it was made

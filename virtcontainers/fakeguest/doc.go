@@ -7,9 +7,8 @@
 // (Agent.Exit) or a signal does, and the test can make each call fail, hang
 // or take a detour (Agent.Fail, Agent.Hang, Agent.Hook), send any event
 // (Agent.Send), and end connections. As with a real machine, the connections
-// end when the machine does; the files are served by the real server, of which
-// nobody asks for any. What the Agent answers is what the real one does
-// (agent/api/apitest).
+// end when the machine does. The share is served by the real file server, but no
+// machine mounts it. The Agent answers as the real one does (agent/api/apitest).
 //
 // Package virtcontainers' tests, and those of the shim, share it; no other
 // code may import it.

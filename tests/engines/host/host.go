@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,6 +38,17 @@ func Run(suite func() int, after func() error) int {
 	default:
 		return report("run a private host", func() (int, error) { return runOuter(after) })
 	}
+}
+
+// RunTests is Run for a suite that prepares its host and then runs its tests.
+func RunTests(m *testing.M, prepare, after func() error) int {
+	return Run(func() int {
+		if err := prepare(); err != nil {
+			fmt.Fprintln(os.Stderr, "prepare the suite:", err)
+			return 1
+		}
+		return m.Run()
+	}, after)
 }
 
 // Name is a word of letters and digits that no other private host has, the same in
