@@ -11,7 +11,7 @@ import (
 )
 
 // errNoProc means that the node's processes cannot be seen.
-var errNoProc = errors.New("the node's /proc is not below its root: which versions are in use cannot be told")
+var errNoProc = errors.New("the node's /proc is not below its root: it is unknown which versions are in use")
 
 // inVersions finds the version in a path or a command line.
 var inVersions = regexp.MustCompile(versionsDir + `/([^/\x00]+)/`)

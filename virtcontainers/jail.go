@@ -46,7 +46,7 @@ func (s *Sandbox) openJail(ctx context.Context) error {
 			return err
 		}
 	} else {
-		log.G(ctx).Warnf("QEMU has no user of its own: user ids from %d on (hypervisor.qemu.rootless_first_uid) are not mapped into this user namespace", ids.First)
+		log.G(ctx).Warnf("QEMU cannot run as a dedicated user: user ids from %d on (hypervisor.qemu.rootless_first_uid) are not mapped into this user namespace", ids.First)
 	}
 	if err := j.makeMemoryDir(h.Memory.Dir, s.platform.Owner.Name(s.ID), s.state); err != nil {
 		return errors.Join(err, j.close())

@@ -19,7 +19,7 @@ func (s *Sandbox) openManagement(context.Context) error {
 	}
 	stop, err := s.opts.Manage(s.lifeCtx, s, s.platform.PodDir(s.ID))
 	if err != nil {
-		log.G(s.lifeCtx).WithError(err).Warn("the sandbox has no management socket: there are no metrics of it")
+		log.G(s.lifeCtx).WithError(err).Warn("the sandbox has no management socket: its metrics are not available")
 		return nil
 	}
 	s.unmanage = stop

@@ -38,7 +38,7 @@ func (s *Sandbox) WriteMetrics(ctx context.Context, t *prom.Text) {
 	if err != nil {
 		up = 0
 	}
-	t.Single("kata_shim_agent_up", prom.Gauge, "Whether the agent answered for this scrape: without it there is nothing of the guest.", up)
+	t.Single("kata_shim_agent_up", prom.Gauge, "Whether the agent answered this scrape. If not, the guest's metrics are missing.", up)
 	if err == nil {
 		m.Write(t)
 	}

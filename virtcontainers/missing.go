@@ -92,7 +92,7 @@ func (s *Sandbox) orderTemplate() {
 	lock, err := s.templates().Claim(key)
 	switch {
 	case errdefs.IsUnavailable(err) || errdefs.IsAlreadyExists(err):
-		entry.WithError(err).Debug("the template is another process's to make")
+		entry.WithError(err).Debug("another process makes the template")
 		return
 	case err != nil:
 		entry.WithError(err).Warn("no template is made")
@@ -117,7 +117,7 @@ func (s *Sandbox) orderTemplate() {
 func (s *Sandbox) reportMaking(ctx context.Context, key factory.Key, began time.Time, err error) {
 	entry := log.G(ctx).WithField("template", key)
 	if err == nil {
-		entry.WithField("took", time.Since(began).Round(time.Millisecond)).Info("the making of the template has ended")
+		entry.WithField("took", time.Since(began).Round(time.Millisecond)).Info("the process that made the template has ended")
 		return
 	}
 	f, failed := s.templates().Failure(key)

@@ -24,6 +24,6 @@ func (c *Container) pidNamespaceOf(ctx context.Context, pid int) string {
 		}
 		return other.ID
 	}
-	log.G(ctx).WithField("container", c.ID).Warnf("process %d, whose PID namespace the container is to join, is none of its pod's containers: it joins the pod's", pid)
+	log.G(ctx).WithField("container", c.ID).Warnf("the container is to join the PID namespace of process %d, which is not a container of its pod: it joins the pod's", pid)
 	return ""
 }

@@ -172,7 +172,7 @@ func (c *Container) showLimits(ctx context.Context, limits *specs.LinuxResources
 		return
 	}
 	if err := p.Limit(limits); err != nil {
-		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the cgroup of the container's process on the host has not the new limit")
+		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the cgroup of the container's process on the host does not have the new limit")
 	}
 }
 

@@ -45,7 +45,7 @@ func checkTemplate(spec hypervisor.Spec, entropySource string) error {
 		set  bool
 		what string
 	}{
-		{spec.Memory != hypervisor.MemoryBacking{}, "memory of huge pages or files, or taken at once"},
+		{spec.Memory != hypervisor.MemoryBacking{}, "memory of huge pages or files, or preallocated"},
 		{spec.ExtraMonitor != hypervisor.ExtraMonitor{}, "an extra monitor"},
 		{spec.PanicDump != hypervisor.PanicDump{}, "a directory for memory dumps"},
 		{entropySource == "", "no entropy source"},
@@ -125,7 +125,7 @@ func (s *Sandbox) dropTemplate(ctx context.Context, key factory.Key, why error) 
 	s.template = ofTemplate{never: true}
 	dropped := s.templates().Drop(key, why)
 	log.G(ctx).WithField("template", key).WithError(errors.Join(why, dropped)).
-		Warn("the guest boots, and its template is removed: it is of no use")
+		Warn("the guest boots, and its template is removed: it cannot be used")
 }
 
 // bootAnew reports whether a boot that failed is worth another try without a

@@ -94,12 +94,12 @@ func (s *Sandbox) handleExit(e *api.Exit) {
 	entry := log.G(s.lifeCtx).WithFields(log.Fields{"container": e.ContainerId, "exec": e.ExecId, "status": e.Status})
 	c := s.find(e.ContainerId)
 	if c == nil {
-		entry.Debug("exit of a container that is not there")
+		entry.Debug("the guest reported the exit of an unknown container")
 		return
 	}
 	p, err := c.Process(e.ExecId)
 	if err != nil {
-		entry.WithError(err).Debug("exit of a process that is not there")
+		entry.WithError(err).Debug("the guest reported the exit of an unknown process")
 		return
 	}
 	if !p.takeEvent() {
@@ -187,7 +187,7 @@ func (s *Sandbox) teardown() {
 	s.watchers.Wait() // nothing is reported of a sandbox that has stopped
 	s.tellOwn()
 	if err != nil {
-		log.G(s.lifeCtx).WithError(err).Error("sandbox left something behind")
+		log.G(s.lifeCtx).WithError(err).Error("the sandbox could not be cleaned up completely")
 	}
 	s.mu.Lock()
 	s.stopErr, s.ended.At = err, time.Now()
@@ -245,7 +245,7 @@ func (s *Sandbox) powerOff() {
 		return
 	case <-ctx.Done():
 	}
-	log.G(s.lifeCtx).WithError(err).Warnf("the guest has not ended within %v: its disks may lack what was written last", powerOffWait)
+	log.G(s.lifeCtx).WithError(err).Warnf("the guest did not end within %v: its disks may lack what was written last", powerOffWait)
 }
 
 // Stop ends the sandbox and waits until it is gone. Its containers remain to

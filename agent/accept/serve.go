@@ -48,7 +48,7 @@ func Serve(ctx context.Context, l net.Listener, limit int, handle Handler) error
 			release := sync.OnceFunc(func() { <-slots })
 			defer release()
 			if err := handle(ctx, conn, release); err != nil {
-				log.G(ctx).WithError(err).Debug("connection of the host's ended")
+				log.G(ctx).WithError(err).Debug("connection from the host ended")
 			}
 		})
 	}

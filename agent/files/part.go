@@ -63,7 +63,7 @@ func (t *Tree) partial(at place, rel string, part *api.FilePart) (*partial, erro
 	}
 	i := slices.IndexFunc(t.partials, func(p *partial) bool { return p.rel == rel })
 	if i < 0 {
-		return nil, fmt.Errorf("the part begins at %d, want 0: nothing before it is there (%w)", part.GetOffset(), errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("the part begins at %d, want 0: no earlier part has arrived (%w)", part.GetOffset(), errdefs.ErrFailedPrecondition)
 	}
 	if p := t.partials[i]; p.size != part.GetOffset() {
 		return nil, fmt.Errorf("the part begins at %d, want %d: %w", part.GetOffset(), p.size, errdefs.ErrInvalidArgument)
@@ -123,7 +123,7 @@ func (p place) openRegular(flags int) (*os.File, error) {
 // it meanwhile does not find it empty.
 func overwrite(old, file *os.File, c *api.FileChange) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("read what has come: %w", err)
+		return fmt.Errorf("read the parts received: %w", err)
 	}
 	size, err := io.Copy(old, file)
 	if err != nil {

@@ -78,11 +78,11 @@ func (p place) makeSymlink(target string) error {
 func (p place) replace(create func(name string) error) error {
 	hidden := ".katabox." + rand.Text()
 	if err := create(hidden); err != nil {
-		return fmt.Errorf("make it beside its place: %w", err)
+		return fmt.Errorf("make it under a temporary name: %w", err)
 	}
 	if err := unix.Renameat(p.dir, hidden, p.dir, p.name); err != nil {
 		_ = unix.Unlinkat(p.dir, hidden, 0) // A container may have been quicker.
-		return fmt.Errorf("move it to its place: %w", err)
+		return fmt.Errorf("rename it to its final name: %w", err)
 	}
 	return nil
 }

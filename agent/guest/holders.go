@@ -50,7 +50,7 @@ func (m *Mounter) mountsOf(disk Disk) string {
 func holderWords(found []string) string {
 	switch {
 	case len(found) == 0:
-		return "nobody that /proc shows holds it"
+		return "/proc shows no process that uses it"
 	case len(found) > maxHolders:
 		return strings.Join(found[:maxHolders], ", ") + fmt.Sprintf(" and %d more", len(found)-maxHolders)
 	}

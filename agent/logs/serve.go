@@ -77,7 +77,7 @@ func (r *Ring) stream(ctx context.Context, conn net.Conn, next uint64) uint64 {
 }
 
 func lostLine(n uint64) []byte {
-	return fmt.Appendf(nil, `{"level":"warning","msg":"%d log lines were dropped: nobody read them in time"}`+"\n", n)
+	return fmt.Appendf(nil, `{"level":"warning","msg":"%d log lines were dropped: they were not read in time"}`+"\n", n)
 }
 
 func writeAll(w io.Writer, lines [][]byte) error {

@@ -154,7 +154,7 @@ func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement
 			continue
 		}
 		if p.first == "" || !slices.Contains(p.pinned, join.kind) {
-			return at, fmt.Errorf("container %s: no container whose %s namespace it could join: %w", id, join.kind, errdefs.ErrFailedPrecondition)
+			return at, fmt.Errorf("container %s: it is to join the %s namespace of a container, but no such container exists: %w", id, join.kind, errdefs.ErrFailedPrecondition)
 		}
 		*join.path = p.nsPath(join.kind)
 	}

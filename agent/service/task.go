@@ -157,7 +157,7 @@ func (p *Pod) checkOOM(t *task) {
 func (p *Pod) watchOOM(ctx context.Context, t *task, ctr Container) {
 	hints, err := ctr.OOMHints()
 	if err != nil {
-		log.G(ctx).WithError(err).WithField("container", t.id).Warn("OOM kills are told at exit only")
+		log.G(ctx).WithError(err).WithField("container", t.id).Warn("OOM kills are reported only at exit")
 		return
 	}
 	for range hints {

@@ -105,7 +105,7 @@ func (vm *VM) undo(ctx context.Context, cause error, steps []command) {
 func (vm *VM) clean(ctx context.Context, steps []command) {
 	for _, step := range steps {
 		if err := vm.run(ctx, step); err != nil {
-			log.G(ctx).WithField("sandbox", vm.id).WithError(err).Debug("QEMU did not take a step back after a refused device")
+			log.G(ctx).WithField("sandbox", vm.id).WithError(err).Debug("QEMU refused a device, and undoing its back end failed")
 		}
 	}
 }

@@ -41,7 +41,7 @@ func checkBacking(spec hypervisor.Spec) error {
 	case m.File != "" && (m.Dir == "" || m.File != filepath.Base(m.File)):
 		return fmt.Errorf("file of memory %q in directory %q: want a name in a directory", m.File, m.Dir)
 	case spec.Template != nil && m != hypervisor.MemoryBacking{}:
-		return errors.New("memory of huge pages or files, or taken at once, for a machine from a template")
+		return errors.New("memory of huge pages or files, or preallocated, for a machine from a template")
 	case m.Dir != "" && !filepath.IsAbs(m.Dir):
 		return fmt.Errorf("directory for memory %q: not an absolute path", m.Dir)
 	}

@@ -24,7 +24,7 @@ const (
 )
 
 // errGuestKeeps is a guest that says no.
-var errGuestKeeps = errors.New("the guest does not let go of the device")
+var errGuestKeeps = errors.New("the guest does not release the device")
 
 // Detach implements hypervisor.Detacher. A SCSI disk goes without asking, and
 // the guest is told (hw/scsi/virtio-scsi.c, virtio_scsi_hotunplug). Of any

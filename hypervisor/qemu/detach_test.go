@@ -98,7 +98,7 @@ func TestDetach(t *testing.T) {
 		{"when asked again", []guest{ignores, letsGo}, yes, "", []string{deviceDel, deviceDel, chardevRemove}},
 		{"asked before", []guest{refusesWith(underway), refusesWith(notFound)}, yes, "", []string{deviceDel, deviceDel, chardevRemove}},
 		{"chardev went before", []guest{letsGo}, noChardev, "", []string{deviceDel, chardevRemove}},
-		{"guest says no", []guest{objects}, yes, "does not let go", []string{deviceDel}},
+		{"guest says no", []guest{objects}, yes, "does not release", []string{deviceDel}},
 		{"QEMU says no", []guest{refusesWith(busy)}, yes, "is busy", []string{deviceDel}},
 		{"chardev stays", []guest{letsGo}, busy, "is busy", []string{deviceDel, chardevRemove}},
 	} {

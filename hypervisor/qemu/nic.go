@@ -58,9 +58,9 @@ func checkNIC(d hypervisor.NIC) error {
 	case len(d.MAC) != macLen:
 		return fmt.Errorf("MAC %q: not of %d bytes: %w", d.MAC, macLen, errdefs.ErrInvalidArgument)
 	case d.MAC[0]&multicast != 0:
-		return fmt.Errorf("MAC %s: a group's address: %w", d.MAC, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("MAC %s: a multicast address: %w", d.MAC, errdefs.ErrInvalidArgument)
 	case [macLen]byte(d.MAC) == [macLen]byte{}: // QEMU would choose another
-		return fmt.Errorf("MAC %s: no address: %w", d.MAC, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("MAC %s: an invalid address: %w", d.MAC, errdefs.ErrInvalidArgument)
 	case len(d.Taps) == 0 || len(d.Taps) > maxTaps:
 		return fmt.Errorf("%d TAP queues: not within 1 and %d: %w", len(d.Taps), maxTaps, errdefs.ErrInvalidArgument)
 	case len(d.Vhost) != 0 && len(d.Vhost) != len(d.Taps):

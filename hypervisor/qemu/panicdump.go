@@ -69,7 +69,7 @@ func (vm *VM) savePanic(ctx context.Context) {
 	vm.panicked = path
 	vm.mu.Unlock()
 	if err := vm.mon.Execute(ctx, "quit", nil, nil); err != nil {
-		logger.WithError(err).Debug("QEMU did not take the quit command")
+		logger.WithError(err).Debug("QEMU did not accept the quit command")
 		_ = vm.proc.Signal(unix.SIGKILL) // it has ended if that fails
 	}
 }

@@ -140,7 +140,7 @@ func (vm *VM) quit(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, quitGrace)
 	defer cancel()
 	if err := vm.mon.Execute(ctx, "quit", nil, nil); err != nil && !errors.Is(err, qmp.ErrClosed) {
-		log.G(ctx).WithField("sandbox", vm.id).WithError(err).Debug("QEMU did not take the quit command")
+		log.G(ctx).WithField("sandbox", vm.id).WithError(err).Debug("QEMU did not accept the quit command")
 	}
 	select {
 	case <-vm.proc.Done():

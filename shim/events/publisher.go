@@ -68,7 +68,7 @@ func (p *Publisher) Publish(ctx context.Context, topic string, event proto.Messa
 
 var (
 	errClosed = errors.New("the shim has ended")
-	errFull   = errors.New("the engine has taken none for too long")
+	errFull   = errors.New("the engine has not accepted an event for too long")
 )
 
 func (p *Publisher) enqueue(env *types.Envelope) error {
@@ -134,7 +134,7 @@ func (p *Publisher) forward(ctx context.Context, conn *connection, env *types.En
 		if err == nil {
 			return true
 		}
-		log.G(ctx).WithError(err).WithField("topic", env.Topic).Warn("event not taken, will try again")
+		log.G(ctx).WithError(err).WithField("topic", env.Topic).Warn("the engine did not accept an event, will try again")
 		conn.close()
 		select {
 		case <-time.After(pause):

@@ -24,7 +24,7 @@ func writeShim(t *prom.Text) {
 		{"heap_objects", "Objects in the heap.", m.HeapObjects},
 		{"heap_inuse_bytes", "Bytes of the heap that are used.", m.HeapInuse},
 		{"heap_idle_bytes", "Bytes of the heap that are free.", m.HeapIdle},
-		{"heap_released_bytes", "Bytes of the heap that the system has again.", m.HeapReleased},
+		{"heap_released_bytes", "Bytes of the heap that were returned to the system.", m.HeapReleased},
 		{"stack_inuse_bytes", "Bytes of the stacks.", m.StackInuse},
 		{"sys_bytes", "Bytes from the system.", m.Sys},
 		{"next_gc_bytes", "The heap's size at the next collection.", m.NextGC},

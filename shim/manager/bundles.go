@@ -50,7 +50,7 @@ func findBundle(bundles, sandboxID string) (string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("sandbox %s: %d sandboxes of %s have an id that begins so, want one", sandboxID, len(found), bundles)
+		return "", fmt.Errorf("sandbox %s: %d sandboxes of %s have an id with this prefix, want one", sandboxID, len(found), bundles)
 	}
 	return filepath.Join(bundles, found[0]), nil
 }

@@ -34,6 +34,6 @@ func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
 	}
 	// start has no log of its own: its stderr is for why it failed.
 	if logged, openErr := OpenLog(ctx, p); openErr == nil {
-		log.G(logged).WithError(err).Warn("something that a killed shim left is still there")
+		log.G(logged).WithError(err).Warn("not all leftovers of a killed shim could be removed")
 	}
 }

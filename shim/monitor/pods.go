@@ -78,7 +78,7 @@ func Find(root, id string) (Pod, error) {
 	case 1:
 		return pods[0], nil
 	}
-	return Pod{}, fmt.Errorf("find sandbox %s: %d pods have ids that begin so: %w", id, len(pods), errdefs.ErrFailedPrecondition)
+	return Pod{}, fmt.Errorf("find sandbox %s: %d pods have ids with this prefix: %w", id, len(pods), errdefs.ErrFailedPrecondition)
 }
 
 // Ask makes one request of the pod's shim and returns its answer; one that is not

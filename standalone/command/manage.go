@@ -20,7 +20,7 @@ func logsCommand() *cli.Command {
 	return &cli.Command{
 		Name: "logs", Usage: "show what a container has written", ArgsUsage: "NAME",
 		UseShortOptionHandling: true, OnUsageError: usageError,
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the container has ended"}, storeFlag()},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "follow the output until the container ends"}, storeFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			return named(ctx, c, 1, func(ctx context.Context, m *container.Manager, name string) error {
 				return m.Logs(ctx, name, c.Bool("follow"), os.Stdout, os.Stderr)
@@ -31,7 +31,7 @@ func logsCommand() *cli.Command {
 
 func stopCommand() *cli.Command {
 	return &cli.Command{
-		Name: "stop", Usage: "ask containers to end, and kill those that do not", ArgsUsage: "NAME...",
+		Name: "stop", Usage: "stop containers, and kill those that do not stop in time", ArgsUsage: "NAME...",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{&cli.UintFlag{Name: "time", Aliases: []string{"t"}, Usage: "`SECONDS` until it is killed", Value: 10}, storeFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
@@ -47,8 +47,8 @@ func rmCommand() *cli.Command {
 		Name: "rm", Usage: "remove containers", ArgsUsage: "NAME...",
 		UseShortOptionHandling: true, OnUsageError: usageError,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "those that run, too"},
-			&cli.BoolFlag{Name: "images", Usage: "forget the images that no container runs, and free their layers"},
+			&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "running containers, too"},
+			&cli.BoolFlag{Name: "images", Usage: "remove the images that no container uses, with their layers"},
 			storeFlag(),
 		},
 		Action: rmAction,

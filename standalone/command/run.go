@@ -22,7 +22,7 @@ func runCommand() *cli.Command {
 		Description: "IMAGE is a name in a registry, an OCI layout (a directory or a tar), the tar that \"docker save\"\n" +
 			"writes, or a directory that is a root file system. docker://, oci:, oci-archive:, docker-archive:\n" +
 			"or rootfs: before it says which. The exit code is the command's; 125 is an error of the runtime,\n" +
-			"126 a command that cannot be run, 127 one that is not there.",
+			"126 a command that cannot be run, 127 a command that does not exist.",
 		UseShortOptionHandling: true,
 		OnUsageError:           usageError,
 		Flags: append([]cli.Flag{

@@ -21,7 +21,7 @@ func ParseVolume(text string) (specs.Mount, error) {
 		return specs.Mount{}, fmt.Errorf("volume %q: %s: want HOST:CONTAINER or HOST:CONTAINER:ro: %w", text, why, errdefs.ErrInvalidArgument)
 	}
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" {
-		return bad("it has not two or three parts")
+		return bad("it does not have two or three parts")
 	}
 	if !path.IsAbs(parts[1]) {
 		return bad("the container's path is not absolute")

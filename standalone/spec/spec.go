@@ -102,7 +102,7 @@ func arguments(config v1.ImageConfig, o Options) ([]string, error) {
 	}
 	args := slices.Concat(entry, cmd)
 	if len(args) == 0 || args[0] == "" {
-		return nil, fmt.Errorf("no command: the image has none, so name one: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("no command: the image has none, give one: %w", errdefs.ErrInvalidArgument)
 	}
 	return args, nil
 }

@@ -45,7 +45,7 @@ const minSectorSize, maxSectorSize = 512, 64 << 10
 var blockKeys = []key{
 	define("hypervisor.qemu.disable_block_device_use", true, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.DisableBlockRootfs },
-		"Mount a container's root file system on the host and share it even when it is a block device, and do not give "+
+		"Mount a container's root file system on the host and share it even when it is a block device, instead of giving "+
 			"the guest the disk.").
 		annotated("config.hypervisor.disable_block_device_use"),
 	define("hypervisor.qemu.block_device_driver", BlockSCSI,
@@ -56,16 +56,16 @@ var blockKeys = []key{
 		annotated("config.hypervisor.block_device_driver"),
 	define("hypervisor.qemu.block_device_aio", AIOUring, oneOf("", AIOUring, AIONative, AIOThreads),
 		func(d *draft) *string { return &d.Hypervisor.BlockAIO },
-		"How QEMU reads and writes disks: io_uring, native (Linux AIO: with block_device_cache_direct), or threads. Where "+
-			"the host has not what is wanted, threads are used, with a warning.").orDefault().
+		"How QEMU reads and writes disks: io_uring, native (Linux AIO: with block_device_cache_direct), or threads. If "+
+			"the host lacks the chosen one, threads are used, with a warning.").orDefault().
 		annotated("config.hypervisor.block_device_aio"),
 	define("hypervisor.qemu.block_device_cache_set", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.BlockCache.Set },
-		"Let the two options below count for disks.").
+		"Apply the two options below to disks.").
 		annotated("config.hypervisor.block_device_cache_set"),
 	define("hypervisor.qemu.block_device_cache_direct", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.BlockCache.Direct },
-		"Pass the host's page cache by.").
+		"Bypass the host's page cache.").
 		annotated("config.hypervisor.block_device_cache_direct"),
 	define("hypervisor.qemu.block_device_cache_noflush", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.BlockCache.NoFlush },
@@ -96,7 +96,7 @@ var blockKeys = []key{
 var volumeKeys = []key{
 	define("runtime.disable_guest_empty_dir", true, boolean,
 		func(d *draft) *bool { return &d.Runtime.GuestEmptyDir },
-		"Keep emptyDir volumes on the host, where the kubelet counts what they hold. Otherwise they are directories of the guest.").
+		"Keep emptyDir volumes on the host, where the kubelet measures their use. Otherwise they are directories in the guest.").
 		negated(),
 	define("runtime.emptydir_mode", EmptyDirShared,
 		oneOf(`"shared-fs" or "block-plain"; nothing here encrypts disks for "block-encrypted"`, EmptyDirShared, EmptyDirBlock),
@@ -105,7 +105,7 @@ var volumeKeys = []key{
 			"the guest's disk.").orDefault(),
 	define("runtime.kubelet_root_dir", "/var/lib/kubelet", cleanPath,
 		func(d *draft) *string { return &d.Runtime.KubeletDir },
-		"The kubelet's directory (its --root-dir), by which pods' volumes are recognised.").orDefault(),
+		"The kubelet's directory (its --root-dir), used to recognise pods' volumes.").orDefault(),
 	define("runtime.sandbox_bind_mounts", []any{}, bindMounts,
 		func(d *draft) *[]string { return &d.Runtime.SandboxBindMounts },
 		`Directories and files of the host that the guest sees for all containers: "/path", read-only, or "/path:rw".`),

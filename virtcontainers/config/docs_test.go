@@ -42,7 +42,7 @@ there:
 default_memory = 4096
 ` + "```" + `
 
-A wrong value is an error that names file, line, key, value and what is wanted; all of them are told at once.
+A wrong value is an error that names file, line, key, value and what is wanted; all of them are reported together.
 ` + "`kata-runtime env`" + ` prints what is in force and where each value comes from.
 
 ## What becomes of a key

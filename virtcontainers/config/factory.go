@@ -5,15 +5,15 @@ import "errors"
 var factoryKeys = []key{
 	define("factory.enable_template", false, boolean,
 		func(d *draft) *bool { return &d.Factory.Template },
-		"Start guests as copies of one that has booted. A guest that no template fits boots, and has the template of this "+
-			"configuration made in the background (kata-runtime factory init makes it beforehand); one whose template turns out to be "+
-			"bad boots too. Copies share what the template's kernel drew at its boot: see "+
+		"Start guests as copies of a guest that has booted. Without a matching template a guest boots, and has the template of "+
+			"this configuration made in the background (kata-runtime factory init makes it beforehand). It also boots if its template "+
+			"turns out to be bad. Copies share the random numbers that the template's kernel drew at its boot: see "+
 			"docs/threat-model.md. By annotation a pod can only turn it off.").
 		annotated("config.factory.enable_template").checked(checkTemplateOff),
 	define("factory.template_path", "/run/vc/vm/template", absolutePath,
 		func(d *draft) *string { return &d.Factory.TemplatePath },
-		"Where templates are kept: a directory that only root can enter, best in memory. Each takes what a guest has used of "+
-			"its memory when its agent is up.").orDefault(),
+		"Where templates are kept: a directory that only root can enter, best in memory. Each takes as much room as "+
+			"a guest has used of its memory when its agent is up.").orDefault(),
 }
 
 // checkTemplateOff has pods turn templates off and never on: who shares a kernel's

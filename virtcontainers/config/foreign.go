@@ -45,7 +45,7 @@ var oddAnnotations = []bare{
 	{name: hypervisorPrefix + "default_gpus", refused: true, why: "only a remote hypervisor chooses machines by it"},
 	{name: hypervisorPrefix + "default_gpu_model", refused: true, why: "only a remote hypervisor chooses machines by it"},
 	{name: hypervisorPrefix + "use_vsock", why: "the agent is always reached by vsock"},
-	{name: hypervisorPrefix + "enable_swap", why: "it is gone since Kata Containers 2"},
+	{name: hypervisorPrefix + "enable_swap", why: "Kata Containers 2 removed it"},
 	{name: hypervisorPrefix + "ctlpath", refused: true, why: "only ACRN has it"},
 	{name: annotationPrefix + "config.agent.policy", refused: true, why: "the agent has no policy engine"},
 	{name: annotationPrefix + "config.agent.container_pipe_size", why: "stdio comes by streams and not by pipes with a size"},

@@ -64,29 +64,29 @@ var qemuKeys = []key{
 		annotated("config.hypervisor.cpu_features").checked(checkCPUFeatures),
 	define("hypervisor.qemu.tcg_tb_size", int64(0), translationBuffer,
 		func(d *draft) *uint64 { return &d.Hypervisor.TranslationMiB },
-		"Without KVM: the most memory in MiB for the guest's code as QEMU has translated it; 0 is QEMU's own, 1024. A full "+
-			"buffer is emptied, and what is still in use is translated again: with 64 a sandbox has some 45 MiB less and an "+
-			"exec costs the same CPU time; with 32 it takes three times as long."),
+		"Without KVM: the size in MiB of QEMU's buffer for the guest's translated code; 0 is QEMU's default, 1024. A full "+
+			"buffer is emptied, and code still in use is translated again: with 64 a sandbox takes some 45 MiB less and an "+
+			"exec costs the same CPU time; with 32 an exec takes three times as long."),
 	define("hypervisor.qemu.kernel_params", "", text,
 		func(d *draft) *string { return &d.Hypervisor.KernelParams },
 		"Appended to the guest kernel's command line.").
 		annotated("config.hypervisor.kernel_params").adds(),
 	define("hypervisor.qemu.default_vcpus", int64(1), cpuCount,
 		func(d *draft) *float64 { return &d.vcpus },
-		"The vCPUs of a new sandbox. A fraction is rounded up, once, when what containers need was added; a negative number means all CPUs of the host, "+
-			"and so does one that the host does not have.").orDefault().
+		"The vCPUs of a new sandbox. A fraction is rounded up once, after the containers' needs are added. A negative number means all CPUs of "+
+			"the host, and so does a number above that.").orDefault().
 		annotated("config.hypervisor.default_vcpus").
 		forked("sandbox_cpu", "a number of vCPUs, at least 0.5 (a fraction is rounded up)", decodeSandboxCPU),
 	define("hypervisor.qemu.default_maxvcpus", int64(0),
 		integer[uint32]("an integer number of vCPUs, 0 for all host CPUs", 0, maxUint32),
 		func(d *draft) *uint32 { return &d.maxVCPUs },
-		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, the most it can be. "+
+		"The most vCPUs a sandbox can grow to; 0 means all CPUs of the host, which is also the maximum. "+
 			"Each possible vCPU costs the guest a little memory and time at boot.").
 		annotated("config.hypervisor.default_max_vcpus"),
 	define("hypervisor.qemu.default_memory", int64(2048),
 		integer[uint64]("an integer number of MiB, at least 256 and at most 16777216", minMemoryMiB, maxMemoryMiB),
 		func(d *draft) *uint64 { return &d.Hypervisor.MemoryMiB },
-		"The memory of a new sandbox in MiB, at least 256. It is less where the pod's limit on the host has no room for it "+
+		"The memory of a new sandbox in MiB, at least 256. It is reduced if the pod's limit on the host has no room for it "+
 			"(docs/host-cgroups.md).").
 		annotated("config.hypervisor.default_memory").
 		forked("sandbox_mem", "bytes, or a number with K, M, G or T, at least 256M and at most 16T", decodeSandboxMemory),
@@ -94,35 +94,35 @@ var qemuKeys = []key{
 		integer[uint64]("an integer number of MiB, at most 16777216, or 0 for the host's memory", 0, maxMemoryMiB),
 		func(d *draft) *uint64 { return &d.Hypervisor.MaxMemoryMiB },
 		"The most memory a sandbox can grow to in MiB, as its containers' limits ask for more; 0 means the host's. "+
-			"No more than default_memory: it does not grow."),
+			"With a value up to default_memory the sandbox does not grow."),
 	define("hypervisor.qemu.memory_slots", int64(10),
 		integer[uint32]("an integer from 1 to 256, or 0 for the default", 1, maxMemorySlots),
 		func(d *draft) *uint32 { return &d.Hypervisor.MemorySlots },
-		"How often memory can be added to a sandbox. The share's daemon may know a smaller number: virtiofsd, seven or so. It "+
-			"does not matter with enable_virtio_mem.").orDefault().
+		"How often memory can be added to a sandbox. The share's daemon may support fewer additions (virtiofsd: about seven). "+
+			"Ignored with enable_virtio_mem.").orDefault().
 		annotated("config.hypervisor.memory_slots"),
 	define("hypervisor.qemu.enable_virtio_mem", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.VirtioMem },
-		"Add memory to a sandbox by virtio-mem, which can also take it away again when containers need less. Otherwise "+
-			"memory modules are plugged, which stay.").
+		"Add memory to a sandbox by virtio-mem, which can also remove it when containers need less. Otherwise memory modules "+
+			"are plugged, which cannot be removed.").
 		annotated("config.hypervisor.enable_virtio_mem"),
 	define("hypervisor.qemu.seccompsandbox", defaultSeccomp, text,
 		func(d *draft) *string { return &d.Hypervisor.Seccomp },
-		"QEMU's own seccomp filter; off for none, which a QEMU that was built without it needs.").orDefault(),
+		"QEMU's own seccomp filter; off for none, as a QEMU that was built without seccomp needs.").orDefault(),
 	define("hypervisor.qemu.rootless", true, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Rootless },
-		"Run QEMU as a user of its own, without capabilities, in a root directory with nothing but its program and the "+
+		"Run each QEMU as a dedicated user, without capabilities, in a root directory that has only its program and the "+
 			"guest's kernel. false runs it as root with the host's files, as Kata Containers does by default.").
 		annotated("config.hypervisor.rootless"),
 	define("hypervisor.qemu.rootless_first_uid", int64(defaultFirstUID),
 		integer[uint32]("a user id of the host, from 1 to 4294967293", 1, maxUID),
 		func(d *draft) *uint32 { return &d.Hypervisor.FirstUID },
-		"The first of the user ids (and group ids) that QEMUs run as, of which nobody else should have one; systemd "+
-			"leaves those from 1879048192 to 2147483647 alone.").orDefault(),
+		"The first of the user ids (and group ids) that QEMUs run as. Nothing else may use these ids; systemd leaves "+
+			"1879048192 to 2147483647 unused.").orDefault(),
 	define("hypervisor.qemu.rootless_uids", int64(defaultUIDs),
 		integer[uint32]("a number of user ids, from 1 to 16777216", 1, maxUIDs),
 		func(d *draft) *uint32 { return &d.Hypervisor.UIDs },
-		"How many such ids there are. Each sandbox has one while it lives, and one more is refused.").orDefault(),
+		"How many such ids there are. Each running sandbox has one; further sandboxes are refused.").orDefault(),
 	define("hypervisor.qemu.guest_hook_path", "", guestPath,
 		func(d *draft) *string { return &d.Hypervisor.GuestHookPath },
 		"A directory of the guest image with OCI hooks to run in the guest for every container: the executable files in its "+
@@ -130,26 +130,26 @@ var qemuKeys = []key{
 		annotated("config.hypervisor.guest_hook_path"),
 	define("hypervisor.qemu.enable_debug", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Debug },
-		"Log what QEMU and the guest's kernel say, the kernel's lines with source=console. The guest boots more slowly."),
+		"Log the output of QEMU and of the guest's kernel, the kernel's with source=console. The guest boots more slowly."),
 }
 
 var virtioFSKeys = []key{
 	define("hypervisor.qemu.shared_fs", SharedFSVirtioFS,
 		oneOf(`"virtio-fs" or "none"; there is no other shared file system`, SharedFSVirtioFS, SharedFSNone),
 		func(d *draft) *string { return &d.Hypervisor.SharedFS },
-		"How the guest sees directories of the host: virtio-fs, or none: then what a container needs comes by disk or is "+
-			"copied into the guest once.").orDefault().
+		"How the guest sees directories of the host: virtio-fs, or none. With none, what a container needs comes as a disk "+
+			"or is copied into the guest once.").orDefault().
 		annotated("config.hypervisor.shared_fs"),
 	define("hypervisor.qemu.virtio_fs_daemon", "", maybeAbsolute,
 		func(d *draft) *string { return &d.Hypervisor.VirtioFS.Daemon },
-		"What serves the share. Empty: the shim itself, without a further process. Else the path of a virtio-fs daemon, QEMU's own "+
-			"(QEMU 7 and earlier have it: /usr/lib/qemu/virtiofsd) or the one in Rust.").
+		"What serves the share. Empty: the shim itself, without a further process. Otherwise the path of a virtio-fs daemon: QEMU's "+
+			"(part of QEMU 7 and earlier: /usr/lib/qemu/virtiofsd) or the Rust virtiofsd.").
 		annotated("config.hypervisor.virtio_fs_daemon").within(virtioFSDaemonPathsKey, virtioFSDaemonPaths),
 	define("hypervisor.qemu.virtio_fs_cache", string(CacheAuto),
 		oneOf("", CacheNever, CacheMetadata, CacheAuto, CacheAlways),
 		func(d *draft) *CacheMode { return &d.Hypervisor.VirtioFS.Cache },
 		"How much the guest caches of the host's files: never, metadata (names and attributes only), "+
-			"auto (until a file is closed), or always (only for files that nobody else changes).").orDefault().
+			"auto (until a file is closed), or always (only for files that nothing else changes).").orDefault().
 		annotated("config.hypervisor.virtio_fs_cache"),
 	define("hypervisor.qemu.virtio_fs_extra_args", []any{}, arguments,
 		func(d *draft) *[]string { return &d.Hypervisor.VirtioFS.ExtraArgs },
@@ -164,7 +164,7 @@ var virtioFSKeys = []key{
 var networkKeys = []key{
 	define("hypervisor.qemu.disable_vhost_net", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.DisableVhostNet },
-		"Let QEMU move the packets of the guest's network cards, and not the host's kernel (vhost-net) where it can.").
+		"Let QEMU move the packets of the guest's network cards, even where the host's kernel (vhost-net) could.").
 		annotated("config.hypervisor.disable_vhost_net"),
 	define("hypervisor.qemu.rx_rate_limiter_max_rate", int64(0), bitRate,
 		func(d *draft) *uint64 { return &d.Hypervisor.RxMaxRate },
@@ -187,11 +187,11 @@ var agentKeys = []key{
 		decoded(`"module parameter=value ..." with ";" between modules`, decodeModules),
 	define("agent.kata.dial_timeout", int64(45), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.DialTimeout },
-		"How many seconds a started guest has until its agent answers. A guest that dies earlier is noticed at once.").orDefault(),
+		"How many seconds a started guest has until its agent answers. A guest that dies earlier is noticed immediately.").orDefault(),
 	define("agent.kata.health_check_interval", int64(5), interval,
 		func(d *draft) *time.Duration { return &d.Agent.HealthInterval },
 		"Seconds between two health checks of the agent; 0 turns them off. "+
-			"A guest that dies is noticed at once without it: this is for one that hangs."),
+			"A guest that dies is noticed immediately without it: it is for guests that hang."),
 	define("agent.kata.health_check_timeout", int64(30), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.HealthTimeout },
 		"Seconds the agent may take to answer a health check before its sandbox is ended.").orDefault(),
@@ -214,34 +214,34 @@ var runtimeKeys = []key{
 		annotated("config.runtime.internetworking_model"),
 	define("runtime.disable_new_netns", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.DisableNewNetNS },
-		"Do not look at pods' network namespaces: the guests get no network card. Only with internetworking_model = "+`"none".`).
+		"Ignore pods' network namespaces: the guests get no network card. Only with internetworking_model = "+`"none".`).
 		annotated("config.runtime.disable_new_netns"),
 	define("runtime.sandbox_cgroup_only", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.SandboxCgroupOnly },
 		"Keep the shim, QEMU and virtiofsd in the pod's cgroup on the host, with all they use: the pod's limits must leave "+
-			"room for them (the runtime class's overhead). Otherwise the pod is charged for its guest, and the rest goes to "+
-			"/kata_overhead, which has wide limits of its own. See docs/host-cgroups.md.").
+			"room for them (the runtime class's overhead). Otherwise the pod is charged for its guest, and the rest is charged to "+
+			"/kata_overhead, which has its own wide limits. See docs/host-cgroups.md.").
 		annotated("config.runtime.sandbox_cgroup_only"),
 	define("runtime.enable_vcpus_pinning", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.PinVCPUs },
 		"Bind each vCPU to one CPU of the host when there are as many vCPUs as CPUs in the cpusets of the pod's containers (without "+
-			"one: as the VM may run on). With other numbers they run on all of these. See docs/host-cgroups.md.").
+			"a cpuset: as CPUs that the VM may run on). If the numbers differ, each vCPU runs on all of these. See docs/host-cgroups.md.").
 		annotated("enable_vcpus_pinning"),
 	define("runtime.static_sandbox_resource_mgmt", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.StaticSizing },
-		"Size the guest once, at its start: default_vcpus and default_memory and what the sandbox's annotations of CRI "+
+		"Size the guest once, at its start: default_vcpus and default_memory plus what the sandbox's annotations of CRI "+
 			"(io.kubernetes.cri.sandbox-cpu-quota, -cpu-period, -cpu-shares and sandbox-memory) and its own container's limits "+
-			"add up to. It never grows or shrinks then."),
+			"ask for. It never grows or shrinks then."),
 	define("runtime.disable_guest_seccomp", true, boolean,
 		func(d *draft) *bool { return &d.Runtime.DisableGuestSeccomp },
-		"Leave out containers' seccomp profiles: in the guest their processes may then make every system call that the "+
-			"guest's kernel has. The boundary to the host is the virtual machine either way; with false the containers of a "+
-			"pod are also kept from their guest's kernel, as they are from the host's without a virtual machine.").
+		"Do not apply containers' seccomp profiles: in the guest their processes may then make every system call that the "+
+			"guest's kernel has. The boundary to the host is the virtual machine either way; with false the profiles also "+
+			"protect the guest's kernel from the containers of its pod.").
 		annotated("config.runtime.disable_guest_seccomp"),
 	define("runtime.allow_host_namespaces", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.AllowHostNamespaces },
-		"What a container gets that asks for the host's PID or IPC namespace (--pid=host, hostPID, hostIPC), which a virtual machine "+
-			"cannot share: with true its pod's, with a line in the log, as Kata Containers does; with false it is refused."),
+		"A container may ask for the host's PID or IPC namespace (--pid=host, hostPID, hostIPC), which a virtual machine cannot "+
+			"share. With true it gets its pod's, with a warning in the log, as with Kata Containers; with false it is refused."),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
 		"How many seconds the creation of one container may take.").orDefault().

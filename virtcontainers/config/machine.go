@@ -36,18 +36,17 @@ func memBackends(c *Config) []string    { return c.Annotations.MemBackends }
 var memoryKeys = []key{
 	define("hypervisor.qemu.enable_mem_prealloc", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Memory.Prealloc },
-		"Take all memory of a sandbox from the host at its start, and what is added when it is added. Each GiB takes some "+
+		"Allocate all memory of a sandbox on the host at its start, and added memory when it is added. Each GiB takes some "+
 			"tenths of a second.").
 		annotated("config.hypervisor.enable_mem_prealloc"),
 	define("hypervisor.qemu.enable_hugepages", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.Memory.HugePages },
-		"Take the memory from the host's huge pages of the default size, all of it at once; what default_memory and "+
-			"containers' limits come to must be free there (vm.nr_hugepages). Not with "+
-			"reclaim_guest_freed_memory.").
+		"Take the memory from the host's huge pages of the default size, all of it at the start. There must be enough free ones "+
+			"(vm.nr_hugepages) for default_memory and containers' limits. Not with reclaim_guest_freed_memory.").
 		annotated("config.hypervisor.enable_hugepages"),
 	define("hypervisor.qemu.file_mem_backend", "", maybePath,
 		func(d *draft) *string { return &d.Hypervisor.Memory.Dir },
-		"A directory in which the memory is files, which have no name; empty: memory without files. It does not matter with "+
+		"A directory for the files, without a name, that back the memory; empty: memory without files. Ignored with "+
 			"enable_hugepages.").orDefault().
 		annotated("config.hypervisor.file_mem_backend").within(memBackendsKey, memBackends),
 	define(memBackendsKey, []any{""}, patterns,
@@ -65,24 +64,25 @@ var deviceKeys = []key{
 	define("hypervisor.qemu.firmware", "", maybePath,
 		func(d *draft) *string { return &d.Hypervisor.Firmware },
 		"Firmware for the guest, such as OVMF.fd; by default QEMU's, which only starts the kernel and is faster. UEFI firmware "+
-			"starts a bzImage (vmlinuz) and no ELF kernel.").orDefault().
+			"starts a bzImage (vmlinuz), but not an ELF kernel.").orDefault().
 		annotated("config.hypervisor.firmware").within(firmwarePathsKey, firmwarePaths),
 	define("hypervisor.qemu.entropy_source", "/dev/urandom", absolutePath,
 		func(d *draft) *string { return &d.Hypervisor.EntropySource },
-		"Where the guest's random number device takes its numbers from.").orDefault().
+		"The host's file that the guest's random number device reads.").orDefault().
 		annotated("config.hypervisor.entropy_source").within(entropySourcesKey, entropySources),
 	define(entropySourcesKey, []any{"/dev/urandom", "/dev/random", ""}, patterns,
 		func(d *draft) *[]string { return &d.Annotations.EntropySources },
 		"Which paths the annotation entropy_source may name, as glob patterns."),
 	define("hypervisor.qemu.guest_memory_dump_path", "", maybePath,
 		func(d *draft) *string { return &d.Hypervisor.DumpDir },
-		"A directory where the memory of a guest is saved whose kernel panics, before its sandbox ends: ID/vmcore-TIME.elf, as large "+
-			"as the memory. Nobody removes it. A dump that takes much longer than health_check_timeout is cut short.").orDefault(),
+		"A directory for dumps: when a guest's kernel panics, its memory is saved there before the sandbox ends, as "+
+			"ID/vmcore-TIME.elf, as large as the memory. Remove dumps yourself: Katabox does not. A dump that takes much longer than "+
+			"health_check_timeout is cut short.").orDefault(),
 	define("hypervisor.qemu.guest_memory_dump_paging", false, boolean,
 		func(d *draft) *bool { return &d.Hypervisor.DumpPaging },
 		"Write that dump by the guest's virtual addresses."),
 	define("hypervisor.qemu.extra_monitor_socket", "", oneOf("", "", MonitorHMP, MonitorQMP, MonitorQMPPretty),
 		func(d *draft) *string { return &d.Hypervisor.ExtraMonitor },
 		"A second QEMU monitor to debug with, and its language. Its socket is qemu.sock in "+
-			"/run/kata-containers/sandboxes/ID-HASH. Who connects to it owns the sandbox."),
+			"/run/kata-containers/sandboxes/ID-HASH. A process that can connect to it controls the sandbox."),
 }

@@ -56,7 +56,7 @@ var sizeKeys = []key{
 	later("hypervisor.qemu.enable_numa", false, boolean,
 		"Show the host's NUMA nodes to the guest."),
 	later("hypervisor.qemu.numa_mapping", []any{}, words,
-		"Which host nodes are each guest node's.").
+		"Which host nodes back each guest node.").
 		annotated("config.hypervisor.numa_mapping"),
 	never("hypervisor.qemu.virtio_fs_cache_size", int64(0), count,
 		"QEMU has no DAX window for virtio-fs").

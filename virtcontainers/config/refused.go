@@ -42,14 +42,14 @@ var plannedAgentKeys = []key{
 		"Trace the agent's calls.").
 		annotated("config.agent.enable_tracing"),
 	later("agent.kata.debug_console_enabled", false, boolean,
-		"Offer a shell in the guest to who debugs it."),
+		"Offer a shell in the guest, for debugging."),
 	later("agent.kata.visible_cdi_devices", "", text,
 		"The CDI devices that containers may see."),
 	never("agent.kata.cdh_api_timeout", int64(50), count,
 		"the guest has no confidential data hub").
 		annotated("config.agent.cdh_api_timeout"),
 	never("agent.kata.launch_process_timeout", int64(6), count,
-		"the agent starts no helpers of its own").
+		"the agent does not start helper processes").
 		annotated("config.agent.launch_process_timeout"),
 }
 
@@ -66,7 +66,7 @@ var plannedRuntimeKeys = []key{
 	later("runtime.jaeger_password", "", text,
 		"The password there."),
 	later("runtime.vfio_mode", "guest-kernel", oneOf("", "guest-kernel", "vfio"),
-		"Who drives VFIO devices: the guest's kernel or a program in the container.").
+		"What drives VFIO devices: the guest's kernel or a program in the container.").
 		annotated("config.runtime.vfio_mode"),
 	later("runtime.experimental", []any{}, words,
 		"Features to try.").
@@ -74,7 +74,7 @@ var plannedRuntimeKeys = []key{
 	later("runtime.dan_conf", "/run/kata-containers/dans", absolutePath,
 		"Where directly attached networks are described."),
 	later("runtime.pod_resource_api_sock", "", text,
-		"The kubelet's socket that tells which devices are a pod's."),
+		"The kubelet's socket that reports which devices a pod has."),
 	never("runtime.experimental_force_guest_pull", false, boolean,
 		"images are the engine's: the guest pulls none").
 		annotated("config.runtime.experimental_force_guest_pull"),

@@ -136,7 +136,7 @@ func (s Store) lockOver() (*Lock, error) {
 		waited := time.Since(began)
 		switch {
 		case waited > makerEnd || maker.PID == os.Getpid():
-			return nil, fmt.Errorf("%w, and does not end", err)
+			return nil, fmt.Errorf("%w, and it does not exit", err)
 		case known && waited > makerGrace:
 			err = maker.Kill(makerGrace)
 		case known && maker != told:

@@ -176,7 +176,7 @@ func (c *Container) addRootfs(ctx context.Context) error {
 // in plan (nil if it is not made of disks), or the host mounts it.
 func (p *Pod) takesDisks(plan *rootfs.Plan) (bool, error) {
 	if p.share == nil && plan == nil {
-		return false, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is no disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)
+		return false, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is not a disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)
 	}
 	return plan != nil && p.opts.Config.Hypervisor.RootfsAsDisks(), nil
 }

@@ -27,7 +27,7 @@ func (c *Container) View(ctx context.Context) (view standin.View, closeView func
 	clone := func(b guestspec.Bind) *os.File {
 		tree, err := storage.Clone(b)
 		if err != nil {
-			log.G(ctx).WithField("container", c.ID).WithError(err).Debug("not to be seen through the container's process on the host")
+			log.G(ctx).WithField("container", c.ID).WithError(err).Debug("not visible through the container's process on the host")
 			return nil
 		}
 		trees = append(trees, tree)

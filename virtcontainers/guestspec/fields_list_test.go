@@ -88,7 +88,7 @@ var fields = []field{
 	{"linux.devices", "path type major minor fileMode uid gid", host, "above; a FIFO is made in the guest"},
 	{"linux.netDevices", "name", refused, "want links in the pod's network namespace"},
 	{"linux.seccomp", "defaultAction defaultErrnoRet architectures flags", guest, "with `disable_guest_seccomp = false`; else left out, logged"},
-	{"linux.seccomp", "listenerPath listenerMetadata", refused, "an agent of the host's cannot answer for the guest's kernel"},
+	{"linux.seccomp", "listenerPath listenerMetadata", refused, "an agent on the host cannot answer for the guest's kernel"},
 	{"linux.seccomp.syscalls", "names action errnoRet", guest, ""},
 	{"linux.seccomp.syscalls.args", "index value valueTwo op", guest, ""},
 	{"linux", "rootfsPropagation", guest, "within the guest"},
@@ -100,7 +100,7 @@ var fields = []field{
 	{"linux.timeOffsets", "secs nanosecs", guest, ""},
 	{"solaris", "", refused, ""},
 	{"windows", "", refused, ""},
-	{"vm", "", refused, "the machine is as configuration.toml and annotations have it"},
+	{"vm", "", refused, "configuration.toml and annotations define the machine"},
 	{"zos", "", refused, ""},
 	{"freebsd", "", refused, ""},
 }

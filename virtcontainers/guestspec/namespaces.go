@@ -93,18 +93,18 @@ func lostNamespaces(spec *specs.Spec, rules Rules) (lost []string, err error) {
 		w := wishFor(spec, ns.kind)
 		switch {
 		case w.host && !ns.copied && !rules.HostNamespaces:
-			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be the host's, which a virtual machine cannot share: ask for one of the container's own or its pod's, "+
+			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be the host's, which a virtual machine cannot share: ask for the container's own or its pod's, "+
 				"or set runtime.allow_host_namespaces = true, which gives the pod's: %w", ns.kind, errdefs.ErrInvalidArgument)
 		case w.host:
 			lost = append(lost, ns.lost)
 		case rules.First && w.pid != 0:
-			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be that of process %d (%s): a container of another virtual machine shares none: %w",
+			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be that of process %d (%s): containers of different virtual machines cannot share a namespace: %w",
 				ns.kind, w.pid, w.path, errdefs.ErrInvalidArgument)
 		}
 	}
 	for _, kind := range []specs.LinuxNamespaceType{specs.TimeNamespace, specs.CgroupNamespace} {
 		if w := wishFor(spec, kind); w.path != "" {
-			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be %s: it is one of the host's kernel: %w", kind, w.path, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("linux.namespaces: the %s namespace is to be %s: it belongs to the host's kernel: %w", kind, w.path, errdefs.ErrInvalidArgument)
 		}
 	}
 	return lost, nil

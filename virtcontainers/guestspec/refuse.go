@@ -29,11 +29,11 @@ func refuse(spec *specs.Spec, rules Rules) error {
 		"solaris": {spec.Solaris != nil, "want a Linux container"},
 		"zos":     {spec.ZOS != nil, "want a Linux container"},
 		"freebsd": {spec.FreeBSD != nil, "want a Linux container"},
-		"vm":      {spec.VM != nil, "the virtual machine is as configuration.toml and the pod's annotations have it"},
+		"vm":      {spec.VM != nil, "configuration.toml and the pod's annotations define the virtual machine"},
 		"linux.netDevices": {len(l.NetDevices) > 0,
 			"network devices of the host's are not moved into a guest; want links in the pod's network namespace"},
 		"linux.seccomp.listenerPath": {!rules.NoSeccomp && l.Seccomp != nil && (l.Seccomp.ListenerPath != "" || l.Seccomp.ListenerMetadata != ""),
-			"an agent of the host's cannot answer for system calls of the guest's kernel"},
+			"an agent on the host cannot answer for system calls of the guest's kernel"},
 	} {
 		if why.set {
 			return fmt.Errorf("%s is set: %s: %w", field, why.why, errdefs.ErrInvalidArgument)

@@ -322,7 +322,7 @@ func (n *Network) vhost(ctx context.Context, queues int) []*os.File {
 	}
 	files, err := openVhost(queues)
 	if err != nil && n.tellOnce("vhost-net") {
-		log.G(ctx).WithError(err).Debug("the monitor carries the pod's packets itself")
+		log.G(ctx).WithError(err).Debug("QEMU carries the pod's packets itself")
 	}
 	return files
 }

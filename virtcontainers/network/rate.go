@@ -34,7 +34,7 @@ func (o *Options) checkRates() error {
 		}
 	}
 	if o.Model == None && o.TxRate != 0 {
-		return fmt.Errorf("send rate with model %s: where packets leave is not known: %w", None, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("send rate with model %s: it is unknown by which interface packets leave: %w", None, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func waitGone(fd, pid int, timeout time.Duration) error {
 	for {
 		left := time.Until(deadline)
 		if left <= 0 {
-			return fmt.Errorf("process %d is still there after %v", pid, timeout)
+			return fmt.Errorf("process %d still exists after %v", pid, timeout)
 		}
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
 		if n > 0 {

@@ -40,7 +40,7 @@ func (p *Pod) OpenResolvers(ctx context.Context, resolvConf string) {
 	}
 	dns, err := readDNS(resolvConf)
 	if err != nil {
-		log.G(ctx).WithError(err).Warn("the container's DNS resolvers were not looked at")
+		log.G(ctx).WithError(err).Warn("the container's DNS resolvers could not be read")
 		return
 	}
 	for _, addr := range loopbackResolvers(dns.GetServers()) {

@@ -88,7 +88,7 @@ func (p *Pod) growMemory(ctx context.Context, want uint64) error {
 		go func() {
 			defer close(loaded)
 			if _, err := p.guest.SetResources(asking, 0, want); err != nil {
-				log.G(ctx).WithError(err).Debug("memory is not there yet")
+				log.G(ctx).WithError(err).Debug("the guest has not added the memory yet")
 			}
 		}()
 	}

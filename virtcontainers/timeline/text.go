@@ -52,7 +52,7 @@ func (t *Timeline) notes() []string {
 	if t.GuestError != "" {
 		notes = append(notes, "the guest's part is missing: "+oneLine(t.GuestError))
 	} else {
-		notes = append(notes, fmt.Sprintf("guest: its own word, moved to the host's clock, ±%.2f ms", milliseconds(t.Slack)))
+		notes = append(notes, fmt.Sprintf("guest: as the guest reports it, moved to the host's clock, ±%.2f ms", milliseconds(t.Slack)))
 	}
 	if t.Forgotten > 0 {
 		notes = append(notes, fmt.Sprintf("%d spans between the boot's and the last were forgotten", t.Forgotten))

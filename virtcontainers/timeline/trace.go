@@ -28,7 +28,7 @@ const hostPID, guestPID = 1, 2
 func (t *Timeline) WriteTrace(w io.Writer) error {
 	events := []traceEvent{
 		{Name: "process_name", Phase: "M", PID: hostPID, Args: map[string]string{"name": "host: sandbox " + t.Sandbox}},
-		{Name: "process_name", Phase: "M", PID: guestPID, Args: map[string]string{"name": "guest (its own word)"}},
+		{Name: "process_name", Phase: "M", PID: guestPID, Args: map[string]string{"name": "guest (as it reports)"}},
 	}
 	for tid, sec := range t.sections() {
 		for _, pid := range []int{hostPID, guestPID} {

@@ -54,7 +54,7 @@ func (t *Tree) add(name string, e entry) error {
 		t.entries = map[string]entry{}
 	}
 	if old, ok := t.entries[clean]; ok && old.mode&e.mode&typeDir == 0 {
-		return fmt.Errorf("add %q to archive: it is there already", name)
+		return fmt.Errorf("add %q to archive: it exists already", name)
 	}
 	for dir := path.Dir(clean); dir != "."; dir = path.Dir(dir) {
 		parent, ok := t.entries[dir]

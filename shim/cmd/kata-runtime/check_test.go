@@ -114,7 +114,7 @@ func TestChecks(t *testing.T) {
 		{"old QEMU", func(_ *testing.T, f *fakeHost) {
 			f.programs["/usr/bin/qemu-system-x86_64"] = "QEMU emulator version 7.1.0"
 		}, "", "QEMU", warning, "older than 7.2"},
-		{"odd QEMU", func(_ *testing.T, f *fakeHost) { f.programs["/usr/bin/qemu-system-x86_64"] = "hello" }, "", "QEMU", warning, "cannot be told"},
+		{"odd QEMU", func(_ *testing.T, f *fakeHost) { f.programs["/usr/bin/qemu-system-x86_64"] = "hello" }, "", "QEMU", warning, "it is unknown whether"},
 		{"new QEMU", func(_ *testing.T, f *fakeHost) {
 			f.programs["/usr/bin/qemu-system-x86_64"] = "QEMU emulator version 10.0.2"
 		}, "", "QEMU", ok, "10.0.2"},
@@ -138,7 +138,7 @@ func TestChecks(t *testing.T) {
 		{"a directory for memory", func(_ *testing.T, f *fakeHost) { f.files["mnt/m/x"] = &fstest.MapFile{} },
 			"[hypervisor.qemu]\nfile_mem_backend = '/mnt/m'", "memory", ok, "4096 MiB"},
 		{"no entropy source", nil, "[hypervisor.qemu]\nentropy_source = '/dev/none'", "entropy source", missing, "/dev/none"},
-		{"no meminfo", func(_ *testing.T, f *fakeHost) { delete(f.files, "proc/meminfo") }, "", "memory", warning, "cannot be told"},
+		{"no meminfo", func(_ *testing.T, f *fakeHost) { delete(f.files, "proc/meminfo") }, "", "memory", warning, "it is unknown whether"},
 		{"shim beside", func(_ *testing.T, f *fakeHost) {
 			f.lookPath = func(string) (string, error) { return "", unix.ENOENT }
 			f.files["usr/local/bin/"+shimName] = &fstest.MapFile{}

@@ -23,7 +23,7 @@ import (
 
 const collectDescription = "The archive has versions, what check and env say, facts about the host, and for each running pod its record, its timeline,\n" +
 	"its metrics and what its shim has logged. It has no environment variables and no annotations, and of the\n" +
-	"configuration no value whose key names a password, a token or a secret. Names of pods and files on the host are in it:\n" +
+	"configuration no value of a key that names a password, a token or a secret. Names of pods and files on the host are in it:\n" +
 	"look through it before you send it."
 
 func collectCommand(h host) *cli.Command {

@@ -27,7 +27,7 @@ func factoryCommand(h host) *cli.Command {
 		HideHelpCommand: true, Action: noFactoryCommand,
 		Commands: []*cli.Command{
 			{
-				Name: "init", Usage: "make the template of the configuration, unless it is there",
+				Name: "init", Usage: "make the template of the configuration, unless it exists",
 				Flags: []cli.Flag{configFlag()}, Before: noArguments,
 				Action: func(ctx context.Context, c *cli.Command) error { return initFactory(ctx, c, h) },
 			},

@@ -15,7 +15,7 @@ func (h host) checkUser() result {
 	r := result{Name: "user", Status: ok, Found: "root"}
 	if h.uid != 0 {
 		r.Status, r.Found = warning, fmt.Sprintf("user %d", h.uid)
-		r.Means = "the shim runs as root: what is missing for this user may be there for it"
+		r.Means = "the shim runs as root: it may find what this user does not"
 		r.Do = "run kata-runtime check as root"
 	}
 	return r
@@ -26,7 +26,7 @@ func (h host) checkConfig(path string) (*config.Config, result) {
 	cfg, err := h.loadConfig(path)
 	if err != nil {
 		return nil, result{Name: "configuration", Status: missing, Found: oneLine(err.Error()),
-			Means: "no pod is made until it is corrected; QEMU, virtiofsd and the guest were not looked for",
+			Means: "no pod starts until it is corrected; QEMU, virtiofsd and the guest were not checked",
 			Do:    "correct what is named above; docs/configuration.md has all keys"}
 	}
 	r := result{Name: "configuration", Status: ok, Found: "built-in defaults"}
@@ -35,7 +35,7 @@ func (h host) checkConfig(path string) (*config.Config, result) {
 	}
 	if len(cfg.Source) > 0 && len(cfg.Warnings) > 0 {
 		r.Status, r.Means = warning, strings.Join(cfg.Warnings, "; ")
-		r.Do = "take out what has no effect; docs/configuration.md has all keys"
+		r.Do = "remove what has no effect; docs/configuration.md has all keys"
 	}
 	return cfg, r
 }

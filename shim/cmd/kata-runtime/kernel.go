@@ -13,7 +13,7 @@ import (
 func (h host) checkTUN() result {
 	r := result{Name: "TUN", Status: ok, Found: "/dev/net/tun"}
 	if err := h.openDevice("/dev/net/tun"); err != nil {
-		r.Status, r.Found, r.Means = missing, err.Error(), "guests cannot be joined to their pods' networks"
+		r.Status, r.Found, r.Means = missing, err.Error(), "guests cannot be connected to their pods' networks"
 		r.Do = "modprobe tun"
 	}
 	return r
@@ -58,7 +58,7 @@ func (h host) checkTraffic(cfg *config.Config) result {
 	options, source, err := h.kernelConfig()
 	if err != nil {
 		r.Status, r.Found = warning, err.Error()
-		r.Means = "it is unknown whether the kernel has ingress, u32 and mirred, by which links are joined to guests"
+		r.Means = "it is unknown whether the kernel has ingress, u32 and mirred, which connect links to guests"
 		r.Do = "modprobe " + strings.Join(modulesOf(wanted), " && modprobe ")
 		return r
 	}
@@ -70,7 +70,7 @@ func (h host) checkTraffic(cfg *config.Config) result {
 	}
 	if len(lacking) > 0 {
 		r.Status, r.Found = missing, "no "+strings.Join(modulesOf(lacking), ", ")+" ("+source+")"
-		r.Means = fmt.Sprintf("links cannot be joined to guests by internetworking_model = %q", model)
+		r.Means = fmt.Sprintf("links cannot be connected to guests with internetworking_model = %q", model)
 		r.Do = `use a kernel with them, or internetworking_model = "none"`
 		return r
 	}
@@ -103,7 +103,7 @@ func (h host) kernelConfig() (options map[string]string, source string, err erro
 		}
 		return parseKernelConfig(text), source, nil
 	}
-	return nil, "", fmt.Errorf("neither %s nor /boot/config-%s is there", packed, h.release)
+	return nil, "", fmt.Errorf("neither %s nor /boot/config-%s exists", packed, h.release)
 }
 
 // maxKernelConfig bounds what is read of a configuration, in bytes: a
@@ -132,7 +132,7 @@ func (h host) checkSkLookup() result {
 	r := result{Name: "sk_lookup", Status: ok, Found: "BPF programs of this type can be loaded"}
 	if err := h.skLookup(); err != nil {
 		r.Status, r.Found = warning, err.Error()
-		r.Means = "port-forward (crictl, kubectl) does not reach guests; all else works"
+		r.Means = "port-forward (crictl, kubectl) does not reach guests; everything else works"
 		r.Do = "use Linux 5.9 or later with CONFIG_BPF_SYSCALL, and run this as root"
 	}
 	return r

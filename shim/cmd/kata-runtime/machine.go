@@ -18,7 +18,7 @@ func (h host) checkAccel() result {
 	}
 	return result{Name: "accelerator", Status: warning, Found: "TCG, QEMU's translator: " + reason,
 		Means: "pods run, but what they compute takes several times as long, and a start takes a second or two",
-		Do:    "modprobe kvm_intel (or kvm_amd); on a virtual host, have its own host pass vmx or svm on"}
+		Do:    "modprobe kvm_intel (or kvm_amd); on a virtual machine, enable nested virtualization (vmx or svm) on its host"}
 }
 
 func (h host) checkVsock(ctx context.Context) result {
@@ -33,8 +33,8 @@ func (h host) checkVsock(ctx context.Context) result {
 		r.Found = "vhost-vsock, in the host's kernel"
 	default:
 		r.Found = kind + ", in the shim itself"
-		r.Means = "all works; the kernel's moves more bytes a second"
-		r.Do = "modprobe vhost_vsock, to have the kernel's"
+		r.Means = "everything works; the kernel's has more throughput"
+		r.Do = "modprobe vhost_vsock, to use the kernel's"
 	}
 	return r
 }
@@ -64,11 +64,11 @@ func (h host) checkQEMU(ctx context.Context, cfg *config.Config) result {
 	}
 	switch v, known := parseRelease(words); {
 	case !known:
-		r.Status, r.Means = warning, fmt.Sprintf("whether it is at least %v cannot be told", leastQEMU)
+		r.Status, r.Means = warning, fmt.Sprintf("it is unknown whether it is at least %v", leastQEMU)
 	case v.less(leastQEMU):
 		r.Status, r.Means = missing, fmt.Sprintf("at least %v is needed", leastQEMU)
 	case v.less(testedQEMU):
-		r.Status, r.Means = warning, fmt.Sprintf("nothing older than %v is tested", testedQEMU)
+		r.Status, r.Means = warning, fmt.Sprintf("versions older than %v are not tested", testedQEMU)
 	default:
 		r.Do = ""
 	}
@@ -85,7 +85,7 @@ func (h host) checkVirtioFSD(ctx context.Context, cfg *config.Config) result {
 	words, err := h.programVersion(ctx, path)
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && h.uid != 0 {
 		// QEMU's own drops its groups before it reads its arguments.
-		r.Status, r.Found, r.Means = warning, oneLine(err.Error()), "it is there, and runs as root only"
+		r.Status, r.Found, r.Means = warning, oneLine(err.Error()), "it exists, but only root can run it"
 		r.Do = "run kata-runtime check as root"
 		return r
 	}

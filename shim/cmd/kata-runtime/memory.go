@@ -27,14 +27,14 @@ func (h host) checkMemory(cfg *config.Config) result {
 	available, err := h.meminfo("MemAvailable")
 	if err != nil {
 		r.Status, r.Found = warning, err.Error()
-		r.Means = "whether a guest fits cannot be told"
+		r.Means = "it is unknown whether a guest fits"
 		return r
 	}
 	wanted := cfg.Hypervisor.MemoryMiB
 	available >>= 10
 	r.Found = fmt.Sprintf("%d MiB available, default_memory is %d MiB", available, wanted)
 	if available < wanted {
-		r.Status, r.Means = warning, "a guest takes memory as it uses it: one that uses all of its own meets the host's OOM killer"
+		r.Status, r.Means = warning, "a guest takes memory as it uses it: a guest that uses all of its memory runs into the host's OOM killer"
 		r.Do = "lower hypervisor.qemu.default_memory (256 at least)"
 	}
 	return r

@@ -15,12 +15,12 @@ import (
 )
 
 const metricsDescription = "ID is the pod's, or its beginning. The numbers are in Prometheus's text format; with --all each has its pod's id and\n" +
-	"name. What begins with kata_guest_ and kata_agent_ is the guest's own word. docs/observability.md has the list."
+	"name. Metrics that begin with kata_guest_ or kata_agent_ are as the guest reports them. docs/observability.md has the list."
 
 func metricsCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name: "metrics", Usage: "write the metrics of a pod, or of all", ArgsUsage: "ID | --all", Description: metricsDescription,
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "those of all pods, with labels that tell them apart"}},
+		Name: "metrics", Usage: "write the metrics of one pod, or of all pods", ArgsUsage: "ID | --all", Description: metricsDescription,
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "the metrics of all pods, each labelled with its pod"}},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			all := c.Bool("all")
 			if all == (c.NArg() == 1) || c.NArg() > 1 {
@@ -62,9 +62,9 @@ func oneOf(errs []error, all int) error {
 	return fmt.Errorf("%d of %d pods did not answer: %w", len(errs), all, errs[0])
 }
 
-const monitorDescription = "It serves /metrics, what all pods say of themselves with the labels sandbox_id, cri_uid, cri_name and cri_namespace, and\n" +
-	"/sandboxes, their ids. A pod that does not answer within 4 s is left out of a scrape. There is no authentication:\n" +
-	"an address other than the host's own loopback is for a network that you trust. SIGTERM ends it."
+const monitorDescription = "It serves /metrics, the metrics of all pods with the labels sandbox_id, cri_uid, cri_name and cri_namespace, and\n" +
+	"/sandboxes, the pods' ids. A pod that does not answer within 4 s is left out of a scrape. There is no authentication:\n" +
+	"use an address other than the host's loopback only in a network that you trust. SIGTERM ends it."
 
 func monitorCommand(h host) *cli.Command {
 	return &cli.Command{

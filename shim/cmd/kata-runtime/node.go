@@ -13,7 +13,7 @@ import (
 const installDescription = "All files go below /opt/kata, each version into its own directory; pods that run keep the version that they were started\n" +
 	"with. containerd is told of the runtime handler by a drop-in (2.x) or a marked block in its config.toml, CRI-O by a\n" +
 	"drop-in, and each is restarted if its files changed. In a pod of Kubernetes the node gets the label " + installer.NodeLabel + ".\n" +
-	"Nothing is done twice: after a death or an error, run it again."
+	"It can be run again after it was killed or failed: steps that are done are skipped."
 
 func installCommand() *cli.Command {
 	flags := append(nodeFlags(),
@@ -36,7 +36,7 @@ func installCommand() *cli.Command {
 }
 
 func uninstallCommand() *cli.Command {
-	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "go on although pods run; they cannot be cleaned up afterwards"})
+	flags := append(nodeFlags(), &cli.BoolFlag{Name: "force", Usage: "continue although pods run; they cannot be cleaned up afterwards"})
 	return &cli.Command{
 		Name: "uninstall", Usage: "undo install on a node",
 		Description: "It refuses while pods run, and has then only removed the node's label.",

@@ -14,8 +14,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/procstat"
 )
 
-const podsDescription = "ENGINE is the engine's namespace. MEMORY is what QEMU and the shim have resident; the guest's page cache is in it. A pod\n" +
-	"that does not answer has a dash for what only its shim knows."
+const podsDescription = "ENGINE is the engine's namespace. MEMORY is the resident memory of QEMU and the shim, with the guest's page cache. A pod\n" +
+	"that does not answer has a dash in each column that only its shim can fill."
 
 func podsCommand(h host) *cli.Command {
 	return &cli.Command{

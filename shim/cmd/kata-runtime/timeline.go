@@ -18,7 +18,7 @@ import (
 
 const timelineDescription = "ID is the pod's: its pause container's, or its only container's. The pod must be running.\n" +
 	"The drawing has a part for the pod's boot and one for each container, each with its own scale; times count from\n" +
-	"the engine's call. What the guest did is the guest's own word."
+	"the engine's call. Times inside the guest are as the guest reports them."
 
 func timelineCommand(h host) *cli.Command {
 	return &cli.Command{

@@ -10,8 +10,8 @@ import (
 const volumeUsage = "give pods a volume as a disk, in place of the host's files (for storage drivers)"
 
 const volumeDescription = "A container's mount of a volume's path becomes the file system on a device or in a file of the host,\n" +
-	"mounted in the guest. That holds for containers that are made from then on, until the volume is removed.\n" +
-	"The size and use of such a volume (stats, resize) are not there yet."
+	"mounted in the guest. This applies to containers created from then on, until the volume is removed.\n" +
+	"Statistics and resizing of such a volume are not implemented yet."
 
 const addDescription = "JSON has the keys device (a block device or file, with its file system on it), fstype (ext4, xfs, ...),\n" +
 	"options (a list, as mount's -o), volume-type (block or directvol) and metadata (fsGroup, fsGroupChangePolicy):\n" +
@@ -24,10 +24,10 @@ func volumeCommand(h host) *cli.Command {
 		HideHelpCommand: true, Action: noVolumeCommand,
 		Commands: []*cli.Command{
 			{
-				Name: "add", Usage: "assign a disk to a volume's path; what was assigned to it is replaced", Description: addDescription,
+				Name: "add", Usage: "assign a disk to a volume's path, in place of an earlier one", Description: addDescription,
 				Flags: []cli.Flag{
 					volumePathFlag(),
-					&cli.StringFlag{Name: "mount-info", Usage: "what is on it, as `JSON`", Required: true},
+					&cli.StringFlag{Name: "mount-info", Usage: "the disk's description, as `JSON`", Required: true},
 				},
 				Before: noArguments,
 				Action: func(_ context.Context, c *cli.Command) error {
@@ -35,7 +35,7 @@ func volumeCommand(h host) *cli.Command {
 				},
 			},
 			{
-				Name: "remove", Usage: "forget a volume's disk; one that is not there is no error",
+				Name: "remove", Usage: "forget a volume's disk; it is not an error if there is none",
 				Flags:  []cli.Flag{volumePathFlag()},
 				Before: noArguments,
 				Action: func(_ context.Context, c *cli.Command) error { return h.volumes.Remove(c.String("volume-path")) },

@@ -32,7 +32,7 @@ func Flags() []cli.Flag {
 		&cli.StringFlag{Name: "root", Local: true, Value: defaultRoot, Usage: "the `DIRECTORY` of containers' state"},
 		&cli.StringFlag{Name: "log", Local: true, Usage: "a `FILE` for errors, besides standard error"},
 		&cli.StringFlag{Name: "log-format", Local: true, Value: "text", Usage: "`FORMAT` of the log: text or json"},
-		&cli.BoolFlag{Name: "debug", Local: true, Usage: "let the shims log more"},
+		&cli.BoolFlag{Name: "debug", Local: true, Usage: "make the shims log debug messages"},
 		&cli.BoolFlag{Name: "systemd-cgroup", Local: true, Usage: "refused: pods' cgroups are made by their path, without systemd"},
 		&cli.StringFlag{Name: "rootless", Local: true, Value: "auto", Usage: "only auto and false: kata-runtime needs root"},
 		&cli.StringFlag{Name: "criu", Local: true, Hidden: true},

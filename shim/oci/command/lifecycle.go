@@ -21,7 +21,7 @@ func createCommand() *cli.Command {
 			&cli.StringFlag{Name: "console-socket", Usage: "the `SOCKET` to which the terminal's master is sent"},
 			&cli.StringFlag{Name: "pid-file", Usage: "the `FILE` for the pid that stands for the container"},
 			&cli.BoolFlag{Name: "no-pivot", Usage: "accepted: the guest's root file system is its own"},
-			&cli.BoolFlag{Name: "no-new-keyring", Usage: "accepted: the guest has keyrings of its own"},
+			&cli.BoolFlag{Name: "no-new-keyring", Usage: "accepted: the guest has its own keyrings"},
 			&cli.IntFlag{Name: "preserve-fds", Usage: "refused but for 0"},
 		},
 		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
@@ -62,7 +62,7 @@ func killCommand() *cli.Command {
 func deleteCommand() *cli.Command {
 	return &cli.Command{
 		Name: "delete", Usage: "remove a container that has stopped", ArgsUsage: "ID",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first; none is no error"}},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first; it is not an error if it does not exist"}},
 		Action: onContainer(0, func(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 			return r.Delete(ctx, id, c.Bool("force"))
 		}),

@@ -124,7 +124,7 @@ func (p *Pool) use(ctx context.Context, src Source) (*Disk, error) {
 func (p *Pool) ready(ctx context.Context, e *entry, f *found, src Source) error {
 	if e.kept { // The guest may let go of it at any time: it is no good any more.
 		if err := p.detach(ctx, e); err != nil {
-			return fmt.Errorf("it was to be detached before: %w", err)
+			return fmt.Errorf("an earlier detach of it has not succeeded: %w", err)
 		}
 	}
 	if e.id == "" {

@@ -42,7 +42,7 @@ func newSource(name string, limits Limits) (*source, error) {
 }
 
 // errGone says that the source is not there any more.
-var errGone = errors.New("it is not there any more")
+var errGone = errors.New("it does not exist any more")
 
 // seen is a look at the source.
 type seen struct {

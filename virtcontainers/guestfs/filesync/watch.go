@@ -47,7 +47,7 @@ func newWatcher(ctx context.Context) *watcher {
 // poll changes over to polling.
 func (w *watcher) poll(ctx context.Context, why error) {
 	if !w.polling {
-		log.G(ctx).WithError(why).Warnf("files copied into the guest are looked at every %v for changes: they cannot be watched", pollTime)
+		log.G(ctx).WithError(why).Warnf("files copied into the guest are checked for changes every %v: they cannot be watched", pollTime)
 	}
 	w.polling = true
 }

@@ -45,7 +45,7 @@ func (d *daemonBackend) drop(string)           {}
 // attached takes from the daemon what it started from, once it has made the
 // share its root: both kinds do before they answer the first message.
 func (d *daemonBackend) attached(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, enterWait, fmt.Errorf("it has not within %v", enterWait))
+	ctx, cancel := context.WithTimeoutCause(ctx, enterWait, fmt.Errorf("it did not do so within %v", enterWait))
 	defer cancel()
 	for !d.room.entered(d.Pid()) {
 		select {

@@ -52,7 +52,7 @@ func cloneMount(source string, recursive bool) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil, fmt.Errorf("source %s is not there: %w", source, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("source %s does not exist: %w", source, errdefs.ErrNotFound)
 	case errors.Is(err, unix.ENOSYS):
 		return nil, fmt.Errorf("bind %s: the kernel has no open_tree (Linux 5.2): %w", source, errdefs.ErrNotImplemented)
 	case err != nil:

@@ -148,7 +148,7 @@ func (r *daemonRoom) strip() error {
 				err = nil // a link, or not made
 			}
 			if err != nil {
-				return fmt.Errorf("take %s away from virtiofsd: %w", name, err)
+				return fmt.Errorf("hide %s from virtiofsd: %w", name, err)
 			}
 			_ = os.Remove(name) // an empty mount point does no harm
 		}

@@ -49,7 +49,7 @@ func askDaemon(ctx context.Context, path string) (executable string, d dialect, 
 	case strings.Contains(said, "-o source="):
 		return executable, qemuDialect(), nil
 	}
-	return "", d, fmt.Errorf("%s is not a virtiofsd that is known here (want --shared-dir or -o source= among its options): --help ended with %v%s: %w",
+	return "", d, fmt.Errorf("%s is not a known virtiofsd (want --shared-dir or -o source= among its options): --help ended with %v%s: %w",
 		path, p.ExitState(), tailOf(p), errdefs.ErrInvalidArgument)
 }
 

@@ -136,7 +136,7 @@ func removeEmptyTree(dir string) error {
 			return err
 		}
 		if info, err := d.Info(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-			return fmt.Errorf("%s holds data: a mount is still there", path)
+			return fmt.Errorf("%s holds data: it is still mounted", path)
 		}
 		paths = append(paths, path)
 		return nil

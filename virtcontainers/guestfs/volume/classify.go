@@ -77,7 +77,7 @@ func (c *classifier) look(path string) (src source, err error) {
 		src.info, err = os.Stat(src.path)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return src, fmt.Errorf("source %s is not there: %w", path, errdefs.ErrNotFound)
+		return src, fmt.Errorf("source %s does not exist: %w", path, errdefs.ErrNotFound)
 	}
 	if err != nil {
 		return src, fmt.Errorf("inspect source: %w", err)

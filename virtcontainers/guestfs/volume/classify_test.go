@@ -65,7 +65,7 @@ func TestWithoutShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	for source, want := range map[string]string{
-		"fifo": "the source is a FIFO", "none": "is not there",
+		"fifo": "the source is a FIFO", "none": "does not exist",
 	} {
 		_, err := Classify([]guestspec.Bind{{Source: filepath.Join(dir, source)}}, Options{KubeletDir: n.kubelet})
 		if err == nil || !strings.Contains(err.Error(), "mount "+filepath.Join(dir, source)) || !strings.Contains(err.Error(), want) {

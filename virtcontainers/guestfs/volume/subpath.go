@@ -97,7 +97,7 @@ func (t *mountTable) mountOf(path string) (*mountinfo.Info, error) {
 		return nil, fmt.Errorf("statx %s: %w", path, err)
 	}
 	if st.Mask&unix.STATX_MNT_ID == 0 {
-		return nil, fmt.Errorf("a subPath needs a kernel that tells mounts' ids (Linux 5.8): %w", errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("a subPath needs a kernel that reports mount ids (Linux 5.8): %w", errdefs.ErrNotImplemented)
 	}
 	if err := t.read(); err != nil {
 		return nil, err

@@ -154,7 +154,7 @@ func cgroupsOf(pid int) ([]byte, error) {
 	return now, nil
 }
 
-// moveFrom moves a process, unless it is there already, as one is that was
+// moveFrom moves a process, unless it exists already, as one is that was
 // started by a process in the cgroup: that saves most of the moves, of which
 // each stops all forks of the host for a moment.
 func (p place) moveFrom(now []byte, dir string, pid int) error {

@@ -94,17 +94,17 @@ func Parse(data []byte) (*Info, error) {
 func (d *document) check() error {
 	switch {
 	case !slices.Contains(blockTypes, d.VolumeType):
-		return invalid("volume-type", d.VolumeType, "block or directvol: a disk with a file system is all that there is")
+		return invalid("volume-type", d.VolumeType, "block or directvol: only disks with a file system are supported")
 	case !filepath.IsAbs(d.Device) || strings.ContainsRune(d.Device, 0):
 		return invalid("device", d.Device, "the absolute path of a block device or a file")
 	case !fstypePattern.MatchString(d.Fstype):
 		return invalid("fstype", d.Fstype, "the name of a file system, as ext4 or xfs")
 	case d.Metadata[keyEncryption] != "":
-		return fmt.Errorf("metadata %s: encrypted volumes are not there yet: %w", keyEncryption, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("metadata %s: encrypted volumes are not supported yet: %w", keyEncryption, errdefs.ErrInvalidArgument)
 	case isTrue(d.Metadata[keyCreate]):
 		return fmt.Errorf("metadata %s: the device must have its file system already: %w", keyCreate, errdefs.ErrInvalidArgument)
 	case len(d.Confidential) > 0 && string(d.Confidential) != "null":
-		return fmt.Errorf("confidential-storage: encrypted volumes are not there yet: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("confidential-storage: encrypted volumes are not supported yet: %w", errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
