@@ -131,7 +131,7 @@ func TestNICChecks(t *testing.T) {
 	}{
 		"no MAC":               {nic(nil, f), "not of 6 bytes"},
 		"long MAC":             {nic(make(net.HardwareAddr, 8), f), "not of 6 bytes"},
-		"multicast MAC":        {nic(net.HardwareAddr{3, 0, 0, 0, 0, 1}, f), "group's address"},
+		"multicast MAC":        {nic(net.HardwareAddr{3, 0, 0, 0, 0, 1}, f), "multicast address"},
 		"zero MAC":             {nic(make(net.HardwareAddr, 6), f), "an invalid address"},
 		"no TAP":               {nic(testMAC), "0 TAP queues"},
 		"too many TAP queues":  {nic(testMAC, repeat(f, 257)...), "257 TAP queues"},
