@@ -20,20 +20,21 @@ const undoTimeout = 10 * time.Second
 type step struct {
 	name string
 	do   func(context.Context) error
-	// undo takes back what do made, or nil. It is called only after do
-	// succeeded: a do that fails cleans up after itself.
+	// undo reverts what do made; nil if there is nothing to revert. It is
+	// called only after do succeeded: a do that fails cleans up after itself.
 	undo func(context.Context) error
 }
 
-// boot is what remains of a list of steps that was run: what it took, and how
-// to take it back.
+// boot is the outcome of running a list of steps: how long each took, and how
+// to undo it.
 type boot struct {
 	done   []step
 	times  map[string]time.Duration
 	failAt string
-	// failed is the step that failed, if one has.
+	// failed is the name of the step that failed, if any.
 	failed string
-	// recorder remembers the steps' spans, as the container's or, empty, the pod's.
+	// recorder records the steps' spans under the container's id; an empty id
+	// stands for the pod.
 	recorder  *spans.Recorder
 	container string
 }
@@ -69,8 +70,8 @@ func (b *boot) runOne(ctx context.Context, s step) error {
 	return nil
 }
 
-// unwind undoes all that was done. It is not stopped by ctx's end: each undo
-// has its own time. A second call does nothing.
+// unwind undoes all that was done. It goes on when ctx ends: each undo has its
+// own timeout. A second call does nothing.
 func (b *boot) unwind(ctx context.Context) error {
 	var errs []error
 	for _, s := range slices.Backward(b.done) {
@@ -87,8 +88,8 @@ func (b *boot) unwind(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// fields are the pod's one log line of durations, in milliseconds, so that a
-// slow start explains itself.
+// fields returns the durations, in milliseconds, for the pod's one log line
+// about its start: it shows which step was slow.
 func (b *boot) fields() log.Fields {
 	fields := make(log.Fields, len(b.times)+1)
 	var total time.Duration

@@ -112,7 +112,7 @@ func TestBootFailpoints(t *testing.T) {
 	}
 }
 
-// Whatever fails within a step, the error says so and nothing is left.
+// Any failure within a step is named in the error, and leaves nothing behind.
 func TestBootFailures(t *testing.T) {
 	t.Parallel()
 	fail := func(step fake.Step) func(*fakeguest.Host) {
@@ -209,7 +209,7 @@ func TestBootEndsInTime(t *testing.T) {
 	}
 }
 
-// What cannot be undone is told, and the rest is undone all the same.
+// An undo that fails is reported, and the others still run.
 func TestUndoFails(t *testing.T) {
 	host := newHost(t)
 	host.Agent.Fail("SetupSandbox", errInjected)

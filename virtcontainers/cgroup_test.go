@@ -21,11 +21,11 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
-// These tests move the test's own process, for it is the shim: none runs
-// beside another.
+// These tests move the test process itself, because it acts as the shim. None
+// may run in parallel with another.
 
-// cgroupParent is a parent for the pod's cgroup that is nobody else's, and must
-// be gone when the test ends.
+// cgroupParent is a parent for the pod's cgroup, used by this test alone; it
+// must be gone when the test ends.
 func cgroupParent(t *testing.T) string {
 	t.Helper()
 	parent := fmt.Sprintf("/kbtest-pods-%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -71,8 +71,9 @@ func inCgroups(t *testing.T, pid int, parent string) map[string]int {
 	return found
 }
 
-// cgroupOptions are those of a pod with cgroups, and with an external daemon,
-// which needs a place in them, where one is installed.
+// cgroupOptions are those of a pod with cgroups. Where an external virtiofsd is
+// installed, the pod uses it, because that process must be charged to a cgroup
+// too.
 func cgroupOptions(o virtcontainers.Observer, parent string, only bool) virtcontainers.Options {
 	opts := options(o)
 	opts.Config.Hypervisor.VirtioFS.Daemon = findDaemon()
@@ -109,8 +110,8 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// shimCgroup makes a cgroup in every hierarchy, as an operator does, until the test's
-// end.
+// shimCgroup makes a cgroup in every hierarchy, as an operator does, and
+// removes it at the test's end.
 func shimCgroup(t *testing.T) string {
 	t.Helper()
 	parent := cgroupParent(t)
@@ -129,7 +130,7 @@ func shimCgroup(t *testing.T) string {
 	return c.Path()
 }
 
-// shimIn reports whether a process is in a cgroup of that path, in whatever
+// shimIn reports whether a process is in a cgroup of that path in any
 // hierarchy.
 func shimIn(t *testing.T, pid int, path string) bool {
 	t.Helper()
@@ -140,8 +141,8 @@ func shimIn(t *testing.T, pid int, path string) bool {
 	return strings.Contains(string(data), ":"+path+"\n")
 }
 
-// The shim is in the cgroup that the engine has made for it, with a pod's own or
-// without, and afterwards where it was.
+// The shim moves into the cgroup that the engine made for it, whether or not
+// the pod has its own, and afterwards back to where it was.
 func TestShimCgroup(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		t.Run(fmt.Sprintf("with the pod's own %v", own), func(t *testing.T) {
@@ -177,8 +178,8 @@ func TestShimCgroup(t *testing.T) {
 	}
 }
 
-// A boot that fails takes the shim out of the engine's cgroup too; one that is not
-// there fails the boot.
+// A boot that fails moves the shim out of the engine's cgroup too; a cgroup
+// that does not exist fails the boot.
 func TestShimCgroupFails(t *testing.T) {
 	host, parent := newHost(t), cgroupParent(t)
 	opts := cgroupOptions(newObserver(), parent, false)
@@ -201,7 +202,7 @@ func TestShimCgroupFails(t *testing.T) {
 	}
 }
 
-// besideVM are the processes that a pod costs beside its machine, by name.
+// besideVM returns the pod's processes other than its machine, by name.
 func besideVM(rec *persist.Record) map[string]int {
 	pids := map[string]int{"shim": os.Getpid()}
 	if rec.FSDaemon.PID != 0 {
@@ -210,7 +211,7 @@ func besideVM(rec *persist.Record) map[string]int {
 	return pids
 }
 
-// checkPlaces looks where a pod's processes are.
+// checkPlaces checks in which cgroups a pod's processes are.
 func checkPlaces(t *testing.T, rec *persist.Record, parent string, only bool) {
 	t.Helper()
 	if len(rec.Cgroups) == 0 {
@@ -230,8 +231,8 @@ func checkPlaces(t *testing.T, rec *persist.Record, parent string, only bool) {
 	}
 }
 
-// A guest boots in the overhead's cgroup for CPU time, under the default weight,
-// and is the pod's once its agent has answered.
+// A guest boots in the overhead cgroup for CPU time, under the default weight,
+// and moves to the pod's once its agent has answered.
 func TestBootIsNotWeighed(t *testing.T) {
 	host, parent := newHost(t), cgroupParent(t)
 	vcpu := sleepers(t, 1)[0]
@@ -313,7 +314,7 @@ func TestWithoutCgroup(t *testing.T) {
 	}
 }
 
-// A boot that fails takes the shim out again, wherever it fails.
+// A boot that fails moves the shim back, at whichever step it fails.
 func TestCgroupFailpoints(t *testing.T) {
 	host, parent := newHost(t), cgroupParent(t)
 	before := inCgroups(t, os.Getpid(), parent)
@@ -330,7 +331,8 @@ func TestCgroupFailpoints(t *testing.T) {
 	}
 }
 
-// What a killed shim left in its cgroups ends, and they go.
+// Recovery kills the processes that a killed shim left in its cgroups, and
+// removes the cgroups.
 func TestRecoverCgroups(t *testing.T) {
 	host, parent := newHost(t), cgroupParent(t)
 	processes := deadPod(t, host)

@@ -41,17 +41,17 @@ type Container struct {
 	Bundle  *bundle.Bundle
 	sandbox *Sandbox
 	init    *Process
-	// created is closed when the container is known to the engine: nothing of
-	// it is reported before.
+	// created is closed when the engine knows the container: nothing about it
+	// is reported before.
 	created chan struct{}
-	// files are used by the container's creation and deletion alone, but for what
-	// its exit brings back.
+	// files is used only by the container's creation and deletion, except for
+	// what its exit copies back to the host.
 	files *guestfs.Container
-	// published are the sockets by which the host reaches the container's; its
-	// creation and deletion alone use them.
+	// published are the host's sockets that connect to the container's; only
+	// its creation and deletion use them.
 	published []*publish.Socket
-	// standIn is nil until the container is about to be created, and then not
-	// changed; nor is guestPID, the guest's number of the init.
+	// standIn is nil until the container is about to be created, and then does
+	// not change; nor does guestPID, the init's pid in the guest.
 	standIn  atomic.Pointer[standin.Process]
 	guestPID uint32
 
@@ -59,8 +59,8 @@ type Container struct {
 	execs map[string]*Process
 }
 
-// isPause reports whether the container is its pod's pause container, and not
-// the work itself.
+// isPause reports whether the container is its pod's pause container rather
+// than a workload.
 func (c *Container) isPause() bool {
 	place, err := bundle.Place(c.ID, c.Bundle.Spec.Annotations)
 	return err == nil && place.Kind == bundle.Sandbox
@@ -68,8 +68,9 @@ func (c *Container) isPause() bool {
 
 func (c *Container) isCreated() bool { return closed(c.created) }
 
-// PID is the process id by which the host knows the container: its
-// stand-in's, also after that has ended. 0 before the container is created.
+// PID returns the process id by which the host knows the container: its
+// stand-in's, even after that has ended. It is 0 before the container is
+// created.
 func (c *Container) PID() int {
 	if p := c.standIn.Load(); p != nil {
 		return p.PID()
@@ -77,10 +78,10 @@ func (c *Container) PID() int {
 	return 0
 }
 
-// Info tells how the container, that is, its init, is.
+// Info returns the state of the container, that is, of its init.
 func (c *Container) Info() ProcessInfo { return c.init.Info() }
 
-// ExecOptions say what further process to run in a container.
+// ExecOptions describe an exec: another process to run in a container.
 type ExecOptions struct {
 	ID       string
 	Terminal bool
@@ -146,7 +147,7 @@ func (c *Container) processes() []*Process {
 	return append(slices.Collect(maps.Values(c.execs)), c.init)
 }
 
-// awaitExecs waits until the exits of the container's execs were reported.
+// awaitExecs waits until the exits of the container's execs have been reported.
 func (c *Container) awaitExecs(ctx context.Context) {
 	deadline := time.After(execExitWait)
 	for _, p := range c.processes() {
@@ -163,14 +164,15 @@ func (c *Container) awaitExecs(ctx context.Context) {
 	}
 }
 
-// firstGuestPID is added to the guest's pids in Pids: it is beyond all that the
-// host can have (PID_MAX_LIMIT, linux/threads.h, is 2^22), for engines look
-// them up there (docker top), and leaves the guest's numbers to be read.
+// firstGuestPID is added to the guest's pids in Pids. Engines look up the
+// results on the host (docker top), so they must be larger than any pid there
+// (PID_MAX_LIMIT, linux/threads.h, is 2^22); and the guest's number stays
+// readable.
 const firstGuestPID = 1_000_000_000
 
-// Pids lists the processes of the container: first its stand-in, in place of
-// the init, then the guest's others, under numbers that are no process of the
-// host's. A container that has ended lists its stand-in alone.
+// Pids lists the container's processes: first its stand-in, in place of the
+// init, then the others in the guest, under numbers that no process of the host
+// has. For a container that has ended it lists the stand-in alone.
 func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
 	list := []*tasktypes.ProcessInfo{{Pid: uint32(c.PID())}}
 	if closed(c.init.known) {
@@ -188,15 +190,15 @@ func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) 
 		if p.Pid == c.guestPID {
 			continue
 		}
-		p.Pid = firstGuestPID + p.Pid%firstGuestPID // whatever the guest says
+		p.Pid = firstGuestPID + p.Pid%firstGuestPID // in range whatever the guest reports
 		list = append(list, p)
 	}
 	return list, nil
 }
 
-// Delete takes a container that has ended, or was never started, out of the
-// guest and out of the sandbox. It may be called after the sandbox ended;
-// while that ends, Delete waits for it, so that nothing is left afterwards.
+// Delete removes a container that has ended, or was never started, from the
+// guest and from the sandbox. It may be called after the sandbox ended; while
+// the sandbox ends, Delete waits for that, so that nothing is left afterwards.
 func (c *Container) Delete(ctx context.Context) (Exit, error) {
 	if err := c.endUnstarted(ctx); err != nil {
 		return Exit{}, err

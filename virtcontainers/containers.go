@@ -39,7 +39,7 @@ func (s *Sandbox) Empty() bool {
 	return len(s.containers) == 0
 }
 
-// add takes in a container that is going to be created.
+// add registers a container that is about to be created.
 func (s *Sandbox) add(c *Container) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Sandbox) remove(id string) {
 }
 
 // makeKnown makes a created container known to the engine, unless the sandbox
-// has ended meanwhile: nobody would tell the container's exit. announce must not
+// has ended meanwhile: then its exit would never be reported. announce must not
 // block.
 func (s *Sandbox) makeKnown(c *Container, announce func(*Container)) error {
 	s.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/metrics"
 )
 
-// Pause freezes all processes of a running container, in the guest; announce
-// is called before it can be seen paused.
+// Pause freezes all processes of a running container, in the guest; announce is
+// called before the paused state is visible.
 func (c *Container) Pause(ctx context.Context, announce func()) error {
 	return c.turn(ctx, "pause", Running, Paused, announce, func(client *guest.Client) error {
 		_, err := client.Task.Pause(ctx, &task.PauseRequest{ID: c.ID})
@@ -31,7 +31,7 @@ func (c *Container) Resume(ctx context.Context, announce func()) error {
 	})
 }
 
-// turn moves the container between two states that the guest makes.
+// turn moves the container from one state to another by a call to the guest.
 func (c *Container) turn(ctx context.Context, verb string, from, to State, announce func(), do func(*guest.Client) error) error {
 	if state := c.init.Info().State; state != from {
 		return fmt.Errorf("%s container %s: it is %s, want %s: %w", verb, c.ID, state, from, errdefs.ErrFailedPrecondition)
@@ -55,7 +55,7 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 }
 
 // Update changes the limits of a container, and with them the machine's size:
-// that grows before they are raised, and shrinks after they are lowered.
+// the machine grows before they are raised and shrinks after they are lowered.
 // resources is what the engine sent: the JSON of OCI LinuxResources.
 func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 	client, err := c.sandbox.agent()

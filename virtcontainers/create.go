@@ -21,10 +21,10 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
-// CheckSpec returns the error with which Create refuses a container for its spec
-// alone: errdefs.ErrInvalidArgument, with the field's name. An engine's first
-// call asks before it boots a machine for the spec. first: it is the spec of the
-// sandbox's own container.
+// CheckSpec returns the error with which Create would refuse a container
+// because of its spec: errdefs.ErrInvalidArgument, with the field's name. The
+// shim calls it for a pod's first container before it boots a machine. first
+// means that the spec is that of the sandbox's own container.
 func CheckSpec(spec *specs.Spec, cfg *config.Config, first bool) error {
 	if err := hook.Check(spec); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 		return nil, fmt.Errorf("create container: %w", err)
 	}
 	if err := s.create(ctx, c, opts, announce); err != nil {
-		c.init.claimExit() // nobody knows it: no exit is reported
+		c.init.claimExit() // the engine does not know it: no exit is reported
 		c.runPoststop(ctx)
 		s.sizing.Release(opts.ID) // before another container may have the ID
 		s.remove(opts.ID)
@@ -130,8 +130,8 @@ func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) er
 	return nil
 }
 
-// discard takes a container out of the guest that was created and will not
-// be used.
+// discard removes from the guest a container that was created but will not be
+// used.
 func (c *Container) discard(ctx context.Context) error {
 	if c.sandbox.gone() {
 		return nil

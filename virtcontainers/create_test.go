@@ -202,7 +202,7 @@ func TestExitDuringCreate(t *testing.T) {
 	p.observer.expect(t, "c1=4")
 }
 
-// The exit of a container whose creation fails is nobody's business.
+// The exit of a container whose creation fails is not reported.
 func TestExitDuringFailedCreate(t *testing.T) {
 	p := newPod(t)
 	p.host.Agent.After("Create", func(context.Context, proto.Message) error {
@@ -236,8 +236,8 @@ func TestCreateWhileTheVMDies(t *testing.T) {
 	wantError(t, "create afterwards", err, errdefs.IsFailedPrecondition, "is stopping")
 }
 
-// A container whose creation a Stop overtakes fails, and is not reported,
-// though the guest has told of its exit.
+// A Create that a Stop overtakes fails, and the container's exit is not
+// reported although the guest has sent it.
 func TestCreateWhileTheSandboxStops(t *testing.T) {
 	p := newPod(t)
 	created, release := make(chan struct{}), make(chan struct{})

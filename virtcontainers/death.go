@@ -14,14 +14,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 )
 
-// machine is the pod's VM, and what serves its files to it: when one of them ends,
-// so does the guest.
+// machine is the pod's VM and the server of its share: when either ends, so
+// does the guest.
 type machine struct {
 	vm    hypervisor.VM
 	files *guestfs.Pod
 }
 
-// whileAlive is a context that also ends when the VM or virtiofsd does.
+// whileAlive returns a context that also ends when the VM or virtiofsd does.
 func (m *machine) whileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -36,8 +36,8 @@ func (m *machine) whileAlive(ctx context.Context) (context.Context, context.Canc
 	return ctx, func() { cancel(nil) }
 }
 
-// explain adds to an error of the guest's why it really happened, and what
-// the guest said last.
+// explain adds the real cause to an error of a call to the guest, and the
+// guest's last output.
 func (m *machine) explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if cause == nil && !errors.Is(err, m.vm.Err()) {
@@ -52,8 +52,8 @@ func (m *machine) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// explainIfGone adds the guest's last words where it was the guest's death
-// that made a call fail.
+// explainIfGone adds the guest's last output if the call failed because the
+// guest died.
 func (m *machine) explainIfGone(ctx context.Context, err error) error {
 	if m.died(err) == nil {
 		return err
@@ -61,9 +61,8 @@ func (m *machine) explainIfGone(ctx context.Context, err error) error {
 	return m.explain(ctx, err)
 }
 
-// deathWait is how long the end of a connection, or of virtiofsd, waits for
-// the news of the machine's end: they come a moment before the monitor's
-// process is reaped.
+// deathWait is how long to wait for the machine's end after a connection or
+// virtiofsd has ended: that is seen a moment before the VMM process is reaped.
 const deathWait = time.Second
 
 func (m *machine) awaitDeath() {
@@ -73,8 +72,8 @@ func (m *machine) awaitDeath() {
 	}
 }
 
-// filesLost says why the pod's files are served no more: by themselves, or with
-// the machine.
+// filesLost says why the pod's files are no longer served: because their server
+// ended, or the machine.
 func (m *machine) filesLost() error {
 	m.awaitDeath()
 	if cause := m.died(nil); cause != nil {
@@ -83,9 +82,9 @@ func (m *machine) filesLost() error {
 	return m.files.Err()
 }
 
-// died reports whether the VM's end is behind an error, and if so why it ended.
+// died returns why the VM ended, if its end caused err; otherwise nil.
 func (m *machine) died(err error) error {
-	// The agent's "canceled" is that of a server that loses its connection.
+	// The agent answers "canceled" when its server loses its connection.
 	if guest.Disconnected(err) || errors.Is(err, context.Canceled) || errdefs.IsCanceled(err) {
 		m.awaitDeath()
 	}
@@ -95,5 +94,5 @@ func (m *machine) died(err error) error {
 	return nil
 }
 
-// death says why the VM ended; it must have.
+// death returns why the VM ended. The VM must have ended.
 func (m *machine) death() error { return fmt.Errorf("the virtual machine ended: %w", m.vm.Err()) }

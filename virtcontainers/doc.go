@@ -18,8 +18,8 @@
 //	    +------------------------------------------------+
 //	           Kill before Start, or loss of the VM
 //
-// A running container's init may also be [paused], with all of the container,
-// and run again.
+// A running container's init may also be [paused], together with the whole
+// container, and resumed.
 //
 // The order at an exit is fixed (settle.go): output drained; when it is the
 // sandbox's own container's, the sandbox torn down; the container's process on
@@ -29,7 +29,7 @@
 //
 // The machine grows before a container is created or its limits are raised, and
 // shrinks, as far as it can, after one has ended or its limits were lowered
-// (package sizing); or it has its size from the start.
+// (package sizing); or it has its full size from the start.
 //
 // No lock is held across a call to the guest, the monitor or an IO.
 package virtcontainers

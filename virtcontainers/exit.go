@@ -2,11 +2,11 @@ package virtcontainers
 
 import "time"
 
-// Exit statuses that are not a process's own.
+// Exit statuses that do not come from the process itself.
 const (
 	// ExitKilled is a process that the sandbox's end killed: 128 + SIGKILL.
 	ExitKilled = 137
-	// ExitLost is a process of which nothing more can be known: the guest is
+	// ExitLost is a process whose real status cannot be known: the guest is
 	// gone or does not answer.
 	ExitLost = 255
 )
@@ -29,7 +29,7 @@ type Observer interface {
 	// Exited is called once for each process that was created in the guest,
 	// after its waiters were woken.
 	Exited(Exit)
-	// OutOfMemory is called when the guest's kernel killed for memory in a
-	// container.
+	// OutOfMemory is called when the guest kernel's OOM killer killed a process
+	// in a container.
 	OutOfMemory(containerID string)
 }

@@ -18,7 +18,7 @@ var errDied = errors.New("qemu: killed by signal 11")
 // Each scenario ends the pod's processes in its own way; each process must
 // exit exactly once, with the right status.
 func TestExits(t *testing.T) {
-	t.Parallel() // it waits, and so do others
+	t.Parallel() // it mostly waits
 	tests := []struct {
 		name string
 		play func(*pod)
@@ -113,7 +113,7 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// The exit may be told before the answer to Start: the start is announced
+// The exit may be reported before Start returns: the start is still announced
 // first.
 func TestExitBeforeStartReturned(t *testing.T) {
 	p := newPod(t)
@@ -149,9 +149,9 @@ func (p *pod) holdStop() (stopping, stop chan struct{}) {
 	return stopping, stop
 }
 
-// Who sees a pid end, or is answered by Wait, may take what the machine uses:
-// the process that stands for a sandbox's own container ends after the machine,
-// and the exit is told after both.
+// A caller that sees the pid end, or whose Wait returns, may take what the
+// machine uses. So the stand-in of a sandbox's own container ends after the
+// machine, and the exit is reported after both.
 func TestMachineEndsBeforeTheExitIsTold(t *testing.T) {
 	const told = "the guest tells of the exit"
 	ways := map[string]func(*pod){
@@ -191,8 +191,8 @@ func TestMachineEndsBeforeTheExitIsTold(t *testing.T) {
 	}
 }
 
-// A signal that comes while the pod ends is answered as one to a process that
-// has ended, after that has been told.
+// A signal sent while the pod ends is answered like one to a process that has
+// ended, after its exit has been reported.
 func TestKillWhileThePodEnds(t *testing.T) {
 	p := newPod(t)
 	c := p.run(sandboxID)

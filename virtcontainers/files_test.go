@@ -51,7 +51,7 @@ func image(t *testing.T, name string) string {
 	return file
 }
 
-// disks are the host's files that the machine has as disks now.
+// disks returns the host's files that are disks of the machine now.
 func (p *pod) disks() []string {
 	var files []string
 	for _, d := range p.host.VM().Devices() {
@@ -70,8 +70,8 @@ func (p *pod) wantDisks(want ...string) {
 	}
 }
 
-// layered is the mounts of a root file system of two layers and a disk to
-// write to, as containerd's erofs snapshotter hands them over.
+// layered returns the mounts of a root file system of two layers and a writable
+// disk, as containerd's erofs snapshotter passes them.
 func layered(t *testing.T) []*types.Mount {
 	t.Helper()
 	return []*types.Mount{
@@ -85,8 +85,8 @@ func layered(t *testing.T) []*types.Mount {
 	}
 }
 
-// A root file system of disks is the guest's to put together, and needs no
-// share; the disks go with the container.
+// The guest assembles a root file system of disks, which needs no share. The
+// disks are removed with the container.
 func TestRootfsOfDisks(t *testing.T) {
 	for _, fs := range []string{config.SharedFSVirtioFS, config.SharedFSNone} {
 		t.Run(fs, func(t *testing.T) {
@@ -135,7 +135,8 @@ func TestRootfsOfDisksFails(t *testing.T) {
 	p.wantDisks()
 }
 
-// What the guest says of a place of its own is put in the host's words.
+// A guest's error about a path in the guest is reported with the source on the
+// host.
 func TestStorageErrorsNameTheSource(t *testing.T) {
 	p := configured(t, func(*config.Config) {})
 	p.host.Agent.Hook("Create", func(_ context.Context, req proto.Message) error {
@@ -155,8 +156,8 @@ func TestStorageErrorsNameTheSource(t *testing.T) {
 	wantError(t, "create", err, func(error) bool { return true }, "root file system "+opts.Rootfs[1].Source)
 }
 
-// A guest that has disks writes them out before its machine goes away; any
-// other is not asked.
+// A guest with disks is told to flush them before its machine ends; one without
+// disks is not.
 func TestDisksAreWrittenOut(t *testing.T) {
 	for _, disks := range []bool{true, false} {
 		p := configured(t, func(*config.Config) {})
@@ -180,7 +181,7 @@ func TestDisksAreWrittenOut(t *testing.T) {
 	}
 }
 
-// Without a share, what is no disk is refused by name.
+// Without a share, a mount that is not a disk is refused by name.
 func TestWithoutShare(t *testing.T) {
 	p := configured(t, func(c *config.Config) { c.Hypervisor.SharedFS = config.SharedFSNone })
 	for _, s := range p.host.Agent.Setup().GetStorages() {
@@ -228,7 +229,8 @@ func TestCopiedVolume(t *testing.T) {
 	}
 }
 
-// Without a share the termination message is on the host when the exit is told.
+// Without a share the termination message is on the host before the exit is
+// reported.
 func TestTerminationMessage(t *testing.T) {
 	kubelet := t.TempDir()
 	message := filepath.Join(kubelet, "pods/uid/containers/c/1a2b3c4d")
@@ -264,7 +266,8 @@ func TestTerminationMessage(t *testing.T) {
 	}
 }
 
-// copied is the files in the guest, by the last part of their names.
+// copied returns the files copied into the guest, by the last part of their
+// names.
 func (p *pod) copied() map[string]string {
 	files := map[string]string{}
 	for _, c := range p.host.Agent.Files() {
@@ -286,7 +289,7 @@ func (p *pod) copied() map[string]string {
 	return named
 }
 
-// The guest's kernel keeps huge pages for a container that may use some.
+// The guest's kernel reserves huge pages for a container that may use some.
 func TestHugepagesAreKept(t *testing.T) {
 	p := newPod(t)
 	opts := p.options("c1", nil)

@@ -28,7 +28,7 @@ func (noIO) Drain(context.Context, uint64, uint64) {}
 func (noIO) CloseStdin()                           {}
 func (noIO) Close()                                {}
 
-// tally notes what is observed.
+// tally records what it observes.
 type tally struct {
 	mu    sync.Mutex
 	exits []Exit
@@ -74,8 +74,8 @@ func newQuietSandbox(f testing.TB, o Observer) *Sandbox {
 	return s
 }
 
-// Whatever events a guest sends, each process exits at most once, with a
-// status that fits and at a time that was.
+// Whatever events a guest sends, each process exits at most once, with a valid
+// status and a time that is not in the future.
 func FuzzEvents(f *testing.F) {
 	for _, ev := range []*api.Event{
 		{Event: &api.Event_Exit{Exit: &api.Exit{ContainerId: "c1", Status: 1 << 20, ExitedAt: timestamppb.Now()}}},

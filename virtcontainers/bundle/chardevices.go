@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// CharDevice is a character device that a container is to get of its guest.
+// CharDevice is a character device of the guest that a container gets.
 type CharDevice struct {
 	// Path is its node in the container, Name one of api.CharDevices.
 	Path, Name string
@@ -18,7 +18,8 @@ type CharDevice struct {
 	Mode, UID, GID uint32
 	// Access is as in BlockDevice.
 	Access string
-	// Optional: it was not asked for by itself.
+	// Optional reports that the spec lists the device only because it lists all
+	// of the host's.
 	Optional bool
 }
 
@@ -26,10 +27,10 @@ type CharDevice struct {
 // and that a guest can have. Any other is an errdefs.ErrInvalidArgument that
 // names it: a host's hardware is not in the guest.
 //
-// A spec whose container may use every device (privileged) lists all of the
-// host's, and nobody has asked for one of them: what a guest cannot have is left
-// out, and the rest is Optional. Of several devices with one path the last
-// counts.
+// The spec of a container that may use every device (privileged) lists all of
+// the host's, none of them requested individually: those that a guest cannot
+// have are left out, and the rest are Optional. Of several devices with the
+// same path, the last counts.
 func CharDevices(spec *specs.Spec) ([]CharDevice, error) {
 	return hostDevices{sys: "/sys", dev: "/dev"}.chars(spec)
 }

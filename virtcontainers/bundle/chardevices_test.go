@@ -56,8 +56,8 @@ func TestCharDevices(t *testing.T) {
 	}
 }
 
-// What a guest cannot have is refused when it was asked for, and left out of
-// all that a host has.
+// A device that a guest cannot have is refused when it was requested, and left
+// out when the spec lists all of the host's.
 func TestCharDevicesThatNoGuestHas(t *testing.T) {
 	h := charHost(t, map[string]string{"188:0": "ttyUSB0", "10:122": "something"})
 	for _, d := range []specs.LinuxDevice{char("/dev/ttyUSB0", 188, 0), char("/dev/mem", 1, 1), char("/dev/console", 5, 1), char("/dev/vsock", 10, 122)} {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BlockDevice is a disk of the host's that a container is to get.
+// BlockDevice is a disk of the host that a container gets.
 type BlockDevice struct {
 	// Path is its node in the container, HostPath one of the host's.
 	Path, HostPath string
@@ -29,16 +29,17 @@ func (d BlockDevice) ReadOnly() bool { return !strings.Contains(d.Access, "w") }
 
 const (
 	allAccess = "rwm"
-	// defaultMode is what runc gives a node whose mode is not named
+	// defaultMode is the mode that runc gives a node if the spec names none
 	// (libcontainer/specconv).
 	defaultMode = 0o666
 )
 
 // BlockDevices lists the block devices that the spec gives its container, with
-// the host's nodes of the same numbers: a path of the spec's is the
-// container's. A spec whose container may use every device has none: it lists
-// all of the host's (privileged), and a pod is not to get all its disks. It
-// fails with errdefs.ErrNotFound for a number that the host has no node of.
+// the host's nodes of the same numbers: a path in the spec is one in the
+// container. It returns none for a container that may use every device
+// (privileged): its spec lists all of the host's disks, which a pod must not
+// get. It fails with errdefs.ErrNotFound for a number for which the host has no
+// node.
 func BlockDevices(spec *specs.Spec) ([]BlockDevice, error) {
 	return hostDevices{sys: "/sys", dev: "/dev"}.list(spec)
 }
@@ -93,7 +94,8 @@ func deviceRules(spec *specs.Spec) []specs.LinuxDeviceCgroup {
 	return spec.Linux.Resources.Devices
 }
 
-// allowsAll reports whether every access to every device is allowed in the end.
+// allowsAll reports whether the rules, taken together, allow every access to
+// every device.
 func allowsAll(rules []specs.LinuxDeviceCgroup) bool {
 	allowed := false
 	for _, r := range rules {
@@ -104,9 +106,10 @@ func allowsAll(rules []specs.LinuxDeviceCgroup) bool {
 	return allowed
 }
 
-// accessOf is what the rules that name the device's number, and that kind of
-// devices, allow, the later ones first (Linux's Documentation/admin-guide/cgroup-v1/devices.rst); all
-// access when there are none.
+// accessOf returns the access that the rules for the device's number and kind
+// allow; later rules take precedence (Linux's
+// Documentation/admin-guide/cgroup-v1/devices.rst). Without any rule it is all
+// access.
 func accessOf(d specs.LinuxDevice, kind string, rules []specs.LinuxDeviceCgroup) string {
 	access, named := "", false
 	for _, r := range rules {
@@ -125,8 +128,8 @@ func accessOf(d specs.LinuxDevice, kind string, rules []specs.LinuxDeviceCgroup)
 	return without(allAccess, without(allAccess, access))
 }
 
-// isOf reports whether a rule is about devices of a type, alone ("b") or with all
-// others ("a", or none).
+// isOf reports whether a rule applies to devices of a type: to these alone
+// ("b"), or to all ("a", or none).
 func isOf(r specs.LinuxDeviceCgroup, kind string) bool {
 	return r.Type == kind || r.Type == "a" || r.Type == ""
 }
@@ -141,7 +144,7 @@ func accessIn(r specs.LinuxDeviceCgroup) string {
 	return r.Access
 }
 
-// without gives the letters of access that are not in less.
+// without returns the letters of access that are not in less.
 func without(access, less string) string {
 	return strings.Map(func(letter rune) rune {
 		if strings.ContainsRune(less, letter) {
@@ -151,8 +154,8 @@ func without(access, less string) string {
 	}, access)
 }
 
-// node finds a node of the device on the host, by the name that the kernel has
-// for it, and else by the path in the container.
+// node finds the device's node on the host: by the kernel's name for it, or
+// else by its path in the container.
 func (h hostDevices) node(d specs.LinuxDevice) (string, error) {
 	name, err := h.kernelName("block", d)
 	if err != nil {

@@ -148,7 +148,7 @@ func TestBlockDeviceThatIsNotThere(t *testing.T) {
 	}
 }
 
-// The host's own, where it has a loop device.
+// This host's own devices, if it has a loop device.
 func TestBlockDevicesOfThisHost(t *testing.T) {
 	if _, err := os.Stat("/sys/dev/block/7:0"); err != nil {
 		t.Skip("no loop device:", err)

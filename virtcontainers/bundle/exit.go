@@ -17,15 +17,15 @@ type Exit struct {
 	At     time.Time `json:"at"`
 }
 
-// SaveExit writes a container's exit into its bundle: should the shim be
-// killed before the engine has asked, its delete still tells the truth.
+// SaveExit writes a container's exit into its bundle: if the shim is killed
+// before the engine has asked, its delete still reports the real status.
 func SaveExit(dir string, e Exit) error {
 	data, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode exit: %w", err)
 	}
 	path := filepath.Join(dir, exitFile)
-	// A reader of another process sees all of it or nothing.
+	// A reader in another process sees all of it or nothing.
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return fmt.Errorf("save exit: %w", err)
 	}
@@ -35,7 +35,8 @@ func SaveExit(dir string, e Exit) error {
 	return nil
 }
 
-// oomFile is a name of CRI-O's: it says that the container ran out of memory.
+// oomFile is the file by which CRI-O learns that the container ran out of
+// memory.
 const oomFile = "oom"
 
 // SaveOOM notes in a bundle that its container ran out of memory.
@@ -60,8 +61,8 @@ func LoadExit(dir string) (Exit, error) {
 	return e, nil
 }
 
-// ForgetExit removes the exit of an earlier container with the same bundle;
-// none is no error.
+// ForgetExit removes the exit of an earlier container with the same bundle. It
+// is no error if there is none.
 func ForgetExit(dir string) error {
 	if err := os.RemoveAll(filepath.Join(dir, exitFile)); err != nil {
 		return fmt.Errorf("forget exit: %w", err)

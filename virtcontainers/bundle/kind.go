@@ -19,7 +19,7 @@ const (
 	// Sandbox is a pod's first container ("pause"): the VM is made for it
 	// and ends with it.
 	Sandbox
-	// Service is a further container of a pod that runs already.
+	// Service is another container of a pod that is already running.
 	Service
 )
 
@@ -35,16 +35,16 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", int(k))
 }
 
-// Membership is a container's place in a pod.
+// Membership says to which pod a container belongs, and as what.
 type Membership struct {
 	Kind Kind
 	// SandboxID is the pod's id: the container's own for Single and Sandbox.
 	SandboxID string
 }
 
-// kindAnnotations are the keys by which engines tell a pod's sandbox from its
-// containers, with their values: CRI (containerd), CRI-O, and dockershim,
-// whose key iSulad uses.
+// kindAnnotations are the keys by which engines distinguish a pod's sandbox
+// from its containers, with their values: CRI (containerd), CRI-O, and
+// dockershim (iSulad uses that key too).
 var kindAnnotations = []struct {
 	key    string
 	values map[string]Kind
@@ -62,9 +62,9 @@ var sandboxAnnotations = []string{
 	"io.kubernetes.sandbox.id",
 }
 
-// Place finds a container's place from its id and its spec's annotations.
-// A container without any of the keys is Single; an unknown value, or a
-// service container that names no sandbox, is an error.
+// Place finds a container's Membership from its id and its spec's annotations.
+// A container without any of the keys is Single; an unknown value, or a service
+// container that names no sandbox, is an error.
 func Place(id string, annotations map[string]string) (Membership, error) {
 	for _, a := range kindAnnotations {
 		value, ok := annotations[a.key]

@@ -7,13 +7,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// netnsAnnotation is where nerdctl names the network namespace that it makes
-// for a container whose spec names none.
+// netnsAnnotation holds the network namespace that nerdctl makes for a
+// container if the spec names none.
 const netnsAnnotation = "nerdctl/network-namespace"
 
 // NetNS is the path of the network namespace that the engine made for the
 // container's pod, or empty when it made none. asked reports whether the spec
-// asks for a network namespace at all: one that does not asks for the host's.
+// requests a network namespace at all: without one the container shares the
+// host's.
 func (b *Bundle) NetNS() (path string, asked bool) {
 	i := slices.IndexFunc(b.Spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
 		return ns.Type == specs.NetworkNamespace

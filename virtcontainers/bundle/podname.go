@@ -2,7 +2,7 @@ package bundle
 
 import "cmp"
 
-// PodName is a pod's name in Kubernetes; parts that are not known are empty.
+// PodName is a pod's name in Kubernetes; unknown parts are empty.
 type PodName struct {
 	Name      string `json:"name,omitempty"`
 	Namespace string `json:"namespace,omitempty"`

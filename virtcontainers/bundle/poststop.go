@@ -11,8 +11,8 @@ import (
 // poststopFile says that the container's poststop hooks are due.
 const poststopFile = "shim.poststop"
 
-// OwePoststop notes in a bundle that the container's poststop hooks are to run
-// after its end, whatever becomes of the shim.
+// OwePoststop notes in a bundle that the container's poststop hooks must run
+// after its end, even if the shim dies.
 func OwePoststop(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, poststopFile), nil, 0o600); err != nil {
 		return fmt.Errorf("note poststop hooks: %w", err)
@@ -20,8 +20,9 @@ func OwePoststop(dir string) error {
 	return nil
 }
 
-// ClaimPoststop makes the caller the one that runs the poststop hooks. It
-// reports false when they are not due, or another process has claimed them.
+// ClaimPoststop reserves the poststop hooks for the caller, which then runs
+// them. It returns false when they are not due or another process has claimed
+// them.
 func ClaimPoststop(dir string) (bool, error) {
 	err := os.Remove(filepath.Join(dir, poststopFile))
 	if errors.Is(err, fs.ErrNotExist) {

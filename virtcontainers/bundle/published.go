@@ -9,10 +9,10 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// PublishAnnotation lists UNIX sockets of a container's that are to be reached
-// from the host: words of the form NAME=PATH, or NAME=CONTAINER:PATH, which
-// counts for the pod's container of that name alone. NAME:seqpacket in place of
-// NAME is for a socket of SOCK_SEQPACKET.
+// PublishAnnotation lists the container's UNIX sockets that are reachable from
+// the host: words of the form NAME=PATH, or NAME=CONTAINER:PATH, which applies
+// only to the pod's container of that name. NAME:seqpacket in place of NAME is
+// for a SOCK_SEQPACKET socket.
 const PublishAnnotation = "io.katacontainers.container.publish_sockets"
 
 const (
@@ -39,12 +39,12 @@ type PublishedSocket struct {
 	Name string
 	// Path is absolute and clean, as the container sees it.
 	Path string
-	// Seqpacket says that it is of SOCK_SEQPACKET, not of SOCK_STREAM.
+	// Seqpacket reports that the socket is SOCK_SEQPACKET, not SOCK_STREAM.
 	Seqpacket bool
 }
 
 // PublishedSockets reads PublishAnnotation. A pod's sandbox has none: engines
-// repeat there what is meant for the pod's containers.
+// also put the annotations for the pod's containers there.
 func PublishedSockets(id string, annotations map[string]string) ([]PublishedSocket, error) {
 	place, err := Place(id, annotations)
 	if err != nil || place.Kind == Sandbox {
@@ -94,7 +94,8 @@ func parsePublished(word string) (s PublishedSocket, container string, err error
 	return PublishedSocket{Name: name, Path: where, Seqpacket: kind == seqpacketWord}, container, nil
 }
 
-// containerName is what the container is called in its pod, "" if nobody says.
+// containerName returns the container's name in its pod, or "" if no annotation
+// has it.
 func containerName(annotations map[string]string) string {
 	for _, key := range containerNames {
 		if name := annotations[key]; name != "" {

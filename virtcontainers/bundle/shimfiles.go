@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Files that a shim keeps in the bundle of its own container; the first also
-// in those of its pod's other containers.
+// Files that a shim keeps in its own container's bundle; it writes the first
+// also into the bundles of the pod's other containers.
 const (
 	// AddressFile holds the address of the shim's socket. Engines read it when
 	// they restart.
 	AddressFile = "address"
 	// PIDFile holds the daemon's pid.
 	PIDFile = "shim.pid"
-	// EndingFile is there once the daemon has begun to end.
+	// EndingFile exists once the daemon has begun to end.
 	EndingFile = "shim.ending"
 )
 
@@ -37,8 +37,8 @@ func Address(dir string) (string, error) {
 	return address, nil
 }
 
-// ShimIsEnding reports whether the daemon whose own bundle that is has begun to
-// end in good order.
+// ShimIsEnding reports whether the daemon that owns this bundle has begun an
+// orderly shutdown.
 func ShimIsEnding(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, EndingFile))
 	return err == nil

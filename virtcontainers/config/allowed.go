@@ -8,7 +8,7 @@ import (
 // enableKey is the key that enables annotations.
 const enableKey = "hypervisor.qemu.enable_annotations"
 
-// Allowed is what pods may ask for by annotation.
+// Allowed is what pods may set by annotation.
 type Allowed struct {
 	// Enabled is regular expressions, each valid; one of them must match all of
 	// an annotation's name after "io.katacontainers.config.hypervisor.".
@@ -19,12 +19,13 @@ type Allowed struct {
 	// KernelPaths, InitrdPaths and FirmwarePaths are patterns for what a pod's
 	// guest may boot from.
 	KernelPaths, InitrdPaths, FirmwarePaths []string
-	// EntropySources and MemBackends are patterns as well: for the files of
-	// random numbers and the directories for memory.
+	// EntropySources and MemBackends are patterns too: for files of random
+	// numbers, and for directories for the guest's memory.
 	EntropySources, MemBackends []string
 }
 
-// annotationKeys are effective: they say what annotations may do.
+// annotationKeys are the keys that say what annotations may do. They are
+// effective.
 var annotationKeys = []key{
 	define(enableKey, []any{"enable_iommu", "kernel_params", "kernel_verity_params"}, expressions,
 		func(d *draft) *[]string { return &d.Annotations.Enabled },
@@ -56,9 +57,9 @@ const (
 	firmwarePathsKey       = "hypervisor.qemu.valid_firmware_paths"
 )
 
-// guestFiles are the directories in which packages of Kata Containers and
-// kata-deploy put kernels, images and firmware; firmwareFiles has also Debian's
-// and Fedora's for firmware.
+// guestFiles are the directories in which kata-deploy and packages of Kata
+// Containers put kernels, images and firmware; firmwareFiles adds those in
+// which Debian and Fedora put firmware.
 var (
 	guestFiles    = []string{"/usr/share/kata-containers/*", "/opt/kata/share/kata-containers/*"}
 	firmwareFiles = append(slices.Clone(guestFiles), "/usr/share/ovmf/*", "/usr/share/OVMF/*", "/usr/share/edk2/ovmf/*")
@@ -71,8 +72,8 @@ func kernelPaths(c *Config) []string   { return c.Annotations.KernelPaths }
 func initrdPaths(c *Config) []string   { return c.Annotations.InitrdPaths }
 func firmwarePaths(c *Config) []string { return c.Annotations.FirmwarePaths }
 
-// matchesAny reports whether a pattern matches the path. A path that is not as
-// short as it can be matches none: "/opt/*/*" would match "/opt/../x".
+// matchesAny reports whether a pattern matches the path. A path that is not
+// clean matches none: "/opt/*/*" would match "/opt/../x".
 func matchesAny(patterns []string, path string) bool {
 	return path == filepath.Clean(path) && slices.ContainsFunc(patterns, func(pattern string) bool {
 		matched, err := filepath.Match(pattern, path)

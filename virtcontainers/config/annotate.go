@@ -36,7 +36,7 @@ var bareByName = func() map[string]bare {
 	return m
 }()
 
-// pod is one pod's annotations being applied.
+// pod is the state of applying one pod's annotations.
 type pod struct {
 	draft draft
 	// set is the annotation that has set each key.
@@ -45,13 +45,13 @@ type pod struct {
 	planned []string
 }
 
-// given is one annotation as a pod has it.
+// given is one annotation of a pod.
 type given struct {
-	// name is the pod's word for it, canonical today's name.
+	// name is the name that the pod uses, canonical the current name.
 	name, canonical, value string
 }
 
-// String is the name in a form that fits into an error text.
+// String returns the name in a form that fits into an error text.
 func (g given) String() string {
 	if printable(g.name) && len(g.name) <= 2*maxShown {
 		return g.name
@@ -59,9 +59,9 @@ func (g given) String() string {
 	return show(g.name)
 }
 
-// Annotate returns the configuration of a pod with those annotations, which are
-// those of its sandbox's own container; c is not changed. Annotations of others
-// are passed over. See docs/configuration.md for the rules.
+// Annotate returns the configuration of a pod whose sandbox container has those
+// annotations; c is not changed. Annotations that are not Kata's are ignored.
+// See docs/configuration.md for the rules.
 //
 // The error joins one for each annotation that is disabled, unknown, malformed
 // or refused; it names the annotation, its value and what is wanted.
@@ -90,9 +90,9 @@ func (c *Config) Annotate(annotations map[string]string) (*Config, error) {
 	return &p.draft.Config, nil
 }
 
-// CheckContainer looks at the annotations of a pod's further container: those
-// that configure its sandbox, which engines repeat there, are passed over. The
-// error and the warnings are as Annotate's.
+// CheckContainer checks the annotations of another container of a pod. It
+// ignores those that configure the sandbox, because engines repeat them there.
+// The error and the warnings are as Annotate's.
 func CheckContainer(annotations map[string]string) (warnings []string, err error) {
 	var p pod
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {
@@ -104,8 +104,8 @@ func CheckContainer(annotations map[string]string) (warnings []string, err error
 	return p.draft.Warnings, errors.Join(p.errs...)
 }
 
-// canonicalName returns today's name of an annotation, and false for one that is
-// not ours.
+// canonicalName returns the current name of an annotation; ours is false if it
+// is neither Kata's nor ours.
 func canonicalName(name string) (canonical string, ours bool) {
 	if suffix, ok := strings.CutPrefix(name, oldPrefix); ok {
 		return annotationPrefix + suffix, true
@@ -144,7 +144,7 @@ func (p *pod) apply(c *Config, g given) {
 }
 
 // applyBare refuses or ignores an annotation that sets no key, or leaves it to
-// the code that takes it.
+// the code that uses it.
 func (p *pod) applyBare(b bare, g given) {
 	switch {
 	case b.refused:
@@ -193,8 +193,8 @@ func (p *pod) fail(g given, what string) {
 	p.errs = append(p.errs, fmt.Errorf("annotation %s = %s%s", g, show(g.value), what))
 }
 
-// checkCPUs refuses more vCPUs than there can be. (In a file they are cut to
-// what there is, with a warning: it is one for many hosts.)
+// checkCPUs refuses more vCPUs than there can be. (In a file, too large a value
+// is lowered with a warning: one file serves many hosts.)
 func (p *pod) checkCPUs() {
 	if g, ok := p.set["hypervisor.qemu.default_maxvcpus"]; ok && p.draft.maxVCPUs > p.draft.hostVCPUs() {
 		p.fail(g, fmt.Sprintf(": want at most %d, the vCPUs that this host can give", p.draft.hostVCPUs()))
@@ -205,8 +205,9 @@ func (p *pod) checkCPUs() {
 }
 
 // enabled reports whether one of the expressions matches all of the name. (Kata
-// Containers searches, so that "kernel" enables kernel_params as well and "path"
-// whatever is called a path: more than is written.)
+// Containers matches a part of the name, so "kernel" also enables
+// kernel_params, and "path" every annotation with "path" in its name: more than
+// what is written.)
 func enabled(expressions []string, name string) bool {
 	return slices.ContainsFunc(expressions, func(e string) bool {
 		matched, err := regexp.MatchString("^(?:"+e+")$", name)
@@ -214,13 +215,13 @@ func enabled(expressions []string, name string) bool {
 	})
 }
 
-// searched reports whether the expression matches a part of the name.
+// searched reports whether the expression matches any part of the name.
 func searched(expression, name string) bool {
 	matched, err := regexp.MatchString(expression, name)
 	return err == nil && matched
 }
 
-// appended joins the text, or the list, of the configuration and of a pod.
+// appended joins the configuration's text or list with the pod's.
 func appended(before, more any) any {
 	if list, ok := before.([]any); ok {
 		extra, _ := more.([]any)

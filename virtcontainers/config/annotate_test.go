@@ -250,7 +250,7 @@ func TestCheckContainer(t *testing.T) {
 	}
 }
 
-// A Config that was written out and not loaded can be annotated as well.
+// A Config made as a literal, not by Load, can be annotated too.
 func TestAnnotateAnyConfig(t *testing.T) {
 	c := defaults()
 	got, err := c.Annotate(map[string]string{ag + "kernel_modules": "a"})
@@ -280,8 +280,9 @@ func TestExpressionsMatchWholeNames(t *testing.T) {
 	}
 }
 
-// A list that Kata Containers searches for parts of names is told what it no
-// longer enables; one that says what it enables is told nothing.
+// An enable_annotations list written for Kata Containers, which matches parts
+// of names, gets a warning about what it no longer enables; a list of full
+// names gets none.
 func TestExpressionsThatMatchPartsOnlyAreToldOf(t *testing.T) {
 	for list, want := range map[string]string{
 		"'default_'": `c.toml:2: hypervisor.qemu.enable_annotations has "default_", which matches only a part of default_max_vcpus or of others: ` +

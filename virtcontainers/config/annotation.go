@@ -10,12 +10,14 @@ import (
 const (
 	// annotationPrefix begins the names of Kata's annotations.
 	annotationPrefix = "io.katacontainers."
-	// hypervisorPrefix begins those that the operator has to enable.
+	// hypervisorPrefix begins the names of those that the operator has to
+	// enable.
 	hypervisorPrefix = annotationPrefix + "config.hypervisor."
 	// forkPrefix begins the names of openEuler's Kata for iSulad, and those
 	// of Kata Containers up to 1.8.
 	forkPrefix = "com.github.containers.virtcontainers."
-	// oldPrefix is what Kata Containers 1.9 had in place of the first.
+	// oldPrefix is the prefix in Kata Containers 1.9, in place of
+	// annotationPrefix.
 	oldPrefix = "io.kata-containers."
 )
 
@@ -23,56 +25,56 @@ const (
 type annotation struct {
 	// name is the full name.
 	name string
-	// want ends the sentence "want ..." when it is not what the key wants.
+	// want ends the sentence "want ..." when it differs from the key's.
 	want string
-	// decode turns the text into what TOML would have decoded; what it gives
-	// goes through the key's own checks.
+	// decode turns the text into what TOML would have decoded; the key's own
+	// checks then apply to the result.
 	decode func(string) (any, bool)
-	// adds appends the value to the configuration's and does not replace it.
+	// adds appends the value to the configuration's instead of replacing it.
 	adds bool
-	// allowed is the patterns of which a path must match one; allowedBy is
-	// the key that has them. nil allows all.
+	// allowed returns the patterns of which a path must match one; allowedBy is
+	// the key that holds them. nil allows all paths.
 	allowed   func(*Config) []string
 	allowedBy string
-	// check refuses decoded values that the file may have and a pod may not; nil
-	// refuses none. Its error is a phrase that follows a colon.
+	// check refuses decoded values that are allowed in the file but not to a
+	// pod; nil refuses none. Its error is a phrase that follows a colon.
 	check func(any) error
 }
 
-// annotated lets pods set the key by io.katacontainers.NAME, in the words that
-// the file has for it.
+// annotated lets pods set the key by io.katacontainers.NAME, with the values
+// that the file takes.
 func (k key) annotated(name string) key {
 	k.annotations = append(k.annotations, annotation{name: annotationPrefix + name, decode: decoderLike(k.def)})
 	return k
 }
 
-// forked lets pods set the key by a name of openEuler's, too.
+// forked lets pods set the key by openEuler's name too.
 func (k key) forked(name, want string, decode func(string) (any, bool)) key {
 	k.annotations = append(k.annotations, annotation{name: forkPrefix + name, want: want, decode: decode})
 	return k
 }
 
-// adds makes the newest annotation one that appends.
+// adds makes the latest annotation append.
 func (k key) adds() key {
 	k.annotations[len(k.annotations)-1].adds = true
 	return k
 }
 
-// decoded replaces how the newest annotation is written.
+// decoded replaces the decoder of the latest annotation.
 func (k key) decoded(want string, decode func(string) (any, bool)) key {
 	a := &k.annotations[len(k.annotations)-1]
 	a.want, a.decode = want, decode
 	return k
 }
 
-// within limits the newest annotation to the paths that another key allows.
+// within limits the latest annotation to the paths that another key allows.
 func (k key) within(name string, allowed func(*Config) []string) key {
 	a := &k.annotations[len(k.annotations)-1]
 	a.allowedBy, a.allowed = name, allowed
 	return k
 }
 
-// checked has the newest annotation's values checked before they become part of
+// checked has the latest annotation's values checked before they become part of
 // a command line.
 func (k key) checked(check func(any) error) key {
 	k.annotations[len(k.annotations)-1].check = check
@@ -87,7 +89,8 @@ func (a annotation) judge(v any, decoded bool) error {
 	return a.check(v)
 }
 
-// decoderLike decodes the text of an annotation whose key has such a default.
+// decoderLike returns the decoder for an annotation's text that fits the type
+// of the key's default.
 func decoderLike(def any) func(string) (any, bool) {
 	switch def.(type) {
 	case bool:
@@ -98,7 +101,8 @@ func decoderLike(def any) func(string) (any, bool) {
 	return func(s string) (any, bool) { return s, true }
 }
 
-// decodeBool takes what Kata's does: 1, t, true, 0, f, false and their kin.
+// decodeBool takes what Kata's decoder takes: strconv.ParseBool's words (1, t,
+// true, 0, f, false and so on).
 func decodeBool(s string) (any, bool) {
 	v, err := strconv.ParseBool(s)
 	return v, err == nil
@@ -132,7 +136,7 @@ func decodeModules(s string) (any, bool) {
 	return list, len(list) > 0
 }
 
-// minSandboxCPU is openEuler's least sandbox_cpu.
+// minSandboxCPU is openEuler's minimum for sandbox_cpu.
 const minSandboxCPU = 0.5
 
 // decodeSandboxCPU takes a number of vCPUs that may be a fraction.
@@ -144,8 +148,8 @@ func decodeSandboxCPU(s string) (any, bool) {
 // sizeUnits is the bytes of each unit of a size.
 var sizeUnits = map[byte]uint64{'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40}
 
-// decodeSandboxMemory takes bytes, or a number with one of sizeUnits, and gives
-// MiB, rounded up.
+// decodeSandboxMemory takes bytes, or a number with one of sizeUnits, and
+// returns MiB, rounded up.
 func decodeSandboxMemory(s string) (any, bool) {
 	unit := uint64(1)
 	if s != "" {

@@ -2,9 +2,9 @@ package config
 
 // The values of Hypervisor.BlockDriver.
 const (
-	// BlockSCSI has disks on one virtio-scsi controller.
+	// BlockSCSI puts disks on one virtio-scsi controller.
 	BlockSCSI = "virtio-scsi"
-	// BlockVirtio has a virtio-blk device for each disk.
+	// BlockVirtio gives each disk a virtio-blk device.
 	BlockVirtio = "virtio-blk"
 )
 
@@ -19,17 +19,17 @@ const (
 	AIOThreads = "threads"
 )
 
-// BlockCache is how much the host caches of disks.
+// BlockCache says how much of disks the host caches.
 type BlockCache struct {
-	// Set makes the others count: otherwise the monitor has its own way.
+	// Set puts the other fields into effect; otherwise QEMU's defaults apply.
 	Set bool
-	// Direct passes the host's page cache by; NoFlush ignores what the guest
-	// flushes, which a crash of the host then loses.
+	// Direct bypasses the host's page cache; NoFlush ignores the guest's
+	// flushes, so that a crash of the host loses the data.
 	Direct, NoFlush bool
 }
 
-// BlockThreads is how many threads of the monitor's are there for disks alone;
-// 0 leaves them to its main loop.
+// BlockThreads returns how many of QEMU's threads serve disks alone; with 0 its
+// main loop does.
 func (h Hypervisor) BlockThreads() uint32 {
 	if h.IOThreads {
 		return max(h.IndepIOThreads, 1)
@@ -92,7 +92,7 @@ var blockKeys = []key{
 		annotated("config.hypervisor.indep_iothreads"),
 }
 
-// volumeKeys are about volumes that have their own way into the guest.
+// volumeKeys are about volumes that do not reach the guest by the share.
 var volumeKeys = []key{
 	define("runtime.disable_guest_empty_dir", true, boolean,
 		func(d *draft) *bool { return &d.Runtime.GuestEmptyDir },

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// keysByName is keys by full dotted name.
+// keysByName has the keys by their full dotted names.
 var keysByName = func() map[string]key {
 	m := make(map[string]key)
 	for _, k := range slices.Concat(keys, withoutEffect) {
@@ -36,7 +36,7 @@ type builder struct {
 	draft   draft
 	errs    []error
 	unknown []setting
-	// idle is those of keys without effect that ask for something.
+	// idle has the settings of keys without effect that request something.
 	idle []setting
 }
 
@@ -69,8 +69,8 @@ func (d *draft) checkTogether() error {
 		errs = append(errs, fmt.Errorf("hypervisor.qemu.block_device_logical_sector_size = %d with block_device_physical_sector_size = %d: "+
 			"want it at most as large", h.BlockLogicalSector, h.BlockPhysicalSector))
 	}
-	// A huge page that was given back may be somebody else's when the guest
-	// wants it again, which ends the monitor (SIGBUS).
+	// Another process may take a huge page that was given back. When the guest
+	// wants the page again, QEMU dies of SIGBUS.
 	if m := d.Hypervisor.Memory; m.HugePages && m.Reclaim {
 		errs = append(errs, errors.New("hypervisor.qemu.enable_hugepages = true with reclaim_guest_freed_memory = true: "+
 			"want one of them: huge pages are the guest's as long as it has them"))
@@ -94,8 +94,8 @@ func merge(settings []setting) []setting {
 	return merged
 }
 
-// setDefaults gives every key its default. That each is an allowed value is
-// what a test of the table shows.
+// setDefaults gives every key its default. A test of the table checks that each
+// is an allowed value.
 func (b *builder) setDefaults() {
 	for _, k := range keys {
 		k.set(&b.draft, k.def)
@@ -110,7 +110,7 @@ func (b *builder) apply(s setting) {
 	case known && k.state == effective:
 		b.set(k, s)
 	case known && k.isDefault(s.value):
-		// What is asked for is so.
+		// The value is what happens anyway.
 	case known && k.unsafe:
 		b.errs = append(b.errs, fmt.Errorf("%s: %s = %s is refused: %s", s.origin, s.name, show(s.value), k.doc))
 	case known:
@@ -118,7 +118,7 @@ func (b *builder) apply(s setting) {
 	case tables[s.name] && !isTable:
 		b.fail(s, "a table")
 	case tables[s.name]:
-		// An empty table says nothing.
+		// An empty table sets nothing.
 	default:
 		b.unknown = append(b.unknown, s)
 	}

@@ -15,32 +15,32 @@ type Config struct {
 	Factory Factory
 	// Annotations is what pods may change; its keys are in [hypervisor.qemu].
 	Annotations Allowed
-	// Warnings are things the operator should know and that stop nothing:
-	// keys without effect, values that the host cannot give. One line each.
+	// Warnings are what the operator should know but is no error: keys without
+	// effect, values that the host cannot provide. One line each.
 	Warnings []string
 	// Source is the files read, in the order they were merged; empty when
 	// there was none and all values are the built-in defaults.
 	Source []string
-	// Origins is where each value comes from, by the key's full dotted name.
-	// A key that is not in it has the built-in default.
+	// Origins says where each value comes from, by the key's full dotted name.
+	// A key that is missing has the built-in default.
 	Origins map[string]Origin
 	// Plain is the configuration before a pod's annotations were applied; nil if
 	// none were.
 	Plain *Config
 
-	// cpus is the host's CPUs; 0, in a Config that was not loaded, stands for
-	// those of this process.
+	// cpus is the number of the host's CPUs. In a Config that was not loaded it
+	// is 0, which stands for the CPUs of this process.
 	cpus int
 }
 
 // Hypervisor is the machine that a sandbox gets when neither annotations nor
 // containers ask for more, and the programs that run it.
 type Hypervisor struct {
-	// Path is the monitor's executable; Kernel and Initrd are what the guest
-	// boots. Absolute host paths, never empty, not checked for existence.
+	// Path is the VMM's executable; Kernel and Initrd are what the guest boots.
+	// Absolute host paths, never empty, not checked for existence.
 	Path, Kernel, Initrd string
-	// Firmware is what starts the kernel: an absolute path, or empty for the
-	// monitor's own choice.
+	// Firmware is what starts the kernel: an absolute path, or empty for QEMU's
+	// default.
 	Firmware string
 	// MachineType is QEMU's q35 or a versioned pc-q35-*.
 	MachineType string
@@ -48,21 +48,21 @@ type Hypervisor struct {
 	// the machine and the CPU model, without blanks and without empty items;
 	// empty adds nothing.
 	MachineAccelerators, CPUFeatures string
-	// TranslationMiB is the most memory that TCG has for the guest's code in the
-	// host's; 0 is the monitor's own bound.
+	// TranslationMiB bounds TCG's buffer of translated code; 0 is QEMU's own
+	// bound.
 	TranslationMiB uint64
 	// KernelParams is appended to the guest kernel's command line.
 	KernelParams string
-	// VCPUs run from boot, MaxVCPUs can be there after hot-plug:
-	// 1 <= VCPUs <= MaxVCPUs <= the host's CPUs.
+	// VCPUs is the number at boot, MaxVCPUs the most after hot-plug: 1 <= VCPUs
+	// <= MaxVCPUs <= the host's CPUs.
 	VCPUs, MaxVCPUs uint32
-	// DefaultVCPUs is VCPUs before it was rounded up: containers' fractions of
-	// a CPU are added before that is done. 0 < DefaultVCPUs <= VCPUs.
+	// DefaultVCPUs is VCPUs before rounding up: containers' fractions of a CPU
+	// are added first, and the sum is rounded. 0 < DefaultVCPUs <= VCPUs.
 	DefaultVCPUs float64
 	// MemoryMiB is the memory at boot, at least 256 MiB.
 	MemoryMiB uint64
-	// MaxMemoryMiB is how much there can be after hot-plug; 0 is the host's
-	// memory. MemorySlots is how often it can be plugged; VirtioMem makes it
+	// MaxMemoryMiB is the most after hot-plug; 0 is the host's memory.
+	// MemorySlots is how often memory can be hot-plugged; with VirtioMem it is
 	// one device that needs no slots.
 	MaxMemoryMiB uint64
 	MemorySlots  uint32
@@ -72,56 +72,59 @@ type Hypervisor struct {
 	// EntropySource is the file of the host that the guest's random number
 	// generator reads: absolute, not checked for existence.
 	EntropySource string
-	// DumpDir is where the memory of a guest is saved whose kernel panics, in a
-	// directory for each sandbox: absolute and clean; empty is nowhere.
-	// DumpPaging orders it as the guest's kernel sees it.
+	// DumpDir is where a guest's memory is saved when its kernel panics, in a
+	// directory for each sandbox: absolute and clean; empty saves nothing.
+	// DumpPaging saves it by the guest's virtual addresses.
 	DumpDir    string
 	DumpPaging bool
-	// ExtraMonitor is the language of a second monitor, to debug with:
+	// ExtraMonitor is the protocol of a second QEMU monitor for debugging:
 	// MonitorHMP, MonitorQMP, MonitorQMPPretty or empty for none.
 	ExtraMonitor string
 	// SharedFS is how the guest sees host directories: SharedFSVirtioFS or
 	// SharedFSNone.
 	SharedFS string
-	// VirtioFS is about that share.
+	// VirtioFS configures that share.
 	VirtioFS VirtioFS
-	// BlockDriver is how the guest sees disks: BlockSCSI or BlockVirtio.
+	// BlockDriver is the device by which the guest sees disks: BlockSCSI or
+	// BlockVirtio.
 	BlockDriver string
-	// BlockAIO is how the monitor reads and writes them: AIOUring, AIONative
-	// or AIOThreads. The host may not have what is wanted.
+	// BlockAIO is how QEMU reads and writes them: AIOUring, AIONative or
+	// AIOThreads. The host may lack it.
 	BlockAIO string
-	// BlockCache is how much the host caches of them.
+	// BlockCache says how much of them the host caches.
 	BlockCache BlockCache
 	// BlockLogicalSector and BlockPhysicalSector are what the guest sees as a
 	// disk's sector sizes, in bytes: a power of two from 512 to 65536, or 0
-	// for the disk's own. If neither is 0, the logical one is not larger.
+	// for the disk's own. If neither is 0, the logical size is not larger than
+	// the physical one.
 	BlockLogicalSector, BlockPhysicalSector uint32
-	// IOThreads and IndepIOThreads are what BlockThreads is made of.
+	// IOThreads and IndepIOThreads determine BlockThreads.
 	IOThreads      bool
 	IndepIOThreads uint32
-	// DisableBlockRootfs has root file systems that are block devices mounted
-	// on the host and shared, and not given to the guest as disks.
+	// DisableBlockRootfs mounts root file systems that are block devices on the
+	// host and shares them, instead of giving them to the guest as disks.
 	DisableBlockRootfs bool
 	// DisableVhostNet keeps the data path of NICs out of the host's kernel.
 	DisableVhostNet bool
 	// RxMaxRate and TxMaxRate limit what each NIC receives and sends, in
 	// bit/s; 0 is no limit.
 	RxMaxRate, TxMaxRate uint64
-	// Seccomp is the monitor's own sandbox setting, verbatim
-	// ("on,spawn=deny", "off"); never empty.
+	// Seccomp is the value of QEMU's -sandbox option ("on,spawn=deny", "off");
+	// never empty.
 	Seccomp string
-	// Rootless runs the monitor as a user of its own, shut in: as one of UIDs
-	// ids from FirstUID on, none of which is 0 or above 4294967293.
+	// Rootless runs each VMM confined, as its own user: one of UIDs ids from
+	// FirstUID on, none of which is 0 or above 4294967293.
 	Rootless       bool
 	FirstUID, UIDs uint32
 	// GuestHookPath is a directory in the guest with OCI hooks; empty for none.
 	GuestHookPath string
-	// Debug asks for the monitor's and the guest kernel's messages.
+	// Debug logs the VMM's and the guest kernel's messages.
 	Debug bool
 }
 
 // RootfsAsDisks reports whether root file systems that are block devices or
-// images are given to the guest as disks: without a share nothing else can be.
+// images are given to the guest as disks. Without a share there is no other
+// way.
 func (h Hypervisor) RootfsAsDisks() bool {
 	return !h.DisableBlockRootfs || h.SharedFS == SharedFSNone
 }
@@ -130,12 +133,12 @@ func (h Hypervisor) RootfsAsDisks() bool {
 const (
 	// SharedFSVirtioFS is virtio-fs with an external daemon.
 	SharedFSVirtioFS = "virtio-fs"
-	// SharedFSNone shares nothing: what a container needs comes by disk, or is
+	// SharedFSNone shares nothing: what a container needs is on a disk or is
 	// copied.
 	SharedFSNone = "none"
 )
 
-// VirtioFS is the daemon that serves the host share and its queue.
+// VirtioFS configures what serves the host share, and its queue.
 type VirtioFS struct {
 	// Daemon is the absolute host path of the executable.
 	Daemon string
@@ -148,8 +151,8 @@ type VirtioFS struct {
 	QueueSize uint16
 }
 
-// CacheMode is how much of the host share the guest may cache. The words are
-// Kata's; the caller translates them for the daemon it runs.
+// CacheMode is how much of the host share the guest may cache. The names are
+// Kata's; the caller translates them for its daemon.
 type CacheMode string
 
 // The cache modes.
@@ -160,11 +163,12 @@ const (
 	CacheMetadata CacheMode = "metadata"
 	// CacheAuto caches until a file is closed or a short timeout ends.
 	CacheAuto CacheMode = "auto"
-	// CacheAlways caches without end: for trees that only this guest changes.
+	// CacheAlways caches without expiry: for trees that only this guest
+	// changes.
 	CacheAlways CacheMode = "always"
 )
 
-// Agent is about the process that is the guest's init.
+// Agent configures the guest's init process.
 type Agent struct {
 	// Debug raises the agent's log level to debug.
 	Debug bool
@@ -182,53 +186,53 @@ type Agent struct {
 	KillTimeout time.Duration
 }
 
-// Runtime is about the shim itself.
+// Runtime configures the shim itself.
 type Runtime struct {
 	// Debug raises the shim's log level to debug.
 	Debug bool
 	// NetworkModel is how the links of a pod's network namespace reach its
 	// guest.
 	NetworkModel NetworkModel
-	// DisableNewNetNS leaves pods without network: what the guest gets is
-	// the operator's to plumb. NetworkModel is then NetworkNone.
+	// DisableNewNetNS leaves pods without a network: connecting the guest is up
+	// to the operator. NetworkModel is then NetworkNone.
 	DisableNewNetNS bool
-	// SandboxCgroupOnly keeps the shim, the monitor and the share's daemon in
-	// the pod's cgroup, with all that they use. Otherwise what a pod needs
-	// beside its guest is not charged to it.
+	// SandboxCgroupOnly keeps the shim, the VMM and the share's daemon in the
+	// pod's cgroup and charges their use to the pod. Otherwise the overhead
+	// beside the guest is not charged to it.
 	SandboxCgroupOnly bool
-	// PinVCPUs binds each vCPU to one of the pod's CPUs while there are as many
-	// of these.
+	// PinVCPUs binds each vCPU to one of the pod's CPUs while their numbers are
+	// equal.
 	PinVCPUs bool
-	// StaticSizing makes a guest as large at its start as the engine says
-	// that the pod may become, and leaves it so.
+	// StaticSizing starts a guest at the largest size that the engine names for
+	// the pod, and never resizes it.
 	StaticSizing bool
-	// DisableGuestSeccomp leaves containers' seccomp profiles out.
+	// DisableGuestSeccomp ignores containers' seccomp profiles.
 	DisableGuestSeccomp bool
-	// AllowHostNamespaces gives a container that asks for the host's PID or IPC
-	// namespace its pod's; otherwise it is refused.
+	// AllowHostNamespaces gives a container that requests the host's PID or IPC
+	// namespace its pod's; otherwise the container is refused.
 	AllowHostNamespaces bool
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration
 	// GuestEmptyDir keeps emptyDir volumes in the guest and not on the host.
 	GuestEmptyDir bool
-	// EmptyDirMode is what emptyDir volumes on the host are made of:
+	// EmptyDirMode is how emptyDir volumes on the host reach the guest:
 	// EmptyDirShared or EmptyDirBlock.
 	EmptyDirMode string
 	// KubeletDir is the directory below which the kubelet keeps pods' volumes:
 	// absolute and clean.
 	KubeletDir string
-	// SandboxBindMounts are directories and files of the host that the guest
-	// sees for all containers: an absolute and clean path, not "/", and ":ro"
-	// or ":rw" behind it, or nothing, which is ":ro".
+	// SandboxBindMounts are directories and files of the host that all of a
+	// pod's containers can see: an absolute and clean path, not "/", followed
+	// by ":ro", ":rw" or nothing, which means ":ro".
 	SandboxBindMounts []string
 	// Profiles offers the shim's profiles (pprof) on its management socket.
 	Profiles bool
 }
 
-// Factory is about machines that are started as copies of one that has booted.
+// Factory configures machines that start as copies of a booted one.
 type Factory struct {
-	// Template starts machines from a template, where one fits.
+	// Template starts machines from a template if one fits.
 	Template bool
 	// TemplatePath is the directory of templates: absolute, not checked for
 	// existence.
@@ -243,8 +247,8 @@ const (
 	EmptyDirBlock = "block-plain"
 )
 
-// NetworkModel is how a link of the pod's network namespace is joined to a NIC
-// of the guest's.
+// NetworkModel is how a link of the pod's network namespace is connected to a
+// NIC of the guest.
 type NetworkModel string
 
 // The network models; the words are Kata's.
@@ -254,6 +258,6 @@ const (
 	NetworkTCFilter NetworkModel = "tcfilter"
 	// NetworkMacVTap puts a macvtap device on the link.
 	NetworkMacVTap NetworkModel = "macvtap"
-	// NetworkNone makes a TAP device beside the link and joins nothing.
+	// NetworkNone makes a TAP device beside the link and connects nothing.
 	NetworkNone NetworkModel = "none"
 )

@@ -4,11 +4,10 @@
 // Each key is declared once, in a table (keys.go): name, default, what values
 // it takes, its explanation, and the annotations by which a pod can set it.
 // Decoding, validation, error texts, the shipped configuration.toml and
-// docs/configuration.md all come from that table; keys that users may have but
-// that do nothing here are in others (planned.go, refused.go), and so are
-// annotations that belong to no key (foreign.go). Whether the files that a
-// Config names exist is not checked here, and neither is anything done with
-// them.
+// docs/configuration.md all come from that table; keys that users may set but
+// that have no effect here are in other tables (planned.go, refused.go), as are
+// annotations that belong to no key (foreign.go). This package neither checks
+// that the files that a Config names exist nor uses them.
 //
 //	files ---parse-----> settings, with file and line
 //	      ---merge-----> the last setting of each key

@@ -16,8 +16,8 @@ var factoryKeys = []key{
 			"a guest has used of its memory when its agent is up.").orDefault(),
 }
 
-// checkTemplateOff has pods turn templates off and never on: who shares a kernel's
-// secrets is the operator's to say.
+// checkTemplateOff lets a pod turn templates off, not on: machines of one
+// template share the kernel's secrets, so the operator decides.
 func checkTemplateOff(v any) error {
 	if on, _ := v.(bool); on {
 		return errors.New("want false: only the configuration file can turn templates on")

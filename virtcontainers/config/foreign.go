@@ -13,9 +13,9 @@ type bare struct {
 	// refused ones fail the pod that has them; the others are ignored, with a
 	// warning unless quiet.
 	refused, quiet bool
-	// taken ones have an effect by other code than this package's.
+	// taken ones are handled by another package.
 	taken bool
-	// container ones count on every container, not only on the sandbox's.
+	// container ones apply on every container, not only on the sandbox's.
 	container bool
 	// why is a phrase that can follow a colon.
 	why string
@@ -27,8 +27,8 @@ var bareAnnotations = slices.Concat(hashAnnotations, oddAnnotations, forkAnnotat
 
 const noHashes = "files are not checked by their hash; let the valid_* lists name no file that pods may not choose"
 
-// hashAnnotations ask for a check that is not made: to go on would be less than
-// was asked for.
+// hashAnnotations request a check that is not implemented. Ignoring them would
+// give less protection than the pod requested.
 var hashAnnotations = []bare{
 	{name: hypervisorPrefix + "kernel_hash", refused: true, why: noHashes},
 	{name: hypervisorPrefix + "image_hash", refused: true, why: noHashes},
@@ -75,8 +75,8 @@ var containerAnnotations = []bare{
 	{name: annotationPrefix + "container.resource.swap_in_bytes", container: true, why: "guests have no swap yet"},
 }
 
-// oldNames is the names up to Kata Containers 1.8, without their prefix, and
-// today's.
+// oldNames maps the names up to Kata Containers 1.8, without their prefix, to
+// the current ones.
 var oldNames = map[string]string{
 	"KernelPath":             hypervisorPrefix + "kernel",
 	"ImagePath":              hypervisorPrefix + "image",

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// state is what becomes of a key that is set.
+// state is what setting a key does.
 type state string
 
 const (
 	// effective keys do what they say.
 	effective state = "effective"
-	// planned keys are known and do nothing yet.
+	// planned keys are known but have no effect yet.
 	planned state = "planned"
-	// refused keys ask for what a sandbox here cannot be or does not need.
+	// refused keys request what a sandbox here cannot do or does not need.
 	refused state = "refused"
 )
 
@@ -23,31 +23,31 @@ type key struct {
 	name string
 	// state says which of the fields below count.
 	state state
-	// def is the default as TOML would decode it; of an effective key it goes
-	// through set like any other value. Of the others it is Kata's, and a
-	// file that sets it gets what it wants.
+	// def is the default as TOML would decode it. An effective key's default is
+	// passed to set like any other value. For other keys it is Kata's default,
+	// which is what happens here too.
 	def any
 	// zeroIsUnset makes "" and 0 mean the default, as they do for Kata.
 	zeroIsUnset bool
 	// want ends the sentence "want ..." in error texts.
 	want string
 	// doc explains the key to an operator: sentences, without line breaks.
-	// Of a refused key it is the reason, a phrase that can follow a colon.
+	// For a refused key it is the reason, as a phrase that can follow a colon.
 	doc string
-	// unsafe refused keys are an error and no warning: to go on would give
-	// less protection than the operator asked for.
+	// unsafe refused keys are an error, not a warning: ignoring them would give
+	// less protection than the operator requested.
 	unsafe bool
 	// annotations are those by which a pod can set the key.
 	annotations []annotation
-	// set puts a decoded TOML value into a draft; false means that the value
-	// is not allowed. get is what is in the draft. Only effective keys have
+	// set puts a decoded TOML value into a draft; false means that the value is
+	// not allowed. get returns the draft's value. Only effective keys have
 	// them.
 	set func(*draft, any) bool
 	get func(*draft) any
 }
 
-// draft is a Config in the making: some values mean something only together
-// with others and with the host (resolve.go).
+// draft is a Config under construction: some values have a meaning only
+// together with others and the host (resolve.go).
 type draft struct {
 	Config
 	// vcpus is default_vcpus as written; negative means all host CPUs.
@@ -56,7 +56,7 @@ type draft struct {
 	maxVCPUs uint32
 }
 
-// define declares a key whose value goes to a field of the draft.
+// define declares a key that sets a field of the draft.
 func define[T any](name string, def any, k kind[T], field func(*draft) *T, doc string) key {
 	return key{
 		name: name, state: effective, def: def, want: k.want, doc: doc,
@@ -71,7 +71,7 @@ func define[T any](name string, def any, k kind[T], field func(*draft) *T, doc s
 	}
 }
 
-// later declares a key that does nothing yet.
+// later declares a key that has no effect yet.
 func later[T any](name string, def any, k kind[T], doc string) key {
 	return key{name: name, state: planned, def: def, want: k.want, doc: doc}
 }
@@ -117,8 +117,8 @@ func (k key) isUnset(v any) bool {
 	return false
 }
 
-// isDefault reports whether v asks of a key without effect for nothing that is
-// not so already.
+// isDefault reports whether v, the value of a key without effect, requests what
+// happens anyway.
 func (k key) isDefault(v any) bool {
 	return v == "" || reflect.DeepEqual(v, k.def)
 }

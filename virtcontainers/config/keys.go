@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// minMemoryMiB is Kata's least memory for a guest.
+	// minMemoryMiB is Kata's minimum for a guest's memory.
 	minMemoryMiB = 256
 	// maxMemoryMiB is 16 TiB: beyond any host, and far from overflowing when
 	// it is counted in bytes.
@@ -23,13 +23,15 @@ const (
 
 	defaultHypervisor = "/usr/bin/qemu-system-x86_64"
 
-	// defaultSeccomp lets QEMU do what a started QEMU does.
+	// defaultSeccomp allows the system calls that QEMU makes once it has
+	// started.
 	defaultSeccomp = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
-	// defaultFirstUID begins what systemd's docs/UIDS-GIDS.md calls unused.
+	// defaultFirstUID is the first id of a range that systemd's
+	// docs/UIDS-GIDS.md lists as unused.
 	defaultFirstUID = 0x70000000
 	defaultUIDs     = 1 << 16
-	// maxUID leaves out what chown(2) and the overflow of 16 bits take for
-	// nobody's (4294967295, 4294967294).
+	// maxUID excludes 4294967295, which chown(2) takes as "unchanged", and
+	// 4294967294, the overflow id.
 	maxUID  = 1<<32 - 3
 	maxUIDs = 1 << 24
 )

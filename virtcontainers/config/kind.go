@@ -16,7 +16,8 @@ type kind[T any] struct {
 	// want ends the sentence "want ..." in error texts.
 	want string
 	// parse takes a decoded TOML value: string, int64, float64, bool, []any,
-	// map[string]any, or a time. It says false when the value is not allowed.
+	// map[string]any, or a time. It returns false when the value is not
+	// allowed.
 	parse func(any) (T, bool)
 }
 
@@ -42,8 +43,8 @@ var maybeAbsolute = kind[string]{"an absolute path, or an empty string", func(v 
 	return absolutePath.parse(v)
 }}
 
-// commaList is a comma separated list; it comes out without blanks and empty
-// items, which users leave behind and QEMU does not take.
+// commaList is a comma separated list. Blanks and empty items, which QEMU
+// refuses, are removed.
 var commaList = kind[string]{"a comma separated list", func(v any) (string, bool) {
 	s, ok := text.parse(v)
 	items := strings.Split(s, ",")
@@ -71,9 +72,9 @@ var cpuCount = kind[float64]{"a number of vCPUs (a fraction is rounded up), or a
 		return f, ok && !math.IsNaN(f) && !math.IsInf(f, 0)
 	}}
 
-// queueSize starts where a guest can mount the share: its driver needs more than
-// the four descriptors of a request's own (fs/fuse/virtio_fs.c,
-// FUSE_HEADER_OVERHEAD).
+// queueSize starts at the smallest size with which a guest can mount the share:
+// its driver needs more than the four descriptors that each request takes
+// (fs/fuse/virtio_fs.c, FUSE_HEADER_OVERHEAD).
 var queueSize = kind[uint16]{"a power of two from 8 to 1024", func(v any) (uint16, bool) {
 	n, ok := v.(int64)
 	ok = ok && n >= minQueueSize && n <= maxQueueSize && n&(n-1) == 0
@@ -83,7 +84,8 @@ var queueSize = kind[uint16]{"a power of two from 8 to 1024", func(v any) (uint1
 	return uint16(n), true
 }}
 
-// translationBuffer has no size between QEMU's own and the least useful one.
+// translationBuffer is 0 for QEMU's own size, or at least the smallest useful
+// size.
 var translationBuffer = kind[uint64]{"an integer number of MiB from 16 to 2048, or 0 for QEMU's own", func(v any) (uint64, bool) {
 	n, ok := v.(int64)
 	ok = ok && (n == 0 || n >= minTranslationMiB && n <= maxTranslationMiB)
@@ -111,7 +113,7 @@ var bitRate = integer[uint64]("a number of bits per second, 0 for no limit", 0, 
 // sectorSize is what Linux and QEMU take as the sector size of a disk: Linux
 // refuses more than a page for the logical one, QEMU more than 2 MiB for any
 // (hw/core/qdev-properties.c, size_to_str and check of a block size). Kata's
-// most is 64 KiB.
+// maximum is 64 KiB.
 var sectorSize = kind[uint32]{"a power of two from 512 to 65536, or 0 for the disk's own", func(v any) (uint32, bool) {
 	n, ok := v.(int64)
 	ok = ok && n >= 0 && n <= maxSectorSize && n&(n-1) == 0 && (n == 0 || n >= minSectorSize)
@@ -151,7 +153,7 @@ var bindMounts = listOf(`a list of "path", "path:ro" or "path:rw", each path abs
 })
 
 // count, words and portKind are for keys without effect: their values are
-// described and not looked at.
+// described but not used.
 var (
 	count    = integer[uint64]("an integer, at least 0", 0, math.MaxInt64)
 	words    = listOf("a list of strings", func(string) bool { return true })

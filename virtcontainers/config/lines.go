@@ -53,7 +53,7 @@ func (l lines) add(path []string, line int) {
 	}
 }
 
-// find gives the line of a key or, when it is within an inline table, of the
+// find returns the line of a key or, if it is within an inline table, of the
 // nearest table around it.
 func (l lines) find(name string) int {
 	for {
@@ -66,8 +66,8 @@ func (l lines) find(name string) int {
 	}
 }
 
-// keyOf gives the first maxParts parts of an expression's key and the offset
-// at which it starts; false when the expression has none.
+// keyOf returns the first maxParts parts of an expression's key and the offset
+// at which it starts; false if the expression has none.
 func keyOf(expression *unstable.Node) (path []string, offset int, ok bool) {
 	switch expression.Kind {
 	case unstable.KeyValue, unstable.Table, unstable.ArrayTable:
@@ -87,7 +87,7 @@ func keyOf(expression *unstable.Node) (path []string, offset int, ok bool) {
 var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // dotted joins the parts of a key as TOML writes them. A part that is not a
-// bare key is quoted, so that no two keys have one name.
+// bare key is quoted, so that no two keys have the same name.
 func dotted(path []string) string {
 	parts := make([]string, len(path))
 	for i, part := range path {

@@ -16,16 +16,17 @@ import (
 // the caller names none.
 const EnvFile = "KATA_CONF_FILE"
 
-// defaultFiles are where the configuration is looked for when nobody names a
-// file; the first that exists is taken.
+// defaultFiles are where the configuration is searched when neither the caller
+// nor EnvFile names a file; the first that exists is used.
 var defaultFiles = []string{
 	"/etc/kata-containers/configuration.toml",
 	besideProgram,
 	"/usr/share/defaults/kata-containers/configuration.toml",
 }
 
-// besideProgram stands for that file below ../share of this program: in a
-// directory that holds a whole version, shim and configuration belong together.
+// besideProgram stands for the file below ../share of this program's directory:
+// in a directory that holds a whole version, shim and configuration belong
+// together.
 const besideProgram = "../share/defaults/kata-containers/configuration.toml"
 
 // dropInDir is the directory, beside the configuration file, whose *.toml
@@ -53,7 +54,7 @@ func Load(explicit string) (*Config, error) {
 	return thisHost().load(explicit)
 }
 
-// host is what Load asks of the machine; tests have their own.
+// host is what Load needs of the machine; tests replace it.
 type host struct {
 	getenv func(string) string
 	files  []string
@@ -104,8 +105,8 @@ func (h host) load(explicit string) (*Config, error) {
 	return config, nil
 }
 
-// find gives the configuration file with symbolic links resolved, or "" when
-// there is none and none was asked for.
+// find returns the configuration file with symbolic links resolved, or "" when
+// there is none and none was requested.
 func (h host) find(explicit string) (string, error) {
 	if explicit == "" {
 		explicit = h.getenv(EnvFile)
@@ -130,7 +131,7 @@ func resolveLinks(path string) (string, error) {
 	return file, nil
 }
 
-// withDropIns gives a file and the drop-ins beside it, in the order of
+// withDropIns returns a file and the drop-ins beside it, in the order of
 // merging.
 func withDropIns(file string) ([]string, error) {
 	dir := filepath.Join(filepath.Dir(file), dropInDir)
@@ -147,8 +148,8 @@ func withDropIns(file string) ([]string, error) {
 	return files, nil
 }
 
-// readAll gives the settings of all files that can be read, and what is wrong
-// with the others.
+// readAll returns the settings of all files that can be read, and an error for
+// the others.
 func readAll(files []string) ([]setting, error) {
 	var (
 		all  []setting
@@ -168,7 +169,7 @@ func readAll(files []string) ([]setting, error) {
 }
 
 // readFile reads a regular file of at most maxFileSize bytes. Anything else
-// is refused before it is opened: opening a FIFO could block for ever.
+// is refused before it is opened: opening a FIFO could block without end.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {

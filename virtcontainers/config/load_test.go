@@ -90,8 +90,8 @@ func TestLoadOrder(t *testing.T) {
 	}
 }
 
-// A directory with a whole version has its own configuration; a program of the
-// distribution's has no second one.
+// A directory that holds a whole version has its own configuration; a program
+// in the distribution's directory has only the distribution's.
 func TestUsualFiles(t *testing.T) {
 	const etc, usr = "/etc/kata-containers/configuration.toml", "/usr/share/defaults/kata-containers/configuration.toml"
 	tests := []struct {
@@ -131,7 +131,7 @@ func TestLoadDropIns(t *testing.T) {
 		"real/config.d/d.toml/e":   "a directory",
 		"real/config.d/z.toml.bak": "[[[",
 	})
-	// The drop-ins of the target count, whatever the link's directory has.
+	// The drop-ins beside the target apply, not those beside the link.
 	if err := os.Symlink("real/main.toml", filepath.Join(dir, "etc.toml")); err != nil {
 		t.Fatal(err)
 	}
@@ -192,8 +192,8 @@ func TestLoadRefusesWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// TestLoadKatasFile loads a file as Kata Containers' users have it: warnings
-// are all that may come of it.
+// TestLoadKatasFile loads a file as Kata Containers' users have it: it may
+// cause warnings, but no error.
 func TestLoadKatasFile(t *testing.T) {
 	h, _ := testHost(t, "", nil)
 	config, err := h.load("testdata/kata.toml")

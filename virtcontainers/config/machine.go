@@ -2,13 +2,13 @@ package config
 
 // Memory is what a guest's memory is made of on the host.
 type Memory struct {
-	// HugePages takes it from the host's huge pages. All of it is taken at
-	// once then, whatever Prealloc says.
+	// HugePages uses the host's huge pages. All of the memory is then allocated
+	// at start, whatever Prealloc says.
 	HugePages bool
-	// Prealloc takes all of it from the host when it becomes the guest's.
+	// Prealloc allocates all of it on the host when it is given to the guest.
 	Prealloc bool
 	// Dir is a directory of the host for files that are the memory: absolute
-	// and clean. Empty is memory without a file. It is empty with HugePages.
+	// and clean. Empty is anonymous memory. It is empty with HugePages.
 	Dir string
 	// Reclaim gives memory that the guest has freed back to the host.
 	Reclaim bool
@@ -16,7 +16,7 @@ type Memory struct {
 
 // The values of Hypervisor.ExtraMonitor; the words are Kata's.
 const (
-	// MonitorHMP is for people.
+	// MonitorHMP is QEMU's monitor for people.
 	MonitorHMP = "hmp"
 	// MonitorQMP is for programs, MonitorQMPPretty the same with its answers
 	// on many lines.
@@ -59,7 +59,7 @@ var memoryKeys = []key{
 }
 
 // deviceKeys are about the board's firmware, devices that every guest has, and
-// who watches them.
+// monitoring.
 var deviceKeys = []key{
 	define("hypervisor.qemu.firmware", "", maybePath,
 		func(d *draft) *string { return &d.Hypervisor.Firmware },

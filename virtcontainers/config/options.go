@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// What a pod says of QEMU's and the share's daemon's command lines is parsed,
-// and only what is listed here is passed on: a further option could name a file
-// of the host or take a protection away. The file's own values are the
-// operator's and are passed as they are.
+// A pod's additions to the command lines of QEMU and of the share's daemon are
+// parsed, and only what is listed here is passed on: any other option could
+// name a file of the host or disable a protection. Values in the file are the
+// operator's and are passed unchanged.
 
 // machineOptions are those properties of a q35 board (qemu-system-x86_64
 // -machine q35,help) that are about the guest's hardware alone. The others name
@@ -49,7 +49,7 @@ func checkCPUFeatures(v any) error {
 	})
 }
 
-// eachItem checks the items of a comma separated list as commaList makes them.
+// eachItem checks each item of a list that commaList has parsed.
 func eachItem(list string, check func(string) error) error {
 	for item := range strings.SplitSeq(list, ",") {
 		if item = strings.TrimSpace(item); item == "" {
@@ -62,11 +62,11 @@ func eachItem(list string, check func(string) error) error {
 	return nil
 }
 
-// daemonOptions are the options of both virtiofsds (QEMU's, and the one in Rust,
-// whose names have dashes) that are about how files are cached and shown to the
-// guest, with what their values are; nil takes none. Not among them is what
-// names a path or a descriptor, changes the daemon's own confinement, locks
-// files of the host or fills the host's log.
+// daemonOptions are the options of both virtiofsds (QEMU's, and the Rust one,
+// whose names have dashes) that control how files are cached and presented to
+// the guest, with patterns for their values; nil takes no value. Options that
+// name a path or a descriptor, change the daemon's own confinement, lock files
+// of the host or fill the host's log are excluded.
 var daemonOptions = map[string]*regexp.Regexp{
 	"allow-direct-io": nil, "no-allow-direct-io": nil,
 	"announce-submounts": nil, "no-announce-submounts": nil,
@@ -88,7 +88,7 @@ func checkDaemonArguments(v any) error {
 		argument, _ := items[i].(string)
 		long, isLong := strings.CutPrefix(argument, "--")
 		switch {
-		case isLong && isDaemonOption(long), argument == "": // an empty one is refused by the key itself
+		case isLong && isDaemonOption(long), argument == "": // the key itself refuses an empty one
 		case argument == "-o" && i+1 < len(items):
 			i++
 			if err := checkDaemonList(items[i]); err != nil {

@@ -8,8 +8,8 @@ import (
 // anything enables all annotations and leaves the lists of paths alone.
 const anything = "[hypervisor.qemu]\nenable_annotations = ['.*']\n"
 
-// A pod's word that becomes a part of a command line can set what is listed and
-// nothing else: no file, no further option.
+// An annotation that becomes part of a command line can set what is listed and
+// nothing else: no file, no other option.
 func TestOptionsOfPods(t *testing.T) {
 	const (
 		machine  = "machine_accelerators"
@@ -66,7 +66,7 @@ func TestOptionsOfPods(t *testing.T) {
 	}
 }
 
-// What the file says is the operator's own.
+// Values in the file are the operator's and are not restricted.
 func TestOptionsOfFiles(t *testing.T) {
 	got, err := buildDoc("[hypervisor.qemu]\nmachine_accelerators = 'x-oem-id=KATA'\nvirtio_fs_extra_args = ['-o', 'log_level=debug']")
 	if err != nil || got.Hypervisor.MachineAccelerators != "x-oem-id=KATA" || len(got.Hypervisor.VirtioFS.ExtraArgs) != 2 {
@@ -74,8 +74,8 @@ func TestOptionsOfFiles(t *testing.T) {
 	}
 }
 
-// An annotation that names a file or a directory of the host has a list of
-// patterns, and so has whichever is added.
+// Every annotation that names a file or a directory of the host must have a
+// list of patterns, including those added later.
 func TestHostPathsHaveLists(t *testing.T) {
 	inGuest := map[string]bool{"hypervisor.qemu.guest_hook_path": true}
 	for _, k := range keys {

@@ -36,9 +36,9 @@ type Value struct {
 	Origin Origin
 }
 
-// Values gives every key that has an effect, in the order of
+// Values returns every key that has an effect, in the order of
 // configuration.toml. The values are those in use: default_vcpus and
-// default_maxvcpus are what this host can give.
+// default_maxvcpus are what this host can provide.
 func (c *Config) Values() []Value {
 	d := c.draft()
 	values := make([]Value, len(keys))

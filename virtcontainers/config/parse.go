@@ -43,8 +43,8 @@ func parse(file string, order int, doc []byte) ([]setting, error) {
 	return settings, nil
 }
 
-// flatten appends the settings of a table whose name is path. An empty table
-// is its own setting, so that none is overlooked.
+// flatten appends the settings of a table whose name is path. An empty table is
+// a setting too, so that none is overlooked.
 func flatten(settings []setting, path []string, table map[string]any) []setting {
 	for part, value := range table {
 		full := slices.Concat(path, []string{part})

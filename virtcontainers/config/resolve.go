@@ -21,7 +21,7 @@ func (d *draft) hostVCPUs() uint32 {
 	return uint32(min(max(cpus, 1), maxVCPUs))
 }
 
-// mostVCPUs is the most that the host can and the configuration lets give.
+// mostVCPUs is the most that both the host and the configuration allow.
 func (d *draft) mostVCPUs() uint32 {
 	if d.maxVCPUs == 0 {
 		return d.hostVCPUs()
@@ -29,8 +29,7 @@ func (d *draft) mostVCPUs() uint32 {
 	return min(d.hostVCPUs(), d.maxVCPUs)
 }
 
-// resolve turns what is written into what it means, of keys that belong
-// together.
+// resolve computes the effective values of keys that depend on each other.
 func (d *draft) resolve() {
 	d.resolveVCPUs()
 	if m := &d.Hypervisor.Memory; m.HugePages && m.Dir != "" {
@@ -40,8 +39,8 @@ func (d *draft) resolve() {
 	d.resolveUsers()
 }
 
-// resolveUsers keeps the monitors' users within what a user id can be, and says
-// where they are root.
+// resolveUsers keeps the VMMs' user ids in their valid range, and warns where
+// they run as root.
 func (d *draft) resolveUsers() {
 	h := &d.Hypervisor
 	if last := maxUID - h.FirstUID + 1; h.UIDs > last {
@@ -53,8 +52,8 @@ func (d *draft) resolveUsers() {
 	}
 }
 
-// resolveVCPUs makes counts that the host can give: 1 <= VCPUs <= MaxVCPUs <=
-// the host's CPUs.
+// resolveVCPUs computes counts that the host can provide: 1 <= VCPUs <=
+// MaxVCPUs <= the host's CPUs.
 func (d *draft) resolveVCPUs() {
 	most := d.mostVCPUs()
 	if d.maxVCPUs > most {

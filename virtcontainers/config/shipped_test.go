@@ -34,7 +34,7 @@ const shippedHead = `# Configuration of Katabox, the runtime io.containerd.kata.
 # and the annotations by which pods can set some: docs/configuration.md.
 `
 
-// shippedOtherwise is the keys whose value in the file is not the default, and
+// shippedOtherwise has the keys whose value in the file is not the default, and
 // why.
 var shippedOtherwise = map[string]struct {
 	value any
@@ -103,7 +103,7 @@ func renderShipped() string {
 	return b.String()
 }
 
-// split gives a key's table and its name there.
+// split returns a key's table and its name there.
 func split(k key) (table, name string) {
 	dot := strings.LastIndexByte(k.name, '.')
 	return k.name[:dot], k.name[dot+1:]

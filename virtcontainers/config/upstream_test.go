@@ -52,8 +52,8 @@ func TestUpstreamsFileIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, w := range got.Warnings {
-		// The guest boots something else than the file says, or is less shut in
-		// than it could be: that is told.
+		// There is a warning when the guest boots something other than what the
+		// file says, or is less confined than it could be.
 		if !strings.Contains(w, "hypervisor.qemu.image is not implemented yet and is ignored") && !strings.Contains(w, "QEMU runs as root") {
 			t.Errorf("warning about a default: %s", w)
 		}
@@ -93,8 +93,8 @@ func TestKeysWithoutEffectSaySo(t *testing.T) {
 	}
 }
 
-// Every annotation of a key without effect is a warning or an error, and what a
-// disabled one would need is said.
+// Every annotation of a key without effect is a warning or an error, and the
+// message for a disabled one says how to enable it.
 func TestAnnotationsWithoutEffectSaySo(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(annotationsByName)) {
 		k := annotationsByName[name].key

@@ -22,9 +22,9 @@ func (b *builder) warn() {
 	b.warnIdle()
 }
 
-// warnIdle says of each key that is refused why it is, and lists those that are
-// not implemented in one warning. The guest's image has one of its own: it is
-// what the operator wants to boot.
+// warnIdle warns about each refused key, with the reason, and lists those that
+// are not implemented in one warning. The guest's image gets its own warning:
+// it is what the operator wants to boot.
 func (b *builder) warnIdle() {
 	var names []string
 	for _, s := range b.idle {
@@ -44,9 +44,9 @@ func (b *builder) warnIdle() {
 	}
 }
 
-// warnParts says which of enable_annotations enable nothing because they match
-// parts of names only, as they may in a list that was written for Kata
-// Containers, which searches.
+// warnParts warns about items of enable_annotations that enable nothing because
+// they match only parts of names. A list written for Kata Containers, which
+// matches parts, may have such items.
 func (d *draft) warnParts() {
 	var names []string
 	for name := range annotationsByName {
@@ -65,7 +65,7 @@ func (d *draft) warnParts() {
 	}
 }
 
-// otherHypervisor gives the table of a hypervisor that is not supported.
+// otherHypervisor returns the table of a hypervisor that is not supported.
 func otherHypervisor(name string) (table string, ok bool) {
 	rest, ok := strings.CutPrefix(name, "hypervisor.")
 	if !ok {

@@ -13,9 +13,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// A template that could not be made, or was of no use, is tried again after firstPause,
-// after twice that the second time and so on, up to lastPause. What failed longer
-// than forgetAfter ago counts no more.
+// A template that could not be made or used is retried after firstPause, then
+// after twice that, and so on up to lastPause. Failures older than forgetAfter
+// no longer count.
 const (
 	firstPause  = time.Minute
 	lastPause   = time.Hour
@@ -28,12 +28,12 @@ const maxWhy = 2000
 // failedPrefix begins the names of the files that remember failures.
 const failedPrefix = "failed-"
 
-// Failure is why there is no template of a key.
+// Failure says why there is no template for a key.
 type Failure struct {
 	Key Key
 	Why string
 	At  time.Time
-	// Times is how often it has failed.
+	// Times is the number of failures.
 	Times int
 }
 
@@ -46,16 +46,16 @@ func (f Failure) Next() time.Time {
 	return f.At.Add(pause)
 }
 
-// due reports whether it may be tried again. A clock that was set back makes it so
-// too.
+// due reports whether the template may be retried. It is also true if the clock
+// was set back.
 func (f Failure) due(now time.Time) bool { return !now.Before(f.Next()) || now.Before(f.At) }
 
 func (f Failure) String() string {
 	return fmt.Sprintf("%s; not tried again before %s", f.Why, f.Next().Format(time.RFC3339))
 }
 
-// Fail remembers why a template could not be made, or could not be used: pods leave
-// it alone for a time then (Claim). A store that is not there stays so.
+// Fail records why a template could not be made or used: pods do not try again
+// for a time (Claim). It does not create a store that does not exist.
 func (s Store) Fail(key Key, why error) error {
 	if !isKey(string(key)) || !exists(s.Dir) {
 		return nil
@@ -72,7 +72,7 @@ func (s Store) Fail(key Key, why error) error {
 	return nil
 }
 
-// write writes a file of the store as a whole.
+// write writes a file of the store atomically.
 func (s Store) write(name string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -93,10 +93,10 @@ func (s Store) write(name string, value any) error {
 	return nil
 }
 
-// Drop removes a template that is of no use, and remembers why.
+// Drop removes a template that is unusable, and records why.
 func (s Store) Drop(key Key, why error) error { return errors.Join(s.Remove(key), s.Fail(key, why)) }
 
-// Failure returns what Fail last remembered of a key.
+// Failure returns what Fail last recorded for a key.
 func (s Store) Failure(key Key) (Failure, bool) {
 	f, err := openRegular(filepath.Join(s.Dir, failedPrefix+string(key)))
 	if err != nil {
@@ -111,7 +111,7 @@ func (s Store) Failure(key Key) (Failure, bool) {
 	return failure, true
 }
 
-// Failures lists those of which there is no template, by their keys.
+// Failures lists the recorded failures of templates that do not exist, by key.
 func (s Store) Failures() ([]Failure, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -132,8 +132,8 @@ func (s Store) Failures() ([]Failure, error) {
 
 // Claim gives the caller the right to make a template of that key now. It fails with
 // errdefs.ErrUnavailable while another process makes one, with
-// errdefs.ErrFailedPrecondition if it failed too short a time ago, and with
-// errdefs.ErrAlreadyExists if it is there. It does not wait.
+// errdefs.ErrFailedPrecondition if it failed too recently, and with
+// errdefs.ErrAlreadyExists if the template exists. It does not wait.
 func (s Store) Claim(key Key) (*Lock, error) {
 	if f, failed := s.Failure(key); failed && !f.due(time.Now()) {
 		return nil, fmt.Errorf("%v: %w", f, errdefs.ErrFailedPrecondition)
@@ -148,7 +148,7 @@ func (s Store) Claim(key Key) (*Lock, error) {
 	return l, nil
 }
 
-// forget forgets all failures.
+// forget removes all recorded failures.
 func (s Store) forget() error {
 	files, err := filepath.Glob(filepath.Join(s.Dir, failedPrefix+"*"))
 	errs := []error{err}

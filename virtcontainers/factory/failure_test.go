@@ -30,8 +30,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// What failed is left alone for a time, whoever asks, and a day later it is as if
-// nothing had been.
+// After a failure every Claim is refused for a time, and a day later the
+// failure is forgotten.
 func TestFailure(t *testing.T) {
 	in, _ := testInputs(t)
 	key := keyOf(t, in)
@@ -74,7 +74,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// What is in a store's file of a failure is not trusted.
+// The content of a failure file is not trusted.
 func TestBadFailure(t *testing.T) {
 	in, _ := testInputs(t)
 	key := keyOf(t, in)
@@ -96,7 +96,7 @@ func TestBadFailure(t *testing.T) {
 	}
 }
 
-// A maker that was asked to end has not failed, and one whose time is over has.
+// A maker that was canceled has not failed; one that timed out has.
 func TestFailureOfContext(t *testing.T) {
 	in, _ := testInputs(t)
 	s := Store{Dir: t.TempDir()}

@@ -15,16 +15,16 @@ import (
 
 // Inputs are what a template was made of.
 type Inputs struct {
-	// Machine is the machine as its monitor is told it (hypervisor.Monitor's
+	// Machine describes the machine as the VMM gets it (hypervisor.Monitor's
 	// Describe).
 	Machine []string
 	// Files are the files that make the machine, by path.
 	Files map[string]File
-	// Host is what the host gives: a template does not outlive its boot.
+	// Host is the host's part: a template is void after a reboot of the host.
 	Host Host
 }
 
-// File says which file a path leads to, and whether it was changed since.
+// File identifies the file at a path and its version.
 type File struct {
 	Dev, Inode    uint64
 	Bytes         int64
@@ -34,12 +34,13 @@ type File struct {
 // Host is the host's part in a machine.
 type Host struct {
 	BootID, Kernel string
-	// CPU is the model and the flags of the first one: with KVM the guest's too.
+	// CPU is the model and the flags of the host's first CPU: with KVM they are
+	// the guest's too.
 	CPU string
 }
 
-// InputsOf looks at what a machine is made of. The monitor's firmware of its own
-// choice is not among the files: it is in the saved state.
+// InputsOf collects what a machine is made of. The VMM's default firmware is
+// not among the files: it is in the saved state.
 func InputsOf(m hypervisor.Monitor, spec hypervisor.Spec) (Inputs, error) {
 	machine, err := m.Describe(spec)
 	if err != nil {
@@ -87,7 +88,8 @@ func thisHost() (Host, error) {
 	}, nil
 }
 
-// firstCPU is what /proc/cpuinfo says of a CPU that stays the same.
+// firstCPU returns the constant facts that /proc/cpuinfo has about the first
+// CPU.
 func firstCPU(cpuinfo string) string {
 	var lines []string
 	for line := range strings.Lines(cpuinfo) {
@@ -105,7 +107,7 @@ func firstCPU(cpuinfo string) string {
 // Key names a template.
 type Key string
 
-// KeyOf is the key of templates that are made of the inputs.
+// KeyOf returns the key of templates made of the inputs.
 func KeyOf(in Inputs) (Key, error) {
 	text, err := json.Marshal(struct {
 		Format int
@@ -121,6 +123,6 @@ func KeyOf(in Inputs) (Key, error) {
 // keyBytes is how much of the hash is used.
 const keyBytes = 16
 
-// format changes with what is in a template's directory and with how machines are
+// format is the version of a template's directory and of how machines are
 // saved.
 const format = 1

@@ -14,23 +14,23 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// Lock is the right to make templates in a store: one process has it at a time. It
-// ends when its file is closed by all that have it, whatever ended them.
+// Lock is the right to make templates in a store: one process has it at a time.
+// It ends when every process that has its file has closed it, or died.
 type Lock struct {
 	file *os.File
 	// signed is set once this process is named in the file.
 	signed bool
 }
 
-// InheritLock takes over a lock that another process holds and has passed on as an
-// open file, which is the lock's from here on.
+// InheritLock takes over a lock that another process passed on as an open file.
+// The lock owns f.
 func InheritLock(f *os.File) *Lock { return &Lock{file: f} }
 
-// File is to be passed on to a process that goes on with the lock: it stays the
-// lock's.
+// File returns the file to pass to the process that takes over the lock. The
+// lock still owns it.
 func (l *Lock) File() *os.File { return l.file }
 
-// Close gives the lock up, unless another process has its file too.
+// Close releases the lock, unless another process has its file open too.
 func (l *Lock) Close() error {
 	var err error
 	if l.signed {
@@ -57,12 +57,12 @@ func (l *Lock) sign() error {
 	return err
 }
 
-// lockTries bounds how often a lock is opened that is removed just then, with its
-// store.
+// lockTries bounds how often Lock starts over because the lock file was
+// removed, with its store, while it was being locked.
 const lockTries = 10
 
-// Lock makes the caller the only maker. While there is another it fails with
-// errdefs.ErrUnavailable.
+// Lock makes the caller the only maker. It fails with errdefs.ErrUnavailable
+// while there is another.
 func (s Store) Lock() (*Lock, error) {
 	for range lockTries {
 		l, err := s.tryLock()
@@ -73,8 +73,8 @@ func (s Store) Lock() (*Lock, error) {
 	return nil, fmt.Errorf("%s is removed again and again: %w", s.Dir, errdefs.ErrUnavailable)
 }
 
-// tryLock returns nil if the file was removed when it was locked: another process
-// may have a new one.
+// tryLock returns nil if the file had been removed by the time it was locked:
+// another process may have made a new one.
 func (s Store) tryLock() (*Lock, error) {
 	if err := s.prepare(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (s Store) tryLock() (*Lock, error) {
 	return &Lock{file: f}, nil
 }
 
-// Maker is the process that makes a template now, if it runs.
+// Maker returns the process that is making a template, if there is one.
 func (s Store) Maker() (persist.Process, bool) {
 	f, err := openRegular(filepath.Join(s.Dir, lockFile))
 	if err != nil {
@@ -116,15 +116,15 @@ func (s Store) Maker() (persist.Process, bool) {
 	return p, true
 }
 
-// Ending a maker: makerGrace is how long one that was asked to end may take to put
-// everything away, and makerEnd when it is given up.
+// Ending a maker: makerGrace is how long it may take to clean up after it was
+// asked to end, and makerEnd when to give up waiting.
 const (
 	makerGrace = 10 * time.Second
 	makerEnd   = 20 * time.Second
 	makerPause = 20 * time.Millisecond
 )
 
-// lockOver is Lock, and ends the maker that has the lock.
+// lockOver is like Lock, but ends the maker that holds the lock.
 func (s Store) lockOver() (*Lock, error) {
 	var told persist.Process
 	for began := time.Now(); ; time.Sleep(makerPause) {

@@ -16,8 +16,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// makerEnv makes this program, run again, a maker in the directory of that name,
-// which is being told to end for ever if makerDeafEnv is set.
+// makerEnv makes this program, run again, a maker in the directory that it
+// names. With makerDeafEnv set the maker ignores the request to end.
 const makerEnv, makerDeafEnv = "KATABOX_TEST_MAKER", "KATABOX_TEST_MAKER_DEAF"
 
 func TestMain(m *testing.M) {
@@ -67,7 +67,7 @@ func startMaker(t *testing.T, s Store, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Whoever removes all templates ends the maker of another; it puts its things away.
+// RemoveAll ends another process's maker, which cleans up.
 func TestRemoveAllEndsMaker(t *testing.T) {
 	s := Store{Dir: filepath.Join(t.TempDir(), "store")}
 	cmd := startMaker(t, s)
@@ -87,7 +87,7 @@ func TestRemoveAllEndsMaker(t *testing.T) {
 	}
 }
 
-// A maker that was killed leaves its lock to the next, which removes the rest.
+// A killed maker's lock goes to the next maker, which removes what was left.
 func TestKilledMaker(t *testing.T) {
 	in, _ := testInputs(t)
 	s := Store{Dir: filepath.Join(t.TempDir(), "store")}
@@ -111,7 +111,8 @@ func TestKilledMaker(t *testing.T) {
 	}
 }
 
-// A lock is the process's that it was passed on to, when the first has closed it.
+// A lock that was passed on belongs to the second process once the first has
+// closed it.
 func TestLockIsPassedOn(t *testing.T) {
 	s := Store{Dir: t.TempDir()}
 	mine, err := s.Lock()
@@ -151,8 +152,8 @@ func TestLockIsPassedOn(t *testing.T) {
 	}
 }
 
-// When a configuration's own template is another, the old one goes; those of other
-// files stay.
+// When a configuration file's template changes, the old one is removed; those
+// of other files stay.
 func TestOtherTemplatesOfOneFile(t *testing.T) {
 	_, spec := testInputs(t)
 	s := Store{Dir: t.TempDir()}

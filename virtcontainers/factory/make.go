@@ -17,28 +17,29 @@ import (
 
 // Place is where a template is made.
 type Place struct {
-	// Dir takes MemoryFile and StateFile, and nothing else. A monitor's user may have
-	// it.
+	// Dir takes MemoryFile and StateFile, and nothing else. It may be owned by
+	// a VMM's user.
 	Dir string
-	// Scratch is for whatever else the maker needs: it may be made, and goes with the
-	// making, whatever ended that.
+	// Scratch is for anything else that the maker needs. The maker may create
+	// it; it is removed when the making ends, however that ends.
 	Scratch string
 }
 
 // Job is a template to be made.
 type Job struct {
 	Inputs Inputs
-	// Config is the configuration file that asks for it. When it is there, other
-	// templates of that file are removed: nothing starts from them any more.
+	// Config is the configuration file that requests it. Once the template
+	// exists, the file's other templates are removed: nothing starts from them
+	// any more.
 	Config string
-	// Lock is the caller's; nil: Make takes it.
+	// Lock is held by the caller; if nil, Make takes it.
 	Lock *Lock
 }
 
-// Make makes a template by fill. One maker works at a time: another one
-// fails with errdefs.ErrUnavailable. A template that is there already stays, and
-// fill is not called. What is left of makers that died, and templates whose inputs
-// have changed, are removed. Why fill failed is remembered (Fail), unless ctx was
+// Make makes a template by fill. One maker works at a time: another one fails
+// with errdefs.ErrUnavailable. If the template already exists, fill is not
+// called. Leftovers of makers that died, and templates whose inputs have
+// changed, are removed. A failure of fill is recorded (Fail), unless ctx was
 // canceled.
 func (s Store) Make(ctx context.Context, job Job, fill func(context.Context, Place) error) (Key, error) {
 	key, err := KeyOf(job.Inputs)
@@ -63,7 +64,7 @@ func (s Store) Make(ctx context.Context, job Job, fill func(context.Context, Pla
 	return key, nil
 }
 
-// makeMissing makes a template, unless it is there and can be opened.
+// makeMissing makes a template, unless it exists and can be opened.
 func (s Store) makeMissing(ctx context.Context, key Key, job Job, fill func(context.Context, Place) error) error {
 	t, err := s.Open(key)
 	if err == nil {
@@ -109,8 +110,8 @@ func (s Store) removeOthers(key Key, config string) error {
 	return errors.Join(errs...)
 }
 
-// seal makes what fill has made root's alone to read, and writes the record: what is
-// in the files from here on was not written by a monitor.
+// seal makes fill's files readable by root alone, and writes the record: from
+// here on no VMM can write to the files.
 func seal(dir string, rec record) error {
 	if err := errors.Join(os.Chown(dir, os.Geteuid(), os.Getegid()), os.Chmod(dir, 0o700)); err != nil {
 		return err

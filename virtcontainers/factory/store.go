@@ -19,7 +19,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// What is in a template's directory.
+// The files in a template's directory.
 const (
 	MemoryFile = "memory"
 	StateFile  = "state"
@@ -29,18 +29,18 @@ const (
 	makingPrefix = "making-"
 )
 
-// maxInfo and maxState bound what is read of a template into memory, in bytes. A
-// state has some 150 KB.
+// maxInfo and maxState bound what is read of a template into memory, in bytes.
+// A state takes some 150 KB.
 const maxInfo, maxState = 1 << 20, 64 << 20
 
-// Store is the directory of templates, which need not be there yet.
+// Store is the directory of templates, which need not exist yet.
 type Store struct{ Dir string }
 
-// Info is what is known of a template.
+// Info describes a template.
 type Info struct {
 	Key     Key
 	Created time.Time
-	// Bytes is what it takes of the file system.
+	// Bytes is the space that it takes in the file system.
 	Bytes int64
 	// Current is false if what it was made of has changed: nothing starts from it any
 	// more.
@@ -69,9 +69,9 @@ type Template struct {
 // Close closes its files.
 func (t *Template) Close() error { return errors.Join(t.Memory.Close(), t.State.Close()) }
 
-// Open opens a template. It fails with errdefs.ErrNotFound if there is none, and with
-// another error if what is there cannot be used: Remove it then. The memory is
-// checked when it is copied.
+// Open opens a template. It fails with errdefs.ErrNotFound if there is none,
+// and with another error if the template cannot be used: Remove it then. The
+// memory is checked when it is copied.
 func (s Store) Open(key Key) (*Template, error) {
 	dir := filepath.Join(s.Dir, string(key))
 	rec, err := readRecord(dir)
@@ -144,8 +144,8 @@ func stateSum(f *os.File) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// openRegular opens a file to read. A link or a FIFO is neither followed nor waited
-// for.
+// openRegular opens a file for reading. It does not follow a link, nor wait for
+// a FIFO's writer.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -177,7 +177,7 @@ func (s Store) prepare() error {
 	return os.Chmod(s.Dir, 0o700)
 }
 
-// tidy removes what is of no use any more; the caller has the lock.
+// tidy removes what is no longer of use; the caller has the lock.
 func (s Store) tidy() error {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -234,7 +234,8 @@ func (s Store) List() ([]Info, error) {
 	return list, nil
 }
 
-// isKey tells templates from what else may be in the directory.
+// isKey reports whether name is a template's, not something else in the
+// directory.
 func isKey(name string) bool {
 	text, err := hex.DecodeString(name)
 	return err == nil && len(text) == keyBytes
@@ -251,8 +252,8 @@ func (in Inputs) current() bool {
 	return err == nil && host == in.Host
 }
 
-// Remove removes a template. Machines that are starting from it go on. One that is
-// not there is no error.
+// Remove removes a template. Machines that are starting from it are not
+// affected. It is no error if there is none.
 func (s Store) Remove(key Key) error {
 	if !isKey(string(key)) {
 		return fmt.Errorf("remove template %q: not a key: %w", key, errdefs.ErrInvalidArgument)
@@ -263,9 +264,9 @@ func (s Store) Remove(key Key) error {
 	return nil
 }
 
-// RemoveAll removes all templates, what is remembered of failures, and the
-// directory, unless there is something else in it. A process that makes a template
-// is ended first: that takes some seconds at most, or RemoveAll fails.
+// RemoveAll removes all templates, the recorded failures, and the directory,
+// unless something else is in it. It first ends a process that is making a
+// template; if that takes more than a few seconds, RemoveAll fails.
 func (s Store) RemoveAll() error {
 	if !exists(s.Dir) {
 		return nil
@@ -293,8 +294,8 @@ func (s Store) RemoveAll() error {
 	return nil
 }
 
-// Machine is the template as a machine is launched from it, with the devices that it
-// was made with.
+// Machine returns the template in the form from which a machine is launched,
+// with the devices that it was made with.
 func (t *Template) Machine(devices ...hypervisor.Device) *hypervisor.Template {
 	return &hypervisor.Template{Devices: devices, Memory: t.Memory, State: t.State, MemorySum: t.MemorySum}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/fake"
 )
 
-// testInputs are of a machine whose files are a test's.
+// testInputs returns the inputs of a machine made of a test's files.
 func testInputs(t *testing.T) (Inputs, hypervisor.Spec) {
 	t.Helper()
 	spec := hypervisor.Spec{ID: "one", VCPUs: 1, MemoryMiB: 256}
@@ -46,8 +46,8 @@ func keyOf(t *testing.T, in Inputs) Key {
 	return key
 }
 
-// What makes another machine makes another key, and what is a sandbox's alone
-// does not.
+// What changes the machine changes the key, and what differs only between
+// sandboxes does not.
 func TestKey(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*hypervisor.Spec)
@@ -138,8 +138,7 @@ func TestMakeAndOpen(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a template is told when it is opened, and it is made
-// anew then.
+// Open reports any damage to a template, and the template is then made again.
 func TestDamagedTemplate(t *testing.T) {
 	in, _ := testInputs(t)
 	for name, damage := range map[string]func(dir string) error{
@@ -185,8 +184,8 @@ func link(dir, name, to string) error {
 	return errors.Join(os.Remove(path), os.Symlink(to, path))
 }
 
-// A maker that fails leaves nothing; what one that died left goes with the next, and
-// so do templates of old inputs.
+// A maker that fails leaves nothing. The next maker removes what a dead one
+// left, and templates of old inputs.
 func TestTidy(t *testing.T) {
 	in, spec := testInputs(t)
 	s := Store{Dir: t.TempDir()}

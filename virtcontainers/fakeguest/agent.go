@@ -46,14 +46,14 @@ type Agent struct {
 	written   []byte // what ReadFile answers
 }
 
-// NewAgent gives an agent that is up, without a machine; Die ends it.
+// NewAgent returns an agent that is up, without a machine; Die ends it.
 func NewAgent() *Agent {
 	a := &Agent{script: newScript()}
 	a.reset()
 	return a
 }
 
-// reset makes the agent that of a new machine.
+// reset makes the agent one of a new machine.
 func (a *Agent) reset() {
 	a.Die()
 	a.mu.Lock()
@@ -144,8 +144,8 @@ func (a *Agent) serve(port uint32, conn *net.UnixConn) error {
 	return fmt.Errorf("dial port %d: %w", port, syscall.ECONNREFUSED)
 }
 
-// begin serves a connection by itself, unless the machine has ended: then it is
-// closed already.
+// begin serves a connection in its own goroutine. If the machine has ended, the
+// connection has been closed already.
 func (a *Agent) begin(conn *net.UnixConn, serve func(*net.UnixConn)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -154,7 +154,7 @@ func (a *Agent) begin(conn *net.UnixConn, serve func(*net.UnixConn)) {
 	}
 }
 
-// adopt notes a connection; false means that the agent is not up.
+// adopt records a connection; it returns false if the agent is not up.
 func (a *Agent) adopt(conn *net.UnixConn) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,8 +172,8 @@ func (a *Agent) hangUp(conn *net.UnixConn) {
 	_ = conn.Close()
 }
 
-// Log writes to the agent's log as it is, once the host has opened it. It
-// reports whether it could, before ctx ended.
+// Log writes text unchanged to the agent's log, once the host has opened it. It
+// reports whether that was possible before ctx ended.
 func (a *Agent) Log(ctx context.Context, text string) bool {
 	for {
 		a.mu.Lock()
@@ -202,12 +202,12 @@ func (t tracked) Close() error {
 	return nil
 }
 
-// enter notes a call and does what the script says about it.
+// enter records a call and does what the script says about it.
 func (a *Agent) enter(ctx context.Context, method string, req proto.Message) error {
 	return a.script.enter(ctx, a.lifetime(), method, req)
 }
 
-// leave does what the script says about a call that had its effect.
+// leave does what the script says about a call that has taken effect.
 func (a *Agent) leave(ctx context.Context, method string, req proto.Message) error {
 	return a.script.leave(ctx, a.lifetime(), method, req)
 }

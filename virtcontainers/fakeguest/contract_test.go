@@ -9,7 +9,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// What this guest answers is what the agent answers.
+// This guest answers as the agent does.
 func TestContract(t *testing.T) {
 	apitest.Run(t, func(t *testing.T) apitest.Guest {
 		agent := fakeguest.NewAgent()

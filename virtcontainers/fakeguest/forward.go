@@ -9,9 +9,10 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// openForward answers a forwarding connection as a container would whose server,
-// at every UNIX socket, says where it was reached ("ID:PATH "), and then sends
-// back what it gets; of SOCK_SEQPACKET, in messages. Nobody listens at TCP ports.
+// openForward answers a forwarding connection like a container with an echo
+// server at every UNIX socket: it first sends where it was reached ("ID:PATH
+// "), then echoes what it gets; on SOCK_SEQPACKET, in messages. Nothing listens
+// at TCP ports.
 func (a *Agent) openForward(conn *net.UnixConn) {
 	defer a.hangUp(conn)
 	var open api.ForwardOpen

@@ -146,7 +146,7 @@ func (s guestService) Events(ctx context.Context, req *api.EventsRequest, out ap
 	}
 }
 
-// Speak makes the agent claim a version of the protocol; 0 is the real one.
+// Speak makes the agent report a protocol version; 0 is the real one.
 func (a *Agent) Speak(version uint32) {
 	a.script.mu.Lock()
 	defer a.script.mu.Unlock()
@@ -162,14 +162,15 @@ func (a *Agent) version() uint32 {
 	return a.script.version
 }
 
-// Setup is the request by which the guest became its sandbox's, or nil.
+// Setup returns the SetupSandbox request that the guest got, or nil.
 func (a *Agent) Setup() *api.SetupSandboxRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.setup
 }
 
-// SetResources implements the Guest service: what it is told is there.
+// SetResources implements the Guest service: it reports all requested resources
+// as present.
 func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesRequest) (*api.SetResourcesResponse, error) {
 	if err := s.agent.enter(ctx, "SetResources", req); err != nil {
 		return nil, errgrpc.ToGRPC(err)
@@ -187,14 +188,14 @@ func (a *Agent) Resources() *api.SetResourcesRequest {
 	return a.resources
 }
 
-// Storages is all that AddStorages was asked for, in order.
+// Storages returns all storages that AddStorages was asked for, in order.
 func (a *Agent) Storages() []*api.Storage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.storages)
 }
 
-// Files is all changes of files, in order.
+// Files returns all changes of files, in order.
 func (a *Agent) Files() []*api.FileChange {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,15 +209,16 @@ func (a *Agent) Network() *api.SetNetworkRequest {
 	return a.network
 }
 
-// Send gives the host an event, however wrong. It does not block.
+// Send sends the host an event, even an invalid one. It does not block.
 func (a *Agent) Send(ev *api.Event) { a.queue().add(ev) }
 
-// OOM tells the host that the kernel killed for memory in a container.
+// OOM sends the host the event that the OOM killer killed a process in a
+// container.
 func (a *Agent) OOM(id string) {
 	a.Send(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: id}}})
 }
 
-// EventsTaken is how many events the host was sent.
+// EventsTaken returns how many events the host was sent.
 func (a *Agent) EventsTaken() int {
 	q := a.queue()
 	q.mu.Lock()
@@ -264,7 +266,7 @@ func (q *eventQueue) notify() {
 	q.changed = make(chan struct{})
 }
 
-// next waits for an event; false means that there will be none.
+// next waits for an event; it returns false if there will be none.
 func (q *eventQueue) next(ctx context.Context) (*api.Event, bool) {
 	for {
 		q.mu.Lock()

@@ -23,10 +23,10 @@ import (
 type Host struct {
 	// Monitor makes the machines' in-memory part; it can be told to fail.
 	Monitor fake.Monitor
-	// Agent is in every machine; what it was told to do stays from one
-	// machine to the next, its containers do not.
+	// Agent is in every machine. Its script is kept from one machine to the
+	// next, its containers are not.
 	Agent *Agent
-	// RunDir is the platform's.
+	// RunDir is the platform's run directory.
 	RunDir string
 
 	mu         sync.Mutex // guards what follows
@@ -70,8 +70,8 @@ func (h *Host) VM() *fake.VM {
 	return vms[len(vms)-1]
 }
 
-// Leftovers lists what sandboxes have left on the host: machines, transports
-// and connections that are not closed, mounts and state.
+// Leftovers lists what sandboxes have left on the host: open machines,
+// transports and connections, mounts and state.
 func (h *Host) Leftovers() ([]string, error) {
 	left := h.open()
 	if n := h.Agent.Connections(); n > 0 {
@@ -93,8 +93,8 @@ func (h *Host) Leftovers() ([]string, error) {
 	return left, nil
 }
 
-// Clear ends every machine and removes RunDir with all mounts in it: a test
-// that failed leaves no more on the host than one that passed.
+// Clear ends every machine and removes RunDir with all mounts in it, so that a
+// failed test leaves nothing on the host either.
 func (h *Host) Clear() error {
 	for _, vm := range h.Monitor.VMs() {
 		vm.Die(errors.New("the test is over"))
@@ -102,7 +102,7 @@ func (h *Host) Clear() error {
 	mounts, err := mountsBelow(h.RunDir)
 	for _, m := range slices.Backward(mounts) {
 		e := unix.Unmount(strings.TrimPrefix(m, "mount "), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if !errors.Is(e, unix.EINVAL) { // else it went with the one above it
+		if !errors.Is(e, unix.EINVAL) { // otherwise it went with the mount above it
 			err = errors.Join(err, e)
 		}
 	}

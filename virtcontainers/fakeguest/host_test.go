@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// What is left is found, and cleared.
+// Leftovers are found and cleared.
 func TestLeftovers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")

@@ -19,7 +19,7 @@ func newListener() *listener {
 	return &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// give hands a connection to the one that accepts.
+// give passes a connection to Accept.
 func (l *listener) give(conn net.Conn) error {
 	select {
 	case l.conns <- conn:

@@ -15,8 +15,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/fake"
 )
 
-// monitor gives the in-memory machines what else a real one has: a process,
-// and files that are open while it lives.
+// monitor gives the in-memory machines the rest of what a real one has: a
+// process, and files that are open while it lives.
 type monitor struct{ host *Host }
 
 // Launch implements hypervisor.Monitor.
@@ -43,7 +43,7 @@ func (m monitor) Describe(spec hypervisor.Spec) ([]string, error) {
 	return m.host.Monitor.Describe(spec)
 }
 
-// standIn starts a process that does nothing until it is killed.
+// standIn starts a process that waits to be killed.
 func standIn() (*child.Process, error) {
 	path, err := exec.LookPath("sleep")
 	if err != nil {
@@ -57,14 +57,15 @@ type machine struct {
 	*fake.VM
 	agent   *Agent
 	process *child.Process
-	// reaped is closed when the machine and all it held is gone.
+	// reaped is closed when the machine and all that it held are gone.
 	reaped chan struct{}
 
 	mu    sync.Mutex // guards files
 	files []*os.File
 }
 
-// watch ends the machine with its process, and all it held with the machine.
+// watch ends the machine when its process ends, and then releases all that the
+// machine held.
 func (m *machine) watch() {
 	defer close(m.reaped)
 	select {

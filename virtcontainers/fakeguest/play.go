@@ -114,22 +114,21 @@ func (a *Agent) Config(id string) *api.ContainerConfig {
 	return c.config
 }
 
-// SetMetrics is what every container's counters are from now on, encoded.
+// SetMetrics sets every container's counters, encoded.
 func (a *Agent) SetMetrics(encoded []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.metrics = encoded
 }
 
-// Metrics is what every container's counters are.
+// Metrics returns every container's counters.
 func (a *Agent) Metrics() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.metrics
 }
 
-// Containers is how many containers there are in the guest; none when it is
-// dead.
+// Containers returns how many containers are in the guest; 0 when it is dead.
 func (a *Agent) Containers() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -59,7 +59,7 @@ const (
 	stopped
 )
 
-// status is the state in containerd's words.
+// status returns the state in containerd's terms.
 func (s state) status() tasktypes.Status {
 	return [...]tasktypes.Status{tasktypes.Status_CREATED, tasktypes.Status_RUNNING, tasktypes.Status_PAUSED, tasktypes.Status_STOPPED}[s]
 }
@@ -100,7 +100,7 @@ func (p *process) is(s state) bool {
 	return p.state == s
 }
 
-// turn brings the process from one state to another, or says why not.
+// turn moves the process from one state to another, or returns why it cannot.
 func (p *process) turn(from, to state) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +111,7 @@ func (p *process) turn(from, to state) error {
 	return nil
 }
 
-// start lets it run, once all its streams are bound.
+// start lets the process run. All its streams must be bound.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *process) start() error {
 	return nil
 }
 
-// bind gives the process a stream that was asked for.
+// bind gives the process a stream that it waits for.
 func (p *process) bind(kind api.Stream, conn *net.UnixConn) error {
 	if !slices.Contains(p.wanted, kind) {
 		return fmt.Errorf("%s was not asked for: %w", kind, errdefs.ErrInvalidArgument)
@@ -151,7 +151,7 @@ func (p *process) stream(kind api.Stream) (*net.UnixConn, error) {
 	return nil, fmt.Errorf("%s of %s/%s is not bound: %w", kind, p.id, p.execID, errdefs.ErrNotFound)
 }
 
-// write writes to a stream and counts.
+// write writes to a stream and counts the bytes.
 func (p *process) write(kind api.Stream, text string) error {
 	conn, err := p.stream(kind)
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *process) write(kind api.Stream, text string) error {
 	return err
 }
 
-// end ends the process; nil means that it had ended.
+// end ends the process; it returns nil if the process had already ended.
 func (p *process) end(status uint32) *api.Exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +179,7 @@ func (p *process) end(status uint32) *api.Exit {
 	}
 }
 
-// takeStreams gives the bound connections away.
+// takeStreams hands over the bound connections.
 func (p *process) takeStreams() []*net.UnixConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()

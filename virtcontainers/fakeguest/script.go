@@ -12,16 +12,16 @@ import (
 // Things that happen on the agent's side beyond its calls, which are named
 // like the methods of the Task and Guest services ("Create", "Hello").
 const (
-	// OpenTransport is before a machine gets its vsock.
+	// OpenTransport happens before a machine gets its vsock.
 	OpenTransport = "OpenTransport"
-	// Dial, a blank and a port is a connection to that port.
+	// Dial, followed by a blank and a port, is a connection to that port.
 	Dial = "Dial"
-	// Stream is a stdio connection that asks to be bound (api.StreamOpen).
+	// Stream is a stdio connection that requests to be bound (api.StreamOpen).
 	Stream = "Stream"
 )
 
-// Hook takes part in a call, before its effect. ctx is the call's and ends
-// with the machine too. An error is the call's answer.
+// Hook is called before a call takes effect. ctx is the call's, and also ends
+// with the machine. An error becomes the call's answer.
 type Hook func(ctx context.Context, req proto.Message) error
 
 type script struct {
@@ -37,15 +37,16 @@ func newScript() script {
 	return script{hooks: make(map[string]Hook), after: make(map[string]Hook)}
 }
 
-// Hook sets what is called at each call of a method; nil takes it away.
+// Hook sets the function that is called at each call of a method; nil removes
+// it.
 func (a *Agent) Hook(method string, h Hook) {
 	a.script.mu.Lock()
 	defer a.script.mu.Unlock()
 	a.script.hooks[method] = h
 }
 
-// After sets what is called at each call of a Task method that had its effect,
-// before the answer; nil takes it away.
+// After sets the function that is called after a call of a Task method has
+// taken effect and before its answer; nil removes it.
 func (a *Agent) After(method string, h Hook) {
 	a.script.mu.Lock()
 	defer a.script.mu.Unlock()
@@ -58,8 +59,8 @@ func (a *Agent) Fail(method string, err error) {
 	a.Hook(method, func(context.Context, proto.Message) error { return err })
 }
 
-// Hang makes a method answer nothing as long as the call and the machine
-// live. It gives a channel on which each call that hangs is told of.
+// Hang makes a method answer nothing while the call and the machine live. It
+// returns a channel that receives a value for each call that hangs.
 func (a *Agent) Hang(method string) <-chan struct{} {
 	hanging := make(chan struct{}, 100)
 	a.Hook(method, func(ctx context.Context, _ proto.Message) error {
@@ -70,8 +71,8 @@ func (a *Agent) Hang(method string) <-chan struct{} {
 	return hanging
 }
 
-// Calls lists the calls so far, in order: the method, and what it is about
-// where it names a container ("Start c1", "Start c1/exec").
+// Calls lists the calls so far, in order: the method, and its container or exec
+// if it names one ("Start c1", "Start c1/exec").
 func (a *Agent) Calls() []string {
 	a.script.mu.Lock()
 	defer a.script.mu.Unlock()

@@ -19,7 +19,7 @@ type taskService struct{ agent *Agent }
 
 var _ task.TTRPCTaskService = taskService{}
 
-// answer is what the calls have in common: the script, then the call, then
+// answer runs the steps that all calls share: the script, then the call, then
 // the error as a gRPC status.
 func answer[Resp any](ctx context.Context, a *Agent, method string, req proto.Message, call func() (Resp, error)) (Resp, error) {
 	var none Resp

@@ -16,11 +16,11 @@
 // connection. It picks one of two listeners of ours for each TCP connection to
 // 127.0.0.0/8 or ::1, whatever its port; the address that the client asked for
 // is the local address of the accepted socket. All other packets pass it
-// untouched. Program, map and link are descriptors of this process without a
-// name: the kernel takes them away with it, also after SIGKILL, and nothing
-// has to be recorded or cleaned up.
+// untouched. Program, map and link are unnamed descriptors of this process: the
+// kernel removes them with it, even after SIGKILL, so nothing has to be
+// recorded or cleaned up.
 //
-// What it costs, and does not do:
+// Costs and limits:
 //
 //   - While a Forwarder is open, a process of the host's that listens on the
 //     namespace's loopback is not reached there, unless its address is Exempt:
@@ -35,8 +35,8 @@
 //   - Its sockets keep the namespace alive until Close.
 //   - UDP is not forwarded: port-forward has none.
 //
-// What a guest can do with it is to answer, slowly or not at all, whoever on
-// the host connected to it. The number of connections, the memory of each and
-// the time in which each must be made are bounded. A guest that takes
-// connections and never reads them uses up its own pod's number, until Close.
+// A guest can answer host processes that connect to it, slowly or not at all,
+// and no more. The number of connections, the memory of each and the time to
+// make each are bounded. A guest that accepts connections and never reads uses
+// up its own pod's limit, until Close.
 package forward

@@ -64,8 +64,8 @@ func TestHalfCloseByGuest(t *testing.T) {
 	}
 }
 
-// A server that answers and stops listening before it was told everything is
-// heard.
+// The answer of a server arrives even if it stops reading before it got the
+// whole request.
 func TestEarlyAnswer(t *testing.T) {
 	s := newSpace(t)
 	stopped := make(chan struct{})
@@ -117,8 +117,8 @@ func TestRefusedByGuest(t *testing.T) {
 	}
 }
 
-// A server in the guest that listens on ::1 only is found by clients that ask
-// for 127.0.0.1 first.
+// A server in the guest that listens on ::1 only is reached by clients that try
+// 127.0.0.1 first.
 func TestLocalhostIsBoth(t *testing.T) {
 	s := newSpace(t)
 	dial := serving(t, echo)
@@ -148,7 +148,8 @@ func TestTooMany(t *testing.T) {
 	} else if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("one too many: %v", err)
 	}
-	// One that ends makes room: the slot is free once it was taken from f.
+	// A connection that ends makes room: its slot is free once it was received
+	// from f.
 	_ = held[0].CloseWrite()
 	_, _ = io.Copy(io.Discard, held[0])
 	select {
@@ -162,7 +163,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// When one side breaks, the other is told.
+// When one side's connection breaks, the other side's is reset.
 func TestClientDies(t *testing.T) {
 	for _, halfClosed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("half-closed %v", halfClosed), func(t *testing.T) {
@@ -171,7 +172,7 @@ func TestClientDies(t *testing.T) {
 			s.forwarder(t, serving(t, func(c *net.UnixConn) {
 				_, err := io.Copy(io.Discard, c)
 				close(heard)
-				for err == nil { // nothing is read any more: the end shows here
+				for err == nil { // nothing is read any more: a write shows the end
 					_, err = c.Write([]byte("still here"))
 				}
 				ended <- err
@@ -190,7 +191,7 @@ func TestClientDies(t *testing.T) {
 	}
 }
 
-// A client that is gone is noticed while neither side says anything.
+// A dead client is noticed while both sides are silent.
 func TestClientDiesInSilence(t *testing.T) {
 	s := newSpace(t)
 	heard, ended := make(chan struct{}), make(chan struct{})
@@ -206,7 +207,7 @@ func TestClientDiesInSilence(t *testing.T) {
 	receive(t, ended)
 }
 
-// silent is a connection to a guest that says nothing.
+// silent is a connection to a guest that sends nothing.
 type silent struct {
 	guest.Conn
 	heard, ended chan struct{}
@@ -244,7 +245,7 @@ func TestGuestDies(t *testing.T) {
 	wantReset(t, conn)
 }
 
-// dying is a connection to a guest that dies of the first byte it gets.
+// dying is a connection to a guest that dies at the first byte it gets.
 type dying struct {
 	guest.Conn
 	far *net.UnixConn
@@ -302,7 +303,7 @@ func TestClose(t *testing.T) {
 	greeting(t, s.mustConnect(t, "127.0.0.1:80"))
 }
 
-// Close and a failed Open give every descriptor back.
+// Close and a failed Open close every descriptor.
 func TestDescriptors(t *testing.T) {
 	s := newSpace(t)
 	use := func(t *testing.T) {
@@ -322,7 +323,7 @@ func TestDescriptors(t *testing.T) {
 		}
 		return len(open)
 	}
-	t.Run("first", use) // what the process makes once, such as the poller's, is made now
+	t.Run("first", use) // so that the process's one-time descriptors, such as the poller's, exist
 	before := count()
 	for range 3 {
 		t.Run("again", use)

@@ -16,9 +16,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
-// maxConnections bounds the connections of one namespace at a time, those
-// that are being dialled included. Each costs two goroutines, two descriptors
-// and two buffers.
+// maxConnections bounds the simultaneous connections of one namespace,
+// including those that are being dialled. Each costs two goroutines, two
+// descriptors and two buffers.
 const maxConnections = 256
 
 // DialFunc connects to a TCP address of the guest's loopback ("127.0.0.1:80",
@@ -28,15 +28,15 @@ type DialFunc func(ctx context.Context, address string) (guest.Conn, error)
 // Forwarder brings TCP connections to a namespace's loopback into a guest.
 type Forwarder struct {
 	dial    DialFunc
-	slots   chan struct{} // as many elements as there are connections
+	slots   chan struct{} // holds one element for each connection
 	running sync.WaitGroup
 	exempt  *ebpf.Map
 	close   func() error
 }
 
-// Open starts to forward. namespace is the path of the pod's network
-// namespace; this process's own and the host's are refused, whose loopback is
-// everybody's. ctx's values are kept for logs, its end is not heeded: the
+// Open starts to forward. namespace is the path of the pod's network namespace;
+// this process's namespace and the host's are refused, because all of the host
+// uses their loopback. ctx's values are kept for logs; its end is ignored: the
 // Forwarder lives until Close.
 //
 // Open fails with errdefs.ErrNotImplemented when the kernel has no sk_lookup
@@ -65,8 +65,9 @@ func Open(ctx context.Context, namespace string, dial DialFunc) (*Forwarder, err
 	return f, nil
 }
 
-// start accepts connections. Close ends the program first: what it would
-// steer to a listener that is gone is refused by the kernel's own lookup.
+// start accepts connections. Close detaches the program first: connections are
+// then looked up, and refused, by the kernel rather than steered to a closed
+// listener.
 func (f *Forwarder) start(ctx context.Context, link io.Closer, listeners []*net.TCPListener) {
 	ctx, cancel := context.WithCancel(ctx)
 	for _, l := range listeners {
@@ -83,9 +84,9 @@ func (f *Forwarder) start(ctx context.Context, link io.Closer, listeners []*net.
 	})
 }
 
-// Exempt leaves an IPv4 address of the namespace's loopback to what listens
-// there: an engine's DNS resolver at 127.0.0.11. At most maxExempt addresses can
-// be exempt.
+// Exempt leaves an IPv4 loopback address to processes that listen in the
+// namespace: an engine's DNS resolver at 127.0.0.11. At most maxExempt
+// addresses can be exempt.
 func (f *Forwarder) Exempt(addr netip.Addr) error {
 	if !addr.Is4() || !addr.IsLoopback() {
 		return fmt.Errorf("exempt %s from port forwarding: want an address in 127.0.0.0/8: %w", addr, errdefs.ErrInvalidArgument)
@@ -96,9 +97,8 @@ func (f *Forwarder) Exempt(addr netip.Addr) error {
 	return nil
 }
 
-// Close ends the forwarding and resets every connection. It waits for all of
-// them, and for dials under way, whose context has ended. It may be called
-// again.
+// Close ends the forwarding and resets every connection. It cancels dials under
+// way, and waits for them and for all connections. It may be called again.
 func (f *Forwarder) Close() error { return f.close() }
 
 func closeAll(listeners []*net.TCPListener) error {

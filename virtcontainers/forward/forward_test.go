@@ -39,7 +39,7 @@ func TestWhatIsDialled(t *testing.T) {
 	}
 }
 
-// What is not TCP to a loopback address is as if there were no Forwarder.
+// The Forwarder affects only TCP to loopback addresses.
 func TestOthersAreUntouched(t *testing.T) {
 	s := newSpace(t)
 	s.forwarder(t, func(_ context.Context, address string) (guest.Conn, error) {
@@ -74,7 +74,7 @@ func TestOthersAreUntouched(t *testing.T) {
 	})
 }
 
-// A listener of the host's on all addresses is reached on those that are not
+// A host process that listens on all addresses is reached on those that are not
 // loopback.
 func TestListenerInTheNamespace(t *testing.T) {
 	s := newSpace(t)
@@ -152,7 +152,7 @@ func TestMuchBothWays(t *testing.T) {
 	}
 }
 
-// roundTrip sends bytes, with their end, and compares what comes back.
+// roundTrip sends bytes and an end of file, and compares the echo.
 func roundTrip(t *testing.T, conn *net.TCPConn, seed int64, size int) {
 	t.Helper()
 	sent := make([]byte, size)
@@ -231,7 +231,8 @@ func TestWithoutIPv6(t *testing.T) {
 	}
 }
 
-// An address that is exempt is the namespace's; the others are the guest's.
+// Connections to an exempt address stay in the namespace; all others go to the
+// guest.
 func TestExempt(t *testing.T) {
 	s := newSpace(t)
 	f := s.forwarder(t, serving(t, echo))

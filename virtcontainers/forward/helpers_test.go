@@ -21,14 +21,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// patience bounds what must come, on a slow machine too.
+// patience bounds the wait for what must happen, even on a slow machine.
 const patience = 30 * time.Second
 
 // outside is an address of every test namespace that is not loopback.
 const outside = "10.9.8.7"
 
-// The process's first thread stays out of the tests' namespaces: its own would
-// be taken for the process's.
+// The process's main thread must not enter a test's namespace: /proc shows its
+// namespace as the process's.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
@@ -38,13 +38,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// space is a network namespace: one thread that lives in it.
+// space is a network namespace, with a thread that stays in it.
 type space struct {
 	path string
 	jobs chan func()
 }
 
-// newSpace gives a namespace with lo up.
+// newSpace returns a namespace with lo up.
 func newSpace(t *testing.T) *space {
 	t.Helper()
 	s := newBareSpace(t)
@@ -52,7 +52,7 @@ func newSpace(t *testing.T) *space {
 	return s
 }
 
-// newBareSpace gives a namespace as the kernel makes it.
+// newBareSpace returns a namespace as the kernel makes it.
 func newBareSpace(t *testing.T) *space {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -80,7 +80,7 @@ func newBareSpace(t *testing.T) *space {
 	return s
 }
 
-// in calls f by the thread of the namespace.
+// in calls f on the namespace's thread.
 func (s *space) in(f func()) {
 	done := make(chan struct{})
 	s.jobs <- func() {
@@ -156,8 +156,9 @@ func (s *space) forwarder(t *testing.T, dial DialFunc) *Forwarder {
 	return f
 }
 
-// serving dials connections whose other end handle has; it is what listens
-// in the guest. Each begins with a line that says which address was dialled.
+// serving returns a DialFunc that connects to handle, which stands for the
+// server in the guest. Each begins with a line that says which address was
+// dialled.
 func serving(t *testing.T, handle func(conn *net.UnixConn)) DialFunc {
 	t.Helper()
 	var running sync.WaitGroup
@@ -176,7 +177,7 @@ func serving(t *testing.T, handle func(conn *net.UnixConn)) DialFunc {
 	}
 }
 
-// pipe is a connection, both of its ends.
+// pipe returns both ends of a connection.
 func pipe() (a, b *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -195,7 +196,7 @@ func pipe() (a, b *net.UnixConn, err error) {
 	return ends[0], ends[1], nil
 }
 
-// echo gives back what comes, until its end.
+// echo sends back what it receives, until the end of file.
 func echo(conn *net.UnixConn) { _, _ = io.Copy(conn, conn) }
 
 // greeting reads the line that says which address was dialled.
@@ -208,7 +209,7 @@ func greeting(t *testing.T, conn net.Conn) string {
 	return strings.TrimSpace(line)
 }
 
-// oneByte reads no more than was asked for, one byte at a time.
+// oneByte reads one byte at a time, so never more than needed.
 type oneByte struct{ io.Reader }
 
 func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:1]) }

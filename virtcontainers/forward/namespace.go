@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
-// loopbacks are where our listeners are bound, on any free port. A client
-// that connects to this very port means the guest's, as on any other.
+// loopbacks are where our listeners are bound, on any free port. A client that
+// connects to that port still reaches the guest, as on any other port.
 var loopbacks = []unix.Sockaddr{
 	&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}},
 	&unix.SockaddrInet6{Addr: [16]byte{15: 1}},
@@ -40,9 +40,10 @@ func listenIn(ns *os.File) ([]*net.TCPListener, error) {
 	return made, nil
 }
 
-// listen makes a listening socket in the thread's namespace. Package net is
-// not asked for it: it would listen by MPTCP, which a program may not pick
-// for TCP, and it remembers for the process what the first namespace can do.
+// listen makes a listening socket in the thread's namespace. It does not use
+// package net, which would listen with MPTCP, a socket that a program may not
+// pick for TCP, and which caches for the whole process what the first namespace
+// supports.
 func listen(addr unix.Sockaddr) (*net.TCPListener, error) {
 	family, level, freebind := unix.AF_INET, unix.SOL_IP, unix.IP_FREEBIND
 	if _, six := addr.(*unix.SockaddrInet6); six {
@@ -53,7 +54,7 @@ func listen(addr unix.Sockaddr) (*net.TCPListener, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	file := os.NewFile(uintptr(fd), "loopback")
-	defer file.Close() // net.FileListener has its own
+	defer file.Close() // net.FileListener duplicates it
 	// The engine may bring lo up later; until then it has no address.
 	if err := unix.SetsockoptInt(fd, level, freebind, 1); err != nil {
 		return nil, os.NewSyscallError("setsockopt", err)

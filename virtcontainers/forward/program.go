@@ -19,7 +19,7 @@ import (
 // maxExempt bounds the addresses that are left to the namespace.
 const maxExempt = 8
 
-// newExempt makes the set of such addresses. A key is an address in network
+// newExempt makes the set of those addresses. A key is an address in network
 // byte order.
 func newExempt() (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
@@ -31,10 +31,9 @@ func newExempt() (*ebpf.Map, error) {
 	return m, nil
 }
 
-// steer makes new TCP connections to the namespace's loopback addresses come
-// to the listeners, of which there is one for each family, IPv4's first.
-// Closing what it returns ends that.
-// exempt holds IPv4 addresses, as keys, that are left to the namespace.
+// steer directs new TCP connections to the namespace's loopback addresses to
+// the listeners, one for each family, IPv4's first, until its result is closed.
+// The keys of exempt are IPv4 addresses that are left to the namespace.
 func steer(ns *os.File, listeners []*net.TCPListener, exempt *ebpf.Map) (io.Closer, error) {
 	steering, err := sklookup.Attach(ns, "kata_forward", listeners, match(exempt.FD()))
 	if err != nil {
@@ -43,7 +42,7 @@ func steer(ns *os.File, listeners []*net.TCPListener, exempt *ebpf.Map) (io.Clos
 	return steering, nil
 }
 
-// match picks a listener for loopback's addresses. In C's words:
+// match picks a listener for loopback addresses. In C:
 //
 //	if (ctx->protocol != IPPROTO_TCP) return SK_PASS;
 //	if (ctx->family == AF_INET && first byte of ctx->local_ip4 == 127) {
@@ -85,16 +84,17 @@ func match(exempt int) asm.Instructions {
 	}
 }
 
-// kernelError says what the kernel's refusal means.
+// kernelError explains why the kernel refused.
 func kernelError(what string, err error) error {
 	return explain(what, err, errors.Join(features.HaveMapType(ebpf.SockMap), features.HaveProgramType(ebpf.SkLookup)))
 }
 
-// explain gives a refusal its kind; missing is what is known of the kernel.
-// EPERM has two causes that look alike: before Linux 5.11 BPF's memory counts
-// as locked, some 8 KiB for each pod (kernel/bpf/syscall.c,
-// bpf_map_charge_init). The shim does not raise that limit for itself, because
-// every process that it starts meanwhile would keep it.
+// explain gives a refusal its errdefs kind; missing is the result of probing
+// the kernel. EPERM has two causes that look alike: lacking capabilities and,
+// before Linux 5.11, RLIMIT_MEMLOCK. BPF's memory counted as locked then, some
+// 8 KiB for each pod (kernel/bpf/syscall.c, bpf_map_charge_init). The shim does
+// not raise that limit for itself, because every process that it starts
+// meanwhile would keep it.
 func explain(what string, err, missing error) error {
 	switch {
 	case errors.Is(missing, ebpf.ErrNotSupported) || errors.Is(err, unix.ENOSYS):

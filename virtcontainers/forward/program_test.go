@@ -31,7 +31,7 @@ func TestKindsOfRefusal(t *testing.T) {
 	}
 }
 
-// Without the capabilities the error says which, and is of its kind.
+// Without the capabilities the error names them and has the right kind.
 func TestWithoutCapabilities(t *testing.T) {
 	s := newSpace(t)
 	ns, err := os.Open(s.path)
@@ -63,8 +63,8 @@ func TestWithoutCapabilities(t *testing.T) {
 	}
 }
 
-// without calls f on a thread that lacks a capability, and CAP_SYS_ADMIN,
-// which stands for it.
+// without calls f on a thread that lacks a capability and CAP_SYS_ADMIN, which
+// implies it.
 func without(t *testing.T, lost uint, f func() error) error {
 	t.Helper()
 	done := make(chan error)

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// bufferSize is what is held in each direction of a connection, in
-	// bytes. A slow reader slows the writer down, as without us.
+	// bufferSize is the buffer of each direction of a connection, in bytes. A
+	// slow reader slows the writer down, as without a relay.
 	bufferSize = 32 << 10
-	// drainTimeout bounds how long the guest's last words are waited for
-	// once it takes no more: a server may answer and close before it has
-	// read all.
+	// drainTimeout bounds the wait for the guest's last output once it accepts
+	// no more input: a server may answer and close before it has read
+	// everything.
 	drainTimeout = 5 * time.Second
 )
 
@@ -44,7 +44,7 @@ func relay(ctx context.Context, client *net.TCPConn, far guest.Conn) {
 	})
 	defer func() {
 		if !stop() {
-			<-aborted // it runs, and ends with us
+			<-aborted // abort has begun: wait for it
 		}
 	}()
 	var both sync.WaitGroup
@@ -55,9 +55,8 @@ func relay(ctx context.Context, client *net.TCPConn, far guest.Conn) {
 	_ = client.Close()
 }
 
-// toGuest copies what the client sends, and then waits for the client's end:
-// one that is gone must not keep its place for as long as the guest says
-// nothing.
+// toGuest copies what the client sends, and then waits for the client's end: a
+// dead client must not keep its slot while the guest sends nothing.
 func (p *pair) toGuest() {
 	err := transfer(p.far, p.client)
 	if errors.Is(err, errWrite) {
@@ -81,7 +80,7 @@ func (p *pair) toClient() {
 	_ = p.client.CloseWrite()
 }
 
-// abort ends both connections at once; the client sees a reset.
+// abort ends both connections immediately; the client sees a reset.
 func (p *pair) abort() {
 	reset(p.client)
 	_ = p.far.Close()
@@ -94,7 +93,7 @@ func reset(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// errWrite marks the errors of transfer that are the receiver's.
+// errWrite marks transfer's errors that come from the receiver.
 var errWrite = errors.New("write")
 
 // transfer copies until the end of file.

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// dialTimeout bounds the connecting to the guest: long beside a busy
-	// guest's answer, short beside a client's patience.
+	// dialTimeout bounds connecting to the guest: longer than a busy guest
+	// takes to answer, shorter than clients wait.
 	dialTimeout = 10 * time.Second
 	// acceptPause is the time until the next try when the process or the
 	// host has no descriptor left.
@@ -63,16 +63,17 @@ func (f *Forwarder) take(ctx context.Context, client *net.TCPConn) {
 func (f *Forwarder) forward(ctx context.Context, client *net.TCPConn) {
 	far, err := f.connect(ctx, client.LocalAddr())
 	if err != nil {
-		reset(client) // what a port without a listener does, a moment later
+		reset(client) // as at a port without a listener, but a moment later
 		log.G(ctx).WithError(err).Debug("could not forward a connection")
 		return
 	}
 	relay(ctx, client, far)
 }
 
-// connect dials in the guest what the client dialled. "localhost" is both
-// loopback addresses, and clients try the second when the first refuses;
-// ours never does, so that a process that listens on ::1 only is found here.
+// connect dials in the guest what the client dialled. "localhost" has two
+// addresses, and clients try the second when the first refuses. Our listener
+// never refuses, so connect itself tries ::1 for a process that listens only
+// there.
 func (f *Forwarder) connect(ctx context.Context, wanted net.Addr) (guest.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -91,7 +92,7 @@ func (f *Forwarder) connect(ctx context.Context, wanted net.Addr) (guest.Conn, e
 	return far, nil
 }
 
-// otherLocalhost is ::1 with the port of an address that is 127.0.0.1.
+// otherLocalhost returns ::1 with addr's port if addr is 127.0.0.1.
 func otherLocalhost(addr net.Addr) (string, bool) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.AddrPort().Addr().Unmap() != netip.AddrFrom4([4]byte{127, 0, 0, 1}) {

@@ -8,9 +8,9 @@ import (
 	"github.com/containerd/ttrpc"
 )
 
-// callTimeout bounds a call whose caller set no bound: some engines wait for
-// ever, with a lock held, and a guest that answers pings may still never
-// answer this. It is long beside anything that a guest does under load.
+// callTimeout bounds a call whose caller set no deadline: some engines wait
+// without end, holding a lock, and a guest that answers pings may still never
+// answer this call. It is longer than anything that a guest does under load.
 const callTimeout = time.Minute
 
 // bound returns an interceptor that bounds calls without a deadline.

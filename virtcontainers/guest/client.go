@@ -24,9 +24,9 @@ type Conn interface {
 	CloseWrite() error
 }
 
-// DialFunc connects to a vsock port of the guest. It waits while the guest's
-// driver is not there yet, and fails with syscall.ECONNREFUSED or ECONNRESET
-// when nothing listens on the port.
+// DialFunc connects to a vsock port of the guest. It waits until the guest's
+// driver is ready, and fails with syscall.ECONNREFUSED or ECONNRESET when
+// nothing listens on the port.
 type DialFunc func(ctx context.Context, port uint32) (Conn, error)
 
 // Client calls one guest's agent. Its methods may be called from several
@@ -35,7 +35,8 @@ type Client struct {
 	// Task calls the guest's containers. Errors pass through Err. A call
 	// whose context has no deadline gets one.
 	Task task.TTRPCTaskService
-	// Info is what the agent said of itself, and Clock when it did.
+	// Info is the agent's answer to Hello; Clock compares the clocks at that
+	// moment.
 	Info  *api.HelloResponse
 	Clock timeline.Clock
 
@@ -46,11 +47,11 @@ type Client struct {
 	calls *prom.Durations
 }
 
-// dialPause is the time between two tries while the agent does not listen
-// yet: short beside a boot, long beside the guest's cost of refusing.
+// dialPause is the time between two tries while the agent does not listen yet:
+// short compared with a boot, long compared with the guest's cost of a refusal.
 const dialPause = 5 * time.Millisecond
 
-// Connect waits until the agent listens, and greets it. ctx bounds the wait;
+// Connect waits until the agent listens, and calls Hello. ctx bounds the wait;
 // the caller ends it early when the VM dies.
 func Connect(ctx context.Context, dial DialFunc) (*Client, error) {
 	conn, err := dialUntilUp(ctx, dial)
@@ -97,9 +98,9 @@ func (c *Client) hello(ctx context.Context) error {
 	return nil
 }
 
-// SetupSandbox makes the guest the pod's: what it draws from its random number
-// generator afterwards depends on bytes that are drawn here. The host's time is
-// read here too, as late as possible.
+// SetupSandbox makes the guest the pod's. It seeds the guest's random number
+// generator with bytes drawn here. The host's time is read here too, as late as
+// possible.
 func (c *Client) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) error {
 	req.Entropy = make([]byte, api.EntropyBytes)
 	_, _ = rand.Read(req.Entropy) // never fails (crypto/rand)
@@ -110,12 +111,12 @@ func (c *Client) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest)
 	return nil
 }
 
-// maxChanges and maxChange bound what is taken of an agent's account of its
-// changes: sentences, and the bytes of one.
+// maxChanges and maxChange bound an agent's list of its changes: their number,
+// and the bytes of each.
 const maxChanges, maxChange = 300, 256
 
-// SetNetwork tells the guest the whole network it should have, and returns
-// what the agent says it changed, as far as that is of a reasonable length.
+// SetNetwork tells the guest the whole network it should have, and returns the
+// agent's list of what it changed, bounded in length.
 func (c *Client) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]string, error) {
 	resp, err := c.guest.SetNetwork(ctx, req)
 	if err != nil {
@@ -128,8 +129,8 @@ func (c *Client) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]
 	return changes, nil
 }
 
-// SetResources has the guest use the CPUs and the memory that its machine has
-// by now, and returns how much is in use.
+// SetResources has the guest bring online the CPUs and the memory that its
+// machine has now, and returns how much is in use.
 func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64) (*api.SetResourcesResponse, error) {
 	resp, err := c.guest.SetResources(ctx, &api.SetResourcesRequest{Cpus: cpus, MemoryMib: memoryMiB})
 	if err != nil {
@@ -138,8 +139,8 @@ func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64
 	return resp, nil
 }
 
-// AddStorages mounts what the pod's containers share; what is mounted already
-// is left.
+// AddStorages mounts what the pod's containers share; it leaves what is already
+// mounted.
 func (c *Client) AddStorages(ctx context.Context, storages []*api.Storage) error {
 	if _, err := c.guest.AddStorages(ctx, &api.AddStoragesRequest{Storages: storages}); err != nil {
 		return fmt.Errorf("mount in the guest: %w", Err(err))
@@ -169,8 +170,8 @@ func (c *Client) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	return resp.GetContent(), nil
 }
 
-// PowerOff has the guest write out what is on its disks and end. The answer is
-// lost with the machine, unless it is an error.
+// PowerOff has the guest flush its disks and end. The answer is lost with the
+// machine, unless it is an error.
 func (c *Client) PowerOff(ctx context.Context) error {
 	if _, err := c.guest.PowerOff(ctx, &api.PowerOffRequest{}); err != nil {
 		return fmt.Errorf("power off guest: %w", Err(err))

@@ -81,7 +81,7 @@ func TestConnectFails(t *testing.T) {
 		go a.Die()
 		return nil
 	})
-	// The agent may be gone before its answer is there.
+	// The agent may be gone before its answer arrives.
 	if c, err := guest.Connect(t.Context(), a.Dial); err == nil {
 		_ = c.Close()
 	} else if !guest.Disconnected(err) {
@@ -89,7 +89,7 @@ func TestConnectFails(t *testing.T) {
 	}
 }
 
-// A guest that answers with garbage makes calls fail, and nothing worse.
+// A guest that answers with garbage makes calls fail, but does no other harm.
 func TestConnectToGarbage(t *testing.T) {
 	for _, garbage := range []string{"", "HTTP/1.1 400 Bad Request\r\n\r\n", strings.Repeat("\xff", 64), strings.Repeat("\x00", 64)} {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -156,7 +156,7 @@ func TestEvents(t *testing.T) {
 	c := connect(t, a)
 	want := []string{"c1", "c2", "c3"}
 	for _, id := range want {
-		a.OOM(id) // also events from before are told
+		a.OOM(id) // earlier events are delivered too
 	}
 	a.EndEvents()
 	var got []string
@@ -241,7 +241,7 @@ func TestDisconnected(t *testing.T) {
 	}
 }
 
-// An agent's error is not passed on at any length.
+// An agent's error is passed on only up to a bound.
 func TestErrIsBounded(t *testing.T) {
 	a := newAgent(t)
 	c := connect(t, a)

@@ -6,9 +6,9 @@ import (
 	"github.com/containerd/log"
 )
 
-// ConsoleLog returns what writes the lines of a guest's console into the host's
-// log, with source=console, within a budget of bytes. It must be called by one
-// goroutine at a time.
+// ConsoleLog returns a function that writes lines of a guest's console into the
+// host's log, with source=console, within a budget of bytes. It must be called
+// by one goroutine at a time.
 func ConsoleLog(ctx context.Context) func(line string) {
 	entry := log.G(ctx).WithField("source", "console")
 	budget := newLogBudget()

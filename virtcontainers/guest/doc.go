@@ -2,6 +2,6 @@
 // (agent/api): it dials, opens streams, and turns what the guest sends into
 // Go values and errdefs errors.
 //
-// Nothing here waits without an end: every call is bounded by its context,
-// and every connection ends when the VM does.
+// Nothing here waits without a bound: every call is bounded by its context, and
+// every connection ends when the VM does.
 package guest

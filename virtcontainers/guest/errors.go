@@ -18,8 +18,8 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// disconnects are the errors of a connection that ended; ENODEV is that of a
-// transport without a machine.
+// disconnects are the errors of a connection that ended; a transport without a
+// machine returns ENODEV.
 var disconnects = []error{
 	ttrpc.ErrClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, syscall.ENODEV,
 }
@@ -33,8 +33,8 @@ func Disconnected(err error) bool {
 // StorageError is an error of the agent's about one of the storages that a call
 // was to mount.
 type StorageError struct {
-	// Target is the storage's as the agent has it: any string of at most
-	// maxError bytes.
+	// Target is the storage's target as the agent sent it: any string of at
+	// most maxError bytes.
 	Target string
 	err    error
 }
@@ -42,16 +42,16 @@ type StorageError struct {
 // Error implements error.
 func (e *StorageError) Error() string { return e.err.Error() }
 
-// Unwrap gives the error with its errdefs kind.
+// Unwrap returns the error with its errdefs kind.
 func (e *StorageError) Unwrap() error { return e.err }
 
-// maxError bounds what is taken of an agent's error, in bytes of its gRPC
-// status: it goes to the engine and into logs, and a call's answer may be 4 MiB.
+// maxError bounds an agent's error, in bytes of its gRPC status: it goes to the
+// engine and into logs, and a call's answer may be 4 MiB.
 const maxError = 16 << 10
 
-// Err gives an error of an agent's call its errdefs kind, and makes it a
-// StorageError if the agent says which storage it is about. One that is not the
-// agent's answer stays what it is.
+// Err gives the error of a call to the agent its errdefs kind, and makes it a
+// StorageError if the agent names a storage. An error that is not the agent's
+// answer is returned unchanged.
 func Err(err error) error {
 	if err == nil || Disconnected(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -64,8 +64,8 @@ func Err(err error) error {
 	return &StorageError{Target: failed.GetTarget(), err: err}
 }
 
-// takeStorage takes the first api.FailedStorage out of a status, and drops the
-// others: as errors they would be noise.
+// takeStorage removes all api.FailedStorage details from a status, where they
+// would be noise in the error text, and returns the first.
 func takeStorage(err error) (failed *api.FailedStorage, rest error) {
 	st, ok := status.FromError(err)
 	if !ok {

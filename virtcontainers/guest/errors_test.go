@@ -24,8 +24,8 @@ func storageDetail(t *testing.T, target string) *anypb.Any {
 	return detail
 }
 
-// What a status says of a storage becomes a typed error of the same kind and
-// words; a status that is too large says nothing.
+// The storage that a status names becomes a typed error of the same kind and
+// text; a status that is too large names none.
 func TestErrNamesTheStorage(t *testing.T) {
 	broken := &anypb.Any{TypeUrl: "type.googleapis.com/" + string(proto.MessageName(&api.FailedStorage{})), Value: []byte{0xff}}
 	for name, test := range map[string]struct {

@@ -1,6 +1,7 @@
 package guest
 
-// For the tests outside, which need fakeguest, which needs this package.
+// Exported for the external tests, which use fakeguest, which imports this
+// package.
 var (
 	LogLine      = logLine
 	ForwardLines = forwardLines

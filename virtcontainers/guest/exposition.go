@@ -5,7 +5,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// Write writes the numbers, under the names that Kata Containers has for them.
+// Write writes the numbers under Kata Containers' names.
 func (m *Metrics) Write(t *prom.Text) {
 	m.writeSystem(t)
 	m.writeAgent(t)

@@ -12,8 +12,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// Whatever a guest sends, Prometheus can read what is made of it, and it has a
-// bound.
+// Whatever a guest sends, the output is bounded and valid for Prometheus.
 func FuzzMetrics(f *testing.F) {
 	for _, file := range []string{"stat", "meminfo", "vmstat", "diskstats", "net/dev", "self/status"} {
 		data, _ := os.ReadFile("/proc/" + file)

@@ -12,7 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// logged is what the host's log holds after one line of the guest's.
+// logged returns the host's log after one line from the guest.
 func logged(line []byte) string {
 	var out bytes.Buffer
 	logger := logrus.New()
@@ -70,7 +70,7 @@ func FuzzLogLine(f *testing.F) {
 	f.Add([]byte("not JSON"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		if bytes.Contains(line, []byte("sandbox=")) {
-			return // a message may say anything; it is quoted
+			return // a message may hold anything; it is quoted
 		}
 		checkOneLine(t, logged(line))
 	})

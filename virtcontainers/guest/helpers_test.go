@@ -23,7 +23,7 @@ const patience = 20 * time.Second
 
 var errInjected = errors.New("injected")
 
-// newAgent gives an agent that is up.
+// newAgent returns an agent that is up.
 func newAgent(t *testing.T) *fakeguest.Agent {
 	t.Helper()
 	a := fakeguest.NewAgent()
@@ -31,7 +31,7 @@ func newAgent(t *testing.T) *fakeguest.Agent {
 	return a
 }
 
-// connect greets an agent.
+// connect returns a client of an agent.
 func connect(t *testing.T, a *fakeguest.Agent) *guest.Client {
 	t.Helper()
 	c, err := guest.Connect(t.Context(), a.Dial)
@@ -54,7 +54,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// withLog gives a context whose log entries are collected.
+// withLog returns a context whose log entries are collected.
 func withLog(ctx context.Context) (context.Context, *logged) {
 	l := new(logged)
 	logger := logrus.New()

@@ -68,13 +68,14 @@ func skipLine(in *bufio.Reader) error {
 // maxLogFields bounds the fields of one line that are passed on.
 const maxLogFields = 16
 
-// fieldName is what a field of the guest's may be called. Names are written
-// as they are: one with a newline in it would forge a line of the host's log.
+// fieldName matches the names allowed for a guest's fields. The formatter does
+// not quote names: one with a newline in it would forge a line of the host's
+// log.
 var fieldName = regexp.MustCompile(`^[A-Za-z0-9_]{1,32}$`)
 
-// logLine writes one line at the level it names. What cannot be parsed is
-// logged as text: the guest can only write into its own message, whose text
-// the formatter quotes.
+// logLine writes one line at the level it names. A line that cannot be parsed
+// is logged as text: the guest controls only its own message, which the
+// formatter quotes.
 func logLine(ctx context.Context, line []byte) {
 	entry := log.G(ctx).WithField("source", "agent")
 	var fields map[string]any

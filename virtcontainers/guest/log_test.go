@@ -13,7 +13,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// forward starts to forward an agent's log; what it returns waits for the end.
+// forward starts to forward an agent's log; the function that it returns waits
+// for the end.
 func forward(t *testing.T, a *fakeguest.Agent) (*logged, func() error) {
 	t.Helper()
 	ctx, l := withLog(t.Context())
@@ -68,7 +69,7 @@ func TestForwardLog(t *testing.T) {
 	}
 }
 
-// A line without end costs no memory, and the next one is read again.
+// A line without an end costs no memory, and the next line is read again.
 func TestForwardLogCutsLines(t *testing.T) {
 	a := newAgent(t)
 	l, stop := forward(t, a)
@@ -85,8 +86,8 @@ func TestForwardLogCutsLines(t *testing.T) {
 	}
 }
 
-// A flood neither stops the guest nor fills the host's log, and what was left
-// out is said.
+// A flood neither blocks the guest nor fills the host's log, and the number of
+// dropped lines is logged.
 func TestForwardLogFlood(t *testing.T) {
 	const lines = 20000
 	a := newAgent(t)
@@ -126,7 +127,8 @@ func TestForwardLogEnds(t *testing.T) {
 	}
 }
 
-// Whatever a guest logs is one entry, at a level that ends nothing.
+// Whatever a guest logs becomes one entry, at a level that does not end the
+// process.
 func FuzzLogEntry(f *testing.F) {
 	for _, line := range []string{
 		`{"level":"info","msg":"hello"}`, `{"level":"panic","msg":"a\nb","source":"qemu"}`, "{", "null", "[]",

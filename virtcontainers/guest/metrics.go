@@ -13,14 +13,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// Metrics are a guest's numbers, as it says.
+// Metrics are the numbers that a guest reports about itself.
 type Metrics struct {
 	CPUs, Load, Tasks, Memory, VM, Disks, Interfaces []procstat.Item
-	// Agent is the agent's process.
+	// Agent has the numbers of the agent's process.
 	Agent procstat.Process
 }
 
-// Metrics asks the guest for its numbers, and bounds what it says.
+// Metrics asks the guest for its numbers, and bounds the answer.
 func (c *Client) Metrics(ctx context.Context) (*Metrics, error) {
 	resp, err := c.guest.Metrics(ctx, &api.MetricsRequest{})
 	if err != nil {
@@ -50,8 +50,8 @@ func (c *Client) WriteCalls(t *prom.Text) {
 		"action", time.Millisecond)
 }
 
-// observed returns an interceptor that counts the durations of calls: but for
-// Wait, which says how long a process ran.
+// observed returns an interceptor that records the durations of calls, except
+// Wait's, which is how long a process ran.
 func observed(calls *prom.Durations, next ttrpc.UnaryClientInterceptor) ttrpc.UnaryClientInterceptor {
 	return func(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, info *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
 		start := time.Now()

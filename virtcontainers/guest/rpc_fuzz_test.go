@@ -26,12 +26,12 @@ const (
 	rpcData     = 3
 )
 
-// FuzzAnswers has a guest greet the host as it should, and then send any
-// messages while the host waits for four answers and the events: each wait
-// ends when the connection does, and nothing panics.
+// FuzzAnswers lets a guest answer Hello correctly, and then send any messages
+// while the host waits for four answers and the events: each wait ends when the
+// connection does, and nothing panics.
 //
 // Four bytes of the input and a payload make a message: stream, type, flags and
-// the payload's length. A type of 255 sends what follows as it is.
+// the payload's length. After a type of 255 the rest is sent unchanged.
 func FuzzAnswers(f *testing.F) {
 	f.Add([]byte{3, rpcData, 0, 2, 10, 0, 5, rpcResponse, 0, 0})
 	f.Add([]byte{3, rpcData, 1, 0, 3, rpcData, 0, 1, 9})
@@ -75,7 +75,7 @@ func playAnswers(t *testing.T, input []byte) {
 	_ = c.Close()
 }
 
-// waits are what a host has to do with the agent at a time.
+// waits are the calls that a host makes to the agent concurrently.
 var waits = []func(context.Context, *guest.Client){
 	func(ctx context.Context, c *guest.Client) { _ = c.Events(ctx, func(*api.Event) {}) },
 	func(ctx context.Context, c *guest.Client) { _, _ = c.Task.Pids(ctx, &task.PidsRequest{}) },
@@ -84,7 +84,7 @@ var waits = []func(context.Context, *guest.Client){
 	func(ctx context.Context, c *guest.Client) { _, _ = c.SetResources(ctx, 1, 1) },
 }
 
-// readRequest reads one message of the host's.
+// readRequest reads one message from the host.
 func readRequest(r io.Reader) bool {
 	var header [rpcHeader]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -125,7 +125,7 @@ func message(to []byte, stream, kind, flags byte, payload []byte) []byte {
 	return append(to, payload...)
 }
 
-// pipeConn is a pipe whose half that is written can only be closed whole.
+// pipeConn is a pipe whose CloseWrite closes both directions.
 type pipeConn struct{ net.Conn }
 
 func (pipeConn) CloseWrite() error { return nil }

@@ -11,8 +11,8 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// OpenStream connects to one end of a process's stdio. The process must have
-// been created with that end, and not been started.
+// OpenStream connects to one of a process's stdio streams. The process must
+// have been created with that stream, and not been started.
 func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kind api.Stream) (Conn, error) {
 	conn, err := c.dial(ctx, api.PortStream)
 	if err != nil {
@@ -24,15 +24,15 @@ func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kin
 	return conn, nil
 }
 
-// Forward connects to a TCP address of the guest's ("127.0.0.1:80").
+// Forward connects to a TCP address in the guest ("127.0.0.1:80").
 func (c *Client) Forward(ctx context.Context, address string) (Conn, error) {
 	return c.forward(ctx, address, &api.ForwardOpen{Address: address})
 }
 
 // ForwardSocket connects to a UNIX socket in a container, by its absolute path
-// there: one of SOCK_STREAM or, with seqpacket, of SOCK_SEQPACKET, whose messages
-// the connection has each after its length (relay.Packets). A socket of the other
-// type is an error.
+// there: a SOCK_STREAM socket or, with seqpacket, a SOCK_SEQPACKET one, whose
+// messages are each preceded by their length on the connection (relay.Packets).
+// A socket of the other type is an error.
 func (c *Client) ForwardSocket(ctx context.Context, containerID, path string, seqpacket bool) (Conn, error) {
 	socket := &api.ContainerSocket{ContainerId: containerID, Path: path}
 	open := &api.ForwardOpen{Unix: socket}
@@ -53,8 +53,8 @@ func (c *Client) forward(ctx context.Context, to string, open *api.ForwardOpen) 
 	return conn, nil
 }
 
-// Reverse opens a connection by which the agent listens in the guest, as
-// api.PortReverse has it.
+// Reverse opens a connection over which the agent listens in the guest; see
+// api.PortReverse.
 func (c *Client) Reverse(ctx context.Context, open *api.ReverseOpen) (Conn, error) {
 	conn, err := c.dial(ctx, api.PortReverse)
 	if err != nil {
@@ -66,14 +66,13 @@ func (c *Client) Reverse(ctx context.Context, open *api.ReverseOpen) (Conn, erro
 	return conn, nil
 }
 
-// answer is the agent's, to the first frame of a connection.
+// answer is the agent's answer to the first frame of a connection.
 type answer interface {
 	proto.Message
 	GetError() string
 }
 
-// greet sends the first frame and reads the answer, no longer than ctx
-// allows.
+// greet sends the first frame and reads the answer, bounded by ctx.
 func greet(ctx context.Context, conn Conn, open proto.Message, reply answer) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// newProcess makes a container c1 whose streams are waited for.
+// newProcess makes a container c1 that waits for its streams.
 func newProcess(t *testing.T, c *guest.Client) {
 	t.Helper()
 	_, err := c.Task.Create(t.Context(), &task.CreateTaskRequest{ID: "c1", Stdin: "x", Stdout: "x", Stderr: "x"})
@@ -61,8 +61,8 @@ func TestOpenStream(t *testing.T) {
 	}
 }
 
-// A stream that was bound has no deadline any more, whatever becomes of the
-// context it was opened with.
+// A bound stream has no deadline, even when the context with which it was
+// opened ends.
 func TestStreamOutlivesItsContext(t *testing.T) {
 	a := newAgent(t)
 	c := connect(t, a)
@@ -120,7 +120,7 @@ func TestOpenStreamFails(t *testing.T) {
 	}
 }
 
-// answerWith gives a client whose streams are answered with those bytes.
+// answerWith returns a client whose streams are answered with those bytes.
 func answerWith(t *testing.T, answer []byte) *guest.Client {
 	t.Helper()
 	a := newAgent(t)

@@ -13,13 +13,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
-// clockOf is what an answer to Hello, called at asked, says about the clocks.
+// clockOf compares the clocks by an answer to Hello, called at asked.
 func clockOf(asked time.Time, nowUS uint64) timeline.Clock {
 	slack := time.Since(asked) / 2
 	return timeline.Clock{Host: asked.Add(slack), Guest: microseconds(nowUS), Slack: slack}
 }
 
-// maxTime is the longest time that is believed of a guest: it has not run for a
+// maxTime is the longest time accepted from a guest: none has run for a
 // century.
 const maxTime = 100 * 365 * 24 * time.Hour
 
@@ -31,8 +31,8 @@ func microseconds(us uint64) time.Duration {
 	return min(time.Duration(us)*time.Microsecond, maxTime)
 }
 
-// clockCalls is how often the guest is asked for its time: the shortest call
-// counts.
+// clockCalls is how often the guest is asked for its time: the result of the
+// fastest call is used.
 const clockCalls = 5
 
 // CompareClocks asks the guest for its time.
@@ -51,10 +51,10 @@ func (c *Client) CompareClocks(ctx context.Context) (timeline.Clock, error) {
 	return best, nil
 }
 
-// Timeline returns what the agent remembers of the guest's and its containers'
-// starts, and how much it has forgotten. Times count from the guest's kernel's start. The
-// guest may say what it wants: number, lengths and times are bounded, names are
-// printable ASCII, each end is at its start or later.
+// Timeline returns the agent's spans of the guest's and its containers' starts,
+// and how many it has dropped. Times count from the start of the guest's
+// kernel. The guest is not trusted: number, lengths and times are bounded,
+// names are printable ASCII, and no span ends before its start.
 func (c *Client) Timeline(ctx context.Context) (list []spans.Span, forgotten int, err error) {
 	resp, err := c.guest.Timeline(ctx, &api.TimelineRequest{})
 	if err != nil {
@@ -64,7 +64,8 @@ func (c *Client) Timeline(ctx context.Context) (list []spans.Span, forgotten int
 	return list, forgotten, nil
 }
 
-// believe bounds what a guest says. What has no right id or no name is left out.
+// believe bounds a guest's answer. Spans without a valid id or a name are
+// dropped.
 func believe(resp *api.TimelineResponse) (list []spans.Span, forgotten int) {
 	said := resp.GetSpans()
 	forgotten = int(min(resp.GetForgotten(), math.MaxInt32))
@@ -86,7 +87,7 @@ func believe(resp *api.TimelineResponse) (list []spans.Span, forgotten int) {
 	return list, forgotten
 }
 
-// printable is the beginning of a name, with what a terminal might not print
+// printable returns the beginning of a name, with unprintable characters
 // replaced.
 func printable(name string) string {
 	name = name[:min(len(name), api.MaxSpanName)]
@@ -98,8 +99,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// BootTimes are when, after the kernel's start, the agent's first instruction
-// ran and when it served, as the guest says.
+// BootTimes returns when, after the kernel's start, the agent ran its first
+// instruction and when it began to serve, as the guest reports.
 func (c *Client) BootTimes() (agent, serving time.Duration) {
 	return microseconds(c.Info.BootToAgentUs), microseconds(c.Info.BootToServingUs)
 }

@@ -46,7 +46,7 @@ func TestTimelineOfALiar(t *testing.T) {
 	}
 }
 
-// FuzzTimeline gives the host answers of a guest that may be anything.
+// FuzzTimeline gives the host arbitrary answers from a guest.
 func FuzzTimeline(f *testing.F) {
 	seed, err := proto.Marshal(&api.TimelineResponse{Spans: []*api.Span{{ContainerId: "c", Name: "create", StartUs: 1, EndUs: 2}}})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// Request is a container as the engine hands it over.
+// Request is a container as the engine describes it.
 type Request struct {
 	ID     string
 	Bundle *bundle.Bundle
@@ -30,8 +30,8 @@ type Request struct {
 	Rootfs []*types.Mount
 }
 
-// Container holds the files that a container has of the host: what the guest is
-// told of them, and how they are taken away again. Its methods but BringBack are
+// Container holds the host's files that a container uses: what the guest is
+// told about them, and how they are released. Its methods except BringBack are
 // called by one goroutine at a time.
 type Container struct {
 	Request
@@ -40,28 +40,28 @@ type Container struct {
 	paths    guestspec.Paths
 	storages []*api.Storage
 	devices  []*api.Device
-	// sources says what a storage is on the host, by its place in the guest.
+	// sources maps a storage's mount point in the guest to its source on the
+	// host.
 	sources map[string]string
 	undos   []func(context.Context) error
 	results results
 }
 
-// Container is the files of a container that is to be created. Nothing is done
-// before its Steps are.
+// Container returns the files of a container that is to be created. Nothing
+// happens until its Steps are done.
 func (p *Pod) Container(req Request) *Container {
 	return &Container{Request: req, pod: p, sources: map[string]string{}, paths: guestspec.Paths{Shm: api.GuestShmDir, Devices: map[string]bool{}}}
 }
 
-// Step is one part of bringing the files in.
+// Step is one part of bringing the files into the guest.
 type Step struct {
 	Name string
 	Do   func(context.Context) error
 }
 
-// Steps bring the container's files into the guest, as far as they are not
-// mounted by it when the container is created. They are done in order. When
-// one fails, all that it and those before it did is taken back; when all are
-// done, Release takes it back.
+// Steps bring the container's files into the guest, except those that the guest
+// mounts when it creates the container. They are done in order. When one fails,
+// it and those before it are undone; when all are done, Release undoes them.
 func (c *Container) Steps() []Step {
 	steps := []Step{{"rootfs", c.addRootfs}, {"volumes", c.addVolumes}, {"devices", c.addDevices}}
 	for i, s := range steps {
@@ -75,7 +75,7 @@ func (c *Container) Steps() []Step {
 	return steps
 }
 
-// Spec is what the guest is told of a container.
+// Spec is what the guest is told about a container.
 type Spec struct {
 	*guestspec.Guest
 	// Storages are mounted before the container is created, in order, Devices
@@ -84,9 +84,9 @@ type Spec struct {
 	Devices  []*api.Device
 }
 
-// CheckSpec returns the error with which Spec refuses a container for its spec
-// alone, so that it can be refused before anything is made. first: it is the
-// sandbox's own.
+// CheckSpec returns the error with which Spec would refuse a container because
+// of its spec, so that it can be refused before anything is made. first means
+// that it is the sandbox's own container.
 func CheckSpec(spec *specs.Spec, cfg *config.Config, first bool) error {
 	return guestspec.Check(spec, rules(cfg, first))
 }
@@ -123,17 +123,16 @@ func (c *Container) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// later notes what Release is to do.
+// later registers an undo for Release.
 func (c *Container) later(undo func(context.Context) error) { c.undos = append(c.undos, undo) }
 
-// add has the guest mount a storage that is of source on the host.
+// add has the guest mount a storage that comes from source on the host.
 func (c *Container) add(s *api.Storage, source string) {
 	c.storages = append(c.storages, s)
 	c.sources[s.Target] = source
 }
 
-// Explain adds to a guest's error about one of the storages what that storage is
-// on the host.
+// Explain adds the storage's source on the host to a guest's error about it.
 func (c *Container) Explain(err error) error {
 	var failed *guest.StorageError
 	if !errors.As(err, &failed) {
@@ -146,9 +145,9 @@ func (c *Container) Explain(err error) error {
 	return fmt.Errorf("%s: %w", source, err)
 }
 
-// addRootfs makes the container's root file system reachable: as disks where
-// it is one and the configuration has it so, else mounted on the host, for the
-// share.
+// addRootfs makes the container's root file system reachable: as disks if it
+// consists of disks and the configuration allows it, otherwise mounted on the
+// host, for the share.
 func (c *Container) addRootfs(ctx context.Context) error {
 	plan, err := rootfs.Parse(c.Rootfs)
 	if err != nil {
@@ -172,8 +171,8 @@ func (c *Container) addRootfs(ctx context.Context) error {
 	return err
 }
 
-// takesDisks reports whether the guest mounts the root file system from the disks
-// in plan (nil if it is not made of disks), or the host mounts it.
+// takesDisks reports whether the guest mounts the root file system from the
+// disks in plan (nil if it is not made of disks); otherwise the host mounts it.
 func (p *Pod) takesDisks(plan *rootfs.Plan) (bool, error) {
 	if p.share == nil && plan == nil {
 		return false, fmt.Errorf(`shared_fs is "none", and the engine hands over a root file system that is not a disk: want a snapshotter of block devices or images (blockfile, devmapper, erofs): %w`, errdefs.ErrFailedPrecondition)

@@ -47,7 +47,7 @@ func (f files) Reverse(context.Context, *api.ReverseOpen) (guest.Conn, error) {
 	return nil, errors.New("no sockets here")
 }
 
-// newPod is a pod without a share, its machine and its guest.
+// newPod returns a pod without a share, its machine and its guest.
 func newPod(t *testing.T) (*Pod, *fake.VM, files) {
 	t.Helper()
 	c := new(config.Config)
@@ -77,7 +77,7 @@ func newPod(t *testing.T) (*Pod, *fake.VM, files) {
 	return p, monitor.VMs()[0], agent
 }
 
-// file makes a file of the host's, in a directory by itself.
+// file makes a file on the host, alone in a directory.
 func file(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -114,8 +114,8 @@ func do(t *testing.T, c *Container) error {
 	return nil
 }
 
-// Each mount finds its own source, whatever lies between them, and a Release
-// takes all of it back.
+// Each mount finds its own source, whatever is between them, and Release undoes
+// everything.
 func TestContainer(t *testing.T) {
 	p, vm, agent := newPod(t)
 	c := p.Container(request(t))
@@ -151,11 +151,11 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// A step that fails takes back what those before it did.
+// When a step fails, those before it are undone.
 func TestFailedStepLeavesNothing(t *testing.T) {
 	p, vm, agent := newPod(t)
 	req := request(t)
-	// The disk and the copies are there when this is looked at.
+	// The disk and the copies already exist when this is checked.
 	req.Bundle.Spec.Linux.Resources = &specs.LinuxResources{HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "large", Limit: 1}}}
 	err := do(t, p.Container(req))
 	if err == nil || !strings.Contains(err.Error(), `the page size is "large"`) {

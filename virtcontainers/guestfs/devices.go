@@ -9,11 +9,11 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
 
-// addDevices gives the machine the block devices that the container is to
-// have, and names the character devices that the guest is to give it. The guest
-// says which of these it does not have.
+// addDevices gives the machine the container's block devices, and lists the
+// character devices that the guest is to make. The guest reports which of these
+// it lacks.
 func (c *Container) addDevices(ctx context.Context) error {
-	chars, err := bundle.CharDevices(c.Bundle.Spec) // nothing is to be undone when it fails
+	chars, err := bundle.CharDevices(c.Bundle.Spec) // a failure here has nothing to undo
 	if err != nil {
 		return err
 	}

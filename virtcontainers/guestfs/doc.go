@@ -1,7 +1,7 @@
 // Package guestfs owns the files of a pod's containers: it takes what an engine
-// hands over on the host (a bundle with its OCI spec, and the mounts of a root
-// file system) and gives back the spec for the guest, with a Release that takes
-// everything back.
+// passes on the host (a bundle with its OCI spec, and the mounts of a root file
+// system) and returns the spec for the guest, with a Release that undoes
+// everything.
 //
 //	Open ──> Attach ──> Connect ──> Container ──> Steps ──> Spec ──> Release      Close
 //	 share    its device, the agent   │            rootfs                 │
@@ -19,10 +19,11 @@
 //	        ──> filesync   copies in the guest
 //	        ──> reverse    UNIX sockets
 //
-// No other package imports those five folders, but for volume/direct, which
-// kata-runtime writes (tests/arch). What belongs to a container goes with its
-// Release; what the pod's containers share (podVolumes) goes with the machine.
+// No other package imports those folders, except volume/direct, whose records
+// kata-runtime writes (tests/arch). What belongs to a container is removed by
+// its Release; what the pod's containers share (podVolumes) ends with the
+// machine.
 //
-// An error of the guest's about something that it was to mount names the
-// mount point by guest.StorageError; Explain says what that is on the host.
+// A guest's error about something that it should mount names the mount point
+// (guest.StorageError); Explain adds its source on the host.
 package guestfs

@@ -25,11 +25,11 @@ type Guest interface {
 	Reverse(ctx context.Context, open *api.ReverseOpen) (guest.Conn, error)
 }
 
-// Options say what pod the files are for.
+// Options describe the pod.
 type Options struct {
-	// ID is the sandbox's, one path component.
+	// ID is the sandbox's id, a single path component.
 	ID string
-	// Scratch is a directory of the host's that is there; it is not changed.
+	// Scratch is an existing directory of the host; it is not changed.
 	Scratch string
 	// ShmBytes is the size of the pod's shared memory (/dev/shm); 0 is
 	// DefaultShmBytes.
@@ -39,8 +39,8 @@ type Options struct {
 
 // Pod is the files of a pod: its share, its disks and the volumes that its
 // containers have in common. It is opened, then attached to the machine, then
-// connected to the guest, and only then has containers; from then on its
-// methods may be called from several goroutines.
+// connected to the guest; only then may it have containers, and its methods be
+// called from several goroutines.
 type Pod struct {
 	opts  Options
 	share *storage.Share // nil for none
@@ -55,8 +55,8 @@ type Pod struct {
 	volumes podVolumes
 }
 
-// Open starts the pod's shared file system, unless it is to have none. On an
-// error nothing is left.
+// Open starts the pod's shared file system, unless the configuration has none.
+// On an error nothing is left.
 func Open(ctx context.Context, opts Options) (*Pod, error) {
 	p := &Pod{opts: opts, volumes: newPodVolumes()}
 	binds := opts.Config.Runtime.SandboxBindMounts
@@ -86,7 +86,7 @@ func Open(ctx context.Context, opts Options) (*Pod, error) {
 	return p, nil
 }
 
-// Attach gives the machine the share's device, and from now on the
+// Attach gives the machine the share's device. From now on the machine gets the
 // containers' disks. It is called once.
 func (p *Pod) Attach(ctx context.Context, vm hypervisor.VM) error {
 	p.disks = disk.NewPool(vm, diskOptions(p.opts.Config.Hypervisor))
@@ -96,13 +96,13 @@ func (p *Pod) Attach(ctx context.Context, vm hypervisor.VM) error {
 	return p.share.Attach(ctx, vm)
 }
 
-// Connect says how the guest is reached. gone reports whether it has ended,
-// and everything in it. It is called once.
+// Connect sets how the guest is reached. gone reports whether the guest, with
+// everything in it, has ended. Connect is called once.
 func (p *Pod) Connect(agent Guest, gone func() bool) { p.guest, p.gone = agent, gone }
 
-// Close ends the share, with what containers have in it. It may be called
-// again, and while containers are left: Release does nothing to the share
-// then.
+// Close ends the share, with everything that containers have in it. It may be
+// called again, and while containers are left: their Release then does nothing
+// to the share.
 func (p *Pod) Close(ctx context.Context) error {
 	if p.share == nil {
 		return nil
@@ -118,8 +118,8 @@ func (p *Pod) DaemonPID() int {
 	return p.share.PID()
 }
 
-// Done is closed when the share is no longer served: containers have lost
-// their files. Without a share it never is.
+// Done is closed when the share is no longer served: containers have lost their
+// files. Without a share it is never closed.
 func (p *Pod) Done() <-chan struct{} {
 	if p.share == nil {
 		return nil
@@ -127,18 +127,18 @@ func (p *Pod) Done() <-chan struct{} {
 	return p.share.Done()
 }
 
-// Err says why Done is closed.
+// Err returns why Done is closed.
 func (p *Pod) Err() error { return p.share.Err() }
 
-// ExplainDaemon adds to an error of something that needs the external daemon
-// why that ended, if it did, and what it said last.
+// ExplainDaemon adds to err why the external daemon ended, if it did, and its
+// last output.
 func (p *Pod) ExplainDaemon(err error) error { return p.share.Explain(err) }
 
 // HasDisks reports whether a container or a volume of the pod uses a disk of
-// the host's: the guest must write it out before it ends.
+// the host: the guest must flush it before it ends.
 func (p *Pod) HasDisks() bool { return p.disks.Len() > 0 }
 
-// removeInGuest removes what was copied to a path of the guest's. A guest that
+// removeInGuest removes what was copied to a path in the guest. A guest that
 // has ended has nothing to remove.
 func (p *Pod) removeInGuest(ctx context.Context, path string) error {
 	if p.gone() {
@@ -151,7 +151,7 @@ func (p *Pod) removeInGuest(ctx context.Context, path string) error {
 	return err
 }
 
-// diskOptions are what all of the machine's disks have in common.
+// diskOptions are the options of all of the machine's disks.
 func diskOptions(h config.Hypervisor) disk.Options {
 	opts := disk.Options{
 		Bus: hypervisor.DiskBus(h.BlockDriver), AIO: hypervisor.DiskAIO(h.BlockAIO),

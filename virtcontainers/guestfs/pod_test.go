@@ -9,7 +9,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// What a pod's configuration asks of a share that cannot do it is refused.
+// A configuration that the share cannot support is refused.
 func TestOpenRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -9,7 +9,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs/filesync"
 )
 
-// results are the copies of single files that the host wants back.
+// results are the copies of single files that go back to the host.
 type results struct {
 	mu     sync.Mutex // guards copies
 	copies []*filesync.Copy
@@ -24,10 +24,10 @@ func (c *Container) noteResult(copied *filesync.Copy) {
 	c.results.copies = append(c.results.copies, copied)
 }
 
-// BringBack copies to the host what the container has left there for it, its
-// termination message. It is for a container whose processes have ended. It waits
-// for what the copy was sending (filesync.Copy.Close) and then 2 s at most, and may
-// be called beside other methods. A second call does nothing.
+// BringBack copies the container's termination message to the host. The
+// container's processes must have ended. It waits for the copy to finish
+// sending (filesync.Copy.Close) and then 2 s at most, and may be called
+// concurrently with other methods. A second call does nothing.
 func (c *Container) BringBack(ctx context.Context) error {
 	c.results.mu.Lock()
 	copies := c.results.copies

@@ -14,8 +14,8 @@ import (
 // overflowID is an id that a user namespace does not map (user_namespaces(7)).
 const overflowID = 65534
 
-// forwardSocket makes a UNIX socket in the guest, whose connections go to the
-// host's while the container is there, and says where it is.
+// forwardSocket makes a UNIX socket in the guest whose connections go to the
+// host's socket while the container exists, and returns its path.
 func (c *Container) forwardSocket(ctx context.Context, v volume.Volume) (string, error) {
 	at := path.Join(api.GuestSocketDir, c.pod.volumes.number())
 	l, err := reverse.ListenSocket(ctx, c.pod.guest.Reverse, reverse.Socket{
@@ -30,9 +30,9 @@ func (c *Container) forwardSocket(ctx context.Context, v volume.Volume) (string,
 	return at, nil
 }
 
-// hostUser is the user of a container's process as the host knows it: whom a
-// server on the host would see, if the container were a process of the host's.
-// The guest is not asked, for it could say anything.
+// hostUser returns the host's user for a container's process: the one that a
+// server on the host would see if the container were a process of the host. It
+// comes from the spec, because the guest is not trusted.
 func hostUser(spec *specs.Spec) reverse.User {
 	if spec.Process == nil {
 		return reverse.User{UID: overflowID, GID: overflowID}
@@ -48,8 +48,7 @@ func hostUser(spec *specs.Spec) reverse.User {
 	return user
 }
 
-// hostID maps an id of a container's to the host's; without mappings it is the
-// same.
+// hostID maps a container's id to the host's; without mappings it is the same.
 func hostID(mappings []specs.LinuxIDMapping, id uint32) uint32 {
 	for _, m := range mappings {
 		if id >= m.ContainerID && id-m.ContainerID < m.Size {

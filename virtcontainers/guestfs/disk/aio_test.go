@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
 
-// plain is a machine that knows no asynchronous I/O but threads.
+// plain is a machine that supports no asynchronous I/O but threads.
 type plain struct{ *fake.VM }
 
 func (p plain) Attach(ctx context.Context, d hypervisor.Device) error {
@@ -26,7 +26,7 @@ func (p plain) Attach(ctx context.Context, d hypervisor.Device) error {
 	return p.VM.Attach(ctx, d)
 }
 
-// logged gives a context whose log is kept.
+// logged returns a context whose log is kept.
 func logged(t *testing.T) (context.Context, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer

@@ -22,7 +22,7 @@ func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error
 	if err != nil {
 		return err
 	}
-	// Once the disk is attached, the monitor has a duplicate.
+	// Once the disk is attached, the VMM has a duplicate.
 	defer file.Close()
 	if err := checkLength(file, p.opts.LogicalBlockSize); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (p *Pool) attach(ctx context.Context, e *entry, f *found, src Source) error
 }
 
 // kindsOfAIO returns the kind of asynchronous I/O for a new disk, and the kind
-// to try if that is refused; empty for none.
+// to try if that is refused, or "" if there is none.
 func (p *Pool) kindsOfAIO(ctx context.Context) (first, second hypervisor.DiskAIO) {
 	p.mu.Lock()
 	plain := p.plainAIO
@@ -61,7 +61,7 @@ func (p *Pool) kindsOfAIO(ctx context.Context) (first, second hypervisor.DiskAIO
 	return p.opts.AIO, hypervisor.AIOThreads
 }
 
-// fallBack gives up the configured asynchronous I/O, and logs why, once.
+// fallBack stops using the configured asynchronous I/O, and logs why, once.
 func (p *Pool) fallBack(ctx context.Context, why string, err error) {
 	p.mu.Lock()
 	again := p.plainAIO
@@ -76,8 +76,7 @@ func (p *Pool) fallBack(ctx context.Context, why string, err error) {
 	}
 }
 
-// try attaches a disk under an ID that was never used: a failed attempt may
-// still hold its own.
+// try attaches a disk under a new ID: a failed attempt may still hold its ID.
 func (p *Pool) try(ctx context.Context, file *os.File, src Source, aio hypervisor.DiskAIO) (string, error) {
 	p.mu.Lock()
 	p.last++
@@ -117,7 +116,8 @@ func (p *Pool) locate(id string) (Disk, error) {
 func (p *Pool) detach(ctx context.Context, e *entry) error {
 	gone, err := p.takeOut(ctx, e.id)
 	if err != nil {
-		// A machine that has not run yet was not asked, and has it still.
+		// A machine that has not run yet was not asked to unplug: the disk is
+		// still usable.
 		e.kept = !errdefs.IsFailedPrecondition(err)
 		return err
 	}
@@ -127,8 +127,8 @@ func (p *Pool) detach(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// takeOut removes a device from the machine. gone is false when the machine
-// cannot hot-unplug it.
+// takeOut removes a device from the machine. gone is false if the machine
+// cannot hot-unplug.
 func (p *Pool) takeOut(ctx context.Context, id string) (gone bool, err error) {
 	err = p.machine.Detach(ctx, id)
 	switch {

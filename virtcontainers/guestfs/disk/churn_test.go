@@ -16,8 +16,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/fake"
 )
 
-// Users who come and go all at once, with a machine that fails now and then,
-// leave no disk, and nothing is remembered of them.
+// Many concurrent users, with a machine that sometimes fails, leave no disk and
+// no entry behind.
 func TestChurn(t *testing.T) {
 	m := new(fake.Monitor)
 	made, err := m.Launch(t.Context(), hypervisor.Spec{ID: "s1"})
@@ -51,7 +51,7 @@ func TestChurn(t *testing.T) {
 	if len(p.disks) != 0 || len(p.users) != 0 {
 		t.Errorf("remembered: %d disks, %d users", len(p.disks), len(p.users))
 	}
-	// What a failed attempt may have left, and could not be asked to leave.
+	// A failed attempt may have left these, because their removal failed too.
 	for _, d := range vm.Devices() {
 		t.Errorf("attached: %s", d.DeviceID())
 	}

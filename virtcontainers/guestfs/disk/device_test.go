@@ -16,14 +16,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 )
 
-// loopDevice is a loop device, which goes with its last user. What the test
-// leaves open of it is closed.
+// loopDevice returns a loop device, which disappears with its last user. The
+// test's descriptor is closed at its end.
 func loopDevice(t *testing.T, flags uint32) *os.File {
 	t.Helper()
 	return loopOver(t, file(t, "backing"), flags)
 }
 
-// loopOver is the same over a file.
+// loopOver is like loopDevice, over a given file.
 func loopOver(t *testing.T, path string, flags uint32) *os.File {
 	t.Helper()
 	backing, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -39,7 +39,7 @@ func loopOver(t *testing.T, path string, flags uint32) *os.File {
 		t.Skip("needs loop devices:", err)
 	}
 	defer control.Close()
-	for range 10 { // somebody else may take the free one
+	for range 10 { // another process may take the free one
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
 			t.Skip("needs loop devices:", err)
@@ -128,7 +128,7 @@ func TestBlockDeviceInUse(t *testing.T) {
 	}
 }
 
-// keeper is a machine that duplicates a disk's file, as a monitor does.
+// keeper is a machine that duplicates a disk's file, as a VMM does.
 type keeper struct {
 	*fake.VM
 	fd int
@@ -141,7 +141,8 @@ func (k *keeper) Attach(ctx context.Context, d hypervisor.Device) (err error) {
 	return k.VM.Attach(ctx, d)
 }
 
-// Who reads leaves the device to others; the monitor that writes has it alone.
+// A read-only disk leaves the device to others; for a writable one the VMM
+// holds it exclusively.
 func TestBlockDeviceIsHeldForWriting(t *testing.T) {
 	for _, readOnly := range []bool{true, false} {
 		dev := loopDevice(t, 0)
@@ -159,7 +160,7 @@ func TestBlockDeviceIsHeldForWriting(t *testing.T) {
 	}
 }
 
-// A file that the host has mounted is no disk of a guest's, unless both only
+// A file that the host has mounted cannot be a guest's disk, unless both only
 // read.
 func TestFileMountedByTheHost(t *testing.T) {
 	for _, test := range []struct {
@@ -186,7 +187,7 @@ func TestFileMountedByTheHost(t *testing.T) {
 			if test.ok != (err == nil) || err != nil && (!errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), dev.Name())) {
 				t.Errorf("got %v", err)
 			}
-			use(t, p, disk.Source{Path: file(t, "other")}) // no concern of that one's
+			use(t, p, disk.Source{Path: file(t, "other")}) // another file is not affected
 		})
 	}
 }

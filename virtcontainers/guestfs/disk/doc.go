@@ -1,4 +1,4 @@
-// Package disk keeps the disks of one machine: files and block devices of the
+// Package disk manages the disks of one machine: files and block devices of the
 // host that its guest sees as disks, each attached once, however many of the
 // pod's containers use it.
 //
@@ -8,6 +8,6 @@
 //	               | Use: detach, attach anew        | Release, detach failed
 //	               +──────────── kept <──────────────+──> Release: detach again
 //
-// A file is the same whatever path leads to it: it is known by file system and
-// inode, and a block device by its number.
+// A file is identified by file system and inode, a block device by its number,
+// not by its path.
 package disk

@@ -11,9 +11,9 @@ import (
 )
 
 // checkLoops refuses a file that the host has mounted through a loop device:
-// two kernels would write its file system, or one under the other's eyes. Both
-// may read it. A loop device that is only open is no obstacle: it may be about
-// to go.
+// two kernels would write its file system, or one would write while the other
+// reads. Both may read it. A loop device that is open but not mounted is no
+// obstacle: it may be about to disappear.
 func (f *found) checkLoops(readOnly bool) error {
 	backed, err := filepath.Glob("/sys/block/loop*/loop")
 	if err != nil {
@@ -30,8 +30,9 @@ func (f *found) checkLoops(readOnly bool) error {
 	return nil
 }
 
-// loopFlags are the flags of a loop device (loop(4)); ours reports whether it is
-// over the file. One that has gone meanwhile is not.
+// loopFlags returns the flags of a loop device (loop(4)); ours reports whether
+// it is backed by the file. It is false for a device that has disappeared
+// meanwhile.
 func (f *found) loopFlags(node string) (flags uint32, ours bool) {
 	dev, err := os.OpenFile(node, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -45,8 +46,7 @@ func (f *found) loopFlags(node string) (flags uint32, ours bool) {
 	return info.Flags, info.Device == f.key.dev && info.Inode == f.key.inode
 }
 
-// isMounted reports whether a device has a user who wants it alone (open(2),
-// O_EXCL).
+// isMounted reports whether a device is held exclusively (open(2), O_EXCL).
 func isMounted(node string) bool {
 	dev, err := os.OpenFile(node, os.O_RDONLY|unix.O_EXCL|unix.O_NONBLOCK, 0)
 	if err == nil {

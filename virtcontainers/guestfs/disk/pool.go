@@ -11,8 +11,8 @@ import (
 	"github.com/katabox/katabox/internal/ctxmutex"
 )
 
-// Machine is what the disks need of a hypervisor.VM. One that cannot detach
-// keeps its disks until it ends.
+// Machine is what the disks need of a hypervisor.VM. A machine that cannot
+// detach keeps its disks until it ends.
 type Machine interface {
 	hypervisor.Attacher
 	hypervisor.Detacher
@@ -31,12 +31,12 @@ type Options struct {
 // Source is a file or block device of the host.
 type Source struct {
 	Path string
-	// ReadOnly is set when the guest may not write.
+	// ReadOnly forbids the guest to write.
 	ReadOnly bool
 }
 
-// Disk is a disk that is attached, as one of its users has it: Driver and
-// Place are what api.Device calls driver and source.
+// Disk is one user's handle on an attached disk: Driver and Place are what
+// api.Device calls driver and source.
 type Disk struct{ Driver, Place string }
 
 // Pool is the disks of one machine. Its methods may be called from several
@@ -47,19 +47,20 @@ type Pool struct {
 
 	mu    sync.Mutex
 	disks map[identity]*entry
-	// users are the entries of all that Use gave and Release did not take.
+	// users has the entry of each Disk that Use returned and that was not
+	// released.
 	users map[*Disk]*entry
 	// last is the number in the ID of the newest disk.
 	last int
-	// plainAIO: the asynchronous I/O of opts was seen not to work.
+	// plainAIO is set once the asynchronous I/O of opts has failed.
 	plainAIO bool
 }
 
-// entry is a file or block device that somebody uses, or did.
+// entry is a file or block device that is or was in use.
 type entry struct {
 	key identity
 	// refs counts the callers that hold calls or wait for it. The pool's mu
-	// guards it; an entry without a disk is forgotten with the last of them.
+	// guards it. An entry without a disk is removed when refs becomes 0.
 	refs int
 	// calls guards the fields below. It is held across calls to the VM.
 	calls ctxmutex.Mutex
@@ -67,9 +68,10 @@ type entry struct {
 	id  string // of the device; empty when it is not attached
 	src Source
 	at  Disk
-	// users are who uses it.
+	// users are the handles on it.
 	users map[*Disk]bool
-	// kept: the machine was asked to let go of it and did not. It may still.
+	// kept is set if the machine was asked to unplug the disk and did not. It
+	// may still do so.
 	kept bool
 }
 
@@ -78,15 +80,15 @@ func NewPool(machine Machine, opts Options) *Pool {
 	return &Pool{machine: machine, opts: opts, disks: make(map[identity]*entry), users: make(map[*Disk]*entry)}
 }
 
-// Use attaches a disk, unless it is, and counts one more user of it, who gets a
-// Disk of his own. Who fails has not used it. It blocks while another call
-// works on the same disk, within ctx.
+// Use attaches a disk, unless it is attached, and returns a new handle on it.
+// On error the users are unchanged. It blocks while another call works on the
+// same disk, within ctx.
 //
-// A disk that is attached for writing serves who only reads, too: that one has
-// to be held to it in the guest. One that is attached read-only cannot become
-// writable (errdefs.ErrFailedPrecondition). A block device that the host uses
-// is refused (the same), and what is neither a file nor a block device or has
-// no content (errdefs.ErrInvalidArgument).
+// A disk that is attached for writing also serves read-only users: the guest
+// has to enforce that they only read. A disk that is attached read-only cannot
+// become writable (errdefs.ErrFailedPrecondition). A block device that the host
+// uses is refused with the same error; anything that is neither a regular file
+// nor a block device, or is empty, with errdefs.ErrInvalidArgument.
 func (p *Pool) Use(ctx context.Context, src Source) (*Disk, error) {
 	d, err := p.use(ctx, src)
 	if err != nil {
@@ -119,10 +121,10 @@ func (p *Pool) use(ctx context.Context, src Source) (*Disk, error) {
 	return d, nil
 }
 
-// ready sees to it that the disk is attached as it is wanted. It needs the
-// entry's turn.
+// ready attaches the disk if needed, with the access wanted. The caller holds
+// the entry's turn.
 func (p *Pool) ready(ctx context.Context, e *entry, f *found, src Source) error {
-	if e.kept { // The guest may let go of it at any time: it is no good any more.
+	if e.kept { // The guest may still complete the unplug at any time: the disk is unusable.
 		if err := p.detach(ctx, e); err != nil {
 			return fmt.Errorf("an earlier detach of it has not succeeded: %w", err)
 		}
@@ -136,17 +138,17 @@ func (p *Pool) ready(ctx context.Context, e *entry, f *found, src Source) error 
 	return nil
 }
 
-// Len is how many disks somebody uses.
+// Len returns how many disks are in use.
 func (p *Pool) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.disks)
 }
 
-// Release counts one user less; with the last the disk is detached. The guest
-// must have let go of it. After an error it may be called again, and so long
-// the disk stays; of a Disk that was released before, or nil, it does nothing.
-// It blocks while another call works on the same disk, within ctx.
+// Release drops a handle; with the last one the disk is detached. The guest
+// must no longer use the disk. After an error the disk stays, and Release may
+// be called again. For a Disk that was already released, or nil, it does
+// nothing. It blocks while another call works on the same disk, within ctx.
 func (p *Pool) Release(ctx context.Context, d *Disk) error {
 	p.mu.Lock()
 	e, ok := p.users[d]
@@ -181,7 +183,7 @@ func (p *Pool) release(ctx context.Context, e *entry, d *Disk) error {
 	return nil
 }
 
-// hold gives the entry of a file or block device. drop must follow.
+// hold returns the entry of a file or block device. drop must follow.
 func (p *Pool) hold(key identity) *entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()

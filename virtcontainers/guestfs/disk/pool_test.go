@@ -19,7 +19,7 @@ import (
 
 var errInjected = errors.New("injected")
 
-// machine is a fake that runs.
+// machine returns a fake machine that runs.
 func machine(t *testing.T) (*fake.Monitor, *fake.VM) {
 	t.Helper()
 	m := new(fake.Monitor)
@@ -58,7 +58,7 @@ func release(t *testing.T, p *disk.Pool, d *disk.Disk) {
 	}
 }
 
-// attached are the IDs of the machine's disks.
+// attached returns the IDs of the machine's disks.
 func attached(vm *fake.VM) []string {
 	ids := []string{}
 	for _, d := range vm.Devices() {
@@ -74,7 +74,7 @@ func checkAttached(t *testing.T, vm *fake.VM, want ...string) {
 	}
 }
 
-// checkClosed checks that no file of the directory of path is open here.
+// checkClosed checks that this process has no file in path's directory open.
 func checkClosed(t *testing.T, path string) {
 	t.Helper()
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -106,7 +106,7 @@ func TestDiskHasManyUsers(t *testing.T) {
 		}
 		checkAttached(t, vm, "disk-1", "disk-2")
 		release(t, p, first)
-		release(t, p, first) // again, as a clean-up may: the other user keeps it
+		release(t, p, first) // twice, as a clean-up may: the other user keeps it
 		release(t, p, nil)
 		checkAttached(t, vm, "disk-1", "disk-2")
 		release(t, p, second)
@@ -198,7 +198,7 @@ func TestFailedAttachLeavesNothing(t *testing.T) {
 	}
 }
 
-// A caller who gave up does not fail those who wait for the same disk.
+// A caller that gave up does not make others fail that wait for the same disk.
 func TestConcurrentUsersAttachOnce(t *testing.T) {
 	m, vm := machine(t)
 	p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioSCSI})
@@ -275,7 +275,8 @@ func TestFailedDetach(t *testing.T) {
 	checkAttached(t, vm)
 }
 
-// A machine that does not run yet gives nothing back: its disks are taken over.
+// A machine that does not run yet cannot detach: the next user takes over its
+// disk.
 func TestReleaseBeforeTheMachineRuns(t *testing.T) {
 	m := new(fake.Monitor)
 	vm, err := m.Launch(t.Context(), hypervisor.Spec{ID: "s1"})
@@ -319,7 +320,7 @@ func TestMachineThatKeepsDisks(t *testing.T) {
 	checkAttached(t, vm, "disk-1")
 }
 
-// lost is a machine that loses a device before it says where it is.
+// lost is a machine that loses a device before it reports the device's address.
 type lost struct{ *fake.VM }
 
 func (l lost) Locate(string) (hypervisor.Location, error) {

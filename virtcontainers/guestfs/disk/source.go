@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// identity is a block device by its number, or a file by that of its file
-// system and its inode.
+// identity identifies a block device by its number, or a file by its file
+// system's number and its inode.
 type identity struct {
 	device     bool
 	dev, inode uint64
 }
 
-// String is what an error says of a disk whose path may have changed.
+// String returns a text for errors about a disk whose path may have changed.
 func (i identity) String() string {
 	if i.device {
 		return fmt.Sprintf("(block device %d:%d)", unix.Major(i.dev), unix.Minor(i.dev))
@@ -26,8 +26,8 @@ func (i identity) String() string {
 	return fmt.Sprintf("(inode %d of file system %d:%d)", i.inode, unix.Major(i.dev), unix.Minor(i.dev))
 }
 
-// found is a file or block device that was found, and not opened: to open a
-// device can have effects.
+// found is a file or block device that was looked up but not opened: opening a
+// device can have side effects.
 type found struct {
 	path string
 	key  identity
@@ -66,10 +66,10 @@ func (f *found) identify() error {
 	return nil
 }
 
-// Close lets go of what was found.
+// Close closes the O_PATH descriptor.
 func (f *found) Close() error { return unix.Close(f.fd) }
 
-// open opens what was found, by no path that somebody could have changed
+// open opens what was found without using its path, which may have changed
 // meanwhile.
 func (f *found) open(readOnly bool) (*os.File, error) {
 	if f.key.device {
@@ -88,11 +88,12 @@ func access(readOnly bool) int {
 	return unix.O_RDWR
 }
 
-// openDevice opens a block device unless the host uses it: mounted it, swaps to
-// it, or made a part of another device of it (open(2), O_EXCL). For writing it
-// is held so: the monitor gets this open file, and nobody on the host can mount
-// it before the machine has lost it. Readers leave it to others. One that
-// cannot be written at all (blockdev --setro) may be read whoever uses it.
+// openDevice opens a block device unless the host uses it: has mounted it,
+// swaps to it, or made it part of another device (open(2), O_EXCL). A writable
+// disk stays held that way: the VMM gets this open file, and the host cannot
+// mount the device before the machine has released it. A read-only disk is not
+// held. A device that cannot be written at all (blockdev --setro) may be read
+// even while it is in use.
 func (f *found) openDevice(readOnly bool) (*os.File, error) {
 	alone, err := f.reopen(access(readOnly) | unix.O_EXCL)
 	switch {
@@ -127,7 +128,7 @@ func (f *found) inUse(more string) error {
 		unix.Major(f.key.dev), unix.Minor(f.key.dev), more, errdefs.ErrFailedPrecondition)
 }
 
-// reopen opens the file anew by way of proc(5)'s link to it.
+// reopen reopens the file through its link in /proc/self/fd (proc(5)).
 func (f *found) reopen(flags int) (*os.File, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", f.fd), flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err == nil {
@@ -139,8 +140,8 @@ func (f *found) reopen(flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.path), nil
 }
 
-// checkLength refuses a disk without content, and one that would lose its end
-// (hypervisor.Disk, LogicalBlockSize). The monitor fills the last 512 bytes up.
+// checkLength refuses an empty disk, and one whose end would be cut off
+// (hypervisor.Disk, LogicalBlockSize). The VMM pads the last 512 bytes.
 func checkLength(file *os.File, block uint32) error {
 	const sector = 512
 	length, err := file.Seek(0, io.SeekEnd)

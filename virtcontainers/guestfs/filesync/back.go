@@ -15,10 +15,10 @@ type Reader interface {
 	ReadFile(ctx context.Context, path string) ([]byte, error)
 }
 
-// Back makes the host's file the end of the guest's, as much as from reads: what
-// a container has written into the copy of a single file. The copy no longer
-// follows the host's file then. On an error the host's file is as it was, or a
-// part of it is written.
+// Back overwrites the host's file with the end of the guest's copy, as much as
+// from reads: what a container wrote into the copy of a single file. Afterwards
+// the copy no longer follows the host's file. On an error the host's file is
+// unchanged or partly written.
 func (c *Copy) Back(ctx context.Context, from Reader) error {
 	c.Close()
 	if err := c.back(ctx, from); err != nil {
@@ -38,7 +38,7 @@ func (c *Copy) back(ctx context.Context, from Reader) error {
 	return c.source.overwrite(content)
 }
 
-// overwrite gives a single file that content. A link is not followed.
+// overwrite replaces the content of a single file. It does not follow a link.
 func (s *source) overwrite(content []byte) error {
 	f, err := os.OpenFile(filepath.Join(s.dir, s.name), os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ReadFile reads a file in the guest's place.
+// ReadFile stands for the guest's ReadFile.
 func (g *fakeGuest) ReadFile(_ context.Context, path string) ([]byte, error) {
 	return os.ReadFile(g.path(path))
 }
 
-// What a container has written into its copy of a file is the host's afterwards;
-// the host's own changes no longer go there.
+// Back brings what a container wrote into its copy of a file to the host; the
+// host's later changes are no longer copied.
 func TestBack(t *testing.T) {
 	source, g := t.TempDir()+"/log", newGuest(t)
 	write(t, source, "before, and longer than what comes")
@@ -30,7 +30,8 @@ func TestBack(t *testing.T) {
 	}
 }
 
-// What is no file any more stays as it is, and a directory does not come back.
+// Back does not change what is no longer a regular file, and does not copy a
+// directory.
 func TestBackRefused(t *testing.T) {
 	dir, g := t.TempDir(), newGuest(t)
 	write(t, dir+"/other", "other")

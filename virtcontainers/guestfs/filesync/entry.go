@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind is what a file is, as far as it can be copied.
+// kind is the type of a file that can be copied.
 type kind int
 
 const (
-	// unknown is a file that may be a directory or something else: a call has
-	// failed that was to make one of the other.
+	// unknown is a file that may be a directory or not: a call that was to turn
+	// one into the other has failed.
 	unknown kind = iota
 	directory
 	regular
@@ -19,8 +19,8 @@ const (
 )
 
 // entry is a file as a look has found it, or as the guest has it. Two are equal
-// when nothing is to be sent: of a directory mode and owner count, of a link
-// where it leads.
+// if there is nothing to send: for a directory mode and owner count, for a link
+// its target.
 type entry struct {
 	kind           kind
 	mode, uid, gid uint32
@@ -28,17 +28,17 @@ type entry struct {
 	mtime, ctime   unix.Timespec
 	dev, ino       uint64
 	link           string
-	// doubt: whether the guest has it so is not known.
+	// doubt is set if it is not known whether the guest has it in this state.
 	doubt bool
 }
 
-// tree is files by their path from the root of what is copied, which is "".
+// tree has files by their paths relative to the root of the copy, which is "".
 type tree map[string]entry
 
 const modeBits = 0o7777
 
-// entryOf makes an entry of what stat(2) says; special says what cannot be
-// copied, in a word. A link's target is the caller's to read.
+// entryOf makes an entry from the result of stat(2); special is the type's name
+// if it cannot be copied. The caller reads a link's target.
 func entryOf(st *unix.Stat_t) (e entry, special string) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -59,7 +59,7 @@ func entryOf(st *unix.Stat_t) (e entry, special string) {
 	}
 }
 
-// statOf looks at an open file.
+// statOf calls fstat(2) on an open file.
 func statOf(f *os.File) (st unix.Stat_t, err error) {
 	conn, err := f.SyscallConn()
 	if err != nil {

@@ -16,16 +16,16 @@ type Guest interface {
 
 // Limits bound a copy: what is larger is refused.
 type Limits struct {
-	// Files is how many files, directories and links there may be, without
-	// the directory that is copied.
+	// Files is how many files, directories and links there may be, not counting
+	// the root.
 	Files int
 	// Bytes is for the contents of all of them.
 	Bytes int64
 }
 
-// Check reports whether a file or a directory is within limits: nil, or an
-// errdefs.ErrResourceExhausted that says by how much it is not. It counts no
-// further than the limits.
+// Check returns nil if a file or a directory is within limits, or an
+// errdefs.ErrResourceExhausted that says which limit it exceeds. It stops
+// counting at the limits.
 func Check(path string, limits Limits) error {
 	src, err := newSource(path, limits)
 	if err != nil {
@@ -45,7 +45,7 @@ type Copy struct {
 	target string
 	source *source
 	watch  *watcher
-	// sent is what the guest has, and skipped what it cannot have, by path.
+	// sent is what the guest has, and skipped what cannot be copied, by path.
 	// Only one goroutine uses them at a time: Start's, then run.
 	sent    tree
 	skipped map[string]string
@@ -57,8 +57,8 @@ type Copy struct {
 
 // Start copies source, a directory or a file of the host, to target in the
 // guest, and begins to watch it. ctx bounds the copying. On an error what was
-// copied stays; who asked removes target. A source that is a link is what the
-// link leads to now.
+// copied stays, and the caller removes target. If source is a link, it is
+// resolved once, now.
 //
 // UNIX sockets, FIFOs and device nodes are left out, with a line in the log.
 func Start(ctx context.Context, guest Guest, source, target string, limits Limits) (*Copy, error) {
@@ -83,8 +83,8 @@ func Start(ctx context.Context, guest Guest, source, target string, limits Limit
 	return c, nil
 }
 
-// Close ends the watch and waits for what it was sending, callTimeout at most.
-// The copy stays in the guest. It may be called more than once.
+// Close ends the watch and waits for a call under way, callTimeout at most. The
+// copy stays in the guest. It may be called more than once.
 func (c *Copy) Close() {
 	c.close.Do(func() { close(c.closing) })
 	c.running.Wait()

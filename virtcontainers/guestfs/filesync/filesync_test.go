@@ -181,8 +181,8 @@ func TestKubernetesUpdate(t *testing.T) {
 	}
 }
 
-// However often the volume is changed, what is behind ..data in the guest is
-// one whole version of it.
+// However often the volume changes, ..data in the guest always leads to one
+// complete version.
 func TestKubernetesUpdatesAreAtomic(t *testing.T) {
 	const updates, files = 150, 5
 	var names []string
@@ -195,7 +195,7 @@ func TestKubernetesUpdatesAreAtomic(t *testing.T) {
 	versions := map[string]bool{}
 	g.after = func() {
 		if !copying {
-			return // Nobody looks at it yet.
+			return // No container uses it yet.
 		}
 		first, err := os.ReadFile(g.path(target + "/..data/" + names[0]))
 		if err != nil {
@@ -214,14 +214,15 @@ func TestKubernetesUpdatesAreAtomic(t *testing.T) {
 	for i := range updates {
 		w.update(t, fmt.Sprint(i+1), names...)
 		if i%7 == 0 {
-			g.follows(t, w.dir) // The next burst begins somewhere in its pause.
+			g.follows(t, w.dir) // The next burst begins at some point of its pause.
 		}
 	}
 	g.follows(t, w.dir)
 	t.Logf("the guest saw %d of %d versions", len(versions), updates)
 }
 
-// A volume that changes while it is sent is not sent in parts of two versions.
+// A volume that changes while it is sent never arrives as a mix of two
+// versions.
 func TestKubernetesUpdateWhileSent(t *testing.T) {
 	content := func(version string) string { return strings.Repeat(version, 3<<19) } // a request for each
 	names := []string{"a", "b", "c"}
@@ -262,12 +263,12 @@ func TestOneFile(t *testing.T) {
 	g.follows(t, source)
 	replace(t, source, "3")
 	g.follows(t, source)
-	write(t, source, "4") // The new file is watched as the old was.
+	write(t, source, "4") // The new file is watched as the old one was.
 	g.follows(t, source)
 	must(t, os.Remove(source))
 	write(t, source, "5")
 	g.follows(t, source)
-	// Through another directory, as with a file that is bind-mounted.
+	// Changed by way of another directory, as with a file that is bind-mounted.
 	other := filepath.Join(t.TempDir(), "other")
 	if err := os.Link(source, other); err == nil {
 		write(t, other, "6")
@@ -360,14 +361,14 @@ func TestSourceGone(t *testing.T) {
 	source, g := someFiles(t), newGuest(t)
 	c := start(t, g, source, roomy)
 	before := words(t, g.path(target))
-	must(t, os.Rename(source, source+".old")) // Removed name by name, it would be followed.
+	must(t, os.Rename(source, source+".old")) // Removing it name by name would be copied.
 	c.running.Wait()
 	if diff := cmp.Diff(before, words(t, g.path(target))); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Close waits for the call that is under way, and there is none after it.
+// Close waits for the call under way, and no call follows.
 func TestClose(t *testing.T) {
 	source, g := t.TempDir(), newGuest(t)
 	c := start(t, g, source, roomy)

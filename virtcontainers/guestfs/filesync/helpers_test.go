@@ -34,17 +34,17 @@ const waitTime = 20 * time.Second
 type fakeGuest struct {
 	t   testing.TB
 	dir string
-	// called has a token when a call has ended.
+	// called receives a token when a call has ended.
 	called chan struct{}
 
 	mu sync.Mutex // guards what follows
-	// done is the changes there were, in words.
+	// done lists the changes so far, as text.
 	done []string
-	// answer, if not nil, is asked before a call.
+	// answer, if not nil, is called first and returns the call's error.
 	answer func(call int) error
 	// after, if not nil, is called after each change.
 	after func()
-	// lost: the answers of calls do not arrive.
+	// lost makes the answers of calls get lost.
 	lost    bool
 	calls   int
 	partial map[string][]byte
@@ -90,7 +90,7 @@ func (g *fakeGuest) ChangeFiles(ctx context.Context, changes []*api.FileChange) 
 	return nil
 }
 
-// path is where something of the guest's is on the host.
+// path returns where a path in the guest is on the host.
 func (g *fakeGuest) path(guest string) string { return filepath.Join(g.dir, guest) }
 
 func (g *fakeGuest) change(c *api.FileChange) error {
@@ -164,7 +164,7 @@ func (g *fakeGuest) take() []string {
 	return done
 }
 
-// until waits until something is so.
+// until waits until so returns true.
 func (g *fakeGuest) until(t *testing.T, so func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
@@ -178,7 +178,7 @@ func (g *fakeGuest) until(t *testing.T, so func() bool) {
 	}
 }
 
-// follows waits until the copy is what the source is.
+// follows waits until the copy equals the source.
 func (g *fakeGuest) follows(t *testing.T, source string) {
 	t.Helper()
 	var diff string
@@ -195,7 +195,7 @@ func (g *fakeGuest) follows(t *testing.T, source string) {
 	})
 }
 
-// words lists a file, or a directory and all in it but what cannot be copied.
+// words lists a file, or a directory and everything in it that can be copied.
 func words(t testing.TB, root string) (found []string) {
 	t.Helper()
 	must(t, filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
@@ -244,7 +244,7 @@ func write(t testing.TB, path, content string) {
 	must(t, os.WriteFile(path, []byte(content), 0o644))
 }
 
-// replace puts a file into the place of another, as engines do.
+// replace replaces a file by renaming another over it, as engines do.
 func replace(t testing.TB, path, content string) {
 	t.Helper()
 	write(t, path+"~", content)

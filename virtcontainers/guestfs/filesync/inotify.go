@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchedEvents are all that change what a look finds. Writes to a file that
-// is gone from its directory are of no interest.
+// watchedEvents are all events that change what a look finds. Writes to a file
+// that is gone from its directory do not matter.
 const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_MODIFY |
 	unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_EXCL_UNLINK
 
@@ -27,7 +27,7 @@ type instance struct {
 	users int
 
 	mu sync.Mutex // guards what follows, and the watchers' watched
-	// watchers are who wants to know, by the kernel's watch descriptor.
+	// watchers are the watchers to notify, by the kernel's watch descriptor.
 	watchers map[int32]map[*watcher]bool
 	buf      [64 << 10]byte
 }
@@ -38,7 +38,7 @@ var shared struct {
 	in *instance
 }
 
-// join returns the process's instance, which leave gives back.
+// join returns the process's instance and counts a user; leave must follow.
 func join() (*instance, error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -53,7 +53,7 @@ func join() (*instance, error) {
 	return shared.in, nil
 }
 
-// leave gives the instance back; the last one closes it.
+// leave drops a user of the instance; the last one closes it.
 func (in *instance) leave() {
 	shared.mu.Lock()
 	in.users--
@@ -78,7 +78,8 @@ func newInstance() (*instance, error) {
 		return nil, errors.Join(err, in.file.Close())
 	}
 	in.reader.Go(func() {
-		// It ends when the file is closed; until then, no answer satisfies.
+		// Read returns when the file is closed: the function never reports that
+		// it is done.
 		_ = in.conn.Read(func(fd uintptr) bool {
 			in.drain(int(fd))
 			return false
@@ -87,7 +88,7 @@ func newInstance() (*instance, error) {
 	return in, nil
 }
 
-// drain tells the watchers of all that has happened up to now.
+// drain reads all pending events and notifies the watchers.
 func (in *instance) drain(fd int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -103,9 +104,9 @@ func (in *instance) drain(fd int) {
 	}
 }
 
-// dispatch takes events apart (inotify(7), struct inotify_event): watch
-// descriptor, mask, cookie and the length of the name, four bytes each, and the
-// name, with zeros after it.
+// dispatch parses events (inotify(7), struct inotify_event): watch descriptor,
+// mask, cookie and the length of the name, four bytes each, and the name, with
+// zeros after it.
 func (in *instance) dispatch(events []byte) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(events))
@@ -175,7 +176,7 @@ func (in *instance) watch(path string) (wd int, err error) {
 	return wd, errors.Join(err, failed)
 }
 
-// remove ends watches of a watcher's. The caller holds mu.
+// remove ends one watch of a watcher. The caller holds mu.
 func (in *instance) remove(w *watcher, wd int32) {
 	delete(w.watched, wd)
 	delete(in.watchers[wd], w)

@@ -16,13 +16,13 @@ import (
 
 // source is what is copied.
 type source struct {
-	// dir is a directory: the one that is copied or, if name is not empty, the
-	// one with the file that is.
+	// dir is the directory to copy or, if name is not empty, the directory of
+	// the file to copy.
 	dir, name string
 	limits    Limits
 }
 
-// newSource makes the source of a path, which may lead through links.
+// newSource makes the source for a path, which may contain links.
 func newSource(name string, limits Limits) (*source, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -41,31 +41,31 @@ func newSource(name string, limits Limits) (*source, error) {
 	return &source{dir: filepath.Dir(file), name: filepath.Base(file), limits: limits}, nil
 }
 
-// errGone says that the source is not there any more.
+// errGone means that the source no longer exists.
 var errGone = errors.New("it does not exist any more")
 
-// seen is a look at the source.
+// seen is the result of a look at the source.
 type seen struct {
 	root *os.Root
 	tree tree
-	// special is what cannot be copied, in a word, by path.
+	// special has the type's name of each file that cannot be copied, by path.
 	special map[string]string
-	// moved: something changed while it was looked at.
+	// moved is set if something changed during the look.
 	moved bool
 	bytes int64
 }
 
 func (s *seen) close() { _ = s.root.Close() }
 
-// watches takes notice of what is looked at, before it is; name is what of a
-// directory is of interest, or empty.
+// watches is called for each file before a look reads it; name is the entry of
+// a directory that matters, or empty for all.
 type watches interface {
 	add(f *os.File, name string)
 }
 
-// look looks at the whole source. A directory that is gone is errGone; a file
-// that is gone, or is not a regular file any more, is an empty tree: it may come
-// back. Close the result.
+// look reads the whole source. If the directory is gone it returns errGone; if
+// the file is gone, or no longer regular, it returns an empty tree, because the
+// file may come back. Close the result.
 func (s *source) look(w watches) (*seen, error) {
 	root, err := os.OpenRoot(s.dir)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -87,7 +87,7 @@ func (s *source) look(w watches) (*seen, error) {
 	return found, nil
 }
 
-// openFlags keep an open from waiting for the other end of a FIFO.
+// openFlags prevent open from blocking on a FIFO.
 const openFlags = os.O_RDONLY | unix.O_NONBLOCK
 
 func (s *source) lookAtFile(found *seen, w watches) error {
@@ -105,7 +105,7 @@ func (s *source) lookAtFile(found *seen, w watches) error {
 		return fmt.Errorf("open source: %w", err)
 	}
 	defer f.Close()
-	watch(w, f, "") // What it is bound to may be changed through another directory.
+	watch(w, f, "") // A bind-mounted file may be changed by way of another directory.
 	st, err := statOf(f)
 	if err != nil {
 		return err
@@ -122,8 +122,9 @@ func watch(w watches, f *os.File, name string) {
 	}
 }
 
-// isMoved tells errors of a file that is not what it was a moment ago. One that
-// is not the kernel's is os.Root's: it is a link now, and leads out of the tree.
+// isMoved reports whether an error means that a file has changed since it was
+// listed. An error that is not the kernel's is os.Root's: the file is now a
+// link that leads out of the tree.
 func isMoved(err error) bool {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
@@ -132,9 +133,9 @@ func isMoved(err error) bool {
 	return slices.Contains([]unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.ENXIO, unix.ESTALE}, errno)
 }
 
-// lookAtTree looks at directories from the top down, and at all links of a
-// directory before the directories below it: what a link leads to, in
-// Kubernetes' volumes, was there in whole before the link was.
+// lookAtTree reads directories from the top down, and all links of a directory
+// before its subdirectories: in Kubernetes' volumes a link's target is complete
+// before the link exists.
 func (s *source) lookAtTree(found *seen, w watches) error {
 	dirs := []string{""}
 	for len(dirs) > 0 {
@@ -147,8 +148,8 @@ func (s *source) lookAtTree(found *seen, w watches) error {
 	return nil
 }
 
-// lookAtDir notes a directory and what is in it, and returns the directories
-// among that.
+// lookAtDir records a directory and its entries, and returns its
+// subdirectories.
 func (s *source) lookAtDir(found *seen, dir string, w watches) (below []string, err error) {
 	f, err := found.root.OpenFile(path.Join(".", dir), openFlags|unix.O_DIRECTORY, 0)
 	if dir != "" && isMoved(err) {
@@ -197,13 +198,13 @@ func (s *source) names(dir *os.File) ([]string, error) {
 			return nil, err
 		}
 		if len(names) > s.limits.Files {
-			return names, nil // They are too many, as a look at them finds.
+			return names, nil // They are too many, as check will find.
 		}
 	}
 }
 
-// lookAtName notes one file of an open directory, and reports whether it is a
-// directory.
+// lookAtName records one entry of an open directory, and reports whether it is
+// a directory.
 func (s *source) lookAtName(found *seen, dir *os.File, rel string) (isDir bool, err error) {
 	e, special, err := statAt(dir, path.Base(rel))
 	switch {
@@ -224,8 +225,8 @@ func (s *source) lookAtName(found *seen, dir *os.File, rel string) (isDir bool, 
 	return e.kind == directory, s.check(found)
 }
 
-// check reports whether what was found is within the limits. What cannot be
-// copied counts as well.
+// check returns an error if what was found exceeds the limits. Files that
+// cannot be copied count too.
 func (s *source) check(found *seen) error {
 	files := len(found.tree) + len(found.special)
 	if s.name == "" {
@@ -240,7 +241,7 @@ func (s *source) check(found *seen) error {
 	return nil
 }
 
-// statAt looks at a name in an open directory.
+// statAt calls fstatat(2) for a name in an open directory.
 func statAt(dir *os.File, name string) (e entry, special string, err error) {
 	conn, err := dir.SyscallConn()
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 // step is one thing that the guest must do.
 type step struct {
 	path string
-	// want is what is to be there; kind unknown: nothing.
+	// want is what the path shall be; of kind unknown, it shall not exist.
 	want entry
 }
 
-// plan is what makes a guest's files out of those that it has, in this order:
-// directories from the top down and the files in them, links, removals.
+// plan returns the steps that turn the guest's files into those wanted, in this
+// order: directories from the top down and the files in them, links, removals.
 func plan(has, want tree) []step {
 	var made, links, gone []step
 	replaced := map[string]bool{}
@@ -39,7 +39,7 @@ func plan(has, want tree) []step {
 	}
 	for _, p := range slices.Sorted(maps.Keys(has)) {
 		_, stays := want[p]
-		// What is in a directory that goes, goes with it.
+		// The content of a directory is removed with it.
 		if !stays && want[parent(p)].kind == directory && !anyAbove(replaced, p) {
 			gone = append(gone, step{path: p})
 		}
@@ -54,8 +54,8 @@ func inTheWay(old, now kind) bool {
 	return old == unknown || (old == directory) != (now == directory)
 }
 
-// rank has the link that changes all of a Kubernetes volume at once come first:
-// others lead through it.
+// rank puts first the link that switches a Kubernetes volume to a new version:
+// other links lead through it.
 func rank(p string) int {
 	if path.Base(p) == "..data" {
 		return 0
@@ -80,7 +80,7 @@ func anyAbove(set map[string]bool, p string) bool {
 	return false
 }
 
-// did notes that the guest has done a step.
+// did records that the guest has done a step.
 func (t tree) did(s step) {
 	if s.want.kind != unknown {
 		t[s.path] = s.want
@@ -89,7 +89,7 @@ func (t tree) did(s step) {
 	t.below(s.path, func(p string, _ entry) { delete(t, p) })
 }
 
-// doubts notes that the guest may have done a step.
+// doubts records that the guest may have done a step.
 func (t tree) doubts(s step) {
 	if s.want.kind != unknown {
 		old, there := t[s.path]

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever is done to a source, in whatever order, the copy ends as the source
-// does.
+// After any changes to a source, in any order, the copy equals the source.
 func TestRandomChanges(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -28,7 +27,7 @@ func TestRandomChanges(t *testing.T) {
 	}
 }
 
-// randomChange does something to a random path; what cannot be done is not.
+// randomChange makes a random change to a random path, and ignores errors.
 func randomChange(random *rand.Rand, source string) {
 	path := func() string {
 		at := source
@@ -46,7 +45,7 @@ func randomChange(random *rand.Rand, source string) {
 	case 2, 3:
 		_ = os.Mkdir(p, 0o755)
 	case 4:
-		// It opens the directory above, and would wait for who writes to a FIFO.
+		// It opens the directory above, and would block if that were a FIFO.
 		if info, err := os.Stat(filepath.Dir(p)); err == nil && info.IsDir() {
 			_ = os.RemoveAll(p)
 		}

@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// A change is looked at when nothing has happened for quietTime, or
+	// A look follows a change when nothing has happened for quietTime, or
 	// settleTime after it at the latest.
 	quietTime  = 5 * time.Millisecond
 	settleTime = 100 * time.Millisecond
-	// quietTries is how often a source is looked at, and sent, in the hope that
-	// nothing happens meanwhile; the last one is taken as it is.
+	// quietTries is how often a source is read and sent in the hope that
+	// nothing changes meanwhile; the last try is accepted as it is.
 	quietTries = 5
-	// A source that changes all the time is sent again when paceTimes as much
-	// time has gone by as it took, at most maxPace.
+	// A source that changes all the time is sent again only after paceTimes the
+	// time that sending took, at most maxPace.
 	paceTimes = 4
 	maxPace   = 5 * time.Second
-	// What failed is tried again after retryTime, and then after twice the time
-	// before, at most maxRetryTime.
+	// After a failure the next try follows after retryTime, then after twice
+	// the previous pause, at most maxRetryTime.
 	retryTime    = time.Second
 	maxRetryTime = 64 * time.Second
 )
@@ -41,7 +41,7 @@ func wrap(err error, source string) error {
 	return fmt.Errorf("copy %s into the guest: %w", source, err)
 }
 
-// update makes the guest's copy what the source is.
+// update makes the guest's copy equal to the source.
 func (c *Copy) update(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := c.tryUpdate(ctx, try == quietTries)
@@ -54,8 +54,8 @@ func (c *Copy) update(ctx context.Context) error {
 	}
 }
 
-// tryUpdate is update for a source that is quiet: it is errChanged when it is
-// not. A lenient one takes it as it is.
+// tryUpdate is one try of update. It returns errChanged if the source changed
+// meanwhile; with lenient it accepts that.
 func (c *Copy) tryUpdate(ctx context.Context, lenient bool) error {
 	found, quiet, err := c.look(ctx)
 	if err != nil {
@@ -67,12 +67,12 @@ func (c *Copy) tryUpdate(ctx context.Context, lenient bool) error {
 	}
 	c.logSpecial(ctx, found.special)
 	if c.source.name != "" && len(found.tree) == 0 {
-		return nil // A file that is not there for now: the copy stays.
+		return nil // The file is missing for now: the copy stays.
 	}
 	return c.send(ctx, found, plan(c.sent, found.tree), lenient)
 }
 
-// look looks at the source, and reports whether nothing has happened meanwhile.
+// look reads the source, and reports whether nothing changed meanwhile.
 func (c *Copy) look(ctx context.Context) (*seen, bool, error) {
 	looking := c.watch.begin()
 	found, err := c.source.look(looking)
@@ -83,7 +83,7 @@ func (c *Copy) look(ctx context.Context) (*seen, bool, error) {
 	if !c.watch.polling || !quiet {
 		return found, quiet, nil
 	}
-	again, err := c.source.look(nil) // Nobody tells of changes.
+	again, err := c.source.look(nil) // There are no events when polling.
 	if err != nil {
 		found.close()
 		return nil, false, err
@@ -92,10 +92,10 @@ func (c *Copy) look(ctx context.Context) (*seen, bool, error) {
 	return found, maps.Equal(found.tree, again.tree), nil
 }
 
-// maxNamed is how many files are named that are not copied.
+// maxNamed is how many of the files that are not copied are named.
 const maxNamed = 10
 
-// logSpecial says what is not copied, once.
+// logSpecial logs what is not copied, once.
 func (c *Copy) logSpecial(ctx context.Context, special map[string]string) {
 	more := 0
 	for _, p := range slices.Sorted(maps.Keys(special)) {
@@ -137,11 +137,11 @@ func (c *Copy) run(ctx context.Context) {
 	}
 }
 
-// failures tell the first of several errors.
+// failures logs only the first of a series of errors.
 type failures struct {
-	// pause is the time to the next try, 0 when the last one was well.
+	// pause is the time to the next try, 0 if the last one succeeded.
 	pause time.Duration
-	// tooLarge: the source is beyond its limits.
+	// tooLarge is set if the source exceeds its limits.
 	tooLarge bool
 }
 
@@ -160,9 +160,9 @@ func (f *failures) note(ctx context.Context, err error) {
 	f.pause = min(maxRetryTime, max(retryTime, 2*f.pause))
 }
 
-// await waits until it is time to look at the source: when something has
-// happened and has settled or, after a failure, when its pause is over. It
-// returns false when the copy is closed.
+// await waits until the source should be read: when a change has settled or,
+// after a failure, when the pause is over. It returns false when the copy is
+// closed.
 func (c *Copy) await(ctx context.Context, failed failures) bool {
 	var again <-chan time.Time
 	if wait := cmp.Or(failed.pause, c.watch.pollTime()); wait > 0 {
@@ -184,8 +184,8 @@ func (c *Copy) await(ctx context.Context, failed failures) bool {
 	}
 }
 
-// settle waits until nothing happens any more, settleTime at most. It returns
-// false when the copy is closed, or ctx is done.
+// settle waits until changes have stopped, settleTime at most. It returns false
+// when the copy is closed, or ctx is done.
 func (c *Copy) settle(ctx context.Context) bool {
 	end := time.NewTimer(settleTime)
 	defer end.Stop()

@@ -111,8 +111,8 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// A source that has grown too large is refused once, and followed again when it
-// is not.
+// A source that grows too large is reported once, and followed again when it
+// has shrunk.
 func TestTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source, g := t.TempDir(), newGuest(t)
@@ -140,8 +140,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// What a call has done whose answer is lost is not known: all of it is done
-// again, and what has changed back as well.
+// When an answer is lost, the call's effect is unknown: everything in it is
+// sent again, including what has since changed back.
 func TestAfterALostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source, g := t.TempDir(), newGuest(t)
@@ -176,7 +176,7 @@ func TestGuestLostFiles(t *testing.T) {
 		write(t, source+"/d/a", "1")
 		write(t, source+"/d/b", "1")
 		polled(t, g, source, roomy)
-		must(t, os.RemoveAll(g.path(target))) // By a container that may write there.
+		must(t, os.RemoveAll(g.path(target))) // As a container with write access may do.
 		answer := func(call int) error {
 			if call == 2 {
 				return fmt.Errorf("change: %w", errdefs.ErrNotFound)
@@ -222,7 +222,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Whatever came of some steps, the plan after them leads to what is wanted.
+// Whichever steps took effect, the next plan leads to the wanted state.
 func TestPlanAfterDoubt(t *testing.T) {
 	dir, file, link := entry{kind: directory}, entry{kind: regular}, entry{kind: symlink}
 	kinds := []entry{{}, dir, file, link}
@@ -259,7 +259,7 @@ func TestPlanAfterDoubt(t *testing.T) {
 	}
 }
 
-// A file that is changed for a link while it is copied is not followed.
+// A file that is replaced by a link while it is copied is not followed.
 func TestSendFollowsNoLink(t *testing.T) {
 	source, g := t.TempDir(), newGuest(t)
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -282,7 +282,8 @@ func TestSendFollowsNoLink(t *testing.T) {
 	}
 }
 
-// Two copies of one directory are told of the same changes, also when one ends.
+// Two copies of one directory both get its changes, and one still does when the
+// other has ended.
 func TestCopiesOfOneSource(t *testing.T) {
 	source := t.TempDir()
 	write(t, source+"/f", "1")
@@ -302,7 +303,7 @@ func TestCopiesOfOneSource(t *testing.T) {
 	}
 }
 
-// What is not in the tree any more is not watched any more.
+// Files that have left the tree are no longer watched.
 func TestWatchesAreBounded(t *testing.T) {
 	source, g := t.TempDir(), newGuest(t)
 	other := t.TempDir()
@@ -357,7 +358,7 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
-// A file that grows while it is copied is bounded as well.
+// A file that grows while it is copied is bounded too.
 func TestGrowthWhileCopied(t *testing.T) {
 	source, g := t.TempDir(), newGuest(t)
 	write(t, source+"/f", "1")

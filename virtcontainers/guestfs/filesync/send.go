@@ -20,15 +20,15 @@ import (
 const (
 	// callTimeout bounds a call to the guest.
 	callTimeout = 10 * time.Second
-	// partBytes is how much of a file goes into one change: two of them are a
-	// request.
+	// partBytes is how much of a file goes into one change: two of them fit
+	// into a request.
 	partBytes = api.MaxChangeFiles/2 - 16<<10
 )
 
-// errChanged says that a file is not as the look before has found it.
+// errChanged means that a file has changed since the last look.
 var errChanged = errors.New("the source changes")
 
-// errClosed ends what is sent when the copy is closed.
+// errClosed aborts sending when the copy is closed.
 var errClosed = errors.New("the copy is closed")
 
 // batch is a request to the guest that is being filled.
@@ -36,12 +36,12 @@ type batch struct {
 	*Copy
 	changes []*api.FileChange
 	bytes   int
-	// steps are done when the changes are.
+	// steps are completed by the request's changes.
 	steps []step
 }
 
-// send makes the guest do steps. A file that is not as it was found is
-// errChanged, and ends it; with lenient it is sent as it is.
+// send makes the guest do steps. If a file has changed since the look it stops
+// with errChanged; with lenient it sends the file as it is.
 func (c *Copy) send(ctx context.Context, from *seen, steps []step, lenient bool) error {
 	b := &batch{Copy: c}
 	for _, s := range steps {
@@ -58,7 +58,7 @@ func (c *Copy) send(ctx context.Context, from *seen, steps []step, lenient bool)
 	return b.flush(ctx)
 }
 
-// change is a step as the guest is told it, without a file's content.
+// change returns the request for a step, without a file's content.
 func (c *Copy) change(s step) *api.FileChange {
 	change := &api.FileChange{Path: path.Join(c.target, s.path), Mode: s.want.mode, Uid: s.want.uid, Gid: s.want.gid}
 	switch s.want.kind {
@@ -72,8 +72,8 @@ func (c *Copy) change(s step) *api.FileChange {
 	return change
 }
 
-// add puts a change into the request, which goes to the guest first when it has
-// no room. A step is done with this change, or nil.
+// add adds a change to the request; if there is no room, it sends the request
+// first. done is the step that this change completes, or nil.
 func (b *batch) add(ctx context.Context, change *api.FileChange, done *step) error {
 	size := 1 + protowire.SizeBytes(proto.Size(change)) // the field's number
 	if b.bytes+size > api.MaxChangeFiles {
@@ -88,8 +88,8 @@ func (b *batch) add(ctx context.Context, change *api.FileChange, done *step) err
 	return nil
 }
 
-// flush sends the request and notes what the guest has now. When the call
-// fails, nobody knows what it has done.
+// flush sends the request and records what the guest has now. When the call
+// fails, its effect is unknown.
 func (b *batch) flush(ctx context.Context) error {
 	if len(b.changes) == 0 {
 		return nil
@@ -111,7 +111,7 @@ func (b *batch) flush(ctx context.Context) error {
 	}
 	b.changes, b.steps, b.bytes = nil, nil, 0
 	if errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
-		// Somebody in the guest has made something else of the copy.
+		// Something in the guest has changed the copy.
 		b.sent.below("", func(p string, e entry) { b.sent[p] = entry{kind: e.kind, doubt: true} })
 	}
 	return err
@@ -152,10 +152,10 @@ func (b *batch) sendFile(ctx context.Context, root *os.Root, s step, lenient boo
 	return nil
 }
 
-// changed is what becomes of a file that is not as it was found.
+// changed handles a file that has changed since the look.
 func (b *batch) changed(lenient bool) error {
 	if lenient {
-		return nil // It is looked at again: something has happened.
+		return nil // The event leads to another look.
 	}
 	return errChanged
 }
@@ -169,8 +169,8 @@ func openEntry(f *os.File) (entry, error) {
 	return e, nil
 }
 
-// sendParts sends the content that an open file had when it was looked at, or
-// less when it has become shorter.
+// sendParts sends as much of an open file as its size was at the look, or less
+// if it has become shorter.
 func (b *batch) sendParts(ctx context.Context, f *os.File, s step) error {
 	var offset int64
 	for last := false; !last; {
@@ -185,7 +185,7 @@ func (b *batch) sendParts(ctx context.Context, f *os.File, s step) error {
 		change.Change = &api.FileChange_File{File: part}
 		var done *step
 		if last {
-			// A file that is copied alone may be mounted alone.
+			// A single file may itself be a mount.
 			part.InPlace = b.source.name != ""
 			part.Mtime = &timestamppb.Timestamp{Seconds: s.want.mtime.Sec, Nanos: int32(s.want.mtime.Nsec)}
 			done = &s

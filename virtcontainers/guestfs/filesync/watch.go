@@ -11,16 +11,17 @@ import (
 // pollTime is the time between two looks at a source that cannot be watched.
 const pollTime = 2 * time.Second
 
-// watcher tells when something may have changed in what it watches.
+// watcher signals when something that it watches may have changed.
 type watcher struct {
-	// happened has a token when something did.
+	// happened holds a token when something may have changed.
 	happened chan struct{}
 	instance *instance // nil: nothing is watched
-	// polling: not all can be watched, and looks are needed from time to time.
+	// polling is set if not everything can be watched, so that regular looks
+	// are needed.
 	polling bool
 
-	// round counts the looks. watched, which the instance's mu guards, is what
-	// is watched, by watch descriptor.
+	// round counts the looks. watched has what is watched, by watch descriptor;
+	// the instance's mu guards it.
 	round   int
 	watched map[int32]watched
 }
@@ -28,12 +29,12 @@ type watcher struct {
 // watched is one file that is watched: all of it, or one name in a directory.
 type watched struct {
 	name string
-	// round is the last look that came by.
+	// round is the last look that found it.
 	round int
 }
 
-// newWatcher makes a watcher of nothing. It never fails: what cannot be watched
-// is polled.
+// newWatcher makes a watcher that watches nothing yet. It never fails: what
+// cannot be watched is polled.
 func newWatcher(ctx context.Context) *watcher {
 	w := &watcher{happened: make(chan struct{}, 1), watched: map[int32]watched{}}
 	in, err := join()
@@ -44,7 +45,7 @@ func newWatcher(ctx context.Context) *watcher {
 	return w
 }
 
-// poll changes over to polling.
+// poll switches to polling.
 func (w *watcher) poll(ctx context.Context, why error) {
 	if !w.polling {
 		log.G(ctx).WithError(why).Warnf("files copied into the guest are checked for changes every %v: they cannot be watched", pollTime)
@@ -52,8 +53,8 @@ func (w *watcher) poll(ctx context.Context, why error) {
 	w.polling = true
 }
 
-// pollTime is the time to the next look, 0 when it is known when there is
-// something to see.
+// pollTime returns the time to the next look, or 0 if events report all
+// changes.
 func (w *watcher) pollTime() time.Duration {
 	if w.polling {
 		return pollTime
@@ -77,7 +78,7 @@ type looking struct {
 
 var _ watches = (*looking)(nil)
 
-// begin begins a look: what happened before is of no interest any more.
+// begin begins a look: earlier changes no longer matter.
 func (w *watcher) begin() *looking {
 	if w.pending() {
 		<-w.happened
@@ -100,8 +101,8 @@ func (l *looking) add(f *os.File, name string) {
 	}
 }
 
-// end ends a look that was at the whole source: what it has not come by is not
-// watched any more. It reports whether nothing has happened since begin.
+// end ends a look at the whole source: what the look did not find is no longer
+// watched. It reports whether nothing has changed since begin.
 func (l *looking) end(ctx context.Context) (quiet bool) {
 	if l.failed != nil {
 		l.poll(ctx, l.failed)
@@ -119,7 +120,7 @@ func (l *looking) end(ctx context.Context) (quiet bool) {
 	return !l.pending()
 }
 
-// pending reports whether something has happened.
+// pending reports whether something has changed.
 func (w *watcher) pending() bool {
 	if w.instance != nil {
 		_ = w.instance.conn.Control(func(fd uintptr) { w.instance.drain(int(fd)) })

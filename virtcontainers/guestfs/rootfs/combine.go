@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A mark stands for the place of a mount, which Parse does not know; no path
-// begins so.
+// A mark stands for a mount point, which Parse does not know; no path begins
+// with markByte.
 const markByte = "\x00"
 
 func mark(i int) string { return markByte + strconv.Itoa(i) }
@@ -34,8 +34,8 @@ func isPathIn(p string) bool {
 	return p != "" && p != "." && path.Clean("/"+p) == "/"+p && !strings.ContainsAny(p, `:,\`+markByte)
 }
 
-// combine makes the plan of a template over disks, or nil when the host has to
-// do it.
+// combine makes the plan of a template over disks, or returns nil if the host
+// has to mount it.
 func combine(disks []Disk, f filled) *Plan {
 	switch f.fstype {
 	case "overlay":
@@ -50,8 +50,8 @@ func combine(disks []Disk, f filled) *Plan {
 	return nil
 }
 
-// overlayOf reads an overlay. It is nil when a directory of it is not on one
-// of the disks, or is wanted as the guest would not make it.
+// overlayOf reads an overlay. It returns nil if one of its directories is not
+// on one of the disks, or is to be made in a way that the guest would not.
 func overlayOf(disks []Disk, f filled) *Overlay {
 	o := &overlayReader{Overlay: Overlay{Upper: -1}, work: -1}
 	for _, option := range f.options {
@@ -70,14 +70,14 @@ func overlayOf(disks []Disk, f filled) *Overlay {
 	return &o.Overlay
 }
 
-// overlayReader is an overlay of which some options were read.
+// overlayReader is an overlay while its options are read.
 type overlayReader struct {
 	Overlay
-	work     int // the disk of WorkDir, or -1
+	work     int // the disk with WorkDir, or -1
 	readOnly bool
 }
 
-// take reads one option. It says no to what is not on the disks.
+// take reads one option. It returns false for a path that is not on the disks.
 func (o *overlayReader) take(option string) (ok bool) {
 	key, value, _ := strings.Cut(option, "=")
 	switch {
@@ -123,8 +123,8 @@ func lowerOf(value string) (places []int, ok bool) {
 // madeMode is the mode of the directories that the guest makes for an overlay.
 const madeMode = 0o755
 
-// makes reports whether the guest makes a directory for the overlay as it is
-// wanted.
+// makes reports whether the guest makes the directory d for the overlay as
+// requested.
 func (o *Overlay) makes(d dir) bool {
 	i, in, ok := readMark(d.path)
 	return ok && i == o.Upper && (in == o.UpperDir || in == o.WorkDir) && d.mode == madeMode && d.uid < 1 && d.gid < 1
@@ -154,9 +154,9 @@ func bindOf(disks []Disk, f filled) *Plan {
 	return plan
 }
 
-// makeSubdir sees to it that the guest makes the directory that is bound: as
-// the upper directory of an overlay over nothing. What is written is found
-// where a bind mount would have put it. One that is read-only must be there.
+// makeSubdir has the guest make the directory that is bound, as the upper
+// directory of an overlay without lower layers. Data is written to the same
+// files as with a bind mount. A read-only directory must exist.
 func (p *Plan) makeSubdir(mount int, dirs []dir) bool {
 	if p.Disks[0].ReadOnly {
 		return true

@@ -16,14 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// layersSuffix is the directory beside a root file system that what a template
-// needs is mounted in, each mount at its number.
+// layersSuffix is added to a root file system's path to name the directory for
+// the mounts that a template needs, each at its number.
 const layersSuffix = ".layers"
 
-// MountHost mounts on the host what an engine handed over, in order, at target,
-// which must be there. What comes before a template is mounted beside target
-// (UnmountHost). On an error something may be left for UnmountHost, and at
-// target.
+// MountHost mounts an engine's mounts on the host, in order, at target, which
+// must exist. Those that a template needs are mounted beside target
+// (UnmountHost). On an error mounts may be left at target and for UnmountHost.
 func MountHost(mounts []*types.Mount, target string) error {
 	if _, err := understand(mounts); err != nil {
 		return err
@@ -49,8 +48,8 @@ func MountHost(mounts []*types.Mount, target string) error {
 	return nil
 }
 
-// UnmountHost takes away what MountHost has mounted beside target. Unmount
-// target before. Nothing there is no error.
+// UnmountHost removes what MountHost has mounted beside target. Unmount target
+// first. It is no error if nothing is there.
 func UnmountHost(target string) error {
 	dir := target + layersSuffix
 	layers, err := os.ReadDir(dir)
@@ -65,7 +64,7 @@ func UnmountHost(target string) error {
 		if err := mount.UnmountAll(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmount layer %s: %w", at, err)
 		}
-		// Not all below it: should a mount still be there, its files stay.
+		// Not RemoveAll: if a mount is still there, its files must stay.
 		if err := os.Remove(at); err != nil {
 			return fmt.Errorf("remove mount point of layer: %w", err)
 		}
@@ -75,7 +74,7 @@ func UnmountHost(target string) error {
 
 func layer(target string, i int) string { return filepath.Join(target+layersSuffix, strconv.Itoa(i)) }
 
-// mount makes the directories and mounts at a directory, or below it in sub.
+// mount makes the directories, then mounts at at, or at sub below it.
 func (f filled) mount(sub, at string) error {
 	for _, d := range f.dirs {
 		if err := d.make(); err != nil {
@@ -93,8 +92,8 @@ func (f filled) mount(sub, at string) error {
 	return m.Mount(at)
 }
 
-// make makes a directory of a mounted layer. The layer is the container's,
-// which may have put a symbolic link there.
+// make makes a directory in a mounted layer. The container can write to the
+// layer and may have put a symbolic link there.
 func (d dir) make() error {
 	at, name := filepath.Split(filepath.Clean(d.path))
 	root, err := os.OpenRoot(at)
@@ -107,7 +106,7 @@ func (d dir) make() error {
 		return checkDirectory(root, name)
 	}
 	if err == nil {
-		err = root.Chmod(name, fs.FileMode(d.mode)) // The umask has taken some of it.
+		err = root.Chmod(name, fs.FileMode(d.mode)) // The umask was applied to the mode.
 	}
 	if err != nil || d.uid < 0 {
 		return err
@@ -135,9 +134,9 @@ func (l loops) close() {
 	}
 }
 
-// attachDevices makes loop devices of the further files of an erofs, as the
-// option loop does of the first one, and names them in its options. They are
-// the caller's to close when the file system is mounted.
+// attachDevices attaches loop devices to the other files of an erofs, as the
+// option loop does to its first, and names them in its options. The caller
+// closes them when the file system is mounted.
 func attachDevices(options []string) (l loops, err error) {
 	for i, o := range options {
 		path, ok := strings.CutPrefix(o, "device=")

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
 )
 
-// image makes a file system of a directory with a file of that name in it.
+// image makes a file system image that contains a file of that name.
 func image(t *testing.T, fstype, name string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -34,7 +34,7 @@ func image(t *testing.T, fstype, name string) string {
 	return path
 }
 
-// mountHost mounts at a new directory, which it gives.
+// mountHost mounts at a new directory, which it returns.
 func mountHost(t *testing.T, mounts []*types.Mount) (string, error) {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "rootfs")
@@ -45,7 +45,7 @@ func mountHost(t *testing.T, mounts []*types.Mount) (string, error) {
 		if err := unix.Unmount(target, unix.MNT_DETACH); err != nil && err != unix.EINVAL {
 			t.Error(err)
 		}
-		for range 2 { // also when there is nothing
+		for range 2 { // the second time nothing is left
 			if err := rootfs.UnmountHost(target); err != nil {
 				t.Error(err)
 			}
@@ -100,7 +100,7 @@ func TestMountHostOverlay(t *testing.T) {
 func TestMountHostBlockMode(t *testing.T) {
 	a, disk := image(t, "erofs", "a"), image(t, "ext4", "e")
 	mounts := []*types.Mount{m("ext4", disk, "rw", "loop"), m("erofs", a, "ro", "loop"), overlay(with(block, "lowerdir={{ mount 1 }}")...)}
-	for range 2 { // the second time the directories are there
+	for range 2 { // the second time the directories exist
 		target, err := mountHost(t, mounts)
 		if err != nil {
 			t.Fatal(err)

@@ -27,34 +27,34 @@ type Disk struct {
 	Path     string
 	ReadOnly bool
 	Fstype   string
-	// Options are those of mount(8) that the guest's kernel shall get.
+	// Options are the mount(8) options for the guest's kernel.
 	Options []string
-	// Devices are further files that the file system consists of (erofs). They
-	// are read-only.
+	// Devices are the other files of which the file system consists (erofs).
+	// They are read-only.
 	Devices []string
 }
 
 // Overlay combines disks.
 type Overlay struct {
-	// Lower are places in Plan.Disks, the topmost first. None are an empty
-	// directory.
+	// Lower are indexes into Plan.Disks, the topmost first. If empty, the lower
+	// layer is an empty directory.
 	Lower []int
-	// Upper is the place of the disk with UpperDir and WorkDir, paths in it; -1
-	// makes it read-only.
+	// Upper is the index of the disk with UpperDir and WorkDir, paths in it; -1
+	// makes the overlay read-only.
 	Upper             int
 	UpperDir, WorkDir string
-	// Options are further options of the overlay.
+	// Options are the overlay's other options.
 	Options []string
 }
 
 // diskTypes are the file systems that a guest can mount from a disk.
 var diskTypes = []string{"ext2", "ext3", "ext4", "xfs", "erofs"}
 
-// Parse reads an engine's mounts. It returns nil for those that are no disks,
-// or of which the guest could not make the root: they are the host's to mount
-// (MountHost). It fails with errdefs.ErrInvalidArgument for a template that
-// nobody can fill in, and with errdefs.ErrNotImplemented for a layer that is to
-// be read through dm-verity, which neither side would do.
+// Parse reads an engine's mounts. It returns nil if they are not disks, or if
+// the guest could not make the root of them: then the host mounts them
+// (MountHost). It fails with errdefs.ErrInvalidArgument for an invalid
+// template, and with errdefs.ErrNotImplemented for a layer that is to be read
+// through dm-verity, which neither host nor guest does.
 func Parse(mounts []*types.Mount) (*Plan, error) {
 	all, err := understand(mounts)
 	switch {
@@ -78,8 +78,8 @@ func Parse(mounts []*types.Mount) (*Plan, error) {
 	return combine(disks, all[last]), nil
 }
 
-// understand fills the templates in, with marks for the places of other
-// mounts, and refuses what nobody could mount.
+// understand fills in the templates, with marks for the mount points of other
+// mounts, and refuses what cannot be mounted.
 func understand(mounts []*types.Mount) ([]filled, error) {
 	all := make([]filled, 0, len(mounts))
 	for i, m := range mounts {
@@ -101,7 +101,7 @@ func understand(mounts []*types.Mount) ([]filled, error) {
 	return all, nil
 }
 
-// single is the plan of a mount that is one disk, or nil.
+// single returns the plan for a single mount that is a disk, or nil.
 func single(mounts []*types.Mount) *Plan {
 	if len(mounts) != 1 {
 		return nil
@@ -113,8 +113,8 @@ func single(mounts []*types.Mount) *Plan {
 	return &Plan{Disks: []Disk{d}}
 }
 
-// diskOf reads a mount as a disk. It is none when its options say something
-// that only the host can do.
+// diskOf reads a mount as a disk. It returns false if an option requires the
+// host to mount it.
 func diskOf(m *types.Mount) (Disk, bool) {
 	d := Disk{Path: m.GetSource(), Fstype: m.GetType(), ReadOnly: m.GetType() == "erofs"}
 	if !slices.Contains(diskTypes, d.Fstype) || !path.IsAbs(d.Path) {
@@ -141,15 +141,15 @@ func diskOf(m *types.Mount) (Disk, bool) {
 	return d, true
 }
 
-// hostOnly reports whether an option asks for what is not a mount of a whole
-// disk, or for something of the engine's that is not known here.
+// hostOnly reports whether an option requests something other than mounting a
+// whole disk, or is an engine's that is not known here.
 func hostOnly(option string) bool {
 	key, _, _ := strings.Cut(option, "=")
 	return strings.HasPrefix(key, engineWords) || slices.Contains([]string{"bind", "rbind", "remount", "move", "uidmap", "gidmap", "offset", "sizelimit"}, key)
 }
 
-// ofHost reports whether an option is of no use in the guest: the loop device
-// that it does not need, and words to programs of the host (mount(8)).
+// ofHost reports whether an option has no use in the guest: a loop device,
+// which it does not need, and options for programs on the host (mount(8)).
 func ofHost(option string) bool {
 	key, _, _ := strings.Cut(option, "=")
 	return key == "loop" || key == "direct-io" || strings.HasPrefix(option, "x-") || strings.HasPrefix(option, "X-")

@@ -18,8 +18,8 @@ func m(fstype, source string, options ...string) *types.Mount {
 	return &types.Mount{Type: fstype, Source: source, Options: options}
 }
 
-// What containerd's erofs snapshotter hands over (plugins/snapshots/erofs),
-// less what its mount manager does first.
+// What containerd's erofs snapshotter passes (plugins/snapshots/erofs), without
+// what its mount manager does first.
 var (
 	rw     = m("ext4", "/s/9/rwlayer.img", "rw", "loop")
 	layer1 = m("erofs", "/s/1/layer.erofs", "ro", "loop")
@@ -91,7 +91,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// Mounts that are the host's.
+// Mounts that the host makes.
 func TestNoPlan(t *testing.T) {
 	at := m("ext4", "/b/7")
 	at.Target = "sub"
@@ -135,7 +135,7 @@ func TestNoPlan(t *testing.T) {
 	}
 }
 
-// What nobody could mount.
+// Mounts that cannot be made.
 func TestWrongMounts(t *testing.T) {
 	for _, test := range []struct {
 		mounts []*types.Mount
@@ -163,7 +163,7 @@ func TestWrongMounts(t *testing.T) {
 	}
 }
 
-// storages is what a plan's mounts are in a guest where all is on SCSI.
+// storages returns a plan's storages in a guest whose disks are all SCSI.
 func storages(p *rootfs.Plan) ([]*api.Storage, string) {
 	n := 0
 	return p.Storages(func() string {

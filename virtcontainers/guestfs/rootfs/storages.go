@@ -7,11 +7,11 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Storages are what the guest mounts for the plan, in this order, and root is
-// the path of the root file system in the guest then. target gives a new path
-// in the guest for each mount; place says where the disk of a file is attached
-// (disk.Pool), which must be so before. Unmounted in reverse order they leave
-// the disks unused.
+// Storages returns what the guest mounts for the plan, in this order, and root,
+// the path of the resulting root file system in the guest. target returns a new
+// path in the guest for each mount; place returns where the disk of a file is
+// attached (disk.Pool), which must be done before. After unmounting in reverse
+// order the disks are unused.
 func (p *Plan) Storages(target func() string, place func(path string, readOnly bool) (driver, source string)) (storages []*api.Storage, root string) {
 	at := make([]string, 0, len(p.Disks))
 	for _, d := range p.Disks {
@@ -32,7 +32,7 @@ func (p *Plan) Storages(target func() string, place func(path string, readOnly b
 	return storages, path.Join(root, p.Subdir)
 }
 
-// storages are the overlay's own mounts over the disks, which are at at.
+// storages returns the overlay's mount over the disks, which are mounted at at.
 func (o *Overlay) storages(at []string, target func() string) (storages []*api.Storage) {
 	var lower []string
 	for _, i := range o.Lower {

@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// The words of containerd's templates (core/mount/manager, transformer.go).
+// The keywords of containerd's templates (core/mount/manager, transformer.go).
 const (
 	format      = "format"
 	mkdir       = "mkdir"
@@ -28,18 +28,18 @@ type filled struct {
 	dirs []dir
 }
 
-// dir is a directory to be made: mode, and ids that are -1 when the mount names
-// none.
+// dir is a directory to make; the ids are -1 if the mount names none.
 type dir struct {
 	path     string
 	mode     uint32
 	uid, gid int
 }
 
-// isTemplate reports whether somebody must fill the mount in before mount(2).
+// isTemplate reports whether the mount must be filled in before mount(2).
 func isTemplate(m *types.Mount) bool { return strings.Contains(m.GetType(), "/") }
 
-// fill fills in the template of mounts[i]. at is where a mount before it is.
+// fill fills in the template of mounts[i]. at returns the mount point of an
+// earlier mount.
 func fill(mounts []*types.Mount, i int, at func(int) string) (filled, error) {
 	m := mounts[i]
 	f := filled{source: m.GetSource(), options: slices.Clone(m.GetOptions())}
@@ -62,7 +62,7 @@ func fill(mounts []*types.Mount, i int, at func(int) string) (filled, error) {
 	return f, nil
 }
 
-// format fills in source and options of the mount that has n before it.
+// format fills in source and options of a mount that follows n others.
 func (f *filled) format(n int, at func(int) string) (err error) {
 	if f.source, err = formatText(f.source, n, at); err != nil {
 		return err
@@ -75,8 +75,8 @@ func (f *filled) format(n int, at func(int) string) (err error) {
 	return nil
 }
 
-// placeholder is what stands in a template for the places of other mounts: of
-// one, or of all from one to another, as overlay's lowerdir has them.
+// placeholder matches what stands in a template for the mount points of other
+// mounts: of one, or of a range, as for overlay's lowerdir.
 var placeholder = regexp.MustCompile(`\{\{\s*(?:(mount)\s+([0-9]{1,4})|(overlay)\s+([0-9]{1,4})\s+([0-9]{1,4}))\s*\}\}`)
 
 func formatText(text string, n int, at func(int) string) (string, error) {
@@ -92,7 +92,7 @@ func formatText(text string, n int, at func(int) string) (string, error) {
 		if word[3] != "" {
 			places = word[4:6]
 		}
-		from, _ := strconv.Atoi(places[0]) // Digits, as few as an int holds.
+		from, _ := strconv.Atoi(places[0]) // The pattern allows only digits, few enough for an int.
 		to, _ := strconv.Atoi(places[len(places)-1])
 		if max(from, to) >= n {
 			return "", fmt.Errorf("%.200q names mount %d, and there are %d before it: %w", text, max(from, to), n, errdefs.ErrInvalidArgument)
@@ -106,7 +106,7 @@ func formatText(text string, n int, at func(int) string) (string, error) {
 	return out.String() + rest, nil
 }
 
-// each gives the places of the mounts from one to another, in either order.
+// each returns the mount points of a range of mounts, in either order.
 func each(from, to int, at func(int) string) []string {
 	step := 1
 	if from > to {
@@ -120,7 +120,7 @@ func each(from, to int, at func(int) string) []string {
 	return places
 }
 
-// takeDirs takes the directories to be made out of the options.
+// takeDirs moves the directories to make from the options to dirs.
 func (f *filled) takeDirs() error {
 	var rest []string
 	for _, o := range f.options {

@@ -9,15 +9,16 @@ import (
 	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
 )
 
-// FUSE's words that are needed here (Linux, include/uapi/linux/fuse.h).
+// FUSE constants (Linux, include/uapi/linux/fuse.h).
 const (
 	fuseInit     = 26
 	fusePosixACL = 1 << 20
 	allFlags     = 0x3fff_ffff // without extensions of the request
 )
 
-// Whoever serves the share lets the guest's kernel check who may set a POSIX
-// ACL: without that agreement it passes the attribute on, for any user.
+// Every server of the share must negotiate POSIX ACLs, so that the guest's
+// kernel checks which user may set one: otherwise it passes the attribute on
+// for any user.
 func TestServersAgreeOnACLs(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) *Share{
 		"virtiofsd": newShare,
@@ -42,7 +43,7 @@ func TestServersAgreeOnACLs(t *testing.T) {
 	}
 }
 
-// agreed begins a FUSE session and gives the flags of the reply.
+// agreed begins a FUSE session and returns the flags of the reply.
 func agreed(t *testing.T, s *Share) uint32 {
 	t.Helper()
 	f := vhosttest.New(t, s.conn)

@@ -16,16 +16,18 @@ import (
 
 // backend is what serves a share to the machine.
 type backend interface {
-	// pid is the process id of a daemon, 0 for none.
+	// pid returns the process id of a daemon, 0 for none.
 	pid() int
-	// done is closed when nothing is served any more, and err then says why.
+	// done is closed when the share is no longer served; err then returns why.
 	done() <-chan struct{}
 	err() error
-	// lastWords is what a daemon has said, as the end of an error message.
+	// lastWords returns a daemon's last output, in a form to end an error
+	// message.
 	lastWords() string
 	// attached is called when the machine has the device.
 	attached(ctx context.Context) error
-	// drop lets go of what was mounted in a directory of the share.
+	// drop closes the server's files in a directory of the share that was
+	// unmounted.
 	drop(dir string)
 	// close ends the service, and may be called again.
 	close(ctx context.Context) error
@@ -42,8 +44,8 @@ func (d *daemonBackend) done() <-chan struct{} { return d.Done() }
 func (d *daemonBackend) lastWords() string     { return tailOf(d.Process) }
 func (d *daemonBackend) drop(string)           {}
 
-// attached takes from the daemon what it started from, once it has made the
-// share its root: both kinds do before they answer the first message.
+// attached removes the daemon's start-up files from its view, once it has made
+// the share its root: both kinds do that before they answer the first message.
 func (d *daemonBackend) attached(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, enterWait, fmt.Errorf("it did not do so within %v", enterWait))
 	defer cancel()
@@ -59,9 +61,9 @@ func (d *daemonBackend) attached(ctx context.Context) error {
 	return d.room.strip()
 }
 
-// enterWait bounds how long a daemon may take to shut itself in: one that is
-// given an option not to would have more than the share. enterPoll is how often
-// that is looked at.
+// enterWait bounds how long a daemon may take to confine itself: one that was
+// told by an option not to would see more than the share. enterPoll is the
+// interval of the checks.
 const (
 	enterWait = 30 * time.Second
 	enterPoll = 5 * time.Millisecond
@@ -94,7 +96,7 @@ func (o *ownBackend) close(context.Context) error {
 	return errors.Join(o.server.Close(), o.root.Close(), o.mounts.Close())
 }
 
-// startOwn starts the server in this process for a space.
+// startOwn starts the in-process server for a space.
 func startOwn(ctx context.Context, opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
 	o := &ownBackend{}
 	err = sp.do(func() (err error) {
@@ -121,8 +123,9 @@ func startOwn(ctx context.Context, opts ShareOptions, sp *space) (_ backend, con
 	return o, o.server.Front(), nil
 }
 
-// policyOf is the cache policy of each mount of a share: what virtio_fs_cache
-// says, but for the root file systems, which only their containers change.
+// policyOf returns the cache policy of each mount of a share: that of
+// virtio_fs_cache, except for root file systems, which only their containers
+// change.
 func policyOf(cache string) func(string) passthrough.Policy {
 	base := passthrough.Auto
 	switch cache {
@@ -144,7 +147,7 @@ func policyOf(cache string) func(string) passthrough.Policy {
 	}
 }
 
-// abandonWait bounds the end of a daemon that nobody will use.
+// abandonWait bounds ending a daemon that will not be used.
 const abandonWait = 5 * time.Second
 
 func abandon(daemon *child.Process) error {

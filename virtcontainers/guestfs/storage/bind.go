@@ -16,9 +16,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// bind mounts source, a path of the host's, at target, one of the space's.
-// Mounts that the host makes below source later follow if b asks for it, as
-// with a slave mount; mounts below target never reach the host.
+// bind mounts source, a path on the host, at target, a path in the space.
+// Mounts that the host makes later below source appear there if b requests it,
+// as with a slave mount; mounts below target never reach the host.
 func (s *space) bind(source, target string, b guestspec.Bind) error {
 	tree, err := cloneMount(source, b.Recursive)
 	if err != nil {
@@ -42,8 +42,8 @@ func (s *space) bind(source, target string, b guestspec.Bind) error {
 	return nil
 }
 
-// cloneMount makes a copy of the mount at a path of the host's, or of the part
-// of it below the path, that is mounted nowhere yet (open_tree(2)).
+// cloneMount makes a detached copy of the mount at a path on the host, or of
+// the part of it below that path (open_tree(2)).
 func cloneMount(source string, recursive bool) (*os.File, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	if recursive {
@@ -61,8 +61,7 @@ func cloneMount(source string, recursive bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), source), nil
 }
 
-// Clone makes a copy of what b mounts that is mounted nowhere yet. It is the
-// caller's.
+// Clone makes a detached copy of what b mounts. The caller closes it.
 func Clone(b guestspec.Bind) (*os.File, error) {
 	tree, err := cloneMount(b.Source, b.Recursive)
 	if err != nil {
@@ -74,10 +73,10 @@ func Clone(b guestspec.Bind) (*os.File, error) {
 	return tree, nil
 }
 
-// setAttributes sets what a mount must have before anyone can reach it: once it
-// is in the share, the guest may use it (mount_setattr(2)). It must not follow
-// device nodes that a guest makes, nor set-user-ID bits; it is read-only if b
-// says so; and its owners are mapped, which only a detached mount can be.
+// setAttributes sets a mount's attributes before it is reachable: once it is in
+// the share, the guest may use it (mount_setattr(2)). It must not honour device
+// nodes that a guest makes, nor set-user-ID bits; it is read-only if b says so;
+// and its owners are mapped, which is only possible for a detached mount.
 func setAttributes(tree *os.File, b guestspec.Bind) error {
 	all := uint(unix.AT_EMPTY_PATH)
 	if b.Recursive {
@@ -106,8 +105,8 @@ func setAttributes(tree *os.File, b guestspec.Bind) error {
 	return nil
 }
 
-// setReadOnly makes a detached mount read-only, if b asks for it, and those
-// below it if b asks for that. A kernel that cannot do so is left to place.
+// setReadOnly makes a detached mount read-only if b requests it, and those
+// below it if b requests that. On a kernel that cannot do so, place does.
 func setReadOnly(tree *os.File, b guestspec.Bind) error {
 	flags := uint(unix.AT_EMPTY_PATH)
 	switch {
@@ -126,8 +125,8 @@ func setReadOnly(tree *os.File, b guestspec.Bind) error {
 	return nil
 }
 
-// userNamespace makes a user namespace with those mappings, which lives as
-// long as the file is open.
+// userNamespace makes a user namespace with those mappings. It lives while the
+// file is open.
 func userNamespace(m *guestspec.IDMap) (*os.File, error) {
 	if len(m.UIDs) == 0 || len(m.GIDs) == 0 {
 		return nil, fmt.Errorf("an idmapped mount needs mappings of user and group ids, got %d and %d: %w",

@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// sharedTree is a directory that is a shared mount, as volumes with
+// sharedTree returns a directory that is a shared mount, as volumes with
 // propagation are, with a mount below it.
 func sharedTree(t *testing.T) string {
 	t.Helper()
@@ -41,8 +41,8 @@ func mountAt(t *testing.T, source, target, fstype string, flags uintptr) {
 	})
 }
 
-// What the host mounts later is seen where it was asked for, and only there;
-// what is mounted in the share is never seen by the host.
+// The host's later mounts are seen where that was requested, and only there;
+// the host never sees mounts made in the share.
 func TestPropagation(t *testing.T) {
 	s := newShare(t)
 	source := sharedTree(t)
@@ -76,8 +76,8 @@ func TestPropagation(t *testing.T) {
 	}
 }
 
-// A read-only mount is read-only before it is in the share: the daemon serves
-// whatever is there.
+// A mount becomes read-only before it is in the share: the daemon serves it
+// from then on.
 func TestReadOnlyBeforeAttached(t *testing.T) {
 	source := sharedTree(t)
 	for _, b := range []guestspec.Bind{{ReadOnly: true}, {Recursive: true, ReadOnly: true, RecursiveReadOnly: true}} {
@@ -107,8 +107,8 @@ func TestReadOnlyBeforeAttached(t *testing.T) {
 	}
 }
 
-// A read-only bind leaves the mounts below it as they are, and then the guest
-// must not make it read-only; unless all of it is.
+// A read-only bind leaves the mounts below it as they are, so the guest must
+// not make it read-only as a whole, unless those are read-only too.
 func TestReadOnlyWithMountsBelow(t *testing.T) {
 	s := newShare(t)
 	source := sharedTree(t)
@@ -153,8 +153,8 @@ func TestIDMappedBind(t *testing.T) {
 	}
 }
 
-// A volume's directory can be removed on the host while a guest uses it: what
-// is mounted for the guest is in no namespace of the host's.
+// A volume's directory can be removed on the host while a guest uses it: the
+// mount for the guest is in none of the host's namespaces.
 func TestVolumeCanBeRemoved(t *testing.T) {
 	s := newShare(t)
 	source := sharedTree(t)
@@ -194,7 +194,7 @@ func TestLinksOfTheGuest(t *testing.T) {
 	}
 }
 
-// virtiofsd makes a guest's device nodes and cannot open them.
+// virtiofsd creates a guest's device nodes but cannot open them.
 func TestDeviceNodes(t *testing.T) {
 	s := newShare(t)
 	if _, err := s.AddContainer("c1", tree(t), nil); err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// daemonEnv names a further daemon to test with.
+// daemonEnv names an additional daemon to test with.
 const daemonEnv = "KATABOX_TEST_VIRTIOFSD"
 
-// eachDaemon runs a test with QEMU's virtiofsd and the Rust one, as far as they
-// are installed.
+// eachDaemon runs a test with QEMU's virtiofsd and the Rust one, if they are
+// installed.
 func eachDaemon(t *testing.T, run func(t *testing.T, path string)) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -39,9 +39,9 @@ func eachDaemon(t *testing.T, run func(t *testing.T, path string)) {
 	}
 }
 
-// askingVM attaches a device as far as a daemon can tell: it asks for the
-// features, which are answered by a daemon that is ready. It keeps the
-// connection as long as the test lasts.
+// askingVM attaches a device, as far as a daemon can see: it asks for the
+// features, which a daemon answers once it is ready. It keeps the connection
+// open until the test ends.
 type askingVM struct{ t *testing.T }
 
 func (vm askingVM) Attach(_ context.Context, d hypervisor.Device) error {
@@ -82,8 +82,8 @@ func openDaemon(t *testing.T, path string, args ...string) *Share {
 	return s
 }
 
-// A daemon that was taken over, and has every descriptor that it has, finds no
-// directory but the share's.
+// A compromised daemon, with all of its descriptors, reaches no directory but
+// the share's.
 func TestDaemonHasNoWayOut(t *testing.T) {
 	eachDaemon(t, func(t *testing.T, path string) {
 		s := openDaemon(t, path)
@@ -117,7 +117,7 @@ func TestDaemonHasNoWayOut(t *testing.T) {
 	})
 }
 
-// What the daemon says when it ends is in the error.
+// The daemon's last output is in the error.
 func TestDaemonsLastWords(t *testing.T) {
 	eachDaemon(t, func(t *testing.T, path string) {
 		s := openDaemon(t, path, "--no-such-option")
@@ -128,7 +128,7 @@ func TestDaemonsLastWords(t *testing.T) {
 	})
 }
 
-// What is no virtiofsd is refused with what it says of itself.
+// A program that is not virtiofsd is refused, with its output in the error.
 func TestNotADaemon(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting needs root")

@@ -15,13 +15,13 @@ import (
 )
 
 // programDirs are where a daemon's interpreter and libraries are, and a shell
-// for one that is a script: Debian's and its like, NixOS's, Guix's.
+// if it is a script: the usual directories, NixOS's, Guix's.
 var programDirs = []string{"/usr", "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/ld.so.cache", "/nix/store", "/gnu/store"}
 
 // daemonRoom is what an external daemon needs in the space to start: its
 // executable, interpreter, libraries. They are read-only, and beside the share,
-// which the daemon makes its root directory. They are taken away once it has,
-// with /proc: what it holds open then leads nowhere.
+// which the daemon makes its root directory. Once it has, they are removed,
+// with /proc: no directory that it holds open leads out of the share then.
 type daemonRoom struct {
 	space  *space
 	mounts *os.File
@@ -29,8 +29,8 @@ type daemonRoom struct {
 	share  fs.FileInfo
 }
 
-// newDaemonRoom makes a space ready for a daemon of a share, of which executable
-// is the path without symbolic links.
+// newDaemonRoom prepares a space for a share's daemon. executable is a path
+// without symbolic links.
 func newDaemonRoom(sp *space, share, executable string) (_ *daemonRoom, err error) {
 	r := &daemonRoom{space: sp}
 	defer func() {
@@ -77,7 +77,8 @@ func programPaths(executable string) []string {
 	return append(paths[:len(paths):len(paths)], executable)
 }
 
-// show makes a path of the host's, if it is there, be the same in the space.
+// show makes a path of the host visible in the space under the same name, if it
+// exists.
 func (r *daemonRoom) show(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,8 +139,8 @@ func (r *daemonRoom) entered(pid int) bool {
 	return err == nil && os.SameFile(root, r.share)
 }
 
-// strip takes everything away. The daemon keeps what it has mapped and opened,
-// but from its directory of /proc nothing leads upwards any more.
+// strip removes everything. The daemon keeps what it has mapped and opened, but
+// its open directory of /proc no longer leads upwards.
 func (r *daemonRoom) strip() error {
 	return r.space.do(func() error {
 		for _, name := range slices.Backward(append(r.names, child.ProcSelf)) {

@@ -18,8 +18,8 @@ import (
 const daemonCaps = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_MKNOD | 1<<unix.CAP_SETFCAP
 
-// What was possible once: from inside its chroot a daemon opened a file of the
-// host's for writing, by way of the descriptor that it has of /proc/self/fd.
+// This was once possible: from inside its chroot a daemon opened a file of the
+// host for writing, through its descriptor of /proc/self/fd.
 func TestDaemonOpensNothingAbove(t *testing.T) {
 	const secret = "etc/shadow"
 	if _, err := os.Stat("/" + secret); err != nil {
@@ -41,8 +41,8 @@ func TestDaemonOpensNothingAbove(t *testing.T) {
 	})
 }
 
-// A daemon has what it needs for files of all users, nothing beyond, and no way
-// to more.
+// A daemon has the rights that files of all users need, no others, and no way
+// to gain more.
 func TestDaemonsRights(t *testing.T) {
 	eachDaemon(t, func(t *testing.T, path string) {
 		s := openDaemon(t, path)
