@@ -42,7 +42,7 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkTimeline(ctx, t, p)
-	if err := s.Shutdown(ctx, "c1"); err != nil { // not while there is a container
+	if err := s.Shutdown(ctx, "c1"); err != nil { // a container is left
 		t.Error(err)
 	}
 	if _, err := s.Kill(ctx, &task.KillRequest{ID: "c1", Signal: 9}); err != nil {
@@ -117,7 +117,7 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// A shim that was killed is cleaned up after by Delete, with its sandbox.
+// Delete cleans up after a killed shim, and removes its sandbox.
 func TestDelete(t *testing.T) {
 	p := newProgram(t, "c1")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -168,7 +168,7 @@ func TestMakeStdio(t *testing.T) {
 	if s.Err != "" || s.Stderr != nil || filepath.Dir(s.In) != dir {
 		t.Errorf("%+v", s)
 	}
-	// The shim's side: neither open waits.
+	// Opening either end does not block on the shim.
 	w, err := os.OpenFile(s.Out, os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 
 func TestMain(m *testing.M) { shimtest.Main(m) }
 
-// newProgram makes a container's bundle and says how to call the shim for it.
-// At the end nothing may be left on the host.
+// newProgram makes a container's bundle and returns the Program that calls the
+// shim for it. When the test ends, nothing may be left on the host.
 func newProgram(t *testing.T, id string) Program {
 	t.Helper()
 	self, dir := shimtest.Prepare(t)

@@ -31,7 +31,7 @@ const programTimeout = 30 * time.Second
 type Program struct {
 	// Path is the program's; FindProgram finds the usual one.
 	Path string
-	// ID is the container's.
+	// ID is the container's id.
 	ID string
 	// Bundle is the absolute path of a directory that the caller owns, with
 	// config.json in it. The shim keeps its address, its pid and its log there.
@@ -58,8 +58,8 @@ func FindProgram() (string, error) {
 	return path, nil
 }
 
-// Start starts the shim, or finds the one of the container's pod, and connects
-// to it. On an error nothing is left but the bundle.
+// Start starts the shim, or finds the shim of the container's pod, and connects
+// to it. On an error only the bundle is left.
 func Start(ctx context.Context, p Program) (*Shim, error) {
 	if err := makeLog(p.Bundle); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func Start(ctx context.Context, p Program) (*Shim, error) {
 	return s, nil
 }
 
-// makeLog makes the file into which the shim logs when it is there.
+// makeLog creates the log file: the shim logs only into one that exists.
 func makeLog(dir string) error {
 	f, err := os.OpenFile(LogFile(dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -87,9 +87,9 @@ func makeLog(dir string) error {
 // LogFile is the shim's log in a bundle.
 func LogFile(dir string) string { return filepath.Join(dir, "log") }
 
-// Delete removes what a shim left that died or that cannot be reached, kills
-// it if it still runs, and returns how the container ended. It may be called
-// any number of times.
+// Delete cleans up after a shim that died or cannot be reached, kills it if it
+// still runs, and returns how the container ended. It may be called any number of
+// times.
 func Delete(ctx context.Context, p Program) (bundle.Exit, error) {
 	out, err := p.call(ctx, "delete")
 	if err != nil {
@@ -108,8 +108,8 @@ func (p Program) Owner() persist.Owner {
 	return persist.Owner{Address: filepath.Dir(p.Bundle), Namespace: engine.CommandLine}
 }
 
-// call runs the program and returns its output. Its error holds what it wrote
-// to its standard error.
+// call runs the program and returns its output. Its error contains the program's
+// standard error.
 func (p Program) call(ctx context.Context, action string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, programTimeout)
 	defer cancel()
@@ -132,9 +132,9 @@ func (p Program) call(ctx context.Context, action string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// ofAnotherEngine reports whether a variable speaks to the shim for an engine
-// above (Docker's shim hands on containerd's), or to a process with inherited
-// descriptors.
+// ofAnotherEngine reports whether a variable is meant for the shim of another
+// engine (Docker's shim passes on containerd's variables), or for a process with
+// inherited descriptors.
 func ofAnotherEngine(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
 	switch name {

@@ -54,11 +54,11 @@ func Connect(ctx context.Context, dir string) (*Shim, error) {
 	return &Shim{TTRPCTaskService: task.NewTTRPCTaskClient(c), client: c}, nil
 }
 
-// Close ends the connection. The shim goes on; see
-// engine.Policy.WaiterOwnsProcess for what becomes of a Wait.
+// Close ends the connection. The shim keeps running;
+// engine.Policy.WaiterOwnsProcess says what happens to a Wait in progress.
 func (s *Shim) Close() error { return s.client.Close() }
 
-// nativeErrors gives the errors of each call errdefs' kinds.
+// nativeErrors converts the errors of each call to errdefs' kinds.
 func nativeErrors(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
 	err := invoke(ctx, req, resp)
 	switch {
@@ -74,8 +74,8 @@ func nativeErrors(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response,
 	return err
 }
 
-// Shutdown asks the shim to end if it has no container left, and waits until
-// it has ended. One that has containers goes on, which is no error.
+// Shutdown asks the shim to end if it has no container left, and waits until it
+// has ended. It is not an error if the shim has containers and keeps running.
 func (s *Shim) Shutdown(ctx context.Context, id string) error {
 	connected, err := s.Connect(ctx, &task.ConnectRequest{ID: id})
 	if errdefs.IsUnavailable(err) {
@@ -93,20 +93,20 @@ func (s *Shim) Shutdown(ctx context.Context, id string) error {
 		return fmt.Errorf("shut shim down: watch process %d: %w", pid, err)
 	}
 	defer unix.Close(fd)
-	dir, _ := os.Readlink(filepath.Join("/proc", fmt.Sprint(pid), "cwd")) // the bundle of its own container
+	dir, _ := os.Readlink(filepath.Join("/proc", fmt.Sprint(pid), "cwd")) // the bundle of the shim's first container
 	// It may end before its answer is sent.
 	if _, err := s.TTRPCTaskService.Shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil && !errdefs.IsUnavailable(err) {
 		return fmt.Errorf("shut shim down: %w", err)
 	} else if err == nil && !bundle.ShimIsEnding(dir) {
 		return nil
 	}
-	_ = s.Close() // a shim that ends waits a moment for its callers to hang up
+	_ = s.Close() // a shim that ends waits a moment for its clients to disconnect
 	return awaitEnd(ctx, fd)
 }
 
 // awaitEnd waits for the end of the process that a pidfd names.
 func awaitEnd(ctx context.Context, pidfd int) error {
-	const round = 100 * time.Millisecond // between two looks at ctx
+	const round = 100 * time.Millisecond // between two checks of ctx
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, int(round.Milliseconds()))

@@ -28,8 +28,8 @@ type Stdio struct {
 	dir string
 }
 
-// MakeStdio makes the FIFOs in a new directory, which must not be there yet,
-// and opens the caller's ends. None of it blocks, nor does the shim's opening.
+// MakeStdio makes the FIFOs in a new directory, which must not exist yet, and
+// opens the caller's ends. Neither this nor the shim's opening blocks.
 func MakeStdio(dir string, want Wanted) (_ *Stdio, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make stdio: %w", err)
@@ -65,8 +65,8 @@ func MakeStdio(dir string, want Wanted) (_ *Stdio, err error) {
 	return s, nil
 }
 
-// Remove removes the FIFOs' names. What is open stays so: once Create, or an
-// exec's Start, has returned, the names are not needed any more.
+// Remove removes the FIFOs' names. Open ends stay open: once Create, or an exec's
+// Start, has returned, the names are not needed any more.
 func (s *Stdio) Remove() error { return os.RemoveAll(s.dir) }
 
 // Close closes the caller's ends. It may be called again.
@@ -74,7 +74,7 @@ func (s *Stdio) Close() error {
 	var errs []error
 	for _, f := range []**os.File{&s.Stdin, &s.Stdout, &s.Stderr} {
 		if *f != nil {
-			// The relay of an output that nobody reads has closed it.
+			// The relay of an output without a reader has closed it.
 			if err := (*f).Close(); !errors.Is(err, os.ErrClosed) {
 				errs = append(errs, err)
 			}

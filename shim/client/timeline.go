@@ -16,9 +16,10 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
-// ConnectSandbox connects to the shim of a running sandbox, of whichever engine,
-// that keeps its record below root. None is an errdefs.ErrNotFound, two of
-// different engines an errdefs.ErrFailedPrecondition.
+// ConnectSandbox connects to the shim of a running sandbox of any engine whose
+// record is below root. If there is no such sandbox the error is an
+// errdefs.ErrNotFound, if two engines have one with that id an
+// errdefs.ErrFailedPrecondition.
 func ConnectSandbox(ctx context.Context, root, id string) (*Shim, error) {
 	records, err := persist.Find(root, id)
 	if err != nil {
@@ -45,7 +46,7 @@ func ConnectSandbox(ctx context.Context, root, id string) (*Shim, error) {
 	return Connect(ctx, dir)
 }
 
-// Timeline asks how the shim's sandbox and its containers started.
+// Timeline returns how the shim's sandbox and its containers started.
 func (s *Shim) Timeline(ctx context.Context) (*timeline.Timeline, error) {
 	var answer wrapperspb.BytesValue
 	if err := s.client.Call(ctx, rpc.ShimService, rpc.TimelineMethod, &emptypb.Empty{}, &answer); err != nil {

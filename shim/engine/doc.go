@@ -1,4 +1,5 @@
-// Package engine says how the engines that drive a shim differ, where the
-// task API does not: one Policy, chosen by the namespace and the address that the
-// engine gives to "start". Nothing else of the shim compares names of engines.
+// Package engine describes how the engines that drive a shim differ in ways that
+// the task API does not express: one Policy, chosen by the namespace and the
+// address that the engine passes to "start". No other part of the shim compares
+// names of engines.
 package engine

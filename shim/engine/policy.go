@@ -2,16 +2,16 @@ package engine
 
 import "time"
 
-// The namespaces of engines with their own policy. containerd's are chosen
-// by its users; any other name is containerd's.
+// The namespaces of engines with a Policy different from containerd's.
+// containerd's users choose its namespaces; any other name is containerd's.
 const (
-	// ISulad is iSulad's only namespace.
+	// ISulad is the only namespace that iSulad uses.
 	ISulad = "isula"
-	// CommandLine is the namespace of kata-runtime, as an OCI runtime and
+	// CommandLine is the namespace of kata-runtime, both as an OCI runtime and
 	// without an engine.
 	CommandLine = "katabox-cli"
-	// crio is the namespace of CRI-O's VM runtimes, which is containerd's default
-	// as well: CRI-O has no address.
+	// crio is the namespace of CRI-O's VM runtimes. It is also containerd's
+	// default, but CRI-O passes no address.
 	crio = "default"
 )
 
@@ -19,8 +19,8 @@ const (
 // deletes one: its Wait may come late.
 const execKept = time.Minute
 
-// Policy is what a shim does differently for one kind of engine. The zero
-// value is containerd's.
+// Policy is what a shim does differently for one kind of engine. The zero value
+// is the policy for containerd.
 type Policy struct {
 	// SweepOnStart: the engine never calls "delete", so "start" removes what
 	// killed shims left.
@@ -28,31 +28,31 @@ type Policy struct {
 	// KeepExecs is how long an exec is kept after its end; 0 keeps it until
 	// its Delete.
 	KeepExecs time.Duration
-	// ReadersStay: the engine opens its ends of the stdio FIFOs before Create
-	// and opens none again. Output whose reader is gone is dropped instead of
+	// ReadersStay: the engine opens its ends of the stdio FIFOs before Create and
+	// does not open any later. Output whose reader is gone is dropped instead of
 	// waiting for another reader.
 	ReadersStay bool
-	// PipesBreak: a reader of the output that is gone ends the process by
+	// PipesBreak: when the reader of the output is gone, the process gets
 	// SIGPIPE, as in a shell's pipeline. An engine that may be restarted must not
 	// do that to its containers.
 	PipesBreak bool
 	// CgroupV1Stats: the engine reads cgroup v1 metrics on every host, with
 	// iSulad's names of block I/O operations.
 	CgroupV1Stats bool
-	// EndedTakesSignals: a signal to a process that has ended is no error. The
-	// engine takes any error of its stop for a failed one.
+	// EndedTakesSignals: a signal to a process that has ended is not an error.
+	// The engine treats any error of its stop as a failed stop.
 	EndedTakesSignals bool
-	// OOMFile: the engine reads no events. A file "oom" in the bundle says that
-	// the container ran out of memory.
+	// OOMFile: the engine reads no events. A file "oom" in the bundle reports
+	// that the container ran out of memory.
 	OOMFile bool
-	// WaiterOwnsProcess: each process has one caller that waits for it, and
-	// which stands for it on the host. When that caller's connection ends
-	// before the process does, the process is killed.
+	// WaiterOwnsProcess: each process has one caller that waits for it and
+	// represents it on the host. When that caller's connection ends before the
+	// process does, the process is killed.
 	WaiterOwnsProcess bool
 }
 
-// For returns the policy for the engine that uses the namespace, and whose own
-// gRPC socket is address, which is "" for engines that have none.
+// For returns the policy for the engine that uses the namespace. address is the
+// engine's own gRPC socket, or "" for engines without one.
 func For(namespace, address string) Policy {
 	switch {
 	case namespace == ISulad:

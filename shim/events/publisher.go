@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// queueSize bounds the events that wait for the engine.
+	// queueSize bounds the number of events that wait for the engine.
 	queueSize = 4096
-	// sendTimeout bounds one try, minPause and maxPause the time between two.
+	// sendTimeout bounds one attempt, minPause and maxPause the time between two.
 	sendTimeout        = 5 * time.Second
 	minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
 )
@@ -121,14 +121,14 @@ func (p *Publisher) run(ctx context.Context) {
 	}
 }
 
-// forward sends one event until the engine has it; false means that ctx ended
-// first.
+// forward sends one event until the engine has accepted it; false means that ctx
+// ended first.
 func (p *Publisher) forward(ctx context.Context, conn *connection, env *types.Envelope) bool {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		old := conn.client != nil
 		err := conn.send(ctx, p.address, env)
 		if err != nil && old {
-			conn.close() // the engine may have another one by now
+			conn.close() // the engine may listen with another socket by now
 			err = conn.send(ctx, p.address, env)
 		}
 		if err == nil {
@@ -144,7 +144,7 @@ func (p *Publisher) forward(ctx context.Context, conn *connection, env *types.En
 	}
 }
 
-// connection is a ttrpc connection that is made when it is needed.
+// connection is a ttrpc connection that is made on first use.
 type connection struct{ client *ttrpc.Client }
 
 func (c *connection) send(ctx context.Context, address string, env *types.Envelope) error {

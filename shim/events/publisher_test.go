@@ -75,7 +75,7 @@ func TestOrderAcrossRestart(t *testing.T) {
 			want = append(want, "ns "+TopicStart+" "+id)
 		}
 	}
-	publish(20) // nobody listens yet
+	publish(20) // before the engine listens
 	stop := e.serve(t, path)
 	publish(20)
 	stop()
@@ -88,8 +88,8 @@ func TestOrderAcrossRestart(t *testing.T) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// An event may arrive twice when the engine took it and died before it
-	// said so.
+	// An event may arrive twice if the engine accepted it and died before it
+	// answered.
 	if diff := cmp.Diff(want, compact(e.ids)); diff != "" {
 		t.Error(diff)
 	}
@@ -105,7 +105,7 @@ func compact(ids []string) []string {
 	return out
 }
 
-// Without an engine publishing blocks nobody, and closing ends in time.
+// Without an engine publishing does not block, and closing ends in time.
 func TestNoEngine(t *testing.T) {
 	ctx := context.Background()
 	p := NewPublisher(ctx, "ns", filepath.Join(t.TempDir(), "none.sock"))
@@ -115,7 +115,7 @@ func TestNoEngine(t *testing.T) {
 	closeCtx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
 	if err := p.Close(closeCtx); err == nil {
-		t.Error("events were forwarded to nobody")
+		t.Error("events were forwarded without an engine")
 	}
 	<-p.done
 	quiet := NewPublisher(ctx, "ns", "")

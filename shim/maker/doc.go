@@ -1,5 +1,5 @@
-// Package maker is the process that makes a template which a pod has missed: this
-// program once more, started by the pod's shim when the pod runs.
+// Package maker is the process that makes the template that a pod did not find:
+// this program again, started by the pod's shim when the pod runs.
 //
 //	shim of the pod that missed it          maker
 //	  | claims the store's lock
@@ -9,8 +9,8 @@
 //	  | <-- exit ---------------------------
 //	logs how it went, if it still runs
 //
-// Nothing of the maker is the pod's: it has its own session and other cgroups, no file
-// but the lock, and goes on when shim, pod and engine end. The kernel releases the
-// lock when it ends, and kills its QEMU; what else is left of one that was killed
-// is in one directory of the store, which the next maker removes.
+// The maker shares nothing with the pod: it has its own session and other
+// cgroups, no inherited file but the lock, and it continues when shim, pod and
+// engine end. When it ends, the kernel releases the lock and kills its QEMU; a
+// killed maker leaves one directory in the store, which the next maker removes.
 package maker

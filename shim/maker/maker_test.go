@@ -18,8 +18,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/factory"
 )
 
-// waitEnv holds a directory: this program, run as a maker, writes there what it is,
-// and ends as the file "end" says.
+// waitEnv holds a directory: this program, run as a maker, describes itself
+// there, and ends when the file "end" tells it to.
 const waitEnv = "KATABOX_TEST_MAKER_DIR"
 
 // alien is a file that the shim has open and a maker must not have.
@@ -66,7 +66,8 @@ func beMaker(dir string) error {
 	}
 }
 
-// factsOfSelf is what a maker must have or must not have of its shim.
+// factsOfSelf returns what a maker must have or must not have inherited from its
+// shim.
 func factsOfSelf() (string, error) {
 	sid, err := unix.Getsid(0)
 	if err != nil {
@@ -106,7 +107,7 @@ func factsOfSelf() (string, error) {
 		strings.TrimSpace(string(score)), cwd, os.Args[2:], files), nil
 }
 
-// order starts a maker, and returns the directory through which it is steered.
+// order starts a maker, and returns the directory by which the test controls it.
 func order(t *testing.T) (wait func(context.Context) error, dir string, s factory.Store) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -160,7 +161,8 @@ func awaitFile(t *testing.T, path string) string {
 	}
 }
 
-// A maker has its own session, the lock, and nothing else of its shim's.
+// A maker has its own session and the lock, and inherits nothing else from its
+// shim.
 func TestStart(t *testing.T) {
 	wait, dir, s := order(t)
 	got := awaitFile(t, filepath.Join(dir, "facts"))
@@ -193,7 +195,7 @@ func TestMakerThatFails(t *testing.T) {
 	}
 }
 
-// A shim that ends does not wait for its maker, and the maker goes on.
+// A shim that ends does not wait for its maker, and the maker continues.
 func TestNobodyWaits(t *testing.T) {
 	wait, dir, s := order(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -215,7 +217,7 @@ func TestNobodyWaits(t *testing.T) {
 		}
 		runtime.Gosched()
 	}
-	var status unix.WaitStatus // of this test's child, which nobody waits for
+	var status unix.WaitStatus // of this test's child, which is not reaped elsewhere
 	if _, err := unix.Wait4(-1, &status, 0, nil); err != nil || status.ExitStatus() != 0 {
 		t.Errorf("the maker ended with %v, %v", status.ExitStatus(), err)
 	}

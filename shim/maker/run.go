@@ -18,25 +18,25 @@ import (
 )
 
 const (
-	// niceness is the maker's and its QEMU's: beside pods that want the CPU they get a
-	// tenth of it, which is enough for a guest to boot within its time.
+	// niceness is that of the maker and its QEMU: beside pods that want the CPU
+	// they get a tenth of it, which is enough for a guest to boot in time.
 	niceness = 10
-	// oomScore makes the host's kernel kill the maker before pods.
+	// oomScore makes the host's kernel kill the maker before it kills pods.
 	oomScore = "1000"
 	// name is what ps shows, of 15 bytes at most.
 	name = "kata-template"
-	// hardEnd is how long after its time a maker ends whatever it does.
+	// hardEnd is how long after its timeout a maker ends whatever it is doing.
 	hardEnd = time.Minute
 )
 
-// Run is the maker. args are the command line's after Command: the configuration
-// file, or "". SIGTERM ends it, and leaves nothing.
+// Run is the maker. args are the command-line arguments after Command: the
+// configuration file, or "". SIGTERM ends it cleanly.
 func Run(ctx context.Context, args []string, platform virtcontainers.Platform) error {
 	home := os.Getenv(homeEnv)
 	if len(args) != 1 || home == "" {
 		return errors.New(Command + " is for shims alone: use kata-runtime factory init")
 	}
-	_ = os.Unsetenv(homeEnv) // it is not for what the maker starts
+	_ = os.Unsetenv(homeEnv) // must not reach the maker's children
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	defer time.AfterFunc(virtcontainers.TemplateTimeout+hardEnd, func() { os.Exit(1) }).Stop()
@@ -57,9 +57,10 @@ func inheritLock() (*factory.Lock, error) {
 	return factory.InheritLock(os.NewFile(lockFD, "lock")), nil
 }
 
-// leavePod takes the maker out of the cgroups of the pod whose shim has started it,
-// and behind all pods. It leads its process group, which has no other process: so
-// the priority is that of all its threads (setpriority(2)).
+// leavePod moves the maker out of the cgroups of the pod whose shim has started
+// it, and lowers its priority below that of all pods. The maker is the only
+// process of its process group, so the priority applies to all its threads
+// (setpriority(2)).
 func leavePod(home []byte) error {
 	if err := hostcgroup.Return("", home); err != nil {
 		return fmt.Errorf("leave the pod's cgroups: %w", err)
@@ -67,7 +68,7 @@ func leavePod(home []byte) error {
 	if err := unix.Setpriority(unix.PRIO_PGRP, 0, niceness); err != nil {
 		return os.NewSyscallError("setpriority", err)
 	}
-	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // for those who look: it would be "exe"
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // for ps: it would be "exe"
 	return os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0)
 }
 

@@ -24,8 +24,8 @@ const (
 	homeEnv = "KATABOX_MAKER_CGROUPS"
 )
 
-// Start is virtcontainers.StartMaker: it starts this program, whatever the file of
-// that name has become meanwhile.
+// Start is virtcontainers.StartMaker: it starts this program, even if the file of
+// that name has been replaced meanwhile.
 func Start(order virtcontainers.TemplateOrder) (func(context.Context) error, error) {
 	cmd := exec.Command("/proc/self/exe", Command)
 	cmd.Args = []string{os.Args[0], Command, order.Config}
@@ -47,8 +47,8 @@ func Start(order virtcontainers.TemplateOrder) (func(context.Context) error, err
 	}, nil
 }
 
-// awaitEnd waits until a child of this process has ended, and leaves it to be
-// waited for: its pidfd is readable then (pidfd_open(2)).
+// awaitEnd waits until a child of this process has ended, without reaping it: its
+// pidfd is readable then (pidfd_open(2)).
 func awaitEnd(ctx context.Context, pid int) error {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

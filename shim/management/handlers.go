@@ -9,13 +9,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// Sandbox is what is offered.
+// Sandbox is what the socket offers.
 type Sandbox interface {
 	// Ping checks that the agent answers.
 	Ping(ctx context.Context) error
-	// WriteMetrics writes what is known of machine and guest.
+	// WriteMetrics writes the metrics of machine and guest.
 	WriteMetrics(ctx context.Context, t *prom.Text)
-	// Describe says what runs.
+	// Describe returns what runs.
 	Describe() virtcontainers.Description
 }
 
@@ -30,13 +30,13 @@ type Source struct {
 
 // handler answers the requests for one path.
 type handler struct {
-	// timeout bounds the answer: the guest takes part in some.
+	// timeout bounds the answer: some answers need the guest.
 	timeout time.Duration
 	answer  func(ctx context.Context, r *request) response
 }
 
 const (
-	// guestTimeout bounds what the guest is asked for. A scrape waits 10 s by
+	// guestTimeout bounds a call to the guest. A scrape waits 10 s by
 	// Prometheus's default, and kata-runtime's monitor less.
 	guestTimeout = 2 * time.Second
 	hostTimeout  = time.Second

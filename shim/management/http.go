@@ -12,14 +12,13 @@ import (
 // maxRequest bounds a request, in bytes.
 const maxRequest = 8 << 10
 
-// request is one of HTTP's (RFC 9112), as far as it is read here.
+// request is an HTTP request (RFC 9112), as far as it is parsed here.
 type request struct {
 	method, path string
 	query        url.Values
 }
 
-// readRequest reads a request's first line, and its headers, of which none
-// matters.
+// readRequest reads a request's first line and its headers, which are ignored.
 func readRequest(r io.Reader) (*request, error) {
 	lines := bufio.NewReader(io.LimitReader(r, maxRequest))
 	first, err := readLine(lines)
@@ -57,7 +56,7 @@ func readLine(r *bufio.Reader) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"), nil
 }
 
-// response is a whole answer.
+// response is a complete answer.
 type response struct {
 	status      int
 	contentType string
@@ -69,7 +68,7 @@ var reasons = map[int]string{
 	200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error", 503: "Service Unavailable",
 }
 
-// head is what comes before the body: the connection ends with the answer.
+// head returns what precedes the body: the connection ends with the answer.
 func (r response) head() []byte {
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
 		r.status, reasons[r.status], r.contentType, len(r.body))
@@ -77,7 +76,7 @@ func (r response) head() []byte {
 
 const plainText = "text/plain; charset=utf-8"
 
-// fail says in one line why there is no answer.
+// fail returns an answer that states the failure in one line.
 func fail(status int, why string) response {
 	return response{status: status, contentType: plainText, body: []byte(why + "\n")}
 }

@@ -162,8 +162,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// Connections that say nothing, and a guest that does not answer, hold neither
-// the number of connections beyond its bound nor the server's end.
+// Clients that send nothing, and a guest that does not answer, neither exceed the
+// bound of connections nor hold up the server's end.
 func TestConnectionsAreBounded(t *testing.T) {
 	path, _ := serve(t, Source{Sandbox: pod{hang: true}})
 	var held []net.Conn
@@ -182,7 +182,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		held = append(held, c)
 	}
-	// They are accepted in order: this one finds all places taken.
+	// Connections are accepted in order: this one finds all slots taken.
 	c, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)

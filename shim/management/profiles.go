@@ -16,7 +16,7 @@ const (
 	maxSeconds     = 60
 )
 
-// addProfiles adds the paths that Go's tools know.
+// addProfiles adds the paths that Go's tools expect.
 func addProfiles(all map[string]handler) {
 	for _, p := range pprof.Profiles() {
 		all[profileRoot+p.Name()] = handler{hostTimeout, func(_ context.Context, r *request) response {
@@ -38,8 +38,8 @@ func profile(write func(*bytes.Buffer) error, text bool) response {
 	return response{200, "application/octet-stream", out.Bytes()}
 }
 
-// cpuProfile takes a profile of the seconds that the request names; one at a
-// time.
+// cpuProfile takes a profile for as many seconds as the request asks for; one at
+// a time.
 func cpuProfile(ctx context.Context, r *request) response {
 	seconds := defaultSeconds
 	if s := r.query.Get("seconds"); s != "" {

@@ -13,32 +13,34 @@ import (
 	"github.com/containerd/log"
 )
 
-// SocketName is the socket's, in the directory of the sandbox's record: Kata
-// Containers' name.
+// SocketName is the name of the socket in the directory of the sandbox's record,
+// as in Kata Containers.
 const SocketName = "shim-monitor.sock"
 
 const (
-	// maxConnections bounds those of one sandbox at a time.
+	// maxConnections bounds the connections to one sandbox at a time.
 	maxConnections = 8
-	// requestTimeout bounds the reading of a request, and writeTimeout that of
-	// its answer, once that is known.
+	// requestTimeout bounds the reading of a request, and writeTimeout the
+	// writing of its answer.
 	requestTimeout = 5 * time.Second
 	writeTimeout   = 10 * time.Second
-	// acceptPause is the time until the next try when there is no descriptor left.
+	// acceptPause is the pause before the next attempt when no descriptor is
+	// left.
 	acceptPause = 100 * time.Millisecond
 )
 
-// Server answers the requests of one sandbox's operators.
+// Server answers requests about one sandbox.
 type Server struct {
 	handlers map[string]handler
 	listener *net.UnixListener
-	slots    chan struct{} // as many elements as there are connections
+	slots    chan struct{} // one element for each connection
 	running  sync.WaitGroup
 	cancel   context.CancelFunc
 }
 
-// Listen makes the socket in dir, which nobody but root may enter, and begins to
-// serve. ctx's values are kept for logs; its end ends what is being answered.
+// Listen makes the socket in dir, which only root may be able to enter, and
+// begins to serve. ctx's values are kept for logs; when ctx ends, so do answers
+// in progress.
 func Listen(ctx context.Context, dir string, source Source) (*Server, error) {
 	path := filepath.Join(dir, SocketName)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -85,7 +87,7 @@ func (s *Server) serve(ctx context.Context) {
 	}
 }
 
-// take answers one connection, unless there are too many.
+// take answers one connection, unless there are too many connections.
 func (s *Server) take(ctx context.Context, conn *net.UnixConn) {
 	select {
 	case s.slots <- struct{}{}:

@@ -8,7 +8,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// writeShim writes what this process uses.
+// writeShim writes the resource use of this process.
 func writeShim(t *prom.Text) {
 	procstat.WriteProcess(t, "kata_shim", "the shim", os.Getpid())
 	t.Family("kata_shim_go_info", prom.Gauge, "The shim's release of Go.")

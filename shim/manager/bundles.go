@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// sandboxBundle finds the bundle of a container's sandbox: it is where the
-// container's is, by the other id.
+// sandboxBundle finds the bundle of a container's sandbox: beside the container's
+// bundle, with the sandbox's id in its path.
 func sandboxBundle(p *Params, sandboxID string) (string, error) {
 	bundles, below := splitBundle(p.Bundle, p.ID)
 	dir, err := findBundle(bundles, sandboxID)
@@ -18,22 +18,21 @@ func sandboxBundle(p *Params, sandboxID string) (string, error) {
 	return filepath.Join(dir, below), nil
 }
 
-// splitBundle returns the directory with the engine's bundles, and what a
-// bundle's path has below its id: nothing (containerd, iSulad), or "userdata"
-// (CRI-O).
+// splitBundle splits a bundle's path into the directory with the engine's bundles
+// and what follows the id: nothing (containerd, iSulad), or "userdata" (CRI-O).
 func splitBundle(path, id string) (bundles, below string) {
 	for dir := path; ; dir = filepath.Dir(dir) {
 		if filepath.Base(dir) == id {
 			return filepath.Dir(dir), strings.TrimPrefix(path[len(dir):], "/")
 		}
-		if dir == filepath.Dir(dir) { // the id is nowhere in the path
+		if dir == filepath.Dir(dir) { // the id is not part of the path
 			return filepath.Dir(path), ""
 		}
 	}
 }
 
-// findBundle finds the sandbox's bundle among the engine's. iSulad's users
-// may type the beginning of an id, which must then be one sandbox's alone.
+// findBundle finds the sandbox's bundle among the engine's. iSulad's users may
+// type a prefix of an id, which must then match only one sandbox.
 func findBundle(bundles, sandboxID string) (string, error) {
 	exact := filepath.Join(bundles, sandboxID)
 	if _, err := os.Stat(exact); err == nil {

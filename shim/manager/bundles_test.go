@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Engines keep bundles by the container's id, and CRI-O has them in a directory
-// below that.
+// Engines name bundles by the container's id; CRI-O has them in a directory below
+// that.
 func TestSandboxBundle(t *testing.T) {
 	dir := t.TempDir()
 	for _, made := range []string{"containerd/pod", "crio/pod/userdata", "isula/pod-1", "isula/other"} {

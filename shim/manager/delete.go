@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// killTimeout bounds the end of each process that is left.
+	// killTimeout bounds the wait for each killed process.
 	killTimeout = 5 * time.Second
-	// endGrace is how long a daemon that ends by itself may take. containerd
-	// gives a delete 5 s.
+	// endGrace is how long a daemon may take to end by itself. containerd gives a
+	// delete 5 s.
 	endGrace = 3 * time.Second
 )
 
-// Delete cleans up after a shim that is dead or never came to life, and
-// answers with the exit that its container had, or is taken to have had. It may
-// be called any number of times.
+// Delete cleans up after a shim that died or never started, and answers with the
+// exit of its container, as recorded or assumed. It may be called any number of
+// times.
 func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error {
 	sandboxID := p.ID
 	b, loadErr := bundle.Load(p.Bundle)
@@ -51,7 +51,7 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 		}
 	}
 	exit, err := bundle.LoadExit(p.Bundle)
-	if err != nil { // it ran when its shim died, if it ever did
+	if err != nil { // none was saved: it ran when its shim died, or never started
 		exit = bundle.Exit{Status: virtcontainers.ExitKilled, At: time.Now()}
 	}
 	data, err := proto.Marshal(&task.DeleteResponse{
@@ -66,11 +66,10 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 	return nil
 }
 
-// cleanUp takes the container's own leftovers away, and the whole pod's when
-// it is the sandbox's container or the pod's shim is dead. A shim that still
-// serves other containers is left alone: the pod's first container may be
-// deleted before them, and their exits are the shim's to tell. It returns the
-// pid that the container had.
+// cleanUp removes the container's leftovers, and the whole pod's when it is the
+// sandbox's container or the pod's shim is dead. A shim that still serves other
+// containers is left alone: the pod's first container may be deleted before them,
+// and the shim reports their exits. It returns the pid that the container had.
 func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ int, err error) {
 	whole := ""
 	if sandboxID == p.ID && !servesOthers(p) {
@@ -94,21 +93,21 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ i
 }
 
 // removeOwnSocket removes the socket of the daemon that start made. A bundle
-// without a daemon's pid has joined another one's, which may well live.
+// without a daemon's pid uses the daemon of another bundle, which may still run.
 func removeOwnSocket(p *Params) error {
 	if _, err := os.Stat(filepath.Join(p.Bundle, bundle.PIDFile)); err != nil {
-		return nil //nolint:nilerr // start never came that far
+		return nil //nolint:nilerr // start did not get that far
 	}
 	address, err := bundle.Address(p.Bundle)
 	if err != nil {
-		return nil //nolint:nilerr // start never came that far
+		return nil //nolint:nilerr // start did not get that far
 	}
 	return removeSocket(address)
 }
 
-// killDaemon ends the daemon that start wrote down, if it is still there: an
-// engine that could not connect to it leaves it to us. A pid that became
-// another process's is left alone.
+// killDaemon kills the daemon whose pid start wrote down, if it still runs: an
+// engine that could not connect to it leaves it behind. If the pid is another
+// process's by now, that process is left alone.
 func killDaemon(p *Params) error {
 	data, err := os.ReadFile(filepath.Join(p.Bundle, bundle.PIDFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,22 +118,22 @@ func killDaemon(p *Params) error {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil || !isDaemon(pid, p) {
-		return nil //nolint:nilerr // not a pid of ours
+		return nil //nolint:nilerr // not the pid of a daemon
 	}
 	daemon, err := persist.Identify(pid)
 	if err != nil || !isDaemon(pid, p) {
 		return nil //nolint:nilerr // it has just ended
 	}
-	// It may still have events to forward: the engine asks for a delete as soon
-	// as its connection is closed.
+	// It may still have events to forward: the engine calls delete as soon as its
+	// connection is closed.
 	if bundle.ShimIsEnding(p.Bundle) && daemon.Await(endGrace) == nil {
 		return nil
 	}
 	return daemon.Kill(killTimeout)
 }
 
-// isDaemon reports whether the process is, by its command line, the daemon of that
-// container: another engine's may have the same id.
+// isDaemon reports whether the command line of the process is that of the daemon
+// of that container: another engine's container may have the same id.
 func isDaemon(pid int, p *Params) bool {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {

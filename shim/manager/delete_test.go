@@ -22,8 +22,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// killedShim makes what a shim that was killed leaves of the sandbox "pod":
-// its record, its machine and its virtiofsd, a mounted rootfs, a socket.
+// killedShim makes what a killed shim leaves of the sandbox "pod": its record,
+// its machine and its virtiofsd, a mounted rootfs, a socket.
 type killedShim struct {
 	params      *Params
 	vm, fs      persist.Process
@@ -38,7 +38,7 @@ func newKilledShim(t *testing.T, host *fakeguest.Host, shim persist.Process) *ki
 	return killedShimOf(t, host, params, params.owner(), shim)
 }
 
-// killedShimOf is the same for a container whose record is of that owner.
+// killedShimOf does the same for a container whose record belongs to that owner.
 func killedShimOf(t *testing.T, host *fakeguest.Host, p *Params, owner persist.Owner, shim persist.Process) *killedShim {
 	t.Helper()
 	k := &killedShim{
@@ -131,7 +131,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// A container that had ended before its shim was killed has its own exit.
+// A container that had ended before its shim was killed keeps its exit.
 func TestDeleteTellsTheExit(t *testing.T) {
 	host := newHost(t)
 	p := newParams(t, host.RunDir, "pod", nil)
@@ -152,8 +152,7 @@ func TestDeleteTellsTheExit(t *testing.T) {
 	}
 }
 
-// A daemon that has begun to end may still have events to forward: Delete
-// waits for it.
+// A daemon that is ending may still have events to forward: Delete waits for it.
 func TestDeleteWhileTheDaemonEnds(t *testing.T) {
 	host := newHost(t)
 	shim := daemonOf(t, "test")
@@ -178,7 +177,7 @@ func TestDeleteWhileTheDaemonEnds(t *testing.T) {
 	}
 }
 
-// Delete may come before anything was made, and without a bundle.
+// Delete may be called before anything was made, and without a bundle.
 func TestDeleteNothing(t *testing.T) {
 	host := newHost(t)
 	p := newParams(t, host.RunDir, "pod", nil)
@@ -192,7 +191,7 @@ func TestDeleteNothing(t *testing.T) {
 	}
 }
 
-// A record that cannot be read is an error: an engine will try again.
+// A record that cannot be read is an error: an engine will call delete again.
 func TestDeleteFails(t *testing.T) {
 	host := newHost(t)
 	p := newParams(t, host.RunDir, "pod", nil)
@@ -207,8 +206,8 @@ func TestDeleteFails(t *testing.T) {
 	}
 }
 
-// The delete of a service container leaves the pod alone while its shim
-// lives, and the pod's socket in any case.
+// The delete of a service container leaves the pod alone while its shim runs, and
+// the pod's socket in any case.
 func TestDeleteServiceContainer(t *testing.T) {
 	host := newHost(t)
 	shim := sleeper(t, "/x/containerd-shim-kata-v2", "-id", "pod")
@@ -223,7 +222,7 @@ func TestDeleteServiceContainer(t *testing.T) {
 	if err := os.Remove(filepath.Join(p.Bundle, "config.json")); err != nil {
 		t.Fatal(err)
 	}
-	remove(t, p, host) // now nothing says whose container it was
+	remove(t, p, host) // now nothing says to which pod it belonged
 	for _, process := range []persist.Process{shim, k.vm, k.fs, k.standIn} {
 		if !process.Alive() {
 			t.Errorf("process %d of the pod was killed", process.PID)
@@ -235,7 +234,7 @@ func TestDeleteServiceContainer(t *testing.T) {
 	if err := unix.Unmount(rootfs, 0); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("the container's rootfs is mounted: %v", err)
 	}
-	// The shim dies: the next delete takes the pod away.
+	// The shim dies: the next delete removes the pod.
 	if err := shim.Kill(10 * time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +244,7 @@ func TestDeleteServiceContainer(t *testing.T) {
 	remove(t, k.params, host)
 }
 
-// Only the daemon of that container is killed, whatever the pid file says.
+// Only the daemon of that container is killed, whatever pid the file has.
 func TestOthersAreNotKilled(t *testing.T) {
 	host := newHost(t)
 	p := newParams(t, host.RunDir, "pod", nil)
@@ -267,7 +266,7 @@ func TestOthersAreNotKilled(t *testing.T) {
 		write(t, p.Bundle, bundle.PIDFile, content)
 		remove(t, p, host)
 	}
-	if isDaemon(2, p) { // a kernel thread, or nobody
+	if isDaemon(2, p) { // a kernel thread, or no process
 		t.Error("a process without a command line is a daemon")
 	}
 	if err := os.Remove(filepath.Join(p.Bundle, bundle.PIDFile)); err != nil {
@@ -281,7 +280,7 @@ func TestOthersAreNotKilled(t *testing.T) {
 	}
 }
 
-// iSulad never calls delete: the next start does it.
+// iSulad never calls delete: the next start cleans up.
 func TestSweep(t *testing.T) {
 	host := newHost(t)
 	shim := sleeper(t, "shim")
@@ -310,7 +309,7 @@ func TestSweep(t *testing.T) {
 	remove(t, other.params, host)
 }
 
-// A shim that was killed has not run the hooks that were due: delete does, once.
+// A killed shim has not run the hooks that were due: delete runs them, once.
 func TestDeleteRunsPoststopHooks(t *testing.T) {
 	host := newHost(t)
 	k := newKilledShim(t, host, sleeper(t, "/x/containerd-shim-kata-v2", "-namespace", "test", "-id", "pod"))

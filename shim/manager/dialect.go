@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Dialect is how an engine wants to be told the shim's address.
+// Dialect is the form in which an engine expects the shim's address.
 type Dialect int
 
 // The dialects.
@@ -25,17 +25,16 @@ const (
 	DialectProto
 )
 
-// apiVersion is the version of the task API that an answer names. Every
-// engine that reads an answer with a version knows 2; the socket serves 3 as
-// well.
+// apiVersion is the version of the task API that an answer names. Every engine
+// that reads a version supports 2; the socket also serves 3.
 const (
 	apiVersion      = 2
 	apiVersionProto = 3
 )
 
-// writeAnswer tells the engine the address and, where its dialect can say that,
-// what the shim mounts itself. Nothing else may go to w, not even a newline:
-// iSulad takes every byte for the address.
+// writeAnswer writes the address and, where the dialect has a field for it, which
+// mounts the shim makes itself. Nothing else may be written to w, not even a
+// newline: iSulad takes every byte as part of the address.
 func writeAnswer(w io.Writer, d Dialect, address string, mounts *types.MountCapabilities) error {
 	data, err := encodeAnswer(d, address, mounts)
 	if err != nil {

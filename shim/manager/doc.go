@@ -1,5 +1,5 @@
-// Package manager is the shim's outer life: how an engine starts it, finds
-// it, and cleans up after it.
+// Package manager is the shim as the engine's program: how an engine starts it,
+// finds it, and cleans up after it.
 //
 //	engine                       containerd-shim-kata-v2
 //	  | -- start, in the bundle ---> a short process: reads config.json,

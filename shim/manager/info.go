@@ -19,8 +19,8 @@ const RuntimeName = "io.containerd.kata.v2"
 // features.
 const featuresType = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
 
-// Info answers containerd's -info: what runtime this is, and what of the OCI
-// spec it can do.
+// Info answers containerd's -info: which runtime this is, and which parts of the
+// OCI spec it supports.
 func Info(version string, stdout io.Writer) error {
 	encoded, err := json.Marshal(guestspec.Features())
 	if err != nil {
@@ -48,8 +48,8 @@ func Info(version string, stdout io.Writer) error {
 	return nil
 }
 
-// Features answers the command "features" as OCI runtimes do: what of the OCI
-// spec this runtime can do, as JSON.
+// Features answers the command "features" as OCI runtimes do: which parts of the
+// OCI spec this runtime supports, as JSON.
 func Features(stdout io.Writer) error {
 	encoder := json.NewEncoder(stdout)
 	encoder.SetIndent("", "  ")

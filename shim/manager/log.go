@@ -40,7 +40,7 @@ func OpenLog(ctx context.Context, p *Params) (context.Context, error) {
 func openLogFile(path string) (io.Writer, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return io.Discard, nil //nolint:nilerr // an engine that wants no log
+		return io.Discard, nil //nolint:nilerr // the engine wants no log
 	}
 	flags := unix.O_WRONLY | unix.O_APPEND
 	if info.Mode()&os.ModeNamedPipe != 0 {
@@ -53,8 +53,8 @@ func openLogFile(path string) (io.Writer, error) {
 	return lossyWriter(fd), nil
 }
 
-// lossyWriter writes to a non-blocking descriptor and drops what does not
-// fit: a log that nobody reads must not stop the shim.
+// lossyWriter writes to a non-blocking descriptor and drops what does not fit: a
+// log without a reader must not block the shim.
 type lossyWriter int
 
 func (w lossyWriter) Write(p []byte) (int, error) {

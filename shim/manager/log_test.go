@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownLogger gives a context with its own logger: OpenLog redirects the
-// one that it finds.
+// ownLogger returns a context with a separate logger: OpenLog redirects the
+// logger that it finds.
 func ownLogger() context.Context {
 	return log.WithLogger(context.Background(), logrus.NewEntry(logrus.New()))
 }
@@ -51,7 +51,7 @@ func TestOpenLogFile(t *testing.T) {
 	}
 }
 
-// A FIFO that nobody reads takes what fits and never blocks.
+// A FIFO without a reader takes what fits and never blocks.
 func TestOpenLogFIFO(t *testing.T) {
 	keepLevel(t)
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestOpenLogFIFO(t *testing.T) {
 	if n, err := reader.Read(buf); err != nil || !strings.Contains(string(buf[:n]), line) {
 		t.Errorf("read %d bytes, %v", n, err)
 	}
-	_ = reader.Close() // and a reader that goes away is no matter either
+	_ = reader.Close() // a reader that goes away does not matter either
 	log.G(ctx).Warn("afterwards")
 }
 

@@ -8,20 +8,20 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What one shim may write into the engine's log. Some lines are written for
+// How much one shim may write into the engine's log. Some lines are written for
 // each frame that a guest sends (ttrpc's own, for a stream that is gone): a
-// hostile one filled the host's disk at 6 MiB a second with them.
+// hostile guest filled the host's disk with them, at 6 MiB a second.
 const (
 	logBurst     = 4 << 20  // bytes
 	logPerSecond = 16 << 10 // bytes
 )
 
-// logBudget passes lines on while there is budget, and says then how much it
-// left out. Its caller, the logger, writes one line at a time.
+// logBudget passes lines on while there is budget, and then logs how much it
+// dropped. Its caller, the logger, writes one line at a time.
 type logBudget struct {
 	w       io.Writer
 	limiter *rate.Limiter
-	// lines and bytes were left out since the last line that was written.
+	// lines and bytes were dropped since the last line that was written.
 	lines, bytes int
 }
 
@@ -29,7 +29,7 @@ func newLogBudget(w io.Writer) *logBudget {
 	return &logBudget{w: w, limiter: rate.NewLimiter(logPerSecond, logBurst)}
 }
 
-// Write implements io.Writer. A line that is left out is no error.
+// Write implements io.Writer. Dropping a line is not an error.
 func (b *logBudget) Write(line []byte) (int, error) {
 	if !b.limiter.AllowN(time.Now(), len(line)) {
 		b.lines++

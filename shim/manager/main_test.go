@@ -18,11 +18,11 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// roleEnv makes this program, run again, something else than a test.
+// roleEnv makes this program, run again, something other than a test.
 const roleEnv = "KATABOX_TEST_ROLE"
 
-// The roles: the daemon, with a guest in memory below the directory that
-// runDirEnv names, and a process that does nothing.
+// The roles: the daemon, with a guest in memory below the directory in runDirEnv,
+// and a process that does nothing.
 const (
 	roleDaemon = "daemon"
 	roleSleep  = "sleep"
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// daemonMain is the shim's main, as far as it is the daemon.
+// daemonMain is the part of the shim's main that runs the daemon.
 func daemonMain() error {
 	p, err := ParseArgs(os.Args[1:], os.Getenv)
 	if err != nil {
@@ -60,7 +60,8 @@ func daemonMain() error {
 	return Serve(ctx, p, fakeguest.New(os.Getenv(runDirEnv)).Platform())
 }
 
-// newHost makes a host and checks, at the end, that nothing is left on it.
+// newHost makes a host and checks, when the test ends, that nothing is left on
+// it.
 func newHost(t *testing.T) *fakeguest.Host {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -76,7 +77,7 @@ func newHost(t *testing.T) *fakeguest.Host {
 	return host
 }
 
-// shortDir is a temporary directory in which there is room for sockets.
+// shortDir makes a temporary directory with a path short enough for sockets.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kb") //nolint:usetesting // t.TempDir gives names too long for sockets
@@ -91,7 +92,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// newParams is what an engine says of a container whose bundle is in dir.
+// newParams returns an engine's parameters for a container whose bundle is in
+// dir.
 func newParams(t *testing.T, dir, id string, annotations map[string]string) *Params {
 	t.Helper()
 	bundle := filepath.Join(dir, "bundles", id)
@@ -115,7 +117,7 @@ func serviceOf(sandbox string) map[string]string {
 	}
 }
 
-// reap waits until a child of this process has ended; nobody else does.
+// reap waits until a child of this process has ended and reaps it.
 func reap(t *testing.T, pid int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -129,8 +131,8 @@ func reap(t *testing.T, pid int) {
 	}
 }
 
-// sleeper starts this program to do nothing, under that command line. It is
-// reaped as soon as it ends.
+// sleeper starts this program to do nothing, with that command line. It is reaped
+// as soon as it ends.
 func sleeper(t *testing.T, args ...string) persist.Process {
 	t.Helper()
 	self, err := os.Executable()

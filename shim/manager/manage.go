@@ -26,8 +26,8 @@ func manage(calls *prom.Durations) func(context.Context, *virtcontainers.Sandbox
 	}
 }
 
-// observed returns an interceptor that counts how long the engine's calls take:
-// but for Wait and WaitSandbox, which say how long something ran.
+// observed returns an interceptor that measures how long the engine's calls take,
+// except for Wait and WaitSandbox, whose time is that of a process or a sandbox.
 func observed(calls *prom.Durations) ttrpc.UnaryServerInterceptor {
 	return func(ctx context.Context, decode ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
 		start := time.Now()

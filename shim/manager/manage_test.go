@@ -25,8 +25,8 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// A pod's numbers can be read from the socket in its record's directory, as
-// long as it runs.
+// A pod's metrics can be read from the socket in its record's directory while it
+// runs.
 func TestManagementSocket(t *testing.T) {
 	host := newHost(t)
 	asDaemon(t, host.RunDir)

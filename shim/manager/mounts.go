@@ -10,9 +10,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// What the shim does itself of an engine's mounts when root file systems may be
-// disks of the guest (virtcontainers/guestfs/rootfs): erofs layers, and templates over
-// the mounts before. Not mkfs: the engine formats.
+// The mounts that the shim makes instead of the engine when root file systems may
+// be disks of the guest (virtcontainers/guestfs/rootfs): erofs layers, and
+// templates over earlier mounts. mkfs is not among them: the engine formats.
 var (
 	ownTypes      = []string{"erofs"}
 	ownTransforms = []string{"format", "mkdir"}
@@ -22,12 +22,13 @@ var (
 // same, as types and "TRANSFORM/*".
 const allowMounts = "containerd.io/runtime-allow-mounts"
 
-// mountCapabilities are what containerd 2.4 and later shall not do for the
-// container. They are never nil: an engine that is told none looks for
-// allowMounts, which knows nothing of the container's configuration. Without
-// them the engine mounts all on the host, which works through the share; with
-// them, and yet a configuration that uses no disks, the shim does. So an error
-// is no reason to fail: Create will meet it.
+// mountCapabilities are the mounts that containerd 2.4 and later leave to the
+// shim for this container. They are never nil: an engine that gets none uses
+// allowMounts, which does not depend on the container's configuration. An empty
+// list is safe: the engine then mounts everything on the host, which works
+// through the share. So is a list with a configuration that does not use disks:
+// the shim then makes the mounts on the host. An error is therefore ignored here:
+// Create will report it.
 func mountCapabilities(p *Params) *types.MountCapabilities {
 	cfg, err := config.Load(p.configPath)
 	if err == nil {
@@ -60,8 +61,8 @@ func podAnnotations(p *Params) map[string]string {
 	return b.Spec.Annotations
 }
 
-// allowedMounts is the value of allowMounts, by the configuration that an
-// engine names nothing for; empty for none.
+// allowedMounts is the value of allowMounts for the configuration that applies if
+// the engine names none; empty for none.
 func allowedMounts() string {
 	cfg, err := config.Load("")
 	if err != nil || !cfg.Hypervisor.RootfsAsDisks() {

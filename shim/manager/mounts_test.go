@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// configFile is a configuration that has disks as root file systems, or not.
+// configFile writes a configuration with or without disks as root file systems.
 func configFile(t *testing.T, disks bool) string {
 	t.Helper()
 	text := "[hypervisor.qemu]\nenable_annotations = [\"disable_block_device_use\", \"shared_fs\"]\ndisable_block_device_use = true\n"

@@ -18,14 +18,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// askTimeout bounds a question to a shim: one that does not answer serves
-// nobody.
+// askTimeout bounds a request to a shim: a shim that does not answer serves no
+// containers.
 const askTimeout = 2 * time.Second
 
-// registerShim makes the server answer what engines do not ask: which containers
-// it serves, as a list of ids, so that "delete" of one, which is another
-// process, knows whether the shim is still needed; and for kata-runtime how they
-// started, as JSON.
+// registerShim registers methods that engines do not call: which containers the
+// shim serves, as a list of ids, so that "delete" of one, which is another
+// process, knows whether the shim is still needed; and, for kata-runtime, how
+// they started, as JSON.
 func registerShim(server *ttrpc.Server, service *task.Service) {
 	server.RegisterService(rpc.ShimService, &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		rpc.ContainersMethod: rpc.Method(func(context.Context, *emptypb.Empty) (*structpb.ListValue, error) {
@@ -50,7 +50,7 @@ func registerShim(server *ttrpc.Server, service *task.Service) {
 }
 
 // servesOthers reports whether the shim that belongs to a bundle answers and
-// serves containers beside the bundle's own.
+// serves containers other than the bundle's own.
 func servesOthers(p *Params) bool {
 	address, err := bundle.Address(p.Bundle)
 	if err != nil {

@@ -18,8 +18,8 @@ func (p *Params) owner() persist.Owner {
 }
 
 // recordOwner returns the owner in the record of the caller's sandbox. It is the
-// caller's, unless the sandbox's bundle names the shim of another record: one of an
-// older shim, which wrote no owner, or of this engine before its socket moved.
+// caller, unless the sandbox's bundle names the shim of another record: that of
+// an older shim, which wrote no owner, or of this engine before its socket moved.
 func recordOwner(p *Params, platform virtcontainers.Platform, sandboxID string) (persist.Owner, error) {
 	own := p.owner()
 	found, err := persist.Find(platform.StateDir(), sandboxID)
@@ -40,8 +40,8 @@ func recordOwner(p *Params, platform virtcontainers.Platform, sandboxID string) 
 	return other, nil
 }
 
-// sandboxShim reads the pid that start wrote into the sandbox's bundle. It is 0
-// if there is none.
+// sandboxShim reads the pid that start wrote into the sandbox's bundle. It
+// returns 0 if there is none.
 func sandboxShim(p *Params, sandboxID string) int {
 	dir := p.Bundle
 	if sandboxID != p.ID {

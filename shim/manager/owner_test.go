@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// A delete in one namespace, or of one engine, leaves another's container of the
-// same id alone, dead or alive.
+// A delete in one namespace, or by one engine, does not touch a container with
+// the same id in another, dead or alive.
 func TestDeleteLeavesOtherOwners(t *testing.T) {
 	for name, other := range map[string]func(*Params){
 		"namespace": func(p *Params) { p.Namespace = "other" },
@@ -28,7 +28,7 @@ func TestDeleteLeavesOtherOwners(t *testing.T) {
 				t.Errorf("pid %d, want the stand-in's, %d", resp.Pid, mine.standIn.PID)
 			}
 			gone(t, mine.vm)
-			remove(t, mine.params, host) // what is gone says nothing of the other
+			remove(t, mine.params, host) // a removed record must not affect the other
 			for _, left := range []persist.Process{shim, theirs.vm, theirs.fs, theirs.standIn} {
 				if !left.Alive() {
 					t.Errorf("process %d of the other owner has ended", left.PID)
@@ -43,8 +43,8 @@ func TestDeleteLeavesOtherOwners(t *testing.T) {
 	}
 }
 
-// What a shim left that kept records by the id alone is found by its pid, and so
-// is what was made under an address that the engine no longer has.
+// Records of a shim that named them by the id alone are found by its pid, and so
+// are those made under an address that the engine no longer uses.
 func TestDeleteFindsOldRecords(t *testing.T) {
 	for name, owner := range map[string]persist.Owner{
 		"by the id alone": {}, "another address": {Address: "/run/before.sock", Namespace: "test"},
@@ -52,7 +52,7 @@ func TestDeleteFindsOldRecords(t *testing.T) {
 		host := newHost(t)
 		shim := daemonOf(t, "test")
 		k := killedShimOf(t, host, newParams(t, host.RunDir, "pod", nil), owner, shim)
-		// A service container's bundle has no shim of its own.
+		// A service container's bundle names no shim.
 		remove(t, newParams(t, host.RunDir, "c1", serviceOf("pod")), host)
 		if !k.vm.Alive() {
 			t.Errorf("%s: a service container's delete has ended the machine", name)
@@ -63,7 +63,7 @@ func TestDeleteFindsOldRecords(t *testing.T) {
 	}
 }
 
-// An old record is nobody's but its shim's.
+// An old record belongs only to its shim.
 func TestDeleteLeavesOldRecordsOfOthers(t *testing.T) {
 	for name, owner := range map[string]persist.Owner{
 		"by the id alone": {}, "another namespace": {Address: "/run/before.sock", Namespace: "other"},
@@ -89,14 +89,14 @@ func daemonOf(t *testing.T, namespace string) persist.Process {
 	return sleeper(t, "/x/containerd-shim-kata-v2", "-namespace", namespace, "-id", "pod")
 }
 
-// platformDir is where the record of the container "pod" of an owner is.
+// platformDir returns the directory of the record of an owner's container "pod".
 func platformDir(host *fakeguest.Host, owner persist.Owner) string {
 	p := host.Platform()
 	p.Owner = owner
 	return p.PodDir("pod")
 }
 
-// A record that cannot be listed is an error, and no reason to remove anything.
+// If the records cannot be listed, that is an error, and nothing is removed.
 func TestDeleteWithoutRecords(t *testing.T) {
 	host := newHost(t)
 	dir := host.Platform().StateDir()

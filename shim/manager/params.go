@@ -20,14 +20,14 @@ import (
 const (
 	ActionStart  = "start"
 	ActionDelete = "delete"
-	// ActionFeatures is CRI-O's question to every runtime, of whatever kind.
+	// ActionFeatures is what CRI-O asks of every runtime, of any kind.
 	ActionFeatures = "features"
-	// ActionServe is the daemon's; start passes no action, as containerd's
-	// own shims do.
+	// ActionServe is for the daemon; start passes no action, as containerd's own
+	// shims do.
 	ActionServe = ""
 )
 
-// Params is what a caller of the shim said, by flags, environment and stdin.
+// Params are a caller's parameters, from flags, environment and stdin.
 type Params struct {
 	Action    string
 	ID        string
@@ -37,7 +37,7 @@ type Params struct {
 	// EventAddress is the engine's socket for events, or "".
 	EventAddress string
 	// GRPCAddress is the engine's own socket; two engines on one host have
-	// two.
+	// different ones.
 	GRPCAddress string
 	// SocketDir is where the engine wants the shim's socket, or "".
 	SocketDir      string
@@ -47,16 +47,16 @@ type Params struct {
 	flagsForDaemon []string
 	// configPath is the configuration file that the engine named, or "".
 	configPath string
-	// launched is when the engine called this program: in the daemon, when it
-	// called start, or zero.
+	// launched is when the engine called this program; in the daemon, when it
+	// called start. It may be zero.
 	launched time.Time
 }
 
-// launchedEnv passes that on to the daemon, in nanoseconds of Unix time.
+// launchedEnv passes launched on to the daemon, in nanoseconds of Unix time.
 const launchedEnv = "KATABOX_LAUNCHED"
 
-// readLaunched reads when start was called. What is not of the last minute is
-// not believed: the clock was set, or the variable is another shim's.
+// readLaunched reads when start was called. A time more than a minute ago is
+// ignored: the clock was set, or the variable is another shim's.
 func readLaunched(value string, now time.Time) time.Time {
 	ns, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
@@ -66,7 +66,7 @@ func readLaunched(value string, now time.Time) time.Time {
 	if ago < 0 || ago > time.Minute {
 		return time.Time{}
 	}
-	return now.Add(-ago) // which has the monotonic clock
+	return now.Add(-ago) // keeps the monotonic clock
 }
 
 // maxStdin bounds what an engine may send, in bytes.
@@ -96,7 +96,7 @@ func ParseArgs(args []string, getenv func(string) string) (*Params, error) {
 	if p.Action == ActionServe {
 		p.launched = readLaunched(getenv(launchedEnv), p.launched)
 	}
-	// CRI-O starts shims by a library of containerd's, which sets the version,
+	// CRI-O starts shims with a library of containerd's, which sets the version,
 	// and reads the bare address; it has no socket for events.
 	if getenv("MAX_SHIM_VERSION") != "" && p.EventAddress != "" {
 		p.Dialect = DialectJSON

@@ -85,7 +85,7 @@ func TestParseArgs(t *testing.T) {
 	}
 }
 
-// The daemon reads from its own flags what its start was told.
+// The daemon reads from its flags what start was told.
 func TestFlagsForDaemon(t *testing.T) {
 	none := func(string) string { return "" }
 	p, err := ParseArgs([]string{"-namespace", "n", "-id", "c1", "-address", "/a", "-publish-binary", "/p", "-debug", "-bundle", "/b", "start"}, none)
@@ -119,7 +119,7 @@ func runtimeOptions(t testing.TB) []byte {
 	return encode(t, options)
 }
 
-// What the caller sent chooses the dialect.
+// What the caller sends determines the dialect.
 func TestDialect(t *testing.T) {
 	socketDir := "/run/sockets"
 	boot := &bootapi.BootstrapParams{InstanceID: "c1", SocketDir: &socketDir, ContainerdTtrpcAddress: "/run/t.sock"}
@@ -174,7 +174,7 @@ func TestAnswers(t *testing.T) {
 		}
 		return out.String()
 	}
-	// iSulad takes every byte for the address: no newline.
+	// iSulad takes every byte as part of the address: no newline.
 	if got := answer(DialectPlain); got != address {
 		t.Errorf("plain: %q", got)
 	}
@@ -201,7 +201,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// brokenWriter cannot be written to.
+// brokenWriter fails every write.
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errInjected }
@@ -226,7 +226,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// Whatever is on stdin, it can change nothing but what it may.
+// Any input on stdin changes only the fields that it may change.
 func FuzzReadStdin(f *testing.F) {
 	socketDir := "/run"
 	f.Add(encode(f, &bootapi.BootstrapParams{InstanceID: "c1", SocketDir: &socketDir}))

@@ -29,21 +29,22 @@ import (
 const (
 	// socketFD is the listening socket that start passed on.
 	socketFD = 3
-	// endTimeout bounds each part of the daemon's end.
+	// endTimeout bounds each part of the shutdown.
 	endTimeout = 10 * time.Second
-	// unusedTimeout ends a daemon whose engine never created anything: it
+	// unusedTimeout ends a daemon whose engine never created anything: the engine
 	// may have died, or not have understood the address.
 	unusedTimeout = 2 * time.Minute
-	// heapBytes is when the collector works harder: three quarters of what the
-	// pod's overhead cgroup has for this process (sizing's helpersMiB).
+	// heapBytes is the limit near which the collector works harder: three
+	// quarters of what the pod's overhead cgroup has for this process (sizing's
+	// helpersMiB).
 	heapBytes = 384 << 20
 )
 
 // Serve is the daemon: it answers the task API until Shutdown or SIGTERM, and
 // leaves nothing behind.
 func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) error {
-	// A shim is small and long-lived: a little more work for the collector
-	// is a lot less memory on a host of many pods.
+	// A shim is small and long-lived: a little more work for the collector saves
+	// much memory on a host with many pods.
 	debug.SetGCPercent(40)
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(heapBytes)
@@ -51,8 +52,9 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE)
-	_ = os.Unsetenv(launchedEnv) // it is not for what the shim starts
-	// What the engine left open is not for the machine or its helpers.
+	_ = os.Unsetenv(launchedEnv) // must not reach the shim's children
+	// Descriptors that the engine left open must not reach the machine or its
+	// helpers.
 	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		log.G(ctx).WithError(err).Debug("inherited files stay open in children")
 	}
@@ -97,8 +99,8 @@ func inheritSocket() (net.Listener, error) {
 
 type daemon struct {
 	params *Params
-	// socket is the path of its socket: the engine may remove the bundle,
-	// where that stands too, before the daemon has ended (iSulad's rm -f).
+	// socket is the path of its socket. The bundle has it too, but the engine may
+	// remove that before the daemon has ended (iSulad's rm -f).
 	socket    string
 	publisher *events.Publisher
 	service   *task.Service
@@ -107,7 +109,8 @@ type daemon struct {
 	exitOnce  sync.Once
 }
 
-// requestExit may be called from a request; the daemon ends after its answer.
+// requestExit may be called during a request; the daemon ends after the answer to
+// it.
 func (d *daemon) requestExit() {
 	d.exitOnce.Do(func() {
 		d.markEnding()
@@ -115,8 +118,8 @@ func (d *daemon) requestExit() {
 	})
 }
 
-// markEnding tells a "shim delete" that comes meanwhile to wait. It cannot
-// when the engine has removed the bundle: no delete comes then.
+// markEnding tells a concurrent "shim delete" to wait. It fails when the engine
+// has removed the bundle: no delete comes then.
 func (d *daemon) markEnding() { _ = writeFile(d.params.Bundle, bundle.EndingFile, "") }
 
 func (d *daemon) exitUnused() {
@@ -127,14 +130,14 @@ func (d *daemon) exitUnused() {
 	}
 }
 
-// end takes everything down, each part within its own time.
+// end stops every part of the daemon, each with its own timeout.
 func (d *daemon) end(ctx context.Context, server *ttrpc.Server) error {
 	within := func(part func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, endTimeout)
 		defer cancel()
 		return part(ctx)
 	}
-	d.exitOnce.Do(d.markEnding) // it was a signal
+	d.exitOnce.Do(d.markEnding) // the daemon ends because of a signal
 	err := errors.Join(
 		within(d.service.Stop),
 		removeSocket(bundle.AddressScheme+d.socket),

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The engine removes the bundle while the daemon still ends, as iSulad does:
-// its socket goes all the same.
+// The engine removes the bundle before the daemon has ended, as iSulad does: the
+// daemon still removes its socket.
 func TestSocketGoesWithoutTheBundle(t *testing.T) {
 	host := newHost(t)
 	asDaemon(t, host.RunDir)
@@ -38,8 +38,8 @@ func TestSocketGoesWithoutTheBundle(t *testing.T) {
 	}
 }
 
-// What an engine left open in the process that it calls is closed when that has
-// ended: the daemon has none of it.
+// Descriptors that an engine left open in the start process are not inherited by
+// the daemon.
 func TestDaemonInheritsNothing(t *testing.T) {
 	host := newHost(t)
 	asDaemon(t, host.RunDir)
@@ -76,8 +76,8 @@ func TestDaemonInheritsNothing(t *testing.T) {
 	reap(t, pid)
 }
 
-// The pod's first container is deleted before another one: "delete" leaves the
-// shim to that one, until it is deleted too.
+// When the pod's first container is deleted before another one, "delete" leaves
+// the shim running until that one is deleted too.
 func TestDeleteLeavesOthersTheirShim(t *testing.T) {
 	host := newHost(t)
 	asDaemon(t, host.RunDir)

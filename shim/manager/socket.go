@@ -18,8 +18,8 @@ import (
 // directory.
 const defaultSocketDir = "/run/kata-containers/shim"
 
-// socketAddress is the address of a sandbox's shim. The name is a hash: ids
-// may be long, and a socket's path may not (unix(7): 107 bytes).
+// socketAddress is the address of a sandbox's shim. The name is a hash: ids may
+// be long, and a socket's path may not (unix(7): 107 bytes).
 func socketAddress(p *Params) string {
 	dir := p.SocketDir
 	if dir == "" {
@@ -31,8 +31,8 @@ func socketAddress(p *Params) string {
 
 func socketPath(address string) string { return strings.TrimPrefix(address, bundle.AddressScheme) }
 
-// listen makes the shim's socket. One that a dead shim left is replaced; one
-// that is served is an error.
+// listen makes the shim's socket. It replaces the socket of a dead shim, and
+// fails if a shim serves it.
 func listen(address string) (*net.UnixListener, error) {
 	path := socketPath(address)
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
@@ -55,7 +55,7 @@ func listen(address string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// checkServed fails when nobody listens on a shim's socket.
+// checkServed fails when no process listens on a shim's socket.
 func checkServed(address string) error {
 	conn, err := net.DialTimeout("unix", socketPath(address), time.Second)
 	if err != nil {
@@ -64,7 +64,7 @@ func checkServed(address string) error {
 	return conn.Close()
 }
 
-// removeSocket removes a shim's socket; one that is not there is no error.
+// removeSocket removes a shim's socket. It is not an error if there is none.
 func removeSocket(address string) error {
 	if err := os.Remove(socketPath(address)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove socket: %w", err)
@@ -72,7 +72,7 @@ func removeSocket(address string) error {
 	return nil
 }
 
-// writeFile replaces a small file of the bundle at once.
+// writeFile replaces a small file of the bundle atomically.
 func writeFile(dir, name, content string) error {
 	tmp := filepath.Join(dir, "."+name)
 	if err := os.WriteFile(tmp, []byte(content), 0o600); err != nil {

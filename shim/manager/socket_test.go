@@ -23,7 +23,7 @@ func TestListen(t *testing.T) {
 	if _, err := listen(address); err == nil || !strings.Contains(err.Error(), "is running") {
 		t.Errorf("a socket that is served was replaced: %v", err)
 	}
-	_ = l.Close() // and the file stays: a shim that was killed
+	_ = l.Close() // as after a killed shim, the file stays
 	if l, err = listen(address); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// The address is short, and each shim's own.
+// The address is short and unique to the shim.
 func TestSocketAddress(t *testing.T) {
 	long := &Params{ID: strings.Repeat("f", 128), Namespace: "n", GRPCAddress: "/run/a"}
 	if path := socketPath(socketAddress(long)); len(path) > 107 {

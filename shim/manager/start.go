@@ -19,8 +19,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// Start answers an engine's start: with the address of a new daemon, or of
-// the sandbox's for a pod's service container. On an error nothing is left.
+// Start answers an engine's start with the address of a new daemon, or, for a
+// pod's service container, of the sandbox's shim. On an error nothing is left.
 func Start(p *Params, stdin io.Reader, stdout io.Writer) error {
 	if err := p.ReadStdin(stdin); err != nil {
 		return err
@@ -39,7 +39,7 @@ func Start(p *Params, stdin io.Reader, stdout io.Writer) error {
 func start(p *Params) (string, error) {
 	b, err := bundle.Load(p.Bundle)
 	if errdefs.IsNotFound(err) {
-		return startDaemon(p) // the sandbox API's pods have no container of their own
+		return startDaemon(p) // pods of the sandbox API have no container with the sandbox's id
 	}
 	if err != nil {
 		return "", err
@@ -54,8 +54,8 @@ func start(p *Params) (string, error) {
 	return startDaemon(p)
 }
 
-// joinSandbox finds the address of the pod's shim: its bundle is where this
-// container's is, by the other id. From now on it is this container's shim too.
+// joinSandbox finds the address of the pod's shim through the sandbox's bundle,
+// and makes that shim this container's too.
 func joinSandbox(p *Params, sandboxID string) (string, error) {
 	dir, err := sandboxBundle(p, sandboxID)
 	if err != nil {
@@ -86,10 +86,10 @@ func startDaemon(p *Params) (_ string, err error) {
 		return "", errors.Join(fmt.Errorf("pass socket on: %w", err), removeSocket(address))
 	}
 	defer socket.Close()
-	_ = os.Remove(filepath.Join(p.Bundle, bundle.EndingFile)) // an earlier daemon's: iSulad keeps bundles
-	// What the engine left open here would stay open as long as the daemon:
-	// Podman's conmon hands on the sockets that reserve a container's ports, and
-	// a restart finds them taken.
+	_ = os.Remove(filepath.Join(p.Bundle, bundle.EndingFile)) // left by an earlier daemon: iSulad keeps bundles
+	// Descriptors that the engine left open here would stay open as long as the
+	// daemon runs: Podman's conmon passes on the sockets that reserve a
+	// container's ports, and a restarted container would find the ports in use.
 	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return "", errors.Join(fmt.Errorf("start daemon: keep the engine's files from it: %w", err), removeSocket(address))
 	}
@@ -111,9 +111,9 @@ func startDaemon(p *Params) (_ string, err error) {
 	return address, cmd.Process.Release()
 }
 
-// daemonCommand is this program again, in its own session, with the
-// listening socket as its first extra file and no other file of the caller's:
-// engines read stdout and stderr until they are closed.
+// daemonCommand runs this program again, in a new session, with the listening
+// socket as its first extra file and no other descriptor of the caller: engines
+// read stdout and stderr until they are closed.
 func daemonCommand(p *Params, socket *os.File) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -131,8 +131,8 @@ func daemonCommand(p *Params, socket *os.File) (*exec.Cmd, error) {
 }
 
 // adjustOOMScore makes the daemon a little more likely to be killed than its
-// engine, as containerd's shims do. It is a wish: it needs CAP_SYS_RESOURCE
-// where the engine's score is below zero.
+// engine, as containerd's shims do. It may fail: it needs CAP_SYS_RESOURCE if the
+// engine's score is below zero.
 func adjustOOMScore(pid int) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", os.Getppid()))
 	if err != nil {

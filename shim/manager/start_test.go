@@ -25,7 +25,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// asDaemon makes the daemons that are started serve a guest in memory.
+// asDaemon makes daemons that are started serve a guest in memory.
 func asDaemon(t *testing.T, runDir string) {
 	t.Helper()
 	t.Setenv(roleEnv, roleDaemon)
@@ -37,7 +37,7 @@ func asDaemon(t *testing.T, runDir string) {
 	t.Setenv("KATA_CONF_FILE", file)
 }
 
-// daemonPID is what start wrote down.
+// daemonPID is the pid that start wrote down.
 func daemonPID(t *testing.T, p *Params) int {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(p.Bundle, bundle.PIDFile))
@@ -123,7 +123,7 @@ func TestStart(t *testing.T) {
 	if !errdefs.IsNotFound(errgrpc.ToNative(err)) {
 		t.Errorf("state of what is gone: %v", err)
 	}
-	// The daemon may be gone before its answer is sent: engines know that.
+	// The daemon may be gone before its answer is sent: engines handle that.
 	if _, err := service.Shutdown(ctx, &task.ShutdownRequest{ID: "pod"}); err != nil && !errors.Is(err, ttrpc.ErrClosed) {
 		t.Error(err)
 	}
@@ -142,7 +142,7 @@ func killChild(t *testing.T, pid int) {
 	reap(t, pid)
 }
 
-// SIGTERM ends a daemon in good order, with a pod in it.
+// SIGTERM ends a daemon cleanly, with a pod in it.
 func TestDaemonIsTerminated(t *testing.T) {
 	host := newHost(t)
 	asDaemon(t, host.RunDir)
@@ -172,7 +172,8 @@ func TestDaemonIsTerminated(t *testing.T) {
 	reap(t, pid)
 	select {
 	case got := <-waited:
-		// It may come too late to be answered, but not be answered wrongly.
+		// The call may fail because the shim is gone, but must not be answered
+		// wrongly.
 		if got != "137 <nil>" && !strings.HasSuffix(got, ttrpc.ErrClosed.Error()) {
 			t.Errorf("the wait was answered with %s", got)
 		}
@@ -184,7 +185,7 @@ func TestDaemonIsTerminated(t *testing.T) {
 	}
 }
 
-// A daemon that was killed is cleaned up after by delete.
+// Delete cleans up after a killed daemon.
 func TestDeleteAfterKill(t *testing.T) {
 	host := newHost(t)
 	asDaemon(t, host.RunDir)
@@ -237,7 +238,7 @@ func TestJoinSandbox(t *testing.T) {
 	if own, err := bundle.Address(p.Bundle); own != address {
 		t.Errorf("the container's own address is %q, %v", own, err)
 	}
-	// The beginning of an id does, if it is one sandbox's alone.
+	// A prefix of the id suffices if it matches only one sandbox.
 	if got, err := start(newParams(t, dir, "c2", serviceOf("po"))); err != nil || got != address {
 		t.Errorf("joined %q, %v", got, err)
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-// sweepKillTimeout bounds the end of a process that outlived its shim: the
-// kernel has killed it long before.
+// sweepKillTimeout bounds the wait for a process that outlived its shim: the
+// kernel killed it long before.
 const sweepKillTimeout = 500 * time.Millisecond
 
-// Sweep takes away what killed shims left: mounts, records, sockets. It comes
-// before Start, and does something only for engines that never call delete.
-// What cannot be taken away is logged; the start goes on.
+// Sweep removes what killed shims left: mounts, records, sockets. It is called
+// before Start, and acts only for engines that never call delete. It logs what
+// cannot be removed; the start continues.
 func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
 	if !engine.For(p.Namespace, p.GRPCAddress).SweepOnStart {
 		return
@@ -32,7 +32,7 @@ func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
 	if err == nil {
 		return
 	}
-	// start has no log of its own: its stderr is for why it failed.
+	// start has no other log: its stderr is for its own failure.
 	if logged, openErr := OpenLog(ctx, p); openErr == nil {
 		log.G(logged).WithError(err).Warn("not all leftovers of a killed shim could be removed")
 	}

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pod is a sandbox that says its name.
+// pod is a sandbox that reports its name.
 type pod struct{ id string }
 
 func (p pod) Ping(context.Context) error { return nil }
@@ -41,7 +41,7 @@ func (p pod) Describe() virtcontainers.Description {
 	return virtcontainers.Description{ID: p.id, Pod: bundle.PodName{Name: "name-of-" + p.id, Namespace: "ns", UID: "u-" + p.id}}
 }
 
-// newRoot is a directory in which there is room for sockets.
+// newRoot makes a directory with a path short enough for sockets.
 func newRoot(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kb") //nolint:usetesting // t.TempDir gives names too long for sockets
@@ -136,8 +136,9 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// A scrape has every pod that answers, told apart by its labels, whatever others
-// do: a shim without a socket, one that says nonsense, one that never ends.
+// A scrape has every pod that answers, distinguished by labels, whatever others
+// do: a shim without a socket, one that answers nonsense, one whose answer never
+// ends.
 func TestScrape(t *testing.T) {
 	root := newRoot(t)
 	running(t, root, "p1")
@@ -191,7 +192,8 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-// A shim that hangs ends with its time; the context's may be shorter.
+// A hanging shim is given up after the timeout, or earlier if the context's is
+// shorter.
 func TestHungShim(t *testing.T) {
 	root := newRoot(t)
 	running(t, root, "p1")

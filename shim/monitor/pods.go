@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// askTimeout bounds one question to one pod. The guest has 2 s of it.
+	// askTimeout bounds one request to one pod. The guest has 2 s of it.
 	askTimeout = 4 * time.Second
 	// maxAnswer bounds an answer, in bytes: a scrape of a pod has some 40 KB.
 	maxAnswer = 4 << 20
-	// maxAsked bounds how many pods are asked at a time.
+	// maxAsked bounds how many pods are asked concurrently.
 	maxAsked = 32
 )
 
@@ -36,8 +36,8 @@ type Pod struct {
 	Owner persist.Owner
 	// Dir is the directory of its record, below which is its socket.
 	Dir string
-	// Shim and VM are the pids of its shim and of QEMU; the second is 0 while the
-	// pod begins.
+	// Shim and VM are the pids of its shim and of QEMU; VM is 0 until QEMU has
+	// started.
 	Shim, VM int
 }
 
@@ -60,8 +60,9 @@ func Pods(root string) ([]Pod, error) {
 	return pods, nil
 }
 
-// Find returns the running pod with that id, or the only one whose id begins so.
-// None is an errdefs.ErrNotFound, several an errdefs.ErrFailedPrecondition.
+// Find returns the running pod with that id, or the only pod whose id has it as a
+// prefix. If there is none the error is an errdefs.ErrNotFound, if there are
+// several an errdefs.ErrFailedPrecondition.
 func Find(root, id string) (Pod, error) {
 	pods, err := Pods(root)
 	if err != nil {
@@ -81,8 +82,8 @@ func Find(root, id string) (Pod, error) {
 	return Pod{}, fmt.Errorf("find sandbox %s: %d pods have ids with this prefix: %w", id, len(pods), errdefs.ErrFailedPrecondition)
 }
 
-// Ask makes one request of the pod's shim and returns its answer; one that is not
-// 200 is an error. It takes 4 s at most.
+// Ask sends one request to the pod's shim and returns its answer; any status
+// other than 200 is an error. It takes 4 s at most.
 func (p Pod) Ask(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -110,7 +111,7 @@ func (p Pod) Ask(ctx context.Context, path string) ([]byte, error) {
 	return body, nil
 }
 
-// Describe asks the pod's shim what runs.
+// Describe asks the pod's shim what runs in the pod.
 func (p Pod) Describe(ctx context.Context) (virtcontainers.Description, error) {
 	var d virtcontainers.Description
 	body, err := p.Ask(ctx, "/sandbox")
@@ -123,7 +124,7 @@ func (p Pod) Describe(ctx context.Context) (virtcontainers.Description, error) {
 	return d, nil
 }
 
-// Each calls do for each pod, several at a time, and waits for all.
+// Each calls do for each pod, several at a time, and waits for all calls.
 func Each(pods []Pod, do func(i int, p Pod)) {
 	var all sync.WaitGroup
 	slots := make(chan struct{}, maxAsked)

@@ -26,9 +26,10 @@ type scraped struct {
 	err      error
 }
 
-// Scrape asks each pod for its metrics and returns them together, each sample with
-// the labels sandbox_id, cri_uid, cri_name and cri_namespace, and the errors of those
-// that did not answer. A family of another type than the first pod's is left out.
+// Scrape asks each pod for its metrics and returns them together, each sample
+// with the labels sandbox_id, cri_uid, cri_name and cri_namespace, and the errors
+// of the pods that did not answer. A family whose type differs from that of the
+// first pod with it is left out.
 func Scrape(ctx context.Context, pods []Pod) (Families, []error) {
 	answers := make([]scraped, len(pods))
 	Each(pods, func(i int, p Pod) { answers[i] = scrapeOne(ctx, p) })
@@ -65,7 +66,7 @@ func parse(text []byte) (Families, error) {
 	return parser.TextToMetricFamilies(bytes.NewReader(text))
 }
 
-// add takes in the samples of one pod.
+// add adds the samples of one pod.
 func (f Families) add(a scraped, id string) {
 	labels := pairs("sandbox_id", id, "cri_uid", a.pod.Pod.UID, "cri_name", a.pod.Pod.Name, "cri_namespace", a.pod.Pod.Namespace)
 	for name, family := range a.families {

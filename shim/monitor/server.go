@@ -17,20 +17,21 @@ import (
 )
 
 const (
-	// scrapeTimeout bounds one scrape of the host: below Prometheus's 10 s.
+	// scrapeTimeout bounds one scrape of the host, below Prometheus's 10 s.
 	scrapeTimeout = 9 * time.Second
-	// headerTimeout and writeTimeout bound a client of the monitor's.
+	// headerTimeout and writeTimeout bound a client of the monitor.
 	headerTimeout = 5 * time.Second
 	writeTimeout  = 30 * time.Second
-	// shutdownTimeout bounds the end of requests that are being answered.
+	// shutdownTimeout bounds requests that are being answered when the monitor
+	// ends.
 	shutdownTimeout = 10 * time.Second
 )
 
-// Monitor offers the pods of a host.
+// Monitor serves the metrics of a host's pods.
 type Monitor struct {
 	root     string
 	registry *prometheus.Registry
-	// scraping serializes scrapes: a second one waits, and no more are begun.
+	// scraping serializes scrapes: a concurrent one waits, until its timeout.
 	scraping chan struct{}
 
 	pods     prometheus.Gauge
@@ -56,8 +57,8 @@ func New(root string) *Monitor {
 	return m
 }
 
-// Serve answers on the listener until ctx ends; then it closes it, and waits for
-// what is being answered.
+// Serve answers on the listener until ctx ends; then it closes the listener and
+// waits for requests in progress.
 func (m *Monitor) Serve(ctx context.Context, l net.Listener) error {
 	server := &http.Server{Handler: m.Handler(), ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) }}
@@ -110,7 +111,7 @@ func (m *Monitor) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// scrape is what all pods and the monitor itself have to say.
+// scrape collects the metrics of all pods and of the monitor itself.
 func (m *Monitor) scrape(ctx context.Context) (Families, error) {
 	began := time.Now()
 	pods, err := Pods(m.root)
@@ -135,7 +136,8 @@ func (m *Monitor) scrape(ctx context.Context) (Families, error) {
 	return families, nil
 }
 
-// sandboxes lists the ids of the pods, one a line, or as JSON for who accepts that.
+// sandboxes lists the ids of the pods, one a line, or as JSON if the client
+// accepts that.
 func (m *Monitor) sandboxes(w http.ResponseWriter, r *http.Request) {
 	pods, err := Pods(m.root)
 	if err != nil {

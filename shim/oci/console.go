@@ -14,13 +14,13 @@ import (
 	"github.com/katabox/katabox/shim/oci/monitor"
 )
 
-// consoleTimeout bounds the engine's taking of a terminal.
+// consoleTimeout bounds the wait for the engine to receive a terminal.
 const consoleTimeout = 30 * time.Second
 
-// sendConsole makes a terminal, gives its master to who listens on the socket
-// (OCI runtimes' convention: one message with the descriptor as SCM_RIGHTS and a
-// name as data), and returns the slave, in raw mode: lines are edited in the
-// guest.
+// sendConsole makes a terminal, sends its master to the process that listens on
+// the socket (OCI runtimes' convention: one message with the descriptor as
+// SCM_RIGHTS and a name as data), and returns the slave in raw mode: line editing
+// happens in the guest.
 func sendConsole(ctx context.Context, socket string, size *specs.Box) (*os.File, error) {
 	master, slave, err := openTerminal()
 	if err != nil {
@@ -46,8 +46,8 @@ func openTerminal() (master, slave *os.File, err error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("unlock: %w", err), master.Close())
 	}
-	// TIOCGPTPEER opens the slave without its name, which may be another
-	// mount's (ioctl_tty(2)).
+	// TIOCGPTPEER opens the slave without its name, which may belong to another
+	// mount (ioctl_tty(2)).
 	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
 		return nil, nil, errors.Join(fmt.Errorf("open slave: %w", errno), master.Close())

@@ -21,7 +21,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// CreateOptions are what the create command says.
+// CreateOptions are the options of the create command.
 type CreateOptions struct {
 	// Bundle is the engine's bundle.
 	Bundle string
@@ -31,8 +31,8 @@ type CreateOptions struct {
 	ConsoleSocket string
 }
 
-// Create makes a container and its monitor, which inherits this process's
-// stdio. On an error nothing is left.
+// Create makes a container and its monitor, which inherits this process's stdio.
+// On an error nothing is left.
 func (r *Runtime) Create(ctx context.Context, id string, o CreateOptions) (err error) {
 	if err := bundle.CheckID(id); err != nil {
 		return err
@@ -68,8 +68,8 @@ func (r *Runtime) Create(ctx context.Context, id string, o CreateOptions) (err e
 	return nil
 }
 
-// checkConsole refuses a terminal that would have no user, and a socket to
-// which nothing would be sent.
+// checkConsole refuses a terminal without a user, and a socket to which nothing
+// would be sent.
 func checkConsole(terminal bool, socket string, detach bool) error {
 	switch {
 	case terminal && detach && socket == "":
@@ -80,8 +80,8 @@ func checkConsole(terminal bool, socket string, detach bool) error {
 	return nil
 }
 
-// makeDir claims the id. What is in the directory afterwards is a bundle of our
-// own: the shim keeps its files there, and the engine may change its spec.
+// makeDir claims the id. The directory then is a bundle separate from the
+// engine's: the shim keeps its files there, and the engine may change its spec.
 func (r *Runtime) makeDir(rec *record, spec *specs.Spec) error {
 	if err := os.MkdirAll(r.Root, 0o700); err != nil {
 		return fmt.Errorf("make root directory: %w", err)
@@ -135,8 +135,8 @@ func (r *Runtime) createTask(ctx context.Context, rec *record, spec *specs.Spec,
 	return r.attach(ctx, rec, spec, o, stdio, int(resp.Pid))
 }
 
-// attach gives the container its terminal and its monitor, and tells the
-// engine the pid.
+// attach connects the container to its terminal and its monitor, and reports the
+// pid to the engine.
 func (r *Runtime) attach(ctx context.Context, rec *record, spec *specs.Spec, o CreateOptions, stdio *client.Stdio, pid int) error {
 	p := process{id: rec.ID, pid: pid, spec: spec.Process, stdio: stdio, consoleSocket: o.ConsoleSocket}
 	child, err := r.launch(ctx, p)
@@ -157,7 +157,7 @@ func (r *Runtime) attach(ctx context.Context, rec *record, spec *specs.Spec, o C
 	return nil
 }
 
-// process is one for which a monitor is wanted.
+// process describes a process that needs a monitor.
 type process struct {
 	id, execID    string
 	pid           int
@@ -166,7 +166,7 @@ type process struct {
 	consoleSocket string
 }
 
-// launch starts the monitor, on a terminal where the process has one.
+// launch starts the monitor, on a terminal if the process has one.
 func (r *Runtime) launch(ctx context.Context, p process) (*os.Process, error) {
 	o := monitor.Options{
 		Config: monitor.Config{Bundle: r.dir(p.id), ID: p.id, ExecID: p.execID, PID: p.pid},
@@ -189,8 +189,7 @@ func endMonitor(child *os.Process) error {
 	return errors.Join(err, waitErr)
 }
 
-// makeStdio makes a process's FIFOs. A stdin that can never have anything in it
-// is not wanted.
+// makeStdio makes a process's FIFOs, without stdin if it can never have input.
 func (r *Runtime) makeStdio(id, name string, terminal bool) (*client.Stdio, error) {
 	return client.MakeStdio(filepath.Join(r.dir(id), name), client.Wanted{
 		Stdin: terminal || !isNull(os.Stdin), Stdout: true, Stderr: !terminal,

@@ -1,7 +1,7 @@
-// Package oci is an OCI runtime's commands (create, start, state, kill, delete
-// and those that runc adds) in terms of our shim: each container has a directory
+// Package oci implements an OCI runtime's commands (create, start, state, kill,
+// delete and those that runc adds) with our shim: each container has a directory
 // below the runtime's root, which is the bundle that the shim is given, with a
-// copy of the spec, the shim's files and a record of ours.
+// copy of the spec, the shim's files and this package's record.
 //
 //	<root>/<id>/config.json   the spec; root.path absolute
 //	            record.json   what the engine gave, and the monitor's identity
@@ -9,7 +9,6 @@
 //	            io-*          FIFOs, while a process is being made
 //
 // The pid that engines get is that of a monitor (package monitor). Containers
-// whose annotations put them into one pod (Podman's, CRI-O's) get one shim, as
-// from any engine; there is no second way to run a pod. The flags are
-// kata-runtime's.
+// whose annotations put them into one pod (Podman's, CRI-O's) share one shim, as
+// with any engine: pods run in the same way. Package command has the flags.
 package oci

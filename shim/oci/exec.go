@@ -23,9 +23,9 @@ import (
 // processType is the type under which engines send an OCI Process.
 const processType = "types.containerd.io/opencontainers/runtime-spec/1/Process"
 
-// ExecOptions are what the exec command says.
+// ExecOptions are the options of the exec command.
 type ExecOptions struct {
-	// Process is what to run.
+	// Process is the process to run.
 	Process *specs.Process
 	// Detach leaves the process with a monitor and returns.
 	Detach bool
@@ -34,8 +34,8 @@ type ExecOptions struct {
 	ConsoleSocket string
 }
 
-// InitProcess is the container's own process, for an exec that differs from it
-// only in some respects.
+// InitProcess returns the container's own process, as the base for an exec that
+// differs from it only in some fields.
 func (r *Runtime) InitProcess(id string) (*specs.Process, error) {
 	if _, err := r.load(id); err != nil {
 		return nil, err
@@ -47,8 +47,8 @@ func (r *Runtime) InitProcess(id string) (*specs.Process, error) {
 	return b.Spec.Process, nil
 }
 
-// Exec runs a further process in a container. It returns the process's exit
-// code, or 0 as soon as it runs where it is detached.
+// Exec runs a further process in a container. It returns the process's exit code,
+// or 0 once a detached process runs.
 func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (code int, err error) {
 	if err := checkConsole(o.Process.Terminal, o.ConsoleSocket, o.Detach); err != nil {
 		return 0, err
@@ -82,7 +82,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, o ExecOptions) (code int,
 	return code, err
 }
 
-// mayExec refuses an exec in a container that does not run.
+// mayExec returns an error if the container does not run.
 func (r *Runtime) mayExec(ctx context.Context, id string) error {
 	rec, err := r.load(id)
 	if err != nil {
@@ -167,9 +167,9 @@ func (r *Runtime) execDetached(ctx context.Context, p process, pidFile string, s
 	return nil
 }
 
-// noteExec keeps the pid of an exec's monitor, for ps.
+// noteExec saves the pid of an exec's monitor for ps.
 func (r *Runtime) noteExec(id, execID string, pid int) (string, error) {
-	r.execPids(id) // removes the notes of those that have ended
+	r.execPids(id) // removes the notes of execs that have ended
 	p, err := persist.Identify(pid)
 	if err != nil {
 		return "", err
@@ -185,8 +185,8 @@ func (r *Runtime) noteExec(id, execID string, pid int) (string, error) {
 	return name, nil
 }
 
-// execPids are the monitors of the execs that run. The notes of others are
-// removed.
+// execPids returns the monitors of running execs. It removes the notes of the
+// others.
 func (r *Runtime) execPids(id string) []int {
 	names, err := filepath.Glob(r.execPattern(id))
 	if err != nil {

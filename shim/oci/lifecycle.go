@@ -57,7 +57,7 @@ func (r *Runtime) Kill(ctx context.Context, id string, signal uint32, all bool) 
 	return r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
 		_, err := shim.Kill(ctx, &task.KillRequest{ID: id, Signal: signal, All: all})
 		if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
-			// Docker's shim looks for these words.
+			// Docker's shim matches these words.
 			return fmt.Errorf("container not running: %w", err)
 		}
 		return err
@@ -80,8 +80,8 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 	})
 }
 
-// Delete removes a container that has stopped, or was never started; force
-// kills it first, and finds nothing wrong with one that does not exist.
+// Delete removes a container that has stopped or was never started; with force it
+// kills the container first, and succeeds if the container does not exist.
 func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	rec, err := r.load(id)
 	if force && errdefs.IsNotFound(err) {
@@ -93,7 +93,7 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
 	shim, err := client.Connect(ctx, r.dir(id))
-	if err != nil { // it was killed, or its pod's end took it along
+	if err != nil { // it was killed, or ended with its pod
 		return r.deleteDead(ctx, id)
 	}
 	defer shim.Close()
@@ -121,10 +121,10 @@ func (r *Runtime) deleteDead(ctx context.Context, id string) error {
 }
 
 // removeUnfinished removes the directory of a create that was killed before it
-// wrote its record. There is nothing else then.
+// wrote its record. Nothing else exists then.
 func (r *Runtime) removeUnfinished(id string) error {
 	if _, err := os.Stat(r.dir(id)); err != nil {
-		return nil //nolint:nilerr // there is none
+		return nil //nolint:nilerr // there is no such directory
 	}
 	return r.removeDir(id)
 }

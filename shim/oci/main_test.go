@@ -16,8 +16,8 @@ func TestMain(m *testing.M) {
 	shimtest.Main(m)
 }
 
-// newRuntime makes a runtime whose guests are in memory. At the end nothing may
-// be left, neither of the pods nor in its root.
+// newRuntime makes a runtime whose guests are in memory. When the test ends,
+// nothing may be left, neither of the pods nor in its root.
 func newRuntime(t *testing.T) *Runtime {
 	t.Helper()
 	program, _ := shimtest.Prepare(t)

@@ -10,11 +10,11 @@ import (
 	"github.com/katabox/katabox/shim/client"
 )
 
-// joinByStandIn replaces, in the path of the PID namespace that a container is
-// to join, the monitor of another container of its pod by that one's stand-in.
-// The monitor is the pid that the engine was told, and is in the host's PID
-// namespace; the stand-in is the pid by which the shim knows the container. A
-// path that names anything else stays as it is.
+// joinByStandIn changes the path of the PID namespace that a container is to
+// join: if it names the monitor of another container of the pod, it will name
+// that container's stand-in. The engine was told the monitor's pid, whose PID
+// namespace is the host's; the shim knows the container by the stand-in's pid.
+// Any other path stays as it is.
 func (r *Runtime) joinByStandIn(ctx context.Context, rec *record, spec *specs.Spec) error {
 	for i, ns := range spec.Linux.Namespaces {
 		if ns.Type != specs.PIDNamespace || ns.Path == "" {
@@ -33,8 +33,8 @@ func (r *Runtime) joinByStandIn(ctx context.Context, rec *record, spec *specs.Sp
 	return nil
 }
 
-// monitored is the container of rec's pod whose monitor's PID namespace has the
-// path, or nil.
+// monitored returns the container of rec's pod whose monitor's PID namespace has
+// that path, or nil.
 func (r *Runtime) monitored(rec *record, path string) (*record, error) {
 	ids, err := r.ids()
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *Runtime) monitored(rec *record, path string) (*record, error) {
 	for _, id := range ids {
 		other, err := r.load(id)
 		if err != nil || other.SandboxID != rec.SandboxID || id == rec.ID {
-			continue // one that is being made or removed has no monitor to join
+			continue // a container that is being made or removed has no monitor to join
 		}
 		if path == pidNamespace(other.Monitor.PID) && other.Monitor.Alive() {
 			return other, nil
@@ -52,7 +52,7 @@ func (r *Runtime) monitored(rec *record, path string) (*record, error) {
 	return nil, nil
 }
 
-// standIn is the pid by which the shim knows a container.
+// standIn returns the pid by which the shim knows a container.
 func (r *Runtime) standIn(ctx context.Context, id string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -68,5 +68,6 @@ func (r *Runtime) standIn(ctx context.Context, id string) (int, error) {
 	return int(resp.Pid), nil
 }
 
-// pidNamespace is how engines name a process's PID namespace (proc(5)).
+// pidNamespace is the path by which engines name a process's PID namespace
+// (proc(5)).
 func pidNamespace(pid int) string { return fmt.Sprintf("/proc/%d/ns/pid", pid) }

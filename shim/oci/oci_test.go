@@ -50,8 +50,7 @@ func newBundle(t *testing.T, change func(*specs.Spec)) string {
 	return dir
 }
 
-// create makes a container and returns its monitor's pid, as the pid file has
-// it.
+// create makes a container and returns its monitor's pid from the pid file.
 func create(t *testing.T, r *Runtime, id string, o CreateOptions) int {
 	t.Helper()
 	o.PIDFile = filepath.Join(t.TempDir(), "pid")
@@ -69,8 +68,7 @@ func create(t *testing.T, r *Runtime, id string, o CreateOptions) int {
 	return pid
 }
 
-// reap waits for a child as conmon does, and returns its exit code as conmon
-// computes it.
+// reap waits for a child and computes its exit code as conmon does.
 func reap(t *testing.T, pid int) int {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -103,7 +101,7 @@ func wantStatus(t *testing.T, r *Runtime, id string, want specs.ContainerState) 
 	}
 }
 
-// A container's life as an engine leads it.
+// A container's life as an engine sees it.
 func TestLife(t *testing.T) {
 	r, ctx := newRuntime(t), t.Context()
 	dir := newBundle(t, nil)
@@ -155,8 +153,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// SIGKILL of the pid that the engine knows is the container's end, as with
-// runc, whether it runs or waits for start.
+// SIGKILL to the pid that the engine knows ends the container, as with runc,
+// whether it runs or waits for start.
 func TestMonitorKilled(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		r := newRuntime(t)
@@ -225,7 +223,7 @@ func TestShimKilled(t *testing.T) {
 }
 
 // Engines name the PID namespace of another container of the pod by the pid that
-// they were told, which is the monitor's; the shim knows the stand-in's.
+// they were told, the monitor's; the shim knows the stand-in's.
 func TestJoinsByStandIn(t *testing.T) {
 	r := newRuntime(t)
 	inPod := func(change func(*specs.Spec)) string {
@@ -253,7 +251,7 @@ func TestJoinsByStandIn(t *testing.T) {
 	if got, want := b.Spec.Linux.Namespaces[0].Path, pidNamespace(standIn); got != want {
 		t.Errorf("the shim is told of %s, want %s (c1's monitor is %d)", got, want, first)
 	}
-	// A container with a machine to itself can share nobody's processes.
+	// A container alone in its machine cannot share processes with another.
 	err = r.Create(t.Context(), "other", CreateOptions{Bundle: newBundle(t, joins(first))})
 	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), pidNamespace(first)) {
 		t.Errorf("a container of another machine: %v", err)
@@ -265,15 +263,15 @@ func TestJoinsByStandIn(t *testing.T) {
 	}
 }
 
-// A container that names a sandbox and no type, as Podman 5.4 has it, is in the
-// sandbox's machine; one whose sandbox is no container has its own.
+// A container that names a sandbox without a type, as in Podman 5.4, runs in the
+// sandbox's machine; if the sandbox is not a container, it gets its own machine.
 func TestPlaceWithoutAType(t *testing.T) {
 	r := newRuntime(t)
 	of := func(sandbox string) string {
 		return newBundle(t, func(s *specs.Spec) { s.Annotations["io.kubernetes.cri-o.SandboxID"] = sandbox })
 	}
 	ids := []string{"pod", "c1", "own", "none"}
-	for i, dir := range []string{newBundle(t, nil), of("pod"), of("own"), of("nobody")} {
+	for i, dir := range []string{newBundle(t, nil), of("pod"), of("own"), of("absent")} {
 		create(t, r, ids[i], CreateOptions{Bundle: dir})
 	}
 	for id, want := range map[string]string{"pod": "pod", "c1": "pod", "own": "own", "none": "none"} {
@@ -302,7 +300,7 @@ func TestPlaceWithoutAType(t *testing.T) {
 	}
 }
 
-// A create that fails leaves nothing, wherever it does.
+// A create that fails leaves nothing, whichever step fails.
 func TestCreateFails(t *testing.T) {
 	tests := []struct {
 		name, id string
@@ -317,7 +315,7 @@ func TestCreateFails(t *testing.T) {
 		{"no sandbox", "c1", func(s *specs.Spec) {
 			s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
 		}, CreateOptions{}, "sandbox pod"},
-		{"nobody takes the terminal", "c1", func(s *specs.Spec) { s.Process.Terminal = true }, CreateOptions{ConsoleSocket: "/nowhere"}, "connect to console socket"},
+		{"no listener for the terminal", "c1", func(s *specs.Spec) { s.Process.Terminal = true }, CreateOptions{ConsoleSocket: "/nowhere"}, "connect to console socket"},
 		{"no place for the pid", "c1", nil, CreateOptions{PIDFile: "/nowhere/pid"}, "write pid file"},
 	}
 	for _, tt := range tests {
@@ -332,8 +330,8 @@ func TestCreateFails(t *testing.T) {
 	}
 }
 
-// The engine gets the terminal's master, and what it does to it reaches the
-// container: hanging up is SIGHUP.
+// The engine gets the terminal's master, and its operations reach the container:
+// hanging up sends SIGHUP.
 func TestTerminal(t *testing.T) {
 	r := newRuntime(t)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -368,7 +366,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// takeMaster takes a terminal as conmon does; nil when none comes.
+// takeMaster receives a terminal as conmon does; nil if none comes.
 func takeMaster(l *net.UnixListener) *os.File {
 	conn, err := l.AcceptUnix()
 	if err != nil {

@@ -11,11 +11,10 @@ const (
 	sandboxID     = "io.kubernetes.cri-o.SandboxID"
 )
 
-// completePlace says of a container that names a sandbox, and not what it is
-// there, that it is one of the sandbox's containers: Podman 5.4 leaves the type
-// out, which 4.3 gave. In a pod without an infra container Podman names the pod,
-// of whose id there is no container: each of its containers has a machine to
-// itself.
+// completePlace adds the type "container" to a container that names a sandbox and
+// no type: Podman 5.4 leaves the type out, unlike 4.3. In a pod without an infra
+// container Podman names the pod, whose id is not a container's: each of its
+// containers has its own machine.
 func (r *Runtime) completePlace(id string, spec *specs.Spec) error {
 	sandbox := spec.Annotations[sandboxID]
 	if _, typed := spec.Annotations[containerType]; typed || sandbox == "" || sandbox == id {

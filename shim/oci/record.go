@@ -18,17 +18,17 @@ import (
 // recordFile is a container's record in its directory.
 const recordFile = "record.json"
 
-// record is what is kept of a container besides its spec.
+// record is what is saved of a container besides its spec.
 type record struct {
 	ID string `json:"id"`
-	// Bundle is the engine's.
+	// Bundle is the engine's bundle.
 	Bundle  string    `json:"bundle"`
 	Rootfs  string    `json:"rootfs"`
 	Created time.Time `json:"created"`
-	// Monitor stands for the container's init; the zero value until create is
-	// about to end.
+	// Monitor represents the container's init; it is the zero value until create
+	// is about to end.
 	Monitor persist.Process `json:"monitor"`
-	// SandboxID is the container's whose machine it is in.
+	// SandboxID is the id of the container in whose machine it runs.
 	SandboxID string `json:"sandbox_id"`
 }
 
@@ -102,7 +102,7 @@ func replaceFile(path string, data []byte, mode fs.FileMode) error {
 	return err
 }
 
-// ids are the containers' that have a directory.
+// ids returns the ids of the containers that have a directory.
 func (r *Runtime) ids() ([]string, error) {
 	entries, err := os.ReadDir(r.Root)
 	if errors.Is(err, fs.ErrNotExist) {

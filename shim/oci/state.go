@@ -16,7 +16,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// The states that commands show: the OCI runtime specification's, and paused.
+// The states that commands report: those of the OCI runtime specification, and
+// paused.
 const (
 	Created = specs.StateCreated
 	Running = specs.StateRunning
@@ -24,11 +25,11 @@ const (
 	Paused  = specs.ContainerState("paused")
 )
 
-// State is what state and list write, with the names that runc uses.
+// State is the output of state and list, with runc's field names.
 type State struct {
 	Version string `json:"ociVersion"`
 	ID      string `json:"id"`
-	// PID is the monitor's; 0 once the container has stopped.
+	// PID is the monitor's pid; 0 once the container has stopped.
 	PID         int                  `json:"pid"`
 	Status      specs.ContainerState `json:"status"`
 	Bundle      string               `json:"bundle"`
@@ -62,7 +63,7 @@ func (r *Runtime) State(ctx context.Context, id string) (*State, error) {
 	return s, nil
 }
 
-// status asks the container's shim; a container without one has stopped.
+// status asks the container's shim; a container without a shim has stopped.
 func (r *Runtime) status(ctx context.Context, rec *record) (specs.ContainerState, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -77,8 +78,8 @@ func (r *Runtime) status(ctx context.Context, rec *record) (specs.ContainerState
 	return status(ctx, shim, rec)
 }
 
-// status is how a container is. One whose monitor is dead is about to be
-// killed, if it has not ended.
+// status returns the state of a container. A container whose monitor is dead is
+// about to be killed, if it has not ended.
 func status(ctx context.Context, shim *client.Shim, rec *record) (specs.ContainerState, error) {
 	resp, err := shim.State(ctx, &task.StateRequest{ID: rec.ID})
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) || err == nil && !rec.Monitor.Alive() {
@@ -101,7 +102,8 @@ func status(ctx context.Context, shim *client.Shim, rec *record) (specs.Containe
 	return "", fmt.Errorf("shim answers with status %v", resp.Status)
 }
 
-// List describes all containers. One that goes meanwhile is left out.
+// List describes all containers. A container that disappears meanwhile is left
+// out.
 func (r *Runtime) List(ctx context.Context) ([]*State, error) {
 	ids, err := r.ids()
 	if err != nil {
@@ -121,7 +123,7 @@ func (r *Runtime) List(ctx context.Context) ([]*State, error) {
 	return states, errors.Join(errs...)
 }
 
-// Pids are the processes on the host that stand for the container's: its
+// Pids returns the processes on the host that represent the container's: its
 // monitor, and those of its execs.
 func (r *Runtime) Pids(ctx context.Context, id string) ([]int, error) {
 	rec, err := r.load(id)

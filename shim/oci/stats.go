@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/shim/client"
 )
 
-// Event is one line of the events command, with the names that runc uses.
+// Event is one line of the events command, with runc's field names.
 type Event struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -28,7 +28,7 @@ type Stats struct {
 	Pids   PidsStats   `json:"pids"`
 }
 
-// CPUStats are the times that a container has used.
+// CPUStats is the CPU time that a container has used.
 type CPUStats struct {
 	Usage struct {
 		Total  uint64 `json:"total"`
@@ -42,7 +42,7 @@ type CPUStats struct {
 	} `json:"throttling"`
 }
 
-// MemoryStats are a container's memory.
+// MemoryStats is a container's memory use.
 type MemoryStats struct {
 	Usage MemoryEntry `json:"usage"`
 	Swap  MemoryEntry `json:"swap"`
@@ -60,7 +60,7 @@ type PidsStats struct {
 	Limit   uint64 `json:"limit"`
 }
 
-// Stats reads a container's counters: the guest's.
+// Stats reads a container's counters from the guest.
 func (r *Runtime) Stats(ctx context.Context, id string) (*Event, error) {
 	event := &Event{Type: "stats", ID: id}
 	err := r.with(ctx, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
@@ -73,8 +73,8 @@ func (r *Runtime) Stats(ctx context.Context, id string) (*Event, error) {
 	return event, err
 }
 
-// decode takes the metrics of cgroup v1 or v2, whichever the shim answers
-// with: that of the host.
+// decode takes the metrics of cgroup v1 or v2, as the shim sends them: in the
+// host's version.
 func (s *Stats) decode(stats *anypb.Any) error {
 	if strings.HasSuffix(stats.GetTypeUrl(), "cgroups.v2.Metrics") {
 		var m v2.Metrics

@@ -13,8 +13,8 @@ import (
 	"github.com/katabox/katabox/shim/client"
 )
 
-// undoTimeout bounds the removal of a container: its kill, its teardown and,
-// with a pod's last, the machine's and the shim's end.
+// undoTimeout bounds the removal of a container: its kill, its teardown and, for
+// a pod's last container, the end of the machine and the shim.
 const undoTimeout = time.Minute
 
 // undo removes what a create has made in the shim, and the shim if it has no
@@ -25,8 +25,8 @@ func (r *Runtime) undo(ctx context.Context, shim *client.Shim, id string) error 
 	return r.destroy(ctx, shim, id)
 }
 
-// destroy kills a container and removes it from the shim; what is gone already
-// is no error. Where the shim does not do it, its program does.
+// destroy kills a container and removes it from the shim; it is not an error if
+// the container is gone. If the shim cannot do it, its program does.
 func (r *Runtime) destroy(ctx context.Context, shim *client.Shim, id string) error {
 	err := killAndDelete(ctx, shim, id)
 	if err == nil {

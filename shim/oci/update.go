@@ -16,8 +16,8 @@ import (
 // resourcesType is the type under which engines send OCI LinuxResources.
 const resourcesType = "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources"
 
-// Update changes a container's limits. What resources does not name stays as
-// it is.
+// Update changes a container's limits. Limits that resources does not set stay as
+// they are.
 func (r *Runtime) Update(ctx context.Context, id string, resources *specs.LinuxResources) error {
 	data, err := json.Marshal(resources)
 	if err != nil {
@@ -29,7 +29,7 @@ func (r *Runtime) Update(ctx context.Context, id string, resources *specs.LinuxR
 	})
 }
 
-// ParseResources decodes what update's --resources names.
+// ParseResources decodes the resources in update's --resources.
 func ParseResources(data []byte) (*specs.LinuxResources, error) {
 	var resources specs.LinuxResources
 	if err := json.Unmarshal(data, &resources); err != nil {

@@ -1,3 +1,3 @@
-// Package rpc is the edge between the shim's services, which speak errdefs,
-// and ttrpc, which speaks gRPC statuses.
+// Package rpc is the boundary between the shim's services, which use errdefs, and
+// ttrpc, which uses gRPC statuses.
 package rpc

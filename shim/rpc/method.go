@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Method adapts one call: it decodes the request and gives errors their gRPC
-// status.
+// Method adapts one call: it decodes the request and converts errors to gRPC
+// statuses.
 func Method[Req any, PReq interface {
 	*Req
 	proto.Message
@@ -28,9 +28,9 @@ func Method[Req any, PReq interface {
 	}
 }
 
-// toGRPC gives an error its status, with its text once: the details in which
-// errgrpc sends the parts of an error that wraps several are appended to the text
-// by who receives them ("...: invalid argument\ninvalid argument").
+// toGRPC converts an error to a gRPC status with its text once: errgrpc sends the
+// parts of an error that wraps several as details, which the receiver would
+// append to the text ("...: invalid argument\ninvalid argument").
 func toGRPC(err error) error {
 	st := status.Convert(errgrpc.ToGRPC(err))
 	return status.Error(st.Code(), st.Message())

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// An error comes to the engine with its kind, and in the words and lines that it
+// An error reaches the engine with its kind, and with the words and lines that it
 // had here.
 func TestErrorsComeAsTheyAre(t *testing.T) {
 	cause := errors.New("cause")

@@ -10,15 +10,15 @@ import (
 )
 
 // Owed counts a server's connections, and the requests on them that were not
-// answered yet. ttrpc's own Shutdown does not wait for them all: until a connection's
-// first answer since it was idle, it counts as idle and is closed at once, so
-// the answer to the Shutdown request itself was lost when nothing else had to
-// be waited for.
+// answered yet. ttrpc's own Shutdown does not wait for all of them: a connection
+// counts as idle, and is closed immediately, until its first answer since it was
+// idle. So the answer to the Shutdown request itself was lost when nothing else
+// had to be waited for.
 type Owed struct {
 	answers, conns *count
 }
 
-// NewOwed returns a count of nothing.
+// NewOwed returns a count of zero.
 func NewOwed() *Owed {
 	return &Owed{answers: newCount(), conns: newCount()}
 }
@@ -26,12 +26,13 @@ func NewOwed() *Owed {
 // Listener returns a listener whose connections are counted.
 func (o *Owed) Listener(l net.Listener) net.Listener { return countedListener{l, o} }
 
-// linger is how long callers have to hang up once they have their answers. A
-// ttrpc client that sees an answer and the connection's end at once takes either.
+// linger is how long clients have to disconnect once they have their answers. A
+// ttrpc client that sees an answer and the connection's end together may report
+// either.
 const linger = 300 * time.Millisecond
 
-// Wait waits until nothing is owed and then, for a moment, until no caller is
-// connected. It fails when ctx ends before everything is answered.
+// Wait waits until nothing is owed and then, for a moment, until no client is
+// connected. It fails if ctx ends before everything is answered.
 func (o *Owed) Wait(ctx context.Context) error {
 	select {
 	case <-o.answers.none():
@@ -46,11 +47,11 @@ func (o *Owed) Wait(ctx context.Context) error {
 	return nil
 }
 
-// count is a number that can be waited for to be 0.
+// count is a number with a channel that reports when it is 0.
 type count struct {
 	mu sync.Mutex // guards what follows
 	n  int
-	// zero is closed when n is 0, and replaced when it is no longer.
+	// zero is closed when n is 0, and replaced when n is no longer 0.
 	zero chan struct{}
 }
 
@@ -60,7 +61,7 @@ func newCount() *count {
 	return c
 }
 
-// none returns what is closed when the number is 0.
+// none returns a channel that is closed when the number is 0.
 func (c *count) none() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,8 +96,8 @@ func (l countedListener) Accept() (net.Conn, error) {
 	return &countedConn{Conn: conn, owed: l.owed}, nil
 }
 
-// countedConn looks at the frames that pass. One goroutine reads and one
-// writes, as ttrpc does.
+// countedConn counts the frames that pass. One goroutine reads and one writes, as
+// ttrpc does.
 type countedConn struct {
 	net.Conn
 	owed    *Owed
@@ -121,8 +122,7 @@ func (c *countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn. What is owed to a caller that is gone is owed no
-// longer.
+// Close implements net.Conn. A client that is gone is no longer owed answers.
 func (c *countedConn) Close() error {
 	c.mu.Lock()
 	c.owed.answers.add(-c.pending)
@@ -140,7 +140,7 @@ func (c *countedConn) count(n int) {
 	if c.closed {
 		return
 	}
-	// An answer to what was no request (ttrpc refuses a frame) pays nothing.
+	// An answer without a request (ttrpc refuses a frame) settles nothing.
 	n = max(n, -c.pending)
 	c.pending += n
 	c.owed.answers.add(n)
@@ -155,11 +155,11 @@ const (
 	typeResponse = 2
 )
 
-// frames follows one direction of a connection.
+// frames parses one direction of a connection.
 type frames struct {
 	header [headerLen]byte
-	// have is how much of the header was seen, rest how much of the payload
-	// is still to come.
+	// have is how much of the header was read, rest how much of the payload is
+	// still to come.
 	have int
 	rest uint32
 }

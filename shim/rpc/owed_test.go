@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// The answer to the request that ends the server arrives, though it is the
+// The answer to the request that ends the server arrives, even if it is the
 // connection's first and nothing else is to be waited for.
 func TestTheLastAnswerIsSent(t *testing.T) {
 	for range 50 {
@@ -80,7 +80,7 @@ func TestFramesInPieces(t *testing.T) {
 	}
 }
 
-// A caller that goes away is owed nothing.
+// A client that goes away is owed nothing.
 func TestClosedConnection(t *testing.T) {
 	near, far := net.Pipe()
 	owed := NewOwed()

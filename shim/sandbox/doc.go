@@ -1,6 +1,6 @@
-// Package sandbox serves containerd's sandbox API (containerd 2.x with
-// sandboxer = "shim"): a pod that is a virtual machine and no pause
-// container. Its containers come by the task API, on the same socket.
+// Package sandbox serves containerd's sandbox API (containerd 2.x with sandboxer
+// = "shim"): a pod that is a virtual machine without a pause container. Its
+// containers are created by the task API, on the same socket.
 //
 //	CreateSandbox: read the configuration    -> [created]
 //	StartSandbox:  boot the machine          -> [ready]

@@ -11,21 +11,21 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// What is read of CRI's PodSandboxConfig, by the field numbers of its
-// api.proto: a whole API for a few values would be much. Options of another
-// kind have none of them.
+// The parts of CRI's PodSandboxConfig that are read, by the field numbers of its
+// api.proto: importing the whole API for a few values would be too much. Options
+// of another type have none of them.
 const (
 	fieldMetadata = 1
 	fieldHostname = 2
 	fieldLinux    = 8
-	// LinuxPodSandboxConfig.cgroup_parent and .resources: what the pod's
-	// containers have together.
+	// LinuxPodSandboxConfig.cgroup_parent and .resources: the sum of the pod's
+	// containers' resources.
 	fieldCgroupParent, fieldResources = 1, 5
 	// LinuxContainerResources.
 	fieldCPUPeriod, fieldCPUQuota, fieldMemoryLimit = 1, 2, 4
 	// LinuxPodSandboxConfig.security_context and its namespace_options.
 	fieldSecurityContext, fieldNamespaceOptions = 2, 1
-	// NamespaceOption's, with the value for the node's.
+	// NamespaceOption's fields, and the value that means the node's namespace.
 	fieldNetwork, fieldPID, fieldIPC = 1, 2, 3
 	namespaceNode                    = 2
 	// PodSandboxMetadata.
@@ -35,7 +35,7 @@ const (
 // maxHostname is Linux's bound (uts_namespaces(7)).
 const maxHostname = 64
 
-// podHostname finds the host name in CRI's pod configuration; empty if it has
+// podHostname returns the host name in CRI's pod configuration, or "" if it has
 // none.
 func podHostname(options *anypb.Any) string {
 	name, _ := bytesField(options.GetValue(), fieldHostname)
@@ -45,7 +45,7 @@ func podHostname(options *anypb.Any) string {
 	return string(name)
 }
 
-// podName is the pod's name in Kubernetes.
+// podName returns the pod's name in Kubernetes.
 func podName(options *anypb.Any) bundle.PodName {
 	metadata, _ := bytesField(options.GetValue(), fieldMetadata)
 	part := func(field protowire.Number) string {
@@ -58,9 +58,9 @@ func podName(options *anypb.Any) bundle.PodName {
 // maxCgroup is longer than any path that the kernel takes (PATH_MAX).
 const maxCgroup = 4096
 
-// podCgroup is the cgroup of a container of the sandbox's own, if it had one, as
-// containerd's CRI plugin names those: in the form of systemd's when the pod's
-// parent is a slice (internal/cri/server/podsandbox, getCgroupsPath). Empty: the
+// podCgroup returns the cgroup that a pause container would have, in the form in
+// which containerd's CRI plugin names it: in systemd's form when the pod's parent
+// is a slice (internal/cri/server/podsandbox, getCgroupsPath). It is empty if the
 // pod has no parent.
 func podCgroup(options *anypb.Any, id string) string {
 	linux, _ := bytesField(options.GetValue(), fieldLinux)
@@ -74,7 +74,8 @@ func podCgroup(options *anypb.Any, id string) string {
 	return path.Join(string(parent), id)
 }
 
-// podLimits is what the pod's containers may use together, or nil.
+// podLimits returns the resources that the pod's containers may use together, or
+// nil.
 func podLimits(options *anypb.Any) *specs.LinuxResources {
 	linux, _ := bytesField(options.GetValue(), fieldLinux)
 	resources, ok := bytesField(linux, fieldResources)
@@ -90,7 +91,7 @@ func podLimits(options *anypb.Any) *specs.LinuxResources {
 	}
 }
 
-// numberField finds an integer field; 0 if it is not there.
+// numberField returns an integer field, or 0 if it is missing.
 func numberField(data []byte, num protowire.Number) uint64 {
 	value, n := field(data, num, protowire.VarintType)
 	if n < 0 {
@@ -113,7 +114,7 @@ func hostNamespace(options *anypb.Any, kind protowire.Number) bool {
 	return numberField(data, kind) == namespaceNode
 }
 
-// bytesField finds a string, bytes or message field.
+// bytesField returns a string, bytes or message field.
 func bytesField(data []byte, num protowire.Number) ([]byte, bool) {
 	value, n := field(data, num, protowire.BytesType)
 	if n < 0 {
@@ -123,8 +124,8 @@ func bytesField(data []byte, num protowire.Number) ([]byte, bool) {
 	return content, n >= 0
 }
 
-// field finds the first field of that number and type: the encoded value and
-// its length, or a negative length.
+// field finds the first field with that number and type. It returns the encoded
+// value and its length, or a negative length.
 func field(data []byte, want protowire.Number, kind protowire.Type) ([]byte, int) {
 	for len(data) > 0 {
 		num, k, n := protowire.ConsumeTag(data)

@@ -118,7 +118,7 @@ func configure(t *testing.T, text string) {
 	t.Setenv("KATA_CONF_FILE", file)
 }
 
-// hostname makes the part of CRI's PodSandboxConfig that is read.
+// hostname encodes the part of CRI's PodSandboxConfig that is read.
 func hostname(name string) *anypb.Any {
 	value := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("metadata"))
 	value = protowire.AppendString(protowire.AppendTag(value, 2, protowire.BytesType), name)
@@ -147,8 +147,7 @@ func (s *shim) state(t *testing.T) string {
 	return status.State
 }
 
-// wantError fails the test unless err, which came over the wire, is of that
-// kind.
+// wantError fails the test unless err, which came over the wire, is of that kind.
 func wantError(t *testing.T, what string, err error, is func(error) bool) {
 	t.Helper()
 	if err == nil || !is(errgrpc.ToNative(err)) {
@@ -248,7 +247,7 @@ func (s *shim) checkMetrics(t *testing.T) {
 	s.host.Agent.Fail("Stats", nil)
 }
 
-// The machine's death is the sandbox's end.
+// The sandbox ends when the machine dies.
 func TestDeath(t *testing.T) {
 	s := newShim(t)
 	s.boot(t)

@@ -20,19 +20,19 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
-// Host is the shim as this service sees it.
+// Host is the part of the shim that this service uses.
 type Host interface {
 	// Boot makes the sandbox, once. It sets the options' ID and Observer.
 	Boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error)
-	// Current is the sandbox that was booted, or an errdefs.ErrNotFound.
+	// Current returns the sandbox that was booted, or an errdefs.ErrNotFound.
 	Current() (*virtcontainers.Sandbox, error)
 	// Exit ends the shim after the answer was sent.
 	Exit()
-	// Metrics are the sandbox's counters, shaped for the engine.
+	// Metrics returns the sandbox's counters in the engine's format.
 	Metrics(ctx context.Context) (*anypb.Any, error)
 }
 
-// The states, as CRI names them.
+// The states, with CRI's names.
 const (
 	stateReady    = "SANDBOX_READY"
 	stateNotReady = "SANDBOX_NOTREADY"
@@ -94,14 +94,14 @@ func (s *Service) CreateSandbox(_ context.Context, r *sandbox.CreateSandboxReque
 	return &sandbox.CreateSandboxResponse{}, nil
 }
 
-// checkNamespaces refuses a pod that asks for namespaces of the host's that its
+// checkNamespaces refuses a pod that asks for namespaces of the host that its
 // machine cannot share.
 func checkNamespaces(options *anypb.Any, cfg *config.Config) error {
 	switch {
 	case hostNamespace(options, fieldNetwork):
 		return netns.ErrHost
 	case cfg.Runtime.AllowHostNamespaces:
-		return nil // its containers' specs are looked at
+		return nil // the specs of its containers are checked later
 	case hostNamespace(options, fieldPID):
 		return fmt.Errorf("hostPID: a virtual machine does not have the host's processes: %w", errdefs.ErrInvalidArgument)
 	case hostNamespace(options, fieldIPC):
@@ -135,7 +135,7 @@ func (s *Service) StartSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 	return &sandbox.StartSandboxResponse{Pid: uint32(pod.PID()), CreatedAt: timestamppb.New(now)}, nil
 }
 
-// Platform is the guest's.
+// Platform returns the guest's platform.
 func (s *Service) Platform(_ context.Context, r *sandbox.PlatformRequest) (*sandbox.PlatformResponse, error) {
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (s *Service) WaitSandbox(ctx context.Context, r *sandbox.WaitSandboxRequest
 	return &sandbox.WaitSandboxResponse{ExitStatus: end.Status, ExitedAt: timestamppb.New(end.At)}, nil
 }
 
-// SandboxStatus tells how the sandbox is.
+// SandboxStatus returns the sandbox's state.
 func (s *Service) SandboxStatus(_ context.Context, r *sandbox.SandboxStatusRequest) (*sandbox.SandboxStatusResponse, error) {
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (s *Service) SandboxStatus(_ context.Context, r *sandbox.SandboxStatusReque
 	return resp, nil
 }
 
-// PingSandbox answers while the guest does.
+// PingSandbox answers as long as the guest does.
 func (s *Service) PingSandbox(ctx context.Context, r *sandbox.PingRequest) (*sandbox.PingResponse, error) {
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
@@ -225,7 +225,8 @@ func (s *Service) ShutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandbo
 	return &sandbox.ShutdownSandboxResponse{}, nil
 }
 
-// SandboxMetrics are the counters of all the sandbox's containers together.
+// SandboxMetrics returns the sums of the counters of all the sandbox's
+// containers.
 func (s *Service) SandboxMetrics(ctx context.Context, r *sandbox.SandboxMetricsRequest) (*sandbox.SandboxMetricsResponse, error) {
 	if err := s.check(r.SandboxID); err != nil {
 		return nil, err
@@ -237,7 +238,7 @@ func (s *Service) SandboxMetrics(ctx context.Context, r *sandbox.SandboxMetricsR
 	return &sandbox.SandboxMetricsResponse{Metrics: &types.Metric{Timestamp: timestamppb.Now(), ID: s.id, Data: data}}, nil
 }
 
-// UpdateSandbox is not there yet; engines expect that of some shims.
+// UpdateSandbox does nothing yet; some engines expect the method.
 func (s *Service) UpdateSandbox(context.Context, *sandbox.UpdateSandboxRequest) (*sandbox.UpdateSandboxResponse, error) {
 	return nil, fmt.Errorf("update sandbox: %w", errdefs.ErrNotImplemented)
 }

@@ -1,3 +1,3 @@
-// Package shimtest makes a test program a shim whose guests are in memory, for
-// tests of what calls a shim. It is used by tests only.
+// Package shimtest turns a test program into a shim whose guests are in memory,
+// for tests of code that calls a shim.
 package shimtest

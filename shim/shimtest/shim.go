@@ -11,12 +11,12 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// RunDirEnv makes the program the shim, whose guests keep what they make on the
+// RunDirEnv makes the program the shim; its guests keep what they make on the
 // host below that directory.
 const RunDirEnv = "KATABOX_TEST_RUN_DIR"
 
 // Main is for a TestMain: it runs the tests, or the shim if the program was
-// started as that, and does not return.
+// started as one, and does not return.
 func Main(m *testing.M) {
 	dir := os.Getenv(RunDirEnv)
 	if dir == "" {
@@ -49,7 +49,7 @@ func shimMain(dir string) error {
 }
 
 // Prepare makes a directory for guests and sets the environment that shims are
-// started with. program is the shim. At the test's end nothing may be left on
+// started with. program is the shim. When the test ends, nothing may be left on
 // the host. The test is skipped where sandboxes cannot be made.
 func Prepare(t *testing.T) (program, dir string) {
 	t.Helper()

@@ -2,13 +2,13 @@
 // and the guest's streams. An engine's end is a FIFO, and for output also a
 // file (file://) or a logger program (binary://).
 //
-// Each FIFO is opened once and kept until all output has ended: engines
-// unlink them after Start and take the first end of file for the last
-// (iSulad). Output FIFOs are opened for reading too, so that a reader may go
-// away and come back. stdout and stderr are closed together.
+// Each FIFO is opened once and kept until all output has ended: engines unlink
+// them after Start and treat the first end of file as the last (iSulad). Output
+// FIFOs are opened for reading too, so that a reader may disconnect and come
+// back. stdout and stderr are closed together.
 //
-// "Drained before exit" lives here: Drain waits until what the process had
-// written when it ended was passed on. It does not wait for the end of the
-// stream, which another process may hold open, nor for a reader that takes
-// nothing.
+// "Drained before exit" is implemented here: Drain waits until everything that
+// the process had written when it ended was passed on. It does not wait for the
+// end of the stream, which another process may hold open, nor for a reader that
+// does not read.
 package stdio

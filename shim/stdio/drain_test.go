@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A guest that promises a huge total and sends a byte now and then does not
-// hold an exit up for ever.
+// A guest that promises a huge total and sends a byte now and then does not delay
+// an exit indefinitely.
 func TestDrainHasALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &IO{connected: true, out: newOutput(false), err: newOutput(false)}

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Schemes of an engine's end. A path without one is a FIFO's.
+// Schemes of an engine's end. A path without a scheme is a FIFO's.
 const (
 	schemeFIFO   = "fifo"
 	schemeFile   = "file"
@@ -19,11 +19,11 @@ const (
 // ends are the engine's open ends; nil where it named none.
 type ends struct {
 	stdin, stdout, stderr *os.File
-	// outputs are what to close for stdout and stderr.
+	// outputs are what is to be closed for stdout and stderr.
 	outputs []closer
 }
 
-// parseEnd splits an end into its scheme and what the scheme reads.
+// parseEnd splits an end into its scheme and the scheme's parameters.
 func parseEnd(path string) (*url.URL, error) {
 	u, err := url.Parse(path)
 	if err != nil {
@@ -35,7 +35,7 @@ func parseEnd(path string) (*url.URL, error) {
 	return u, nil
 }
 
-// checkEnd refuses what could not be opened later.
+// checkEnd refuses an end that could not be opened later.
 func checkEnd(path string, schemes ...string) error {
 	u, err := parseEnd(path)
 	if err != nil {
@@ -49,8 +49,8 @@ func checkEnd(path string, schemes ...string) error {
 	return fmt.Errorf("%q: scheme %q is not known here, want one of %v: %w", path, u.Scheme, schemes, errdefs.ErrInvalidArgument)
 }
 
-// openEnds opens what the engine named. What was opened is returned with an
-// error too.
+// openEnds opens the ends that the engine named. On an error it also returns
+// those already opened.
 func (i *IO) openEnds() (e ends, err error) {
 	if i.paths.Stdin != "" {
 		u, err := parseEnd(i.paths.Stdin)
@@ -83,8 +83,8 @@ func isFIFO(path string) bool {
 	return err == nil && u.Scheme == schemeFIFO
 }
 
-// sink is where an output end writes stdout and stderr: the same file, but
-// for a logger.
+// sink is where an output end writes stdout and stderr: the same file, except for
+// a logger.
 type sink struct{ out, err *os.File }
 
 func (i *IO) openOutput(path string, e *ends) (sink, error) {
@@ -115,9 +115,9 @@ func (i *IO) openOutput(path string, e *ends) (sink, error) {
 	return sink{f, f}, nil
 }
 
-// inputMode is how the stdin FIFO is opened: for writing too where a terminal's
-// client may detach and another attach, as containerd's do. The end of the
-// first one's input is then not the terminal's; CloseStdin is.
+// inputMode returns how to open the stdin FIFO: for writing too if a terminal's
+// client may detach and another attach, as containerd's do. The end of the first
+// client's input is then not the terminal's; CloseStdin is.
 func (i *IO) inputMode() int {
 	if i.paths.Terminal && !i.paths.ReadersStay {
 		return os.O_RDWR
@@ -125,8 +125,8 @@ func (i *IO) inputMode() int {
 	return os.O_RDONLY
 }
 
-// openOutputFIFO opens a FIFO for reading too, so that output waits for a
-// reader that comes back, unless none can.
+// openOutputFIFO opens a FIFO for reading too, so that output waits for a reader
+// to come back, unless none can.
 func (i *IO) openOutputFIFO(path string) (*os.File, error) {
 	if i.paths.ReadersStay {
 		return openFIFO(path, os.O_WRONLY)
@@ -134,7 +134,7 @@ func (i *IO) openOutputFIFO(path string) (*os.File, error) {
 	return openFIFO(path, os.O_RDWR)
 }
 
-// openFile opens a file to append to, and makes it and its directory.
+// openFile opens a file to append to, and creates it and its directory.
 func openFile(path string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("open log file: %w", err)

@@ -92,7 +92,7 @@ func TestBadEnds(t *testing.T) {
 	}
 }
 
-// An engine names a stderr for a terminal too, and makes no FIFO there.
+// For a terminal an engine names a stderr too, but makes no FIFO there.
 func TestTerminalHasNoStderr(t *testing.T) {
 	e := newEngine(t)
 	stdout := e.open(e.paths.Stdout, os.O_RDONLY)

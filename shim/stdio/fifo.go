@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFIFO opens a FIFO without waiting for the other side. Reads and writes
-// wait in Go's poller and end when the file is closed.
+// openFIFO opens a FIFO without waiting for the other side. Reads and writes wait
+// in Go's poller and end when the file is closed.
 func openFIFO(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -24,9 +24,9 @@ func openFIFO(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
-// readFIFO reads like f.Read, but waits while no writer has opened the FIFO
-// yet, where read(2) says end of file. poll(2) tells the two apart: it
-// reports POLLHUP only after a writer has been there (fs/pipe.c, pipe_poll).
+// readFIFO reads like f.Read, but waits if no writer has opened the FIFO yet,
+// where read(2) returns end of file. poll(2) distinguishes the two: it reports
+// POLLHUP only once there has been a writer (fs/pipe.c, pipe_poll).
 func readFIFO(f *os.File, buf []byte) (int, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -46,7 +46,7 @@ func readFIFO(f *os.File, buf []byte) (int, error) {
 	return n, readErr
 }
 
-// readReady reads what is there: EAGAIN means nothing yet, (0, nil) the end.
+// readReady reads what is available: EAGAIN means nothing yet, (0, nil) the end.
 func readReady(fd int, buf []byte) (int, error) {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	if n, err := unix.Poll(fds, 0); err != nil && !errors.Is(err, unix.EINTR) {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The engine is gone and nobody can open its FIFOs again: the process must not
-// wait for a reader for ever.
+// The engine is gone and its FIFOs cannot be opened again: the process must not
+// wait for a reader indefinitely.
 func TestOutputIsDroppedWhenItsOnlyReaderIsGone(t *testing.T) {
 	e := newEngine(t)
 	e.paths.ReadersStay = true
@@ -43,8 +43,8 @@ func TestOutputIsDroppedWhenItsOnlyReaderIsGone(t *testing.T) {
 	}
 }
 
-// Where the reader is the end of a pipeline, the process is told: the other
-// stream goes on.
+// If the reader was the end of a pipeline, the process gets SIGPIPE; the other
+// stream continues.
 func TestOutputBreaksWhenItsOnlyReaderIsGone(t *testing.T) {
 	e := newEngine(t)
 	e.paths.ReadersStay, e.paths.PipesBreak = true, true
@@ -58,7 +58,7 @@ func TestOutputBreaksWhenItsOnlyReaderIsGone(t *testing.T) {
 	if _, err := g.stdout.Write(bytes.Repeat([]byte("x"), 4<<20)); !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("the guest's write: %v, want EPIPE", err)
 	}
-	i.Drain(t.Context(), 1<<40, 0) // what nobody reads is not waited for
+	i.Drain(t.Context(), 1<<40, 0) // output without a reader is not waited for
 	if _, err := g.stderr.Write([]byte("after")); err != nil {
 		t.Fatal(err)
 	}

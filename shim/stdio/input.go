@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// input copies the engine's stdin FIFO to the guest, and half-closes the
-// guest's stream at the end of file or when told to finish.
+// input copies the engine's stdin FIFO to the guest, and half-closes the guest's
+// stream at the end of file or after finish.
 type input struct {
 	fifo *os.File
 	conn guest.Conn
@@ -23,13 +23,13 @@ func newInput(fifo *os.File, conn guest.Conn) *input {
 }
 
 // finish ends the input after what is in the FIFO now. It must not be called
-// by two goroutines at once.
+// concurrently.
 func (in *input) finish() {
 	select {
 	case <-in.finishing:
 	default:
 		close(in.finishing)
-		// The read that waits for more ends now.
+		// Interrupt the read that waits for more.
 		_ = in.fifo.SetReadDeadline(time.Unix(1, 0))
 	}
 }

@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// loggerStart is how long a logger may take to be ready, loggerEnd how
-	// long it may take to end after the output has, and again after SIGTERM.
+	// loggerStart is how long a logger may take to be ready, loggerEnd how long
+	// it may take to end after the output has ended, and again after SIGTERM.
 	loggerStart = 10 * time.Second
 	loggerEnd   = 12 * time.Second
 )
 
-// logger is a program that takes a process's output, by containerd's
-// protocol for binary:// ends: it reads stdout from descriptor 3 and stderr
-// from 4, closes 5 when it is ready, and finds the container's id and
-// namespace in its environment.
+// logger is a program that receives a process's output, by containerd's protocol
+// for binary:// ends: it reads stdout from descriptor 3 and stderr from 4, closes
+// 5 when it is ready, and finds the container's id and namespace in its
+// environment.
 type logger struct {
 	cmd            *exec.Cmd
 	stdout, stderr *os.File
 }
 
-// startLogger starts the program that the URI names; the query gives its
-// arguments. It returns when the program is ready.
+// startLogger starts the program that the URI names, with arguments from the
+// query. It returns when the program is ready.
 func startLogger(u *url.URL, namespace, containerID string) (*logger, error) {
 	if !filepath.IsAbs(u.Path) {
 		return nil, fmt.Errorf("start logger %q: want an absolute path: %w", u, errdefs.ErrInvalidArgument)
@@ -51,8 +51,8 @@ func startLogger(u *url.URL, namespace, containerID string) (*logger, error) {
 	return l, nil
 }
 
-// loggerArgs flattens the query: each key, then its value. Sorted, for a
-// query has no order.
+// loggerArgs flattens the query to each key, then its value. It sorts them,
+// because a query has no order.
 func loggerArgs(query url.Values) []string {
 	var args []string
 	keys := make([]string, 0, len(query))
@@ -69,8 +69,8 @@ func loggerArgs(query url.Values) []string {
 	return args
 }
 
-// start makes the three pipes and runs the program. The ready pipe's read end
-// is returned.
+// start makes the three pipes and runs the program. It returns the read end of
+// the ready pipe.
 func (l *logger) start() (*os.File, error) {
 	var made, theirs []*os.File
 	pipe := func() (r, w *os.File, err error) {
@@ -101,8 +101,8 @@ func (l *logger) start() (*os.File, error) {
 	return readyR, nil
 }
 
-// awaitReady waits until the program has closed its end: a byte or the end of
-// file both say so. One that died has closed it too; its pipes then fail.
+// awaitReady waits until the program has closed its end or written a byte. A
+// program that died has closed it too; its pipes then fail.
 func awaitReady(ready *os.File) error {
 	if err := ready.SetReadDeadline(time.Now().Add(loggerStart)); err != nil {
 		return err
@@ -113,8 +113,8 @@ func awaitReady(ready *os.File) error {
 	return nil
 }
 
-// Close ends the output. The program gets time to write what it has; waiting
-// for it is done elsewhere.
+// Close ends the output. The program gets time to write what it has; another
+// goroutine waits for it.
 func (l *logger) Close() error {
 	go l.reap()
 	return errors.Join(l.stdout.Close(), l.stderr.Close())

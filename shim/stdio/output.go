@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// copyBuffer is the size of one read, in bytes: what a FIFO holds.
+// copyBuffer is the size of one read, in bytes: the capacity of a FIFO.
 const copyBuffer = 64 << 10
 
 type reader interface{ Read([]byte) (int, error) }
@@ -20,9 +20,9 @@ type guestStream interface {
 	closer
 }
 
-// output copies a guest's stream to the engine's FIFO and counts.
+// output copies a guest's stream to the engine's FIFO and counts the bytes.
 type output struct {
-	// breaks: a FIFO without a reader is a broken pipe to the process.
+	// breaks: a FIFO without a reader gives the process a broken pipe.
 	breaks bool
 
 	mu sync.Mutex // guards what follows
@@ -37,9 +37,9 @@ func newOutput(breaks bool) *output {
 	return &output{breaks: breaks, changed: make(chan struct{})}
 }
 
-// copy runs until the guest's stream ends. When the engine's end is gone, the
-// guest is told so, which closes the process's pipe, or the rest is read and
-// dropped, so that the process is not held up.
+// copy runs until the guest's stream ends. When the engine's end is gone, it
+// either tells the guest, which closes the process's pipe, or reads and drops the
+// rest, so that the process does not block.
 func (o *output) copy(fifo *os.File, conn guestStream) {
 	defer o.end()
 	buf := make([]byte, copyBuffer)
@@ -81,8 +81,8 @@ func (o *output) notify() {
 	o.changed = make(chan struct{})
 }
 
-// await waits until n bytes were passed on, the stream has ended, ctx has, or
-// nothing has moved for a while.
+// await waits until n bytes were passed on, until the stream or ctx has ended, or
+// until nothing has moved for a while.
 func (o *output) await(ctx context.Context, n uint64) {
 	for {
 		o.mu.Lock()

@@ -13,30 +13,30 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// Paths are the engine's ends of stdio as a request names them; an empty one
-// is not wanted.
+// Paths are the engine's ends of stdio as named in a request; an empty path means
+// that the stream is not wanted.
 type Paths struct {
 	Stdin, Stdout, Stderr string
-	// Terminal: stdout is the terminal's output, and stderr carries nothing
-	// but is held open if it was named.
+	// Terminal: stdout is the terminal's output, and stderr carries nothing but
+	// is held open if it was named.
 	Terminal bool
-	// ReadersStay: the engine has opened its ends of the FIFOs before and
-	// opens none again (iSulad). When it is gone, output is dropped instead
-	// of waiting for another reader.
+	// ReadersStay: the engine has opened its ends of the FIFOs before and does
+	// not open any later (iSulad). When its ends are closed, output is dropped
+	// instead of waiting for another reader.
 	ReadersStay bool
-	// PipesBreak, with ReadersStay: a reader that is gone is a broken pipe to
-	// the process, SIGPIPE, unless it has a terminal.
+	// PipesBreak, with ReadersStay: a reader that is gone gives the process a
+	// broken pipe, SIGPIPE, unless it has a terminal.
 	PipesBreak bool
 	// Namespace and ContainerID are for a binary:// logger.
 	Namespace, ContainerID string
 }
 
-// stalled is how long Drain waits for a reader that takes nothing.
+// stalled is how long Drain waits for a reader that does not read.
 const stalled = 2 * time.Second
 
-// drainLimit is how long Drain waits in all, however slowly output still
-// comes: a guest says how much there is, and an exit must not wait for its
-// pleasure.
+// drainLimit is how long Drain waits altogether, however slowly output still
+// comes: the guest reports how much there is, and must not be able to delay an
+// exit.
 const drainLimit = 30 * time.Second
 
 // IO implements virtcontainers.IO.
@@ -48,9 +48,9 @@ type IO struct {
 	copying  sync.WaitGroup // the two outputs
 
 	mu sync.Mutex // guards what follows
-	// inputs and outputs are the open ends of either side.
+	// inputs and outputs are the open ends of both sides.
 	inputs, outputs []closer
-	// closeInput is set when CloseStdin came before Connect.
+	// closeInput is set if CloseStdin was called before Connect.
 	closeInput                    bool
 	connecting, connected, closed bool
 }
@@ -59,7 +59,7 @@ type closer interface{ Close() error }
 
 var _ virtcontainers.IO = (*IO)(nil)
 
-// New checks the paths and opens nothing.
+// New checks the paths; it opens nothing.
 func New(paths Paths) (*IO, error) {
 	if err := checkEnd(paths.Stdin, schemeFIFO); err != nil {
 		return nil, fmt.Errorf("stdin: %w", err)
@@ -110,7 +110,7 @@ func (i *IO) Connect(conns virtcontainers.Conns) error {
 
 var errClosed = fmt.Errorf("it was closed or connected before: %w", errdefs.ErrFailedPrecondition)
 
-// beginConnect takes the connections over, once.
+// beginConnect takes ownership of the connections, once.
 func (i *IO) beginConnect(conns virtcontainers.Conns) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -123,7 +123,7 @@ func (i *IO) beginConnect(conns virtcontainers.Conns) error {
 	return nil
 }
 
-// adoptEnds notes the engine's ends that Close closes.
+// adoptEnds registers the engine's ends for Close.
 func (i *IO) adoptEnds(e ends) {
 	if e.stdin != nil {
 		i.inputs = append(i.inputs, e.stdin)
@@ -131,7 +131,7 @@ func (i *IO) adoptEnds(e ends) {
 	i.outputs = append(i.outputs, e.outputs...)
 }
 
-// adopt notes the connections that Close closes.
+// adopt registers the connections for Close.
 func (i *IO) adopt(conns virtcontainers.Conns) {
 	if conns.Stdin != nil {
 		i.inputs = append(i.inputs, conns.Stdin)
@@ -160,8 +160,8 @@ func (i *IO) startOutput(o *output, conn guestStream, fifo *os.File) {
 	i.copying.Go(func() { o.copy(fifo, conn) })
 }
 
-// closeAfterOutput closes the engine's output ends, together, once nothing
-// can be written to them any more. Input goes on.
+// closeAfterOutput closes the engine's output ends, together, once nothing can be
+// written to them any more. Input continues.
 func (i *IO) closeAfterOutput() {
 	i.copying.Wait()
 	i.mu.Lock()
@@ -207,8 +207,8 @@ func (i *IO) closeAll() {
 	closeEnds(&i.outputs)
 }
 
-// closeEnds does not block: FIFOs and connections are non-blocking
-// underneath. Errors mean that the other side went first.
+// closeEnds does not block: FIFOs and connections are non-blocking underneath. An
+// error means that the other side closed first.
 func closeEnds(ends *[]closer) {
 	for _, c := range *ends {
 		_ = c.Close()
@@ -216,5 +216,5 @@ func closeEnds(ends *[]closer) {
 	*ends = nil
 }
 
-// Paths are the engine's ends as New got them.
+// Paths returns the engine's ends as they were given to New.
 func (i *IO) Paths() Paths { return i.paths }

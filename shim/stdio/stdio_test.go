@@ -71,7 +71,7 @@ func pair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
 	return conn(fds[0]), conn(fds[1])
 }
 
-// guestEnds are what the process in the guest sees.
+// guestEnds are the process's ends in the guest.
 type guestEnds struct{ stdin, stdout, stderr *net.UnixConn }
 
 func connect(t *testing.T, i *IO) guestEnds {
@@ -122,7 +122,7 @@ func TestOutputReachesEngine(t *testing.T) {
 	}
 }
 
-// A reader that took some output and left finds the rest when it comes back.
+// A reader that disconnects after some output gets the rest when it comes back.
 func TestReaderComesBack(t *testing.T) {
 	e := newEngine(t)
 	first := e.open(e.paths.Stdout, os.O_RDONLY)
@@ -150,7 +150,7 @@ func TestStdinHalfClose(t *testing.T) {
 	e := newEngine(t)
 	i := newIO(t, e.paths)
 	g := connect(t, i)
-	// The IO reads before any writer is there: that is not the end of file.
+	// The IO reads before there is a writer: that is not the end of file.
 	w := e.open(e.paths.Stdin, os.O_WRONLY)
 	if _, err := w.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestStdinHalfClose(t *testing.T) {
 	}
 }
 
-// A client leaves a terminal and another one attaches: its input comes too, and
+// One client leaves a terminal and another attaches: its input arrives too, and
 // only CloseStdin is the end.
 func TestTerminalInputOfTwoClients(t *testing.T) {
 	e := newEngine(t)
@@ -189,7 +189,7 @@ func TestTerminalInputOfTwoClients(t *testing.T) {
 	}
 }
 
-// CloseStdin ends the input though the writer holds the FIFO open, and loses
+// CloseStdin ends the input even if the writer holds the FIFO open, and loses
 // nothing that was written before.
 func TestCloseStdin(t *testing.T) {
 	for _, early := range []bool{true, false} {
@@ -246,21 +246,21 @@ func TestDrainEnds(t *testing.T) {
 	e := newEngine(t)
 	i := newIO(t, e.paths)
 	g := connect(t, i)
-	go func() { // nobody reads the engine's end
+	go func() { // without a reader of the engine's end
 		for {
 			if _, err := g.stdout.Write(make([]byte, 4096)); err != nil {
 				return
 			}
 		}
 	}()
-	i.Drain(context.Background(), 1<<40, 0) // nobody takes that much
+	i.Drain(context.Background(), 1<<40, 0) // more than is read
 	g.stdout.Close()
 	g.stderr.Close()
 	i.Close()
 	i.Drain(context.Background(), 1<<40, 1<<40) // the streams have ended
 }
 
-// The outputs are closed together, when both have ended, and input goes on.
+// The outputs are closed together, when both have ended, and input continues.
 func TestOutputsCloseTogether(t *testing.T) {
 	e := newEngine(t)
 	stdout, stderr := e.open(e.paths.Stdout, os.O_RDONLY), e.open(e.paths.Stderr, os.O_RDONLY)

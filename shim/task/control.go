@@ -42,8 +42,8 @@ func (s *Service) Resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.E
 	}))
 }
 
-// Checkpoint is not there: the state of a process in a guest cannot be saved
-// alone.
+// Checkpoint is not supported: the state of a single process in a guest cannot be
+// saved.
 func (s *Service) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
 	if _, err := s.container(r.ID); err != nil {
 		return nil, err
@@ -64,8 +64,7 @@ func (s *Service) Update(ctx context.Context, r *task.UpdateTaskRequest) (*empty
 	return empty(c.Update(ctx, r.Resources))
 }
 
-// Stats reads a container's counters, as the host's own cgroups would give
-// them.
+// Stats returns a container's counters, in the form of the host's cgroups.
 func (s *Service) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
 	c, err := s.container(r.ID)
 	if err != nil {
@@ -82,8 +81,8 @@ func (s *Service) Stats(ctx context.Context, r *task.StatsRequest) (*task.StatsR
 	return &task.StatsResponse{Stats: stats}, nil
 }
 
-// shapeStats encodes counters as the engine reads them: what it gets is made
-// here, not by the guest.
+// shapeStats encodes counters for the engine: the message is built here, not by
+// the guest.
 func (s *Service) shapeStats(m *v2.Metrics) (*anypb.Any, error) {
 	switch {
 	case s.policy.CgroupV1Stats:
@@ -94,7 +93,7 @@ func (s *Service) shapeStats(m *v2.Metrics) (*anypb.Any, error) {
 	return typeurl.MarshalAnyToProto(metrics.ToV1(m, metrics.KernelOperations))
 }
 
-// hostHasCgroup2 reports whether the host has cgroup v2 alone (cgroups(7)).
+// hostHasCgroup2 reports whether the host has only cgroup v2 (cgroups(7)).
 func hostHasCgroup2() bool {
 	var st unix.Statfs_t
 	return unix.Statfs("/sys/fs/cgroup", &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC

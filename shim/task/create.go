@@ -21,7 +21,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing"
 )
 
-// Create makes a container; for the sandbox's own, the sandbox first.
+// Create makes a container; for the sandbox's own container it boots the sandbox
+// first.
 func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	s.markUsed()
 	if r.Checkpoint != "" {
@@ -38,7 +39,7 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
-	// A service container may name its sandbox by the beginning of its id.
+	// A service container may name its sandbox by a prefix of its id.
 	if !strings.HasPrefix(s.opts.ID, place.SandboxID) || place.Kind != bundle.Service && place.SandboxID != s.opts.ID {
 		return nil, fmt.Errorf("create container %s: it belongs to sandbox %s, this shim serves %s: %w",
 			r.ID, place.SandboxID, s.opts.ID, errdefs.ErrInvalidArgument)
@@ -63,7 +64,7 @@ func withCreateTimeout(ctx context.Context, cfg *config.Config) (context.Context
 }
 
 // withCause adds to an error why its context has ended: the guest's "deadline
-// exceeded" does not say whose.
+// exceeded" does not say whose deadline.
 func withCause(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if err == nil || cause == nil || errors.Is(err, cause) {
@@ -72,8 +73,8 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// place finds a container's place. In a pod of the sandbox API the engine has
-// said whose it is by asking this shim: no annotation needs to.
+// place returns a container's place. In a pod of the sandbox API the engine
+// determines the pod by calling this shim: an annotation is not needed.
 func (s *Service) place(id string, annotations map[string]string) (bundle.Membership, error) {
 	place, err := bundle.Place(id, annotations)
 	s.mu.Lock()
@@ -84,8 +85,8 @@ func (s *Service) place(id string, annotations map[string]string) (bundle.Member
 	return place, err
 }
 
-// createFirst boots the sandbox and makes its first container. When that
-// fails the sandbox goes too.
+// createFirst boots the sandbox and makes its first container. If that fails, it
+// stops the sandbox.
 func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
 	sandbox, err := s.bootFor(ctx, r, b, cfg)
 	if err != nil {
@@ -128,16 +129,16 @@ func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bun
 	return s.boot(ctx, s.completed(ctx, opts))
 }
 
-// hostname is what the pod's first container says of the pod's name. One that
-// says nothing, or asks for the host's UTS namespace, gets the host's name as it
-// is now: a new UTS namespace begins as a copy (uts_namespaces(7)).
+// hostname returns the pod's name from the spec of its first container. If the
+// spec has none, or asks for the host's UTS namespace, it returns the host's
+// current name: a new UTS namespace starts as a copy (uts_namespaces(7)).
 func hostname(spec *specs.Spec) string {
 	if spec.Hostname != "" {
 		return spec.Hostname
 	}
 	name, err := os.Hostname()
 	if err != nil {
-		return "" // the guest's own
+		return "" // the guest's own name
 	}
 	return name
 }
@@ -145,9 +146,9 @@ func hostname(spec *specs.Spec) string {
 // abandonAfter is the default of Options.AbandonAfter.
 const abandonAfter = 5 * time.Second
 
-// abandon ends a shim whose first Create failed, unless its engine does or
-// tries again: one that died meanwhile may not know of the shim any more, or
-// (containerd 1.6) keep it for ever.
+// abandon ends a shim whose first Create failed, unless its engine ends it or
+// tries again: an engine that died meanwhile may not know of the shim any more,
+// or (containerd 1.6) keep it forever.
 func (s *Service) abandon() {
 	after := s.opts.AbandonAfter
 	if after == 0 {
@@ -178,7 +179,7 @@ func (s *Service) boot(ctx context.Context, opts virtcontainers.Options) (*virtc
 }
 
 // createService makes a further container of a pod. Its annotations change no
-// key: the sandbox is there, with the configuration that it was made with.
+// key: the sandbox exists, with the configuration that it was made with.
 func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle) (*task.CreateTaskResponse, error) {
 	sandbox, err := s.current()
 	if err != nil {

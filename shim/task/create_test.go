@@ -18,7 +18,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// A Create that fails says what is wrong, and leaves nothing; the next one may
+// A Create that fails says what is wrong and leaves nothing; the next one may
 // succeed.
 func TestCreateFails(t *testing.T) {
 	const kind = "io.kubernetes.cri.container-type"
@@ -93,7 +93,7 @@ func TestCreateFails(t *testing.T) {
 	}
 }
 
-// pack makes runtime options that name a configuration file.
+// pack encodes runtime options that name a configuration file.
 func pack(t *testing.T, path string) *anypb.Any {
 	t.Helper()
 	packed, err := anypb.New(&runtimeoptions.Options{ConfigPath: path})
@@ -103,7 +103,7 @@ func pack(t *testing.T, path string) *anypb.Any {
 	return packed
 }
 
-// The engine's options name the file; another runtime's are ignored.
+// The engine's options name the file; another runtime's options are ignored.
 func TestOptions(t *testing.T) {
 	s := newShim(t, nil)
 	file := filepath.Join(t.TempDir(), "other.toml")
@@ -126,7 +126,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Of runc's options one says something of the shim, and not of runc.
+// One of runc's options concerns the shim rather than runc.
 func TestShimCgroupOption(t *testing.T) {
 	s := newShim(t, nil)
 	r := s.request(t, sandboxID)
@@ -143,15 +143,17 @@ func TestShimCgroupOption(t *testing.T) {
 	if packed, err = anypb.New(&runcoptions.Options{BinaryName: "runc"}); err != nil {
 		t.Fatal(err)
 	}
-	// containerd's client sends the type's name alone, without "type.googleapis.com/".
+	// containerd's client sends the type's bare name, without
+	// "type.googleapis.com/".
 	r.Options = &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: packed.Value}
 	if _, err := s.Create(t.Context(), r); err != nil {
 		t.Error(err)
 	}
 }
 
-// Annotations of the sandbox set the size of its machine; those of its other
-// containers, where engines repeat them, do not matter, but for their own.
+// The sandbox's annotations set the size of its machine. Those of its other
+// containers, where engines repeat them, have no effect, except for the
+// container's own.
 func TestAnnotations(t *testing.T) {
 	const (
 		memory  = "com.github.containers.virtcontainers.sandbox_mem"
@@ -194,7 +196,7 @@ func TestHostname(t *testing.T) {
 }
 
 // A container without a hostname has the host's, as with runc: a new UTS
-// namespace begins as a copy.
+// namespace starts as a copy.
 func TestHostnameOfTheHost(t *testing.T) {
 	s := newShim(t, nil)
 	r := s.request(t, sandboxID)
@@ -215,7 +217,7 @@ func TestHostnameOfTheHost(t *testing.T) {
 	}
 }
 
-// A shim whose first Create failed does not wait for its engine for ever.
+// A shim whose first Create failed does not wait for its engine indefinitely.
 func TestAbandoned(t *testing.T) {
 	s := newShim(t, func(o *task.Options) { o.AbandonAfter = time.Millisecond })
 	s.host.Agent.Fail(fakeguest.OpenTransport, errInjected)
@@ -229,8 +231,8 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
-// A service container has the configuration of its sandbox: what the sandbox's
-// annotations changed, and whatever becomes of the file.
+// A service container has the configuration of its sandbox, with the changes by
+// the sandbox's annotations, whatever happens to the file.
 func TestServiceConfiguration(t *testing.T) {
 	const timeout = "io.katacontainers.config.runtime.create_container_timeout"
 	s := newShim(t, nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/katabox/katabox/shim/task"
 )
 
-// CRI-O reads no events, and a signal that finds nobody fails its stop of a
-// container. containerd wants the error and no file.
+// CRI-O reads no events, and a signal to a process that has ended makes its stop
+// of a container fail. containerd wants the error and no file.
 func TestCRIO(t *testing.T) {
 	for _, address := range []string{"", "/run/containerd/containerd.sock"} {
 		s := newShim(t, func(o *task.Options) { o.Namespace, o.Address = "default", address })

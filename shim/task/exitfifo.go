@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// waitGrace is how long after an exit an engine's Wait may still come:
-	// the exit FIFO is for engines that never call it.
+	// waitGrace is how long after an exit an engine's Wait may still come: the
+	// exit FIFO is for engines that never call it.
 	waitGrace = time.Second
-	// waitMemory is how long an answered Wait is remembered: until waitGrace
-	// is surely over, also on a host under load.
+	// waitMemory is how long an answered Wait is remembered: safely longer than
+	// waitGrace, even on a host under load.
 	waitMemory = 10 * waitGrace
 )
 
-// exitFIFOs tells exits to engines that do not Wait: iSulad before v2.1.3
-// reads the status, four bytes in the host's order, from
-// <dir>/<container>/exit_fifo. Newer ones write it there themselves when
-// their Wait returns, so one that was answered is not written to.
+// exitFIFOs reports exits to engines that do not Wait: iSulad before v2.1.3 reads
+// the status, four bytes in the host's order, from <dir>/<container>/exit_fifo.
+// Newer versions write it there themselves when their Wait returns, so an exit
+// whose Wait was answered is not written.
 type exitFIFOs struct {
-	// dir is the engine's $EXIT_FIFO_DIR; empty for engines without.
+	// dir is the engine's $EXIT_FIFO_DIR; empty for engines without it.
 	dir string
 
 	mu     sync.Mutex // guards waited
 	waited map[exitKey]bool
 }
 
-// exitKey names one exit: a container may be run again under its id while the
-// last exit is still to be told.
+// exitKey identifies one exit: a container may be run again under its id before
+// the last exit was reported.
 type exitKey struct {
 	containerID string
 	at          time.Time
@@ -45,7 +45,7 @@ func newExitFIFOs(dir string) *exitFIFOs {
 	return &exitFIFOs{dir: dir, waited: make(map[exitKey]bool)}
 }
 
-// noteWait remembers that the engine has waited for this exit.
+// noteWait records that the engine has waited for this exit.
 func (e *exitFIFOs) noteWait(exit virtcontainers.Exit) {
 	if e.dir == "" {
 		return
@@ -64,15 +64,16 @@ func (e *exitFIFOs) noteWait(exit virtcontainers.Exit) {
 	})
 }
 
-// exited tells the engine unless it waits for the container. It does not
-// block. The FIFO is opened now: later, another run's may have its name.
+// exited reports an exit to the engine unless the engine waits for the container.
+// It does not block. It opens the FIFO now: later, another run's FIFO may have
+// its name.
 func (e *exitFIFOs) exited(exit virtcontainers.Exit, failed func(error)) {
 	if e.dir == "" {
 		return
 	}
 	f, err := os.OpenFile(filepath.Join(e.dir, exit.ContainerID, "exit_fifo"), os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		failed(fmt.Errorf("open exit FIFO: %w", err)) // nobody reads it
+		failed(fmt.Errorf("open exit FIFO: %w", err)) // it has no reader
 		return
 	}
 	time.AfterFunc(waitGrace, func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-// openExitFIFO makes the FIFO of one run, in place of the last run's.
+// openExitFIFO makes the FIFO of one run, replacing that of the last run.
 func openExitFIFO(t *testing.T, dir string) *os.File {
 	t.Helper()
 	path := filepath.Join(dir, "c1", "exit_fifo")
@@ -28,8 +28,8 @@ func openExitFIFO(t *testing.T, dir string) *os.File {
 	return f
 }
 
-// A container is run again before its first exit was told: each run's engine
-// gets its own status, and one that waited gets none.
+// A container is run again before its first exit was reported: each run's engine
+// gets its own status, and an engine that waited gets none.
 func TestExitsOfRunsStayApart(t *testing.T) {
 	dir := t.TempDir()
 	e := newExitFIFOs(dir)
@@ -57,7 +57,7 @@ func TestExitsOfRunsStayApart(t *testing.T) {
 			t.Errorf("the FIFO gave %v, %v; want %d", got[:n], err, run.want)
 		}
 	}
-	// The third's was told after the second's would have been.
+	// The third run's exit was reported after the second's would have been.
 	if err := second.SetReadDeadline(time.Now()); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// hold is a hook that tells of its call and then waits.
+// hold is a hook that signals its call and then waits.
 func hold(called chan<- struct{}, release <-chan struct{}) fakeguest.Hook {
 	return func(ctx context.Context, _ proto.Message) error {
 		close(called)

@@ -8,11 +8,11 @@ import (
 	"github.com/containerd/log"
 )
 
-// forgetTimeout bounds the call to the guest that forgets an exec.
+// forgetTimeout bounds the call that makes the guest forget an exec.
 const forgetTimeout = 10 * time.Second
 
-// execEnded forgets the exec after a while when the engine will not: iSulad
-// runs its health checks as execs, and their number has no bound.
+// execEnded forgets the exec after a while if the engine will not: iSulad runs
+// its health checks as execs, without a bound on their number.
 func (s *Service) execEnded(containerID, execID string) {
 	if s.policy.KeepExecs == 0 {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/katabox/katabox/shim/task"
 )
 
-// An engine that never deletes an exec, such as iSulad, gets its exit also by
-// a late Wait; some time later the exec is gone, here and in the guest.
+// An engine that never deletes an exec, such as iSulad, gets its exit even by a
+// late Wait; some time later the exec is gone, here and in the guest.
 func TestExecsAreForgotten(t *testing.T) {
 	const kept = 500 * time.Millisecond
 	s := newShim(t, func(o *task.Options) { o.KeepExecs = kept })
@@ -40,7 +40,8 @@ func TestExecsAreForgotten(t *testing.T) {
 		}
 		time.Sleep(kept / 10)
 	}
-	// The guest refuses one that it still knows; it forgets a moment later.
+	// The guest refuses an exec with an id that it still knows; it forgets the id
+	// a moment later.
 	for deadline := time.Now().Add(patience); ; time.Sleep(kept / 10) {
 		_, err := s.Exec(ctx, exec)
 		if err == nil {

@@ -39,7 +39,7 @@ const (
 
 var errInjected = errors.New("injected")
 
-// publisher notes events as text, without times: "exit pod/e1=0".
+// publisher records events as text, without times: "exit pod/e1=0".
 type publisher struct {
 	mu      sync.Mutex // guards what follows
 	events  []string
@@ -110,8 +110,8 @@ type shim struct {
 	exits   atomic.Int32
 }
 
-// newShim serves the task API on its own host and checks, at the end,
-// that nothing is left. change, when not nil, changes the service's options.
+// newShim serves the task API on its own host and checks, when the test ends,
+// that nothing is left. change, if not nil, changes the service's options.
 func newShim(t *testing.T, change func(*task.Options)) *shim {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -184,7 +184,7 @@ func (s *shim) checkStopped(t *testing.T) {
 	}
 }
 
-// configure makes the configuration file that the service reads.
+// configure writes the configuration file that the service reads.
 func configure(t *testing.T, text string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "configuration.toml")
@@ -208,8 +208,8 @@ func (s *shim) bundle(t *testing.T, id string, annotations ...string) string {
 	return dir
 }
 
-// request asks for a container: the sandbox's own, or a service container of
-// it.
+// request returns a request to create a container: the sandbox's own, or one of
+// its service containers.
 func (s *shim) request(t *testing.T, id string) *taskapi.CreateTaskRequest {
 	t.Helper()
 	if id == sandboxID {
@@ -243,8 +243,8 @@ func (s *shim) exit(t *testing.T, id, execID string, status uint32) {
 	}
 }
 
-// wantError fails the test unless err, which came over the wire, is of that
-// kind and names text.
+// wantError fails the test unless err, which came over the wire, is of that kind
+// and contains text.
 func wantError(t *testing.T, what string, err error, is func(error) bool, text string) {
 	t.Helper()
 	if err == nil || !is(errgrpc.ToNative(err)) || !strings.Contains(err.Error(), text) {

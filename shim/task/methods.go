@@ -90,9 +90,10 @@ func deleteProcess(ctx context.Context, c *virtcontainers.Container, execID stri
 	return p.Delete(ctx)
 }
 
-// Wait answers when the process has ended. Any number may wait, also later. A
-// waiter that owns the process (engine.Policy) takes it along when its
-// connection ends first: to the engine, that waiter's pid is the process.
+// Wait answers when the process has ended. There may be any number of waiters,
+// also afterwards. When the connection of a waiter that owns the process
+// (engine.Policy) ends first, the process is killed: to the engine, that waiter's
+// pid is the process.
 func (s *Service) Wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
 	p, err := s.process(r.ID, r.ExecID)
 	if err != nil {
@@ -133,7 +134,7 @@ func (s *Service) Kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty
 	}
 	err = p.Kill(ctx, r.Signal, r.All)
 	if s.policy.EndedTakesSignals && errdefs.IsNotFound(err) {
-		err = nil // the process is there, and has ended
+		err = nil // the process exists, and has ended
 	}
 	return empty(err)
 }
@@ -159,10 +160,10 @@ func (s *Service) CloseIO(_ context.Context, r *task.CloseIORequest) (*emptypb.E
 	return &emptypb.Empty{}, nil
 }
 
-// Pids lists a container's processes. One that has ended lists its init until
-// it is deleted, as a parent sees a child that it has not waited for:
-// containerd 2.x, when it starts again, throws away a task without processes
-// (shouldCleanupShim), and with it an exit that nobody was told of.
+// Pids lists a container's processes. A container that has ended lists its init
+// until it is deleted, as a parent sees a child that it has not waited for: when
+// containerd 2.x restarts, it discards a task without processes
+// (shouldCleanupShim), and with it an exit that was not reported.
 func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
 	c, err := s.container(r.ID)
 	if err != nil {
@@ -175,7 +176,7 @@ func (s *Service) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResp
 	return &task.PidsResponse{Processes: processes}, nil
 }
 
-// State tells how a process is, and where its stdio goes.
+// State returns a process's state and the paths of its stdio.
 func (s *Service) State(_ context.Context, r *task.StateRequest) (*task.StateResponse, error) {
 	c, err := s.container(r.ID)
 	if err != nil {
@@ -199,8 +200,8 @@ func (s *Service) State(_ context.Context, r *task.StateRequest) (*task.StateRes
 	return resp, nil
 }
 
-// seen is how a process shows itself to engines, as from runc's shim: an exec
-// has no pid before its start, and is paused with its container.
+// seen returns a process's state as runc's shim would report it: an exec has no
+// pid before its start, and is paused with its container.
 func seen(c *virtcontainers.Container, p *virtcontainers.Process) virtcontainers.ProcessInfo {
 	info, whole := p.Info(), c.Info()
 	if p.IsExec() && info.State == virtcontainers.Created {
@@ -226,8 +227,9 @@ func status(s virtcontainers.State) tasktypes.Status {
 	return tasktypes.Status_UNKNOWN
 }
 
-// Connect names the shim's and the sandbox's processes. Of a container that is
-// not there it names the shim's alone: engines ask so for a shim they found.
+// Connect returns the pids of the shim and of the sandbox's process. For an
+// unknown container it returns the shim's alone: engines ask this about a shim
+// that they found.
 func (s *Service) Connect(_ context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
 	resp := &task.ConnectResponse{ShimPid: shimPID()}
 	if p, err := s.process(r.ID, ""); err == nil {
@@ -236,8 +238,8 @@ func (s *Service) Connect(_ context.Context, r *task.ConnectRequest) (*task.Conn
 	return resp, nil
 }
 
-// Shutdown ends the shim once no container is left; engines call it after
-// every Delete.
+// Shutdown ends the shim once no container is left; engines call it after every
+// Delete.
 func (s *Service) Shutdown(_ context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
 	if s.empty() || r.Now {
 		s.opts.Exit()
@@ -245,7 +247,7 @@ func (s *Service) Shutdown(_ context.Context, r *task.ShutdownRequest) (*emptypb
 	return &emptypb.Empty{}, nil
 }
 
-// empty is the answer to calls that have none.
+// empty is the answer of calls that return nothing.
 func empty(err error) (*emptypb.Empty, error) {
 	if err != nil {
 		return nil, err

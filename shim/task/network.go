@@ -12,13 +12,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers/podnet"
 )
 
-// network is what the spec of the sandbox's own container says of the pod's
-// network. A VM cannot have the host's. A pod that asks for it in CRI's words
-// is refused with netns.ErrHost: containers of such pods expect the host's
-// addresses and sockets. A single container gets a namespace with loopback
-// alone, into which the engine, or a hook, may put links while it runs; many
-// containers ask for the host's network only to be spared one. With
-// disable_new_netns no pod has a network at all.
+// network returns what the spec of the sandbox's own container says about the
+// pod's network. A VM cannot have the host's network. A pod that asks for it by
+// CRI is refused with netns.ErrHost: containers of such pods expect the host's
+// addresses and sockets. A single container gets a namespace with loopback only,
+// into which the engine, or a hook, may put links while it runs; many containers
+// ask for the host's network only to avoid having one set up. With
+// disable_new_netns no pod has a network.
 func (s *Service) network(ctx context.Context, b *bundle.Bundle, cfg *config.Config) (podnet.Spec, error) {
 	path, asked := b.NetNS()
 	spec := podnet.Spec{Namespace: path, ResolvConf: b.ResolvConf()}
@@ -38,15 +38,15 @@ func (s *Service) network(ctx context.Context, b *bundle.Bundle, cfg *config.Con
 	return spec, nil
 }
 
-// isHostNetwork reports whether a network namespace is the host's. One that
-// cannot be opened is for the boot to complain of.
+// isHostNetwork reports whether a network namespace is the host's. If it cannot
+// be opened, the boot will report that.
 func isHostNetwork(path string) bool {
 	if path == "" {
 		return false
 	}
 	ns, err := netns.Open(path)
 	if err == nil {
-		_ = ns.Close() // only opened to look at
+		_ = ns.Close() // opened only to inspect it
 	}
 	return errors.Is(err, netns.ErrHost)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// withNetNS rewrites a bundle's spec: its network namespace has that path, or
-// is not there when path is nil.
+// withNetNS rewrites a bundle's spec: it sets the path of the network namespace,
+// or removes the namespace if path is nil.
 func withNetNS(t *testing.T, bundle string, path *string) string {
 	t.Helper()
 	file := filepath.Join(bundle, "config.json")
@@ -38,8 +38,8 @@ func withNetNS(t *testing.T, bundle string, path *string) string {
 	return bundle
 }
 
-// A spec that asks for the host's network gives a single container a network of
-// its own. In CRI's words it is an error, unless pods have no network anyway.
+// A single container whose spec asks for the host's network gets its own network.
+// By CRI that is an error, unless pods have no network anyway.
 func TestHostNetwork(t *testing.T) {
 	host := "/proc/self/ns/net"
 	const noNetwork = "[runtime]\ndisable_new_netns = true\ninternetworking_model = \"none\"\n"

@@ -30,8 +30,8 @@ func asInvalid(err error) error {
 	return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 }
 
-// shimCgroup returns the only one of runc's options that is about the shim: the
-// cgroup to put it into (containerd's WithShimCgroup), empty for none.
+// shimCgroup returns the one option of runc's that concerns the shim: the cgroup
+// to put it into (containerd's WithShimCgroup), or "" for none.
 func shimCgroup(options *anypb.Any) (string, error) {
 	if options == nil || !options.MessageIs((*runcoptions.Options)(nil)) {
 		return "", nil
@@ -44,7 +44,7 @@ func shimCgroup(options *anypb.Any) (string, error) {
 }
 
 // loadConfig reads the configuration; the engine may name its file in the
-// runtime's options. Of runc's options shimCgroup reads one.
+// runtime's options. Of runc's options only shimCgroup reads one.
 func loadConfig(ctx context.Context, options *anypb.Any) (*config.Config, error) {
 	path := ""
 	if options != nil && options.MessageIs((*runtimeoptions.Options)(nil)) {

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/shim/task"
 )
 
-// sentConn tells of each write.
+// sentConn reports each write.
 type sentConn struct {
 	net.Conn
 	bytes chan struct{}
@@ -26,8 +26,8 @@ func (c *sentConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// waitElsewhere begins a Wait on its own connection and returns what ends
-// the connection.
+// waitElsewhere starts a Wait on a separate connection and returns a function
+// that closes the connection.
 func (s *shim) waitElsewhere(t *testing.T, execID string) (hangUp func()) {
 	t.Helper()
 	conn, err := net.Dial("unix", filepath.Join(s.host.RunDir, "shim.sock"))
@@ -42,15 +42,15 @@ func (s *shim) waitElsewhere(t *testing.T, execID string) (hangUp func()) {
 		defer close(waited)
 		_, _ = service.Wait(context.Background(), &taskapi.WaitRequest{ID: sandboxID, ExecID: execID})
 	}()
-	<-sent.bytes // the shim reads the request before the connection's end
+	<-sent.bytes // the shim reads the request before the connection ends
 	return func() {
 		_ = client.Close()
 		<-waited
 	}
 }
 
-// To an engine that calls kata-runtime the process that waits is the
-// container's: its death must be the container's, and of an exec alone.
+// To an engine that calls kata-runtime, the process that waits is the container's
+// process: its death must end the container, and for an exec only the exec.
 func TestOwnersDeathKills(t *testing.T) {
 	s := newShim(t, func(o *task.Options) { o.Namespace = engine.CommandLine })
 	ctx := t.Context()
@@ -71,7 +71,7 @@ func TestOwnersDeathKills(t *testing.T) {
 	s.events.await(t, "exit pod=137")
 }
 
-// containerd restarts: its connections end, and its containers run on.
+// containerd restarts: its connections end, and its containers keep running.
 func TestOthersMayHangUp(t *testing.T) {
 	s := newShim(t, nil)
 	s.run(t, sandboxID)

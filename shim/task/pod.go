@@ -13,9 +13,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
-// Boot makes a sandbox that has no container of its own: the sandbox API's.
-// Only ending the sandbox ends the shim then, not its last container. What is
-// the shim's own of opts (ID, Observer) is set here.
+// Boot makes a sandbox without a container of the same id, for the sandbox API.
+// The shim then ends with the sandbox, and not with its last container. Boot sets
+// the options that belong to the shim (ID, Observer).
 func (s *Service) Boot(ctx context.Context, opts virtcontainers.Options) (*virtcontainers.Sandbox, error) {
 	s.markUsed()
 	sandbox, err := s.boot(ctx, s.completed(ctx, opts))
@@ -28,8 +28,8 @@ func (s *Service) Boot(ctx context.Context, opts virtcontainers.Options) (*virtc
 	return sandbox, nil
 }
 
-// completed adds what is the shim's own to a sandbox's options, and applies what
-// of the configuration is.
+// completed adds the shim's part to a sandbox's options, and applies the part of
+// the configuration that concerns the shim.
 func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) virtcontainers.Options {
 	if opts.Config.Runtime.Debug {
 		_ = log.SetLevel("debug")
@@ -51,10 +51,10 @@ func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) vi
 	return opts
 }
 
-// Current is the sandbox that was booted, or an errdefs.ErrNotFound.
+// Current returns the sandbox that was booted, or an errdefs.ErrNotFound.
 func (s *Service) Current() (*virtcontainers.Sandbox, error) { return s.current() }
 
-// ContainerIDs are the ids of the containers that have not been deleted.
+// ContainerIDs returns the ids of the containers that have not been deleted.
 func (s *Service) ContainerIDs() []string {
 	sandbox, err := s.current()
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Service) ContainerIDs() []string {
 	return ids
 }
 
-// Timeline is how the sandbox and its containers started.
+// Timeline returns how the sandbox and its containers started.
 func (s *Service) Timeline(ctx context.Context) (*timeline.Timeline, error) {
 	sandbox, err := s.current()
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Service) Timeline(ctx context.Context) (*timeline.Timeline, error) {
 // Exit ends the shim after the answer to the request was sent.
 func (s *Service) Exit() { s.opts.Exit() }
 
-// Metrics are the counters of all containers together.
+// Metrics returns the sums of the counters of all containers.
 func (s *Service) Metrics(ctx context.Context) (*anypb.Any, error) {
 	sandbox, err := s.current()
 	if err != nil {

@@ -27,22 +27,24 @@ type Publisher interface {
 
 // Options are what a Service works with.
 type Options struct {
-	// ID is the sandbox's: the shim serves that one and its containers.
+	// ID is the sandbox's id: the shim serves only that sandbox and its
+	// containers.
 	ID string
-	// Namespace is the engine's, and Address its own gRPC socket, if it has one.
+	// Namespace is the engine's namespace, and Address its own gRPC socket, if it
+	// has one.
 	Namespace, Address string
 	Platform           virtcontainers.Platform
 	Publisher          Publisher
 	// ExitFIFODir is iSulad's $EXIT_FIFO_DIR, or "".
 	ExitFIFODir string
-	// KeepExecs, when not 0, is used in place of the engine's policy.
+	// KeepExecs, if not 0, replaces the value of the engine's policy.
 	KeepExecs time.Duration
-	// Exit is called when an engine's Shutdown finds no container left, and
-	// when an engine did not come back after its first Create had failed.
+	// Exit is called when an engine's Shutdown finds no container left, and when
+	// an engine did not come back after its first Create had failed.
 	Exit func()
-	// AbandonAfter is how long that may take; 0 means 5 s.
+	// AbandonAfter is how long to wait for that engine; 0 means 5 s.
 	AbandonAfter time.Duration
-	// Arrival says when this shim came to be; Called is not used.
+	// Arrival is when this shim was started; Called is not used.
 	Arrival virtcontainers.Arrival
 	// Manage is the sandbox's.
 	Manage func(ctx context.Context, s *virtcontainers.Sandbox, dir string) (stop func() error, err error)
@@ -63,13 +65,13 @@ type Service struct {
 	// sandbox is nil until the first Create has booted it.
 	sandbox *virtcontainers.Sandbox
 	booting bool
-	// keep is set when the sandbox outlives its containers.
+	// keep is set if the sandbox outlives its containers.
 	keep bool
 	// bootDone is closed when the boot under way has ended.
 	bootDone chan struct{}
 }
 
-// New makes the service of a sandbox that is not there yet.
+// New makes the service of a sandbox that does not exist yet.
 func New(opts Options) *Service {
 	policy := engine.For(opts.Namespace, opts.Address)
 	if opts.KeepExecs != 0 {
@@ -78,11 +80,11 @@ func New(opts Options) *Service {
 	return &Service{opts: opts, policy: policy, exits: newExitFIFOs(opts.ExitFIFODir), used: make(chan struct{})}
 }
 
-// Used is closed when an engine has called Create: a shim that is never used
-// has lost its engine.
+// Used returns a channel that is closed when an engine has called Create: a shim
+// that is never used has lost its engine.
 func (s *Service) Used() <-chan struct{} { return s.used }
 
-// markUsed notes an engine's Create.
+// markUsed records that an engine has called Create.
 func (s *Service) markUsed() {
 	s.usedOnce.Do(func() {
 		s.mu.Lock()
@@ -92,7 +94,7 @@ func (s *Service) markUsed() {
 	})
 }
 
-// Stop ends the sandbox, if there is one, and waits for that.
+// Stop ends the sandbox, if there is one, and waits for its end.
 func (s *Service) Stop(ctx context.Context) error {
 	if err := s.awaitBoot(ctx); err != nil {
 		return err
@@ -119,7 +121,7 @@ func (s *Service) awaitBoot(ctx context.Context) error {
 	}
 }
 
-// current is the sandbox that was booted.
+// current returns the sandbox that was booted.
 func (s *Service) current() (*virtcontainers.Sandbox, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +154,7 @@ func (s *Service) empty() bool {
 	return !s.booting && !s.keep && (s.sandbox == nil || s.sandbox.Empty())
 }
 
-// observer publishes what happens without a request.
+// observer publishes events that do not result from a request.
 type observer struct {
 	ctx       context.Context //nolint:containedctx // the shim's own, for its logger
 	publisher Publisher
@@ -179,7 +181,7 @@ func (o *observer) Exited(e virtcontainers.Exit) {
 	if id == "" {
 		id = e.ContainerID
 		if err := o.saveExit(e); err != nil {
-			log.G(o.ctx).WithError(err).Debug("exit not saved") // only a shim that is killed needs it
+			log.G(o.ctx).WithError(err).Debug("exit not saved") // needed only if the shim is killed
 		}
 	}
 	o.publisher.Publish(o.ctx, events.TopicExit, &eventtypes.TaskExit{
@@ -202,7 +204,7 @@ func (s *Service) saveExit(e virtcontainers.Exit) error {
 	return bundle.SaveExit(c.Bundle.Dir, bundle.Exit{Status: e.Status, At: e.At})
 }
 
-// saveOOM makes the file by which an engine without events knows.
+// saveOOM writes the file that engines without events read.
 func (s *Service) saveOOM(containerID string) error {
 	c, err := s.container(containerID)
 	if err != nil {
@@ -239,7 +241,7 @@ func (o *observer) allowOOM(containerID string, now time.Time) bool {
 
 func shimPID() uint32 { return uint32(os.Getpid()) }
 
-// stdioRequest is a request that brings stdio with it.
+// stdioRequest is a request with paths for stdio.
 type stdioRequest interface {
 	GetID() string
 	GetStdin() string

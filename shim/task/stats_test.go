@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/shim/task"
 )
 
-// setMetrics gives every container those counters.
+// setMetrics sets the counters of every container.
 func (s *shim) setMetrics(t *testing.T, m *v2.Metrics) {
 	t.Helper()
 	data, err := proto.Marshal(m)
@@ -24,7 +24,7 @@ func (s *shim) setMetrics(t *testing.T, m *v2.Metrics) {
 	s.host.Agent.SetMetrics(data)
 }
 
-// pids is the number of processes in stats of either version.
+// pids returns the number of processes in stats of either version.
 func pids(t *testing.T, packed *anypb.Any) uint64 {
 	t.Helper()
 	m, err := typeurl.UnmarshalAny(packed)
@@ -68,7 +68,7 @@ func unpack(t *testing.T, packed *anypb.Any) proto.Message {
 	return m.(proto.Message)
 }
 
-// What the guest says of its counters is decoded with care.
+// Counters from the guest are validated while they are decoded.
 func TestStatsOfHostileGuest(t *testing.T) {
 	s := newShim(t, func(o *task.Options) { o.Namespace = "isula" })
 	s.run(t, sandboxID)
@@ -81,13 +81,13 @@ func TestStatsOfHostileGuest(t *testing.T) {
 			t.Errorf("%q was summed up", data)
 		}
 	}
-	s.host.Agent.SetMetrics(nil) // nothing set is all zero
+	s.host.Agent.SetMetrics(nil) // unset counters are zero
 	if _, err := s.Stats(t.Context(), &taskapi.StatsRequest{ID: sandboxID}); err != nil {
 		t.Error(err)
 	}
 }
 
-// The sandbox's counters are its running containers' together.
+// The sandbox's counters are the sums of its running containers'.
 func TestMetrics(t *testing.T) {
 	s := newShim(t, nil)
 	if _, err := s.service.Metrics(t.Context()); !errdefs.IsNotFound(err) {
@@ -95,7 +95,7 @@ func TestMetrics(t *testing.T) {
 	}
 	s.run(t, sandboxID)
 	s.run(t, "c1")
-	s.create(t, "c2") // does not run: does not count
+	s.create(t, "c2") // it does not run, so it does not count
 	s.setMetrics(t, &v2.Metrics{Pids: &v2.PidsStat{Current: 3}})
 	sum, err := s.service.Metrics(t.Context())
 	if err != nil {

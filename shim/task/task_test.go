@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/shim/task"
 )
 
-// One implementation answers to both names.
+// One implementation serves both names.
 func TestBothVersions(t *testing.T) {
 	s := newShim(t, nil)
 	s.run(t, sandboxID)
@@ -188,7 +188,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// Every call about what is not there says so, by its kind.
+// Every call about something that does not exist says so, by the error's kind.
 func TestNotFound(t *testing.T) {
 	s, ctx := newShim(t, nil), t.Context()
 	calls := map[string]func(id, execID string) error{
@@ -233,7 +233,7 @@ func TestNotFound(t *testing.T) {
 		}
 	}
 	check("pod", "") // before anything was created
-	// An engine that found a shim asks whose it is: the shim's pid is there.
+	// An engine that found a shim asks for its sandbox: it gets the shim's pid.
 	if connected, err := s.Connect(ctx, &taskapi.ConnectRequest{ID: "none"}); err != nil || connected.ShimPid == 0 || connected.TaskPid != 0 {
 		t.Errorf("connected to %v, %v", connected, err)
 	}
@@ -279,7 +279,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// Stop waits for a boot under way, so that nothing of it is left.
+// Stop waits for a boot in progress, so that nothing of it is left.
 func TestStopDuringBoot(t *testing.T) {
 	s := newShim(t, nil)
 	release := make(chan struct{})

@@ -67,7 +67,7 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// CRI-O asks with nothing but that word.
+// CRI-O passes this word alone.
 func TestFeatures(t *testing.T) {
 	stdout, stderr, err := shim(t, "features")
 	if err != nil || stderr != "" {
@@ -99,8 +99,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// The start of a service container needs no machine: its sandbox must be
-// beside it.
+// Starting a service container needs no machine: the bundle of its sandbox must
+// exist beside it.
 func TestStartWithoutSandbox(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "c1")
 	if err := os.MkdirAll(bundle, 0o700); err != nil {

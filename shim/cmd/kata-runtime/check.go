@@ -33,8 +33,8 @@ func checkCommand(h host) *cli.Command {
 	}
 }
 
-// check does all checks. Without a configuration only those are left that
-// need none.
+// check does all checks. Without a configuration it does only those that do not
+// need one.
 func (h host) check(ctx context.Context, configFile string) []result {
 	cfg, found := h.checkConfig(configFile)
 	results := []result{h.checkUser(), found}

@@ -28,10 +28,10 @@ func TestCheckGood(t *testing.T) {
 	golden(t, "check-good.txt", shorten(out, file))
 }
 
-// shorten takes the directory of a test's own configuration file out.
+// shorten removes the directory of a test's configuration file from the output.
 func shorten(out, file string) string { return strings.ReplaceAll(out, filepath.Dir(file), "DIR") }
 
-// bad makes a host on which everything is wrong that can be.
+// bad makes a host on which every check fails.
 func bad(t *testing.T) *fakeHost {
 	f := newFakeHost(t)
 	f.files = fstest.MapFS{
@@ -85,7 +85,7 @@ func TestCheckWithoutConfiguration(t *testing.T) {
 
 func isScript(path string) error { return fmt.Errorf("%s is a script", path) }
 
-// Without its own root directory a QEMU may be a wrapper script.
+// Without a root directory for each QEMU, the program may be a wrapper script.
 func TestCheckQEMUAsRoot(t *testing.T) {
 	f := newFakeHost(t)
 	f.jailable = isScript
@@ -98,7 +98,7 @@ func TestCheckQEMUAsRoot(t *testing.T) {
 	}
 }
 
-// Each change alone gives that status and those words.
+// Each change alone produces that status and those words.
 func TestChecks(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -191,10 +191,10 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// withDaemon has an external daemon serve the share.
+// withDaemon configures an external daemon to serve the share.
 const withDaemon = "hypervisor.qemu.virtio_fs_daemon = '/usr/lib/qemu/virtiofsd'"
 
-// failing lets one program fail as virtiofsd does when it is not root.
+// failing makes one program fail as virtiofsd does when it is not root.
 func failing(output func(context.Context, string, ...string) (string, error), path string) func(context.Context, string, ...string) (string, error) {
 	return func(ctx context.Context, name string, args ...string) (string, error) {
 		if name != path {

@@ -55,8 +55,8 @@ func collectCommand(h host) *cli.Command {
 	}
 }
 
-// archive is a tar file that is being written. The first error stays, and ends
-// the writing.
+// archive is a tar file being written. After the first error it writes nothing
+// more and keeps the error.
 type archive struct {
 	compressed *gzip.Writer
 	tar        *tar.Writer
@@ -71,7 +71,8 @@ func newArchive(w io.Writer, dir string, at time.Time) *archive {
 	return &archive{compressed: compressed, tar: tar.NewWriter(compressed), dir: dir, at: at}
 }
 
-// add adds a file; one that could not be made is a file that says why.
+// add adds a file; if its content could not be obtained, the file contains the
+// error.
 func (a *archive) add(name string, data []byte, err error) {
 	if a.err != nil {
 		return
@@ -120,7 +121,7 @@ func (h host) collect(ctx context.Context, configFile string, a *archive) {
 	a.addJSON("pods.json", pods, err)
 	running, err := monitor.Pods(h.records)
 	if err != nil {
-		return // pods.json has said so
+		return // pods.json has the error
 	}
 	for _, p := range running {
 		h.collectPod(ctx, p, a)
@@ -138,13 +139,14 @@ func (h host) collectPod(ctx context.Context, p monitor.Pod, a *archive) {
 	a.addJSON(dir+"timeline.json", t, err)
 }
 
-// secretKey finds keys whose values are nobody's business.
+// secretKey matches keys whose values must not be disclosed.
 var secretKey = regexp.MustCompile(`(?i)password|passwd|secret|token|credential`)
 
-// secretParam finds parameters of the guest's kernel that are.
+// secretParam matches parameters of the guest's kernel whose values must not be
+// disclosed.
 var secretParam = regexp.MustCompile(`(?i)(\S*(?:password|passwd|secret|token|credential|key)\S*=)\S+`)
 
-// hidden stands for what is not told.
+// hidden replaces an undisclosed value.
 const hidden = "(hidden)"
 
 // hideSecrets replaces values that may be secrets.
@@ -161,8 +163,8 @@ func hideSecrets(values []value) {
 }
 
 const (
-	// logSince is how far back the log is read, and maxLog the bytes of it that
-	// are kept: the last.
+	// logSince is how far back the log is read. maxLog bounds how much of it is
+	// kept, in bytes: the end.
 	logSince = "-2h"
 	maxLog   = 2 << 20
 )
@@ -185,8 +187,8 @@ func (h host) collectLog(ctx context.Context, pods []monitor.Pod, a *archive) {
 	a.add("log.txt", lines[max(0, len(lines)-maxLog):], err)
 }
 
-// isAbout reports whether a line is a shim's of one of these pods. What engines log
-// themselves may have environments and annotations.
+// isAbout reports whether a line was logged by the shim of one of these pods.
+// Lines that engines log themselves may contain environments and annotations.
 func isAbout(line string, pods []monitor.Pod) bool {
 	return slices.ContainsFunc(pods, func(p monitor.Pod) bool { return strings.Contains(line, " sandbox="+p.ID) })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
-// untar reads an archive; its one directory is left out of the names.
+// untar reads an archive; it removes the archive's one directory from the names.
 func untar(t *testing.T, name string) map[string]string {
 	t.Helper()
 	f, err := os.Open(name)
@@ -48,7 +48,7 @@ func untar(t *testing.T, name string) map[string]string {
 	}
 }
 
-// What a bug report needs is there, and nothing that is nobody's business.
+// The archive has what a bug report needs, and no secret.
 func TestCollect(t *testing.T) {
 	h := newFakeHost(t)
 	h.records = withRecords(t, true).records

@@ -3,8 +3,8 @@
 // assign disks to volumes with it (direct-volume). And it runs containers where
 // there is no engine: run, exec, logs, ps, stop, rm (standalone/command).
 //
-// What is in this package looks and changes nothing, but for direct-volume. All that it knows of the
-// machine comes through a host (host.go), so that tests can have one of their
-// own; a check is a function from a host and its configuration to one line
-// (check.go). The engines do not call it, they call containerd-shim-kata-v2.
+// Except for direct-volume, the code in this package only reads. It sees the
+// machine only through a host (host.go), so that tests can provide their own; a
+// check is a function from a host and its configuration to one line (check.go).
+// The engines do not call it, they call containerd-shim-kata-v2.
 package main

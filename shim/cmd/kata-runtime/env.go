@@ -46,18 +46,18 @@ type env struct {
 	// Config is each key that has an effect, in the order of
 	// configuration.toml.
 	Config []value `json:"config" toml:"-"`
-	// Warnings are the configuration's.
+	// Warnings are those of loading the configuration.
 	Warnings []string `json:"warnings" toml:"warnings"`
 }
 
-// versions are what programs and files say of themselves, or why they do not.
+// versions are the versions that programs and files report, or why they do not.
 type versions struct {
 	Katabox     string `json:"katabox" toml:"katabox"`
 	QEMU        string `json:"qemu" toml:"qemu"`
 	VirtioFSD   string `json:"virtiofsd" toml:"virtiofsd"`
 	GuestKernel string `json:"guestKernel" toml:"guest_kernel"`
-	// GuestInitrd is the file's SHA-256: the agent tells its version only
-	// when it runs.
+	// GuestInitrd is the file's SHA-256: the agent reports its version only when
+	// it runs.
 	GuestInitrd string `json:"guestInitrd" toml:"guest_initrd"`
 }
 
@@ -174,7 +174,7 @@ func (h host) machine(ctx context.Context) machine {
 		kind = "unknown: " + oneLine(err.Error())
 	}
 	m.Vsock = kind
-	total, _ := h.meminfo("MemTotal") // 0 when it cannot be told
+	total, _ := h.meminfo("MemTotal") // 0 if it is unknown
 	m.MemoryMiB = total >> 10
 	return m
 }

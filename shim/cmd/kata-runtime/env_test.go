@@ -53,7 +53,7 @@ func TestEnv(t *testing.T) {
 	if err := toml.Unmarshal([]byte(out), &doc); err != nil {
 		t.Fatalf("not TOML: %v", err)
 	}
-	// Its configuration is a configuration file.
+	// The printed configuration is a valid configuration file.
 	again, err := toml.Marshal(doc.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +64,8 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// withoutDefaults leaves the keys out that nobody has set: a new one does not
-// change what is expected.
+// withoutDefaults removes the keys that are not set, so that a new key does not
+// change the expected output.
 func withoutDefaults(out string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(out) {

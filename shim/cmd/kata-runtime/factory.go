@@ -56,7 +56,7 @@ func initFactory(ctx context.Context, c *cli.Command, h host) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT) // nothing is to be left
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT) // so that nothing is left behind
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, virtcontainers.TemplateTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func initFactory(ctx context.Context, c *cli.Command, h host) error {
 	return nil
 }
 
-// makeTemplate makes a template as the shim would start a pod.
+// makeTemplate makes a template in the way in which the shim starts a pod.
 func makeTemplate(ctx context.Context, cfg *config.Config, progress func(string)) (factory.Key, error) {
 	return virtcontainers.MakeTemplate(ctx, platform.Host(ctx), virtcontainers.Options{Config: cfg}, nil, progress)
 }
@@ -167,7 +167,7 @@ func (s factoryReport) write(w io.Writer) error {
 	return table.Flush()
 }
 
-// noFactoryCommand is called without a command of factory's, or with an unknown one.
+// noFactoryCommand handles a missing or unknown command of factory.
 func noFactoryCommand(_ context.Context, c *cli.Command) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown command %q: want factory init, status or destroy", c.Args().First())

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/factory"
 )
 
-// factoryHost is a host whose templates are in a directory of the test's.
+// factoryHost is a host whose templates are in a directory of the test.
 func factoryHost(t *testing.T) (*fakeHost, string) {
 	t.Helper()
 	f := newFakeHost(t)

@@ -21,15 +21,15 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// fakeHost is a host on which all is well, made of files. Tests take things
-// away from it.
+// fakeHost is a host made of files on which every check passes. Tests remove
+// parts of it.
 type fakeHost struct {
 	host
 	files    fstest.MapFS
 	programs map[string]string
 }
 
-// kernelOptions is what all network models need.
+// kernelOptions has the options that all network models need.
 const kernelOptions = "# CONFIG_X is not set\nCONFIG_NET_SCH_INGRESS=m\nCONFIG_NET_CLS_U32=y\nCONFIG_NET_ACT_MIRRED=m\nCONFIG_MACVTAP=m\n"
 
 func newFakeHost(t *testing.T) *fakeHost {
@@ -76,7 +76,8 @@ func newFakeHost(t *testing.T) *fakeHost {
 	return f
 }
 
-// asPath makes an error about a file of the map one about the absolute path.
+// asPath rewrites an error about a file of the map into one about the absolute
+// path.
 func asPath(err error, path string) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -98,7 +99,7 @@ func packed(t *testing.T, text string) []byte {
 	return b.Bytes()
 }
 
-// configure writes a configuration file and gives its path.
+// configure writes a configuration file and returns its path.
 func configure(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "configuration.toml")

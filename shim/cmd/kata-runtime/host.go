@@ -23,7 +23,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
-// host is all that is asked of the machine.
+// host is everything that the commands read from the machine.
 type host struct {
 	// loadConfig reads the configuration; "" is the usual place.
 	loadConfig func(path string) (*config.Config, error)
@@ -36,14 +36,14 @@ type host struct {
 	openDevice func(path string) error
 	stat       func(path string) (os.FileInfo, error)
 	lookPath   func(name string) (string, error)
-	// output runs a program, and gives what it wrote to its standard output.
+	// output runs a program and returns its standard output.
 	output func(ctx context.Context, path string, args ...string) (string, error)
-	// jailable says why a QEMU cannot run in its own root directory.
+	// jailable returns why a QEMU cannot run in a separate root directory.
 	jailable func(path string) error
-	// skLookup asks the kernel for sk_lookup programs, idmap for idmapped
-	// mounts; nil means that it has them.
+	// skLookup checks that the kernel has sk_lookup programs, idmap that it has
+	// idmapped mounts; nil means that it does.
 	skLookup, idmap func() error
-	// release is the kernel's; executable is this program's path.
+	// release is the kernel's release; executable is this program's path.
 	release, executable string
 	cpus, uid           int
 	// volumes is where direct-assigned volumes are kept.
@@ -56,7 +56,7 @@ type host struct {
 	makeTemplate func(ctx context.Context, cfg *config.Config, progress func(string)) (factory.Key, error)
 }
 
-// programTimeout bounds a program that is asked for its version.
+// programTimeout bounds a program that is run to print its version.
 const programTimeout = 10 * time.Second
 
 func thisHost() host {
@@ -134,7 +134,7 @@ func executable() string {
 	return path
 }
 
-// readAll reads a file of at most limit bytes; more is cut.
+// readAll reads at most limit bytes of a file.
 func (h host) readAll(path string, limit int64) ([]byte, error) {
 	f, err := h.open(path)
 	if err != nil {

@@ -21,7 +21,8 @@ func (h host) checkUser() result {
 	return r
 }
 
-// checkConfig loads the configuration; nil when it cannot be used.
+// checkConfig loads the configuration. It returns nil if the configuration cannot
+// be used.
 func (h host) checkConfig(path string) (*config.Config, result) {
 	cfg, err := h.loadConfig(path)
 	if err != nil {
@@ -40,7 +41,8 @@ func (h host) checkConfig(path string) (*config.Config, result) {
 	return cfg, r
 }
 
-// checkShim looks where containerd does: in PATH, here this program's own.
+// checkShim searches for the shim where containerd does: in PATH, here the PATH
+// of this program.
 func (h host) checkShim() result {
 	r := result{Name: "shim", Status: ok}
 	path, err := h.lookPath(shimName)

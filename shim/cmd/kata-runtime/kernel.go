@@ -32,8 +32,8 @@ func (h host) checkVhostNet(cfg *config.Config) result {
 	return r
 }
 
-// trafficOptions is what joining links to guests takes, by network model, and
-// the module that has it: options of the kernel's configuration.
+// trafficOptions are the options of the kernel's configuration that connecting
+// links to guests needs, by network model, each with the module that has it.
 var trafficOptions = map[config.NetworkModel][][2]string{
 	config.NetworkTCFilter: {
 		{"CONFIG_NET_SCH_INGRESS", "sch_ingress"}, {"CONFIG_NET_CLS_U32", "cls_u32"}, {"CONFIG_NET_ACT_MIRRED", "act_mirred"},
@@ -106,8 +106,8 @@ func (h host) kernelConfig() (options map[string]string, source string, err erro
 	return nil, "", fmt.Errorf("neither %s nor /boot/config-%s exists", packed, h.release)
 }
 
-// maxKernelConfig bounds what is read of a configuration, in bytes: a
-// distribution's has about 300 KiB.
+// maxKernelConfig bounds how much of a kernel's configuration is read, in bytes:
+// a distribution's has about 300 KiB.
 const maxKernelConfig = 16 << 20
 
 func unpack(packed []byte) ([]byte, error) {
@@ -138,8 +138,8 @@ func (h host) checkSkLookup() result {
 	return r
 }
 
-// checkIDMap asks for what a pod with a user namespace needs of the host: its
-// volumes' owners are mapped there.
+// checkIDMap checks what a pod with a user namespace needs from the host, which
+// maps the owners of its volumes.
 func (h host) checkIDMap() result {
 	r := result{Name: "user namespaces", Status: ok, Found: "user namespaces and idmapped mounts"}
 	const means = "pods with their own user namespace (hostUsers: false) cannot run; all others can"

@@ -84,7 +84,7 @@ func (h host) checkVirtioFSD(ctx context.Context, cfg *config.Config) result {
 	}
 	words, err := h.programVersion(ctx, path)
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && h.uid != 0 {
-		// QEMU's own drops its groups before it reads its arguments.
+		// QEMU's virtiofsd drops its groups before it reads its arguments.
 		r.Status, r.Found, r.Means = warning, oneLine(err.Error()), "it exists, but only root can run it"
 		r.Do = "run kata-runtime check as root"
 		return r
@@ -110,7 +110,7 @@ func (h host) checkInitrd(cfg *config.Config) result {
 	return h.checkFile("guest initrd", cfg.Hypervisor.Initrd, "initrd")
 }
 
-// checkFile looks for a regular file that the configuration names.
+// checkFile checks a regular file that the configuration names.
 func (h host) checkFile(name, path, key string) result {
 	r := result{Name: name, Status: ok}
 	info, err := h.stat(path)

@@ -17,7 +17,7 @@ import (
 // version is set by the linker.
 var version = "development"
 
-// errNoPod ends the program with 1 when all has been said.
+// errNoPod makes the program exit with 1 after everything was printed.
 var errNoPod = errors.New("a pod cannot run here")
 
 func main() {
@@ -27,7 +27,7 @@ func main() {
 	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr, thisHost()))
 }
 
-// run is the whole program; it gives its exit code.
+// run is the whole program; it returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, h host) int {
 	err := newApp(stdout, stderr, h).Run(ctx, args)
 	if err == nil {
@@ -58,7 +58,7 @@ func newApp(stdout, stderr io.Writer, h host) *cli.Command {
 		HideVersion: true, HideHelpCommand: true,
 		EnableShellCompletion:           true,
 		ConfigureShellCompletionCommand: configureCompletion,
-		// An error comes back to run, which writes it once.
+		// An error is returned to run, which prints it once.
 		ExitErrHandler: func(context.Context, *cli.Command, error) {},
 		OnUsageError:   usageError,
 		Action:         noCommand,
@@ -80,7 +80,7 @@ func configureCompletion(c *cli.Command) {
 	setUsageError(c)
 }
 
-// setUsageError has a command, and those below it, refuse wrong flags in one
+// setUsageError makes a command, and its subcommands, report wrong flags in one
 // line.
 func setUsageError(c *cli.Command) {
 	if c.OnUsageError == nil {
@@ -102,7 +102,7 @@ func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {
 	return fmt.Errorf("%w: see %s --help", err, c.FullName())
 }
 
-// noCommand is called without a command, or with an unknown one.
+// noCommand handles a missing or unknown command.
 func noCommand(_ context.Context, c *cli.Command) error {
 	if c.Bool("version") {
 		command.WriteVersions(c.Root().Writer, version)
@@ -114,7 +114,7 @@ func noCommand(_ context.Context, c *cli.Command) error {
 	return cli.ShowRootCommandHelp(c)
 }
 
-// noArguments refuses what is left after the flags.
+// noArguments refuses arguments after the flags.
 func noArguments(ctx context.Context, c *cli.Command) (context.Context, error) {
 	if c.Args().Present() {
 		return ctx, fmt.Errorf("unexpected argument %q: see %s --help", c.Args().First(), c.FullName())

@@ -7,7 +7,7 @@ import (
 	docs "github.com/urfave/cli-docs/v3"
 )
 
-// The manual page in docs/man is written from the commands.
+// The manual page in docs/man is generated from the commands.
 func TestManual(t *testing.T) {
 	app := newApp(io.Discard, io.Discard, host{})
 	page, err := docs.ToManWithSection(app, 8)

@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// checkMemory looks whether one guest of the configuration's size finds its
-// memory here.
+// checkMemory checks whether the host has the memory for one guest of the
+// configuration's size.
 func (h host) checkMemory(cfg *config.Config) result {
 	memory := cfg.Hypervisor.Memory
 	if memory.HugePages {
@@ -40,7 +40,7 @@ func (h host) checkMemory(cfg *config.Config) result {
 	return r
 }
 
-// checkHugePages counts those of the default size.
+// checkHugePages counts the huge pages of the default size.
 func (h host) checkHugePages(wantedMiB uint64) result {
 	r := result{Name: "memory", Status: ok}
 	var counts [4]uint64
@@ -63,7 +63,7 @@ func (h host) checkHugePages(wantedMiB uint64) result {
 	return r
 }
 
-// checkEntropy looks for the file that guests' random numbers come from.
+// checkEntropy checks the file from which guests get random numbers.
 func (h host) checkEntropy(cfg *config.Config) result {
 	source := cfg.Hypervisor.EntropySource
 	r := result{Name: "entropy source", Status: ok, Found: source}
@@ -74,7 +74,7 @@ func (h host) checkEntropy(cfg *config.Config) result {
 	return r
 }
 
-// meminfo gives a line of /proc/meminfo, in KiB if it has a unit.
+// meminfo returns a line of /proc/meminfo, in KiB if it has a unit.
 func (h host) meminfo(name string) (uint64, error) {
 	f, err := h.open("/proc/meminfo")
 	if err != nil {

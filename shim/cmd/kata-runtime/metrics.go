@@ -43,8 +43,8 @@ func metricsCommand(h host) *cli.Command {
 	}
 }
 
-// allMetrics writes the metrics of the pods that answer; it fails after that if
-// others do not.
+// allMetrics writes the metrics of the pods that answer, and then fails if other
+// pods did not answer.
 func (h host) allMetrics(ctx context.Context, c *cli.Command) error {
 	pods, err := monitor.Pods(h.records)
 	if err != nil {
@@ -54,7 +54,7 @@ func (h host) allMetrics(ctx context.Context, c *cli.Command) error {
 	return errors.Join(families.Write(c.Root().Writer), oneOf(errs, len(pods)))
 }
 
-// oneOf is the errors of some of all pods as one line.
+// oneOf combines the errors of some of the pods into one line.
 func oneOf(errs []error, all int) error {
 	if len(errs) == 0 {
 		return nil

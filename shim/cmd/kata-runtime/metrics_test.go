@@ -71,7 +71,7 @@ func TestMetricsCommand(t *testing.T) {
 	}
 }
 
-// A pod that does not answer is said, after those that do.
+// A pod that does not answer is reported, after the metrics of the others.
 func TestMetricsOfSilentPod(t *testing.T) {
 	out, errs, code := call(t, withRecords(t, true), "metrics", "--all")
 	if code != 1 || !strings.Contains(errs, "1 of 2 pods did not answer: ") || strings.Count(errs, "\n") != 1 || !strings.Contains(out, `sandbox_id="p1"`) {

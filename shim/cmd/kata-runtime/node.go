@@ -68,7 +68,7 @@ func nodeOptions(c *cli.Command) installer.Options {
 	}
 }
 
-// afterNode writes what was done, if that is wanted.
+// afterNode prints what was done, if it is to be printed.
 func afterNode(c *cli.Command, result *installer.Result, err error) error {
 	if err != nil || !c.Bool("json") {
 		return err

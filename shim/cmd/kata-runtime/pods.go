@@ -34,7 +34,7 @@ func podsCommand(h host) *cli.Command {
 	}
 }
 
-// podLine is what is said of one pod.
+// podLine describes one pod.
 type podLine struct {
 	virtcontainers.Description
 	// Engine is the engine's address, EngineNamespace its namespace.
@@ -69,7 +69,8 @@ func (h host) pods(ctx context.Context) ([]podLine, error) {
 	return list, nil
 }
 
-// resident is a process's resident memory in bytes, 0 for none.
+// resident is a process's resident memory in bytes, or 0 if the process does not
+// exist.
 func resident(pid int) uint64 {
 	p, err := procstat.OfProcess(pid)
 	if err != nil {
@@ -78,7 +79,7 @@ func resident(pid int) uint64 {
 	return uint64(procstat.Find(p.Status, "vmrss")) << 10
 }
 
-// shownID is how many bytes of an id are shown.
+// shownID is the number of bytes of an id that are shown.
 const shownID = 20
 
 func writePods(out io.Writer, list []podLine, now time.Time) error {

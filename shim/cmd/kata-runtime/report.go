@@ -6,32 +6,32 @@ import (
 	"io"
 )
 
-// status is how a check ends.
+// status is the result of a check.
 type status string
 
 const (
-	// ok is as it should be.
+	// ok: nothing is to be done.
 	ok status = "ok"
-	// warning lets pods run, but not as they could.
+	// warning: pods run, but with less than they could have.
 	warning status = "warning"
-	// missing keeps pods from running.
+	// missing: pods cannot run.
 	missing status = "missing"
 )
 
 // result is one line of a check.
 type result struct {
-	// Name is what was looked at.
+	// Name is what was checked.
 	Name   string `json:"name"`
 	Status status `json:"status"`
-	// Found is what is there.
+	// Found is what the check found.
 	Found string `json:"found"`
-	// Means is what follows for pods, and Do the command or the edit that
-	// changes it; empty when there is nothing to say.
+	// Means is the consequence for pods, and Do the command or the edit that
+	// fixes it; empty if there is none.
 	Means string `json:"means,omitempty"`
 	Do    string `json:"do,omitempty"`
 }
 
-// report is what a check found.
+// report has the results of all checks.
 type report struct {
 	// CanRun reports whether a pod can run: nothing is missing.
 	CanRun bool     `json:"canRun"`
@@ -48,7 +48,7 @@ func newReport(checks []result) report {
 	return r
 }
 
-// writeText writes one line for each check, with what follows from it below.
+// writeText writes one line for each check, with its consequence below.
 func (r report) writeText(w io.Writer) {
 	var lacking int
 	for _, c := range r.Checks {

@@ -48,10 +48,11 @@ func timelineCommand(h host) *cli.Command {
 	}
 }
 
-// timelineTimeout bounds the question to a pod; the guest takes part.
+// timelineTimeout bounds the request to a pod, which includes a call to the
+// guest.
 const timelineTimeout = 20 * time.Second
 
-// askTimeline asks the shim of a running pod.
+// askTimeline asks the shim of a running pod for its timeline.
 func askTimeline(ctx context.Context, id string) (*timeline.Timeline, error) {
 	ctx, cancel := context.WithTimeout(ctx, timelineTimeout)
 	defer cancel()
@@ -75,7 +76,8 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Close())
 }
 
-// terminal says how to draw for an output: plain when it is not a terminal.
+// terminal returns how to draw on an output: without colours if it is not a
+// terminal.
 func terminal(out io.Writer) timeline.TextOptions {
 	plain := timeline.TextOptions{Width: 100}
 	f, ok := out.(*os.File)

@@ -10,8 +10,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// writeTOML writes all as one document. The configuration's part could be a
-// configuration file; behind each value is where it comes from.
+// writeTOML writes everything as one document. The configuration's part is a
+// valid configuration file; each value is followed by its origin.
 func (e *env) writeTOML(w io.Writer) error {
 	head, err := toml.Marshal(map[string]any{"warnings": e.Warnings})
 	if err != nil {
@@ -51,8 +51,8 @@ func (e *env) writeConfig(w io.Writer) error {
 	return nil
 }
 
-// comment keeps a text with control characters, which are not allowed in a
-// comment, in its line.
+// comment escapes control characters, which TOML does not allow in a comment, so
+// that a text stays on its line.
 func comment(s string) string {
 	if strings.ContainsFunc(s, unicode.IsControl) {
 		return strconv.Quote(s)

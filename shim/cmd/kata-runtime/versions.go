@@ -32,12 +32,12 @@ func parseRelease(s string) (release, bool) {
 	return release{major, minor}, true
 }
 
-// versionPattern finds the version in the first line of "--version": QEMU says
+// versionPattern finds the version in the first line of "--version": QEMU prints
 // "QEMU emulator version 7.2.22 (Debian ...)", its virtiofsd "virtiofsd version
-// 7.2.22 (...)", the Rust one "virtiofsd 1.13.0".
+// 7.2.22 (...)", the Rust virtiofsd "virtiofsd 1.13.0".
 var versionPattern = regexp.MustCompile(`[0-9]+\.[0-9].*$`)
 
-// programVersion runs a program and gives what it says its version is.
+// programVersion runs a program and returns the version that it prints.
 func (h host) programVersion(ctx context.Context, path string) (string, error) {
 	out, err := h.output(ctx, path, "--version")
 	if exit, ended := errors.AsType[*exec.ExitError](err); ended {
@@ -58,15 +58,15 @@ func firstLine(s string) string {
 	return strings.TrimSpace(line)
 }
 
-// bannerPattern is the beginning of linux_banner (init/version-timestamp.c),
-// which an uncompressed kernel has in its text.
+// bannerPattern matches the beginning of linux_banner (init/version-timestamp.c),
+// which is part of an uncompressed kernel.
 var bannerPattern = regexp.MustCompile(`Linux version ([0-9][!-~]{0,127}) \(`)
 
-// maxKernel bounds what is read of a kernel, in bytes.
+// maxKernel bounds how much of a kernel is read, in bytes.
 const maxKernel = 256 << 20
 
-// guestKernel is the release of an uncompressed kernel; empty when it cannot be
-// told.
+// guestKernel returns the release of an uncompressed kernel, or "" if it is
+// unknown.
 func (h host) guestKernel(path string) string {
 	image, err := h.readAll(path, maxKernel)
 	if err != nil {

@@ -48,8 +48,7 @@ func volumePathFlag() cli.Flag {
 	return &cli.StringFlag{Name: "volume-path", Usage: "the `PATH` that containers mount: CSI's target path", Required: true}
 }
 
-// noVolumeCommand is called without a command of direct-volume's, or with an
-// unknown one.
+// noVolumeCommand handles a missing or unknown command of direct-volume.
 func noVolumeCommand(_ context.Context, c *cli.Command) error {
 	if c.Args().Present() {
 		return fmt.Errorf("unknown command %q: want direct-volume add or remove", c.Args().First())

@@ -17,16 +17,16 @@ import (
 	"github.com/katabox/katabox/shim/oci"
 )
 
-// defaultRoot holds the containers of engines that name no other directory.
+// defaultRoot has the containers of engines that do not pass another directory.
 const defaultRoot = "/run/kata-runtime"
 
-// podsDir is where shims keep their pods' records.
+// podsDir is where shims keep the records of their pods.
 const podsDir = "/run/kata-containers/sandboxes"
 
-// category is under which help lists the commands of an OCI runtime.
+// category is the heading under which help lists the commands of an OCI runtime.
 const category = "as an OCI runtime, below Podman, Docker and CRI-O"
 
-// Flags are the flags before an OCI runtime's command; runc's.
+// Flags are the flags that precede an OCI runtime's command; they are runc's.
 func Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "root", Local: true, Value: defaultRoot, Usage: "the `DIRECTORY` of containers' state"},
@@ -40,8 +40,8 @@ func Flags() []cli.Flag {
 	}
 }
 
-// Commands are an OCI runtime's. An error of theirs has been written when they
-// return, and is an ExitError.
+// Commands are those of an OCI runtime. Their errors have been written when they
+// return, and are ExitErrors.
 func Commands() []*cli.Command {
 	commands := []*cli.Command{
 		createCommand(), startCommand(), stateCommand(), killCommand(), deleteCommand(), execCommand(), psCommand(), listCommand(),
@@ -57,13 +57,13 @@ func Commands() []*cli.Command {
 	return commands
 }
 
-// ExitError ends the program with a code when all has been said.
+// ExitError ends the program with a code after everything was printed.
 type ExitError int
 
 func (e ExitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// reporting writes an action's error where the caller of an OCI runtime looks
-// for it: in the log, as one entry, and on standard error.
+// reporting writes an action's error where the caller of an OCI runtime expects
+// it: in the log, as one entry, and on standard error.
 func reporting(action cli.ActionFunc) cli.ActionFunc {
 	return func(ctx context.Context, c *cli.Command) error {
 		err := checkOCIFlags(c)
@@ -72,7 +72,7 @@ func reporting(action cli.ActionFunc) cli.ActionFunc {
 		}
 		var code ExitError
 		if err == nil || errors.As(err, &code) {
-			return err // a process's own code: there is nothing to say
+			return err // a process's exit code, not an error
 		}
 		writeError(ctx, c, err)
 		if _, failed := errors.AsType[execError](err); failed {
@@ -82,7 +82,7 @@ func reporting(action cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
-// reportUsage writes an error in a command's flags likewise.
+// reportUsage does the same with an error in a command's flags.
 func reportUsage(ctx context.Context, c *cli.Command, err error, _ bool) error {
 	writeError(ctx, c, fmt.Errorf("%s: %w", c.Name, err))
 	return ExitError(1)
@@ -120,7 +120,7 @@ func checkOCIFlags(c *cli.Command) error {
 	return nil
 }
 
-// runtimeOf is the OCI runtime that the flags describe.
+// runtimeOf returns the OCI runtime that the flags describe.
 func runtimeOf(c *cli.Command) (*oci.Runtime, error) {
 	program, err := client.FindProgram()
 	if err != nil {
@@ -129,8 +129,8 @@ func runtimeOf(c *cli.Command) (*oci.Runtime, error) {
 	return &oci.Runtime{Root: c.String("root"), Program: program, Pods: podsDir, Debug: c.Bool("debug")}, nil
 }
 
-// onContainer is an action of a command whose first argument is an id; at most
-// more arguments may follow.
+// onContainer makes an action for a command whose first argument is an id; at
+// most more arguments may follow.
 func onContainer(more int, action func(context.Context, *cli.Command, *oci.Runtime, string) error) cli.ActionFunc {
 	return func(ctx context.Context, c *cli.Command) error {
 		id := c.Args().First()
@@ -153,7 +153,7 @@ func WriteVersions(w io.Writer, version string) {
 	fmt.Fprintf(w, "kata-runtime version %s\nspec: %s\n", version, specs.Version)
 }
 
-// withoutArguments is an action of a command that takes none.
+// withoutArguments makes an action for a command that takes no arguments.
 func withoutArguments(action cli.ActionFunc) cli.ActionFunc {
 	return func(ctx context.Context, c *cli.Command) error {
 		if c.Args().Present() {
@@ -163,7 +163,7 @@ func withoutArguments(action cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
-// refuse fails for flags that were set and that no virtual machine can honour.
+// refuse fails if a flag was set that no virtual machine can honour.
 func refuse(c *cli.Command, reasons map[string]string) error {
 	for name, reason := range reasons {
 		if c.IsSet(name) && strings.TrimSpace(c.String(name)) != "0" {

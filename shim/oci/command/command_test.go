@@ -15,7 +15,7 @@ import (
 	"github.com/katabox/katabox/shim/client"
 )
 
-// call runs the command line with others beside it.
+// call runs the command line, with other commands beside the OCI runtime's.
 func call(t *testing.T, others []*cli.Command, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -36,8 +36,7 @@ func call(t *testing.T, others []*cli.Command, args ...string) (stdout, stderr s
 	return out.String(), errs.String(), code
 }
 
-// withShim puts a program of the shim's name into PATH, which must not be
-// called.
+// withShim puts a program with the shim's name into PATH; it must not be called.
 func withShim(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +104,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// A name that both have is the other's, unless it is about a container of ours.
+// A command that both have is the other's, unless it is about a container below
+// --root.
 func TestAdd(t *testing.T) {
 	called := false
 	other := func() []*cli.Command {

@@ -2,13 +2,13 @@ package command
 
 import "github.com/urfave/cli/v3"
 
-// SetConventions gives a command and those below it what holds for all of a
-// program's.
+// SetConventions gives a command and its subcommands the settings that all
+// commands of a program share.
 func SetConventions(c *cli.Command) {
-	// A pod's annotation may have commas in it.
+	// A pod's annotation may contain commas.
 	c.DisableSliceFlagSeparator = true
-	// What follows the name of a container or an image is a command, whose
-	// flags are not ours.
+	// The arguments after the name of a container or an image are a command with
+	// its own flags.
 	first := 1
 	c.StopOnNthArg = &first
 	for _, sub := range c.Commands {

@@ -53,7 +53,7 @@ func runExec(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) err
 	return nil
 }
 
-// execError is an exec's error; it ends the program with errExecFailed.
+// execError is the error of an exec; it ends the program with errExecFailed.
 type execError struct{ cause error }
 
 func (e execError) Error() string { return "exec failed: " + e.cause.Error() }
@@ -80,8 +80,8 @@ func execProcess(ctx context.Context, c *cli.Command, r *oci.Runtime, id string)
 	})
 }
 
-// processOf is the process that the command line describes: in a file, or as
-// what differs from the container's own.
+// processOf returns the process that the command line describes: read from a
+// file, or the container's own with changes.
 func processOf(c *cli.Command, r *oci.Runtime, id string) (*specs.Process, error) {
 	if name := c.String("process"); name != "" {
 		return readProcess(name)
@@ -137,7 +137,7 @@ func addCapabilities(p *specs.Process, names []string) {
 	}
 }
 
-// setUser sets UID[:GID] and further groups; numbers alone, as with runc.
+// setUser sets UID[:GID] and further groups; only numbers, as with runc.
 func setUser(p *specs.Process, user string, gids []int) error {
 	for _, gid := range gids {
 		p.User.AdditionalGids = append(p.User.AdditionalGids, uint32(gid))

@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/shim/oci"
 )
 
-// noDescriptors says why --preserve-fds is refused.
+// noDescriptors is why --preserve-fds is refused.
 const noDescriptors = "a file that is open on the host cannot be handed to a process in a virtual machine"
 
 func createCommand() *cli.Command {
@@ -28,7 +28,7 @@ func createCommand() *cli.Command {
 			if err := refuse(c, map[string]string{"preserve-fds": noDescriptors}); err != nil {
 				return err
 			}
-			// An engine that gives up must not leave half a machine.
+			// If the engine gives up, half a machine must not stay behind.
 			ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
 			defer stop()
 			return r.Create(ctx, id, oci.CreateOptions{

@@ -8,10 +8,10 @@ import (
 	"github.com/katabox/katabox/shim/oci"
 )
 
-// Add gives a program the commands of an OCI runtime. Where it has a command
-// of the same name (exec, ps), a call is the OCI runtime's if one of its
-// arguments is a container below --root, or if --root was given; else it is
-// the program's own, whose help people read.
+// Add adds the commands of an OCI runtime to a program. If the program has a
+// command with the same name (exec, ps), a call goes to the OCI runtime if one of
+// its arguments is a container below --root, or if --root was given; otherwise it
+// goes to the program's command, whose help is printed.
 func Add(app *cli.Command) {
 	twice := make(map[string]*cli.Command)
 	for _, c := range Commands() {
@@ -21,8 +21,8 @@ func Add(app *cli.Command) {
 		}
 		app.Commands = append(app.Commands, c)
 	}
-	// The library asks it which command a name means, once the flags before
-	// the name are known.
+	// The library calls it to resolve a command's name, after it has parsed the
+	// flags before the name.
 	app.SuggestCommandFunc = func(commands []*cli.Command, name string) string {
 		if c, ok := twice[name]; ok && isOurs(app) {
 			i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(name) })

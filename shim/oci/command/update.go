@@ -15,7 +15,7 @@ import (
 	"github.com/katabox/katabox/shim/oci"
 )
 
-// maxResources bounds what is read of --resources, in bytes.
+// maxResources bounds how much of --resources is read, in bytes.
 const maxResources = 1 << 20
 
 func updateCommand() *cli.Command {
@@ -43,7 +43,7 @@ func updateCommand() *cli.Command {
 	}
 }
 
-// resourcesOf is what update is to set.
+// resourcesOf returns the resources that update is to set.
 func resourcesOf(c *cli.Command) (*specs.LinuxResources, error) {
 	if name := c.String("resources"); name != "" {
 		return readResources(c, name)
@@ -104,7 +104,8 @@ func eventsCommand() *cli.Command {
 	}
 }
 
-// writeEvents writes until the container has stopped, unless once is enough.
+// writeEvents writes events until the container has stopped, or one event if only
+// one is wanted.
 func writeEvents(ctx context.Context, c *cli.Command, r *oci.Runtime, id string) error {
 	for {
 		state, err := r.State(ctx, id)

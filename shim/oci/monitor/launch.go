@@ -21,11 +21,11 @@ import (
 // roleEnv makes kata-runtime a monitor; see Main.
 const roleEnv = "_KATABOX_MONITOR"
 
-// readyTimeout bounds the monitor's own start: an exec of this program and a
-// few calls to the shim.
+// readyTimeout bounds the start of the monitor: an exec of this program and a few
+// calls to the shim.
 const readyTimeout = time.Minute
 
-// Config says for what a monitor stands.
+// Config names the process that a monitor represents.
 type Config struct {
 	// Bundle is the directory with the shim's address.
 	Bundle string `json:"bundle"`
@@ -44,19 +44,22 @@ type Options struct {
 	Config
 	// Args are shown as the monitor's command line.
 	Args []string
-	// Stdio are the FIFOs that were named to the shim. They stay the caller's.
+	// Stdio are the FIFOs whose names the shim was given. The caller keeps
+	// ownership.
 	Stdio *client.Stdio
-	// Terminal is the slave of the process's terminal, or nil: then the monitor
-	// inherits this process's stdin, stdout and stderr. It stays the caller's.
+	// Terminal is the slave of the process's terminal. If it is nil, the monitor
+	// inherits this process's stdin, stdout and stderr. The caller keeps
+	// ownership.
 	Terminal *os.File
 }
 
-// Launch starts a monitor as a child of this process, in its own session,
-// and returns when it relays and waits. The child outlives this process. On an
-// error it has ended.
+// Launch starts a monitor as a child of this process, in a new session, and
+// returns when the monitor relays and waits. The child outlives this process. On
+// an error it has ended.
 func Launch(ctx context.Context, o Options) (*os.Process, error) {
 	o.Config.Terminal = o.Terminal != nil
-	// What the engine left open here is not for a process that outlives it.
+	// Descriptors that the engine left open here must not reach a process that
+	// outlives it.
 	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("start monitor: keep files from it: %w", err)
 	}
@@ -87,14 +90,14 @@ func command(o Options, control *os.File) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if o.Terminal != nil {
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Terminal, o.Terminal, o.Terminal
-		cmd.SysProcAttr.Setctty = true // resizing signals it, hanging up too
+		cmd.SysProcAttr.Setctty = true // so that it gets signals for resizing and hanging up
 	}
 	cmd.ExtraFiles = []*os.File{control, o.Stdio.Stdin, o.Stdio.Stdout, o.Stdio.Stderr}
 	return cmd
 }
 
-// socketPair makes the control connection: the configuration goes one way, the
-// word that the monitor is ready, or why it is not, the other.
+// socketPair makes the control connection: it carries the configuration to the
+// monitor, and back that the monitor is ready, or why it is not.
 func socketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -103,7 +106,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
 }
 
-// ready is what a monitor says when it is.
+// ready is the answer of a monitor that is ready.
 const ready = "ready"
 
 // maxAnswer bounds a monitor's answer, in bytes.

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-// The descriptors that Launch hands on, after stdio.
+// The descriptors that Launch passes on, after stdio.
 const (
 	controlFD = 3 + iota
 	stdinFD
@@ -21,8 +21,9 @@ const (
 	stderrFD
 )
 
-// The namespaces that a monitor enters are the main thread's: /proc shows that
-// thread's as the process's. So the main goroutine stays on it.
+// The monitor enters namespaces with its main thread only, because /proc shows
+// that thread's namespaces as the process's. So the main goroutine must stay on
+// it.
 func init() {
 	if IsMonitor() {
 		runtime.LockOSThread()
@@ -60,12 +61,12 @@ func Main() int {
 	return s.end()
 }
 
-// inherited are the streams that Launch handed on.
+// inherited are the streams that Launch passed on.
 func inherited(cfg Config) streams {
 	guest := [3]int{-1, -1, -1}
 	for i, fd := range []int{stdinFD, stdoutFD, stderrFD} {
-		// A descriptor that was not handed on may be one of Go's own by now:
-		// only a FIFO is ours.
+		// A descriptor that was not passed on may be one of Go's own by now: only
+		// a FIFO is the monitor's.
 		if isPipe(fd) && unix.SetNonblock(fd, false) == nil {
 			unix.CloseOnExec(fd)
 			guest[i] = fd
@@ -74,11 +75,11 @@ func inherited(cfg Config) streams {
 	return streams{host: [3]int{0, 1, 2}, guest: guest, terminal: cfg.Terminal, giveUp: true}
 }
 
-// showAs names the process as the container's program, where the kernel allows
+// showAs makes the container's program the process's name, if the kernel allows
 // it.
 func showAs(program string) {
 	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(program)), 0)
 }
 
-// exitKilled is the code when nobody knows a better one.
+// exitKilled is the exit code if the real one is unknown.
 const exitKilled = virtcontainers.ExitKilled

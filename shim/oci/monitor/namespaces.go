@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enter moves the calling thread into the network, IPC, UTS and mount
-// namespaces and to the root directory of a process. Engines look there: for
-// the network that they set up, and for the processes and files that a
-// container sees, which must not be the host's.
+// enter moves the calling thread into the network, IPC, UTS and mount namespaces
+// and to the root directory of a process. Engines inspect them: the network that
+// they set up, and the processes and files that a container sees, which must not
+// be the host's.
 func enter(pid int) error {
 	if pid == 0 {
 		return nil
@@ -23,12 +23,13 @@ func enter(pid int) error {
 		return fmt.Errorf("enter namespaces of process %d: open root: %w", pid, err)
 	}
 	defer unix.Close(root)
-	// A thread that shares its root directory with others may not change it
-	// alone (setns(2), CLONE_NEWNS).
+	// A thread that shares its root directory with others cannot change its mount
+	// namespace (setns(2), CLONE_NEWNS).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("enter namespaces of process %d: %w", pid, err)
 	}
-	// The mount namespace comes last: the paths of the others are the host's.
+	// The mount namespace comes last: the paths of the others are those of the
+	// host.
 	var fds []int
 	defer func() {
 		for _, fd := range fds {

@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockSize is the most that one read or splice takes, in bytes; FIFOs are made
-// that large.
+// blockSize is the most that one read or splice transfers, in bytes, and the size
+// of the FIFOs.
 const blockSize = 256 << 10
 
 // relay copies one stream until its end, in a goroutine and with blocking
-// descriptors: a process that has nothing else to do needs no poller.
+// descriptors: a process that does nothing else needs no poller.
 type relay struct {
 	src, dst int
 	output   bool
-	// writing is set while bytes are taken from src and not yet in dst.
+	// writing is set while bytes were read from src and not yet written to dst.
 	writing atomic.Bool
 	done    chan struct{}
 	// finish is called at the end, before done is closed.
@@ -28,9 +28,9 @@ func (r *relay) run() {
 	defer close(r.done)
 	defer r.finish()
 	if r.output {
-		// Until the shim has opened its end, read(2) and splice(2) say end of
-		// file. poll(2) waits: it reports POLLHUP only after a writer has been
-		// there (fs/pipe.c, pipe_poll).
+		// Until the shim has opened its end, read(2) and splice(2) report end of
+		// file. poll(2) waits: it reports POLLHUP only once there has been a
+		// writer (fs/pipe.c, pipe_poll).
 		awaitReady(r.src, unix.POLLIN)
 	}
 	if !isPipe(r.src) || !isPipe(r.dst) || !r.splice() {
@@ -38,11 +38,11 @@ func (r *relay) run() {
 	}
 }
 
-// splice moves pages from pipe to pipe. It reports whether the stream has
-// ended; false means that these two cannot be spliced. From or to a terminal or
-// a socket it must not be used: it holds the pipe's lock while the other end
-// blocks (fs/splice.c, splice_file_to_pipe), and the shim's open, write and
-// close of that FIFO then block too, whatever their flags.
+// splice moves pages from pipe to pipe. It reports whether the stream has ended;
+// false means that these two cannot be spliced. It must not be used with a
+// terminal or a socket: it holds the pipe's lock while the other end blocks
+// (fs/splice.c, splice_file_to_pipe), and the shim's open, write and close of
+// that FIFO then block too, whatever their flags.
 func (r *relay) splice() bool {
 	for {
 		n, err := unix.Splice(r.src, nil, r.dst, nil, blockSize, unix.SPLICE_F_MOVE)
@@ -72,13 +72,13 @@ func awaitReady(fd int, events int16) {
 	}
 }
 
-// copy reads and writes.
+// copy copies with read and write.
 func (r *relay) copy() {
 	block := make([]byte, blockSize)
 	for {
 		n, err := retry(r.src, unix.POLLIN, func() (int, error) { return unix.Read(r.src, block) })
 		if err != nil || n <= 0 {
-			return // a terminal that was hung up says EIO
+			return // a terminal that was hung up returns EIO
 		}
 		r.writing.Store(true)
 		if !r.write(block[:n]) {
@@ -99,8 +99,8 @@ func (r *relay) write(data []byte) bool {
 	return true
 }
 
-// retry does a call again after an interruption, and when a descriptor that is
-// not ours to change does not block.
+// retry repeats a call after an interruption, and waits if a descriptor whose
+// flags are not ours to change is non-blocking.
 func retry(fd int, events int16, call func() (int, error)) (int, error) {
 	for {
 		n, err := call()
@@ -114,9 +114,9 @@ func retry(fd int, events int16, call func() (int, error)) (int, error) {
 	}
 }
 
-// awaitQuiet waits for the stream's end, or until nothing was on its way for
-// some time. Bytes that the host's end does not take are waited for: whoever
-// reads them decides how long.
+// awaitQuiet waits for the stream's end, or until nothing was in transit for some
+// time. Bytes that the host's end does not accept are waited for as long as its
+// reader takes.
 func (r *relay) awaitQuiet(quiet time.Duration) {
 	const look = 20 * time.Millisecond
 	for silent := time.Duration(0); silent < quiet; {

@@ -14,7 +14,7 @@ import (
 
 const patience = 20 * time.Second
 
-// newRelay begins an output's relay from a FIFO to dst, which stays the
+// newRelay starts the relay of an output from a FIFO to dst, which stays the
 // caller's.
 func newRelay(t *testing.T, dst *os.File) (*relay, string) {
 	t.Helper()
@@ -52,7 +52,7 @@ func (r *relay) await(t *testing.T) {
 	}
 }
 
-// A shim opens its end late: until then there is no end of file.
+// If the shim opens its end late, the relay does not see an end of file before.
 func TestRelayWaitsForTheWriter(t *testing.T) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -80,7 +80,7 @@ func TestRelayWaitsForTheWriter(t *testing.T) {
 	r.await(t)
 }
 
-// Input that ended before the shim opened its end comes all the same, and so
+// Input that ended before the shim opened its end arrives all the same, and so
 // does its end.
 func TestInputBeforeItsReader(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "fifo")
@@ -102,7 +102,7 @@ func TestInputBeforeItsReader(t *testing.T) {
 	_ = w.Close()
 	s := streams{host: [3]int{int(src.Fd()), -1, -1}, guest: [3]int{fifo, -1, -1}}
 	relays := s.relay()
-	for pending(int(src.Fd())) > 0 { // taken, but for the end
+	for pending(int(src.Fd())) > 0 { // all but the end has been read
 		time.Sleep(time.Millisecond)
 	}
 	select {
@@ -121,7 +121,7 @@ func TestInputBeforeItsReader(t *testing.T) {
 	relays[0].await(t)
 }
 
-// What cannot be spliced to is written to.
+// A destination that cannot be spliced to is written to.
 func TestRelayToFile(t *testing.T) {
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -140,7 +140,7 @@ func TestRelayToFile(t *testing.T) {
 	}
 }
 
-// "run | head": when nobody reads, the FIFO's writer hears of it.
+// "run | head": when the reader is gone, the FIFO's writer is told.
 func TestRelayEndsWithItsReader(t *testing.T) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -162,9 +162,9 @@ func TestRelayEndsWithItsReader(t *testing.T) {
 	r.await(t)
 }
 
-// The output of a process that has ended is complete when it was silent for a
-// while, though another process holds the stream; what its reader has not taken
-// yet is waited for.
+// The output of a process that has ended is complete when it was quiet for a
+// while, even if another process holds the stream; bytes that its reader has not
+// read yet are waited for.
 func TestAwaitQuiet(t *testing.T) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -188,7 +188,7 @@ func TestAwaitQuiet(t *testing.T) {
 	}()
 	select {
 	case <-quiet:
-		t.Fatal("output that nobody has read was given up")
+		t.Fatal("unread output was given up")
 	case <-time.After(500 * time.Millisecond):
 	}
 	if _, err := io.ReadFull(out, make([]byte, len(want))); err != nil {
@@ -201,8 +201,8 @@ func TestAwaitQuiet(t *testing.T) {
 	}
 }
 
-// A terminal on which nothing is typed does not keep the shim from opening the
-// FIFO of its input.
+// A terminal without input does not keep the shim from opening the FIFO of its
+// input.
 func TestSilentTerminal(t *testing.T) {
 	pty, path, err := console.NewPty()
 	if err != nil {
@@ -223,7 +223,7 @@ func TestSilentTerminal(t *testing.T) {
 	}
 	r := &relay{src: slave, dst: dst, done: make(chan struct{}), finish: func() { _ = unix.Close(dst) }}
 	go r.run()
-	time.Sleep(100 * time.Millisecond) // it reads by now
+	time.Sleep(100 * time.Millisecond) // it is reading by now
 	opened := make(chan *os.File, 1)
 	go func() {
 		f, err := os.OpenFile(name, os.O_RDONLY, 0)

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// callTimeout bounds a call to the shim but for Wait.
+	// callTimeout bounds every call to the shim except Wait.
 	callTimeout = 30 * time.Second
 	// quiet is how long the output of a process that has ended must have been
-	// silent to count as complete where its stream does not end: a process that
-	// it started may hold it. The shim answers Wait after the process's own
-	// output is in the FIFO.
+	// quiet to count as complete if its stream does not end: a child of the
+	// process may hold it. The shim answers Wait after the process's own output
+	// is in the FIFO.
 	quiet = 300 * time.Millisecond
 )
 
-// session is one process between its start and its end.
+// session is one process from its start to its end.
 type session struct {
 	cfg     Config
 	shim    *client.Shim
 	streams streams
 	relays  []*relay
 	signals *signals
-	// ended gets the exit code once.
+	// ended receives the exit code once.
 	ended chan uint32
 }
 
@@ -45,14 +45,14 @@ func open(cfg Config, s streams) (*session, error) {
 	return &session{cfg: cfg, shim: shim, streams: s, ended: make(chan uint32, 1)}, nil
 }
 
-// begin takes the signals, relays, and waits for the process.
+// begin starts handling signals, relaying, and waiting for the process.
 func (s *session) begin(ctx context.Context) {
 	s.signals = catch(s)
 	s.relays = s.streams.relay()
 	go func() { s.ended <- s.wait(ctx) }()
 }
 
-// check asks for the process's state: the shim answers, and knows it.
+// check verifies that the shim answers and knows the process.
 func (s *session) check() error {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -60,7 +60,7 @@ func (s *session) check() error {
 	return err
 }
 
-// wait returns the exit code. When the shim is gone, it is the one that it
+// wait returns the exit code. If the shim is gone, it is the code that the shim
 // wrote down, if it did.
 func (s *session) wait(ctx context.Context) uint32 {
 	resp, err := s.shim.Wait(ctx, &task.WaitRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID})
@@ -88,7 +88,7 @@ func (s *session) end() int {
 	return int(code & 0xff)
 }
 
-// forget removes an exec, which no other command knows, from the shim.
+// forget removes an exec from the shim: no other command does.
 func (s *session) forget() {
 	if s.cfg.ExecID == "" {
 		return
@@ -101,9 +101,9 @@ func (s *session) forget() {
 	}
 }
 
-// Run does a monitor's work in this process and returns the process's exit
-// code. started is called when all is ready for the process to start; its error
-// ends Run.
+// Run does a monitor's work in this process and returns the process's exit code.
+// It calls started when everything is ready for the process to start; an error of
+// started ends Run.
 func Run(ctx context.Context, cfg Config, stdio *client.Stdio, started func() error) (int, error) {
 	streams, restore, err := ownStreams(cfg, stdio)
 	if err != nil {

@@ -16,13 +16,13 @@ type signals struct {
 	done chan struct{}
 }
 
-// notPassedOn are signals that concern this process alone: its children (it has
-// none), Go's scheduler, its writes, and the end of a SIGSTOP, which cannot be
-// caught either.
+// notPassedOn are the signals that concern this process alone: those of its
+// children (it has none), of Go's scheduler, of its writes, and SIGCONT, because
+// SIGSTOP cannot be caught and passed on either.
 var notPassedOn = map[syscall.Signal]bool{unix.SIGCHLD: true, unix.SIGURG: true, unix.SIGPIPE: true, unix.SIGCONT: true}
 
-// catch begins to pass signals on, in their order, and tells the process the
-// terminal's size.
+// catch starts passing signals on, in order, and tells the process the terminal's
+// size.
 func catch(s *session) *signals {
 	c := &signals{came: make(chan os.Signal, 64), done: make(chan struct{})}
 	signal.Ignore(unix.SIGPIPE)
@@ -35,7 +35,7 @@ func catch(s *session) *signals {
 	}
 	signal.Notify(c.came, all...)
 	if s.cfg.Terminal {
-		c.came <- unix.SIGWINCH // the size that it has already
+		c.came <- unix.SIGWINCH // sends the current size
 	}
 	go c.run(s)
 	return c
@@ -57,8 +57,8 @@ func (c *signals) stop() {
 	close(c.done)
 }
 
-// pass forwards one signal. Errors are ignored: the process may not have
-// started yet, or has ended.
+// pass forwards one signal. Errors are ignored: the process may not have started
+// yet, or has ended.
 func (s *session) pass(sig os.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -73,7 +73,7 @@ func (s *session) pass(sig os.Signal) {
 	_, _ = s.shim.Kill(ctx, &task.KillRequest{ID: s.cfg.ID, ExecID: s.cfg.ExecID, Signal: uint32(number)})
 }
 
-// resize tells the process the size of the terminal here, if it has one yet.
+// resize tells the process the size of this terminal, if it has one yet.
 func (s *session) resize(ctx context.Context) {
 	size, err := unix.IoctlGetWinsize(s.streams.host[0], unix.TIOCGWINSZ)
 	if err != nil || size.Row == 0 && size.Col == 0 {

@@ -11,24 +11,23 @@ import (
 )
 
 // streams are the two ends of a process's stdin, stdout and stderr: the host's,
-// which engine or user gave, and the FIFOs to and from the shim; -1 where there
-// is none.
+// from the engine or the user, and the FIFOs to and from the shim; -1 for none.
 type streams struct {
 	host, guest [3]int
 	terminal    bool
-	// giveUp: an output's end on the host is closed when the stream ends. A
-	// process that has something else to say there keeps it.
+	// giveUp: the host's end of an output is closed when the stream ends. A
+	// process that writes something else to it keeps it.
 	giveUp bool
 }
 
-// relay begins to copy.
+// relay starts copying.
 func (s streams) relay() []*relay {
 	var relays []*relay
 	for i := range s.guest {
 		if s.guest[i] < 0 {
 			continue
 		}
-		_, _ = unix.FcntlInt(uintptr(s.guest[i]), unix.F_SETPIPE_SZ, blockSize) // faster, if it may be
+		_, _ = unix.FcntlInt(uintptr(s.guest[i]), unix.F_SETPIPE_SZ, blockSize) // faster, if it is allowed
 		r := &relay{src: s.guest[i], dst: s.host[i], output: true, done: make(chan struct{})}
 		if i == 0 {
 			r.src, r.dst, r.output = s.host[i], s.guest[i], false
@@ -40,10 +39,11 @@ func (s streams) relay() []*relay {
 	return relays
 }
 
-// finish passes a stream's end on. The FIFO's end is closed: to the shim that
-// is the end of input, or that nobody reads the output any more. The host's end
-// of a monitor's output is given up too, so that its reader sees the end; its
-// number is kept in use. A terminal carries all three streams and stays.
+// finish propagates the end of a stream. It closes the FIFO's end: to the shim
+// that is the end of input, or an output without a reader. It also gives up the
+// host's end of a monitor's output, so that its reader sees the end, but keeps
+// the descriptor's number in use. A terminal carries all three streams and stays
+// open.
 func (s streams) finish(i int) {
 	if i == 0 {
 		endInput(s.guest[i])
@@ -61,11 +61,11 @@ func (s streams) finish(i int) {
 	_ = unix.Close(null)
 }
 
-// endInput closes an input's FIFO once the shim has opened its end. What has no
-// open end is empty: the input of "echo word | kata-runtime exec ID cat" would be
-// lost, and the shim would wait for a writer.
+// endInput closes an input's FIFO once the shim has opened its end. A FIFO
+// without an open end loses its content: the input of "echo word | kata-runtime
+// exec ID cat" would be lost, and the shim would wait for a writer.
 func endInput(fd int) {
-	// This end is open for reading too, and hides whether another one is.
+	// This end is open for reading too, and hides whether the shim's end is open.
 	end, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	_ = unix.Close(fd)
 	if err != nil {
@@ -73,12 +73,12 @@ func endInput(fd int) {
 	}
 	const longest = 500 * time.Millisecond
 	for wait := 5 * time.Millisecond; !hasReader(end); wait = min(2*wait, longest) {
-		time.Sleep(wait) // until the process ends, for there may never be one
+		time.Sleep(wait) // until the process ends: the shim may never open it
 	}
 	_ = unix.Close(end)
 }
 
-// hasReader reports whether the other end of a FIFO is open: poll(2) shows an
+// hasReader reports whether the other end of a FIFO is open: poll(2) reports an
 // error on one end while it is not (fs/pipe.c, pipe_poll).
 func hasReader(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
@@ -86,9 +86,9 @@ func hasReader(fd int) bool {
 	return err == nil && fds[0].Revents&unix.POLLERR == 0
 }
 
-// ownStreams are this process's stdio. The FIFOs' files are closed: the relay's
-// closing must be the last. A terminal is in raw mode until restore
-// is called: the guest's does the editing.
+// ownStreams are this process's stdio. It closes the FIFOs' files, because the
+// relay must be the last to close them. A terminal is in raw mode until restore
+// is called: line editing happens in the guest.
 func ownStreams(cfg Config, stdio *client.Stdio) (_ streams, restore func(), err error) {
 	s := streams{host: [3]int{0, 1, 2}, guest: [3]int{-1, -1, -1}, terminal: cfg.Terminal}
 	for i, f := range []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr} {
@@ -114,8 +114,8 @@ func ownStreams(cfg Config, stdio *client.Stdio) (_ streams, restore func(), err
 	return s, restore, nil
 }
 
-// MakeRaw takes all processing from a terminal, as cfmakeraw(3) does, and
-// returns its settings from before.
+// MakeRaw turns off all processing of a terminal, as cfmakeraw(3) does, and
+// returns its previous settings.
 func MakeRaw(fd int) (old *unix.Termios, err error) {
 	old, err = unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package platform is what this host gives to a sandbox: it joins the parts that
-// virtcontainers knows by their interfaces only.
+// Package platform provides what a sandbox needs from this host: it connects the
+// parts that virtcontainers knows only as interfaces.
 package platform
 
 import (
@@ -23,8 +23,7 @@ const RunDir = "/run/kata-containers"
 // FailpointEnv names a boot step that fails on purpose; for tests.
 const FailpointEnv = "KATABOX_FAILPOINT"
 
-// Host says what this host gives to a sandbox. ctx has the logger for the monitor's
-// own words.
+// Host returns this host's platform. ctx has the logger for the monitor's output.
 func Host(ctx context.Context) virtcontainers.Platform {
 	accel, reason := qemu.DetectAccel(qemu.Host{})
 	return virtcontainers.Platform{
@@ -44,8 +43,7 @@ func Host(ctx context.Context) virtcontainers.Platform {
 	}
 }
 
-// transport gives package vsock's transport the types that virtcontainers
-// knows.
+// transport adapts package vsock's transport to virtcontainers' types.
 type transport struct{ vsock.Transport }
 
 func openTransport(ctx context.Context) (virtcontainers.Transport, error) {
