@@ -15,7 +15,8 @@ import (
 	"github.com/katabox/katabox/standalone/store"
 )
 
-// ExitError ends the program with a code. Err is what to say; nil is nothing.
+// ExitError ends the program with a code. Err is what to print, or nil for
+// nothing.
 type ExitError struct {
 	Code int
 	Err  error
@@ -30,7 +31,7 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// exitWith is the end of a command that ran, or did not.
+// exitWith ends a command that ran, or that could not run.
 func exitWith(code int, err error) error {
 	switch {
 	case err == nil && code == 0:
@@ -44,7 +45,7 @@ func exitWith(code int, err error) error {
 	return &ExitError{Code: container.CodeOf(err), Err: err}
 }
 
-// storeFlag says where the store is. It belongs to each command.
+// storeFlag makes the flag for the store's directory. Each command has it.
 func storeFlag() cli.Flag {
 	return &cli.StringFlag{Name: "store", Usage: "the `DIRECTORY` of images and containers", Value: store.Root, Sources: cli.EnvVars("KATABOX_STORE")}
 }
@@ -69,12 +70,12 @@ func manager(c *cli.Command) (*container.Manager, error) {
 	return &container.Manager{Store: s, Shim: shim}, nil
 }
 
-// Commands are all of this package.
+// Commands returns all commands of this package.
 func Commands() []*cli.Command {
 	return []*cli.Command{runCommand(), execCommand(), logsCommand(), psCommand(), stopCommand(), rmCommand()}
 }
 
-// usage is a wrong use of a command.
+// usage returns the error for wrong use of a command.
 func usage(c *cli.Command, format string, args ...any) error {
 	err := fmt.Errorf(format+": see kata-runtime %s --help", append(args, c.Name)...)
 	return &ExitError{Code: container.ExitError, Err: fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)}

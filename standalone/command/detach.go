@@ -22,16 +22,16 @@ const (
 
 func isDetached() bool { return os.Getenv(detachedEnv) != "" }
 
-// keepName keeps the pipe for the name from the programs that this one starts:
-// who waits for the name must see its end when this process ends.
+// keepName keeps child processes from inheriting the pipe for the name: its
+// reader must see the end when this process ends.
 func keepName() {
 	if isDetached() {
 		unix.CloseOnExec(nameFd)
 	}
 }
 
-// detach starts this program again in its own session, and returns when
-// the container runs, or with the exit code of a program that could not.
+// detach starts this program again in a new session, and returns when the
+// container runs, or with the program's exit code if it could not run it.
 func detach(stdout io.Writer) (int, error) {
 	name, nameEnd, err := os.Pipe()
 	if err != nil {
@@ -66,15 +66,15 @@ func detach(stdout io.Writer) (int, error) {
 		fmt.Fprintln(stdout, text)
 		return 0, nil
 	}
-	err = cmd.Wait() // it has said why
+	err = cmd.Wait() // it has printed the reason
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return failed.ExitCode(), nil
 	}
 	return 0, errors.Join(errors.New("detach: the container's process ended before it reported a result"), err)
 }
 
-// announce tells who waits that the container runs, and leaves standard error
-// to them.
+// announce tells the process that started this one that the container runs, and
+// stops using its standard error.
 func announce(name string) error {
 	if !isDetached() {
 		return nil

@@ -1,5 +1,5 @@
-// Package command is what kata-runtime does with containers without an engine:
-// run, exec, logs, ps, stop, rm. It reads flags, writes for people, and joins
-// terminal and signals with a command's; what a container is lives in
-// standalone/container.
+// Package command implements kata-runtime's commands for containers without an
+// engine: run, exec, logs, ps, stop, rm. It parses flags, prints for people, and
+// connects terminal and signals to a command; containers themselves are
+// implemented in standalone/container.
 package command

@@ -12,14 +12,14 @@ import (
 	"github.com/katabox/katabox/standalone/store"
 )
 
-// When a registry is asked for an image that the store has already.
+// When a registry is asked for an image that the store already has.
 const (
 	pullMissing = "missing"
 	pullAlways  = "always"
 	pullNever   = "never"
 )
 
-// findImage finds an image, and unpacks of it what the store has not.
+// findImage finds an image, and unpacks the layers that the store lacks.
 func findImage(ctx context.Context, s *store.Store, text, pull string, stderr io.Writer) (store.Image, error) {
 	ref, err := image.Parse(text)
 	if err != nil {
@@ -45,8 +45,8 @@ func findImage(ctx context.Context, s *store.Store, text, pull string, stderr io
 	return unpack(ctx, s, ref, stderr)
 }
 
-// unpack opens an image where it is and adds it to the store. A file's or a
-// directory's layers are compared each time: they may have changed.
+// unpack opens an image and adds it to the store. The layers of a file or a
+// directory are compared each time: they may have changed.
 func unpack(ctx context.Context, s *store.Store, ref image.Reference, stderr io.Writer) (img store.Image, err error) {
 	opened, err := image.Open(ctx, ref)
 	if err != nil {

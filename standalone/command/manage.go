@@ -71,8 +71,8 @@ func rmAction(ctx context.Context, c *cli.Command) error {
 	})
 }
 
-// named calls f for each container that is named; at most most of them, unless
-// that is 0.
+// named calls f for each container named in the arguments; at most most of them,
+// unless that is 0.
 func named(ctx context.Context, c *cli.Command, most int, f func(context.Context, *container.Manager, string) error) error {
 	if !c.Args().Present() {
 		return usage(c, "no container named")
@@ -106,7 +106,8 @@ func psCommand() *cli.Command {
 	}
 }
 
-// psAction lists the containers, and what else runs in virtual machines here.
+// psAction lists the containers, and the other pods that run in virtual machines
+// here.
 func psAction(ctx context.Context, c *cli.Command) error {
 	m, err := manager(c)
 	if err != nil {
@@ -155,7 +156,7 @@ func listPods(w *tabwriter.Writer, m *container.Manager) error {
 	return nil
 }
 
-// age is the time since then, in its largest unit.
+// age returns the time since then, in its largest unit.
 func age(then time.Time) string {
 	d := time.Since(then)
 	switch {
@@ -169,7 +170,7 @@ func age(then time.Time) string {
 	return fmt.Sprintf("%d seconds", int(d.Seconds()))
 }
 
-// short cuts a command to what a line holds.
+// short truncates a command to what fits into a line.
 func short(text string) string {
 	const most = 30
 	if r := []rune(text); len(r) > most {

@@ -10,14 +10,14 @@ import (
 	"github.com/containerd/console"
 )
 
-// redrawPause is the time between two pictures of the bar.
+// redrawPause is the time between two redraws of the bar.
 const redrawPause = 100 * time.Millisecond
 
-// barWidth is the bar's, in columns.
+// barWidth is the bar's width, in columns.
 const barWidth = 30
 
-// progress shows how far the unpacking of an image is: a bar on a terminal, one
-// line elsewhere. It shows nothing of an image of which nothing is unpacked.
+// progress shows the progress of unpacking an image: a bar on a terminal,
+// otherwise one line. If nothing has to be unpacked it shows nothing.
 type progress struct {
 	to       io.Writer
 	terminal bool
@@ -38,7 +38,7 @@ func newProgress(to io.Writer, image string) *progress {
 	return p
 }
 
-// Layer begins a layer.
+// Layer starts a layer.
 func (p *progress) Layer(n, all int, size int64) {
 	p.n, p.all, p.size, p.moved = n, all, size, 0
 	if !p.said && !p.terminal {
@@ -56,7 +56,7 @@ func (p *progress) Moved(n int) {
 	}
 }
 
-// draw draws the bar over the last one.
+// draw draws the bar over the previous one.
 func (p *progress) draw() {
 	if !p.terminal {
 		return
@@ -73,7 +73,7 @@ func (p *progress) draw() {
 
 func megabytes(n int64) float64 { return float64(n) / 1e6 }
 
-// end takes the bar away.
+// end removes the bar.
 func (p *progress) end() {
 	if p.terminal && p.said {
 		fmt.Fprint(p.to, "\r\x1b[K")

@@ -101,8 +101,8 @@ func runContainer(ctx context.Context, c *cli.Command) (int, error) {
 	return ctr.Wait(context.WithoutCancel(s.ctx), stdio)
 }
 
-// create finds the image and makes the container. The store's layers stay
-// where they are while it does.
+// create finds the image and makes the container. Meanwhile the store's layers
+// are kept from being swept.
 func create(ctx context.Context, c *cli.Command, m *container.Manager, o container.Options, stdio *container.Stdio) (*container.Container, error) {
 	unlock, err := m.Store.Use(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func create(ctx context.Context, c *cli.Command, m *container.Manager, o contain
 	return m.Create(ctx, img, o, stdio)
 }
 
-// runOptions reads what the flags say.
+// runOptions reads the options from the flags.
 func runOptions(c *cli.Command) (container.Options, error) {
 	o := container.Options{
 		Name: c.String("name"), Remove: c.Bool("rm"), Network: c.String("network"),
@@ -129,7 +129,7 @@ func runOptions(c *cli.Command) (container.Options, error) {
 	if c.IsSet("entrypoint") {
 		o.Spec.Entrypoint = strings.Fields(c.String("entrypoint"))
 		if o.Spec.Entrypoint == nil {
-			o.Spec.Entrypoint = []string{} // "" takes the image's away
+			o.Spec.Entrypoint = []string{} // "" removes the image's
 		}
 	}
 	for _, text := range c.StringSlice("publish") {
@@ -145,7 +145,7 @@ func runOptions(c *cli.Command) (container.Options, error) {
 	return o, addSpec(c, &o.Spec)
 }
 
-// addSpec reads the flags that can be wrong.
+// addSpec parses the flags that can be invalid.
 func addSpec(c *cli.Command, o *spec.Options) (err error) {
 	for flag, parse := range map[string]func(string) (specs.Mount, error){"volume": spec.ParseVolume, "tmpfs": spec.ParseTmpfs} {
 		for _, text := range c.StringSlice(flag) {
@@ -182,8 +182,8 @@ func addSpec(c *cli.Command, o *spec.Options) (err error) {
 	return nil
 }
 
-// environment gives the variables that are named alone this process's values;
-// one that it has not is left out.
+// environment adds this process's values to variables that are given by name
+// only; a name without a value here is left out.
 func environment(variables []string) []string {
 	var env []string
 	for _, v := range variables {

@@ -23,7 +23,7 @@ type process interface {
 	Resize(ctx context.Context, width, height uint16) error
 }
 
-// forwarded are the signals that a command gets when this process does.
+// forwarded are the signals that are passed on to the command.
 var forwarded = []os.Signal{
 	unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGCONT, unix.SIGWINCH,
 }
@@ -33,8 +33,8 @@ type signalError struct{ sig syscall.Signal }
 
 func (e signalError) Error() string { return "interrupted by " + unix.SignalName(e.sig) }
 
-// session joins this process's terminal and signals with a command's. Until
-// there is one, a signal ends the session's context.
+// session connects this process's terminal and signals to a command. Until there
+// is a command, a signal ends the session's context.
 type session struct {
 	ctx     context.Context //nolint:containedctx // the session is the context's owner: a signal ends it
 	cancel  context.CancelCauseFunc
@@ -50,14 +50,15 @@ type session struct {
 func newSession(ctx context.Context) *session {
 	s := &session{signals: make(chan os.Signal, 16), done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
-	// A reader of the output that is gone is the relay's affair. Not by Ignore,
-	// which programs that are started inherit: pasta ends because of it.
+	// The relay handles an output whose reader is gone. Notify rather than
+	// Ignore: child processes inherit ignored signals, and pasta ends because of
+	// it.
 	signal.Notify(s.signals, append([]os.Signal{unix.SIGPIPE}, forwarded...)...)
 	go s.watch()
 	return s
 }
 
-// close gives terminal and signals back.
+// close restores the terminal and the handling of signals.
 func (s *session) close() {
 	signal.Stop(s.signals)
 	close(s.signals)
@@ -88,8 +89,8 @@ func (s *session) watch() {
 		case p == nil && sig != unix.SIGCONT:
 			s.cancel(signalError{sig.(syscall.Signal)})
 		case p != nil && sig == unix.SIGINT && impatient:
-			// A command may ignore it: a container's first process does, if
-			// it has no handler.
+			// A command may ignore the signal: a container's first process does,
+			// if it has no handler.
 			_ = p.Kill(s.ctx, uint32(unix.SIGKILL)) // it may have ended
 		case p != nil:
 			_ = p.Kill(s.ctx, uint32(sig.(syscall.Signal))) // it may have ended
@@ -105,7 +106,7 @@ func (s *session) attach(p process) {
 	s.resize(p)
 }
 
-// resize gives the command the terminal's size.
+// resize sets the size of the command's terminal.
 func (s *session) resize(p process) {
 	if s.console == nil {
 		return
@@ -115,8 +116,8 @@ func (s *session) resize(p process) {
 	}
 }
 
-// blame makes an error that a signal caused say so, with the exit code that
-// shells give.
+// blame attributes an error to the signal that caused it, with the exit code that
+// shells use.
 func (s *session) blame(err error) error {
 	var by signalError
 	if errors.As(context.Cause(s.ctx), &by) {
@@ -125,7 +126,7 @@ func (s *session) blame(err error) error {
 	return err
 }
 
-// stdio connects a command with this process's streams, as the flags say.
+// stdio connects a command to this process's streams, as the flags say.
 func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	if isDetached() {
 		return &container.Stdio{}, nil
@@ -154,7 +155,7 @@ func (s *session) stdio(c *cli.Command) (*container.Stdio, error) {
 	return stdio, nil
 }
 
-// broken ends a command whose terminal nobody looks at.
+// broken ends a command whose terminal has no reader any more.
 func (s *session) broken() {
 	s.mu.Lock()
 	p := s.process

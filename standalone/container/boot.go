@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/shim/client"
 )
 
-// program is the call of the shim's program for a container.
+// program returns the shim's program for a container.
 func (m *Manager) program(name string) client.Program {
 	return client.Program{Path: m.Shim, ID: name, Bundle: m.Store.ContainerDir(name)}
 }
@@ -43,12 +43,12 @@ func (c *Container) boot(ctx context.Context, o Options, stdio *Stdio) error {
 	if err != nil {
 		return startError(err)
 	}
-	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // one that has ended needs no end of its input
+	stdio.relay(func() { _ = c.closeStdin(context.WithoutCancel(ctx)) }) // a command that has ended needs no end of its input
 	return nil
 }
 
-// endShim removes the container from the shim and ends the shim, whatever
-// state they are in.
+// endShim removes the container from the shim and ends the shim, whatever their
+// state.
 func (c *Container) endShim(ctx context.Context) error {
 	defer c.shim.Close()
 	_, err := c.shim.Kill(ctx, &task.KillRequest{ID: c.Name, Signal: 9})
@@ -64,15 +64,15 @@ func (c *Container) endShim(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	// A shim that died, or did not do what it was asked to, is removed from
-	// outside, and then why does not matter.
+	// A shim that died, or did not do what it was asked to, is cleaned up from
+	// outside; why does not matter then.
 	if _, deleteErr := client.Delete(ctx, c.m.program(c.Name)); deleteErr != nil {
 		return errors.Join(err, deleteErr)
 	}
 	return nil
 }
 
-// Start runs the command. After an error the container is gone.
+// Start runs the command. After an error the container no longer exists.
 func (c *Container) Start(ctx context.Context) error {
 	if _, err := c.shim.Start(ctx, &task.StartRequest{ID: c.Name}); err != nil {
 		return errors.Join(startError(err), c.unwind(ctx))
@@ -85,9 +85,9 @@ func (c *Container) Start(ctx context.Context) error {
 	return nil
 }
 
-// Wait waits until the container has ended and its output was passed on, ends
-// its machine and network, and returns the exit code. The container's files are
-// removed if its options say so.
+// Wait waits until the container has ended and its output was passed on, stops
+// its machine and network, and returns the exit code. It removes the container's
+// files if its options say so.
 func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	var code int
 	resp, err := c.shim.Wait(ctx, &task.WaitRequest{ID: c.Name})
@@ -108,7 +108,7 @@ func (c *Container) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	return code, errors.Join(err, c.m.Store.Sweep(false))
 }
 
-// lost asks how a container ended whose shim does not answer.
+// lost determines how a container ended if its shim does not answer.
 func (c *Container) lost(ctx context.Context, cause error) (int, error) {
 	if !errdefs.IsUnavailable(cause) {
 		return 0, fmt.Errorf("wait for container %s: %w", c.Name, cause)
@@ -126,7 +126,7 @@ func (c *Container) Kill(ctx context.Context, signal uint32) error {
 	return err
 }
 
-// Resize tells the command the size of its terminal.
+// Resize sets the size of the command's terminal.
 func (c *Container) Resize(ctx context.Context, width, height uint16) error {
 	_, err := c.shim.ResizePty(ctx, &task.ResizePtyRequest{ID: c.Name, Width: uint32(width), Height: uint32(height)})
 	return err

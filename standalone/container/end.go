@@ -18,12 +18,12 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// endTimeout is how long a container that was killed has until its engine has
-// cleaned up.
+// endTimeout is how long the engine of a killed container may take to clean up.
 const endTimeout = 60 * time.Second
 
-// Stop asks a container's command to end, and kills it after the time given. It
-// returns when the container has exited. One that has exited is no error.
+// Stop asks a container's command to end, and kills it after the given time. It
+// returns when the container has exited. It is not an error if it had exited
+// before.
 func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) error {
 	r, err := m.Load(name)
 	if err != nil || r.Exited != nil {
@@ -47,7 +47,7 @@ func (m *Manager) Stop(ctx context.Context, name string, after time.Duration) er
 	return m.killAndAwait(ctx, r)
 }
 
-// kill sends a signal; a container that has ended meanwhile is no error.
+// kill sends a signal; it is not an error if the container has ended meanwhile.
 func (m *Manager) kill(ctx context.Context, name string, signal uint32) error {
 	shim, err := client.Connect(ctx, m.Store.ContainerDir(name))
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
@@ -63,11 +63,11 @@ func (m *Manager) kill(ctx context.Context, name string, signal uint32) error {
 	return nil
 }
 
-// killAndAwait kills a container and waits for its engine's end; an engine
+// killAndAwait kills a container and waits until its engine has ended; an engine
 // that does not end is killed too.
 func (m *Manager) killAndAwait(ctx context.Context, r *Record) error {
 	if r.Started == nil {
-		// There may be nothing to kill yet; the engine stops where it is.
+		// There may be nothing to kill yet; the engine then stops its start.
 		_ = unix.Kill(r.Engine.PID, unix.SIGTERM) // it may have ended
 	}
 	if err := m.kill(ctx, r.Name, uint32(unix.SIGKILL)); err != nil {
@@ -80,7 +80,7 @@ func (m *Manager) killAndAwait(ctx context.Context, r *Record) error {
 }
 
 // Remove removes a container that has exited or whose process was killed, and
-// with force one that runs.
+// with force a running one.
 func (m *Manager) Remove(ctx context.Context, name string, force bool) error {
 	r, err := m.Load(name)
 	if errdefs.IsNotFound(err) {
@@ -109,7 +109,7 @@ func (m *Manager) removeUnfinished(name string, notFound error) error {
 	return m.Store.RemoveContainer(name)
 }
 
-// clean removes what is left of a container without an engine.
+// clean removes the leftovers of a container whose engine is gone.
 func (m *Manager) clean(ctx context.Context, name string) error {
 	dir := m.Store.ContainerDir(name)
 	_, err := os.Stat(filepath.Join(dir, bundle.AddressFile))
@@ -127,8 +127,8 @@ func (m *Manager) clean(ctx context.Context, name string) error {
 	return m.Store.Sweep(false)
 }
 
-// SweepDead removes the containers that were to be removed at their end and
-// whose process was killed before.
+// SweepDead removes the containers that were to be removed at their end but whose
+// process was killed before.
 func (m *Manager) SweepDead(ctx context.Context) error {
 	records, err := m.List()
 	if err != nil {

@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// Exit codes of a command that could not be run, as shells and Docker have
-// them.
+// Exit codes of a command that could not be run, as in shells and Docker.
 const (
-	ExitError    = 125 // the runtime's own
+	ExitError    = 125 // an error of the runtime
 	ExitNoPermit = 126 // the command cannot be run
-	ExitNotThere = 127 // the command is not there
+	ExitNotThere = 127 // the command does not exist
 )
 
-// StartError is the failure to start a command, with the exit code that says
-// why.
+// StartError is the failure to start a command, with the exit code for the
+// reason.
 type StartError struct {
 	Code int
 	Err  error
@@ -24,8 +23,8 @@ func (e *StartError) Error() string { return "start command: " + e.Err.Error() }
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// startError tells why a command did not start. The guest's runtime says it in
-// words only: those of Go's os/exec and of the kernel's errors.
+// startError determines why a command did not start. The guest's runtime reports
+// that only as text: that of Go's os/exec and of the kernel's errors.
 func startError(err error) error {
 	text := err.Error()
 	switch {
@@ -38,7 +37,7 @@ func startError(err error) error {
 	return err
 }
 
-// CodeOf is the exit code for an error of a run or an exec.
+// CodeOf returns the exit code for an error of a run or an exec.
 func CodeOf(err error) int {
 	if e, ok := errors.AsType[*StartError](err); ok {
 		return e.Code

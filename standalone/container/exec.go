@@ -24,8 +24,8 @@ type Exec struct {
 	shim          *client.Shim
 }
 
-// StartExec starts a command in a running container, as the container's own but
-// for what o says. The caller must call Wait.
+// StartExec starts a command in a running container, with the settings of the
+// container's command except where o differs. The caller must call Wait.
 func (m *Manager) StartExec(ctx context.Context, name string, o spec.Options, stdio *Stdio) (_ *Exec, err error) {
 	request, err := m.execRequest(ctx, name, o)
 	if err != nil {
@@ -49,7 +49,7 @@ func (m *Manager) StartExec(ctx context.Context, name string, o spec.Options, st
 		return nil, errors.Join(err, stdio.close(), shim.Close())
 	}
 	stdio.relay(func() {
-		// One that has ended needs no end of its input.
+		// A command that has ended needs no end of its input.
 		_, _ = shim.CloseIO(context.WithoutCancel(ctx), &task.CloseIORequest{ID: name, ExecID: e.id, Stdin: true})
 	})
 	return e, nil
@@ -101,7 +101,8 @@ func (e *Exec) Wait(ctx context.Context, stdio *Stdio) (int, error) {
 	return int(resp.ExitStatus), errors.Join(e.remove(ctx), stdio.close(), e.shim.Close())
 }
 
-// remove forgets the command. The shim may have gone with its container.
+// remove removes the command from the shim, which may have ended with its
+// container.
 func (e *Exec) remove(ctx context.Context) error {
 	_, err := e.shim.Delete(context.WithoutCancel(ctx), &task.DeleteRequest{ID: e.container, ExecID: e.id})
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {
@@ -116,7 +117,7 @@ func (e *Exec) Kill(ctx context.Context, signal uint32) error {
 	return err
 }
 
-// Resize tells the command the size of its terminal.
+// Resize sets the size of the command's terminal.
 func (e *Exec) Resize(ctx context.Context, width, height uint16) error {
 	_, err := e.shim.ResizePty(ctx, &task.ResizePtyRequest{ID: e.container, ExecID: e.id, Width: uint32(width), Height: uint32(height)})
 	return err

@@ -12,8 +12,8 @@ import (
 	"github.com/katabox/katabox/standalone/store"
 )
 
-// writeFiles makes the files that tell the container its name and its name
-// server, and mounts them over the image's.
+// writeFiles writes the files with the container's name and its name server, and
+// mounts them over the image's.
 func (c *Container) writeFiles(_ context.Context, o *Options) error {
 	name := o.Spec.Hostname
 	if name == "" {
@@ -42,12 +42,12 @@ func (c *Container) writeFiles(_ context.Context, o *Options) error {
 		}
 		mounts = append(mounts, specs.Mount{Type: "bind", Source: path, Destination: "/etc/" + file, Options: []string{"bind", "rprivate", "rw"}})
 	}
-	// The user's come later, and so may hide these.
+	// The user's mounts come later, and so may hide these.
 	o.Spec.Mounts = append(mounts, o.Spec.Mounts...)
 	return nil
 }
 
-// writeSpec makes the bundle's specification.
+// writeSpec writes the bundle's specification.
 func (c *Container) writeSpec(ctx context.Context, o *Options) error {
 	o.Spec.ID = c.Name
 	var s *specs.Spec

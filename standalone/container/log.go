@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// A container's output is in two files at most, the older one first. A line of
-// them is a time, the stream's name, F for a whole line or P for a part of one,
-// and the output: CRI's format for logs.
+// A container's output is in at most two files. Each line is a time, the stream's
+// name, F for a whole line or P for a part of one, and the output: CRI's format
+// for logs.
 const (
 	logFile    = "output.log"
 	oldLogFile = "output.log.1"
 )
 
-// maxLog is the size at which a new file is begun: a command writes as much as
-// it likes.
+// maxLog is the size at which a new file is started: the output of a command has
+// no bound.
 const maxLog = 16 << 20
 
-// maxLogChunk is how much of a line without an end is one part.
+// maxLogChunk is the length at which a line without an end is split into parts.
 const maxLogChunk = 16 << 10
 
-// log is a container's log while it is written. A nil log takes nothing.
+// log is a container's log while it is written. A nil log discards everything.
 type log struct {
 	dir string
 	max int64
@@ -33,7 +33,7 @@ type log struct {
 	mu   sync.Mutex // guards what follows
 	file *os.File
 	size int64
-	err  error // the first; what comes after it is not logged
+	err  error // the first; nothing is logged after it
 }
 
 func openLog(dir string) (*log, error) {
@@ -44,7 +44,7 @@ func openLog(dir string) (*log, error) {
 	return l, nil
 }
 
-// begin begins an empty file.
+// begin starts an empty file.
 func (l *log) begin() (err error) {
 	l.size = 0
 	l.file, err = os.OpenFile(filepath.Join(l.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -54,8 +54,8 @@ func (l *log) begin() (err error) {
 	return nil
 }
 
-// write logs what came of one stream. A log that cannot be written must not
-// stop the container: close tells of it.
+// write logs output of one stream. An error must not stop the container: close
+// returns it.
 func (l *log) write(stream string, data []byte) {
 	if l == nil || len(data) == 0 {
 		return
@@ -85,7 +85,7 @@ func (l *log) write(stream string, data []byte) {
 	}
 }
 
-// rotate makes the file the older one.
+// rotate renames the file to the older one.
 func (l *log) rotate() error {
 	if err := l.file.Close(); err != nil {
 		return err

@@ -17,8 +17,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// newContainer makes a container's directory and record, whose engine is this
-// process.
+// newContainer makes a container's directory and record, with this process as its
+// engine.
 func newContainer(t *testing.T, name string) (*Manager, *Record, string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -51,7 +51,7 @@ func TestLogGivesBackWhatWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.max = 1 << 10
-	long := strings.Repeat("x", 3*maxLogChunk) // a line in parts; the file is begun anew after it
+	long := strings.Repeat("x", 3*maxLogChunk) // a line in parts; after it a new file is started
 	for _, part := range []string{"a\n", "b", "c\n\n", "\x00\xff bin ary\n", long, "\nafter ", "the end"} {
 		l.write("stdout", []byte(part))
 	}
@@ -68,7 +68,7 @@ func TestLogGivesBackWhatWasWritten(t *testing.T) {
 	}
 }
 
-// However much is written, the log stays small.
+// The log stays small, however much is written.
 func TestLogIsBounded(t *testing.T) {
 	_, _, dir := newContainer(t, "c")
 	l, err := openLog(dir)
@@ -94,8 +94,8 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// A reader that follows sees what is written while it reads, over a new file,
-// and ends with the container.
+// A following reader sees what is written while it reads, also in a new file, and
+// ends with the container.
 func TestFollowToTheEnd(t *testing.T) {
 	m, r, dir := newContainer(t, "c")
 	l, err := openLog(dir)
@@ -109,7 +109,7 @@ func TestFollowToTheEnd(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- m.Logs(ctx, "c", true, &out, &out) }()
 	want := ""
-	for i := range 4 { // no more than a reader that is behind by one file can get
+	for i := range 4 { // no more than a reader that is one file behind can get
 		line := fmt.Sprintf("line %d\n", i)
 		want += line
 		l.write("stdout", []byte(line))

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// followTimeout is how long a reader that follows waits for news before it
-// looks whether the container's process was killed.
+// followTimeout is how long a following reader waits for changes before it checks
+// whether the container's process was killed.
 const followTimeout = 2 * time.Second
 
-// Logs writes what a container has written: its stdout to out, its stderr to
-// err. With follow it goes on until the container has ended.
+// Logs writes a container's output: its stdout to out, its stderr to err. With
+// follow it continues until the container has ended.
 func (m *Manager) Logs(ctx context.Context, name string, follow bool, out, err io.Writer) error {
 	if _, err := m.Load(name); err != nil {
 		return err
@@ -48,14 +48,14 @@ func (m *Manager) Logs(ctx context.Context, name string, follow bool, out, err i
 	}
 }
 
-// logReader reads a log from where it was before.
+// logReader reads a log, continuing where it stopped before.
 type logReader struct {
 	dir      string
 	out, err io.Writer
 	began    bool
 	file     *os.File
 	buf      *bufio.Reader
-	part     []byte // of a line that is being written
+	part     []byte // of a line that is still being written
 }
 
 func (r *logReader) close() {
@@ -64,7 +64,7 @@ func (r *logReader) close() {
 	}
 }
 
-// readAll writes all that is there now.
+// readAll writes everything that is there now.
 func (r *logReader) readAll() error {
 	if !r.began {
 		r.began = true
@@ -101,8 +101,8 @@ func (r *logReader) open(name string) error {
 	return nil
 }
 
-// isNewest reports whether the file that is read is the one that is written,
-// or was when the container went.
+// isNewest reports whether the file that is read is the one being written, or was
+// when the container was removed.
 func (r *logReader) isNewest() bool {
 	mine, err := r.file.Stat()
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *logReader) isNewest() bool {
 	return err != nil || os.SameFile(mine, newest)
 }
 
-// readFile writes what the file has more.
+// readFile writes what has been added to the file.
 func (r *logReader) readFile() error {
 	for {
 		line, err := r.buf.ReadBytes('\n')
@@ -130,7 +130,7 @@ func (r *logReader) readFile() error {
 	}
 }
 
-// show writes the output that one line of the log holds.
+// show writes the output in one line of the log.
 func (r *logReader) show(line []byte) error {
 	fields := bytes.SplitN(line, []byte(" "), 4)
 	if len(fields) != 4 {
@@ -147,7 +147,7 @@ func (r *logReader) show(line []byte) error {
 	return err
 }
 
-// watch tells of changes in a container's directory.
+// watch returns an inotify descriptor for a container's directory.
 func watch(dir string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -161,7 +161,7 @@ func watch(dir string) (*os.File, error) {
 	return news, nil
 }
 
-// awaitNews waits for a change, or a while.
+// awaitNews waits for a change, with a timeout.
 func awaitNews(ctx context.Context, news *os.File) error {
 	stop := context.AfterFunc(ctx, func() { _ = news.SetReadDeadline(time.Now()) })
 	defer stop()

@@ -9,15 +9,15 @@ import (
 // sandboxesDir is where shims keep their pods' records.
 const sandboxesDir = "/run/kata-containers/sandboxes"
 
-// Pod is a pod of another engine's.
+// Pod is a pod of another engine.
 type Pod struct {
 	ID       string
 	Shim, VM int // process ids; 0 while there is none
 	Alive    bool
 }
 
-// OtherPods lists the host's pods that are no containers of this store. They
-// belong to engines: this package only looks at them.
+// OtherPods lists the host's pods that are not containers of this store. They
+// belong to engines: this package only reads their records.
 func (m *Manager) OtherPods() ([]Pod, error) {
 	all, err := persist.List(sandboxesDir)
 	if err != nil {
@@ -33,7 +33,7 @@ func (m *Manager) OtherPods() ([]Pod, error) {
 	return pods, nil
 }
 
-// owns reports whether a record is of a container of this store.
+// owns reports whether a record belongs to a container of this store.
 func (m *Manager) owns(r *persist.Record) bool {
 	if r.Owner != (persist.Owner{}) {
 		return r.Owner == m.program(r.SandboxID).Owner()

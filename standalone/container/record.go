@@ -20,7 +20,7 @@ import (
 // recordFile is the record's file in a container's directory.
 const recordFile = "record.json"
 
-// Record is what is known of a container.
+// Record is what is saved about a container.
 type Record struct {
 	Name    string    `json:"name"`
 	Image   string    `json:"image"`
@@ -28,14 +28,15 @@ type Record struct {
 	Created time.Time `json:"created"`
 	// Engine is the process that runs it.
 	Engine persist.Process `json:"engine"`
-	// Remove says that it is removed at its end.
+	// Remove reports whether it is removed when it ends.
 	Remove bool `json:"remove,omitempty"`
-	// Network is the program of its network; "none" without one.
+	// Network is the program of its network, or "none".
 	Network string         `json:"network,omitempty"`
 	Ports   []usernet.Port `json:"ports,omitempty"`
-	// StopSignal is what its image wants to be stopped with; "" is SIGTERM.
+	// StopSignal is the signal with which its image is to be stopped; "" is
+	// SIGTERM.
 	StopSignal string `json:"stop_signal,omitempty"`
-	// Started is when it began to run, Exited how it ended, once it has.
+	// Started is when it started to run, Exited how it ended, once it has.
 	Started *time.Time `json:"started,omitempty"`
 	Exited  *Exit      `json:"exited,omitempty"`
 }
@@ -46,7 +47,7 @@ type Exit struct {
 	At   time.Time `json:"at"`
 }
 
-// State is a container's state, as words.
+// State returns the container's state as a word.
 func (r *Record) State() string {
 	switch {
 	case r.Exited != nil:
@@ -66,14 +67,14 @@ type Manager struct {
 	Shim string
 }
 
-// write replaces the container's record; after a crash it is the old or the
-// new one.
+// write replaces the container's record; after a crash it is the old or the new
+// one.
 func (m *Manager) write(r *Record) error {
 	return store.WriteJSON(filepath.Join(m.Store.ContainerDir(r.Name), recordFile), r)
 }
 
-// Load reads a container's record. A name that is not there is an
-// errdefs.ErrNotFound.
+// Load reads a container's record. If there is none with that name, the error is
+// an errdefs.ErrNotFound.
 func (m *Manager) Load(name string) (*Record, error) {
 	data, err := os.ReadFile(filepath.Join(m.Store.ContainerDir(name), recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,8 +90,8 @@ func (m *Manager) Load(name string) (*Record, error) {
 	return &r, nil
 }
 
-// List returns the records of all containers, by name. One that goes meanwhile
-// is left out.
+// List returns the records of all containers, by name. A container that is
+// removed meanwhile is left out.
 func (m *Manager) List() ([]*Record, error) {
 	names, err := m.Store.Containers()
 	if err != nil {

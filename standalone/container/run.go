@@ -20,31 +20,31 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// undoTimeout bounds each step back after a failure.
+// undoTimeout bounds each undo after a failure.
 const undoTimeout = 60 * time.Second
 
-// NoNetwork is the name of the network that is none.
+// NoNetwork is the value of Network for no network.
 const NoNetwork = "none"
 
-// Options are what a user asks of a run.
+// Options are a user's options for a run.
 type Options struct {
-	// Name is the container's; "" makes one up.
+	// Name is the container's name; "" generates one.
 	Name string
-	// Remove removes the container at its end.
+	// Remove removes the container when it ends.
 	Remove bool
-	// Network is the name of a network's program, NoNetwork, or "" for what is
-	// there.
+	// Network is the name of a network's program, NoNetwork, or "" for the first
+	// that is installed.
 	Network string
 	Ports   []usernet.Port
-	// Spec is what the specification is made with. ID, NetNS and, in part,
-	// Mounts are the run's to fill in.
+	// Spec has the options of the specification. The run fills in ID, NetNS and
+	// part of Mounts.
 	Spec spec.Options
-	// Warn is told what is not as one might expect.
+	// Warn is called with a warning about anything unexpected.
 	Warn func(string)
 }
 
-// Check refuses what no image is needed for to know that it cannot be: before one
-// is pulled and unpacked.
+// Check refuses options that are invalid whatever the image is, before it is
+// pulled and unpacked.
 func (o *Options) Check() error {
 	if o.Name != "" {
 		if err := store.CheckName(o.Name); err != nil {
@@ -76,9 +76,9 @@ type Container struct {
 	undo   []func(context.Context) error
 }
 
-// Create makes a container of an image, up to its machine, which has not
-// started the command yet. On an error nothing is left. The caller has called
-// the store's Use, and may unlock it after this.
+// Create makes a container of an image, including its machine, without starting
+// the command. On an error nothing is left. The caller has called the store's
+// Use, and may unlock it afterwards.
 func (m *Manager) Create(ctx context.Context, img store.Image, o Options, stdio *Stdio) (_ *Container, err error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func randomName() string {
 	return hex.EncodeToString(b)
 }
 
-// unwind undoes what was done, the last first.
+// unwind undoes the steps that were done, in reverse order.
 func (c *Container) unwind(ctx context.Context) error {
 	var errs []error
 	for _, undo := range slices.Backward(c.undo) {

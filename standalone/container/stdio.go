@@ -11,21 +11,21 @@ import (
 	"github.com/katabox/katabox/shim/client"
 )
 
-// drainTimeout bounds the wait for the rest of the output of a container that
-// has ended: a reader that stands still must not keep its files.
+// drainTimeout bounds the wait for the rest of the output of a container that has
+// ended: a reader that does not read must not keep its files.
 const drainTimeout = 30 * time.Second
 
-// relayBuffer is how much is moved at once.
+// relayBuffer is how much is copied at a time.
 const relayBuffer = 64 << 10
 
-// Stdio is what a command's streams are connected with.
+// Stdio are the streams to which a command is connected.
 type Stdio struct {
 	// In is read to its end, if it is not nil.
 	In io.Reader
 	// Out and Err are written to. A terminal has no Err.
 	Out, Err io.Writer
-	// Broken is called when a terminal's output has no reader any more. Without
-	// a terminal the command gets SIGPIPE for what it writes then.
+	// Broken is called when a terminal's output has no reader any more. Without a
+	// terminal the command gets SIGPIPE when it writes.
 	Broken func()
 
 	log      *log // of a container, not of an exec
@@ -41,8 +41,8 @@ func (s *Stdio) open(dir, name string, terminal bool) (err error) {
 	return err
 }
 
-// relay begins to move. closeStdin passes on the input's end. The shim must
-// have opened its ends.
+// relay starts copying. closeStdin passes on the input's end. The shim must have
+// opened its ends.
 func (s *Stdio) relay(closeStdin func()) {
 	stdout, stderr := s.fifos.Stdout, s.fifos.Stderr
 	s.group.Go(func() { s.copyOut("stdout", s.Out, stdout) })
@@ -52,8 +52,8 @@ func (s *Stdio) relay(closeStdin func()) {
 	if s.In == nil {
 		return
 	}
-	// It ends with the input, or with the process: a read of a terminal cannot
-	// be called off.
+	// It ends with the input, or with the process: a read of a terminal cannot be
+	// cancelled.
 	go func() {
 		if _, err := io.CopyBuffer(onlyWriter{s.fifos.Stdin}, s.In, make([]byte, relayBuffer)); err == nil {
 			closeStdin()
@@ -61,11 +61,11 @@ func (s *Stdio) relay(closeStdin func()) {
 	}()
 }
 
-// onlyWriter keeps io.Copy from other ways to move.
+// onlyWriter hides the faster methods that io.Copy would use.
 type onlyWriter struct{ io.Writer }
 
-// copyOut moves one output until its end. What cannot be written is still read,
-// so that the command does not stand still.
+// copyOut copies one output until its end. Output that cannot be written is still
+// read, so that the command does not block.
 func (s *Stdio) copyOut(name string, to io.Writer, from io.ReadCloser) {
 	buf := make([]byte, relayBuffer)
 	for {
@@ -83,7 +83,7 @@ func (s *Stdio) copyOut(name string, to io.Writer, from io.ReadCloser) {
 	}
 }
 
-// lost is told that an output cannot be written to any more. A FIFO without a
+// lost is called when an output cannot be written to any more. A FIFO without a
 // reader becomes a pipe without one in the guest.
 func (s *Stdio) lost(why error, fifo io.Closer) {
 	switch {
@@ -95,7 +95,7 @@ func (s *Stdio) lost(why error, fifo io.Closer) {
 	}
 }
 
-// drain waits until the outputs have come to their ends.
+// drain waits until the outputs have ended.
 func (s *Stdio) drain() {
 	done := make(chan struct{})
 	go func() {

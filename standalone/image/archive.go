@@ -15,16 +15,16 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Names in a tar that tell what it is: OCI image specification, image-layout.md,
-// and docker's.
+// Names in a tar that identify its kind: those of the OCI image specification,
+// image-layout.md, and docker's.
 const (
 	layoutFile     = "oci-layout"
 	indexFile      = "index.json"
 	dockerManifest = "manifest.json"
 )
 
-// archiveKind reads the names in a tar. What "docker save" has written for
-// years comes first: newer ones write both.
+// archiveKind determines the kind by the names in a tar. The old format of
+// "docker save" takes precedence: newer versions write both.
 func archiveKind(file string) (Kind, error) {
 	layout := false
 	err := eachEntry(file, func(name string, _ *tar.Header, _ io.Reader) error {
@@ -94,7 +94,7 @@ func openArchive(file string) (io.ReadCloser, error) {
 	return readCloser{Reader: z, close: f.Close}, nil
 }
 
-// readCloser is a reader with the end of what it reads from.
+// readCloser is a reader with a function that closes what it reads from.
 type readCloser struct {
 	io.Reader
 	close func() error
@@ -103,11 +103,11 @@ type readCloser struct {
 // Close implements io.Closer.
 func (r readCloser) Close() error { return r.close() }
 
-// blobName is a blob's in a layout.
+// blobName matches a blob's name in a layout.
 var blobName = regexp.MustCompile(`^blobs/[a-z0-9]+/[a-f0-9]{32,128}$`)
 
-// extractLayout writes a layout's files out of a tar into dir. Names that a
-// layout does not have are left out, so none leads elsewhere.
+// extractLayout extracts a layout's files from a tar into dir. It skips names
+// that a layout does not have, so none leads elsewhere.
 func extractLayout(file, dir string) error {
 	return eachEntry(file, func(name string, _ *tar.Header, data io.Reader) error {
 		if name != layoutFile && name != indexFile && !blobName.MatchString(name) {

@@ -12,17 +12,17 @@ import (
 	oci "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// platform is the guest's.
+// platform is the guest's platform.
 var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 
-// imageName is the annotation with the whole name of an image in a layout that
+// imageName is the annotation with an image's full name in a layout that
 // containerd writes.
 const imageName = "io.containerd.image.name"
 
-// maxIndexes bounds how deep indexes may be within each other.
+// maxIndexes bounds how deep indexes may be nested.
 const maxIndexes = 4
 
-// choose takes the image of that tag out of a layout's index; without a tag
+// choose returns the image with that tag from a layout's index; without a tag
 // there must be only one for this platform.
 func choose(index v1.ImageIndex, tag string) (v1.Image, error) {
 	manifest, err := index.IndexManifest()
@@ -49,13 +49,13 @@ func choose(index v1.ImageIndex, tag string) (v1.Image, error) {
 	return resolve(index, fitting[0], maxIndexes)
 }
 
-// tagged reports whether a descriptor has the tag, as OCI's layouts or
-// containerd's name it.
+// tagged reports whether a descriptor has the tag, in the form of OCI's layouts
+// or of containerd.
 func tagged(d v1.Descriptor, tag string) bool {
 	return d.Annotations[oci.AnnotationRefName] == tag || d.Annotations[imageName] == tag
 }
 
-// resolve goes down from an index to the image of this platform.
+// resolve descends from an index to the image of this platform.
 func resolve(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) {
 	if !d.MediaType.IsIndex() {
 		return checkedImage(index, d)
@@ -79,8 +79,8 @@ func resolve(index v1.ImageIndex, d v1.Descriptor, depth int) (v1.Image, error) 
 	return nil, fmt.Errorf("no image for %s: %w", platform, errdefs.ErrNotFound)
 }
 
-// checkedImage takes an image out of an index, whose manifest must be the one
-// that the index means: a layout's library does not look.
+// checkedImage returns an image from an index after comparing its manifest with
+// the digest in the index: a layout's library does not.
 func checkedImage(index v1.ImageIndex, d v1.Descriptor) (v1.Image, error) {
 	img, err := index.Image(d.Digest)
 	if err != nil {
@@ -93,8 +93,8 @@ func checkedImage(index v1.ImageIndex, d v1.Descriptor) (v1.Image, error) {
 	return img, checkSum("manifest", raw, d.Digest)
 }
 
-// fits reports whether an image may be of this platform. What does not say is
-// looked at later.
+// fits reports whether an image may be of this platform. A descriptor without a
+// platform is checked later.
 func fits(p *v1.Platform) bool {
 	return p == nil || p.OS == platform.OS && p.Architecture == platform.Architecture
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// content is what the test image's layers hold, each a tar with one file.
+// content has the contents of the test image's layers, each a tar with one file.
 var content = []string{"first layer", "second layer"}
 
 func tarOf(t testing.TB, data string) []byte {
@@ -144,8 +144,8 @@ func zipped(t *testing.T, path string) string {
 	return path + ".gz"
 }
 
-// serve runs a registry with the image app:1; wanted is the Authorization
-// header it asks for, if any.
+// serve runs a registry with the image app:1; wanted is the Authorization header
+// that it requires, if any.
 func serve(t *testing.T, img v1.Image, wanted string) string {
 	t.Helper()
 	plainRegistry := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -184,7 +184,8 @@ func open(t *testing.T, text string) (*Opened, error) {
 	return o, err
 }
 
-// read gives the layers' bytes, and how many were counted beside the sizes.
+// read returns the layers' content, and checks that the bytes counted match the
+// sizes.
 func read(t *testing.T, o *Opened) (layers []string) {
 	t.Helper()
 	for _, l := range o.Layers {
@@ -368,7 +369,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A tar of a layout may hold names that lead elsewhere.
+// A tar of a layout may contain names that lead elsewhere.
 func TestLayoutIsExtractedInside(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, "evil.tar"))

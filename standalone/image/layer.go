@@ -17,8 +17,8 @@ import (
 // zstdMemory bounds what decoding one layer may need.
 const zstdMemory = 256 << 20
 
-// layerOf makes the store's layer of the library's. What moves is counted
-// where the size is known: as the layer is stored, mostly compressed.
+// layerOf converts a layer of the library to one of the store. Bytes are counted
+// if the size is known: that of the layer as it is stored, mostly compressed.
 func layerOf(l v1.Layer, diffID digest.Digest, sized bool) (store.Layer, error) {
 	layer := store.Layer{DiffID: diffID}
 	if !sized {
@@ -51,7 +51,7 @@ func layerOf(l v1.Layer, diffID digest.Digest, sized bool) (store.Layer, error) 
 	return layer, nil
 }
 
-// counted tells how much was read.
+// counted reports how much was read.
 type counted struct {
 	io.Reader
 	moved func(int)
@@ -63,11 +63,11 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// decompressed undoes gzip or zstd, told by what the data begin with: media
-// types are often wrong.
+// decompressed undoes gzip or zstd, detected by the first bytes: media types are
+// often wrong.
 func decompressed(in io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(in, 64<<10)
-	magic, _ := b.Peek(4) // what is shorter is neither
+	magic, _ := b.Peek(4) // shorter data is neither
 	switch {
 	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(b)

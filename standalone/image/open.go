@@ -27,7 +27,7 @@ type Opened struct {
 	scratch string
 }
 
-// Close removes what was extracted.
+// Close removes extracted files.
 func (o *Opened) Close() error {
 	if o.scratch == "" {
 		return nil
@@ -118,10 +118,10 @@ func fromLayout(path, tag string) (v1.Image, error) {
 	return choose(index, tag)
 }
 
-// maxDocument bounds an image's manifest and its configuration.
+// maxDocument bounds the size of an image's manifest and of its configuration.
 const maxDocument = 4 << 20
 
-// checkSum compares what was read with the sum under which it was looked for.
+// checkSum compares data with the digest by which it was requested.
 func checkSum(what string, raw []byte, want v1.Hash) error {
 	if len(raw) > maxDocument || digest.FromBytes(raw).String() != want.String() {
 		return fmt.Errorf("%s of %d bytes is not that of %s: %w", what, len(raw), want, errdefs.ErrFailedPrecondition)
@@ -129,7 +129,7 @@ func checkSum(what string, raw []byte, want v1.Hash) error {
 	return nil
 }
 
-// describe fills in what the store needs.
+// describe fills in the fields that the store needs.
 func (o *Opened) describe(img v1.Image, sized bool) error {
 	raw, err := img.RawConfigFile()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Kind is a kind of place for images.
+// Kind is a kind of source for images.
 type Kind string
 
 // The kinds, by the prefix that names each.
@@ -21,17 +21,17 @@ const (
 	Rootfs        Kind = "rootfs"         // rootfs:PATH, a directory
 )
 
-// Reference says where an image is.
+// Reference names an image.
 type Reference struct {
 	Kind Kind
 	// Path is absolute; Registry has none.
 	Path string
-	// Tag chooses among several images of one place, or is the name in a
+	// Tag chooses among several images in one place, or is the name in a
 	// registry.
 	Tag string
 }
 
-// String is the reference in full. It names the image in the store.
+// String returns the full reference. It names the image in the store.
 func (r Reference) String() string {
 	switch {
 	case r.Kind == Registry:
@@ -42,9 +42,9 @@ func (r Reference) String() string {
 	return string(r.Kind) + ":" + r.Path
 }
 
-// Parse understands what a user writes. Without a prefix it is a path if it
-// begins with "/" or "." or is there, and what is there decides the kind; else
-// it is a name in a registry.
+// Parse parses a user's reference. Without a prefix it is a path if it begins
+// with "/" or "." or exists, and the file there determines the kind; otherwise it
+// is a name in a registry.
 func Parse(text string) (Reference, error) {
 	if text == "" {
 		return Reference{}, fmt.Errorf("no image named: %w", errdefs.ErrInvalidArgument)
@@ -79,8 +79,8 @@ func parseAs(kind Kind, rest string) (Reference, error) {
 	return absolute(Reference{Kind: kind, Path: path, Tag: tag})
 }
 
-// splitPath takes a tag from the end of a path. A path that is there as it is
-// has none.
+// splitPath splits a tag off the end of a path. A path that exists as it is has
+// no tag.
 func splitPath(text string) (path, tag string, found bool) {
 	if _, err := os.Stat(text); err == nil {
 		return text, "", true
@@ -109,7 +109,7 @@ func absolute(r Reference) (Reference, error) {
 	return r, nil
 }
 
-// kindOf looks at what is at a path.
+// kindOf determines the kind of image at a path.
 func kindOf(path string) (Kind, error) {
 	info, err := os.Stat(path)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// ParseVolume understands HOST:CONTAINER[:ro|rw]. The host's path must be
-// there: making a directory for a name that was mistyped hides the mistake.
+// ParseVolume parses HOST:CONTAINER[:ro|rw]. The host's path must exist: creating
+// a directory for a mistyped name would hide the mistake.
 func ParseVolume(text string) (specs.Mount, error) {
 	parts := strings.Split(text, ":")
 	bad := func(why string) (specs.Mount, error) {
@@ -43,8 +43,8 @@ func ParseVolume(text string) (specs.Mount, error) {
 	return specs.Mount{Type: "bind", Source: source, Destination: path.Clean(parts[1]), Options: []string{"rbind", "rprivate", mode}}, nil
 }
 
-// ParseWorkdir understands an absolute path, and "" for the image's own. A
-// relative one says nothing about what it is relative to.
+// ParseWorkdir parses an absolute path, or "" for the image's own. A relative
+// path is refused, because its base would be unclear.
 func ParseWorkdir(text string) (string, error) {
 	if text != "" && !path.IsAbs(text) {
 		return "", fmt.Errorf("workdir %q: want an absolute path: %w", text, errdefs.ErrInvalidArgument)
@@ -52,7 +52,7 @@ func ParseWorkdir(text string) (string, error) {
 	return text, nil
 }
 
-// ParseTmpfs understands CONTAINER[:OPTIONS], the options those of a tmpfs.
+// ParseTmpfs parses CONTAINER[:OPTIONS], with the options of a tmpfs.
 func ParseTmpfs(text string) (specs.Mount, error) {
 	target, options, _ := strings.Cut(text, ":")
 	if !path.IsAbs(target) {
@@ -65,7 +65,7 @@ func ParseTmpfs(text string) (specs.Mount, error) {
 	return m, nil
 }
 
-// ParseMemory understands a number of bytes with b, k, m or g after it.
+// ParseMemory parses a number of bytes with the suffix b, k, m or g.
 func ParseMemory(text string) (int64, error) {
 	bad := fmt.Errorf("memory %q: want a number with b, k, m or g, such as 512m: %w", text, errdefs.ErrInvalidArgument)
 	number := strings.ToLower(text)
@@ -83,7 +83,7 @@ func ParseMemory(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// ParseCPUs understands a number of processors.
+// ParseCPUs parses a number of processors.
 func ParseCPUs(text string) (float64, error) {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n >= 0.01 && n <= 1024) {

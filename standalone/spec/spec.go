@@ -16,12 +16,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// cgroupParent is the cgroup below which containers without an engine have
-// theirs.
+// cgroupParent is the cgroup below which containers without an engine have their
+// cgroups.
 const cgroupParent = "katabox"
 
-// Options are what a user says of a container. The zero value is what the
-// image says.
+// Options are a user's options for a container. The zero value leaves the image's
+// settings.
 type Options struct {
 	// ID is the container's.
 	ID string
@@ -43,16 +43,16 @@ type Options struct {
 	CPUs   float64
 	// Mounts are added to the default ones.
 	Mounts []specs.Mount
-	// NetNS is the path of the container's network namespace; "" is one
-	// without a link.
+	// NetNS is the path of the container's network namespace; "" is a new one
+	// without links.
 	NetNS string
 	// Annotations are the pod's.
 	Annotations map[string]string
 }
 
-// New makes the specification. root is a directory in which the image's files
-// can be looked at, for users and groups that are names; the specification's own
-// root is "rootfs" in the bundle.
+// New makes the specification. root is a directory with the image's files, for
+// looking up users and groups by name; the specification's own root is "rootfs"
+// in the bundle.
 func New(ctx context.Context, root string, config v1.ImageConfig, o Options) (*specs.Spec, error) {
 	args, err := arguments(config, o)
 	if err != nil {
@@ -95,7 +95,7 @@ var cgroupMount = specs.Mount{
 func arguments(config v1.ImageConfig, o Options) ([]string, error) {
 	entry, cmd := config.Entrypoint, config.Cmd
 	if o.Entrypoint != nil {
-		entry, cmd = o.Entrypoint, nil // the image's command was for its own
+		entry, cmd = o.Entrypoint, nil // the image's command belongs to its entry point
 	}
 	if len(o.Args) > 0 {
 		cmd = o.Args
@@ -118,7 +118,7 @@ func orElse(value, other string) string {
 	return other
 }
 
-// cpuPeriod is what a CPU limit is counted over, in microseconds.
+// cpuPeriod is the period of a CPU limit, in microseconds.
 const cpuPeriod = 100_000
 
 func limits(o Options) []oci.SpecOpts {
@@ -132,13 +132,14 @@ func limits(o Options) []oci.SpecOpts {
 	return opts
 }
 
-// withUser looks a user and its groups up in the image's files.
+// withUser looks up a user and its groups in the image's files.
 func withUser(root, user string) oci.SpecOpts {
 	if user == "" {
 		user = "0"
 	}
 	return func(ctx context.Context, client oci.Client, c *containers.Container, s *oci.Spec) error {
-		// Without a snapshot, the options look into the specification's root.
+		// Without a snapshot, the options read the files in the specification's
+		// root.
 		shown := *s
 		shown.Root = &specs.Root{Path: root}
 		name, _, hasGroup := strings.Cut(user, ":")
@@ -155,8 +156,8 @@ func withUser(root, user string) oci.SpecOpts {
 	}
 }
 
-// Exec makes the process of an exec, like the container's own but for what is
-// said. Its Options' other fields mean nothing.
+// Exec makes the process of an exec: the container's own process with the options
+// that are set. Options that do not concern a process are ignored.
 func Exec(ctx context.Context, root string, of *specs.Process, o Options) (*specs.Process, error) {
 	p := *of
 	p.Args, p.Terminal = o.Args, o.Terminal

@@ -13,13 +13,13 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// validName is what a container may be called: its name is that of files, and
-// an id to the shim.
+// validName matches a container's name: it is used in file names, and as an id
+// for the shim.
 var validName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,63}$`)
 
-// MakeContainer makes a container's directory and keeps its image's layers in
-// the store until RemoveContainer. The caller has called Use. A name that is
-// taken is an errdefs.ErrAlreadyExists.
+// MakeContainer makes a container's directory and keeps its image's layers in the
+// store until RemoveContainer. The caller has called Use. If the name is in use,
+// the error is an errdefs.ErrAlreadyExists.
 func (s *Store) MakeContainer(name string, img Image) (dir string, err error) {
 	if err := CheckName(name); err != nil {
 		return "", err
@@ -36,7 +36,7 @@ func (s *Store) MakeContainer(name string, img Image) (dir string, err error) {
 	return dir, nil
 }
 
-// CheckName refuses what cannot be a container's name.
+// CheckName refuses an invalid container name.
 func CheckName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("container name %.100q: want 1 to 64 letters, digits, dots, dashes and underscores, the first a letter or digit: %w",
@@ -45,8 +45,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// ContainerDir is the directory of the container of that name, which its
-// maker may keep other files in.
+// ContainerDir returns the directory of the container with that name, in which
+// the caller may keep other files.
 func (s *Store) ContainerDir(name string) string {
 	return filepath.Join(s.root, containersDir, filepath.Base(filepath.Clean("/"+name)))
 }
@@ -66,8 +66,8 @@ func (s *Store) Containers() ([]string, error) {
 	return names, nil
 }
 
-// RemoveContainer removes a container's files. One that is not there is no
-// error. The layers stay until the next Sweep.
+// RemoveContainer removes a container's files. It is not an error if there are
+// none. The layers stay until the next Sweep.
 func (s *Store) RemoveContainer(name string) error {
 	if !validName.MatchString(name) {
 		return nil
@@ -78,8 +78,8 @@ func (s *Store) RemoveContainer(name string) error {
 	return nil
 }
 
-// Rootfs makes the container's root file system: the mounts that it is, or,
-// where there is no overlayfs, none and a copy of the image's files at target.
+// Rootfs makes the container's root file system and returns its mounts. Without
+// overlayfs there are none, and target gets a copy of the image's files.
 func (s *Store) Rootfs(name, target string) ([]*types.Mount, error) {
 	img, err := s.ImageOf(name)
 	if err != nil {
@@ -113,7 +113,8 @@ func (s *Store) Rootfs(name, target string) ([]*types.Mount, error) {
 }
 
 // makeUpper makes the directory of the container's own files. It is the root
-// that the container sees, so it looks like the image's.
+// directory that the container sees, so it gets the mode and owner of the
+// image's.
 func (s *Store) makeUpper(img Image, upper string) error {
 	top := img.Dir
 	if top == "" {
@@ -132,7 +133,7 @@ func (s *Store) makeUpper(img Image, upper string) error {
 	return nil
 }
 
-// ImageOf is the image that a container runs.
+// ImageOf returns the image that a container runs.
 func (s *Store) ImageOf(name string) (Image, error) {
 	return readImage(filepath.Join(s.ContainerDir(name), imageFile))
 }

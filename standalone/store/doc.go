@@ -1,6 +1,6 @@
-// Package store keeps what containers without an engine are made of: the
-// layers of images, each unpacked once, which images have them, and one
-// directory for each container.
+// Package store keeps the files of containers without an engine: the layers of
+// images, each unpacked once, the images that consist of them, and one directory
+// for each container.
 //
 //	<root>/lock                  shared: adds and uses; exclusive: sweeps
 //	<root>/layers/<chain>/       one layer, unpacked; whole once it has this name
@@ -8,15 +8,15 @@
 //	<root>/images/<name's sum>   an image: its name, its configuration, its layers
 //	<root>/containers/<name>/    a container's; "image" is the image it runs
 //
-// A layer is known by its chain, the sum over the layer's own tar and all below
-// it: what a directory that the layer does not mention looks like comes from
-// there. Where the kernel can put layers together (overlayfs) each is kept
-// alone; else a chain is unpacked into one tree, and a container gets a copy of
-// it. What a process that was killed leaves is never taken for whole, and the
-// next sweep removes it.
+// A layer is identified by its chain, the digest over its own tar and all below
+// it: the attributes of a directory that the layer does not mention come from
+// those below. If the kernel can stack layers (overlayfs), each is kept
+// separately; otherwise a chain is unpacked into one tree, and a container gets a
+// copy of it. What a killed process leaves is never mistaken for a complete
+// layer, and the next sweep removes it.
 //
 // Layers are hostile. They are unpacked by containerd's archive package, which
-// follows no link out of the tree, on a thread whose root is the store's layers;
-// what a layer contains is compared with the sum that the image's configuration
-// gives.
+// does not follow links out of the tree, on a thread whose root is the store's
+// layers; the content of a layer is compared with the digest in the image's
+// configuration.
 package store

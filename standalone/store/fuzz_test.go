@@ -13,10 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// FuzzApply unpacks what the fuzzer makes of a script: each line is an entry,
-// its first byte the kind, then the name and, after a space, the link's target
-// or the data. All of it happens in a root that has nothing else, and the tree
-// is one directory deeper than the canaries.
+// FuzzApply unpacks a tar made from the fuzzer's script: each line is an entry,
+// its first byte the kind, then the name and, after a space, the link's target or
+// the data. It runs in a root that has nothing else, and the tree is one
+// directory deeper than the canaries.
 func FuzzApply(f *testing.F) {
 	f.Add("d a\nf a/b data\nl a/c a/b\ns a/d ../../canary\nf a/d x")
 	f.Add("s out ../..\nf out/canary x\nf out/.wh.canary \nf .wh..wh..opq ")
@@ -45,7 +45,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// scripted makes a tar of a script, as far as one can be made.
+// scripted makes a tar of a script, as far as possible.
 func scripted(script string) []byte {
 	kinds := map[byte]byte{'d': tar.TypeDir, 'f': tar.TypeReg, 'l': tar.TypeLink, 's': tar.TypeSymlink, 'c': tar.TypeChar, 'p': tar.TypeFifo}
 	var b bytes.Buffer

@@ -14,9 +14,10 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Source is an image as it comes in.
+// Source is an image to be added to the store.
 type Source struct {
-	// Name is what the image is found by later; "" keeps it from being found.
+	// Name is the name by which the image is found later; with "" it cannot be
+	// found.
 	Name   string
 	Config v1.ImageConfig
 	// Layers are the image's, the lowest first.
@@ -27,10 +28,10 @@ type Source struct {
 type Layer struct {
 	// DiffID is the sum of the layer's tar.
 	DiffID digest.Digest
-	// Size is how many bytes Open's moved counts in all; 0 is unknown.
+	// Size is the total that Open's moved counts, in bytes; 0 is unknown.
 	Size int64
-	// Open gives the layer's tar. It calls moved with the number of bytes that
-	// were read of the source each time it reads.
+	// Open returns the layer's tar. On each read it calls moved with the number
+	// of bytes that were read of the source.
 	Open func(moved func(int)) (io.ReadCloser, error)
 }
 
@@ -40,19 +41,19 @@ type Image struct {
 	Config v1.ImageConfig `json:"config"`
 	// Layers are the names of the layers' directories, the lowest first.
 	Layers []string `json:"layers,omitempty"`
-	// Dir is a directory that plays the only layer, in place of Layers. The
-	// store never changes it.
+	// Dir is a directory that is the only layer, in place of Layers. The store
+	// never changes it.
 	Dir string `json:"dir,omitempty"`
 }
 
-// imageFile is the file in a container's directory that says what it runs.
+// imageFile is the file in a container's directory that names its image.
 const imageFile = "image.json"
 
-// maxImageFile bounds what is read of an image's description.
+// maxImageFile bounds how much of an image's description is read.
 const maxImageFile = 4 << 20
 
-// Find returns the image of that name. One that is not there, or of which a
-// layer is missing, is an errdefs.ErrNotFound.
+// Find returns the image with that name. If it does not exist or lacks a layer,
+// the error is an errdefs.ErrNotFound.
 func (s *Store) Find(name string) (Image, error) {
 	img, err := readImage(s.imagePath(name))
 	if errors.Is(err, os.ErrNotExist) {

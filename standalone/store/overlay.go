@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlayWorks reports whether directories below dir can be the parts of an
-// overlay: the kernel has overlayfs, and dir is not on one itself. What is
-// tried leaves nothing.
+// overlayWorks reports whether directories below dir can be the layers of an
+// overlay: the kernel has overlayfs, and dir is not on an overlay itself. The
+// attempt leaves nothing.
 func overlayWorks(dir string) bool {
 	probe, err := os.MkdirTemp(dir, newPrefix)
 	if err != nil {
@@ -35,7 +35,7 @@ func overlayWorks(dir string) bool {
 	return err == nil
 }
 
-// inRoot calls f on a thread for which root is all that there is.
+// inRoot calls f on a thread whose root directory is root.
 func inRoot(root string, f func() error) error {
 	return inOwnMounts(func() error {
 		if err := unix.Chroot(root); err != nil {
@@ -48,8 +48,8 @@ func inRoot(root string, f func() error) error {
 	})
 }
 
-// inOwnMounts calls f on a thread with mounts and a working directory of its
-// own, which end with it.
+// inOwnMounts calls f on a thread with its own mounts and its own working
+// directory, which end with it.
 func inOwnMounts(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -68,9 +68,8 @@ func inOwnMounts(f func() error) error {
 	return <-done
 }
 
-// View calls f with a directory in which the image's files can be looked at,
-// on its own thread: the directory is there for f alone, and only while f
-// runs.
+// View calls f, on a separate thread, with a directory that shows the image's
+// files. Only that thread sees the directory, and only while f runs.
 func (s *Store) View(img Image, f func(root string) error) error {
 	if dir, ok := s.single(img); ok {
 		return f(dir)
@@ -91,7 +90,8 @@ func (s *Store) View(img Image, f func(root string) error) error {
 	return errors.Join(err, os.RemoveAll(target))
 }
 
-// single returns the directory that is all of the image, if there is one.
+// single returns the one directory that has all the image's files, if there is
+// one.
 func (s *Store) single(img Image) (string, bool) {
 	switch {
 	case img.Dir != "":
@@ -111,8 +111,8 @@ func topFirst(layers []string, dir string) string {
 	return strings.Join(paths, ":")
 }
 
-// checkDir says whether a directory outside of the store can be a lower
-// directory: its name must mean nothing in the options of a mount.
+// checkDir checks that a directory outside of the store can be a lower directory:
+// its name must not have characters with a meaning in mount options.
 func checkDir(dir string) error {
 	if strings.ContainsAny(dir, `:,\`) {
 		return fmt.Errorf("root file system %s: its path has a colon, a comma or a backslash: %w", dir, errdefs.ErrInvalidArgument)

@@ -12,29 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is where the store is.
+// Root is the default directory of the store.
 const Root = "/var/lib/katabox"
 
 const (
 	layersDir     = "layers"
 	imagesDir     = "images"
 	containersDir = "containers"
-	// newPrefix begins the names of directories that are not whole yet.
+	// newPrefix starts the names of directories that are not complete yet.
 	newPrefix = "new-"
 )
 
-// lockPause is the time between two tries for the lock.
+// lockPause is the time between two attempts to lock.
 const lockPause = 50 * time.Millisecond
 
 // Store is a store on disk. Any number of processes may use one.
 type Store struct {
 	root string
-	// overlay reports whether layers are put together by the kernel.
+	// overlay reports whether the kernel stacks layers.
 	overlay bool
 }
 
-// Open opens the store at root, an absolute path, and makes what is missing
-// of it. Only root can read it.
+// Open opens the store at root, an absolute path, and creates what is missing of
+// it. Only root can read it.
 func Open(root string) (*Store, error) {
 	s := &Store{root: root}
 	for _, dir := range []string{"", layersDir, imagesDir, containersDir} {
@@ -47,7 +47,7 @@ func Open(root string) (*Store, error) {
 }
 
 // Use keeps the store's layers from being swept until unlock is called or the
-// process ends. It waits until a sweep has ended or ctx has.
+// process ends. It waits until a running sweep or ctx has ended.
 func (s *Store) Use(ctx context.Context) (unlock func() error, err error) {
 	return s.lock(ctx, unix.LOCK_SH)
 }
@@ -73,9 +73,9 @@ func (s *Store) lock(ctx context.Context, how int) (func() error, error) {
 	}
 }
 
-// Sweep removes layers that neither an image nor a container has, and what
-// killed processes left. With unused it forgets images that no container runs
-// before. A store that another process adds to is left for the next sweep.
+// Sweep removes layers that neither an image nor a container uses, and what
+// killed processes left. With unused it first removes images that no container
+// runs. It does nothing while another process uses the store.
 func (s *Store) Sweep(unused bool) error {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -122,8 +122,8 @@ func (s *Store) usedLayers(forgetUnused bool) (map[string]bool, error) {
 	return used, nil
 }
 
-// addLayers adds the layers of the image that a file describes. A file that
-// is gone meanwhile has none.
+// addLayers adds the layers of the image that a file describes, or none if the
+// file was removed meanwhile.
 func addLayers(used map[string]bool, path string) error {
 	img, err := readImage(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -138,8 +138,8 @@ func addLayers(used map[string]bool, path string) error {
 	return nil
 }
 
-// forgetImagesBut removes the images that have a layer which no container
-// uses, and those without layers.
+// forgetImagesBut removes the images that have a layer which no container uses,
+// and those without layers.
 func (s *Store) forgetImagesBut(used map[string]bool) error {
 	images, err := filepath.Glob(filepath.Join(s.root, imagesDir, "*.json"))
 	if err != nil {
@@ -171,8 +171,8 @@ func (s *Store) removeLayersBut(used map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes a directory that others may take for whole: it loses its
-// name first.
+// removeTree removes a directory that must not be mistaken for a complete one: it
+// renames it first.
 func removeTree(dir string) error {
 	doomed := filepath.Join(filepath.Dir(dir), newPrefix+"removed-"+filepath.Base(dir))
 	if err := os.Rename(dir, doomed); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -194,7 +194,7 @@ func WriteJSON(path string, value any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(f.Name()) // fails after the rename, as it should
+	defer os.Remove(f.Name()) // fails after the rename, as intended
 	_, err = f.Write(data)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quiet is a Progress for nobody.
+// quiet is a Progress that ignores its calls.
 type quiet struct{}
 
 func (quiet) Layer(int, int, int64) {}
@@ -77,7 +77,7 @@ func newStore(t testing.TB) *Store {
 	return s
 }
 
-// both calls f with a store that uses overlayfs, if the machine can, and one
+// both calls f with a store that uses overlayfs, if the machine can, and with one
 // that does not.
 func both(t *testing.T, f func(t *testing.T, s *Store)) {
 	t.Run("overlay", func(t *testing.T) {
@@ -179,7 +179,7 @@ func checkOwned(t *testing.T, s *Store, img Image) {
 	}
 }
 
-// What a hostile layer tries to write, read or remove outside of its tree.
+// Hostile layers try to write, read and remove files outside of their tree.
 func TestHostileLayersStayInside(t *testing.T) {
 	whiteout := fileEntry("../../.wh.canary", "")
 	tests := map[string][]entry{
@@ -231,7 +231,7 @@ func plantCanary(t testing.TB, s *Store) map[string]string {
 	return listTree(t, s.root, layersDir, imagesDir)
 }
 
-// listTree lists what is in a tree but for some of its directories.
+// listTree lists the content of a tree except some of its directories.
 func listTree(t testing.TB, root string, but ...string) map[string]string {
 	t.Helper()
 	seen := make(map[string]string)

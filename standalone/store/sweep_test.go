@@ -64,7 +64,8 @@ func TestSweepFreesWhatNothingUses(t *testing.T) {
 	}
 }
 
-// A sweep must not take what a process that unpacks has not written down yet.
+// A sweep must not remove what another process is unpacking and has not recorded
+// yet.
 func TestSweepLeavesTheStoreToItsUsers(t *testing.T) {
 	s := newStore(t)
 	unlock, err := s.Use(context.Background())
@@ -106,7 +107,7 @@ func TestSameLayerFromMany(t *testing.T) {
 	}
 }
 
-// A layer that is there already is not read again.
+// A layer that exists already is not read again.
 func TestLayerIsUnpackedOnce(t *testing.T) {
 	s := newStore(t)
 	layer := layerOf(t, fileEntry("a", "a"))

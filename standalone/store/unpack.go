@@ -15,24 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLayers is how many layers an image may have: what one mount of overlayfs
-// takes in its options, a page.
+// maxLayers is how many layers an image may have: as many as fit into the options
+// of one overlayfs mount, a page.
 const maxLayers = 120
 
-// chainLength is how much of a chain's sum names its directory, so that the
-// options of an overlay of maxLayers fit: 24 digits are 96 bits.
+// chainLength is how many digits of a chain's digest name its directory, so that
+// the options of an overlay of maxLayers fit: 24 digits are 96 bits.
 const chainLength = 24
 
-// Progress is told how far an Add is. Its calls come from one goroutine.
+// Progress reports the progress of an Add. Its calls come from one goroutine.
 type Progress interface {
-	// Layer says that layer n of all is next, and its size; 0 is unknown.
+	// Layer is called before layer n of all, with its size; 0 is unknown.
 	Layer(n, all int, size int64)
-	// Moved says that n further bytes of the layer were read.
+	// Moved is called after n further bytes of the layer were read.
 	Moved(n int)
 }
 
-// Add unpacks what is missing of an image's layers and remembers the image by
-// its name. The caller has called Use.
+// Add unpacks the missing layers of an image and records the image by its name.
+// The caller has called Use.
 func (s *Store) Add(ctx context.Context, src Source, progress Progress) (Image, error) {
 	if len(src.Layers) == 0 || len(src.Layers) > maxLayers {
 		return Image{}, fmt.Errorf("image %s has %d layers, want 1 to %d: %w", src.Name, len(src.Layers), maxLayers, errdefs.ErrInvalidArgument)
@@ -59,10 +59,10 @@ func (s *Store) Add(ctx context.Context, src Source, progress Progress) (Image, 
 	return img, WriteJSON(s.imagePath(src.Name), &img)
 }
 
-// unpackEach unpacks each layer into its own directory, with overlayfs'
+// unpackEach unpacks each layer into a separate directory, with overlayfs'
 // whiteouts.
 func (s *Store) unpackEach(ctx context.Context, src Source, img *Image, progress Progress) error {
-	var parents []string // the nearest first, as apply sees them
+	var parents []string // the nearest first, as apply expects them
 	for i, name := range img.Layers {
 		if !s.has(name) {
 			progress.Layer(i+1, len(img.Layers), src.Layers[i].Size)
@@ -104,15 +104,15 @@ func (s *Store) has(name string) bool {
 	return err == nil
 }
 
-// makeLayer fills a new directory and gives it the layer's name when all of it
-// is on disk. Another process may have been faster; its layer is the same.
+// makeLayer fills a new directory and renames it to the layer's name when all of
+// it is on disk. Another process may have been faster; its layer is the same.
 func (s *Store) makeLayer(name string, fill func(dir string) error) (err error) {
 	dir, err := os.MkdirTemp(filepath.Join(s.root, layersDir), newPrefix)
 	if err != nil {
 		return fmt.Errorf("make layer: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// The root of a layer that says nothing about it.
+	// For a layer that does not set the mode of its root.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return fmt.Errorf("make layer: %w", err)
 	}
@@ -128,7 +128,7 @@ func (s *Store) makeLayer(name string, fill func(dir string) error) (err error) 
 	return syncFilesystem(filepath.Join(s.root, layersDir))
 }
 
-// syncFilesystem writes out the file system that a directory is on.
+// syncFilesystem writes out the file system that contains a directory.
 func syncFilesystem(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -141,9 +141,9 @@ func syncFilesystem(dir string) error {
 	return nil
 }
 
-// apply unpacks one layer over what is in dir, a directory of layers, and
-// compares the tar's sum. Whatever a layer makes of the archive package, it
-// reaches no file but the store's layers: nothing else is there.
+// apply unpacks one layer over the content of dir, a directory of layers, and
+// compares the tar's digest. Even if a layer exploits the archive package, it
+// reaches no files but the store's layers: the thread sees no others.
 func (s *Store) apply(ctx context.Context, dir string, layer Layer, progress Progress, opts ...archive.ApplyOpt) error {
 	tar, err := layer.Open(progress.Moved)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Store) apply(ctx context.Context, dir string, layer Layer, progress Pro
 	if err != nil {
 		return err
 	}
-	// What follows the end of the archive counts for the sum.
+	// Data after the end of the archive is part of the digest.
 	if _, err := io.Copy(io.Discard, all); err != nil {
 		return fmt.Errorf("read to the end: %w", err)
 	}

@@ -18,7 +18,7 @@ const (
 	opaqueName     = ".wh..wh..opq"
 )
 
-// overlayWhiteout makes overlayfs' whiteouts out of a layer's. A layer that
+// overlayWhiteout converts a layer's whiteouts to overlayfs'. A layer that
 // removes what it has just made, or twice, is odd but harmless: the entry is
 // replaced.
 func overlayWhiteout(hdr *tar.Header, path string) (bool, error) {
@@ -32,7 +32,7 @@ func overlayWhiteout(hdr *tar.Header, path string) (bool, error) {
 	return archive.OverlayConvertWhiteout(hdr, path)
 }
 
-// acceptable refuses what would not mean to overlayfs what it means in an
+// acceptable refuses entries that mean something else to overlayfs than in an
 // image: the character device 0:0 is a whiteout there.
 func acceptable(hdr *tar.Header) (bool, error) {
 	if hdr.Typeflag == tar.TypeChar && hdr.Devmajor == 0 && hdr.Devminor == 0 {

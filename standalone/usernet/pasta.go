@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pastaResolver is an address that pasta takes for the host's name server: one
-// that no network uses (RFC 3927), so that it works with a server on the host's
-// own loopback too.
+// pastaResolver is an address that pasta maps to the host's name server: one that
+// no network uses (RFC 3927), so that it also works with a server on the host's
+// loopback.
 const pastaResolver = "169.254.1.1"
 
-// pastaPause is the time between two looks whether pasta is ready.
+// pastaPause is the time between two checks whether pasta is ready.
 const pastaPause = 10 * time.Millisecond
 
 // startPasta starts pasta, which gives the namespace the addresses and routes
@@ -26,8 +26,9 @@ func startPasta(ctx context.Context, n *Net, cfg Config) error {
 	mountPoint := filepath.Join(cfg.Dir, "netns")
 	args := []string{
 		"--config-net", "--foreground", "--quiet", "--log-file", log, "--pid", pid,
-		// It has left the host's root and all its capabilities but those that
-		// it needs when it goes on; "nobody" could not enter the namespace.
+		// By default pasta runs as "nobody", who could not enter the namespace.
+		// As root it still leaves the host's root directory and drops all
+		// capabilities that it does not need.
 		"--runas", "0",
 		"--netns", mountPoint, "--no-netns-quit", "--ns-ifname", "eth0",
 		"--dns-forward", pastaResolver, "--no-map-gw",
@@ -36,8 +37,8 @@ func startPasta(ctx context.Context, n *Net, cfg Config) error {
 	args = append(args, pastaPorts("-t", "tcp", cfg.Ports)...)
 	args = append(args, pastaPorts("-u", "udp", cfg.Ports)...)
 	err := n.launch(Pasta, args, nil, log, func() error {
-		// pasta looks its namespace up by a path after it has given up the
-		// right to look into other processes: it must be a mount.
+		// pasta opens its namespace by a path after it has given up the right to
+		// inspect other processes: the namespace must be a mount.
 		if err := os.WriteFile(mountPoint, nil, 0o600); err != nil {
 			return err
 		}
@@ -49,7 +50,7 @@ func startPasta(ctx context.Context, n *Net, cfg Config) error {
 	return n.awaitFile(ctx, pid, log)
 }
 
-// pastaPorts makes the arguments for one protocol's ports.
+// pastaPorts returns the arguments for one protocol's ports.
 func pastaPorts(flag, protocol string, ports []Port) []string {
 	var args []string
 	for _, p := range ports {
@@ -68,8 +69,8 @@ func pastaPorts(flag, protocol string, ports []Port) []string {
 	return args
 }
 
-// awaitFile waits until a file has content: pasta writes its pid when
-// everything else is done.
+// awaitFile waits until a file has content: pasta writes its pid after everything
+// else is done.
 func (n *Net) awaitFile(ctx context.Context, path, log string) error {
 	tick := time.NewTicker(pastaPause)
 	defer tick.Stop()

@@ -12,9 +12,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Port is a port of the host that leads to one of the container.
+// Port is a port of the host that is forwarded to one of the container.
 type Port struct {
-	// Address is the host's, the zero value all of them.
+	// Address is the host's address; the zero value means all of them.
 	Address netip.Addr `json:"address"`
 	// Protocol is "tcp" or "udp".
 	Protocol string `json:"protocol"`
@@ -22,7 +22,7 @@ type Port struct {
 	Guest    uint16 `json:"guest"`
 }
 
-// String is the form that ParsePort takes.
+// String returns the form that ParsePort parses.
 func (p Port) String() string {
 	text := fmt.Sprintf("%d:%d/%s", p.Host, p.Guest, p.Protocol)
 	if p.Address.IsValid() {
@@ -31,8 +31,8 @@ func (p Port) String() string {
 	return text
 }
 
-// checkPorts refuses a port of the host's that cannot be had: the programs say so
-// in words of their own, or not at all.
+// checkPorts refuses a port of the host that is not available: the programs
+// report that each in a different way, or not at all.
 func checkPorts(ctx context.Context, ports []Port) error {
 	for _, p := range ports {
 		if err := p.try(ctx); err != nil {
@@ -42,7 +42,7 @@ func checkPorts(ctx context.Context, ports []Port) error {
 	return nil
 }
 
-// try takes the port for a moment.
+// try binds the port briefly.
 func (p Port) try(ctx context.Context) error {
 	address := netip.AddrPortFrom(netip.IPv4Unspecified(), p.Host)
 	if p.Address.IsValid() {
@@ -64,7 +64,7 @@ func (p Port) try(ctx context.Context) error {
 	return taken.Close()
 }
 
-// ParsePort understands [IPV4:]HOST:CONTAINER[/tcp|/udp].
+// ParsePort parses [IPV4:]HOST:CONTAINER[/tcp|/udp].
 func ParsePort(text string) (Port, error) {
 	bad := fmt.Errorf("port %q: want [IPV4:]HOST:CONTAINER[/tcp|/udp]: %w", text, errdefs.ErrInvalidArgument)
 	numbers, protocol, given := strings.Cut(text, "/")

@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endTimeout is how long a program has to end before it is killed.
+// endTimeout is how long a program may take to end before it is killed.
 const endTimeout = 3 * time.Second
 
-// maxSaid bounds what is kept of a program's output.
+// maxSaid bounds how much of a program's output is kept.
 const maxSaid = 4 << 10
 
 // launch starts a program that ends with this process, and with n.stop. prepare
-// runs before, on the thread that starts it and that has mounts of its own, as
-// the program will have.
+// runs before, on the thread that starts it, which has its own mounts; the
+// program inherits them.
 func (n *Net) launch(name string, args []string, files []*os.File, log string, prepare func() error) error {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -39,7 +39,7 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 	n.stop = stop
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, files
-	// Its own group: Ctrl-C is the container's, not the program's.
+	// A separate process group: Ctrl-C is for the container, not for the program.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = endTimeout
@@ -48,7 +48,7 @@ func (n *Net) launch(name string, args []string, files []*os.File, log string, p
 		defer close(n.done)
 		defer stop()
 		defer out.Close()
-		// The program is killed when the thread ends that started it
+		// The program is killed when the thread that started it ends
 		// (PR_SET_PDEATHSIG(2)), so the thread waits.
 		runtime.LockOSThread()
 		err := ownMounts()
@@ -77,7 +77,7 @@ func ownMounts() error {
 	return nil
 }
 
-// ended is the error of a program that ended before it was ready.
+// ended returns the error for a program that ended before it was ready.
 func (n *Net) ended(log string) error {
 	said := ""
 	if f, err := os.Open(log); err == nil {

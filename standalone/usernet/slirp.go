@@ -69,7 +69,7 @@ func awaitReady(ctx context.Context, ready *os.File) error {
 	return nil
 }
 
-// slirpForward asks for one port.
+// slirpForward requests the forwarding of one port.
 func slirpForward(ctx context.Context, socket string, p Port) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readyTimeout bounds a program's start.
+// readyTimeout bounds the start of a program.
 const readyTimeout = 15 * time.Second
 
 // Names of the programs, in the order in which Start tries them.
@@ -23,19 +23,19 @@ const (
 	Slirp = "slirp4netns"
 )
 
-// Config says what network is wanted.
+// Config describes the wanted network.
 type Config struct {
 	// Program is Pasta or Slirp; "" is the first that works.
 	Program string
 	// Dir is the caller's directory for logs and sockets.
 	Dir string
-	// Ports of the host lead to the container's.
+	// Ports are forwarded from the host to the container.
 	Ports []Port
 }
 
 // Net is a running network. The caller must Close it.
 type Net struct {
-	// Program is what carries the packets.
+	// Program is the program that carries the packets.
 	Program string
 	// Resolver is the address of the name server that the container uses.
 	Resolver string
@@ -44,7 +44,7 @@ type Net struct {
 	once sync.Once
 	stop context.CancelFunc
 	done chan struct{} // closed when the program has ended
-	err  error         // why it ended; to be read after done
+	err  error         // why it ended; read only after done is closed
 }
 
 // starter starts one program in the namespace and returns when packets flow.
@@ -52,8 +52,8 @@ type starter func(ctx context.Context, n *Net, cfg Config) error
 
 var starters = map[string]starter{Pasta: startPasta, Slirp: startSlirp}
 
-// Start makes the namespace and starts the program. That none is installed is an
-// errdefs.ErrNotFound.
+// Start makes the namespace and starts the program. If none is installed, the
+// error is an errdefs.ErrNotFound.
 func Start(ctx context.Context, cfg Config) (*Net, error) {
 	names := []string{Pasta, Slirp}
 	if cfg.Program != "" {
@@ -93,16 +93,17 @@ func start(ctx context.Context, name string, cfg Config) (*Net, error) {
 	return n, nil
 }
 
-// Path is the namespace's, for as long as this process lives and Close was not
-// called.
+// Path returns the path of the namespace, valid while this process lives and
+// until Close.
 func (n *Net) Path() string {
 	return filepath.Join("/proc", fmt.Sprint(os.Getpid()), "fd", fmt.Sprint(n.ns.Fd()))
 }
 
-// Done is closed when the program has ended, by Close or by itself.
+// Done returns a channel that is closed when the program has ended, by Close or
+// by itself.
 func (n *Net) Done() <-chan struct{} { return n.done }
 
-// Close ends the program, and the namespace unless somebody else has it open.
+// Close ends the program, and the namespace unless another process has it open.
 func (n *Net) Close() error {
 	var err error
 	n.once.Do(func() {

@@ -32,7 +32,7 @@ func TestPort(t *testing.T) {
 	}
 }
 
-// each runs a test with each program that is installed.
+// each runs a test with each installed program.
 func each(t *testing.T, f func(t *testing.T, program string)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -57,8 +57,8 @@ func freePort(t *testing.T) uint16 {
 	return netip.MustParseAddrPort(l.Addr().String()).Port()
 }
 
-// A server in the namespace is reached by the published port, and the
-// namespace has a way out.
+// A server in the namespace is reached by the published port, and connections
+// from the namespace reach the host's network.
 func TestNetwork(t *testing.T) {
 	each(t, func(t *testing.T, program string) {
 		port := Port{Address: netip.MustParseAddr("127.0.0.1"), Protocol: "tcp", Host: freePort(t), Guest: 8080}
@@ -121,7 +121,7 @@ func ask(t *testing.T, address string) string {
 	return line
 }
 
-// After Close nothing is left, and a program that dies is noticed.
+// After Close nothing is left, and the death of a program is noticed.
 func TestEnd(t *testing.T) {
 	each(t, func(t *testing.T, program string) {
 		dir := t.TempDir()
@@ -166,7 +166,7 @@ func running(t *testing.T, word string) int {
 	return count
 }
 
-// A port that is taken is an error, not a container without it.
+// A port in use is an error, and not a container without it.
 func TestPortIsTaken(t *testing.T) {
 	each(t, func(t *testing.T, program string) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
