@@ -16,7 +16,7 @@ const (
 	initrdName = "initrd.img"
 )
 
-// build does what the flags ask for, and nothing if it has been done.
+// build builds what the flags request, unless it is up to date.
 func build(ctx context.Context, opts options, r *report) error {
 	agent, err := readAgent(opts.agent)
 	if err != nil {
@@ -57,7 +57,7 @@ type packageFile struct {
 	sum string
 }
 
-// fetch gets the kernel package.
+// fetch downloads the kernel package.
 func fetch(ctx context.Context, opts options, r *report) (packageFile, error) {
 	if opts.deb != "" {
 		sum, err := deb.HashFile(opts.deb)
@@ -126,7 +126,7 @@ func unpackKernel(ctx context.Context, pkg *kernelPackage, r *report) (*kernel.I
 	return img, nil
 }
 
-// save writes the outputs, then the stamp that vouches for them.
+// save writes the outputs, and then the stamp that describes them.
 func (s stamp) save(dir string, files map[string][]byte, r *report) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 
 const testRelease = "6.1.0-test"
 
-// testPackage is a kernel package with every module that is asked for, all
-// of them tiny.
+// testPackage builds a kernel package with every requested module, all of them
+// tiny.
 func testPackage(t *testing.T) string {
 	t.Helper()
 	return debtest.Build(t, testPackageFiles(t))
@@ -42,8 +42,8 @@ func testPackageFiles(t *testing.T) map[string][]byte {
 	return files
 }
 
-// testModule is a module as all in testPackage are, with an alias that the
-// kernel asks for and one that it does not.
+// testModule is a module like those in testPackage, with one alias that the
+// kernel requests and one that it does not.
 func testModule(name string) []byte {
 	return elftest.Module("name="+name, "depends=virtio", "softdep=pre: soft_"+name, "alias=ask-"+name, "alias=pci:v*")
 }
@@ -64,7 +64,7 @@ func testBzImage(t *testing.T, note []byte) []byte {
 	return elftest.BzImage{SetupSects: 4, Payload: packed.Bytes()}.Bytes()
 }
 
-// testOptions are flags for a build from testPackage.
+// testOptions returns flags for a build from testPackage.
 func testOptions(t *testing.T) options {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func get(t *testing.T, path ...string) []byte {
 	return data
 }
 
-// run builds and returns what was printed.
+// runBuild builds and returns what was printed.
 func runBuild(t *testing.T, opts options) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -102,7 +102,7 @@ func runBuild(t *testing.T, opts options) (string, error) {
 	return out.String(), err
 }
 
-// mustBuild builds and says whether anything was done.
+// mustBuild builds and reports whether anything was done.
 func mustBuild(t *testing.T, opts options) (built bool) {
 	t.Helper()
 	out, err := runBuild(t, opts)
@@ -192,7 +192,7 @@ func TestBuildErrors(t *testing.T) {
 	}
 }
 
-// change builds from a package whose files are edited first.
+// change returns a setup for a build from a package with edited files.
 func change(edit func(map[string][]byte)) func(*testing.T, *options) {
 	return func(t *testing.T, o *options) {
 		files := testPackageFiles(t)

@@ -11,33 +11,35 @@ import (
 	"github.com/katabox/katabox/guest-image/internal/deb"
 )
 
-// stampName is the file beside the outputs that says what they were made of.
+// stampName is the file beside the outputs that records their inputs.
 const stampName = ".guest-image.json"
 
-// aptLists changes its time whenever `apt-get update` brings news.
+// aptLists is a directory whose modification time changes when `apt-get update`
+// finds something new.
 const aptLists = "/var/lib/apt/lists"
 
-// stamp says what a build was made of and what it wrote. Outputs are up to
-// date when Content is what a build would use now. Asking apt for that takes
-// longer than all the rest, so Request, with which the answer can be had from
-// the files of this host alone, is compared first.
+// stamp records the inputs and the outputs of a build. The outputs are up to date
+// if Content equals what a build would use now. Asking apt for that takes longer
+// than everything else, so Request, which needs only files of this host, is
+// compared first.
 type stamp struct {
 	Request request           `json:"request"`
 	Content content           `json:"content"`
 	Outputs map[string]output `json:"outputs"`
 }
 
-// request is what decides which kernel package is used.
+// request determines which kernel package is used.
 type request struct {
 	// Source is a package's name or the path of a package file.
 	Source string `json:"source"`
-	// State is the time and size of what Source is looked up in.
+	// State is the modification time and size of the file in which Source is
+	// looked up.
 	State string `json:"state"`
 }
 
-// content is what decides the bytes of the outputs. Hashes are SHA-256.
+// content determines the bytes of the outputs. Hashes are SHA-256.
 type content struct {
-	Builder     string `json:"builder"` // this program, its list of modules included
+	Builder     string `json:"builder"` // this program, including its list of modules
 	Agent       string `json:"agent"`
 	Deb         string `json:"deb"`
 	Compression string `json:"compression"`
@@ -49,27 +51,27 @@ type output struct {
 	ModTime int64 `json:"mtime_ns"`
 }
 
-// with returns c for another package.
+// with returns c with the digest of another package.
 func (c content) with(sum string) content {
 	c.Deb = sum
 	return c
 }
 
-// currentRequest looks at this host.
+// currentRequest returns the request for the flags on this host.
 func currentRequest(opts options) request {
 	source, place := opts.kernelPackage, aptLists
 	if opts.deb != "" {
 		source, place = opts.deb, opts.deb
 	}
 	req := request{Source: source}
-	// What cannot be looked at is reported by the step that needs it.
+	// An error is reported by the step that needs the file.
 	if info, err := os.Stat(place); err == nil {
 		req.State = fmt.Sprintf("%d %d", info.ModTime().UnixNano(), info.Size())
 	}
 	return req
 }
 
-// currentContent hashes all inputs but the package.
+// currentContent hashes all inputs except the package.
 func currentContent(agent []byte, compression string) (content, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -83,8 +85,8 @@ func currentContent(agent []byte, compression string) (content, error) {
 	return content{Builder: builder, Agent: hex.EncodeToString(sum[:]), Compression: compression}, nil
 }
 
-// readStamp returns the stamp in dir, an empty one if there is none that can
-// be read: then the image is built.
+// readStamp returns the stamp in dir, or an empty one if it cannot be read: then
+// the image is built.
 func readStamp(dir string) stamp {
 	var s stamp
 	data, err := os.ReadFile(filepath.Join(dir, stampName))
@@ -97,7 +99,7 @@ func readStamp(dir string) stamp {
 	return s
 }
 
-// write puts the stamp into dir.
+// write writes the stamp into dir.
 func (s stamp) write(dir string) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -107,7 +109,7 @@ func (s stamp) write(dir string) error {
 	return err
 }
 
-// intact says that the outputs in dir are those that the stamp is about.
+// intact reports whether the outputs in dir are those that the stamp describes.
 func (s stamp) intact(dir string) bool {
 	for _, name := range []string{kernelName, initrdName} {
 		info, err := os.Stat(filepath.Join(dir, name))

@@ -59,7 +59,8 @@ func TestUpToDate(t *testing.T) {
 	}
 }
 
-// TestUpToDateAsksNobody proves that the answer needs no tool of the host.
+// TestUpToDateAsksNobody checks that an up-to-date image is recognized without
+// any tool of the host.
 func TestUpToDateAsksNobody(t *testing.T) {
 	opts := testOptions(t)
 	mustBuild(t, opts)
@@ -69,7 +70,7 @@ func TestUpToDateAsksNobody(t *testing.T) {
 	}
 }
 
-// TestMovedRequestIsRemembered proves that the slow question is asked once.
+// TestMovedRequestIsRemembered checks that apt is asked only once.
 func TestMovedRequestIsRemembered(t *testing.T) {
 	opts := testOptions(t)
 	mustBuild(t, opts)

@@ -9,15 +9,15 @@ import (
 	"github.com/katabox/katabox/guest-image/internal/modules"
 )
 
-// Values of -compress. Both boot equally fast under TCG with an agent of 25
-// MiB, within 3 % (TestDebianBoots times both; gzip and zstd take 0.2 s more);
-// LZ4 saves QEMU 26 MiB of resident memory, so it is the default.
+// Values of -compress. Both boot equally fast under TCG with an agent of 25 MiB,
+// within 3 % (TestDebianBoots times both; gzip and zstd take 0.2 s more); LZ4
+// saves QEMU 26 MiB of resident memory, so it is the default.
 const (
 	compressNone = "none"
 	compressLZ4  = "lz4"
 )
 
-// compress packs an archive.
+// compress compresses an archive.
 func compress(archive []byte, how string) ([]byte, error) {
 	if how == compressNone {
 		return archive, nil
@@ -25,9 +25,9 @@ func compress(archive []byte, how string) ([]byte, error) {
 	return initramfs.CompressLZ4(archive)
 }
 
-// zipModules packs modules that few pods need into one file, as NAME.ko each. In
-// the guest's memory that takes a quarter of their size, and saves what each of
-// 150 files would cost (part of a page, an inode, a name). The agent reads zip
+// zipModules packs the modules that few pods need into one file, as NAME.ko each.
+// In the guest's memory that takes a quarter of their size, and saves what each
+// of 150 files would cost (part of a page, an inode, a name). The agent reads zip
 // files with Go's own library. (The best compression saves one percent more and
 // takes twelve times as long.) The same modules give the same bytes.
 func zipModules(mods []*modules.Module) ([]byte, error) {

@@ -21,8 +21,8 @@ import (
 // once.
 const debianCache = "../build/cache"
 
-// debianOptions are flags for a build from Debian's package with the boot
-// test's init as agent. It skips when the package is out of reach.
+// debianOptions returns flags for a build from Debian's package with the boot
+// test's init as agent. It skips the test if the package is not available.
 func debianOptions(t *testing.T) options {
 	t.Helper()
 	if testing.Short() {
@@ -70,8 +70,8 @@ func TestDebianBuildIsReproducible(t *testing.T) {
 	t.Logf("up to date in %v", time.Since(start))
 }
 
-// debianBoot are the modules that Debian's 6.1 kernel loads in each pod. A
-// longer list is a slower start of every pod: add to it knowingly.
+// debianBoot are the modules that Debian's 6.1 kernel loads in each pod. A longer
+// list makes every pod start more slowly: add to it only if needed.
 var debianBoot = []string{
 	"fuse", "overlay", "virtio", "virtio_pci", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_ring",
 	"virtiofs", "vmw_vsock_virtio_transport", "vmw_vsock_virtio_transport_common", "vsock",
@@ -107,7 +107,7 @@ func TestDebianBoots(t *testing.T) {
 	}
 }
 
-// loadedModules returns the modules that the console says were loaded.
+// loadedModules returns the modules that were loaded according to the console.
 func loadedModules(console string) []string {
 	var names []string
 	for _, m := range loadedLine.FindAllStringSubmatch(console, -1) {

@@ -4,10 +4,10 @@
 //	make agent                      # bin/kata-agent, the guest's init
 //	go run ./guest-image            # build/guest/vmlinux, build/guest/initrd.img
 //
-// The kernel is Debian's cloud kernel: apt names the package and its SHA-256,
-// apt-get downloads it to the cache, and nothing is installed. The same agent
-// and the same package give the same bytes; when the outputs are what they
-// should be already, nothing is done.
+// The kernel is Debian's cloud kernel: apt provides the package's name and
+// SHA-256, apt-get downloads it to the cache, and nothing is installed. The same
+// agent and the same package give the same bytes; if the outputs are up to date,
+// nothing is done.
 //
 // Flags:
 //
@@ -29,21 +29,21 @@
 //	/dev /etc /proc /run /sys /tmp   directories to mount on
 //
 // The list has one module a line, "WHEN NAME PATH NEEDS [ALIAS...]", and is in
-// load order: each module comes after those it needs. WHEN is one of these, and
-// a module needs modules above it of its own kind and of those before:
+// load order: each module comes after those it needs. A module needs only modules
+// of the same WHEN and of those listed before it here:
 //
 //	boot     what every pod needs, loaded at start
 //	demand   loaded when the host asks for it by name
 //	kernel   loaded when the kernel asks for it by name or alias
 //	builtin  part of the kernel: PATH and NEEDS are "-", there is nothing to load
 //
-// NEEDS names the modules above that it needs directly, with commas between
-// them, or is "-"; one with a question mark it can do without. Those that are
-// built into the kernel are left out. (A module of choice.go that is built in has
-// its own line, for the kernel does not say so: /sys/module has only those
-// built-in modules that have parameters.) An ALIAS is a name from the module's
-// .modinfo that the kernel may ask for whole (aliases.go). A PATH below a .zip
-// file is in that file.
+// NEEDS names the modules that it needs directly, all of them above it, with
+// commas between them, or is "-"; a question mark follows a module that it can do
+// without. Modules that are built into the kernel are left out. (A module of
+// choice.go that is built in has its own line, because the kernel does not report
+// it: /sys/module has only those built-in modules that have parameters.) An ALIAS
+// is a name from the module's .modinfo that the kernel may request in full
+// (aliases.go). A PATH below a .zip file is in that file.
 //
 //	boot virtio /lib/modules/6.1.0-56-cloud-amd64/kernel/drivers/virtio/virtio.ko virtio_ring
 //	kernel bridge /lib/modules/6.1.0-56-cloud-amd64/modules.zip/bridge.ko llc,stp rtnl-link-bridge

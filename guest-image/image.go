@@ -18,32 +18,32 @@ var mountPoints = map[string]uint32{
 	"dev": 0o755, "etc": 0o755, "proc": 0o555, "run": 0o755, "sys": 0o555, "tmp": 0o1777,
 }
 
-// group is the modules of one kind, in load order.
+// group has the modules of one kind, in load order.
 type group struct {
-	// when is the list's word for the kind.
+	// when is the kind's name in the list.
 	when string
 	mods []*modules.Module
-	// archive is the zip file in which the modules lie together, for a group
-	// that few pods load something of; else each is a file. It must be the
-	// last file by name: the LZ4 compressor takes ever longer strides through
-	// what it cannot compress, and misses what comes next.
+	// archive is the zip file with the modules, for a group of which few pods
+	// load anything; without it each module is a file. It must be the last file
+	// by name: the LZ4 compressor skips ever more bytes in data that it cannot
+	// compress, and misses what follows.
 	archive string
 }
 
-// chosen are the modules of an image. Each group needs no other modules than
-// its own and those of the groups before it.
+// chosen has the modules of an image. Each group needs only its own modules and
+// those of the groups before it.
 type chosen struct {
 	set    *modules.Set
 	groups []group
 	// builtin are the modules that are part of this kernel, absent the optional
-	// ones that it does not have.
+	// modules that it lacks.
 	builtin, absent []string
 }
 
-// choose picks the modules that choice.go names, with all that they need.
-// Those for the boot must exist. The others are optional: kernels merge small
-// modules into larger ones (6.12 has nft_objref in nf_tables) and drop old
-// ones, and a pod that needs none of them must not pay for that.
+// choose selects the modules that choice.go names, and their dependencies. Those
+// for the boot must exist. The others are optional: kernels merge small modules
+// into larger ones (6.12 has nft_objref in nf_tables) and drop old ones, and a
+// pod that needs none of them must not fail because of that.
 func choose(pkg *kernelPackage) (chosen, error) {
 	set, err := modules.NewSet(pkg.modules, pkg.builtin)
 	if err != nil {
@@ -72,7 +72,7 @@ func choose(pkg *kernelPackage) (chosen, error) {
 	return c, nil
 }
 
-// present splits names into those that the kernel has and the others.
+// present splits names into those that the kernel has and those that it lacks.
 func present(set *modules.Set, names []string) (there, absent []string) {
 	for _, name := range names {
 		if set.Has(name) {
@@ -84,7 +84,7 @@ func present(set *modules.Set, names []string) (there, absent []string) {
 	return there, absent
 }
 
-// list is the file at moduleListPath; its format is in doc.go.
+// list returns the file at moduleListPath; doc.go describes its format.
 func (c chosen) list() []byte {
 	var out bytes.Buffer
 	for _, name := range c.builtin {
@@ -106,7 +106,7 @@ func (c chosen) list() []byte {
 	return out.Bytes()
 }
 
-// needs is the list's word for what m needs of the modules above it.
+// needs returns the NEEDS field of m's line in the list.
 func (c chosen) needs(m *modules.Module, listed map[string]bool) string {
 	hard, soft := c.set.Needs(m)
 	var words []string
@@ -126,7 +126,7 @@ func (c chosen) needs(m *modules.Module, listed map[string]bool) string {
 	return strings.Join(words, ",")
 }
 
-// path is where the image has m.
+// path returns m's path in the image.
 func (g group) path(m *modules.Module) string {
 	if g.archive != "" {
 		return g.archive + "/" + m.Name + ".ko"
@@ -134,7 +134,7 @@ func (g group) path(m *modules.Module) string {
 	return m.Path
 }
 
-// String says how many modules there are of each kind, and their size.
+// String returns the number of modules of each kind, and their size.
 func (c chosen) String() string {
 	var words []string
 	for _, g := range c.groups {
@@ -143,8 +143,8 @@ func (c chosen) String() string {
 	return strings.Join(words, ", ")
 }
 
-// missing names the optional modules that the kernel does not have, for the
-// end of a line; it is empty when it has all.
+// missing returns the optional modules that the kernel lacks, for the end of a
+// line; "" if it has all.
 func (c chosen) missing() string {
 	if len(c.absent) == 0 {
 		return ""
@@ -152,7 +152,7 @@ func (c chosen) missing() string {
 	return "; not in this kernel: " + strings.Join(c.absent, " ")
 }
 
-// size is the sum of the modules' sizes in bytes.
+// size returns the sum of the modules' sizes in bytes.
 func size(mods []*modules.Module) int {
 	sum := 0
 	for _, m := range mods {

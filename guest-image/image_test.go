@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/guest-image/internal/modules"
 )
 
-// contents reads an archive with another reader than the one that wrote it.
+// contents reads an archive with a reader independent of the writer.
 func contents(t *testing.T, archive []byte) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -91,8 +91,8 @@ func TestArchiveContents(t *testing.T) {
 	}
 }
 
-// What a module can do without is marked in the list, and what is not in the
-// image is not in the list.
+// The list marks dependencies that a module can do without, and names no module
+// that is not in the image.
 func TestListNamesNeeds(t *testing.T) {
 	mods := []*modules.Module{
 		{Info: modules.Info{Name: "sum", Aliases: []string{"sums"}}, Path: "sum.ko"},

@@ -16,11 +16,11 @@ import (
 // maxFile bounds a file of the package, in bytes.
 const maxFile = 256 << 20
 
-// kernelPackage is what a build needs of a kernel package.
+// kernelPackage has the parts of a kernel package that a build needs.
 type kernelPackage struct {
 	// release is the kernel's uname -r.
 	release string
-	// bzImage is the kernel as the package has it.
+	// bzImage is the kernel in the package.
 	bzImage []byte
 	modules []*modules.Module
 	// builtin is the package's modules.builtin.

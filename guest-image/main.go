@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// buildTimeout bounds a whole run, the download included.
+// buildTimeout bounds a whole run, including the download.
 const buildTimeout = 15 * time.Minute
 
 // options are the flags.

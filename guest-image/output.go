@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// writeFile replaces a file in one step: a reader sees the old or the new.
-// It returns what identifies the new one.
+// writeFile replaces a file atomically: a reader sees the old or the new one. It
+// returns the identity of the new one.
 func writeFile(path string, data []byte) (output, error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // steps is the number of progress lines of a full build.
 const steps = 5
 
-// report prints what the build does.
+// report prints the progress of a build.
 type report struct {
 	out   io.Writer
 	step  int
@@ -26,12 +26,12 @@ func (r *report) line(format string, args ...any) {
 	fmt.Fprintf(r.out, "[%d/%d] %s\n", r.step, steps, fmt.Sprintf(format, args...))
 }
 
-// upToDate says that nothing was to be done.
+// upToDate prints that there was nothing to do.
 func (r *report) upToDate(dir string) {
 	fmt.Fprintf(r.out, "%s is up to date (%d ms)\n", dir, time.Since(r.start).Milliseconds())
 }
 
-// table prints the sizes of what was built.
+// table prints the sizes of the outputs.
 func (r *report) table(rows []row) {
 	fmt.Fprintln(r.out)
 	for _, row := range rows {
@@ -46,7 +46,7 @@ type row struct {
 	bytes int
 }
 
-// mib is a size for people.
+// mib formats a size for people.
 func mib(bytes int) string {
 	if bytes < 1<<20 {
 		return fmt.Sprintf("%.1f KiB", float64(bytes)/(1<<10))

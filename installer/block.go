@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A block is what the installer adds to a file of somebody else's, between two
-// lines that nobody else writes.
+// A block is the text that the installer adds to another program's file, between
+// two marker lines.
 const (
 	blockBegin = "# BEGIN katabox: kata-runtime install wrote these lines, kata-runtime uninstall removes them"
 	blockEnd   = "# END katabox"
@@ -18,7 +18,7 @@ const (
 	wholeFile = " (no file before)"
 )
 
-// place says where a block goes.
+// place is where in a file a block goes.
 type place int
 
 const (
@@ -43,8 +43,8 @@ func withBlock(text []byte, where place, lines string) []byte {
 }
 
 // withoutBlock removes the block, if there is one, and so undoes withBlock. gone
-// reports that there was no file before. A block that lacks its end is an error:
-// somebody has edited it.
+// reports that there was no file before. A block without its end marker is an
+// error: it has been edited.
 func withoutBlock(text []byte) (rest []byte, gone bool, err error) {
 	begin := lineStart(text, blockBegin)
 	if begin < 0 {
@@ -65,7 +65,7 @@ func withoutBlock(text []byte) (rest []byte, gone bool, err error) {
 	return rest, strings.HasSuffix(head, wholeFile) && len(rest) == 0, nil
 }
 
-// lineStart returns where the first line that begins with prefix does; -1 if none.
+// lineStart returns the offset of the first line that begins with prefix, or -1.
 func lineStart(text []byte, prefix string) int {
 	if bytes.HasPrefix(text, []byte(prefix)) {
 		return 0

@@ -25,7 +25,7 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// What an administrator adds around the block stays.
+// An administrator's additions around the block are kept.
 func TestBlockWithChangesAround(t *testing.T) {
 	text := string(withBlock([]byte("a = 1"), atEnd, "x = 1\n")) + "b = 2\n"
 	got, _, err := withoutBlock([]byte(text))

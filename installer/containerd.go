@@ -15,13 +15,13 @@ const (
 )
 
 // The tables of containerd's configuration with the runtime handlers, by the
-// version of the file. Version 4 changed others only.
+// version of the file. Version 4 changed only other tables.
 const (
 	handlersV2 = `plugins."io.containerd.grpc.v1.cri".containerd.runtimes`
 	handlersV3 = `plugins."io.containerd.cri.v1.runtime".containerd.runtimes`
 )
 
-// mainFile is what the installer must know of containerd's configuration.
+// mainFile has the parts of containerd's configuration that the installer reads.
 type mainFile struct {
 	Version int            `toml:"version"`
 	Imports []string       `toml:"imports"`
@@ -39,14 +39,14 @@ func (containerd) name() string { return "containerd" }
 
 func (c containerd) present() bool { return c.node.present("/etc/containerd", "containerd") }
 
-// plan says what the files become.
+// plan returns the files to be written.
 //
-// A drop-in is for containerd 2.x, whose imports are merged key by key. In 1.6 and
-// 1.7 an import replaces all that the main file says of the same plugin
-// (services/server/config/config.go, mergeConfig), which for CRI is the pause image,
-// the cgroup driver and the other handlers: there the handler goes into a block of
-// the main file. That is also where it goes when the main file imports others than
-// the drop-in. Only 2.x reads files of version 3 and later.
+// A drop-in is for containerd 2.x, which merges imports key by key. In 1.6 and
+// 1.7 an import replaces everything in the main file about the same plugin
+// (services/server/config/config.go, mergeConfig), which for CRI is the pause
+// image, the cgroup driver and the other handlers: there the handler goes into a
+// block of the main file. It also goes there if the main file has imports that do
+// not cover the drop-in. Only 2.x reads files of version 3 and later.
 func (c containerd) plan(ctx context.Context) (plan, error) {
 	text, err := c.node.read(containerdConfig)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c containerd) planFor(text []byte, main mainFile) (plan, error) {
 	}
 }
 
-// unplan says what the files become without the handler.
+// unplan returns the files without the handler.
 func (c containerd) unplan() (plan, error) {
 	text, err := c.node.read(containerdConfig)
 	if err != nil {
@@ -102,11 +102,11 @@ func (c containerd) unplan() (plan, error) {
 	if gone {
 		rest = nil
 	}
-	// The main file goes first: an import of a file that is not there is an error.
+	// The main file is changed first: importing a missing file is an error.
 	return plan{{containerdConfig, rest}, {containerdDropIn, nil}}, nil
 }
 
-// table is the handler's, for a file of a version.
+// table returns the handler's table, for a file of that version.
 func (c containerd) table(version int) string {
 	handlers := handlersV3
 	if version < 3 {
@@ -116,8 +116,8 @@ func (c containerd) table(version int) string {
 		"  privileged_without_host_devices = true\n  pod_annotations = [\"io.katacontainers.*\"]\n", handlers, c.handler, ShimPath)
 }
 
-// freshVersion is the version of a file for a node that has none: the program's
-// own, or the one that all read.
+// freshVersion returns the version of a new file on a node without one: the
+// program's own, or the one that all releases read.
 func (c containerd) freshVersion(ctx context.Context) int {
 	out, err := c.run(ctx, "containerd", "--version")
 	if err == nil && containerdTwo.Match(out) {
@@ -136,7 +136,7 @@ func (m mainFile) has(handler string) bool {
 	return false
 }
 
-// handlerOf returns a handler's table; nil when it is not there.
+// handlerOf returns a handler's table, or nil if there is none.
 func handlerOf(plugins map[string]any, plugin, handler string) map[string]any {
 	table := plugins
 	for _, key := range []string{plugin, "containerd", "runtimes", handler} {
@@ -145,8 +145,8 @@ func handlerOf(plugins map[string]any, plugin, handler string) map[string]any {
 	return table
 }
 
-// imports reports whether the file imports another, as containerd reads the list:
-// patterns, relative to the file's directory.
+// imports reports whether the file imports another, with the list interpreted as
+// containerd does: patterns, relative to the file's directory.
 func (m mainFile) imports(name string) bool {
 	for _, pattern := range m.Imports {
 		if !filepath.IsAbs(pattern) {

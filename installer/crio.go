@@ -7,7 +7,7 @@ import (
 
 const crioDropIn = "/etc/crio/crio.conf.d/50-katabox.conf"
 
-// crio is the engine CRI-O, which reads all files of its directory of drop-ins and
+// crio is the engine CRI-O, which reads all files of its drop-in directory and
 // merges them key by key.
 type crio struct {
 	node    node
@@ -25,6 +25,5 @@ func (c crio) plan(context.Context) (plan, error) {
 
 func (crio) unplan() (plan, error) { return plan{{crioDropIn, nil}}, nil }
 
-// validate has nothing to ask: CRI-O has no command that reads a configuration
-// and ends.
+// validate does nothing: CRI-O has no command that only checks a configuration.
 func (crio) validate(context.Context, plan) (string, error) { return "", nil }

@@ -1,23 +1,26 @@
-// Package installer puts Katabox on a node and takes it away again. The node is a
-// file tree below some root: "/" on the node itself, or where its root is mounted
-// in a container.
+// Package installer installs Katabox on a node and removes it. The node is a file
+// tree below some root: "/" on the node itself, or where its root is mounted in a
+// container.
 //
 // Files go below /opt/kata, each build in a directory that is named by its
-// version and the digest of its files and never changes once it is there:
+// version and the digest of its files, and that never changes once it exists:
 //
 //	/opt/kata/versions/0.1.0-5d1c7e.../bin, share
 //	/opt/kata/current -> versions/0.1.0-5d1c7e...
 //	/opt/kata/bin -> current/bin, /opt/kata/share -> current/share
 //
-// An upgrade is one rename of the link current. Pods that run keep the files that
-// their shim was started from: a version goes when no process uses it any more.
-// A shim finds the configuration beside itself, which names that version's guest.
+// An upgrade is one rename of the link current. Running pods keep the files with
+// which their shim was started: a version is removed when no process uses it any
+// more. A shim finds the configuration beside itself, which names that version's
+// guest.
 //
-// Engines are told of a runtime handler: containerd by a drop-in or a marked block
-// (containerd.go says when which), CRI-O by a drop-in.
+// The runtime handler is registered with the engines: with containerd by a
+// drop-in or a marked block (containerd.go explains the choice), with CRI-O by a
+// drop-in.
 //
-// Why it is so: docs/adr/0044.
+// docs/adr/0044 has the reasons.
 //
-// Each change is one rename, and each is preceded by what its undoing needs.
-// Install and Uninstall may be killed anywhere: to run either again completes it.
+// Each change is one rename, and what its undoing needs is saved before it.
+// Install and Uninstall may be killed at any point: running either again
+// completes it.
 package installer

@@ -10,28 +10,28 @@ import (
 	"path/filepath"
 )
 
-// engine is a program that starts pods and must know of the handler.
+// engine is a program that starts pods and must be configured with the handler.
 type engine interface {
 	// name is also the name of its service.
 	name() string
 	// present reports whether the node has it.
 	present() bool
-	// plan and unplan say what its files become, with the handler and without.
+	// plan and unplan return its files with the handler and without it.
 	plan(ctx context.Context) (plan, error)
 	unplan() (plan, error)
-	// validate returns an error when the engine would not take up a plan; it
-	// changes nothing.
+	// validate returns an error if the engine would not accept a plan; it changes
+	// nothing.
 	validate(ctx context.Context, p plan) (notice string, err error)
 }
 
-// planned is a file as it is to be; nil data is no file.
+// planned is a file to be written; nil data removes it.
 type planned struct {
 	name string
 	data []byte
 }
 
-// plan is files in the order in which they change: the engine may read them after
-// each.
+// plan has files in the order in which they are changed: the engine may read them
+// after each change.
 type plan []planned
 
 func (p plan) get(name string) []byte {
@@ -43,7 +43,7 @@ func (p plan) get(name string) []byte {
 	return nil
 }
 
-// engines returns those that a node has, or the one that is named.
+// engines returns the engines on the node, or the one that the options name.
 func (o *Options) engines() ([]engine, error) {
 	n := o.node()
 	all := []engine{containerd{n, o.Handler, o.run}, crio{n, o.Handler}}
@@ -73,7 +73,7 @@ func (n node) differs(p plan) (bool, error) {
 	return false, nil
 }
 
-// carryOut makes the files what they are to be.
+// carryOut writes the files of a plan.
 func (n node) carryOut(p plan) error {
 	for _, f := range p {
 		if f.data == nil {
@@ -92,7 +92,8 @@ func (n node) carryOut(p plan) error {
 	return nil
 }
 
-// sweep removes what a death left beside the files of a plan.
+// sweep removes temporary files that a killed installer left beside the files of
+// a plan.
 func (n node) sweep(p plan) error {
 	var errs []error
 	for _, f := range p {
@@ -102,10 +103,10 @@ func (n node) sweep(p plan) error {
 	return errors.Join(errs...)
 }
 
-// programDirs is where a node's programs are.
+// programDirs are the directories searched for a node's programs.
 var programDirs = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// program returns where the node has a program; "" when it has none.
+// program returns the path of a program on the node, or "" if there is none.
 func (n node) program(name string) string {
 	for _, dir := range programDirs {
 		file, err := n.path(path.Join(dir, name))
@@ -122,8 +123,8 @@ func (n node) program(name string) string {
 // present reports whether the node has a directory or a program.
 func (n node) present(dir, program string) bool { return n.exists(dir) || n.program(program) != "" }
 
-// makeParents makes the directories in which a file is to be, and remembers them
-// first: uninstall removes them when they are empty.
+// makeParents makes the parent directories of a file, and records them first:
+// uninstall removes them if they are empty.
 func (n node) makeParents(name string) error {
 	var missing []string
 	for dir := filepath.Dir(name); !n.exists(dir); dir = filepath.Dir(dir) {

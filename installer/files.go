@@ -13,20 +13,20 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
 
-// newSuffix ends the name of a file that is being written. The name is always the
-// same, so that whoever comes after a death finds it.
+// newSuffix ends the name of a file that is being written. The name is fixed, so
+// that the next run finds what a killed one left.
 const newSuffix = ".katabox-new"
 
-// node is the file tree to change. Paths are the node's own: its links are
-// followed within the tree.
+// node is the file tree to change. Paths are those on the node: its symbolic
+// links are followed within the tree.
 type node struct {
 	root string
-	// cut, if set, is called before each change; its error ends everything, as
-	// a death would. Tests have it.
+	// cut, if set, is called before each change; if it returns an error,
+	// everything stops as if the process had been killed. Tests use it.
 	cut func(change string) error
 }
 
-// path returns where a path of the node is for this process.
+// path returns the path by which this process reaches a path of the node.
 func (n node) path(name string) (string, error) {
 	path, err := securejoin.SecureJoin(n.root, name)
 	if err != nil {
@@ -41,7 +41,7 @@ func (n node) link(name string) (string, error) {
 	return filepath.Join(dir, filepath.Base(name)), err
 }
 
-// before announces a change.
+// before calls cut before a change.
 func (n node) before(change, name string) error {
 	if n.cut == nil {
 		return nil
@@ -49,7 +49,7 @@ func (n node) before(change, name string) error {
 	return n.cut(change + " " + name)
 }
 
-// read returns a file; nil and no error when it is not there.
+// read returns a file's content, or nil and no error if it does not exist.
 func (n node) read(name string) ([]byte, error) {
 	path, err := n.path(name)
 	if err != nil {
@@ -75,8 +75,8 @@ func (n node) exists(name string) bool {
 	return err == nil
 }
 
-// write replaces a file in one step and reports whether that changed it. A file
-// that is there keeps its owner and mode.
+// write replaces a file atomically and reports whether that changed it. An
+// existing file keeps its owner and mode.
 func (n node) write(name string, data []byte) (changed bool, err error) {
 	old, err := n.read(name)
 	if err != nil || old != nil && bytes.Equal(old, data) {
@@ -101,8 +101,8 @@ func (n node) write(name string, data []byte) (changed bool, err error) {
 	return true, syncPath(filepath.Dir(path))
 }
 
-// writeNew writes what is to become path beside it, with the owner and mode of
-// the file that is there.
+// writeNew writes the new content of path beside it, with the owner and mode of
+// the existing file.
 func writeNew(path string, data []byte) (err error) {
 	f, err := os.OpenFile(path+newSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
@@ -118,7 +118,7 @@ func writeNew(path string, data []byte) (err error) {
 			}
 		}
 	}
-	if err := f.Chmod(mode); err != nil { // the umask may have taken bits
+	if err := f.Chmod(mode); err != nil { // the umask may have removed bits
 		return err
 	}
 	if _, err := f.Write(data); err != nil {
@@ -127,7 +127,7 @@ func writeNew(path string, data []byte) (err error) {
 	return f.Sync()
 }
 
-// remove removes a file, link or empty directory, if it is there.
+// remove removes a file, link or empty directory, if it exists.
 func (n node) remove(name string) (removed bool, err error) {
 	path, err := n.link(name)
 	if err != nil || !n.exists(name) {
@@ -142,8 +142,8 @@ func (n node) remove(name string) (removed bool, err error) {
 	return true, syncPath(filepath.Dir(path))
 }
 
-// removeTree removes a directory with all that is in it, if it is there. It gets
-// another name first: no part of it is ever seen under this one.
+// removeTree removes a directory with its content, if it exists. It renames the
+// directory first, so that no partial one is seen under its name.
 func (n node) removeTree(name string) error {
 	path, err := n.link(name)
 	if err != nil || !n.exists(name) {
@@ -167,7 +167,7 @@ func (n node) removeTree(name string) error {
 	return os.RemoveAll(old)
 }
 
-// pointTo makes name a symbolic link to target in one step.
+// pointTo makes name a symbolic link to target, atomically.
 func (n node) pointTo(name, target string) error {
 	path, err := n.link(name)
 	if err != nil {
@@ -194,7 +194,7 @@ func (n node) pointTo(name, target string) error {
 	return syncPath(filepath.Dir(path))
 }
 
-// mkdir makes a directory whose parent is there, unless it is there.
+// mkdir makes a directory in an existing parent, unless it exists.
 func (n node) mkdir(name string) error {
 	if n.exists(name) {
 		return nil
@@ -209,13 +209,13 @@ func (n node) mkdir(name string) error {
 	if err := os.Mkdir(path, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(path, 0o755); err != nil { // the umask may have taken bits
+	if err := os.Chmod(path, 0o755); err != nil { // the umask may have removed bits
 		return err
 	}
 	return syncPath(filepath.Dir(path))
 }
 
-// copyFile copies a file of this process's to path, which must not be there.
+// copyFile copies a file of this process's root to path, which must not exist.
 func copyFile(from, path string, mode fs.FileMode) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -227,7 +227,7 @@ func copyFile(from, path string, mode fs.FileMode) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	if err := out.Chmod(mode); err != nil { // the umask may have taken bits
+	if err := out.Chmod(mode); err != nil { // the umask may have removed bits
 		return err
 	}
 	if _, err := io.Copy(out, in); err != nil {
@@ -236,8 +236,8 @@ func copyFile(from, path string, mode fs.FileMode) (err error) {
 	return out.Sync()
 }
 
-// syncPath writes a directory's entries to the disk: a rename outlives a power
-// failure only then (fsync(2)).
+// syncPath writes a directory's entries to disk: only then does a rename survive
+// a power failure (fsync(2)).
 func syncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// qemu is what every pod needs of the node's distribution.
+// qemu is the program that every pod needs from the node's distribution.
 const qemu = "qemu-system-x86_64"
 
-// ownConfig is a configuration of the node's own, which may name another QEMU.
+// ownConfig is the node's own configuration, which may name another QEMU.
 const ownConfig = "/etc/kata-containers/configuration.toml"
 
-// Install puts the build on the node, tells its engines, restarts those whose
-// files changed, and labels the node. What is there already stays as it is. It
-// blocks until services have restarted.
+// Install copies the build to the node, registers the handler with its engines,
+// restarts those whose files changed, and labels the node. It does not repeat
+// what was done before. It blocks until services have restarted.
 //
-// An error before the first change says so by its cause; after a later one the
-// node is in a state from which Install and Uninstall both complete.
+// After an error before the first change nothing has changed; after a later one
+// the node is in a state from which Install and Uninstall both complete.
 func Install(ctx context.Context, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func Install(ctx context.Context, o Options) (*Result, error) {
 	return r, o.finish(ctx, r)
 }
 
-// requirements looks for what the node must have.
+// requirements checks what the node must have.
 func (o *Options) requirements() ([]engine, error) {
 	n := o.node()
 	if err := n.refuseOthers(); err != nil {
@@ -67,7 +67,7 @@ func (o *Options) requirements() ([]engine, error) {
 	return o.engines()
 }
 
-// plans makes each engine's plan and has the engine look at it.
+// plans makes each engine's plan and has the engine validate it.
 func (o *Options) plans(ctx context.Context, engines []engine) ([]plan, error) {
 	var plans []plan
 	for _, e := range engines {
@@ -93,7 +93,7 @@ func (o *Options) plans(ctx context.Context, engines []engine) ([]plan, error) {
 	return plans, nil
 }
 
-// place puts the files on the node and makes them current.
+// place copies the files to the node and makes the version current.
 func (o *Options) place(name string, list []file) error {
 	n := o.node()
 	if err := n.makeHome(); err != nil {
@@ -140,7 +140,8 @@ func (o *Options) tell(engines []engine, plans []plan) error {
 	return nil
 }
 
-// finish has the engines read their files, and then says that pods can come.
+// finish restarts the engines so that they read their files, and then labels the
+// node.
 func (o *Options) finish(ctx context.Context, r *Result) (err error) {
 	if r.Restarted, err = o.restart(ctx); err != nil {
 		return err

@@ -41,7 +41,7 @@ func TestUninstallLeavesTheNodeAsItWas(t *testing.T) {
 	})
 }
 
-// Whatever was done before a death, each command completes.
+// Wherever the installer was killed, each command completes.
 func TestDeathAnywhere(t *testing.T) {
 	eachNode(t, func(t *testing.T, files map[string]string) {
 		h := newHost(t, files)
@@ -70,7 +70,7 @@ func TestDeathAnywhere(t *testing.T) {
 	})
 }
 
-// cutInstall lets an installation die, and checks that it does.
+// cutInstall kills an installation, and checks that it stops.
 func (h *host) cutInstall(from string, at int) {
 	h.t.Helper()
 	o := h.options(from)
@@ -115,7 +115,8 @@ func TestDeathOfUninstallAnywhere(t *testing.T) {
 	})
 }
 
-// A death between a change of an engine's file and its restart is made good.
+// If the installer is killed between changing an engine's file and restarting the
+// engine, the next run restarts it.
 func TestRestartIsNotForgotten(t *testing.T) {
 	h := newHost(t, nodes["containerd 1.x"])
 	build := newBuild(t, "shim")
@@ -167,11 +168,11 @@ func TestUpgradeLeavesRunningPodsTheirFiles(t *testing.T) {
 	}
 	h.install(second)
 	if _, err := os.Stat(filepath.Join(h.root, versionsDir, older)); !os.IsNotExist(err) {
-		t.Errorf("a version that nobody uses stays: %v", err)
+		t.Errorf("an unused version stays: %v", err)
 	}
 }
 
-// Without a view of the node's processes no version goes.
+// If the node's processes cannot be seen, no version is removed.
 func TestUpgradeWithoutProc(t *testing.T) {
 	h := newHost(t, nodes["containerd 2.x"])
 	if err := os.RemoveAll(filepath.Join(h.root, "proc")); err != nil {
@@ -192,7 +193,8 @@ func TestUpgradeWithoutProc(t *testing.T) {
 	}
 }
 
-// A configuration that is a link of the node's, also an absolute one, stays one.
+// A configuration that is a symbolic link on the node, even an absolute one,
+// stays a link.
 func TestLinksOfTheNode(t *testing.T) {
 	h := newHost(t, map[string]string{"var/lib/node/config.toml": "version = 2\n"})
 	if err := os.MkdirAll(filepath.Join(h.root, "etc/containerd"), 0o755); err != nil {

@@ -18,14 +18,16 @@ import (
 	"time"
 )
 
-// NodeLabel is what a RuntimeClass selects nodes by; its value is "true".
+// NodeLabel is the label by which a RuntimeClass selects nodes; its value is
+// "true".
 const NodeLabel = "katacontainers.io/kata-runtime"
 
-// accountDir is where a pod has its service account (Kubernetes, "Accessing the API
-// from a Pod").
+// accountDir is where a pod finds its service account (Kubernetes, "Accessing the
+// API from a Pod").
 const accountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// maxAnswer bounds what is read of an answer, in bytes; labelTimeout all tries.
+// maxAnswer bounds how much of an answer is read, in bytes; labelTimeout bounds
+// all attempts together.
 const (
 	maxAnswer    = 64 << 10
 	labelTimeout = 2 * time.Minute
@@ -36,12 +38,12 @@ type cluster struct {
 	url    string
 	token  string // the file
 	client *http.Client
-	// pause is waited between tries: the API may be away for a while when the
-	// node's engine restarts.
+	// pause is the time between attempts: the API may be unavailable for a while
+	// when the node's engine restarts.
 	pause time.Duration
 }
 
-// inCluster returns the cluster that this process's pod is in; nil outside of one.
+// inCluster returns the cluster of this process's pod, or nil outside of a pod.
 func inCluster() (*cluster, error) {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
@@ -66,10 +68,10 @@ func newCluster(address, account string) (*cluster, error) {
 	}, nil
 }
 
-// errRefused is the API's answer to what it will not do.
+// errRefused is the error for a request that the API refuses.
 var errRefused = errors.New("refused")
 
-// label sets the node's label, or removes it. It tries for two minutes while the
+// label sets or removes the node's label. It retries for two minutes while the
 // API cannot be reached.
 func (c *cluster) label(ctx context.Context, name string, set bool) error {
 	ctx, cancel := context.WithTimeout(ctx, labelTimeout)
@@ -96,7 +98,7 @@ func (c *cluster) patch(ctx context.Context, name string, set bool) error {
 	if err != nil {
 		return err
 	}
-	token, err := os.ReadFile(c.token) // it is renewed now and then
+	token, err := os.ReadFile(c.token) // it is renewed from time to time
 	if err != nil {
 		return err
 	}
@@ -122,7 +124,7 @@ func (c *cluster) patch(ctx context.Context, name string, set bool) error {
 	}
 }
 
-// messageOf returns what the API says of an error.
+// messageOf returns the message in an error answer of the API.
 func messageOf(text []byte) string {
 	var status struct {
 		Message string `json:"message"`

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// api answers as Kubernetes' API does, with the codes one after the other.
+// api answers as Kubernetes' API does, with the given codes in order.
 func api(t *testing.T, codes ...int) (c *cluster, asked *[]string) {
 	t.Helper()
 	asked = &[]string{}
@@ -63,7 +63,7 @@ func TestLabelRefused(t *testing.T) {
 	}
 }
 
-// The label is the last that an installation sets and the first that goes.
+// The label is set last by an installation and removed first by its removal.
 func TestLabelOrder(t *testing.T) {
 	h := newHost(t, nodes["containerd 2.x"])
 	c, asked := api(t, http.StatusForbidden)

@@ -12,19 +12,20 @@ import (
 	"testing"
 )
 
-// host is a made-up node, and what was run on it.
+// host is a made-up node, with the programs that were run on it.
 type host struct {
 	t    *testing.T
 	root string
-	// version is what its containerd says, dump what "config dump" writes; an
-	// error stands for a containerd that does not accept its configuration.
+	// version is what its containerd prints as its version, dump the output of
+	// "config dump"; an error stands for a containerd that does not accept its
+	// configuration.
 	version string
 	dump    string
 	refuses error
 	ran     []string
 }
 
-// accepted is the dump of a containerd that knows the handler.
+// accepted is the dump of a containerd with the handler.
 const accepted = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_path = '" + ShimPath + "'\n"
 
 func newHost(t *testing.T, files map[string]string) *host {
@@ -46,8 +47,8 @@ func newHost(t *testing.T, files map[string]string) *host {
 	return h
 }
 
-// memoryDir is a directory in memory: the installer waits for the disk after each
-// change, and these tests make thousands.
+// memoryDir makes a directory in memory: the installer syncs after each change,
+// and these tests make thousands of changes.
 func memoryDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "katabox-installer") //nolint:usetesting // t.TempDir is on a disk
 	if err != nil {
@@ -123,7 +124,7 @@ func (h *host) uninstall() {
 	}
 }
 
-// tree returns all that is on the node: modes, contents, targets of links.
+// tree returns everything on the node: modes, contents, targets of links.
 func (h *host) tree() map[string]string {
 	h.t.Helper()
 	tree := map[string]string{}
@@ -160,7 +161,7 @@ func (h *host) tree() map[string]string {
 	return tree
 }
 
-// newBuild makes a build whose shim is the text.
+// newBuild makes a build with shim as the content of the shim.
 func newBuild(t *testing.T, shim string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -176,11 +177,11 @@ func newBuild(t *testing.T, shim string) string {
 	return dir
 }
 
-// errCut stands for a death.
+// errCut stands for the death of the process.
 var errCut = errors.New("cut")
 
-// cutAt returns a function for Options.cut that ends everything at the change
-// number at, and where it counts them.
+// cutAt returns a function for Options.cut that stops everything at change number
+// at, and a list of the changes so far.
 func cutAt(at int) (cut func(string) error, changes *[]string) {
 	changes = &[]string{}
 	return func(change string) error {
@@ -192,7 +193,7 @@ func cutAt(at int) (cut func(string) error, changes *[]string) {
 	}, changes
 }
 
-// never is more changes than there are.
+// never is larger than the number of changes.
 const never = 1 << 20
 
 // nodes are configurations that nodes have.

@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// Options say what is done, and on which node.
+// Options say what to do, on which node.
 type Options struct {
 	// HostRoot is where this process finds the node's root directory.
 	HostRoot string
 	// From has the build to install: the directory with bin and share.
 	From string
-	// Version is that build's.
+	// Version is the version of that build.
 	Version string
 	// Engine is "containerd", "crio", or "auto" for those that the node has.
 	Engine string
@@ -23,14 +23,15 @@ type Options struct {
 	Handler string
 	// Restart is "auto" to restart an engine whose files have changed, or "never".
 	Restart string
-	// Force has Uninstall go on where pods run.
+	// Force makes Uninstall continue although pods run.
 	Force bool
-	// NodeName is the node's in Kubernetes, for its label; unused outside a pod.
+	// NodeName is the name of the node in Kubernetes, for its label; unused
+	// outside a pod.
 	NodeName string
-	// Say, if set, is told each step that is done, in a line without its end.
+	// Say, if set, is called with a line, without a newline, after each step.
 	Say func(line string)
 
-	// run and cut stand for what tests replace.
+	// run and cut are replaced by tests.
 	run runner
 	cut func(change string) error
 	// cluster is nil outside a pod.
@@ -41,7 +42,7 @@ type Options struct {
 type Result struct {
 	// Version is the directory's name below /opt/kata/versions.
 	Version string `json:"version,omitempty"`
-	// Engines are those that know the handler now, or knew it.
+	// Engines are those that have the handler now, or had it.
 	Engines []string `json:"engines"`
 	// Restarted are the services that were restarted.
 	Restarted []string `json:"restarted"`
@@ -49,7 +50,8 @@ type Result struct {
 	Labelled bool `json:"labelled"`
 }
 
-// handlerPattern is what Kubernetes allows as a RuntimeClass's handler.
+// handlerPattern matches the names that Kubernetes allows for a RuntimeClass's
+// handler.
 var handlerPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
 func (o *Options) check() error {
@@ -92,7 +94,7 @@ func (o *Options) say(format string, args ...any) {
 	}
 }
 
-// lock keeps other installers off the node until the function that it returns is
+// lock excludes other installers from the node until the returned function is
 // called.
 func (n node) lock() (unlock func(), err error) {
 	dir, err := n.path("/etc")

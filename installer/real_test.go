@@ -14,14 +14,14 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// realContainerds are the programs that a checkout has, by their releases.
+// realContainerds are the containerd programs of a checkout, by release.
 var realContainerds = map[string]string{
 	"1.x of the host": "/usr/bin/containerd",
 	"2.4":             "../build/containerd-2.4.2/containerd",
 }
 
-// runReal runs the program as if the node's configuration were the host's: in a
-// mount namespace in which it is.
+// runReal runs the program with the node's configuration in the place of the
+// host's, in a mount namespace.
 func (h *host) runReal(program string) runner {
 	return func(ctx context.Context, name string, args ...string) ([]byte, error) {
 		if name != "containerd" {
@@ -40,8 +40,8 @@ func (h *host) runReal(program string) runner {
 	}
 }
 
-// Real containerds take up the handler, and keep what the node says of CRI
-// otherwise: its pause image and its own handler.
+// Real containerds accept the handler, and keep the node's other settings for
+// CRI: its pause image and its own handler.
 func TestRealContainerd(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for a mount namespace")

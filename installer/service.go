@@ -33,8 +33,8 @@ func (n node) run(ctx context.Context, program string, args ...string) ([]byte, 
 	if filepath.Clean(n.root) != "/" {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: n.root}
 	}
-	// systemctl takes the mount of the node's root for a chroot, in which it does
-	// nothing (systemd, docs/ENVIRONMENT.md).
+	// systemctl mistakes the mounted root of the node for a chroot, in which it
+	// does nothing (systemd, docs/ENVIRONMENT.md).
 	cmd.Env = []string{"PATH=" + strings.Join(programDirs, ":"), "SYSTEMD_IGNORE_CHROOT=1"}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -50,7 +50,7 @@ func lastLine(text string) string {
 	return text[strings.LastIndex(text, "\n")+1:]
 }
 
-// restart restarts the services whose files have changed, those that run.
+// restart restarts the running services whose files have changed.
 func (o *Options) restart(ctx context.Context) (restarted []string, err error) {
 	n := o.node()
 	services, err := n.lines(pendingFile)

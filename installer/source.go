@@ -26,8 +26,9 @@ const (
 	toolName = "kata-runtime"
 )
 
-// files lists a build in the directory from, as "make install" lays it out: bin
-// and share below it, or, as with a PREFIX of /usr/local, share beside it.
+// files lists the files of a build in the directory from, as "make install" lays
+// it out: bin and share below it, or, as with a PREFIX of /usr/local, share
+// beside it.
 func files(from string) ([]file, error) {
 	list := []file{
 		{name: "bin/" + shimName, mode: 0o755},
@@ -46,7 +47,7 @@ func files(from string) ([]file, error) {
 	return list, nil
 }
 
-// find returns the first of the directories' files called name.
+// find returns the path of the first file called name in the directories.
 func find(name string, dirs ...string) (string, error) {
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
@@ -61,10 +62,11 @@ func find(name string, dirs ...string) (string, error) {
 	return "", fmt.Errorf("find %s below %s: name the directory of an installation with --from", name, dirs[0])
 }
 
-// unsafe is what the name of a directory should not have.
+// unsafe matches characters that the name of a directory should not have.
 var unsafe = regexp.MustCompile(`[^A-Za-z0-9.+~-]+`)
 
-// versionName names the directory of a build: the same files have the same name.
+// versionName returns the directory name of a build: the same files have the same
+// name.
 func versionName(version string, list []file) (string, error) {
 	sum := sha256.New()
 	for _, f := range list {

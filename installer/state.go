@@ -8,15 +8,17 @@ import (
 	"syscall"
 )
 
-// What must be known after a death, one word or path in each line.
+// State that must survive the death of the installer, one word or path in each
+// line.
 const (
-	// pendingFile has the services that must be restarted: their files changed.
+	// pendingFile lists the services that must be restarted because their files
+	// changed.
 	pendingFile = Home + "/restart"
-	// dirsFile has the directories outside Home that the installer made.
+	// dirsFile lists the directories outside Home that the installer made.
 	dirsFile = Home + "/directories"
 )
 
-// lines returns the lines of a file; none when it is not there.
+// lines returns the lines of a file, or none if it does not exist.
 func (n node) lines(name string) ([]string, error) {
 	text, err := n.read(name)
 	if err != nil {
@@ -25,7 +27,7 @@ func (n node) lines(name string) ([]string, error) {
 	return strings.Fields(string(text)), nil
 }
 
-// add adds lines to a file that lack there.
+// add adds the lines that a file lacks.
 func (n node) add(name string, more []string) error {
 	lines, err := n.lines(name)
 	if err != nil {
@@ -43,11 +45,10 @@ func (n node) add(name string, more []string) error {
 	return err
 }
 
-// remember notes directories that are about to be made.
+// remember records directories that are about to be made.
 func (n node) remember(dirs []string) error { return n.add(dirsFile, dirs) }
 
-// forgetDirs removes the directories that the installer made, where nobody else has
-// put anything in.
+// forgetDirs removes the directories that the installer made, if they are empty.
 func (n node) forgetDirs() error {
 	dirs, err := n.lines(dirsFile)
 	if err != nil {

@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// Where things are on the node.
+// Paths on the node.
 const (
-	// Home is the directory of all that Katabox has on the node.
+	// Home is the directory with everything of Katabox on the node.
 	Home        = "/opt/kata"
 	versionsDir = Home + "/versions"
 	current     = Home + "/current"
-	// ShimPath is what engines are told: it stays the same when an upgrade
-	// changes what it leads to.
+	// ShimPath is the path in the engines' configuration: it stays the same when
+	// an upgrade changes its target.
 	ShimPath = Home + "/bin/" + shimName
 )
 
-// links are the names that other programs know, and where they lead.
+// links are the fixed names for other programs, and their targets.
 var links = []struct{ name, target string }{
 	{Home + "/bin", "current/bin"},
 	{Home + "/share", "current/share"},
 }
 
-// refuseOthers returns an error when another installation lies where this one's
-// links would.
+// refuseOthers returns an error if another installation is at the paths of this
+// one's links.
 func (n node) refuseOthers() error {
 	for _, l := range append(links, struct{ name, target string }{current, "versions/"}) {
 		path, err := n.link(l.name)
@@ -43,8 +43,8 @@ func (n node) refuseOthers() error {
 	return nil
 }
 
-// addVersion puts a build's files into its directory, unless it is there: the
-// directory gets its name when all is in it and on the disk.
+// addVersion copies a build's files into its directory, unless that exists: the
+// directory gets its name when everything is in it and on disk.
 func (n node) addVersion(name string, list []file) error {
 	dir := path.Join(versionsDir, name)
 	if n.exists(dir) {
@@ -102,28 +102,30 @@ func fill(fresh, dir string, list []file) error {
 	return nil
 }
 
-// makeDirs makes a directory below the first of made, and adds all on the way.
+// makeDirs makes a directory below the first of made, and adds it and its new
+// parents to made.
 func makeDirs(dir string, made map[string]bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	for ; !made[dir]; dir = filepath.Dir(dir) {
 		made[dir] = true
-		if err := os.Chmod(dir, 0o755); err != nil { // the umask may have taken bits
+		if err := os.Chmod(dir, 0o755); err != nil { // the umask may have removed bits
 			return err
 		}
 	}
 	return nil
 }
 
-// guestConfig names the guest of the version in dir: a pod whose shim has read
-// its configuration opens that version's guest, whatever current leads to then.
+// guestConfig returns a configuration that names the guest of the version in dir:
+// a pod whose shim has read it opens that version's guest, whatever current
+// points to by then.
 func guestConfig(dir string) []byte {
 	return fmt.Appendf(nil, "# The guest of this version.\n[hypervisor.qemu]\nkernel = %q\ninitrd = %q\n",
 		dir+"/share/kata-containers/vmlinux", dir+"/share/kata-containers/initrd.img")
 }
 
-// switchTo makes a version the one that new pods get.
+// switchTo makes a version current: new pods use it.
 func (n node) switchTo(name string) error {
 	for _, l := range links {
 		if err := n.pointTo(l.name, l.target); err != nil {
@@ -133,7 +135,7 @@ func (n node) switchTo(name string) error {
 	return n.pointTo(current, "versions/"+name)
 }
 
-// versions lists what is in the directory of versions.
+// versions lists the directories of versions.
 func (n node) versions() ([]string, error) {
 	dir, err := n.path(versionsDir)
 	if err != nil {
@@ -150,7 +152,8 @@ func (n node) versions() ([]string, error) {
 	return names, err
 }
 
-// removeVersions removes all versions but those in keep, and what a death left.
+// removeVersions removes all versions except those in keep, and what a killed
+// installer left.
 func (n node) removeVersions(keep map[string]bool) error {
 	names, err := n.versions()
 	if err != nil {
@@ -167,7 +170,7 @@ func (n node) removeVersions(keep map[string]bool) error {
 	return nil
 }
 
-// removeHome removes all that is below Home. What is not Katabox's stays.
+// removeHome removes everything of Katabox below Home; other files stay.
 func (n node) removeHome() error {
 	if err := n.removeVersions(nil); err != nil {
 		return err
@@ -184,7 +187,7 @@ func (n node) removeHome() error {
 	return n.sweepHome()
 }
 
-// sweepHome removes what a death left half-written.
+// sweepHome removes what a killed installer left half-written.
 func (n node) sweepHome() error {
 	names := []string{current, pendingFile, dirsFile}
 	for _, l := range links {
@@ -198,7 +201,7 @@ func (n node) sweepHome() error {
 	return nil
 }
 
-// makeHome makes the directories of all that follows.
+// makeHome makes the directories that the later steps need.
 func (n node) makeHome() error {
 	for _, dir := range []string{path.Dir(Home), Home, versionsDir} {
 		if err := n.mkdir(dir); err != nil {

@@ -7,8 +7,9 @@ import (
 	"syscall"
 )
 
-// Uninstall takes back all that Install does: the label, so that no further pods
-// come, the handler, and the files. It refuses while pods run, unless forced.
+// Uninstall undoes Install: it removes the label, so that no further pods are
+// scheduled, then the handler, and the files. It refuses while pods run, unless
+// forced.
 func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -48,8 +49,8 @@ func Uninstall(ctx context.Context, o Options) (*Result, error) {
 	return r, nil
 }
 
-// untell takes the handler from the files of all engines, also of one that the node
-// has no more.
+// untell removes the handler from the files of all engines, even of an engine
+// that the node no longer has.
 func (o *Options) untell(r *Result) error {
 	n := o.node()
 	for _, e := range []engine{containerd{n, o.Handler, o.run}, crio{n, o.Handler}} {

@@ -16,9 +16,9 @@ var errNoProc = errors.New("the node's /proc is not below its root: it is unknow
 // inVersions finds the version in a path or a command line.
 var inVersions = regexp.MustCompile(versionsDir + `/([^/\x00]+)/`)
 
-// used returns for each version the processes that run its programs, as shims do, or
-// name its files, as QEMU outside a jail does. kata-runtime itself does not count: a
-// pod of its has a shim.
+// used returns for each version the processes that run its programs, as shims do,
+// or name its files, as QEMU outside a jail does. kata-runtime itself does not
+// count: each of its pods has a shim.
 func (n node) used() (map[string][]int, error) {
 	proc, err := n.path("/proc")
 	if err != nil {
@@ -41,8 +41,8 @@ func (n node) used() (map[string][]int, error) {
 	return used, nil
 }
 
-// inUse returns the versions that processes use; all that are there when the
-// processes cannot be seen.
+// inUse returns the versions that processes use, or all versions if the processes
+// cannot be seen.
 func (n node) inUse() (map[string]bool, error) {
 	keep := map[string]bool{}
 	used, err := n.used()
@@ -54,12 +54,12 @@ func (n node) inUse() (map[string]bool, error) {
 	}
 	names, err := n.versions()
 	for _, name := range names {
-		keep[name] = !strings.HasPrefix(name, ".") // half a version, or half of one that goes
+		keep[name] = !strings.HasPrefix(name, ".") // an incomplete version, or one being removed
 	}
 	return keep, err
 }
 
-// versionsOf returns which versions a process uses. One that has ended uses none.
+// versionsOf returns the versions that a process uses; none if it has ended.
 func versionsOf(dir string) map[string]bool {
 	program, _ := os.Readlink(filepath.Join(dir, "exe"))
 	arguments, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
@@ -75,7 +75,7 @@ func versionsOf(dir string) map[string]bool {
 	return found
 }
 
-// refuseUsed returns an error when pods run from any version.
+// refuseUsed returns an error if pods of any version run.
 func (n node) refuseUsed() error {
 	used, err := n.used()
 	if err != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// containerdTwo matches what "containerd --version" of 2.x and later says.
+// containerdTwo matches the output of "containerd --version" of 2.x and later.
 var containerdTwo = regexp.MustCompile(`\sv?([2-9]|[1-9][0-9]+)\.[0-9]+\.`)
 
-// Where the files to be lie while containerd looks at them: beside the real ones,
-// for imports are relative.
+// Names of the new files while containerd checks them: beside the real ones,
+// because imports are relative.
 const (
 	trialConfig = "/etc/containerd/config.toml.katabox-trial"
 	trialDropIn = "/etc/containerd/50-katabox.katabox-trial"
 )
 
-// validate has the node's own containerd read what the plan would have it read.
-// It returns what to say when that could not be done, which is not an error: the
-// files were parsed all the same.
+// validate has the node's own containerd read the files of the plan. If that is
+// not possible it returns a notice, not an error: the files were parsed all the
+// same.
 func (c containerd) validate(ctx context.Context, p plan) (notice string, err error) {
 	for _, f := range p {
 		var parsed map[string]any
@@ -32,7 +32,7 @@ func (c containerd) validate(ctx context.Context, p plan) (notice string, err er
 		}
 	}
 	if !c.node.exists(path.Dir(containerdConfig)) {
-		return "", nil // there is nothing of the node's own that could clash
+		return "", nil // the node has no configuration that could conflict
 	}
 	if _, err := c.run(ctx, "containerd", "--version"); err != nil {
 		return "the node's containerd cannot be run, its configuration was only parsed: " + err.Error(), nil
@@ -48,14 +48,14 @@ func (c containerd) validate(ctx context.Context, p plan) (notice string, err er
 	return "", c.checkDump(out)
 }
 
-// writeTrial writes the files of a plan under other names.
+// writeTrial writes the files of a plan under temporary names.
 func (c containerd) writeTrial(p plan) error {
 	main, dropIn := p.get(containerdConfig), p.get(containerdDropIn)
 	switch {
 	case dropIn == nil:
 	case bytes.Contains(main, []byte(containerdDropIn)):
 		main = bytes.ReplaceAll(main, []byte(containerdDropIn), []byte(trialDropIn))
-	default: // by a pattern, which the trial's name does not match
+	default: // imported by a pattern, which the temporary name does not match
 		main = fmt.Appendf(nil, "version = 3\nimports = [%q, %q]\n", containerdConfig, trialDropIn)
 	}
 	if dropIn != nil {
@@ -78,7 +78,7 @@ func (c containerd) removeTrial() error {
 	return errors.Join(errs...)
 }
 
-// checkDump looks for the handler in what containerd says its configuration is.
+// checkDump checks for the handler in the configuration that containerd dumps.
 func (c containerd) checkDump(dump []byte) error {
 	var all mainFile
 	if err := toml.Unmarshal(dump, &all); err != nil {

@@ -4,7 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	_ "crypto/sha256" // what go-digest calls
+	_ "crypto/sha256" // registers the hash for go-digest
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -18,15 +18,15 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// containerdName gives a manifest its full name when containerd imports it
-// (containerd, core/images/annotations.go); the specification's own annotation is
-// only the tag.
+// containerdName is the annotation from which containerd takes a manifest's full
+// name on import (containerd, core/images/annotations.go); the specification's
+// own annotation is only the tag.
 const containerdName = "io.containerd.image.name"
 
 // file is a file of an archive.
 type file struct {
 	name string
-	// from is where its data come from, below the checkout.
+	// from is the source of its data, below the checkout.
 	from string
 	mode fs.FileMode
 	data []byte
@@ -108,8 +108,8 @@ func compress(data []byte) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// tarOf packs files, and the directories above each before it, all root's and of no
-// time.
+// tarOf packs files, each preceded by the directories above it, owned by root and
+// with time 0.
 func tarOf(files []file) ([]byte, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// checkout makes what the image is built from.
+// checkout makes the files from which the image is built.
 func checkout(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -52,7 +52,8 @@ func TestImageIsReproducible(t *testing.T) {
 	}
 }
 
-// Another implementation reads the layout, and finds each digest and size right.
+// An independent implementation reads the layout, and finds each digest and size
+// right.
 func TestImageIsValid(t *testing.T) {
 	index, err := layout.ImageIndexFromPath(build(t, checkout(t), "1.0"))
 	if err != nil {

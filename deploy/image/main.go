@@ -16,7 +16,7 @@ func main() {
 	}
 }
 
-// tagPattern is what a tag may be (distribution-spec 1.1, "Pulling manifests").
+// tagPattern matches a valid tag (distribution-spec 1.1, "Pulling manifests").
 var tagPattern = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
 
 func run(args []string) error {
@@ -73,7 +73,8 @@ func contents(root string) ([]file, error) {
 	return files, nil
 }
 
-// writeDir writes the layout's files below dir, in the place of those of another.
+// writeDir writes the layout's files below dir, replacing those of an earlier
+// layout.
 func writeDir(dir string, files []file) error {
 	if err := os.RemoveAll(filepath.Join(dir, "blobs")); err != nil {
 		return err
@@ -90,7 +91,7 @@ func writeDir(dir string, files []file) error {
 	return nil
 }
 
-// replace writes a file that is never seen in part.
+// replace writes a file atomically.
 func replace(path string, data []byte) error {
 	if err := os.WriteFile(path+".part", data, 0o644); err != nil {
 		return errors.Join(err, os.Remove(path+".part"))

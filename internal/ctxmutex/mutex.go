@@ -1,6 +1,6 @@
-// Package ctxmutex has a mutex that may be held across calls to another
-// process: the guest's agent, QEMU, the kernel. Waiting for it ends with a
-// context, which waiting for a sync.Mutex does not.
+// Package ctxmutex has a mutex that may be held across calls to another process:
+// the guest's agent, QEMU, the kernel. Waiting for it ends with a context, unlike
+// waiting for a sync.Mutex.
 package ctxmutex
 
 import (
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Mutex is a mutual exclusion lock whose waiters get it in the order in which
-// they came. Its methods may be called from several goroutines. It must not
-// be copied after New.
+// Mutex is a mutual exclusion lock that serves its waiters in order of arrival.
+// Its methods may be called from several goroutines. It must not be copied after
+// New.
 type Mutex struct{ sem *semaphore.Weighted }
 
 // New returns an unlocked Mutex.

@@ -1,5 +1,5 @@
-// Package mountns gives a thread its own mount namespace with nothing of
-// the host's in it: whatever path is used there leads nowhere else.
+// Package mountns gives a thread its own mount namespace without any of the
+// host's files: no path in it leads to the host.
 package mountns
 
 import (
@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter moves the calling thread, which must not be used for anything else,
-// into a new mount namespace whose root is an empty file system in memory.
-// data are tmpfs's mount options. scratch is any directory of the host's; it
-// is not changed.
+// Enter moves the calling thread, which must not be used for anything else, into
+// a new mount namespace whose root is an empty file system in memory. data are
+// tmpfs's mount options. scratch is any directory of the host; it is not changed.
 func Enter(scratch, data string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return os.NewSyscallError("unshare", err)
@@ -30,9 +29,9 @@ func Enter(scratch, data string) error {
 	return changeRoot()
 }
 
-// changeRoot makes the working directory the root and lets go of the old one
-// (pivot_root(2), "pivot_root(".", ".")"). Where that is the initramfs, which
-// cannot be left, it is hidden.
+// changeRoot makes the working directory the root and releases the old one
+// (pivot_root(2), "pivot_root(".", ".")"). If the old root is the initramfs,
+// which cannot be left, it is hidden.
 func changeRoot() error {
 	err := unix.PivotRoot(".", ".")
 	switch {

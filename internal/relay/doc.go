@@ -1,4 +1,4 @@
-// Package relay joins two connections: what comes from one side goes to the
-// other, half-closes included. The shim and the agent carry TCP and UNIX
-// connections over vsock with it.
+// Package relay connects two connections: bytes from one side go to the other,
+// half-closes included. The shim and the agent use it to carry TCP and UNIX
+// connections over vsock.
 package relay

@@ -14,24 +14,23 @@ import (
 // (net.core.wmem_default, 208 KiB).
 const MaxPacket = 256 << 10
 
-// headerSize is the length of what Packets puts before each message: the
-// message's own, big-endian.
+// headerSize is the length of the header that Packets puts before each message:
+// the message's length, big-endian.
 const headerSize = 4
 
 // Packets turns the messages of a SOCK_SEQPACKET connection into a stream of
-// bytes, and such a stream back into messages, so that they keep their
-// boundaries on a connection without any. It owns conn. A message that is
-// longer than MaxPacket, and a stream that announces one or an empty one, is an
-// error. An empty message reads as the end of file, as it does from the socket
-// itself.
+// bytes, and such a stream back into messages, so that their boundaries survive a
+// connection without any. It owns conn. It is an error if a message is longer
+// than MaxPacket, or if a stream announces such a message or an empty one. An
+// empty message reads as the end of file, as from the socket itself.
 func Packets(conn *net.UnixConn) HalfCloser { return &packets{UnixConn: conn} }
 
 // packets has one reader and one writer at a time.
 type packets struct {
 	*net.UnixConn
 	in   []byte // room for a header and a message
-	left []byte // the part of in that was not read yet
-	out  []byte // a header and a message, as far as they were written
+	left []byte // the part of in that was not returned yet
+	out  []byte // a header and a message, as far as they have been passed to Write
 }
 
 // Read implements net.Conn.
@@ -56,7 +55,7 @@ func (p *packets) Read(b []byte) (int, error) {
 }
 
 // Write implements net.Conn. A write of no bytes reports whether the peer is
-// there: an empty message would be the end of file to it.
+// connected: an empty message would be the end of file to it.
 func (p *packets) Write(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, p.check()
@@ -72,8 +71,8 @@ func (p *packets) Write(b []byte) (int, error) {
 	return written, nil
 }
 
-// take takes in what is missing of the message that is being written, and sends
-// it when it is whole.
+// take adds to the message that is being written, and sends it when it is
+// complete.
 func (p *packets) take(b []byte) (int, error) {
 	if len(p.out) < headerSize {
 		n := min(headerSize-len(p.out), len(b))
@@ -94,7 +93,7 @@ func (p *packets) take(b []byte) (int, error) {
 	return n, err
 }
 
-// announced is the length of the message that is being written.
+// announced returns the length of the message that is being written.
 func (p *packets) announced() uint32 {
 	if len(p.out) < headerSize {
 		return 0

@@ -90,8 +90,8 @@ func TestPacketsWatchThePeer(t *testing.T) {
 	}
 }
 
-// FuzzPackets writes what a peer may send; what comes out are the messages that
-// it announced.
+// FuzzPackets writes what a peer may send; the messages that come out must be
+// those that it announced.
 func FuzzPackets(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x02ab\x00\x00\x00\x01c"), uint8(3))
 	f.Add([]byte("\x00\x00\x00\x00"), uint8(1))

@@ -11,37 +11,36 @@ import (
 )
 
 const (
-	// block is what is buffered each way, in bytes.
+	// block is how much is buffered in each direction, in bytes.
 	block = 16 << 10
-	// lastWords is how long a side that takes no more bytes may still send:
-	// what it sent before is on its way, but a side that does neither must
-	// not be kept.
+	// lastWords is how long a side that reads no more bytes may still send: what
+	// it sent before is in transit, but a side that does neither must not keep
+	// the connection.
 	lastWords = 5 * time.Second
-	// watchInterval is how often a side that sends no more is asked for a
-	// byte.
+	// watchInterval is how often a side that sends no more is checked.
 	watchInterval = time.Second
 )
 
-// HalfCloser is a connection whose writing end can be closed alone: a vsock,
-// TCP or UNIX one.
+// HalfCloser is a connection whose writing half can be closed separately: a
+// vsock, TCP or UNIX connection.
 type HalfCloser interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// errLost says that the connection that was read from is gone.
+// errLost means that the connection that was read from is lost.
 var errLost = errors.New("connection lost")
 
-// Join passes bytes both ways until both directions have ended, one of the
+// Join passes bytes in both directions until both have ended, one of the
 // connections is lost, or ctx is done. A half-close is passed on, and the other
-// direction goes on until its own end. Join closes both connections. It buffers
-// one block each way.
+// direction continues until its own end. Join closes both connections. It buffers
+// one block in each direction.
 func Join(ctx context.Context, a, b HalfCloser) error {
 	return join(ctx, a, b, copyHalf, watchInterval)
 }
 
-// join is Join with the way in which one direction is copied, and the interval
-// at which a side that sends no more is watched.
+// join is Join with the function that copies one direction, and the interval at
+// which a side that sends no more is checked.
 func join(ctx context.Context, a, b HalfCloser, copyOne func(to, from HalfCloser) error, interval time.Duration) error {
 	hangUp := sync.OnceFunc(func() {
 		abort(a)
@@ -68,8 +67,8 @@ func join(ctx context.Context, a, b HalfCloser, copyOne func(to, from HalfCloser
 	return errors.Join(errs[:]...)
 }
 
-// abort closes a connection so that its peer learns that this was no orderly
-// end, where the connection can say so: TCP by a reset (socket(7), SO_LINGER).
+// abort closes a connection so that its peer sees an error instead of an orderly
+// end, if the connection supports that: TCP by a reset (socket(7), SO_LINGER).
 func abort(conn net.Conn) {
 	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0)
@@ -78,12 +77,12 @@ func abort(conn net.Conn) {
 }
 
 // watch returns when done is closed, or with errLost when the peer of a
-// connection that has sent its end of file has closed it altogether. For a
-// vsock and a UNIX connection that end reads as a half-close does, but then the
-// peer takes no more bytes either, and a write of none reports it
+// connection that has sent its end of file has closed it altogether. For a vsock
+// and a UNIX connection that end reads as a half-close does, but then the peer
+// accepts no more bytes either, and an empty write reports it
 // (net/vmw_vsock/af_vsock.c, vsock_connectible_sendmsg, and net/unix/af_unix.c,
-// unix_stream_sendmsg: EPIPE). Without it, a side that ignores the end of its
-// input would keep the connection for ever.
+// unix_stream_sendmsg: EPIPE). Otherwise a side that ignores the end of its input
+// would keep the connection forever.
 func watch(conn net.Conn, interval time.Duration, done <-chan struct{}) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -99,8 +98,7 @@ func watch(conn net.Conn, interval time.Duration, done <-chan struct{}) error {
 	}
 }
 
-// copyHalf passes what comes from one side on until its end, which it passes
-// on too.
+// copyHalf copies from one side until its end, which it passes on too.
 func copyHalf(to, from HalfCloser) error {
 	buf := make([]byte, block)
 	for {

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitTime bounds what is waited for in one step.
+// waitTime bounds the wait in one step.
 const waitTime = 20 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A server that does not care for the end of its input is let go when the
-// host has closed its connection altogether, and not before.
+// A connection to a server that ignores the end of its input is closed when the
+// host has closed its own altogether, and not before.
 func TestServerThatStaysSilent(t *testing.T) {
 	l, err := net.Listen("tcp4", localhost)
 	if err != nil {
@@ -106,12 +106,12 @@ type halfPipe struct{ net.Conn }
 
 func (halfPipe) CloseWrite() error { return nil }
 
-// takesNone is a connection that takes no bytes and sends none.
+// takesNone is a connection that accepts no bytes and sends none.
 type takesNone struct{ halfPipe }
 
 func (takesNone) Write([]byte) (int, error) { return 0, unix.EPIPE }
 
-// A side that takes no more bytes may send its last words, for some time.
+// A side that accepts no more bytes may still send, for a limited time.
 func TestTakesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, source := net.Pipe()

@@ -1,9 +1,9 @@
 // Package sklookup steers connections and datagrams to sockets that do not own
 // their address, with a BPF program of type sk_lookup (Linux 5.9). The program
-// runs in one network namespace, where no connected socket is found and before
-// the kernel looks for one that listens (net/ipv4: __inet_lookup_listener,
-// __udp4_lib_lookup). The shim steers a pod's loopback ports with it, and the
-// agent the port of an engine's resolver.
+// runs in one network namespace, when no connected socket matches and before the
+// kernel looks for a listening one (net/ipv4: __inet_lookup_listener,
+// __udp4_lib_lookup). The shim uses it to steer a pod's loopback ports, and the
+// agent to steer the port of an engine's resolver.
 package sklookup
 
 import (
@@ -30,30 +30,30 @@ const (
 )
 
 const (
-	// Key is the place on the stack, from the frame pointer, of the index of
-	// the socket to use: a 32-bit word.
+	// Key is the offset, from the frame pointer, of the index of the socket to
+	// use: a 32-bit word on the stack.
 	Key = -4
 	// Pick is the label at which the socket at Key is used. A match that falls
-	// through comes there.
+	// through continues there.
 	Pick = "pick"
 	// Pass is the label of the kernel's own lookup.
 	Pass = "pass"
 )
 
-// skPass is the verdict to go on, with the socket that was picked or else with
-// the kernel's own lookup (enum sk_action).
+// skPass is the verdict to continue, with the picked socket or else with the
+// kernel's own lookup (enum sk_action).
 const skPass = 1
 
 // Attach runs match for every lookup in a network namespace, to pick one of the
-// sockets, of which the kernel keeps references of its own. match finds the
-// context in R6 and leaves that register alone. name is for tools that list
+// sockets, to which the kernel keeps its own references. match finds the context
+// in R6 and must not change that register. name is shown by tools that list
 // programs. Closing the result, or the end of this process, ends the steering;
-// the sockets and ns remain the caller's.
+// the caller keeps ownership of the sockets and ns.
 //
-// Errors wrap the kernel's errno; EPERM is also that of a missing CAP_BPF or
-// CAP_NET_ADMIN.
+// Errors wrap the kernel's errno; EPERM also means that CAP_BPF or CAP_NET_ADMIN
+// is missing.
 func Attach[S syscall.Conn](ns *os.File, name string, sockets []S, match asm.Instructions) (io.Closer, error) {
-	// The kernel asks for these in this order; each holds the one before.
+	// The kernel requires this order; each refers to the one before.
 	table, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: name, Type: ebpf.SockMap, KeySize: 4, ValueSize: 4, MaxEntries: uint32(len(sockets)),
 	})
@@ -99,10 +99,10 @@ func put(m *ebpf.Map, key uint32, socket syscall.Conn) error {
 //	if (sk) { bpf_sk_assign(ctx, sk, 0); bpf_sk_release(sk); }
 //	return SK_PASS;
 //
-// A program that picked a socket before this one wins: without
-// BPF_SK_LOOKUP_F_REPLACE, bpf_sk_assign leaves its choice (bpf-helpers(7)).
+// The choice of an earlier program wins: without BPF_SK_LOOKUP_F_REPLACE,
+// bpf_sk_assign does not replace it (bpf-helpers(7)).
 func instructions(sockets int, match asm.Instructions) asm.Instructions {
-	program := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)} // calls leave R6 to R9 alone
+	program := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1)} // calls preserve R6 to R9
 	program = append(program, match...)
 	return append(program,
 		asm.LoadMapPtr(asm.R1, sockets).WithSymbol(Pick),

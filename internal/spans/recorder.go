@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Span is one part of a start. Its times count from the recorder's zero. An
-// event without a duration has its end at its start.
+// Span is one part of a start. Its times are relative to the recorder's zero. An
+// event without a duration ends when it starts.
 type Span struct {
-	// Container is whose start it is a part of; empty is the pod's own.
+	// Container is the container that is started; empty for the pod itself.
 	Container string
 	Name      string
 	Start     time.Duration
@@ -18,15 +18,16 @@ type Span struct {
 }
 
 const (
-	// MaxFirst spans, those of a pod's boot, are never forgotten.
+	// MaxFirst is the number of spans, those of a pod's boot, that are never
+	// dropped.
 	MaxFirst = 64
-	// MaxSpans is how many are remembered: beyond it, each new one takes the
-	// place of the oldest that is not among the first.
+	// MaxSpans is how many spans are kept: beyond that, each new one replaces the
+	// oldest that is not among the first.
 	MaxSpans = 512
 )
 
-// Recorder remembers spans. Its methods may be called from any goroutine; a nil
-// Recorder remembers nothing.
+// Recorder records spans. Its methods may be called from any goroutine; a nil
+// Recorder records nothing.
 type Recorder struct {
 	zero time.Time
 
@@ -36,14 +37,14 @@ type Recorder struct {
 	added int
 }
 
-// New makes a recorder whose spans count from zero, which needs a reading of
+// New makes a recorder whose spans are relative to zero, which needs a reading of
 // the monotonic clock.
 func New(zero time.Time) *Recorder { return &Recorder{zero: zero} }
 
-// Zero is the time that the spans count from.
+// Zero returns the time to which the spans are relative.
 func (r *Recorder) Zero() time.Time { return r.zero }
 
-// Add remembers a span. It does not block.
+// Add records a span. It does not block.
 func (r *Recorder) Add(container, name string, start, end time.Time) {
 	if r == nil {
 		return
@@ -59,7 +60,7 @@ func (r *Recorder) Add(container, name string, start, end time.Time) {
 	r.added++
 }
 
-// Begin begins a span, which the function that it returns ends and adds.
+// Begin begins a span; the function that it returns ends and records it.
 func (r *Recorder) Begin(container, name string) (end func()) {
 	if r == nil {
 		return func() {}
@@ -68,8 +69,8 @@ func (r *Recorder) Begin(container, name string) (end func()) {
 	return func() { r.Add(container, name, start, time.Now()) }
 }
 
-// Spans returns what is remembered, in the order of the starts, and how many
-// were forgotten.
+// Spans returns the recorded spans in order of their start, and how many were
+// dropped.
 func (r *Recorder) Spans() (list []Span, forgotten int) {
 	if r == nil {
 		return nil, 0
@@ -78,7 +79,7 @@ func (r *Recorder) Spans() (list []Span, forgotten int) {
 	list, forgotten = slices.Clone(r.spans), r.added-len(r.spans)
 	r.mu.Unlock()
 	slices.SortStableFunc(list, func(a, b Span) int {
-		// Of two that start together, the longer one is around the other.
+		// If two start together, the longer one encloses the other.
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
 	})
 	return list, forgotten

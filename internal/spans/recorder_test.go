@@ -27,7 +27,7 @@ func TestSpansAreInOrder(t *testing.T) {
 	}
 }
 
-// A pod that lives long has its boot and its last containers.
+// The recorder of a long-lived pod has its boot and its last containers.
 func TestRecorderIsBounded(t *testing.T) {
 	const more = 1000
 	zero := time.Now()

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backlogPause is the time between two tries while the server's backlog is
+// backlogPause is the time between two attempts while the server's backlog is
 // full.
 const backlogPause = 10 * time.Millisecond
 
-// Connect connects to the socket that at refers to (open(2), O_PATH), of a type
-// as socket(2) has it: SOCK_STREAM or SOCK_SEQPACKET. The calling thread's
-// permissions count. It waits for room in the server's backlog until ctx ends;
-// the connection outlives ctx. The caller keeps at.
+// Connect connects to the socket that at refers to (open(2), O_PATH), of type
+// SOCK_STREAM or SOCK_SEQPACKET (socket(2)), with the permissions of the calling
+// thread. It waits for room in the server's backlog until ctx ends; the
+// connection outlives ctx. The caller keeps ownership of at.
 func Connect(ctx context.Context, at *os.File, kind int) (*net.UnixConn, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func Connect(ctx context.Context, at *os.File, kind int) (*net.UnixConn, error) 
 	return conn.(*net.UnixConn), nil
 }
 
-// connectWhenRoom connects, once the server's backlog has room.
+// connectWhenRoom connects once the server's backlog has room.
 func connectWhenRoom(ctx context.Context, fd int, path string) error {
 	for {
 		err := unix.Connect(fd, &unix.SockaddrUnix{Name: path})

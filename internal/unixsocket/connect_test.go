@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server is a socket of a type with a backlog for one, at a path that is longer
-// than an address.
+// server is a socket of that type with a backlog of one, at a path that is longer
+// than an address may be.
 func server(t *testing.T, kind int) *os.File {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,6 +70,6 @@ func TestConnectRefused(t *testing.T) {
 	}
 	_ = l.Close()
 	if _, err := Connect(t.Context(), at, unix.SOCK_STREAM); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("without a listener: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
-// Command bootinit is the /init of this program's boot test: it loads the
-// "boot" modules and checks that what they are for is there, loads the
-// "demand" and "kernel" ones, prints how long each took, and powers the machine off. It is
-// never part of a pod's image.
+// Command bootinit is the /init of this program's boot test: it loads the "boot"
+// modules and checks that they work, loads the "demand" and "kernel" modules,
+// prints how long each took, and powers the machine off. It is never part of a
+// pod's image.
 package main
 
 import (
@@ -75,7 +75,7 @@ func load(when string) error {
 	return lines.Err()
 }
 
-// insert loads a module, which is a file or lies in a zip file.
+// insert loads a module from a file or from a zip file.
 func insert(path string) error {
 	archive, name, packed := strings.Cut(path, ".zip/")
 	if packed {
@@ -102,7 +102,7 @@ func insertPacked(archive, name string) error {
 	return unix.InitModule(ko, "")
 }
 
-// checkBoot checks what a pod needs of the kernel at its start.
+// checkBoot checks what a pod needs from the kernel at its start.
 func checkBoot() error {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mount proc: %w", err)

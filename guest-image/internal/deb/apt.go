@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// Runner runs a command in dir (empty: the current one) and returns its
-// standard output. Its errors carry what the command said on standard error.
+// Runner runs a command in dir (empty: the current one) and returns its standard
+// output. Its errors contain the command's standard error.
 type Runner func(ctx context.Context, dir, name string, args ...string) ([]byte, error)
 
-// Apt asks the host's apt. The zero value runs the real tools.
+// Apt queries the host's apt. The zero value runs the real tools.
 type Apt struct {
 	// Run replaces how commands are run; nil runs them on this host.
 	Run Runner
@@ -32,18 +32,18 @@ type Package struct {
 	Size   int64
 }
 
-// ErrUnknownPackage says that apt has no record of a package.
+// ErrUnknownPackage means that apt has no record of a package.
 var ErrUnknownPackage = errors.New("apt knows no such package; its lists may be missing or old: run `apt-get update`, or give a package file with -deb")
 
-// imageDependency finds the image that a kernel meta package stands for:
+// imageDependency matches the image that a kernel meta package depends on:
 // "linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)".
 var imageDependency = regexp.MustCompile(`^(linux-image-[0-9][^ :]*)(?::\S+)?(?: \(= ([^)]+)\))?`)
 
 // maxMeta bounds how many meta packages Resolve follows.
 const maxMeta = 3
 
-// Resolve returns the kernel image package that name stands for: name itself,
-// or what a meta package such as linux-image-cloud-amd64 depends on.
+// Resolve returns the kernel image package for name: name itself, or the
+// dependency of a meta package such as linux-image-cloud-amd64.
 func (a Apt) Resolve(ctx context.Context, name string) (Package, error) {
 	query := name
 	for range maxMeta {
@@ -74,7 +74,8 @@ func dependsOnImage(depends string) string {
 	return ""
 }
 
-// show returns the first record of `apt-cache show`, which is the candidate.
+// show returns the first record of `apt-cache show`, that of the candidate
+// version.
 func (a Apt) show(ctx context.Context, query string) (map[string]string, error) {
 	out, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", query)
 	if errors.Is(err, exec.ErrNotFound) {

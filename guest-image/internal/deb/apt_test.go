@@ -23,7 +23,7 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// records answers `apt-cache show`, by query.
+// records has the answers of `apt-cache show`, by query.
 var records = map[string]string{
 	"linux-image-cloud-amd64": "Package: linux-image-cloud-amd64\nVersion: 6.1.192-2\nDepends: linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2)\nSize: 1504\n",
 	"linux-image-6.1.0-56-cloud-amd64=6.1.192-2": "Package: linux-image-6.1.0-56-cloud-amd64\nVersion: 6.1.192-2\n" +

@@ -14,8 +14,8 @@ import (
 )
 
 // Visit is called for each regular file of a package, in the archive's order.
-// name is clean, relative and without "..". content is valid until Visit
-// returns; what is not read is skipped.
+// name is clean, relative and without "..". content is valid until Visit returns;
+// what Visit does not read is skipped.
 type Visit func(name string, size int64, content io.Reader) error
 
 // waitDelay bounds the wait for the children of a tool that has ended.

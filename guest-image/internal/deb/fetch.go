@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Fetch returns the path of p's .deb in dir, downloading it when it is not
-// there yet. The file's SHA-256 has been compared with apt's either way.
-// cached says that nothing was downloaded. dir must exist.
+// Fetch returns the path of p's .deb in dir, downloading it if it does not exist.
+// Either way it has compared the file's SHA-256 with apt's. cached reports that
+// nothing was downloaded. dir must exist.
 func (a Apt) Fetch(ctx context.Context, p Package, dir string) (path string, cached bool, err error) {
 	path = filepath.Join(dir, fileName(p))
 	if sum, err := HashFile(path); err == nil && sum == p.SHA256 {
@@ -26,14 +26,14 @@ func (a Apt) Fetch(ctx context.Context, p Package, dir string) (path string, cac
 	return path, false, nil
 }
 
-// fileName is apt's own name for a package file without its architecture; an
-// epoch's colon becomes %3a, as apt has it.
+// fileName is apt's name for a package file without the architecture; the colon
+// of an epoch becomes %3a, as in apt.
 func fileName(p Package) string {
 	return filepath.Base(p.Name + "_" + strings.ReplaceAll(p.Version, ":", "%3a") + ".deb")
 }
 
-// download lets apt-get choose the name of what it writes, in a directory of
-// its own, and moves the file to path once its digest is right.
+// download lets apt-get choose the name of its file, in a separate directory, and
+// moves the file to path once its digest is verified.
 func (a Apt) download(ctx context.Context, p Package, path string) (err error) {
 	tmp, err := os.MkdirTemp(filepath.Dir(path), ".download-")
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/pierrec/lz4/v4"
 )
 
-// Format is a compression.
+// Format is a compression format.
 type Format string
 
-// The formats. Unknown is the answer for data of no known one.
+// The formats. Unknown means that the data is in none of them.
 const (
 	Unknown Format = ""
 	None    Format = "none"
@@ -31,7 +31,8 @@ const (
 	LZO     Format = "lzo"
 )
 
-// ErrUnsupported says that data is in a format that is known but not decoded.
+// ErrUnsupported means that data is in a format that is recognized but not
+// decoded.
 var ErrUnsupported = errors.New("unsupported compression (supported: gzip, bzip2, lz4, xz, zstd)")
 
 // magics are the first bytes of each format: kernel lib/decompress.c,
@@ -50,7 +51,7 @@ var magics = []struct {
 	{"\x89LZO", LZO},
 }
 
-// Detect tells data's format by its first bytes. None is an ELF file.
+// Detect detects data's format by its first bytes. None is an ELF file.
 func Detect(data []byte) Format {
 	for _, m := range magics {
 		if bytes.HasPrefix(data, []byte(m.prefix)) {
@@ -102,7 +103,7 @@ func stream(format Format, data []byte, limit int64) ([]byte, error) {
 	return readAll(r, limit)
 }
 
-// readAll reads r to its end and fails when that is beyond limit.
+// readAll reads r to its end and fails if it is longer than limit.
 func readAll(r io.Reader, limit int64) ([]byte, error) {
 	var out bytes.Buffer
 	if _, err := io.Copy(&out, io.LimitReader(r, limit+1)); err != nil {
@@ -114,7 +115,7 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// waitDelay bounds the wait for what a tool that has ended leaves behind.
+// waitDelay bounds the wait for the children of a tool that has ended.
 const waitDelay = 5 * time.Second
 
 // tool pipes data through a program of the host.

@@ -51,7 +51,7 @@ func fixtures(t *testing.T) map[Format][]byte {
 	return out
 }
 
-// need skips when the host lacks the tool of a format.
+// need skips the test if the host lacks the tool of a format.
 func need(t *testing.T, format Format) {
 	t.Helper()
 	if format != XZ && format != Zstd {

@@ -2,7 +2,7 @@ package elftest
 
 import "encoding/binary"
 
-// BzImage is what a generated bzImage says of itself.
+// BzImage describes a bzImage to generate.
 type BzImage struct {
 	// Protocol is the boot protocol's version; 0 is 2.15.
 	Protocol uint16
@@ -10,7 +10,7 @@ type BzImage struct {
 	SetupSects byte
 	// Version is the text that kernel_version points to.
 	Version string
-	// Payload is the packed kernel, its length behind it.
+	// Payload is the compressed kernel, followed by its length.
 	Payload []byte
 	// PayloadLength replaces the length of Payload in the header.
 	PayloadLength uint32

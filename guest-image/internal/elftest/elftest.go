@@ -75,7 +75,7 @@ func Module(modinfo ...string) []byte {
 	return join(hdr, []byte(info+names), table.Bytes())
 }
 
-// Static returns the smallest file that passes for a static program: it has
+// Static returns the smallest file that is accepted as a static program: it has
 // no interpreter.
 func Static(content string) []byte {
 	return Kernel(Segment{Type: elf.PT_LOAD, Paddr: 0x400000, Data: []byte(content)})
@@ -101,7 +101,8 @@ func join(hdr *elf.Header64, parts ...[]byte) []byte {
 	return out.Bytes()
 }
 
-// write appends data of fixed size. It cannot fail: a bytes.Buffer takes all.
+// write appends data of fixed size. It cannot fail: a bytes.Buffer accepts
+// everything.
 func write(out *bytes.Buffer, data any) {
 	_ = binary.Write(out, binary.LittleEndian, data)
 }

@@ -28,7 +28,7 @@ func (t *Tree) Archive() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// size is an upper bound of the archive's length but for its trailer.
+// size is an upper bound of the archive's length without the trailer.
 func (t *Tree) size() int {
 	size := 2 * blockSize
 	for name, e := range t.entries {

@@ -2,6 +2,6 @@
 // "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst)
 // that the kernel unpacks into its first root.
 //
-// The same tree gives the same bytes on every host: entries are sorted, owned
-// by root, of time 0 and numbered in order.
+// The same tree gives the same bytes on every host: entries are sorted, owned by
+// root, have time 0 and are numbered in order.
 package initramfs

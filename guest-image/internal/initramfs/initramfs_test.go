@@ -43,7 +43,7 @@ func archive(t *testing.T, adds ...add) []byte {
 	return out
 }
 
-// record is what another reader of the format finds.
+// record is an entry as an independent reader of the format sees it.
 type record struct {
 	Name                                string
 	Mode, Ino, UID, GID, NLink, MTime   uint64

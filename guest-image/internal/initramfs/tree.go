@@ -28,13 +28,13 @@ type Tree struct {
 	entries map[string]entry
 }
 
-// Dir adds a directory. One that is there already gets the new permissions.
+// Dir adds a directory. An existing one gets the new permissions.
 func (t *Tree) Dir(name string, perm uint32) error {
 	return t.add(name, entry{mode: typeDir | perm&permMask})
 }
 
-// File adds a regular file. data stays the caller's and must not change
-// before the archive is written.
+// File adds a regular file. data stays the caller's and must not change before
+// the archive is written.
 func (t *Tree) File(name string, perm uint32, data []byte) error {
 	return t.add(name, entry{mode: typeFile | perm&permMask, data: data})
 }
@@ -44,7 +44,7 @@ func (t *Tree) CharDevice(name string, perm, major, minor uint32) error {
 	return t.add(name, entry{mode: typeChar | perm&permMask, major: major, minor: minor})
 }
 
-// add enters e and, with mode 0755, each directory above it that is missing.
+// add adds e and, with mode 0755, each missing directory above it.
 func (t *Tree) add(name string, e entry) error {
 	clean := strings.TrimPrefix(path.Clean("/"+name), "/")
 	if clean == "" || strings.ContainsRune(clean, 0) {
@@ -69,8 +69,8 @@ func (t *Tree) add(name string, e entry) error {
 	return nil
 }
 
-// names returns the paths in the tree in archive order: the kernel makes no
-// directories of its own, so each comes before what lies in it.
+// names returns the paths in the tree in archive order: the kernel does not make
+// missing directories, so each comes before its content.
 func (t *Tree) names() []string {
 	names := make([]string, 0, len(t.entries))
 	for name := range t.entries {

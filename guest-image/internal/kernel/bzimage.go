@@ -23,34 +23,34 @@ const (
 	sectorSize = 512
 	// payloadProtocol is the first boot protocol with a payload offset.
 	payloadProtocol = 0x0208
-	// defaultSetupSects is what a setup_sects of 0 means.
+	// defaultSetupSects is the meaning of a setup_sects of 0.
 	defaultSetupSects = 4
 )
 
 // maxKernel bounds an unpacked kernel, in bytes.
 const maxKernel = 512 << 20
 
-// ErrNotBzImage says that a file has no setup header of an x86 kernel.
+// ErrNotBzImage means that a file has no setup header of an x86 kernel.
 var ErrNotBzImage = errors.New("not an x86 bzImage of boot protocol 2.08 or later")
 
-// Image is a kernel that was taken out of its bzImage.
+// Image is a kernel extracted from its bzImage.
 type Image struct {
-	// Version is what the setup header says: the release (uname -r) and
-	// who built it. It may be empty.
+	// Version is the version in the setup header: the release (uname -r) and the
+	// builder. It may be empty.
 	Version string
-	// Compression is how the payload was packed.
+	// Compression is the payload's compression format.
 	Compression decompress.Format
-	// Unpacked is the size of what the payload held, in bytes.
+	// Unpacked is the size of the decompressed payload, in bytes.
 	Unpacked int
-	// ELF is the kernel, reduced to what a loader copies.
+	// ELF is the kernel, reduced to the parts that a loader copies.
 	ELF []byte
-	// PVHEntry is the physical address of the PVH entry, 0 if there is none:
-	// QEMU cannot start such a kernel without its bzImage.
+	// PVHEntry is the physical address of the PVH entry, or 0 if there is none:
+	// QEMU can start such a kernel only as a bzImage.
 	PVHEntry uint64
 }
 
-// Unpack takes the kernel out of a bzImage. It may run xz or zstd of the
-// host; ctx ends that.
+// Unpack extracts the kernel from a bzImage. It may run the host's xz or zstd;
+// ctx ends that.
 func Unpack(ctx context.Context, bz []byte) (*Image, error) {
 	packed, err := payload(bz)
 	if err != nil {
@@ -115,7 +115,7 @@ func inflate(ctx context.Context, packed []byte) ([]byte, error) {
 	return out, nil
 }
 
-// version returns the text that the setup header points to.
+// version returns the text at the setup header's kernel_version.
 func version(bz []byte) string {
 	start := int(binary.LittleEndian.Uint16(bz[offKernelVersion:]))
 	if start == 0 || start+sectorSize >= len(bz) {

@@ -56,7 +56,7 @@ func packed(t testing.TB, out *bytes.Buffer, w io.WriteCloser, data []byte) []by
 
 func TestUnpack(t *testing.T) {
 	vmlinux := testKernel()
-	// Kernels that can be moved have their relocations behind the ELF.
+	// Relocatable kernels have their relocations after the ELF.
 	withRelocs := append(bytes.Clone(vmlinux), 1, 2, 3, 4)
 	for _, tc := range []struct {
 		name    string
@@ -140,7 +140,7 @@ func FuzzUnpack(f *testing.F) {
 		if p, err := payload(bz); err != nil {
 			return
 		} else if format := decompress.Detect(p); format == decompress.XZ || format == decompress.Zstd {
-			return // these run a program of the host
+			return // these formats need a program of the host
 		}
 		img, err := Unpack(t.Context(), bz)
 		if err != nil {
@@ -167,7 +167,7 @@ func FuzzCompact(f *testing.F) {
 	})
 }
 
-// smallKernel is a kernel that a fuzzer has little work with.
+// smallKernel is a kernel that is cheap to fuzz.
 func smallKernel() []byte {
 	return elftest.Kernel(
 		elftest.Segment{Type: elf.PT_LOAD, Paddr: 0x1000000, Data: []byte("code\x00\x00"), Memsz: 9},

@@ -15,17 +15,17 @@ const (
 	progHeaderSize = 56
 )
 
-// pageSize is what segments are aligned to in a compact kernel.
+// pageSize is the alignment of segments in a compact kernel.
 const pageSize = 4096
 
-// compact rewrites a kernel so that it holds what a loader copies and no
-// more: the segments without the zeros at their ends, which become memory
-// that the loader clears (a segment whose memory is larger than its content).
+// compact rewrites a kernel so that it has only what a loader copies: the
+// segments without the zeros at their ends, which become memory that the loader
+// clears (a segment whose memory is larger than its content).
 //
-// What goes away is the zeroed data that the kernel's linker script puts into
-// the file (.bss, .brk, .init.scratch), the section table, which names no
-// symbols, and the relocation table behind the ELF, which only the
-// decompressor in a bzImage reads (arch/x86/boot/compressed/misc.c).
+// It removes the zeroed data that the kernel's linker script puts into the file
+// (.bss, .brk, .init.scratch), the section table, which names no symbols, and the
+// relocation table after the ELF, which only the decompressor in a bzImage reads
+// (arch/x86/boot/compressed/misc.c).
 func compact(data []byte) ([]byte, error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
@@ -74,13 +74,13 @@ func header64(p elf.ProgHeader) elf.Prog64 {
 	return elf.Prog64{
 		Type: uint32(p.Type), Flags: uint32(p.Flags),
 		Vaddr: p.Vaddr, Paddr: p.Paddr, Memsz: p.Memsz,
-		// A loader that maps files wants offset and address to agree modulo
-		// the alignment; those here agree modulo the page size.
+		// A loader that maps files requires offset and address to agree modulo
+		// the alignment; these agree modulo the page size.
 		Align: min(p.Align, pageSize),
 	}
 }
 
-// putHeaders writes the ELF header and the program headers to out's start.
+// putHeaders writes the ELF header and the program headers to the start of out.
 func putHeaders(out []byte, f *elf.File, headers []elf.Prog64) error {
 	hdr := elf.Header64{
 		Type: uint16(f.Type), Machine: uint16(f.Machine), Version: uint32(f.Version),
@@ -102,7 +102,7 @@ func putHeaders(out []byte, f *elf.File, headers []elf.Prog64) error {
 	return nil
 }
 
-// pvhEntry returns the PVH entry of a kernel, 0 if it has none.
+// pvhEntry returns the PVH entry of a kernel, or 0 if it has none.
 func pvhEntry(data []byte) (uint64, error) {
 	f, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {

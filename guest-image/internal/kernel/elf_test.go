@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/guest-image/internal/elftest"
 )
 
-// loaded is what a loader makes of a segment.
+// loaded is a segment as a loader places it in memory.
 type loaded struct {
 	Type   elf.ProgType
 	Flags  elf.ProgFlag

@@ -2,13 +2,13 @@ package kernel
 
 import "encoding/binary"
 
-// noteXenPhys32Entry is XEN_ELFNOTE_PHYS32_ENTRY: the note whose content is
-// the physical address of the PVH entry (Xen public/elfnote.h).
+// noteXenPhys32Entry is XEN_ELFNOTE_PHYS32_ENTRY: the note with the physical
+// address of the PVH entry (Xen public/elfnote.h).
 const noteXenPhys32Entry = 18
 
-// xenEntry walks the notes of a segment and returns the PVH entry, 0 if no
-// note has it. A note is the sizes of name and content, a type, 4 bytes each,
-// then name and content, each padded to 4 bytes (gABI, "Note Section").
+// xenEntry returns the PVH entry from the notes of a segment, or 0 if no note has
+// it. A note is the sizes of name and content, a type, 4 bytes each, then name
+// and content, each padded to 4 bytes (gABI, "Note Section").
 func xenEntry(notes []byte) uint64 {
 	le := binary.LittleEndian
 	for len(notes) >= 12 {

@@ -1,8 +1,8 @@
-// Package modules chooses kernel modules: it reads what each module says of
-// itself (.modinfo), closes a wish list over the dependencies and puts the
-// result in load order, as depmod and modprobe would, so that the guest needs
-// neither: its init loads one file after the other.
+// Package modules selects kernel modules: it reads each module's .modinfo, adds
+// the dependencies of the wanted modules and sorts the result in load order, as
+// depmod and modprobe would, so that the guest needs neither: its init loads one
+// file after the other.
 //
-// What is built into the kernel counts as loaded. Soft dependencies ("pre:")
-// are followed when the package has them; "post:" ones are not.
+// Modules that are built into the kernel count as loaded. Soft dependencies
+// ("pre:") are followed if the package has them; "post:" ones are not.
 package modules

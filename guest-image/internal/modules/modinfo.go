@@ -9,20 +9,19 @@ import (
 	"strings"
 )
 
-// maxModinfo bounds a module's .modinfo section, in bytes. The largest of a
-// distribution's are some tens of KiB, most of it aliases.
+// maxModinfo bounds a module's .modinfo section, in bytes. A distribution's
+// largest have some tens of KiB, most of it aliases.
 const maxModinfo = 4 << 20
 
-// Info is what a module says of itself.
+// Info is the content of a module's .modinfo.
 type Info struct {
-	// Name is the module's name as /proc/modules has it.
+	// Name is the module's name in /proc/modules.
 	Name string
 	// Depends are the names of the modules whose symbols it uses.
 	Depends []string
 	// SoftPre are names or aliases that should be loaded first if they exist.
 	SoftPre []string
-	// Aliases are the further names that stand for the module. They may
-	// have wildcards.
+	// Aliases are further names of the module. They may have wildcards.
 	Aliases []string
 	// Vermagic names the kernel that the module was built for.
 	Vermagic string
@@ -58,9 +57,9 @@ func ReadInfo(ko []byte) (Info, error) {
 	return info, nil
 }
 
-// validName is what modules are called: the build makes names from those of C
+// validName matches a module's name: the build derives names from those of C
 // files (scripts/Makefile.lib, name-fix), and the image's list of modules
-// parts its words by blanks.
+// separates words by blanks.
 var validName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 
 // parseInfo reads "key=value" strings, each ended by a NUL byte
@@ -106,6 +105,6 @@ func softPre(value string) []string {
 	return names
 }
 
-// normal is a module name as the kernel writes it: file names may have
+// normal returns a module's name in the kernel's form: file names may have
 // dashes, names never do.
 func normal(name string) string { return strings.ReplaceAll(name, "-", "_") }

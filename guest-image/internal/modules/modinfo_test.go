@@ -62,7 +62,7 @@ func TestReadInfoErrors(t *testing.T) {
 	}
 }
 
-// hugeSection gives the first real section of a module another size.
+// hugeSection changes the size of a module's first real section.
 func hugeSection(ko []byte, size uint64) []byte {
 	out := bytes.Clone(ko)
 	table := binary.LittleEndian.Uint64(out[40:]) // e_shoff

@@ -13,14 +13,14 @@ import (
 // Module is one module of a kernel.
 type Module struct {
 	Info
-	// Path is where the module lies in the package, without the suffix of a
-	// compression: "lib/modules/RELEASE/kernel/fs/fuse/fuse.ko".
+	// Path is the module's path in the package, without a compression suffix:
+	// "lib/modules/RELEASE/kernel/fs/fuse/fuse.ko".
 	Path string
 	// Data is the module's ELF.
 	Data []byte
 }
 
-// Set is all modules of one kernel.
+// Set has all modules of one kernel.
 type Set struct {
 	byName  map[string]*Module
 	byAlias map[string][]string
@@ -50,9 +50,9 @@ func NewSet(mods []*Module, builtin []byte) (*Set, error) {
 	return s, lines.Err()
 }
 
-// LoadOrder returns the modules that names need, each after what it depends
-// on, without those that are in loaded already (nil: none are) or built in.
-// A name that the kernel does not have is an error; a soft dependency is not.
+// LoadOrder returns the modules that names need, each after its dependencies,
+// without those in loaded (nil: none) and those built in. A name that the kernel
+// does not have is an error; a missing soft dependency is not.
 func (s *Set) LoadOrder(names []string, loaded []*Module) ([]*Module, error) {
 	w := walk{set: s, state: map[string]visit{}}
 	for _, m := range loaded {
@@ -75,8 +75,8 @@ func (s *Set) Has(name string) bool {
 // BuiltIn reports whether name is part of the kernel.
 func (s *Set) BuiltIn(name string) bool { return s.builtin[normal(name)] }
 
-// Needs returns the names of the modules that m needs directly, and of those
-// that it asks for and can do without.
+// Needs returns the names of the modules that m needs directly, and of those that
+// it wants but can do without.
 func (s *Set) Needs(m *Module) (hard, soft []string) {
 	for _, name := range m.SoftPre {
 		soft = append(soft, s.standsFor(name)...)
@@ -84,7 +84,7 @@ func (s *Set) Needs(m *Module) (hard, soft []string) {
 	return m.Depends, soft
 }
 
-// standsFor returns the modules that a name or an alias stands for.
+// standsFor returns the modules that a name or an alias refers to.
 func (s *Set) standsFor(soft string) []string {
 	if s.byName[normal(soft)] != nil {
 		return []string{normal(soft)}
@@ -131,9 +131,9 @@ func (w *walk) need(name string) error {
 	return nil
 }
 
-// want follows a soft dependency, which is a name or an alias of any number
-// of modules. One that cannot be loaded first, because it leads back to a
-// module being walked or needs what is not there, is left out whole.
+// want follows a soft dependency, which is a name, or an alias of any number of
+// modules. One that cannot be loaded first, because it leads back to a module
+// being walked or needs a missing module, is left out with its dependencies.
 func (w *walk) want(soft string) {
 	for _, name := range w.set.standsFor(soft) {
 		trial := walk{set: w.set, state: maps.Clone(w.state), order: slices.Clone(w.order)}

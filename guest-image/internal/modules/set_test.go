@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// testSet is a kernel of a few modules.
+// testSet returns a kernel with a few modules.
 func testSet(t *testing.T) *Set {
 	t.Helper()
 	var mods []*Module
