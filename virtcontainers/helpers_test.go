@@ -21,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// What the sandbox logs is no part of a test's report.
+	// The sandbox's log is not part of a test's output.
 	log.L.Logger.SetLevel(logrus.PanicLevel)
 	goleak.VerifyTestMain(m)
 }
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // patience is far longer than anything here takes.
 const patience = 20 * time.Second
 
-// newHost makes a host and checks, at the test's end, that nothing is left.
+// newHost makes a host and checks at the test's end that nothing is left.
 func newHost(t *testing.T) *fakeguest.Host {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -71,7 +71,7 @@ func checkNothingLeft(t *testing.T, host *fakeguest.Host) {
 	}
 }
 
-// observer notes what it is told.
+// observer records what it is told.
 type observer struct {
 	mu      sync.Mutex
 	exits   []virtcontainers.Exit
@@ -100,7 +100,7 @@ func (o *observer) note(change func()) {
 	o.changed = make(chan struct{})
 }
 
-// list gives each exit as "c1=0" or "c1/e1=137", in order.
+// list returns each exit as "c1=0" or "c1/e1=137", in order.
 func (o *observer) list() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,8 +134,7 @@ func (o *observer) until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// expect waits until the exits are these, in any order, and fails when one is
-// reported that is not.
+// expect waits for exactly these exits, in any order, and fails on any other.
 func (o *observer) expect(t *testing.T, want ...string) {
 	t.Helper()
 	o.until(t, fmt.Sprintf("want exits %v", want), func() bool { return len(o.list()) >= len(want) })
@@ -153,7 +152,7 @@ type pod struct {
 	t        *testing.T
 	host     *fakeguest.Host
 	observer *observer
-	// stopFails says that the last Stop is expected to fail.
+	// stopFails is set if the last Stop is expected to fail.
 	stopFails bool
 }
 
@@ -179,7 +178,7 @@ func bootChanged(t *testing.T, host *fakeguest.Host, change func(*virtcontainers
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// Not after a failure: what is left then would only hide it.
+		// Not after a failure: reporting what is left would hide it.
 		if err := p.Stop(context.Background()); (err != nil) != p.stopFails && !t.Failed() {
 			t.Errorf("Stop at the end: %v", err)
 		}
@@ -197,7 +196,7 @@ func newPod(t *testing.T) *pod {
 	return boot(t, newHost(t))
 }
 
-// newBundle makes a bundle below the host's directory.
+// newBundle makes a bundle in the host's directory.
 func newBundle(t *testing.T, host *fakeguest.Host, id string) *bundle.Bundle {
 	t.Helper()
 	dir := filepath.Join(host.RunDir, "bundles", id)
@@ -307,7 +306,7 @@ func await[T any](t *testing.T, what string, c <-chan T) T {
 	}
 }
 
-// eventually waits for what no channel tells.
+// eventually polls for what no channel signals.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
@@ -317,7 +316,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// wantError fails the test unless err is of that kind and names text.
+// wantError fails the test unless err is of that kind and contains text.
 func wantError(t *testing.T, what string, err error, is func(error) bool, text string) {
 	t.Helper()
 	if err == nil || !is(err) || !strings.Contains(err.Error(), text) {

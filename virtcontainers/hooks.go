@@ -14,14 +14,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/hook"
 )
 
-// netnsAnnotation tells nerdctl's hooks where the pod's network namespace is
-// (nerdctl, pkg/ocihook, NetworkNamespace).
+// netnsAnnotation holds the path of the pod's network namespace for nerdctl's
+// hooks (nerdctl, pkg/ocihook, NetworkNamespace).
 const netnsAnnotation = "nerdctl/network-namespace"
 
 // poststopWait bounds poststop hooks that name no timeout.
 const poststopWait = 30 * time.Second
 
-// hookState is what hooks are told of the container.
+// hookState returns the container's state as hooks get it.
 func (c *Container) hookState(status specs.ContainerState) specs.State {
 	state := stateOf(c.Bundle, c.ID, status)
 	state.Pid = c.PID()
@@ -41,9 +41,9 @@ func stateOf(b *bundle.Bundle, id string, status specs.ContainerState) specs.Sta
 	return specs.State{Version: specs.Version, ID: id, Status: status, Bundle: b.Dir, Annotations: annotations}
 }
 
-// runCreateHooks runs what is to run when the container's environment is
-// there and its process is not: engines make the pod's network in it, which is
-// then the guest's before Create is answered.
+// runCreateHooks runs the hooks that are due when the container's environment
+// exists but its process does not run yet. Engines make the pod's network in
+// them, and the guest gets that network before Create returns.
 func (c *Container) runCreateHooks(ctx context.Context) error {
 	spec := c.Bundle.Spec
 	if !hook.Any(spec) {
@@ -70,8 +70,8 @@ func (c *Container) runCreateHooks(ctx context.Context) error {
 	return nil
 }
 
-// runPoststart runs what is to run when the container's process does. On a
-// failure the container is killed (runtime.md, Lifecycle, step 9).
+// runPoststart runs the hooks that are due once the container's process runs.
+// On a failure the container is killed (runtime.md, Lifecycle, step 9).
 func (c *Container) runPoststart(ctx context.Context) error {
 	err := hook.Run(ctx, hook.Poststart, hook.Of(c.Bundle.Spec, hook.Poststart), c.hookState(specs.StateRunning))
 	if err == nil {
@@ -82,8 +82,9 @@ func (c *Container) runPoststart(ctx context.Context) error {
 	return errors.Join(err, c.init.Kill(ctx, sigkill, true))
 }
 
-// runPoststop runs what is to run when nothing is left of the container, if it
-// came as far as its create hooks. A failure is told and stops nothing.
+// runPoststop runs the hooks that are due when nothing is left of the
+// container, if it got as far as its create hooks. A failure is logged and has
+// no other effect.
 func (c *Container) runPoststop(ctx context.Context) {
 	if err := RunPoststop(ctx, c.Bundle, c.ID); err != nil {
 		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("a hook failed after the container's end")
@@ -91,7 +92,7 @@ func (c *Container) runPoststop(ctx context.Context) {
 }
 
 // RunPoststop runs the poststop hooks of a container that is gone, if they are
-// due: once, whichever process asks first.
+// due: they run once, in the first process that claims them.
 func RunPoststop(ctx context.Context, b *bundle.Bundle, id string) error {
 	due, err := bundle.ClaimPoststop(b.Dir)
 	if err != nil || !due {

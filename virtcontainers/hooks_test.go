@@ -16,13 +16,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// noting is a hook that notes its name and the state that it is told, and ends
-// with a code.
+// noting returns a hook that records its name and the state that it gets, and
+// exits with a code.
 func noting(name string, code int) []specs.Hook {
 	return []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", fmt.Sprintf("echo %s >> order; cat > %s.json; exit %d", name, name, code)}}}
 }
 
-// hooks has one of each kind; the one of that name fails.
+// hooks returns one hook of each kind; the one named fails exits with an error.
 func hooks(fails string) *specs.Hooks {
 	code := func(name string) int {
 		if name == fails {
@@ -113,7 +113,7 @@ func TestHooksThatFailTheCreate(t *testing.T) {
 			if left := withEnvironment(t, "KATABOX_CONTAINER=c1"); len(left) > 0 {
 				t.Errorf("processes %v are left", left)
 			}
-			p.run("c1") // nothing of it is in the way
+			p.run("c1") // nothing that is left gets in the way
 		})
 	}
 }

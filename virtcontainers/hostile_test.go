@@ -20,7 +20,7 @@ func exitEvent(id, execID string, status uint32) *api.Event {
 	}}}
 }
 
-// told waits until the host has taken all events so far.
+// told sends events and waits until the host has received all events so far.
 func (p *pod) told(events ...*api.Event) {
 	p.t.Helper()
 	want := p.host.Agent.EventsTaken() + len(events)
@@ -52,7 +52,7 @@ func TestEventsWithoutSense(t *testing.T) {
 		&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{}}},
 		&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: "none"}}},
 	)
-	// An exec that was not started: it has ended, and is not reported.
+	// An exec that was not started ends, and its exit is not reported.
 	p.told(exitEvent(sandboxID, "e1", 9))
 	if status := statusOf(t, e1); status != 9 {
 		t.Errorf("e1's status %d", status)
@@ -104,7 +104,7 @@ func TestExitValues(t *testing.T) {
 			if at.Before(now) || at.After(time.Now()) {
 				t.Errorf("at %v, want between %v and now", at, now)
 			}
-			p.exits("c1", "", 0) // the fake's own truth, told once more
+			p.exits("c1", "", 0) // the fake reports the real exit again
 			if _, err := c.Delete(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -115,8 +115,8 @@ func TestExitValues(t *testing.T) {
 	}
 }
 
-// A guest can tell of the same exit for ever: that makes no goroutine each,
-// and the exit is reported once, if at all.
+// A guest can repeat the same exit without end: that does not start a goroutine
+// each time, and the exit is reported at most once.
 func TestFloodOfExits(t *testing.T) {
 	const flood = 1_000
 	p := newPod(t)

@@ -8,18 +8,18 @@ import (
 )
 
 // IO is the engine's side of one process's stdio. The shim implements it; the
-// methods are called in the order in which they stand here, each once, but
-// for CloseStdin and Close, which may come at any time and more than once.
+// methods are called in the order in which they are listed here, each once,
+// except CloseStdin and Close, which may be called at any time and repeatedly.
 type IO interface {
-	// Streams says which ends the engine gave. With a terminal there is no
-	// stderr.
+	// Streams returns which streams the engine provided. With a terminal there
+	// is no stderr.
 	Streams() Streams
-	// Connect opens the engine's ends and starts copying between them and
-	// the guest's. The connections are the IO's from now on, also on an
-	// error. It does not block on the engine.
+	// Connect opens the engine's ends and starts copying between them and the
+	// guest's. The IO owns the connections from now on, even on an error. It
+	// does not block on the engine.
 	Connect(conns Conns) error
-	// Drain waits until that many bytes of output were passed on to the
-	// engine, or the stream has ended, or nobody takes them.
+	// Drain waits until that many bytes of output were passed on to the engine,
+	// the stream has ended, or the engine no longer reads.
 	Drain(ctx context.Context, stdout, stderr uint64)
 	// CloseStdin passes on what the engine wrote so far, then the end of
 	// file. It does not block.
@@ -31,7 +31,7 @@ type IO interface {
 // Streams names ends of stdio.
 type Streams struct{ Stdin, Stdout, Stderr bool }
 
-// Conns are a guest's ends of stdio; those that were not asked for are nil.
+// Conns are the guest's ends of stdio; those that were not requested are nil.
 type Conns struct{ Stdin, Stdout, Stderr guest.Conn }
 
 func (c Conns) close() {
@@ -67,8 +67,8 @@ func openConns(ctx context.Context, client *guest.Client, containerID, execID st
 	return conns, nil
 }
 
-// streamNames fills the stdio fields of requests to the agent: there, any
-// text means that the stream will be connected.
+// streamNames returns the stdio fields of requests to the agent, where any text
+// means that the stream will be connected.
 func streamNames(want Streams) (stdin, stdout, stderr string) {
 	name := func(wanted bool) string {
 		if wanted {

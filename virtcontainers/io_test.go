@@ -10,10 +10,10 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// testIO is an engine's side of stdio in memory.
+// testIO is the engine's side of stdio, in memory.
 type testIO struct {
 	streams virtcontainers.Streams
-	// hold, when not nil, keeps output back until it is closed.
+	// hold, if not nil, holds output back until it is closed.
 	hold chan struct{}
 	// connectErr is Connect's answer.
 	connectErr error
@@ -111,7 +111,7 @@ func (i *testIO) Close() {
 	}
 }
 
-// output is what was passed on so far.
+// output returns what was passed on so far.
 func (i *testIO) output() (stdout, stderr string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

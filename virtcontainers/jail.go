@@ -14,17 +14,18 @@ import (
 	"github.com/katabox/katabox/virtcontainers/vmuser"
 )
 
-// vmUsersFile is where user ids of machines are locked, below Platform.RunDir.
+// vmUsersFile is the file, in Platform.RunDir, on which machines' user ids are
+// locked.
 const vmUsersFile = "vm-users"
 
-// jail is what a monitor that is shut in has of its own on the host.
+// jail is what a confined VMM owns on the host.
 type jail struct {
-	user *vmuser.User // nil: the host cannot give it one
-	// memoryDir is where its memory's files are; empty for none.
+	user *vmuser.User // nil if the host has none for it
+	// memoryDir is the directory for memory in files; empty for none.
 	memoryDir string
 }
 
-// uid is the monitor's user; 0 is the shim's.
+// uid returns the VMM's user id; 0 is the shim's.
 func (j *jail) uid() uint32 {
 	if j.user == nil {
 		return 0
@@ -32,7 +33,7 @@ func (j *jail) uid() uint32 {
 	return j.user.ID()
 }
 
-// openJail takes a user id for the monitor, and makes what is to be that user's.
+// openJail reserves a user id for the VMM, and makes what that user owns.
 func (s *Sandbox) openJail(ctx context.Context) error {
 	h := s.opts.Config.Hypervisor
 	if !h.Rootless {
@@ -56,7 +57,7 @@ func (s *Sandbox) openJail(ctx context.Context) error {
 }
 
 // makeMemoryDir makes a directory in dir for this pod alone, whose name begins
-// with name and is in its record: the monitor sees no other's files.
+// with name and is in its record: the VMM sees no other machine's files.
 func (j *jail) makeMemoryDir(dir, name string, state *persist.Store) error {
 	if dir == "" {
 		return nil
@@ -76,8 +77,8 @@ func (j *jail) makeMemoryDir(dir, name string, state *persist.Store) error {
 	return nil
 }
 
-// close gives back what openJail took; the monitor must have ended. A nil jail
-// has nothing.
+// close releases what openJail reserved; the VMM must have ended. For a nil
+// jail it does nothing.
 func (j *jail) close() error {
 	if j == nil {
 		return nil

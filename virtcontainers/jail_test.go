@@ -18,15 +18,16 @@ import (
 
 const onlyUser = 1_900_000_001
 
-// jailedPod has the only user id that there is, and memory in files in dir.
+// jailedPod returns options with a range of a single user id, and memory in
+// files in dir.
 func jailedPod(dir string) virtcontainers.Options {
 	return withMachine(func(h *config.Hypervisor) {
 		h.Rootless, h.FirstUID, h.UIDs, h.Memory.Dir = true, onlyUser, 1, dir
 	})
 }
 
-// A machine's user is nobody else's while it lives, and its directory for memory is
-// that user's.
+// No other machine gets a machine's user while it lives, and the user owns its
+// directory for memory.
 func TestMachineOfItsOwnUser(t *testing.T) {
 	host, dir := newHost(t), t.TempDir()
 	s, err := virtcontainers.New(t.Context(), host.Platform(), jailedPod(dir))
@@ -45,7 +46,7 @@ func TestMachineOfItsOwnUser(t *testing.T) {
 	if err != nil || rec.MemoryDir != spec.Memory.Dir {
 		t.Errorf("the record has %q, %v", rec.MemoryDir, err)
 	}
-	// Another pod of the host's.
+	// Another pod on the host.
 	other := jailedPod("")
 	other.ID = "other"
 	if _, err := virtcontainers.New(t.Context(), host.Platform(), other); !errors.Is(err, errdefs.ErrResourceExhausted) {
@@ -59,7 +60,8 @@ func TestMachineOfItsOwnUser(t *testing.T) {
 	}
 }
 
-// What a boot that fails had of a user, another boot has: it is the only one.
+// A failed boot releases its user: the next boot gets it, although it is the
+// only one.
 func TestUserOfFailedBoot(t *testing.T) {
 	host, dir := newHost(t), t.TempDir()
 	_, err := virtcontainers.New(t.Context(), host.Platform(), jailedPod(filepath.Join(dir, "missing")))
@@ -81,7 +83,7 @@ func TestUserOfFailedBoot(t *testing.T) {
 	}
 }
 
-// A dead pod's directory for memory goes with its record.
+// A dead pod's directory for memory is removed with its record.
 func TestRecoverMemoryDir(t *testing.T) {
 	host, dir := newHost(t), filepath.Join(t.TempDir(), "memory")
 	if err := os.MkdirAll(filepath.Join(dir, "x"), 0o700); err != nil {

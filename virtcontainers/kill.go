@@ -15,17 +15,16 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// A SIGKILL to a container is final on the host's word alone: the guest has
-// kill_timeout to report the exit. After that the container has ended with
-// 137, and a guest that still runs it, or says nothing of it, is ended too:
-// its other containers could not be trusted to end either.
+// The host enforces a SIGKILL to a container: the guest has kill_timeout to
+// report the exit. After that the container counts as ended with 137, and a
+// guest that still runs it, or does not answer, is ended too: it could not be
+// trusted to end its other containers either.
 
 const (
-	// probeWait bounds the question whether a container that was killed still
-	// runs.
+	// probeWait bounds asking the guest whether a killed container still runs.
 	probeWait = 5 * time.Second
-	// slowGuest is how many times longer a guest under QEMU's translator has
-	// than one with KVM.
+	// slowGuest is the factor by which timeouts are longer for a guest under
+	// TCG than with KVM.
 	slowGuest = 6
 )
 
@@ -39,8 +38,8 @@ func (s *Sandbox) killTimeout() time.Duration {
 	return timeout
 }
 
-// expectEnd has the end of the process enforced, if the signal makes it one of
-// a whole container. It reports whether it does.
+// expectEnd has the end of the process enforced if the signal ends a whole
+// container. It reports whether it does.
 func (p *Process) expectEnd(signal uint32) bool {
 	if p.execID != "" || signal != uint32(unix.SIGKILL) {
 		return false
@@ -71,7 +70,7 @@ func (s *Sandbox) watchKills() {
 	}
 }
 
-// enforceEnd waits until the process has ended, and ends it when the guest does
+// enforceEnd waits until the process has ended, and ends it if the guest does
 // not.
 func (p *Process) enforceEnd() {
 	s := p.container.sandbox
@@ -85,7 +84,7 @@ func (p *Process) enforceEnd() {
 	}
 	gone := p.container.isGone(min(timeout, probeWait))
 	if !p.claimExit() {
-		return // its exit was reported meanwhile, and its output is awaited
+		return // its exit was reported meanwhile, and its output is being drained
 	}
 	log.G(s.lifeCtx).WithField("container", p.container.ID).Warnf("no exit was reported within %v of SIGKILL: the container counts as killed", timeout)
 	p.record(Exit{Status: ExitKilled, At: time.Now()}, true)
@@ -94,8 +93,7 @@ func (p *Process) enforceEnd() {
 	}
 }
 
-// isGone reports whether the guest says that the container does not run any
-// more.
+// isGone reports whether the container no longer runs, according to the guest.
 func (c *Container) isGone(timeout time.Duration) bool {
 	s := c.sandbox
 	client, err := s.agent()

@@ -27,8 +27,8 @@ func killPod(t *testing.T) *pod {
 	return p
 }
 
-// A guest that ends no container on SIGKILL, whatever it says of it, keeps
-// none: the container is ended by the host, and the guest with it.
+// If a guest does not end a container on SIGKILL, whatever it reports, the host
+// ends the container, and the guest with it.
 func TestKillIsFinal(t *testing.T) {
 	for name, script := range map[string]func(*pod){
 		"refuses":       func(p *pod) { p.host.Agent.Fail("Kill", errdefs.ErrFailedPrecondition) },
@@ -51,7 +51,7 @@ func TestKillIsFinal(t *testing.T) {
 			p.awaitStopped()
 			p.observer.expect(t, "c1=137", "pod=255")
 			select {
-			case <-ended: // the guest's error, or none
+			case <-ended: // with the guest's error, or nil
 			case <-time.After(patience):
 				t.Error("Kill does not return")
 			}
@@ -59,7 +59,8 @@ func TestKillIsFinal(t *testing.T) {
 	}
 }
 
-// A guest that has ended the container and not said so keeps its others.
+// A guest that ended the container without reporting it keeps its other
+// containers.
 func TestKillOfWhatHasEnded(t *testing.T) {
 	p := killPod(t)
 	p.run(sandboxID)

@@ -41,7 +41,7 @@ func TestVirtiofsdDeath(t *testing.T) {
 	checkNothingLeft(t, p.host)
 }
 
-// What is asked of a sandbox that is gone is answered, not waited for.
+// Calls to a sandbox that is gone return immediately.
 func TestCallsAfterLoss(t *testing.T) {
 	p := newPod(t)
 	opts := p.options(sandboxID, nil)
@@ -117,8 +117,8 @@ func TestVMDeathDuringStart(t *testing.T) {
 	}
 }
 
-// A guest that answers nothing is waited for, but not for ever. These wait
-// the whole time, at once.
+// The wait for a guest that does not answer is bounded. These tests run in
+// parallel, as each waits the whole time.
 func TestWaitsHaveAnEnd(t *testing.T) {
 	t.Parallel() // it waits, and so do others
 	noAnswer, noExit, noExecExit := newPod(t), newPod(t), newPod(t)
@@ -141,7 +141,7 @@ func TestWaitsHaveAnEnd(t *testing.T) {
 	if err := noExecExit.host.Agent.Deafen(sandboxID, ""); err != nil {
 		t.Fatal(err)
 	}
-	noExecExit.host.Agent.Send(exitEvent(sandboxID, "", 6)) // and never e1's
+	noExecExit.host.Agent.Send(exitEvent(sandboxID, "", 6)) // and never e1's exit
 
 	for p, want := range map[*pod][]string{
 		noAnswer: {"pod=0", "c1=137", "c1/e1=137"}, noExit: {"pod=1", "c1=137"}, noExecExit: {"pod=6", "pod/e1=137"},
@@ -184,7 +184,7 @@ func TestStop(t *testing.T) {
 	checkNothingLeft(t, p.host)
 }
 
-// The teardown's errors are Stop's.
+// Stop returns the teardown's errors.
 func TestStopFails(t *testing.T) {
 	t.Parallel() // it waits, and so do others
 	p := newPod(t)

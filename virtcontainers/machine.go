@@ -19,13 +19,13 @@ import (
 const (
 	rngID     = "rng"
 	balloonID = "balloon"
-	// extraMonitorSocket is in the sandbox's directory, and goes with it. It is
-	// short: with an ID of 64 bytes the path just fits into a socket's name
-	// (unix(7)).
+	// extraMonitorSocket is in the sandbox's directory, and is removed with it.
+	// The name is short: with an ID of 64 bytes the path just fits into a
+	// socket address (unix(7)).
 	extraMonitorSocket = "qemu.sock"
 )
 
-// spec is the bare machine that the configuration asks for.
+// spec returns the bare machine that the configuration describes.
 func (s *Sandbox) spec() hypervisor.Spec {
 	h := s.opts.Config.Hypervisor
 	spec := hypervisor.Spec{
@@ -53,8 +53,8 @@ func (s *Sandbox) spec() hypervisor.Spec {
 	return spec
 }
 
-// guestModules are the modules that the guest loads before all else: those of
-// the configuration and what the machine's devices need from the start.
+// guestModules returns the modules that the guest loads first: those of the
+// configuration and those that the machine's devices need from the start.
 func (s *Sandbox) guestModules() []string {
 	c := s.opts.Config
 	if c.Hypervisor.DumpDir == "" {
@@ -63,7 +63,7 @@ func (s *Sandbox) guestModules() []string {
 	return slices.Concat(c.Agent.KernelModules, []string{"pvpanic_pci"})
 }
 
-// warnOfMonitor says where the extra monitor is, and that it is there.
+// warnOfMonitor logs a warning that there is an extra monitor, and where.
 func warnOfMonitor(ctx context.Context, m hypervisor.ExtraMonitor) {
 	if m.Path != "" {
 		log.G(ctx).WithField("socket", m.Path).Warnf("an extra monitor (%s) commands this sandbox's machine", m.Language)
@@ -73,7 +73,7 @@ func warnOfMonitor(ctx context.Context, m hypervisor.ExtraMonitor) {
 func (s *Sandbox) kernelParams() string {
 	params := []string{s.platform.KernelParams}
 	if s.opts.Config.Hypervisor.Debug {
-		params = append(params, "loglevel=7") // the last word, after "quiet"
+		params = append(params, "loglevel=7") // overrides an earlier "quiet"
 	}
 	if s.opts.Config.Agent.Debug {
 		params = append(params, "agent.log=debug")
@@ -81,13 +81,13 @@ func (s *Sandbox) kernelParams() string {
 	return strings.TrimSpace(strings.Join(append(params, s.opts.Config.Hypervisor.KernelParams), " "))
 }
 
-// attachDevices attaches what every machine has, whatever its pod. Measured
-// without KVM: 2 to 3 ms for QEMU to attach one, and 1 % more instructions until
-// the guest's kernel has booted (some 10 ms). The guest's drivers are loaded
-// when the first container runs (the agent's Resources.LoadLateDrivers).
+// attachDevices attaches the devices that every machine has. Measured without
+// KVM: QEMU takes 2 to 3 ms to attach one, and the guest's kernel needs 1 %
+// more instructions to boot (some 10 ms). The guest's drivers are loaded when
+// the first container runs (the agent's Resources.LoadLateDrivers).
 func (s *Sandbox) attachDevices(ctx context.Context) error {
 	h := s.opts.Config.Hypervisor
-	if h.EntropySource != "" && s.template.key == "" { // else it came with the template
+	if h.EntropySource != "" && s.template.key == "" { // otherwise it came with the template
 		if err := s.attachRNG(ctx, h.EntropySource); err != nil {
 			return err
 		}
@@ -98,7 +98,8 @@ func (s *Sandbox) attachDevices(ctx context.Context) error {
 	return nil
 }
 
-// attachRNG attaches the random number generator that reads a file of the host's.
+// attachRNG attaches the random number generator, which reads a file of the
+// host.
 func (s *Sandbox) attachRNG(ctx context.Context, source string) error {
 	rng, err := openRNG(source)
 	if err != nil {
@@ -108,8 +109,9 @@ func (s *Sandbox) attachRNG(ctx context.Context, source string) error {
 	return s.vm.Attach(ctx, rng)
 }
 
-// openRNG opens the file, the caller's to close, without waiting: it may be a FIFO
-// by mistake, from which a guest would get nothing, or what somebody else waits for.
+// openRNG opens the file, which the caller closes, without blocking: it may by
+// mistake be a FIFO, from which a guest would get nothing, or data meant for
+// another reader.
 func openRNG(source string) (hypervisor.RNG, error) {
 	const key = "hypervisor.qemu.entropy_source"
 	file, err := os.OpenFile(source, os.O_RDONLY|unix.O_NONBLOCK, 0)

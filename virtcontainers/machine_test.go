@@ -17,7 +17,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// withMachine is how a pod boots with a changed configuration.
+// withMachine returns options of a pod with a changed configuration.
 func withMachine(change func(*config.Hypervisor)) virtcontainers.Options {
 	opts := options(newObserver())
 	opts.Config = fakeguest.Config()
@@ -34,7 +34,7 @@ func bootWith(t *testing.T, host *fakeguest.Host, opts virtcontainers.Options) e
 	return err
 }
 
-// What the configuration says of the machine is in its spec.
+// The machine's spec follows the configuration.
 func TestMachineSpec(t *testing.T) {
 	host := newHost(t)
 	opts := withMachine(func(h *config.Hypervisor) {
@@ -82,8 +82,8 @@ func TestMachineDevices(t *testing.T) {
 	}
 }
 
-// A wrong source of random numbers ends the boot with its key, and does not
-// hang it.
+// An unusable source of random numbers fails the boot with the key's name, and
+// does not hang it.
 func TestMachineWithoutItsDevices(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -111,7 +111,7 @@ func TestMachineWithoutItsDevices(t *testing.T) {
 	}
 }
 
-// Too few huge pages are told with the key that wants them.
+// With too few huge pages the error names the key that requests them.
 func TestHugePages(t *testing.T) {
 	host := newHost(t)
 	opts := withMachine(func(h *config.Hypervisor) { h.Memory.HugePages, h.MemoryMiB = true, 257 })

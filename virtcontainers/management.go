@@ -11,7 +11,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// openManagement offers the sandbox to who operates it. A pod runs without that
+// openManagement opens the sandbox's management socket. A pod runs without it
 // too.
 func (s *Sandbox) openManagement(context.Context) error {
 	if s.opts.Manage == nil {
@@ -37,9 +37,9 @@ func (s *Sandbox) closeManagement(context.Context) error {
 type Description struct {
 	ID  string         `json:"id"`
 	Pod bundle.PodName `json:"pod,omitzero"`
-	// Began is when its boot began.
+	// Began is when the boot began.
 	Began time.Time `json:"began"`
-	// VMPID is QEMU's.
+	// VMPID is QEMU's pid.
 	VMPID        int                    `json:"vm_pid"`
 	Accel        string                 `json:"accel"`
 	GuestKernel  string                 `json:"guest_kernel"`
@@ -51,15 +51,15 @@ type Description struct {
 type ContainerDescription struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
-	// PID is that of the process that stands for it on the host.
+	// PID is its stand-in's pid on the host.
 	PID int `json:"pid"`
 }
 
-// maxVersion bounds what a guest says of its versions, in bytes.
+// maxVersion bounds each version that a guest reports, in bytes.
 const maxVersion = 128
 
 // Describe returns what an operator sees, containers in the order of their ids.
-// It asks nobody.
+// It makes no calls.
 func (s *Sandbox) Describe() Description {
 	d := Description{
 		ID: s.ID, Pod: s.opts.Pod, Began: s.recorder.Zero().Round(0).UTC(), VMPID: s.vm.PID(), Accel: string(s.platform.Accel),
@@ -72,7 +72,7 @@ func (s *Sandbox) Describe() Description {
 	return d
 }
 
-// version is the printable beginning of what a guest says.
+// version returns the printable beginning of a version that a guest reports.
 func version(said string) string {
 	printable := []byte(said[:min(len(said), maxVersion)])
 	return string(slices.DeleteFunc(printable, func(b byte) bool { return b < ' ' || b > '~' }))

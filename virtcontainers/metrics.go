@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// The actions whose durations are counted, beside the spans, which are
-// forgotten.
+// The actions whose durations are counted. The spans, by contrast, are dropped
+// after a while.
 const (
 	bootAction   = "boot"
 	createAction = "create"
@@ -28,8 +28,8 @@ func (s *Sandbox) timed(container, span, action string) (end func()) {
 }
 
 // WriteMetrics writes the machine's, the guest's and the agent's numbers, and how
-// long starts took, under the names that Kata Containers has for them. It asks the
-// guest, which ctx bounds; without an answer the rest is there.
+// long starts took, under the names that Kata Containers has for them. It calls
+// the guest, bounded by ctx; without an answer it writes the rest.
 func (s *Sandbox) WriteMetrics(ctx context.Context, t *prom.Text) {
 	s.writeStarts(t)
 	procstat.WriteProcess(t, "kata_hypervisor", "QEMU", s.vm.PID())
@@ -52,7 +52,7 @@ func (s *Sandbox) guestMetrics(ctx context.Context) (*guest.Metrics, error) {
 	return client.Metrics(ctx)
 }
 
-// writeStarts writes how long the pod's parts took to start.
+// writeStarts writes how long the parts of the pod's start took.
 func (s *Sandbox) writeStarts(t *prom.Text) {
 	s.durations.Write(t, "kata_shim_starts_histogram_seconds", "Durations of the pod's boot, and of its containers' creations and starts.",
 		"action", time.Second)

@@ -32,7 +32,7 @@ func (p *pod) scrape() map[string]*dto.MetricFamily {
 	return families
 }
 
-// counted is how often each action was observed.
+// counted returns how often each action was observed.
 func counted(f *dto.MetricFamily) map[string]uint64 {
 	counts := make(map[string]uint64)
 	for _, m := range f.GetMetric() {
@@ -66,13 +66,13 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, v, want)
 		}
 	}
-	// A line that comes twice would make the scrape wrong.
+	// A duplicate line would make the scrape invalid.
 	if n := len(got["kata_guest_cpu_time"].GetMetric()); n != 2 {
 		t.Errorf("%d samples of the CPU, want 2", n)
 	}
 }
 
-// A guest that does not answer costs its own numbers, not the host's.
+// When the guest does not answer, only its numbers are missing, not the host's.
 func TestMetricsWithoutTheGuest(t *testing.T) {
 	p := newPod(t)
 	p.host.Agent.Fail("Metrics", errInjected)
@@ -85,8 +85,8 @@ func TestMetricsWithoutTheGuest(t *testing.T) {
 	}
 }
 
-// The sandbox is offered in its record's directory while it runs, and described
-// there; one that cannot be offered runs all the same.
+// The management socket is in the sandbox's directory while it runs, and
+// describes it; a sandbox without the socket still runs.
 func TestManagement(t *testing.T) {
 	for _, failing := range []bool{false, true} {
 		host := newHost(t)
@@ -103,7 +103,7 @@ func TestManagement(t *testing.T) {
 			offered = dir
 			return func() error {
 				stopped = true
-				return s.Ping(context.Background()) // the guest is still there
+				return s.Ping(context.Background()) // the guest still answers
 			}, nil
 		}
 		sandbox, err := virtcontainers.New(t.Context(), host.Platform(), opts)

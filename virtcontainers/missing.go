@@ -14,21 +14,21 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
-// TemplateOrder is what a process is told that is to make a template.
+// TemplateOrder is the order for a process to make a template.
 type TemplateOrder struct {
 	// Config is the configuration file; empty for the built-in defaults.
 	Config string
-	// Lock is the right to make it. The file is the caller's, and the process must
-	// have one of its own before StartMaker returns.
+	// Lock is the right to make it. The caller owns the file; the process must
+	// have its own duplicate before StartMaker returns.
 	Lock *os.File
-	// Home is the cgroups that it is to be in: hostcgroup.Self's, of a time when this
-	// process was not yet the pod's.
+	// Home is the cgroups for the process: hostcgroup.Self's, from before this
+	// process joined the pod's.
 	Home []byte
 }
 
-// StartMaker starts a process that makes a template (RunMaker), which is no part of
-// any pod and outlives this process. wait waits until it has ended, no longer than
-// its context, and must be called once.
+// StartMaker starts a process that makes a template (RunMaker). The process
+// belongs to no pod and outlives this process. wait waits until it has ended,
+// bounded by its context, and must be called once.
 type StartMaker func(TemplateOrder) (wait func(context.Context) error, err error)
 
 // sourceFile is the file that a configuration was read from; empty for none.
@@ -39,7 +39,8 @@ func sourceFile(cfg *config.Config) string {
 	return cfg.Source[0]
 }
 
-// leaveHome remembers which cgroups this process is in, before it joins the pod's.
+// leaveHome records which cgroups this process is in, before it joins the
+// pod's.
 func (s *Sandbox) leaveHome(ctx context.Context) {
 	if !s.opts.Config.Factory.Template || s.platform.StartMaker == nil {
 		return
@@ -50,9 +51,9 @@ func (s *Sandbox) leaveHome(ctx context.Context) {
 	}
 }
 
-// orders reports whether the sandbox may have the template made that its machine
-// could have come from: only that of the configuration itself. Otherwise
-// annotations could fill the host's memory with templates.
+// orders reports whether the sandbox may order the template that its machine
+// could have started from: only the one of the unannotated configuration.
+// Otherwise annotations could fill the host's memory with templates.
 func (s *Sandbox) orders(ctx context.Context, key factory.Key) bool {
 	if s.home == nil {
 		return false
@@ -74,11 +75,11 @@ func (s *Sandbox) orders(ctx context.Context, key factory.Key) bool {
 	return err == nil && own == key
 }
 
-// markStarted says that a container runs.
+// markStarted signals that a container runs.
 func (s *Sandbox) markStarted() { s.startOnce.Do(func() { close(s.started) }) }
 
-// orderTemplate has the template made that the sandbox missed, once its first
-// container runs: the start of the pod is not to be slowed.
+// orderTemplate orders the template that the sandbox missed, once its first
+// container runs, so as not to slow down the pod's start.
 func (s *Sandbox) orderTemplate() {
 	ctx, key := s.lifeCtx, s.template.missed
 	select {
@@ -106,14 +107,13 @@ func (s *Sandbox) orderTemplate() {
 		err = wait(ctx)
 	}
 	if ctx.Err() != nil {
-		return // it goes on by itself
+		return // the maker goes on
 	}
 	s.reportMaking(ctx, key, began, err)
 }
 
-// reportMaking logs how the making of a template has ended. A process that died
-// without a word is remembered as a failure too: it may have been killed for the
-// memory that it took.
+// reportMaking logs how making a template has ended. A maker that died without
+// reporting is recorded as a failure too: the OOM killer may have killed it.
 func (s *Sandbox) reportMaking(ctx context.Context, key factory.Key, began time.Time, err error) {
 	entry := log.G(ctx).WithField("template", key)
 	if err == nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
-// makers starts makers that do nothing but have the lock.
+// makers starts makers that only hold the lock.
 type makers struct {
 	startErr, waitErr error
-	// ordered has an entry for each.
+	// ordered receives an entry for each.
 	ordered chan virtcontainers.TemplateOrder
 
 	mu    sync.Mutex
@@ -55,7 +55,7 @@ func (m *makers) end(t *testing.T) {
 	m.locks = nil
 }
 
-// runOne boots a sandbox that could have templates made, runs a container in it,
+// runOne boots a sandbox that can order templates, runs a container in it,
 // unless started is false, and stops it.
 func runOne(t *testing.T, host *fakeguest.Host, m *makers, opts virtcontainers.Options, started bool) {
 	t.Helper()
@@ -81,8 +81,8 @@ func runOne(t *testing.T, host *fakeguest.Host, m *makers, opts virtcontainers.O
 	checkNothingLeft(t, host)
 }
 
-// A pod that misses its template has it made when its first container runs, and the
-// pods after that come from it.
+// A pod that misses its template orders it when its first container runs, and
+// later pods start from it.
 func TestMissedTemplate(t *testing.T) {
 	host, opts, store := templateHost(t)
 	opts.Config.Source = []string{"/etc/a.toml", "/etc/config.d/b.toml"}
@@ -93,7 +93,7 @@ func TestMissedTemplate(t *testing.T) {
 	if order.Config != "/etc/a.toml" || string(order.Home) != string(self) || err != nil {
 		t.Errorf("ordered %+v", order)
 	}
-	// Another one misses it too, and leaves it to that maker.
+	// Another pod misses it too, and leaves it to that maker.
 	runOne(t, host, m, opts, true)
 	if n := len(m.ordered); n != 0 {
 		t.Errorf("%d more are ordered while one is made", n)
@@ -115,8 +115,8 @@ func TestMissedTemplate(t *testing.T) {
 	}
 }
 
-// No template is made for a sandbox whose machine its annotations chose, nor where
-// it is not wanted.
+// No template is made for a sandbox whose annotations change the machine, nor
+// if templates are disabled.
 func TestTemplateNotOrdered(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change  func(*virtcontainers.Options)
@@ -144,7 +144,7 @@ func TestTemplateNotOrdered(t *testing.T) {
 	}
 }
 
-// Annotations that leave the machine as it is have its template made.
+// With annotations that do not change the machine, its template is made.
 func TestTemplateOfPlainMachine(t *testing.T) {
 	host, opts, _ := templateHost(t)
 	plain := *opts.Config
@@ -156,8 +156,8 @@ func TestTemplateOfPlainMachine(t *testing.T) {
 	m.end(t)
 }
 
-// A maker that could not be started or that failed is not followed by another at
-// once, and a host without makers goes without.
+// After a maker could not be started or failed, none follows immediately; a
+// host without makers works without templates.
 func TestMakerFails(t *testing.T) {
 	for name, m := range map[string]*makers{
 		"start": {startErr: errInjected}, "end": {waitErr: errInjected, ordered: make(chan virtcontainers.TemplateOrder, 10)}, "none": nil,
@@ -182,7 +182,7 @@ func TestMakerFails(t *testing.T) {
 	}
 }
 
-// runOneUntil is runOne of a sandbox that lives until what became of the maker is
+// runOneUntil is like runOne, but the sandbox lives until the maker's result is
 // known.
 func runOneUntil(t *testing.T, host *fakeguest.Host, m *makers, opts virtcontainers.Options, store factory.Store) {
 	t.Helper()

@@ -25,7 +25,7 @@ import (
 type netInMemory struct {
 	options network.Options
 	changed chan struct{}
-	// followed has what came of each change.
+	// followed receives the result of each change.
 	followed chan error
 
 	mu      sync.Mutex // guards what follows
@@ -42,7 +42,7 @@ func newNetwork() *netInMemory {
 	}}
 }
 
-// platform makes host's platform one with this network.
+// platform returns p with this network.
 func (n *netInMemory) platform(p virtcontainers.Platform) virtcontainers.Platform {
 	p.OpenNetwork = func(o network.Options) (podnet.Links, error) {
 		n.options = o
@@ -104,8 +104,8 @@ func (n *netInMemory) setMTU(mtu uint32) {
 	n.state.Interfaces[0].Mtu = mtu
 }
 
-// The guest is told its whole network before its first container, and again
-// when it changes; its end is the network's.
+// The guest gets its whole network before its first container, and again when
+// it changes; the network is closed when the guest ends.
 func TestNetwork(t *testing.T) {
 	host, net := newHost(t), newNetwork()
 	resolv := filepath.Join(t.TempDir(), "resolv.conf")
@@ -148,7 +148,7 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
-// Without a namespace of the engine's, the VM process's is the pod's.
+// Without a namespace from the engine, the pod uses the VM process's.
 func TestNetworkOfTheVM(t *testing.T) {
 	host, net := newHost(t), newNetwork()
 	s, err := virtcontainers.New(t.Context(), net.platform(host.Platform()), options(newObserver()))
@@ -178,7 +178,7 @@ func TestNetworkFails(t *testing.T) {
 	wantError(t, "boot", err, errdefs.IsInvalidArgument, "guest: set up the guest's network")
 }
 
-// The operator may take the network into his own hands.
+// The operator may set up the network.
 func TestNetworkDisabled(t *testing.T) {
 	host, net := newHost(t), newNetwork()
 	opts := options(newObserver())
@@ -195,7 +195,7 @@ func TestNetworkDisabled(t *testing.T) {
 	}
 }
 
-// What a dead shim made in a network namespace is taken away from its record.
+// What a dead shim made in a network namespace is removed by its record.
 func TestRecoverNetwork(t *testing.T) {
 	host := newHost(t)
 	platform := host.Platform()

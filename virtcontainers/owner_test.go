@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// Two owners' sandboxes of one id live side by side, and the end or the recovery
-// of one does not touch the other.
+// Two owners' sandboxes with the same id live side by side, and ending or
+// recovering one does not affect the other.
 func TestOwnersOfOneID(t *testing.T) {
 	host := newHost(t)
 	boot := func(namespace string) (virtcontainers.Platform, *virtcontainers.Sandbox) {

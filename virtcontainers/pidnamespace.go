@@ -6,10 +6,11 @@ import (
 	"github.com/containerd/log"
 )
 
-// pidNamespaceOf is the container of the pod that the host knows by the process
-// pid, whose PID namespace c joins; empty is the pod's first. So it is for a
-// process that is none of the pod's containers': a spec's path is the only word
-// that engines have for "the pod's", and some name it by processes of theirs.
+// pidNamespaceOf returns the id of the container whose PID namespace c joins:
+// the one whose stand-in is pid; empty stands for the pod's first. It is also
+// empty if pid belongs to no container of the pod: a path in the spec is the
+// only way in which engines can express "the pod's namespace", and some use one
+// of their own processes in it.
 func (c *Container) pidNamespaceOf(ctx context.Context, pid int) string {
 	s := c.sandbox
 	if pid == 0 || pid == s.standIns.ownPID() {

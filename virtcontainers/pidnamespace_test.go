@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-// A container that is to join the PID namespace of a process joins that
-// container of its pod which the host knows by the process.
+// A container that asks for the PID namespace of a process joins that of the
+// container whose stand-in the process is.
 func TestPIDNamespaceOfAnotherContainer(t *testing.T) {
 	p := newPod(t)
 	containers := map[string]*virtcontainers.Container{sandboxID: p.run(sandboxID), "a": p.run("a"), "b": p.run("b")}

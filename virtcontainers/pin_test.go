@@ -19,7 +19,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-// sleepers are processes that play threads of vCPUs.
+// sleepers starts processes that stand for vCPU threads.
 func sleepers(t *testing.T, n int) []int {
 	t.Helper()
 	var ids []int
@@ -57,11 +57,10 @@ func cpusOf(t *testing.T, ids []int) string {
 	return strings.Join(all, " ")
 }
 
-// hostCPUs is what cpusOf says of a thread that may run everywhere.
+// hostCPUs returns cpusOf's result for a thread that may run on all CPUs.
 func hostCPUs(t *testing.T) string { t.Helper(); return cpusOf(t, []int{0}) }
 
-// needTwoCPUs skips a test where CPUs 0 and 1 are not to be had, or others are
-// too.
+// needTwoCPUs skips a test unless exactly CPUs 0 and 1 are available.
 func needTwoCPUs(t *testing.T) {
 	t.Helper()
 	if got := hostCPUs(t); got != "01" {
@@ -81,7 +80,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// count is how many lines have the text.
+// count returns how many lines contain the text.
 func (l *logged) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +94,7 @@ func withLog(ctx context.Context) (context.Context, *logged) {
 	return log.WithLogger(ctx, logrus.NewEntry(logger)), l
 }
 
-// pinnedPod boots a pod that pins vCPUs, which are those threads.
+// pinnedPod boots a pod that pins its vCPUs; threads stand for these.
 func pinnedPod(t *testing.T, threads []int) (*pod, *logged) {
 	t.Helper()
 	p := &pod{t: t, host: newHost(t), observer: newObserver()}
@@ -163,7 +162,7 @@ func TestPinning(t *testing.T) {
 	step("another order, and a container without cpuset", "1 0", bound, 3)
 }
 
-// Threads that cannot be bound keep no container from running.
+// Threads that cannot be bound do not prevent containers from running.
 func TestPinningFails(t *testing.T) {
 	needTwoCPUs(t)
 	p, _ := pinnedPod(t, sleepers(t, 1))

@@ -17,7 +17,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
-// cgroupPod boots a pod with cgroups of its own.
+// cgroupPod boots a pod with its own cgroups.
 func cgroupPod(t *testing.T, change func(*virtcontainers.Options)) (*pod, *logged) {
 	t.Helper()
 	p := &pod{t: t, host: newHost(t), observer: newObserver()}
@@ -57,7 +57,7 @@ func (p *pod) podFile(name string) string {
 	return ""
 }
 
-// is what podFile says of a pod's place: CPUs and shares.
+// is returns a pod's place as its cgroup's files show it: CPUs and shares.
 func (p *pod) is() string {
 	p.t.Helper()
 	return p.podFile("cpuset.cpus") + " " + p.podFile("cpu.shares")
@@ -114,7 +114,7 @@ func TestPodPlace(t *testing.T) {
 	}
 }
 
-// A single container is the pod.
+// A single container's place is its pod's.
 func TestSingleContainersPlace(t *testing.T) {
 	needTwoCPUs(t)
 	p, _ := cgroupPod(t, nil)
@@ -126,8 +126,8 @@ func TestSingleContainersPlace(t *testing.T) {
 	}
 }
 
-// The shares of a pause container say nothing of its pod (containerd's and
-// iSulad's are 2, the least there is).
+// The shares of a pause container do not apply to its pod (containerd's and
+// iSulad's are 2, the minimum).
 func TestPauseDoesNotStarveThePod(t *testing.T) {
 	needTwoCPUs(t)
 	p, _ := cgroupPod(t, nil)
@@ -151,8 +151,8 @@ func TestPauseDoesNotStarveThePod(t *testing.T) {
 	}
 }
 
-// What cannot be read fails the create, and what the kernel refuses does when
-// the pod must be in its cgroup; both leave the pod as it was.
+// A place that cannot be parsed fails the create; one that the kernel refuses
+// does so only if the pod must be in its cgroup. Both leave the pod unchanged.
 func TestPlacesThatCannotBe(t *testing.T) {
 	needTwoCPUs(t)
 	for _, only := range []bool{false, true} {
@@ -186,7 +186,7 @@ func TestPlacesThatCannotBe(t *testing.T) {
 }
 
 // A v2 tree without the controllers that divide CPUs, as a hybrid host has it,
-// places the pod all the same, and says what it cannot do.
+// still places the pod, and logs what it cannot do.
 func TestPodPlaceWithoutControllers(t *testing.T) {
 	const root = hostcgroup.DefaultRoot + "/unified"
 	if controllers, err := os.ReadFile(root + "/cgroup.controllers"); err != nil || strings.Contains(string(controllers), "cpu") {
@@ -220,7 +220,7 @@ func TestPodPlaceWithoutControllers(t *testing.T) {
 	}
 }
 
-// oomScore is the machine's, as the host's kernel has it.
+// oomScore returns the machine's oom_score_adj on the host.
 func (p *pod) oomScore() string {
 	p.t.Helper()
 	rec, err := persist.Load(p.host.Platform().StateDir(), sandboxID)
@@ -234,8 +234,8 @@ func (p *pod) oomScore() string {
 	return strings.TrimSpace(string(data))
 }
 
-// The machine is killed for memory as soon as the first of its containers would
-// be; what an engine wants for its pause container does not protect it.
+// The OOM killer takes the machine as soon as it would take the first of its
+// containers; the pause container's score does not protect it.
 func TestOOMScore(t *testing.T) {
 	p := newPod(t)
 	run := func(id string, annotations map[string]string, adj *int) *virtcontainers.Container {

@@ -20,21 +20,22 @@ type Process struct {
 	execID    string
 	terminal  bool
 	io        IO
-	// made is when the process was created: it ended no earlier.
+	// made is when the process was created, a lower bound for its exit time.
 	made time.Time
 
-	// announced is closed when Start has returned and its caller has told
-	// the engine: no exit is reported before the start is.
+	// announced is closed when the start has been announced to the engine: no
+	// exit is reported before that.
 	announced chan struct{}
-	// known is closed when it is known how the process has ended, done when
-	// that is recorded, reported once the observer has been told of it, if it
-	// is. Between the first two a sandbox's own container has its end.
+	// known is closed when the process's exit is known, done when it is
+	// recorded, reported once the observer has been told, if it is told at all.
+	// Between known and done of the sandbox's own container the sandbox is torn
+	// down.
 	known, done, reported chan struct{}
 
 	mu    sync.Mutex // guards what follows
 	state State
 	end   ending
-	// killed is set once the end of a container's init is enforced.
+	// killed is set once the end of a container's init is being enforced.
 	killed bool
 	exit   Exit
 }
@@ -55,14 +56,14 @@ type ProcessInfo struct {
 	Exit Exit
 }
 
-// Info tells how the process is.
+// Info returns the process's state.
 func (p *Process) Info() ProcessInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return ProcessInfo{State: p.state.seen(), Terminal: p.terminal, PID: p.container.PID(), Exit: p.exit}
 }
 
-// name is the process in errors and logs.
+// name returns the process's name for errors and logs.
 func (p *Process) name() string {
 	if p.execID == "" {
 		return "container " + p.container.ID
@@ -70,8 +71,8 @@ func (p *Process) name() string {
 	return fmt.Sprintf("exec %s of container %s", p.execID, p.container.ID)
 }
 
-// Start runs the process and calls announce before its exit can be reported.
-// An exec that cannot be started has ended; an init has not.
+// Start runs the process and calls announce before its exit can be reported. An
+// exec that cannot be started counts as ended; an init can be started again.
 func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 	if err := p.beginStart(); err != nil {
 		return fmt.Errorf("start %s: %w", p.name(), err)
@@ -105,7 +106,7 @@ func (p *Process) beginStart() error {
 }
 
 // endStart reports whether the process was running: it may have lost its VM
-// meanwhile, and then its exit waits for the gate.
+// meanwhile, in which case its exit waits for the gate.
 func (p *Process) endStart(err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +182,7 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // exec that was not started an errdefs.ErrFailedPrecondition, as from runc's
 // shim.
 func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
-	if closed(p.known) { // any other exit is not waited for
+	if closed(p.known) { // do not wait for an exit that is not known yet
 		p.awaitTold(ctx)
 	}
 	switch state := p.Info().State; {
@@ -190,10 +191,10 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	case state == Created && p.execID != "":
 		return fmt.Errorf("kill %s: process not created: %w", p.name(), errdefs.ErrFailedPrecondition)
 	case signal == 0:
-		return nil // a probe; a guest that is gone is noticed elsewhere
+		return nil // a probe; a dead guest is noticed elsewhere
 	}
 	if p.expectEnd(signal) {
-		// Whatever the guest answers, the end will come, and ends the call.
+		// The end is enforced whatever the guest answers, and it ends the call.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.container.sandbox.killTimeout()+2*probeWait)
 		defer cancel()
@@ -209,11 +210,11 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	return nil
 }
 
-// tellWait bounds how long a call waits for an exit that is known to be told:
-// the sandbox ends first. Its undos have their own bounds.
+// tellWait bounds how long a call waits for a known exit to be reported: the
+// sandbox is torn down first. Its undos have their own bounds.
 const tellWait = 2 * undoTimeout
 
-// awaitTold waits for an exit that is about to be told.
+// awaitTold waits for an exit that is about to be reported.
 func (p *Process) awaitTold(ctx context.Context) {
 	select {
 	case <-p.done:
@@ -223,8 +224,8 @@ func (p *Process) awaitTold(ctx context.Context) {
 }
 
 // endedWith reports whether a call failed because the sandbox ended before the
-// answer came, by the signal or by itself. The end of the connection is known
-// before the exits are.
+// answer came, due to the signal or not. The end of the connection is seen
+// before the exits are known.
 func (p *Process) endedWith(ctx context.Context, err error) bool {
 	if guest.Disconnected(err) || p.container.sandbox.gone() {
 		p.awaitTold(ctx)
@@ -267,7 +268,7 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 	return guest.Err(err)
 }
 
-// Delete forgets an exec. A running one is refused.
+// Delete removes an exec. It fails for a running one.
 func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	exit, err := p.markDeleted()
 	if err != nil {
@@ -287,8 +288,8 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	return exit, nil
 }
 
-// markDeleted moves a process to its last state. What was created and never
-// started is stopped first: it cannot be started any more.
+// markDeleted moves a process to its last state. A process that was never
+// started is stopped first, so that it can no longer be started.
 func (p *Process) markDeleted() (Exit, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,8 +308,8 @@ func (p *Process) markDeleted() (Exit, error) {
 	return p.exit, nil
 }
 
-// IsExec tells an exec from an init.
+// IsExec reports whether the process is an exec rather than an init.
 func (p *Process) IsExec() bool { return p.execID != "" }
 
-// IO is what the process was created with.
+// IO returns the IO with which the process was created.
 func (p *Process) IO() IO { return p.io }

@@ -114,7 +114,7 @@ func TestKillEndsTheSandbox(t *testing.T) {
 	p.observer.expect(t, "pod=137")
 }
 
-// The guest dies while it is asked to kill: who asked for an end has it.
+// If the guest dies during a Kill, the Kill succeeds: the process has ended.
 func TestKillWhileTheGuestDies(t *testing.T) {
 	for name, ask := range map[string]func(*pod, *virtcontainers.Container) error{
 		"kill": func(p *pod, c *virtcontainers.Container) error { return initOf(p.t, c).Kill(p.t.Context(), 9, true) },
@@ -157,7 +157,7 @@ func TestStart(t *testing.T) {
 	p.host.Agent.Fail("Start", nil)
 	p.start(initOf(t, c1))
 
-	// An exec that cannot has ended, and no exit is told.
+	// An exec that cannot be started has ended, and its exit is not reported.
 	p.host.Agent.Fail("Start", errInjected)
 	e1 := p.exec(c, "e1")
 	wantError(t, "start of e1", e1.Start(t.Context(), never), func(error) bool { return true }, "exec e1 of container pod")
@@ -345,8 +345,8 @@ func TestDeleteWhileTheSandboxStops(t *testing.T) {
 	}
 }
 
-// Who learns of the first container's exit finds the sandbox ending: a Delete
-// that comes at once waits for its end too.
+// When the first container's exit is reported the sandbox is already ending: an
+// immediate Delete waits for its end too.
 func TestDeleteAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 5 {

@@ -16,14 +16,15 @@ import (
 	"github.com/katabox/katabox/virtcontainers/publish"
 )
 
-// publishedDir holds, in the sandbox's directory, the sockets by which the host
-// reaches those of its containers. They go with that directory, also when the
-// shim was killed. The name is short for a socket's address (unix(7)).
+// publishedDir, in the sandbox's directory, holds the host's sockets that lead
+// to containers' sockets. They are removed with that directory, even when the
+// shim was killed. The name is short because of the limit of a socket's address
+// (unix(7)).
 const publishedDir = "uds"
 
 // publishSockets makes a socket on the host for each of the container's sockets
-// that its annotation names. Neither the annotation nor the guest chooses where
-// on the host it is.
+// that its annotation names. Neither the annotation nor the guest chooses its
+// directory on the host.
 func (c *Container) publishSockets(ctx context.Context) error {
 	wanted, err := bundle.PublishedSockets(c.ID, c.Bundle.Spec.Annotations)
 	if err != nil || len(wanted) == 0 {

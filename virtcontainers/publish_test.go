@@ -17,14 +17,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/bundle"
 )
 
-// publishing is the options of a container with sockets for the host.
+// publishing returns the options of a container that publishes sockets.
 func (p *pod) publishing(id, sockets string) virtcontainers.ContainerOptions {
 	opts := p.options(id, nil)
 	opts.Bundle.Spec.Annotations = map[string]string{bundle.PublishAnnotation: sockets}
 	return opts
 }
 
-// published is where a socket is on the host.
+// published returns a socket's path on the host.
 func (p *pod) published(name string) string {
 	return filepath.Join(p.host.Platform().PodDir(sandboxID), "uds", name)
 }
@@ -71,7 +71,8 @@ func TestPublishedSockets(t *testing.T) {
 		t.Errorf("the directory: %v, %v", info, err)
 	}
 
-	// Its names are taken, and stay its own when another is refused.
+	// Its names are taken, and remain its when another container that wants
+	// them is refused.
 	_, err = p.Create(t.Context(), p.publishing("c1", "new=/x api=/y"), func(*virtcontainers.Container) { t.Error("announced") })
 	wantError(t, "a name that is taken", err, errdefs.IsAlreadyExists, "NAME=CONTAINER:PATH")
 	wantNoFile(t, p.published("new"))
@@ -91,7 +92,7 @@ func TestPublishedSockets(t *testing.T) {
 	wantNoFile(t, p.published("other"))
 }
 
-// A socket of SOCK_SEQPACKET on the host is for one in the container.
+// A SOCK_SEQPACKET socket on the host leads to one in the container.
 func TestPublishedSocketOfMessages(t *testing.T) {
 	p := newPod(t)
 	c, err := p.Create(t.Context(), p.publishing(sandboxID, "rpc:seqpacket=/run/rpc api=/run/api.sock"), ignore)
@@ -127,8 +128,7 @@ func TestPublishedSocketOfMessages(t *testing.T) {
 	wantNoFile(t, p.published("rpc"))
 }
 
-// A socket of a container that is deleted ends its connections; the name is free
-// for another.
+// Deleting a container ends its sockets' connections and frees their names.
 func TestPublishedSocketsEndWithTheContainer(t *testing.T) {
 	p := newPod(t)
 	p.run(sandboxID)
@@ -159,7 +159,7 @@ func TestPublishedSocketsEndWithTheContainer(t *testing.T) {
 	}
 }
 
-// What a killed machine leaves is gone with the pod.
+// The sockets of a killed machine are removed with the pod.
 func TestPublishedSocketsOfADeadMachine(t *testing.T) {
 	p := newPod(t)
 	c, err := p.Create(t.Context(), p.publishing(sandboxID, "api=/run/api.sock"), ignore)

@@ -16,11 +16,11 @@ import (
 
 // Recover removes what a dead shim left of a sandbox: its processes, its
 // cgroups, its directory for memory, what it made in the pod's network
-// namespace, its record. (The share goes with the processes.) It is called by
-// another process than the shim, once or repeatedly, whatever the shim was doing
-// when it died. Only a sandbox of the platform's Owner is touched, and while
-// the shim lives only if the container is the sandbox's own. Fields that the
-// record does not have are returned empty.
+// namespace, its record. (The share ends with the processes.) It is called in
+// another process than the shim, once or repeatedly, whatever the shim was
+// doing when it died. It affects only a sandbox of the platform's Owner and,
+// while the shim lives, only if the container is the sandbox's own. Fields that
+// the record lacks are returned empty.
 func Recover(platform Platform, sandboxID, containerID string, killTimeout time.Duration) (persist.Record, error) {
 	name := platform.Owner.Name(sandboxID)
 	rec, err := persist.Load(platform.StateDir(), name)

@@ -16,7 +16,7 @@ import (
 )
 
 // deadPod makes what a killed shim leaves: a record that names running
-// processes. They stand for the shim, the VM and virtiofsd.
+// processes, which stand for the shim, the VM and virtiofsd.
 func deadPod(t *testing.T, host *fakeguest.Host) []persist.Process {
 	t.Helper()
 	platform := host.Platform()
@@ -57,7 +57,8 @@ func TestRecover(t *testing.T) {
 	host := newHost(t)
 	processes := deadPod(t, host)
 	const timeout = 10 * time.Second
-	// A service container's end is not the pod's while its shim lives.
+	// Recover for a service container does not end the pod while its shim
+	// lives.
 	rec, err := virtcontainers.Recover(host.Platform(), sandboxID, "c1", timeout)
 	if err != nil || rec.VM != processes[1] || !processes[0].Alive() || !processes[1].Alive() {
 		t.Errorf("record %+v: %v", rec, err)
@@ -78,7 +79,8 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// A pod whose shim is dead is cleaned up by whichever container comes first.
+// A pod whose shim is dead is cleaned up by the first Recover, for any
+// container.
 func TestRecoverByServiceContainer(t *testing.T) {
 	host := newHost(t)
 	processes := deadPod(t, host)
@@ -92,7 +94,7 @@ func TestRecoverByServiceContainer(t *testing.T) {
 	checkNothingLeft(t, host)
 }
 
-// A record that cannot be read is told, and the rest is cleaned up.
+// A record that cannot be read is an error, and the rest is cleaned up.
 func TestRecoverWithoutRecord(t *testing.T) {
 	host := newHost(t)
 	deadPod(t, host)

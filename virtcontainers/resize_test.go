@@ -91,15 +91,16 @@ func TestUnreadableSize(t *testing.T) {
 	}
 }
 
-// growing is a machine in memory whose size can change. Its methods are called
-// by one goroutine at a time, and so says whoever reads it: the race detector.
+// growing is a machine in memory whose size can change. Its methods must be
+// called by one goroutine at a time; its fields are unguarded so that the race
+// detector checks that.
 type growing struct {
 	hypervisor.VM
 	vcpus     uint32
 	memoryMiB uint64
 
 	mu sync.Mutex // guards what follows
-	// asked is what was asked of it, and told of it.
+	// asked lists the requests to it, and its reports.
 	asked []string
 	// stuck keeps it from becoming smaller, full from becoming larger.
 	stuck, full bool
@@ -121,7 +122,8 @@ func (g *growing) set(change func()) {
 	change()
 }
 
-// take returns what was asked since the last call, when that is so much.
+// take waits until the requests since the last take are those wanted, and
+// removes them.
 func (g *growing) take(t *testing.T, want ...string) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -165,7 +167,7 @@ func (g *growing) await(t *testing.T, want string) {
 	}
 }
 
-// takeOnly checks that what was asked since the last take is among may.
+// takeOnly checks that all requests since the last take are among may.
 func (g *growing) takeOnly(t *testing.T, may ...string) {
 	t.Helper()
 	g.mu.Lock()
@@ -285,8 +287,8 @@ func TestDynamicSize(t *testing.T) {
 	}
 }
 
-// What cannot grow is an error that leaves no container, and what cannot
-// shrink is used again.
+// If the machine cannot grow, the create fails and leaves no container; what it
+// could not give back is used again.
 func TestSizeThatCannotChange(t *testing.T) {
 	p, vm := growingPod(t, true)
 	p.create(sandboxID)
@@ -308,8 +310,8 @@ func TestSizeThatCannotChange(t *testing.T) {
 	wantError(t, "an update that the machine cannot follow", err, errdefs.IsResourceExhausted, "to 4 and 384")
 	vm.take(t, "vcpus 4")
 	p.exits("a", "", 0)
-	// The failed update and the exit each have the machine made smaller: a
-	// stuck one may be asked twice. For b it is asked nothing.
+	// The failed update and the exit each try to shrink the machine, so a stuck
+	// one may be asked twice. For b nothing is requested.
 	vm.await(t, "memory 256")
 	if _, err := p.limited("b", 100_000, 1); err != nil {
 		t.Errorf("what is left is not used: %v", err)
@@ -317,8 +319,8 @@ func TestSizeThatCannotChange(t *testing.T) {
 	vm.takeOnly(t, "vcpus 1", "memory 256")
 }
 
-// A guest that does not use what it is given fails the create, and the machine
-// becomes as it was.
+// If the guest does not use what it is given, the create fails and the machine
+// shrinks back.
 func TestSizeThatTheGuestDoesNotTake(t *testing.T) {
 	p, vm := growingPod(t, false)
 	p.create(sandboxID)

@@ -36,19 +36,18 @@ type Transport interface {
 type Platform struct {
 	Monitor hypervisor.Monitor
 	Accel   hypervisor.Accel
-	// AccelReason says why the host's virtualisation is not used, or is
-	// empty.
+	// AccelReason is why the host's virtualisation is not used, or empty.
 	AccelReason string
 	// KernelParams come before the configuration's.
 	KernelParams  string
 	OpenTransport func(context.Context) (Transport, error)
 	// OpenNetwork opens a pod's network namespace; nil leaves pods without
-	// network. CleanNetwork undoes what a sandbox that died made in one: made is
-	// what it last saved.
+	// network. CleanNetwork undoes what a sandbox that died made in one: made
+	// is what the sandbox last saved.
 	OpenNetwork  podnet.OpenFunc
 	CleanNetwork func(namespace string, made []byte) error
-	// OpenForward forwards ports of a network namespace into the guest; nil
-	// leaves pods without.
+	// OpenForward forwards ports of a network namespace into the guest; if nil,
+	// pods' ports are not forwarded.
 	OpenForward podnet.ForwardFunc
 	// CgroupRoot is where the host's cgroup file systems are; empty is
 	// hostcgroup.DefaultRoot.
@@ -56,21 +55,21 @@ type Platform struct {
 	// RunDir holds what sandboxes make on the host while they live.
 	RunDir string
 	// Owner is the sandboxes' owner. It is part of the names of what they make
-	// there, because another engine may use the same ids.
+	// in RunDir, because another engine may use the same ids.
 	Owner persist.Owner
 	// Failpoint names a boot step that fails after it was done, or is empty.
-	// Tests use it to see that a failed create leaves nothing.
+	// Tests use it to check that a failed create leaves nothing.
 	Failpoint string
-	// StartMaker starts the making of templates that sandboxes miss; nil: none are
-	// made.
+	// StartMaker starts processes that make the templates that sandboxes miss;
+	// if nil, none are made.
 	StartMaker StartMaker
 
-	// states is where records are kept, if not below RunDir: that of a machine which
-	// becomes a template goes with what else is left of its making.
+	// states is where records are kept, if not in RunDir: the record of a
+	// machine that becomes a template is removed with the rest of its making.
 	states string
 }
 
-// Options say what sandbox to make.
+// Options describe the sandbox to make.
 type Options struct {
 	ID       string
 	Hostname string
@@ -79,9 +78,9 @@ type Options struct {
 	// container (OCI's linux.cgroupsPath): the pod's is made beside it. Empty:
 	// the pod has none.
 	CgroupsPath string
-	// ShimCgroup is a cgroup that the engine has made for this process and what
-	// it starts beside the machine (runc's option of that name), by its path
-	// below the hierarchies' roots. Empty: they are with the rest of the pod.
+	// ShimCgroup is a cgroup that the engine has made for this process and its
+	// helpers (runc's option of that name), by its path below the hierarchies'
+	// roots. If empty, they are with the rest of the pod.
 	ShimCgroup string
 	Size       sizing.Hints
 	// ShmBytes is the size of the pod's shared memory (/dev/shm); 0 is
@@ -96,9 +95,10 @@ type Options struct {
 	Arrival Arrival
 	// Pod is the pod's name in Kubernetes, if it has one.
 	Pod bundle.PodName
-	// Manage, when not nil, offers the sandbox on a socket in its record's
-	// directory until the function that it returns is called, which waits for
-	// requests. It is called once the guest is the sandbox's.
+	// Manage, if not nil, serves the sandbox's management socket in its
+	// record's directory, until the function that it returns is called; that
+	// function waits for requests under way. Manage is called once the guest is
+	// set up.
 	Manage func(ctx context.Context, s *Sandbox, dir string) (stop func() error, err error)
 }
 
@@ -110,20 +110,21 @@ type Sandbox struct {
 	platform Platform
 	observer Observer
 
-	// recorder remembers how long the parts of starts took.
+	// recorder records how long the parts of starts took.
 	recorder *spans.Recorder
-	// durations counts how long boot, creations and starts took, for ever.
+	// durations counts how long boot, creations and starts took, for the
+	// sandbox's whole life.
 	durations prom.Durations
 
-	// What the boot made; not changed afterwards.
+	// Set by the boot; not changed afterwards.
 	machine
 	boot     boot
 	state    *persist.Store
 	standIns *standIns
 	jail     *jail
 	template ofTemplate
-	// home is the cgroups that this process was in before, or nil if no template is
-	// to be made.
+	// home is the cgroups in which this process was before the boot, or nil if
+	// no template is to be made.
 	home      []byte
 	sizing    *sizing.Pod
 	transport Transport
@@ -132,14 +133,14 @@ type Sandbox struct {
 	// unmanage ends the management socket, or is nil.
 	unmanage func() error
 
-	// lifeCtx serves the goroutines that watch the guest and the exits;
-	// end ends it.
+	// lifeCtx is for the goroutines that watch the guest and the exits; end
+	// cancels it.
 	lifeCtx context.Context //nolint:containedctx // the sandbox's own life, not a request's
 	end     context.CancelFunc
 	// started is closed, by startOnce, when the first container runs.
 	started   chan struct{}
 	startOnce sync.Once
-	// kills takes processes whose end is enforced.
+	// kills receives processes whose end must be enforced.
 	kills chan *Process
 	// watchers are the goroutines that follow the guest and report its exits.
 	watchers sync.WaitGroup
@@ -149,12 +150,13 @@ type Sandbox struct {
 	mu sync.Mutex // guards what follows
 	// containers holds those being created too; see Container.created.
 	containers map[string]*Container
-	// stopping is set when the teardown begins: nothing new is let in.
+	// stopping is set when the teardown begins: from then on nothing new is
+	// admitted.
 	stopping bool
 	// lost is why contact with the guest is gone, or nil.
 	lost error
-	// tellLast tells the exit of the sandbox's own container, once it is known.
-	// The teardown calls it when all else is done.
+	// tellLast reports the exit of the sandbox's own container, once that is
+	// known. The teardown calls it last.
 	tellLast func()
 	// stopErr is the teardown's error and ended the sandbox's own exit, both
 	// written before stopped is closed.
@@ -163,7 +165,7 @@ type Sandbox struct {
 }
 
 // New boots a sandbox. ctx bounds the boot. On an error nothing is left, and
-// the error says which step failed and what the machine said.
+// the error names the failed step and has the machine's last output.
 func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error) {
 	if platform.AccelReason != "" {
 		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)
@@ -183,8 +185,8 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 	return s, nil
 }
 
-// bootNew makes a sandbox and boots it. After an error nothing is left but what the
-// sandbox knows of it.
+// bootNew makes a sandbox and boots it. After an error nothing is left but the
+// Sandbox value, which describes it.
 func bootNew(ctx context.Context, platform Platform, opts Options, template ofTemplate) (*Sandbox, error) {
 	s, err := newSandbox(ctx, platform, opts)
 	s.template = template
@@ -247,7 +249,7 @@ func (s *Sandbox) logBoot(ctx context.Context) {
 	}).Info("sandbox booted")
 }
 
-// Config is the configuration that the sandbox was made with; it is not to be
+// Config is the configuration that the sandbox was made with; it must not be
 // changed.
 func (s *Sandbox) Config() *config.Config { return s.opts.Config }
 
@@ -255,7 +257,7 @@ func (s *Sandbox) Config() *config.Config { return s.opts.Config }
 // Options.StandIn; otherwise 0.
 func (s *Sandbox) PID() int { return s.standIns.ownPID() }
 
-// agent is the way to the guest, while there is one.
+// agent returns the client of the guest's agent, while there is one.
 func (s *Sandbox) agent() (*guest.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,8 +273,8 @@ func (s *Sandbox) gone() bool {
 	return err != nil
 }
 
-// ignoreGone drops the error of a removal in the guest that says that there is
-// nothing to remove any more: the process, or the whole guest.
+// ignoreGone drops the error of a removal in the guest if it means that nothing
+// is left to remove: the process, or the whole guest, is gone.
 func (s *Sandbox) ignoreGone(err error) error {
 	if errdefs.IsNotFound(err) || guest.Disconnected(err) || s.gone() {
 		return nil
@@ -288,7 +290,7 @@ func (s *Sandbox) isStopping() bool {
 }
 
 // awaitStop waits for the end of a teardown that has begun; otherwise it
-// returns at once.
+// returns immediately.
 func (s *Sandbox) awaitStop(ctx context.Context) error {
 	if !s.isStopping() {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// The guest is told where its hooks are, and its console is listened to where
-// the operator debugs.
+// The guest is told where its hooks are, and its console is logged if debugging
+// is on.
 func TestGuestSettings(t *testing.T) {
 	for _, debug := range []bool{false, true} {
 		host := newHost(t)
@@ -29,7 +29,7 @@ func TestGuestSettings(t *testing.T) {
 	}
 }
 
-// A seccomp profile goes in where it is not disabled.
+// A seccomp profile is passed to the guest unless seccomp is disabled.
 func TestGuestSeccomp(t *testing.T) {
 	for _, disabled := range []bool{false, true} {
 		host := newHost(t)

@@ -8,14 +8,14 @@ import (
 )
 
 // execExitWait bounds how long a container's exit waits for its execs': the
-// guest's kernel kills them with the init, and their exits follow at once.
+// guest's kernel kills them with the init, and their exits follow immediately.
 const execExitWait = 5 * time.Second
 
 // drained is how much output a process had written when it ended.
 type drained struct{ stdout, stderr uint64 }
 
-// takeEvent makes an exit event of the guest's the process's only one: a guest
-// that tells of more makes no further goroutine.
+// takeEvent accepts the process's first exit event from the guest. Repeated
+// events start no more goroutines.
 func (p *Process) takeEvent() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -26,8 +26,8 @@ func (p *Process) takeEvent() bool {
 	return true
 }
 
-// finish reports the exit that the guest told of, in the order that doc.go
-// states. It runs in its own goroutine.
+// finish reports the exit that the guest sent, in the order that doc.go
+// describes. It runs in its own goroutine.
 func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	select {
 	case <-p.container.created:
@@ -48,27 +48,27 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 		p.container.bringBack(ctx)
 	}
 	p.record(exit, true)
-	p.io.CloseStdin() // nobody reads it any more
+	p.io.CloseStdin() // it has no reader any more
 }
 
-// bringBack puts on the host what the container has left for it there, before
-// anyone learns of its end and looks for it.
+// bringBack copies the container's results to the host before its exit is
+// reported, because they are read then.
 func (c *Container) bringBack(ctx context.Context) {
 	if err := c.files.BringBack(ctx); err != nil {
 		log.G(ctx).WithField("container", c.ID).WithError(err).Warn("the container's termination message is lost")
 	}
 }
 
-// willExit reports whether an exit of the process will be reported, or is about
-// to have been.
+// willExit reports whether an exit of the process will be, or is just being,
+// reported.
 func (p *Process) willExit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state == Running || p.state == Stopped || p.end != alive && p.state != Deleted
 }
 
-// settle reports an exit of which the guest cannot tell: nothing more will
-// come. observed says whether the engine learns of it by an event.
+// settle reports an exit that the guest can no longer report. observed says
+// whether the engine gets an event.
 func (p *Process) settle(exit Exit, observed bool) {
 	if !p.claimExit() {
 		return
@@ -76,7 +76,7 @@ func (p *Process) settle(exit Exit, observed bool) {
 	p.record(exit, observed)
 }
 
-// claimExit makes the caller the one that reports the exit.
+// claimExit reports whether the caller is the one that must report the exit.
 func (p *Process) claimExit() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,9 +109,9 @@ func (p *Process) awaitGate(ctx context.Context) {
 	}
 }
 
-// record makes the exit known. The first container's is the sandbox's end:
-// that comes first, and then nothing of the pod is on the host any more when
-// the exit is told. The caller has claimed the exit.
+// record makes the exit known. The first container's exit ends the sandbox: it
+// is torn down first, so that nothing of the pod is left on the host when the
+// exit is reported. The caller has claimed the exit.
 func (p *Process) record(exit Exit, observed bool) {
 	s := p.container.sandbox
 	if p.execID != "" || p.container.ID != s.ID {
@@ -127,7 +127,7 @@ func (p *Process) record(exit Exit, observed bool) {
 }
 
 // tell stores the exit, wakes the waiters, and tells the observer. The
-// container's process on the host has ended before.
+// container's stand-in has already ended.
 func (p *Process) tell(exit Exit, observed bool) {
 	s := p.container.sandbox
 	exit.ContainerID, exit.ExecID, exit.PID = p.container.ID, p.execID, p.container.PID()
@@ -150,7 +150,7 @@ func (p *Process) tell(exit Exit, observed bool) {
 	close(p.reported)
 }
 
-// closed reports whether a channel that carries nothing is closed.
+// closed reports whether a channel on which nothing is sent is closed.
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

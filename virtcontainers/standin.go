@@ -15,7 +15,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
 
-// standIns starts the processes that stand for the pod's containers on the host.
+// standIns starts the stand-ins of the pod's containers on the host.
 type standIns struct {
 	host *standin.Host
 	// sandboxID and hostname are the sandbox's.
@@ -26,11 +26,11 @@ type standIns struct {
 	network func() (*os.File, error)
 	// isThere reports whether the sandbox has a container of that id.
 	isThere func(id string) bool
-	// own is the sandbox's; nil where a container has the sandbox's id.
+	// own is the sandbox's; nil if a container has the sandbox's id.
 	own *standin.Process
 }
 
-// openStandIns makes the place from which stand-ins are started.
+// openStandIns makes the Host from which stand-ins are started.
 func (s *Sandbox) openStandIns(context.Context) error {
 	host, err := standin.NewHost(s.platform.StateDir())
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Sandbox) openStandIns(context.Context) error {
 	return nil
 }
 
-// close ends those that are left: the sandbox's and these containers'. The
+// close ends the remaining stand-ins: the sandbox's and these containers'. The
 // machine has ended.
 func (i *standIns) close(ctx context.Context, containers []*Container) error {
 	var errs []error
@@ -58,7 +58,7 @@ func (i *standIns) close(ctx context.Context, containers []*Container) error {
 	return errors.Join(errs...)
 }
 
-// addOwn starts the sandbox's own.
+// addOwn starts the sandbox's own stand-in.
 func (i *standIns) addOwn() (err error) {
 	i.own, err = i.start(standin.Options{
 		Args: []string{"sandbox", i.sandboxID}, Hostname: cmp.Or(i.hostname, i.sandboxID),
@@ -66,7 +66,7 @@ func (i *standIns) addOwn() (err error) {
 	return err
 }
 
-// ownPID is the process id of the sandbox's own, or 0.
+// ownPID returns the process id of the sandbox's own stand-in, or 0.
 func (i *standIns) ownPID() int {
 	if i.own == nil {
 		return 0
@@ -74,8 +74,8 @@ func (i *standIns) ownPID() int {
 	return i.own.PID()
 }
 
-// add starts a container's. Where its files cannot be shown, it has an empty
-// root.
+// add starts a container's stand-in. If the container's files cannot be shown,
+// its root is empty.
 func (i *standIns) add(ctx context.Context, c *Container) error {
 	spec := c.Bundle.Spec
 	in := standin.Options{Hostname: cmp.Or(spec.Hostname, i.hostname, c.ID)}
@@ -101,8 +101,8 @@ func (i *standIns) add(ctx context.Context, c *Container) error {
 	return nil
 }
 
-// place moves a container's stand-in into the cgroup that the engine has named
-// for the container, if it has. The record has the cgroup before it is made.
+// place moves a container's stand-in into the cgroup that the engine named for
+// the container, if any. The cgroup is recorded before it is made.
 func (i *standIns) place(c *Container, p *standin.Process) error {
 	linux := c.Bundle.Spec.Linux
 	if linux == nil || linux.CgroupsPath == "" {
@@ -121,8 +121,8 @@ func (i *standIns) place(c *Container, p *standin.Process) error {
 	return p.Join(cgroup, linux.Resources)
 }
 
-// start starts one in the pod's network namespace and notes it in the record,
-// under a container's id.
+// start starts a stand-in in the pod's network namespace and records it under a
+// container's id.
 func (i *standIns) start(opts standin.Options, id string) (*standin.Process, error) {
 	network, err := i.network()
 	if err != nil {
@@ -145,8 +145,8 @@ func (i *standIns) start(opts standin.Options, id string) (*standin.Process, err
 	return p, nil
 }
 
-// withEntry is what is noted of the containers that there are, with what is
-// new of one.
+// withEntry returns the recorded entries of existing containers, with a new one
+// added.
 func withEntry[T any](i *standIns, noted map[string]T, id string, entry T) map[string]T {
 	kept := map[string]T{id: entry}
 	for other, e := range noted {
@@ -157,7 +157,7 @@ func withEntry[T any](i *standIns, noted map[string]T, id string, entry T) map[s
 	return kept
 }
 
-// endStandIn ends the container's, if it has one.
+// endStandIn ends the container's stand-in, if it has one.
 func (c *Container) endStandIn(ctx context.Context) error {
 	if p := c.standIn.Load(); p != nil {
 		return p.End(ctx)
@@ -176,8 +176,8 @@ func (c *Container) showLimits(ctx context.Context, limits *specs.LinuxResources
 	}
 }
 
-// watchStandIn does to the container what is done to its process on the host:
-// signals are passed on, and when that is killed, so is the container.
+// watchStandIn applies to the container what happens to its stand-in: signals
+// are passed on, and when the stand-in is killed, so is the container.
 func (c *Container) watchStandIn() {
 	s, p := c.sandbox, c.standIn.Load()
 	for {

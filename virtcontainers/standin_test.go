@@ -15,8 +15,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// alive reports whether the host has a process of that pid, also one that
-// nobody has waited for.
+// alive reports whether the host has a process of that pid, zombies included.
 func alive(pid int) bool { return !errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
 
 func TestContainersHaveAProcessEach(t *testing.T) {
@@ -97,8 +96,7 @@ func TestSignalsToTheProcess(t *testing.T) {
 	}
 }
 
-// Nothing of a container is left when it cannot be created, wherever that
-// ends.
+// Nothing of a container is left when its creation fails, at whichever step.
 func TestNoProcessOfAFailedCreate(t *testing.T) {
 	for _, step := range []string{"create", "standin", "streams"} {
 		host := newHost(t)
@@ -130,7 +128,7 @@ func withEnvironment(t *testing.T, word string) (found []string) {
 		t.Fatal(err)
 	}
 	for _, path := range paths {
-		data, _ := os.ReadFile(path) // another's, or gone
+		data, _ := os.ReadFile(path) // another user's process, or gone
 		status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
 		child := strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", os.Getpid()))
 		if child && slices.Contains(strings.Split(string(data), "\x00"), word) {
@@ -140,7 +138,7 @@ func withEnvironment(t *testing.T, word string) (found []string) {
 	return found
 }
 
-// Numbers of the guest's are no processes of the host's.
+// The guest's pids are not those of host processes.
 func TestPidsAreNobodyElses(t *testing.T) {
 	p := newPod(t)
 	c := p.run(sandboxID)

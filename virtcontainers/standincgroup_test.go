@@ -25,8 +25,8 @@ func (p *pod) inCgroup(id, parent string, limit int64) virtcontainers.ContainerO
 	return opts
 }
 
-// memoryOf is the memory limit that is found from a pid, as engines look for
-// it, and the cgroup's directory.
+// memoryOf returns the memory limit that is found from a pid, as engines do,
+// and the cgroup's directory.
 func memoryOf(t *testing.T, pid int) (limit, dir string) {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
@@ -86,7 +86,7 @@ func TestProcessHasTheContainersCgroup(t *testing.T) {
 	}
 }
 
-// The containers' cgroups of a killed shim are taken away by who comes after.
+// Recover removes the containers' cgroups of a killed shim.
 func TestRecoverRemovesContainersCgroups(t *testing.T) {
 	parent, host := cgroupParent(t), newHost(t)
 	cgroup, err := hostcgroup.NewContainer("", parent+"/c1")

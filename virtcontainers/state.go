@@ -7,7 +7,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// State is where a process is in its life; see the diagram in doc.go.
+// State is a process's state; see the diagram in doc.go.
 type State int
 
 // The states. A container's state is its init's.
@@ -17,7 +17,7 @@ const (
 	Paused
 	Stopped
 	Deleted
-	// starting is Created to the engine: Start is under way.
+	// starting shows as Created to the engine: Start is under way.
 	starting
 )
 
@@ -49,8 +49,7 @@ var successors = map[State][]State{
 	Stopped:  {Deleted},
 }
 
-// next is the transition from s to state, or an error that says what is wrong
-// with it.
+// next returns state if the transition from s is legal, or an error.
 func (s State) next(state State) (State, error) {
 	if !slices.Contains(successors[s], state) {
 		return s, fmt.Errorf("it is %s and cannot become %s: %w", s, state, errdefs.ErrFailedPrecondition)
@@ -66,7 +65,7 @@ func (s State) seen() State {
 	return s
 }
 
-// ending is how far the host is with the end of a process. It only grows.
+// ending is the host's progress with the end of a process. It only grows.
 type ending int
 
 const (

@@ -23,7 +23,7 @@ func BootSteps() []string {
 	return names
 }
 
-// bootSteps is the boot: what is done, in which order, and how each is undone.
+// bootSteps returns the steps of the boot, in order, each with its undo.
 func (s *Sandbox) bootSteps() []step {
 	return []step{
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
@@ -54,7 +54,7 @@ func (s *Sandbox) bootSteps() []step {
 	}
 }
 
-// StateDir is where sandboxes keep their records.
+// StateDir returns the directory of the sandboxes' records.
 func (p Platform) StateDir() string {
 	if p.states != "" {
 		return p.states
@@ -62,7 +62,7 @@ func (p Platform) StateDir() string {
 	return filepath.Join(p.RunDir, "sandboxes")
 }
 
-// PodDir is where a sandbox keeps its record.
+// PodDir returns the directory of a sandbox's record.
 func (p Platform) PodDir(sandboxID string) string {
 	return filepath.Join(p.StateDir(), p.Owner.Name(sandboxID))
 }
@@ -100,7 +100,7 @@ func (s *Sandbox) openFiles(ctx context.Context) error {
 	s.files = files
 	pid := files.DaemonPID()
 	if pid == 0 {
-		return nil // the share is served here, or there is none
+		return nil // this process serves the share, or there is none
 	}
 	if err := s.state.UpdateWith(pid, func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
 		return errors.Join(files.ExplainDaemon(err), files.Close(context.WithoutCancel(ctx)))
@@ -147,7 +147,8 @@ func (s *Sandbox) attachVsock(ctx context.Context) error {
 	return nil
 }
 
-// dialAgent waits for the agent, and tells those who need it.
+// dialAgent waits for the agent, and passes the client to the packages that
+// need it.
 func (s *Sandbox) dialAgent(ctx context.Context) error {
 	client, err := s.connectAgent(ctx)
 	if err != nil {
@@ -160,7 +161,7 @@ func (s *Sandbox) dialAgent(ctx context.Context) error {
 	return nil
 }
 
-// connectAgent waits for the agent, no longer than the VM lives.
+// connectAgent waits for the agent while the VM lives.
 func (s *Sandbox) connectAgent(ctx context.Context) (*guest.Client, error) {
 	timeout := s.opts.Config.Agent.DialTimeout
 	if s.template.key != "" {

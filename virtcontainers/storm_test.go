@@ -12,8 +12,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-// ledger is what the engine was told: which processes it has to hear the exit
-// of.
+// ledger records what the engine was told: for which processes an exit is due.
 type ledger struct {
 	mu  sync.Mutex // guards due
 	due map[string]bool
@@ -33,8 +32,8 @@ type worker struct {
 	ledger *ledger
 }
 
-// live is one container's life; its errors are nobody's concern while the
-// sandbox may end at any moment.
+// live is one container's life; errors are ignored, because the sandbox may end
+// at any moment.
 func (w *worker) live(ctx context.Context, round int) {
 	id := fmt.Sprintf("%s-%d", w.id, round)
 	c, err := w.p.Create(ctx, w.p.options(id, nil), func(*virtcontainers.Container) { w.ledger.owe(id) })
@@ -73,7 +72,7 @@ func (w *worker) exec(ctx context.Context, c *virtcontainers.Container, id strin
 	}
 }
 
-// remove deletes a container that ends: that must always succeed.
+// remove deletes a container that is ending: that must always succeed.
 func (w *worker) remove(ctx context.Context, c *virtcontainers.Container) {
 	init, err := c.Process("")
 	if err == nil {
@@ -87,7 +86,7 @@ func (w *worker) remove(ctx context.Context, c *virtcontainers.Container) {
 	}
 }
 
-// Engines do as they like, and the sandbox ends in the middle of it: each
+// Engines make calls in any order, and the sandbox ends in the middle: each
 // process that was announced exits once, no other does, and nothing is left.
 func TestStorm(t *testing.T) {
 	t.Parallel()
@@ -143,7 +142,7 @@ func storm(t *testing.T, seed uint64, end func(*pod)) {
 }
 
 // settleAccounts compares the exits with what is due. An exec's exit is due
-// only when its start was announced, which is not before its exit.
+// only if its start was announced.
 func (p *pod) settleAccounts(l *ledger) {
 	p.t.Helper()
 	seen := make(map[string]int)

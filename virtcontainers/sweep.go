@@ -14,16 +14,17 @@ const sweepLockWait = 2 * time.Second
 
 // Sweep recovers every sandbox of the platform's Owner whose shim is dead, as
 // Recover does for one, and returns their ids. It is for engines that do not
-// clean up after a shim that died. A sandbox must not be started by anybody who
-// has not swept before: its old record is then gone, and no other sweep can take
-// the new sandbox for the old one.
+// clean up after a dead shim. Every start of a sandbox must be preceded by a
+// Sweep: that removes an old record of the sandbox, so that no concurrent sweep
+// can mistake the new sandbox for the old one.
 func Sweep(platform Platform, killTimeout time.Duration) (swept []string, err error) {
 	unlock, err := persist.Lock(platform.StateDir(), sweepLockWait)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	// Records without an owner are of shims that kept them by the id alone.
+	// Records without an owner come from older shims, which named them by the
+	// id alone.
 	for _, owner := range slices.Compact([]persist.Owner{platform.Owner, {}}) {
 		platform.Owner = owner
 		ids, sweepErr := sweep(platform, killTimeout)
@@ -32,7 +33,7 @@ func Sweep(platform Platform, killTimeout time.Duration) (swept []string, err er
 	return swept, err
 }
 
-// sweep is Sweep for one owner.
+// sweep does Sweep's work for one owner.
 func sweep(platform Platform, killTimeout time.Duration) (swept []string, err error) {
 	dead, err := persist.Dead(platform.StateDir(), platform.Owner)
 	if err != nil {

@@ -19,27 +19,28 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 )
 
-// templateDialTimeout is how long a guest that comes from a template may take to
-// answer: some hundred milliseconds are usual, and a busy host takes longer.
+// templateDialTimeout is how long a guest from a template may take to answer:
+// usually some hundred milliseconds, longer on a busy host.
 const templateDialTimeout = 20 * time.Second
 
-// ofTemplate is where a sandbox's machine came from.
+// ofTemplate says from which template a sandbox's machine started.
 type ofTemplate struct {
-	// key is of the template that the machine went on from; empty if it booted.
+	// key is that of the template from which the machine started; empty if it
+	// booted.
 	key factory.Key
-	// never has it boot, whatever templates there are.
+	// never makes the machine boot even if there is a template.
 	never bool
-	// missed is of the template that the machine could have gone on from, had there
-	// been one, if the sandbox may have it made.
+	// missed is the key of the template from which the machine could have
+	// started, but which did not exist; empty if the sandbox may not order it.
 	missed factory.Key
 }
 
-// templates is the directory of the configuration's templates.
+// templates returns the store of the configuration's templates.
 func (s *Sandbox) templates() factory.Store {
 	return factory.Store{Dir: s.opts.Config.Factory.TemplatePath}
 }
 
-// checkTemplate says why no template can be made of a machine.
+// checkTemplate returns why no template can be made of a machine, or nil.
 func checkTemplate(spec hypervisor.Spec, entropySource string) error {
 	for _, c := range []struct {
 		set  bool
@@ -57,9 +58,8 @@ func checkTemplate(spec hypervisor.Spec, entropySource string) error {
 	return nil
 }
 
-// launch starts the machine: from a template if the configuration wants that and
-// there is one, else at its beginning. What is wrong with a template is logged, and
-// ends the template.
+// launch starts the machine: from a template if that is configured and there is
+// one, otherwise by booting. A bad template is logged and removed.
 func (s *Sandbox) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.VM, error) {
 	t, key := s.openTemplate(ctx, spec)
 	if t == nil {
@@ -120,7 +120,7 @@ func (s *Sandbox) openTemplate(ctx context.Context, spec hypervisor.Spec) (*fact
 	return nil, ""
 }
 
-// dropTemplate removes a template with which something is wrong.
+// dropTemplate removes a bad template.
 func (s *Sandbox) dropTemplate(ctx context.Context, key factory.Key, why error) {
 	s.template = ofTemplate{never: true}
 	dropped := s.templates().Drop(key, why)
@@ -128,8 +128,8 @@ func (s *Sandbox) dropTemplate(ctx context.Context, key factory.Key, why error) 
 		Warn("the guest boots, and its template is removed: it cannot be used")
 }
 
-// bootAnew reports whether a boot that failed is worth another try without a
-// template. At a step that shows whether the template is of any use, it is removed.
+// bootAnew reports whether a failed boot should be tried again without a
+// template. If the failed step implicates the template, it is removed.
 func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
 	key := s.template.key
 	if key == "" || ctx.Err() != nil {
@@ -144,15 +144,15 @@ func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
 	return true
 }
 
-// TemplateTimeout is how long the making of a template may take. A slow host boots a
+// TemplateTimeout is how long making a template may take. A slow host boots a
 // guest in some seconds.
 const TemplateTimeout = 5 * time.Minute
 
-// MakeTemplate makes the template for sandboxes of this configuration, unless it is
-// there: it boots a machine as theirs, waits until its agent answers, and saves it.
-// lock is the caller's, or nil. progress, when not nil, is told what is being done.
-// ctx bounds it all. Nothing is left on an error. It fails with
-// errdefs.ErrUnavailable while another process makes one.
+// MakeTemplate makes the template for sandboxes of this configuration, unless
+// it exists: it boots a machine like theirs, waits until its agent answers, and
+// saves it. lock is held by the caller, or nil. progress, if not nil, is called
+// with each step's description. ctx bounds the call. Nothing is left on an
+// error. It fails with errdefs.ErrUnavailable while another process makes one.
 func MakeTemplate(ctx context.Context, platform Platform, opts Options, lock *factory.Lock, progress func(string)) (factory.Key, error) {
 	opts.ID = "template-" + rand.Text()[:8]
 	s, err := newSandbox(ctx, platform, opts)
@@ -177,15 +177,16 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, lock *fa
 	})
 }
 
-// templateSteps boot a machine and save it in dir. All of them are undone in the
-// end.
+// templateSteps boot a machine and save it in dir. All of them are undone
+// afterwards.
 func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
 	steps := []step{
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
 		{"user", s.openJail, func(context.Context) error { return s.jail.close() }},
 		{"vm", func(ctx context.Context) error { return s.launchTemplate(ctx, dir) }, func(ctx context.Context) error { return s.vm.Stop(ctx) }},
-		// The first device, which is at the same place in each machine that goes on from
-		// this one: without any the guest would leave no room for others.
+		// The first device has the same PCI slot in every machine that starts
+		// from this one. Without any device the guest would leave no room for
+		// others.
 		{"hardware", func(ctx context.Context) error { return s.attachRNG(ctx, s.opts.Config.Hypervisor.EntropySource) }, nil},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, nil},
@@ -204,8 +205,8 @@ func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
 	return steps
 }
 
-// launchTemplate starts the machine with its memory in a file of dir, which is its
-// user's for that time.
+// launchTemplate starts the machine with its memory in a file in dir, which the
+// VMM's user owns meanwhile.
 func (s *Sandbox) launchTemplate(ctx context.Context, dir string) error {
 	if s.jail != nil {
 		if err := os.Chown(dir, int(s.jail.uid()), int(s.jail.uid())); err != nil {
@@ -217,7 +218,8 @@ func (s *Sandbox) launchTemplate(ctx context.Context, dir string) error {
 	return s.start(ctx, spec, s.platform.Monitor.Launch)
 }
 
-// awaitAgent greets the agent and leaves it: nobody has told it anything.
+// awaitAgent connects to the agent and disconnects: the agent must not have
+// been set up for any pod.
 func (s *Sandbox) awaitAgent(ctx context.Context) error {
 	client, err := s.connectAgent(ctx)
 	if err != nil {
@@ -226,8 +228,8 @@ func (s *Sandbox) awaitAgent(ctx context.Context) error {
 	return client.Close()
 }
 
-// saveTemplate takes the vsock device away, which belongs to this process, and saves
-// the machine.
+// saveTemplate removes the vsock device, which belongs to this process, and
+// saves the machine.
 func (s *Sandbox) saveTemplate(ctx context.Context, dir string) error {
 	if err := s.vm.Detach(ctx, vsock.DeviceID); err != nil {
 		return err

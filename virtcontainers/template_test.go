@@ -140,7 +140,7 @@ func TestMakeTemplateFails(t *testing.T) {
 	}
 }
 
-// A sandbox that no template fits boots, and leaves the templates alone.
+// A sandbox that fits no template boots, and leaves the templates alone.
 func TestOtherMachineBoots(t *testing.T) {
 	for name, change := range map[string]func(*virtcontainers.Options){
 		"off":        func(o *virtcontainers.Options) { o.Config.Factory.Template = false },
@@ -165,10 +165,10 @@ func TestOtherMachineBoots(t *testing.T) {
 	}
 }
 
-// A sandbox whose template is bad boots, and the template goes; one that fails for
-// another reason keeps it.
+// A sandbox whose template is bad boots, and the template is removed; after a
+// failure for another reason it stays.
 func TestBadTemplateBoots(t *testing.T) {
-	// once makes the first machine fail that comes from a template.
+	// once makes the first machine from a template fail.
 	once := func(h *fakeguest.Host, step fake.Step) {
 		h.Monitor.Hook(step, func(_ context.Context, vm *fake.VM) error {
 			if vm != nil && vm.Spec.Template != nil {

@@ -22,11 +22,10 @@ const (
 	outputSpan  = "first output" // of a container's init
 )
 
-// Arrival is what came before a sandbox's boot. Times that are not known are
-// zero.
+// Arrival is what happened before a sandbox's boot. Unknown times are zero.
 type Arrival struct {
-	// Launched is when the engine called the shim's program, Serving when the shim
-	// served, and Called when the engine called for the sandbox.
+	// Launched is when the engine ran the shim's program, Serving when the shim
+	// began to serve, and Called when the engine requested the sandbox.
 	Launched, Serving, Called time.Time
 }
 
@@ -48,9 +47,9 @@ func (a Arrival) record(now time.Time) *spans.Recorder {
 	return r
 }
 
-// Timeline returns how the sandbox and its containers started. It asks the guest for
-// its part, which ctx bounds; without an answer the rest is there, with the
-// reason.
+// Timeline returns how the sandbox and its containers started. It asks the
+// guest for its part, bounded by ctx; without an answer it returns the rest,
+// with the reason.
 func (s *Sandbox) Timeline(ctx context.Context) *timeline.Timeline {
 	t := timeline.New(s.ID, s.recorder)
 	part, err := s.guestPart(ctx)
@@ -98,7 +97,7 @@ func (c *Container) noteFirstOutput(conns Conns) Conns {
 	return conns
 }
 
-// noticedConn calls note at each read that brings something.
+// noticedConn calls note at each read that returns data.
 type noticedConn struct {
 	guest.Conn
 	note func()

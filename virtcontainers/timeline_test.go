@@ -13,8 +13,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
-// A pod's timeline has what came before its boot, each step, and its containers'
-// creation, start and first output, with the guest's part in between.
+// A pod's timeline has what happened before its boot, each step, and its
+// containers' creation, start and first output, with the guest's part in
+// between.
 func TestTimeline(t *testing.T) {
 	host := newHost(t)
 	opts := options(newObserver())
@@ -66,7 +67,7 @@ func stepSpans() []timeline.Span {
 	return list
 }
 
-// checkOrder checks that those spans are there and start in that order.
+// checkOrder checks that those spans exist and start in that order.
 func checkOrder(t *testing.T, line *timeline.Timeline, want []timeline.Span) {
 	t.Helper()
 	var last timeline.Span
@@ -111,7 +112,7 @@ func TestTimelineHasTheFirstOutput(t *testing.T) {
 	}
 }
 
-// A guest that does not answer costs its own part only.
+// If the guest does not answer, only its part is missing.
 func TestTimelineOfAGuestThatFails(t *testing.T) {
 	p := newPod(t)
 	p.host.Agent.Hook("Timeline", func(context.Context, proto.Message) error { return errInjected })

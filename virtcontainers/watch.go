@@ -13,7 +13,7 @@ import (
 
 // watch starts the goroutines that follow the guest until the sandbox ends.
 func (s *Sandbox) watch() {
-	s.watchers.Add(1) // the end does not overtake the beginning
+	s.watchers.Add(1) // so that the teardown's Wait counts them
 	defer s.watchers.Done()
 	s.watchers.Go(func() {
 		err := s.client.Events(s.lifeCtx, s.handleEvent)
@@ -77,8 +77,8 @@ func (s *Sandbox) watchHealth(interval, timeout time.Duration) {
 	}
 }
 
-// handleEvent takes one event from the guest. Ids that the host does not know
-// are the guest's fault and are ignored.
+// handleEvent handles one event from the guest. Unknown ids are the guest's
+// fault and are ignored.
 func (s *Sandbox) handleEvent(ev *api.Event) {
 	switch e := ev.Event.(type) {
 	case *api.Event_Exit:
@@ -110,8 +110,8 @@ func (s *Sandbox) handleExit(e *api.Exit) {
 	s.watchers.Go(func() { p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes}) })
 }
 
-// exitTime is the guest's time of an exit, which SetupSandbox set to the
-// host's. It is believed between the making of the process and now.
+// exitTime returns the guest's time of an exit (SetupSandbox set its clock to
+// the host's), limited to between the process's creation and now.
 func exitTime(e *api.Exit, made, now time.Time) time.Time {
 	if at := e.ExitedAt; at.IsValid() && !at.AsTime().After(now) {
 		if at.AsTime().Before(made) {
@@ -122,8 +122,8 @@ func exitTime(e *api.Exit, made, now time.Time) time.Time {
 	return now
 }
 
-// lose is called when contact with the guest is gone: nothing that runs in it
-// can be asked any more. The first cause counts; after Stop it is expected.
+// lose is called when contact with the guest is lost: no call to it can succeed
+// any more. The first cause counts; after Stop the loss is expected.
 func (s *Sandbox) lose(cause error) {
 	s.mu.Lock()
 	first := s.lost == nil && !s.stopping
@@ -136,11 +136,11 @@ func (s *Sandbox) lose(cause error) {
 	s.mu.Unlock()
 	if first {
 		log.G(s.lifeCtx).WithError(cause).Error("sandbox lost")
-		s.beginStop() // the exits are told when the machine has ended
+		s.beginStop() // the exits are reported when the machine has ended
 	}
 }
 
-// settleAll gives every process that has not ended yet that exit.
+// settleAll reports that status for every process that has not ended yet.
 func (s *Sandbox) settleAll(status uint32) {
 	for _, c := range s.Containers() {
 		for _, p := range c.processes() {
@@ -160,8 +160,8 @@ func (s *Sandbox) beginStop() {
 	}
 }
 
-// claimStop makes the caller the one that starts the teardown; from now on
-// nothing new is let in.
+// claimStop reports whether the caller is the one that must run the teardown;
+// from now on nothing new is admitted.
 func (s *Sandbox) claimStop() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,7 @@ func (s *Sandbox) teardown() {
 	s.lose(errors.New("the sandbox was stopped"))
 	s.settleAll(status)
 	s.end()
-	s.watchers.Wait() // nothing is reported of a sandbox that has stopped
+	s.watchers.Wait() // nothing is reported about a stopped sandbox
 	s.tellOwn()
 	if err != nil {
 		log.G(s.lifeCtx).WithError(err).Error("the sandbox could not be cleaned up completely")
@@ -195,7 +195,7 @@ func (s *Sandbox) teardown() {
 	log.G(s.lifeCtx).Info("sandbox stopped")
 }
 
-// tellOwn tells the exit of the sandbox's own container, if it has one.
+// tellOwn reports the exit of the sandbox's own container, if it has one.
 func (s *Sandbox) tellOwn() {
 	s.mu.Lock()
 	tell := s.tellLast
@@ -205,7 +205,8 @@ func (s *Sandbox) tellOwn() {
 	}
 }
 
-// killAll kills what still runs in the guest, so that its exits are real.
+// killAll kills what still runs in the guest, so that the real exits are
+// reported.
 func (s *Sandbox) killAll() {
 	ctx, cancel := context.WithTimeout(s.lifeCtx, killWait)
 	defer cancel()
@@ -228,11 +229,11 @@ func (s *Sandbox) killAll() {
 	}
 }
 
-// powerOffWait bounds how long a guest that ends has to write out its disks.
+// powerOffWait bounds how long an ending guest may take to flush its disks.
 const powerOffWait = 10 * time.Second
 
-// powerOff lets a guest that has disks write out what it holds back of them:
-// they are the host's again, or another pod's. Any other is simply stopped.
+// powerOff lets a guest with disks flush them: afterwards the host, or another
+// pod, uses them. A guest without disks is stopped without that.
 func (s *Sandbox) powerOff() {
 	if !s.files.HasDisks() {
 		return
@@ -248,8 +249,9 @@ func (s *Sandbox) powerOff() {
 	log.G(s.lifeCtx).WithError(err).Warnf("the guest did not end within %v: its disks may lack what was written last", powerOffWait)
 }
 
-// Stop ends the sandbox and waits until it is gone. Its containers remain to
-// be asked for their exits and deleted. It may be called more than once.
+// Stop ends the sandbox and waits until it is gone. Its containers remain, so
+// that their exits can be read and they can be deleted. It may be called more
+// than once.
 func (s *Sandbox) Stop(ctx context.Context) error {
 	s.beginStop()
 	select {

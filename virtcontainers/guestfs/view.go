@@ -14,9 +14,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
 
-// View is the container's root file system as the host has it, with the mounts
-// that are the host's; empty where it is of disks, which the guest has mounted.
-// closeView is to be called when it is in use.
+// View returns the container's root file system as the host sees it, with the
+// mounts that come from the host; it is empty if the root file system consists
+// of disks, which the guest mounts. Call closeView once the view is in use.
 func (c *Container) View(ctx context.Context) (view standin.View, closeView func()) {
 	var trees []*os.File
 	closeView = func() {
@@ -51,5 +51,5 @@ func (c *Container) View(ctx context.Context) (view standin.View, closeView func
 	return view, closeView
 }
 
-// isShared reports whether a path of the guest's is in the share.
+// isShared reports whether a path in the guest is in the share.
 func isShared(path string) bool { return strings.HasPrefix(path, api.GuestSharedDir+"/") }

@@ -23,11 +23,11 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// DefaultShmBytes is the size of a pod's shared memory when the engine has
-// none for it: that of Docker and Kubernetes.
+// DefaultShmBytes is the size of a pod's shared memory when the engine sets
+// none: that of Docker and Kubernetes.
 const DefaultShmBytes = 64 << 20
 
-// Storages is what the guest mounts before its first container.
+// Storages returns what the guest mounts before its first container.
 func (p *Pod) Storages() []*api.Storage {
 	var list []*api.Storage
 	if p.share != nil {
@@ -42,7 +42,7 @@ func (p *Pod) Storages() []*api.Storage {
 type podVolumes struct {
 	mu   sync.Mutex // guards what follows
 	made map[string]*podVolume
-	// next numbers places in the guest.
+	// next numbers the paths in the guest.
 	next int
 }
 
@@ -55,10 +55,10 @@ type podVolume struct {
 
 func newPodVolumes() podVolumes { return podVolumes{made: map[string]*podVolume{}} }
 
-// newTarget is a place in the guest to mount something.
+// newTarget returns a new mount point in the guest.
 func (p *podVolumes) newTarget() string { return path.Join(api.GuestStorageDir, p.number()) }
 
-// newFiles is a place in the guest to copy something.
+// newFiles returns a new path in the guest for a copy.
 func (p *podVolumes) newFiles() string { return path.Join(api.GuestFilesDir, p.number()) }
 
 func (p *podVolumes) number() string {
@@ -68,8 +68,8 @@ func (p *podVolumes) number() string {
 	return strconv.Itoa(p.next)
 }
 
-// claim finds the volume of that key; mine says that the caller must make it
-// and then settle it.
+// claim finds the volume of that key; if mine is true, the caller must make it
+// and then call settle.
 func (p *podVolumes) claim(key string) (v *podVolume, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +130,8 @@ func (c *Container) addVolumes(ctx context.Context) error {
 	return c.reserveHugepages()
 }
 
-// share puts the root file system, unless it is of disks, and the volumes that
-// are shared into the share.
+// share puts the Shared volumes and the root file system, unless that consists
+// of disks, into the share.
 func (c *Container) share(volumes []volume.Volume) error {
 	var root string
 	if c.paths.Rootfs == "" {
@@ -158,8 +158,8 @@ func (c *Container) share(volumes []volume.Volume) error {
 	return nil
 }
 
-// addVolume brings a volume that is not in the share into the guest, and says
-// where it is there.
+// addVolume brings a volume that is not in the share into the guest, and
+// returns its path there.
 func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, error) {
 	switch v.Kind {
 	case volume.Copied:
@@ -266,12 +266,13 @@ func (c *Container) reserveHugepages() error {
 	return nil
 }
 
-// volume makes a volume that the pod's containers share, if it is not there,
-// and says where it is.
+// volume makes a volume that the pod's containers share, unless it exists, and
+// returns its path in the guest.
 func (p *Pod) volume(ctx context.Context, v volume.Volume) (string, error) {
 	made, mine := p.volumes.claim(v.Key)
 	if mine {
-		// Its place is where files can be changed: for directories in it.
+		// It is below the directory in which ChangeFiles works, so that
+		// directories can be made in it.
 		target := p.volumes.newFiles()
 		p.volumes.settle(v.Key, made, target, p.makeVolume(ctx, v, target))
 	}
@@ -297,7 +298,7 @@ func (p *Pod) makeVolume(ctx context.Context, v volume.Volume, target string) er
 	}
 }
 
-// makeImage mounts a disk that is a file in the volume's directory.
+// makeImage makes and mounts a disk whose file is in the volume's directory.
 func (p *Pod) makeImage(ctx context.Context, v volume.Volume, target string) error {
 	if err := volume.MakeImage(v.Disk); err != nil {
 		return err

@@ -5,5 +5,5 @@
 // device nodes, host cgroup paths and security labels of the host's kernel
 // never reach the guest. Limits (pids, memory, CPU shares and quota, huge
 // pages, rlimits), capabilities, seccomp where the operator wants it, sysctls,
-// masked and read-only paths do: the guest's kernel enforces them.
+// and masked and read-only paths do: the guest's kernel enforces them.
 package guestspec

@@ -5,8 +5,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 )
 
-// Features is what containers in a guest get, whatever the host has:
-// its kernel and its libcontainer are ours.
+// Features returns what containers in a guest can use, independent of the host:
+// the guest's kernel and its libcontainer are ours.
 func Features() *features.Features {
 	yes, no := true, false
 	return &features.Features{
@@ -16,7 +16,8 @@ func Features() *features.Features {
 			"rprivate", "rro", "rshared", "rslave", "rw", "shared", "slave", "strictatime", "sync"},
 		Linux: &features.Linux{
 			Namespaces: []string{"cgroup", "ipc", "mount", "network", "pid", "user", "uts"},
-			// The host's kernel maps, and refuses what it cannot.
+			// The host's kernel does the mapping, and refuses what it cannot
+			// map.
 			MountExtensions: &features.MountExtensions{IDMap: &features.IDMap{Enabled: &yes}},
 			Cgroup:          &features.Cgroup{V1: &no, V2: &yes, Systemd: &no, SystemdUser: &no, Rdma: &no},
 			Seccomp:         &features.Seccomp{Enabled: &yes},

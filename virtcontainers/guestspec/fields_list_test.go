@@ -1,34 +1,34 @@
 package guestspec
 
-// fate is what becomes of a field of the spec.
+// fate is what happens to a field of the spec.
 type fate string
 
 const (
-	// guest: it reaches the guest as it is, and the guest gives it to the
+	// guest: it reaches the guest unchanged, and the guest applies it to the
 	// container.
 	guest fate = "guest"
 	// host: the host does it, or has the guest do it with other values.
 	host fate = "host"
-	// logged: it is left out, with a line in the log.
+	// logged: it is dropped, with a line in the log.
 	logged fate = "left out, logged"
-	// out: it is silently left out, because engines set it for the
-	// kernel that they run on and not because a user asked.
+	// out: it is silently dropped, because engines set it for the host's
+	// kernel, not because a user asked for it.
 	out fate = "left out"
 	// refused: the container is not made, and the error names the field.
 	refused fate = "refused"
 )
 
-// field is one row: what becomes of the fields below path with those names;
-// none means the field at path itself.
+// field is one row: what happens to the fields below path with those names; no
+// names means the field at path itself.
 type field struct {
 	path, names string
 	fate        fate
 	why         string
 }
 
-// fields are all that the OCI runtime specification has (specs-go). A field that
-// is missing here fails TestEveryFieldHasAFate: a new release of the
-// specification brings them.
+// fields are all fields of the OCI runtime specification (specs-go). A field
+// that is missing here, as after a new release of the specification, fails
+// TestEveryFieldHasAFate.
 var fields = []field{
 	{"ociVersion", "", guest, ""},
 	{"process", "terminal args env cwd noNewPrivileges oomScoreAdj", guest, ""},

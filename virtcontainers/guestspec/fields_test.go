@@ -14,15 +14,15 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// leaf is a field of the spec that has no fields below it: the way to it from
-// the spec, as indexes of fields.
+// leaf is a field of the spec without fields below it; its way is the indexes
+// of the fields that lead to it.
 type leaf struct {
 	path string
 	way  []int
 }
 
-// otherSystems are whole objects for other kernels than Linux; their fields are
-// not looked at.
+// otherSystems are objects for kernels other than Linux; their fields are not
+// listed.
 var otherSystems = []string{"solaris", "windows", "vm", "zos", "freebsd"}
 
 // leaves lists the fields below a type.
@@ -48,7 +48,7 @@ func leaves(kind reflect.Type, path string, way []int) (found []leaf) {
 	return found
 }
 
-// fates is the list by the paths of leaves.
+// fates returns the list, by the paths of leaves.
 func fates(t *testing.T) map[string]field {
 	t.Helper()
 	all := map[string]field{}
@@ -69,8 +69,8 @@ func fates(t *testing.T) map[string]field {
 	return all
 }
 
-// set gives the field at the end of the way a value other than its zero, and
-// makes what is on the way. Maps get the key "key".
+// set gives the field at the end of the way a value other than zero, and makes
+// the objects on the way. Maps get the key "key".
 func set(v reflect.Value, way []int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -101,7 +101,7 @@ func set(v reflect.Value, way []int) {
 	}
 }
 
-// get is the field at the end of the way, as JSON; "" where something on the
+// get returns the field at the end of the way, as JSON; "" if something on the
 // way is missing.
 func get(v reflect.Value, way []int) string {
 	switch v.Kind() {
@@ -135,8 +135,8 @@ func get(v reflect.Value, way []int) string {
 	return string(data)
 }
 
-// Each field of the specification becomes what the list says, and the list has
-// no other.
+// Each field of the specification is in the list and is treated as the list
+// says, and the list has no other fields.
 func TestEveryFieldHasAFate(t *testing.T) {
 	want := fates(t)
 	for _, l := range leaves(reflect.TypeFor[specs.Spec](), "", nil) {
@@ -153,8 +153,8 @@ func TestEveryFieldHasAFate(t *testing.T) {
 	}
 }
 
-// play sets one field of a spec that asks for nothing else, and looks at what
-// becomes of it.
+// play sets one field of a spec that is otherwise empty, and checks what
+// happens to it.
 func play(t *testing.T, l leaf, want fate) {
 	t.Helper()
 	spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{}}

@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Paths says where in the guest the host's files are found.
+// Paths says where in the guest the host's files are.
 type Paths struct {
 	// Rootfs is the container's root file system.
 	Rootfs string
@@ -21,7 +21,7 @@ type Paths struct {
 	Devices map[string]bool
 }
 
-// find is the bind of the spec's nth mount, if it is one.
+// find returns the bind of the spec's mount at index, if it is one.
 func (p Paths) find(index int) (Placed, bool) {
 	at := slices.IndexFunc(p.Binds, func(b Placed) bool { return b.Index == index })
 	if at < 0 {
@@ -30,14 +30,14 @@ func (p Paths) find(index int) (Placed, bool) {
 	return p.Binds[at], true
 }
 
-// Rules are the operator's about what a container gets.
+// Rules are the operator's rules about what a container gets.
 type Rules struct {
 	// NoSeccomp leaves out the container's seccomp profile.
 	NoSeccomp bool
-	// First: the container is the sandbox's own, for which the pod is made.
+	// First is set if the container is the sandbox's own, the pod's first.
 	First bool
-	// HostNamespaces: a container that asks for the host's PID or IPC namespace
-	// gets its pod's; otherwise it is refused.
+	// HostNamespaces gives a container that requests the host's PID or IPC
+	// namespace its pod's; otherwise it is refused.
 	HostNamespaces bool
 }
 
@@ -45,15 +45,17 @@ type Rules struct {
 type Guest struct {
 	// JSON is the encoded spec.
 	JSON []byte
-	// SharePID and ShareUser say that the container joins the pod's PID or
-	// user namespace, OwnUTS that it has a UTS namespace beside the pod's.
+	// SharePID and ShareUser are set if the container joins the pod's PID or
+	// user namespace, OwnUTS if it gets a UTS namespace separate from the
+	// pod's.
 	SharePID, ShareUser, OwnUTS bool
-	// PIDOf is the process of the host whose PID namespace the container joins,
-	// one of its pod's; 0 is the pod's first.
+	// PIDOf is the host's process whose PID namespace the container joins, one
+	// of its pod; 0 is the pod's first container.
 	PIDOf int
-	// Dropped names what was left out and a user might miss.
+	// Dropped names what was dropped and a user might miss.
 	Dropped []string
-	// Unconfined says that Rules left out the spec's seccomp profile.
+	// Unconfined is set if the spec's seccomp profile was dropped because of
+	// Rules.
 	Unconfined bool
 }
 
@@ -93,8 +95,8 @@ func clone(spec *specs.Spec) (*specs.Spec, error) {
 	return c, nil
 }
 
-// filterMounts gives mounts the guest's sources, and leaves out what the host
-// does for them.
+// filterMounts replaces mounts' sources by the guest's, and drops the options
+// that the host implements.
 func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 	for i := range spec.Mounts {
 		m := &spec.Mounts[i]
@@ -118,10 +120,10 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 	}
 }
 
-// dropDevices removes the host's device nodes, and what single disks of the
-// host's were allowed: their numbers mean nothing, or something else, to the
-// guest's kernel. The standard ones (/dev/null, ...) are made in every
-// container, those of given by the agent; a FIFO is not a device and stays.
+// dropDevices removes the host's device nodes, and the cgroup rules for single
+// disks of the host: to the guest's kernel their numbers mean nothing, or
+// another device. The standard ones (/dev/null, ...) are made in every
+// container, those in given by the agent; a FIFO is not a device and stays.
 func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	var fifos []specs.LinuxDevice
 	var dropped []string
@@ -148,8 +150,8 @@ func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	}
 }
 
-// filterProcess leaves out the security labels of the host's kernel, and what
-// names its CPUs.
+// filterProcess drops the security labels of the host's kernel, and what names
+// its CPUs.
 func (g *Guest) filterProcess(p *specs.Process) {
 	p.ApparmorProfile, p.SelinuxLabel = "", ""
 	if p.ExecCPUAffinity != nil {

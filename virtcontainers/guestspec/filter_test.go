@@ -81,7 +81,7 @@ func TestFilter(t *testing.T) {
 	want.Process.ApparmorProfile, want.Process.SelinuxLabel = "", ""
 	want.Hooks = nil
 	want.Mounts[1].Source, want.Mounts[2].Source, want.Mounts[3].Source = "/guest/hosts", "/guest/srv", "/guest/shm"
-	want.Mounts[1].Options = []string{"rbind"} // the host refuses to write
+	want.Mounts[1].Options = []string{"rbind"} // the host refuses writes
 	want.Mounts[5].Source, want.Mounts[5].UIDMappings, want.Mounts[5].GIDMappings = "/guest/m", nil, nil
 	want.Mounts[6].Source, want.Mounts[6].Options = "/guest/i", []string{"rbind", "rslave"}
 	want.Linux = &specs.Linux{
@@ -108,7 +108,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// Devices that a user may miss are named; a FIFO is none.
+// Devices that a user may miss are named; a FIFO is not one.
 func TestFilterDevices(t *testing.T) {
 	spec := hostSpec()
 	spec.Linux.Devices = nil

@@ -11,9 +11,9 @@ import (
 // own memory instead of the host's.
 const ShmDestination = "/dev/shm"
 
-// socketType is the type of a mount that brings in a UNIX socket of the host's.
-// The OCI specification has none; the name is that of nerdbox, containerd's own
-// runtime for virtual machines.
+// socketType is the type of a mount that makes a UNIX socket of the host
+// available. The OCI specification has none; the name is that of nerdbox,
+// containerd's own runtime for virtual machines.
 const socketType = "uds"
 
 // Bind is a bind mount of the spec whose source is on the host and has to be
@@ -23,21 +23,21 @@ type Bind struct {
 	Index int
 	// Source is the path on the host.
 	Source string
-	// ReadOnly is set when the container may not write: the host's side then
-	// refuses writes too, whatever the guest does.
+	// ReadOnly is set if the container may not write: the host then refuses
+	// writes too, whatever the guest does.
 	ReadOnly bool
-	// RecursiveReadOnly is set when that goes for the mounts below Source
-	// too (rro).
+	// RecursiveReadOnly is set if that applies to the mounts below Source too
+	// (rro).
 	RecursiveReadOnly bool
 	// Recursive is set for rbind.
 	Recursive bool
-	// Slave is set when mounts that the host makes below Source later must be
-	// seen.
+	// Slave is set if mounts that the host makes later below Source must be
+	// visible.
 	Slave bool
-	// Socket is set for a mount of type "uds": Source is a UNIX socket to which
-	// each connection is made by its path, whether or not it is there now.
+	// Socket is set for a mount of type "uds": Source is a UNIX socket; its
+	// path is resolved for each connection, and it need not exist yet.
 	Socket bool
-	// IDMap says which ids the container sees its files' owners as; nil
+	// IDMap maps the files' owners to the ids that the container sees; nil
 	// leaves them.
 	IDMap *IDMap
 }
@@ -48,17 +48,17 @@ type IDMap struct{ UIDs, GIDs []specs.LinuxIDMapping }
 // Placed is a bind whose source was brought into the guest.
 type Placed struct {
 	Bind
-	// At is where in the guest the source is.
+	// At is the source's path in the guest.
 	At string
-	// Writable is set for a read-only one that the guest must mount writable:
-	// the host refuses the writes, to it but not to a mount below it, which the
-	// guest cannot tell apart.
+	// Writable is set for a read-only bind that the guest must mount writable:
+	// the host refuses writes to it but not to mounts below it, which the guest
+	// cannot distinguish.
 	Writable bool
 }
 
 // HostBinds lists the spec's bind mounts that need the host's files. Binds of
-// /proc, /sys and /dev mean the guest's own; what is mounted at /dev/shm is the
-// pod's, unless isVolume says of its source that a user has put it there.
+// /proc, /sys and /dev mean the guest's own; a mount at /dev/shm means the
+// pod's, unless isVolume reports that its source is a user's volume.
 func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 	var binds []Bind
 	for i, m := range spec.Mounts {
@@ -80,8 +80,8 @@ func HostBinds(spec *specs.Spec, isVolume func(source string) bool) []Bind {
 	return binds
 }
 
-// The options of mount(8) that ask for propagation from the host, and for
-// propagation to it, which a VM cannot give.
+// The mount(8) options for propagation from the host, and for propagation to
+// it, which a VM cannot provide.
 var (
 	slave  = []string{"slave", "rslave"}
 	shared = []string{"shared", "rshared"}
@@ -90,8 +90,8 @@ var (
 // idmapped are the options of an idmapped mount.
 var idmapped = []string{"idmap", "ridmap"}
 
-// idMapOf is the mapping that a mount asks for: its own, or with the option
-// alone the container's.
+// idMapOf returns the mapping that a mount requests: its own, or with the
+// option alone the container's.
 func idMapOf(spec *specs.Spec, m specs.Mount) *IDMap {
 	switch {
 	case len(m.UIDMappings) > 0 || len(m.GIDMappings) > 0:
@@ -106,7 +106,7 @@ func hasAny(options, words []string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return slices.Contains(words, o) })
 }
 
-// without gives the options that are none of words.
+// without returns the options that are not among words.
 func without(options []string, words ...string) []string {
 	return slices.DeleteFunc(slices.Clone(options), func(o string) bool { return slices.Contains(words, o) })
 }

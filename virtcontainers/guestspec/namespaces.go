@@ -10,17 +10,18 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// nsOfProcess is a path of a namespace by one of its processes (proc(5)).
+// nsOfProcess matches a namespace's path by way of one of its processes
+// (proc(5)).
 var nsOfProcess = regexp.MustCompile(`^/proc/([0-9]{1,10})/ns/[a-z_]+$`)
 
-// wish is what a spec says of one kind of namespace.
+// wish is what a spec requests for one kind of namespace.
 type wish struct {
-	// host: the host's is wanted. Specs say so by naming none, iSulad by the
-	// first process's.
+	// host is set if the host's namespace is requested: by naming none or, from
+	// iSulad, by naming pid 1's.
 	host bool
-	// path is that of another one to join; empty makes one.
+	// path is that of the namespace to join; empty makes a new one.
 	path string
-	// pid is the process that path names it by, or 0.
+	// pid is the process in path, or 0.
 	pid int
 }
 
@@ -37,17 +38,18 @@ func wishFor(spec *specs.Spec, kind specs.LinuxNamespaceType) wish {
 	return w
 }
 
-// filterNamespaces leaves the kinds of namespace that a container gets inside
-// its pod's guest, without paths. IPC and network are the pod's and are the
-// agent's to give, and so is UTS, but for a container with its own name.
+// filterNamespaces keeps the kinds of namespace that a container gets inside
+// its pod's guest, without paths. The agent provides IPC and network, which are
+// the pod's, and UTS too unless the container has its own hostname.
 //
-// A further container joins its pod's PID or user namespace when its spec has
-// a path: it is another container's, and in a pod that means the pod's (CRI
-// gives /proc/<sandbox pid>/ns/pid). One that asks for the host's processes, and
-// may (Rules.HostNamespaces), gets the pod's too: the guest's own namespace holds
-// the agent, and what it wants to see is the other containers.
+// A pod's other containers join its PID or user namespace when their spec has a
+// path: it leads to another container's, and in a pod that means the pod's (CRI
+// gives /proc/<sandbox pid>/ns/pid). A container that requests the host's PID
+// namespace, and may (Rules.HostNamespaces), gets the pod's too: the guest's
+// initial namespace holds the agent, and what the container wants to see is the
+// other containers.
 func (g *Guest) filterNamespaces(spec *specs.Spec, rules Rules) {
-	lost, _ := lostNamespaces(spec, rules) // Check has found no error
+	lost, _ := lostNamespaces(spec, rules) // Check has already returned any error
 	g.Dropped = append(g.Dropped, lost...)
 	first := rules.First
 	pid, user, uts := wishFor(spec, specs.PIDNamespace), wishFor(spec, specs.UserNamespace), wishFor(spec, specs.UTSNamespace)
@@ -70,12 +72,13 @@ func (g *Guest) filterNamespaces(spec *specs.Spec, rules Rules) {
 	}
 }
 
-// sharedByFlag are the namespaces of which engines' users ask for the host's,
-// or for another container's (--pid, --ipc, --uts), with what they then miss.
+// sharedByFlag are the namespaces for which engines' users can request the
+// host's or another container's (--pid, --ipc, --uts), with what they then
+// miss.
 var sharedByFlag = []struct {
 	kind specs.LinuxNamespaceType
 	lost string
-	// copied: the guest has a copy, which is what most users want.
+	// copied is set if the guest has a copy, which is what most users want.
 	copied bool
 }{
 	{specs.PIDNamespace, "the host's processes (its PID namespace)", false},
@@ -83,11 +86,11 @@ var sharedByFlag = []struct {
 	{specs.UTSNamespace, "the host's UTS namespace, of which the guest has a copy", true},
 }
 
-// lostNamespaces refuses the host's namespaces, which a guest does not have, or
-// returns what users then miss where the operator lets containers have their
-// pod's instead. It refuses another container's that is in another guest. A
-// path that is not a process's is one that the engine has made for the pod
-// (CRI-O).
+// lostNamespaces refuses the host's namespaces, which a guest does not have;
+// where the operator lets containers have their pod's instead, it returns what
+// users then miss. It also refuses the namespaces of a container in another
+// guest. A path that does not name a process is a namespace that the engine
+// made for the pod (CRI-O).
 func lostNamespaces(spec *specs.Spec, rules Rules) (lost []string, err error) {
 	for _, ns := range sharedByFlag {
 		w := wishFor(spec, ns.kind)

@@ -9,8 +9,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// inNamespaces is a container's spec with those namespaces, given as kind or
-// kind=path, and those that every engine gives.
+// inNamespaces returns a container's spec with those namespaces, given as kind
+// or kind=path, and those that every engine requests.
 func inNamespaces(words ...string) *specs.Spec {
 	spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{
 		Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace}, {Type: specs.MountNamespace}},
@@ -22,7 +22,7 @@ func inNamespaces(words ...string) *specs.Spec {
 	return spec
 }
 
-// Which namespaces a further container of a pod shares.
+// Which namespaces a pod's other containers share.
 func TestSharedNamespaces(t *testing.T) {
 	for _, test := range []struct {
 		name       string
@@ -61,7 +61,7 @@ func TestSharedNamespaces(t *testing.T) {
 }
 
 // The host's PID and IPC namespaces are refused by name, for a pod's first
-// container and for the others, and its UTS namespace is copied.
+// container and for the others; its UTS namespace is copied.
 func TestNamespacesOfTheHost(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		for kind, namespaces := range map[string][]string{

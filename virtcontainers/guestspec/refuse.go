@@ -7,9 +7,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Check returns the error of a Filter of that spec: errdefs.ErrInvalidArgument,
-// with the field's name, for what a guest cannot have and a container that asks
-// for it cannot do without.
+// Check returns the error that Filter would return: errdefs.ErrInvalidArgument,
+// with the field's name, for what a guest cannot have and the container could
+// not work without.
 func Check(spec *specs.Spec, rules Rules) error {
 	if err := refuse(spec, rules); err != nil {
 		return err
@@ -18,7 +18,7 @@ func Check(spec *specs.Spec, rules Rules) error {
 	return err
 }
 
-// refuse is Check for all fields but the namespaces.
+// refuse does Check's work for all fields except the namespaces.
 func refuse(spec *specs.Spec, rules Rules) error {
 	l := spec.Linux
 	for field, why := range map[string]struct {

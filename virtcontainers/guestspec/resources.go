@@ -6,12 +6,12 @@ import "github.com/opencontainers/runtime-spec/specs-go"
 // 2^64-1 for "not set" (iSulad).
 const maxSwappiness = 200
 
-// filterResources leaves the limits that the guest's cgroups may enforce; the
-// agent knows which of them its kernel has. What has numbers of the host's in
-// it, or is of cgroup v1 alone, goes.
+// filterResources keeps the limits that the guest's cgroups may enforce; the
+// agent knows which of them its kernel supports. Limits that refer to the
+// host's numbers, or exist only in cgroup v1, are removed.
 //
-// The CPUs and memory nodes of a cpuset are bound on the host, where the
-// guest's are among them: nothing of it is lost.
+// The CPUs and memory nodes of a cpuset are bound on the host, which runs the
+// guest's vCPUs on them: no limit is lost.
 func (g *Guest) filterResources(r *specs.LinuxResources) {
 	if n := r.Network; n != nil && (n.ClassID != nil && *n.ClassID != 0 || len(n.Priorities) > 0) {
 		g.Dropped = append(g.Dropped, "class and priorities of network traffic")
@@ -37,8 +37,8 @@ func (g *Guest) filterResources(r *specs.LinuxResources) {
 	}
 }
 
-// filterMemory leaves what cgroup v2 has. There is one hierarchy in it, so
-// useHierarchy is as it is.
+// filterMemory keeps what cgroup v2 supports. cgroup v2 is always hierarchical,
+// so dropping useHierarchy loses nothing.
 func (g *Guest) filterMemory(m *specs.LinuxMemory) {
 	isSet := func(limit *int64) bool { return limit != nil && *limit != 0 && *limit != -1 }
 	if isSet(m.Kernel) || isSet(m.KernelTCP) { //nolint:staticcheck // deprecated, and still sent
@@ -61,8 +61,8 @@ func (g *Guest) filterCPU(c *specs.LinuxCPU) {
 	c.RealtimePeriod, c.RealtimeRuntime = nil, nil
 }
 
-// perDevice reports whether there is something that names block devices: the
-// numbers are the host's.
+// perDevice reports whether a limit names block devices: their numbers are the
+// host's.
 func perDevice(b *specs.LinuxBlockIO) bool {
 	return len(b.WeightDevice)+len(b.ThrottleReadBpsDevice)+len(b.ThrottleWriteBpsDevice)+
 		len(b.ThrottleReadIOPSDevice)+len(b.ThrottleWriteIOPSDevice) > 0

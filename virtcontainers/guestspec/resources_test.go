@@ -9,11 +9,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// ownNamespaces is a container that asks for nothing of the host's.
+// ownNamespaces are those of a container that requests none of the host's.
 var ownNamespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 	{Type: specs.NetworkNamespace}, {Type: specs.MountNamespace}}
 
-// filtered is what a guest gets of a spec.
+// filtered returns what a guest gets of a spec.
 func filtered(t *testing.T, spec *specs.Spec, rules Rules) (*specs.Linux, *Guest) {
 	t.Helper()
 	return filteredWith(t, spec, Paths{}, rules)
@@ -66,7 +66,7 @@ func TestFilterResources(t *testing.T) {
 	}
 }
 
-// What engines send for "not set" is no loss.
+// Dropping what engines send for "not set" is not reported.
 func TestFilterResourcesWithoutALoss(t *testing.T) {
 	spec := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{Namespaces: ownNamespaces, Resources: &specs.LinuxResources{
 		CPU:     &specs.LinuxCPU{Cpus: "0", RealtimePeriod: ptr(uint64(0)), RealtimeRuntime: ptr(int64(0))},

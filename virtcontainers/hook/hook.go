@@ -1,7 +1,7 @@
 // Package hook runs OCI hooks on the host, in the namespaces of the shim: the
 // kinds that the runtime specification places in the runtime's namespace
-// (config.md, POSIX-platform Hooks). The guest's own hooks are another matter
-// (agent/container).
+// (config.md, POSIX-platform Hooks). For the guest's own hooks see
+// agent/container.
 package hook
 
 import (
@@ -54,8 +54,8 @@ func Any(spec *specs.Spec) bool {
 }
 
 // Check fails with errdefs.ErrInvalidArgument for hooks that cannot be run, and
-// with errdefs.ErrNotImplemented for those that are to run in the container's
-// own namespaces, which the guest has.
+// with errdefs.ErrNotImplemented for those that would have to run in the
+// container's own namespaces, which are in the guest.
 func Check(spec *specs.Spec) error {
 	if spec.Hooks == nil {
 		return nil
@@ -80,9 +80,9 @@ func Check(spec *specs.Spec) error {
 }
 
 // Run runs the hooks of a kind one after the other, with state on their
-// standard input and its bundle as working directory. The first that fails, or
-// takes longer than its timeout or ctx, ends it. The error says which, and the
-// end of what it wrote.
+// standard input and its bundle as working directory. It stops at the first
+// hook that fails or exceeds its timeout or ctx. The error names the hook and
+// has the end of its output.
 func Run(ctx context.Context, kind string, hooks []specs.Hook, state specs.State) error {
 	input, err := json.Marshal(state)
 	if err != nil {
@@ -96,8 +96,7 @@ func Run(ctx context.Context, kind string, hooks []specs.Hook, state specs.State
 	return nil
 }
 
-// RunAll is as Run, but a hook that fails does not keep the others from being
-// run.
+// RunAll is like Run, but runs the remaining hooks after a failure.
 func RunAll(ctx context.Context, kind string, hooks []specs.Hook, state specs.State) error {
 	var errs []error
 	for i := range hooks {
@@ -107,10 +106,10 @@ func RunAll(ctx context.Context, kind string, hooks []specs.Hook, state specs.St
 }
 
 const (
-	// outputTail is how much is kept of what a hook writes, in bytes.
+	// outputTail is how much of a hook's output is kept, in bytes.
 	outputTail = 4 << 10
-	// outputWait bounds how long the output of a hook that has ended is waited
-	// for: a process that it has left behind may hold it open.
+	// outputWait bounds the wait for the output of a hook that has ended: a
+	// process that it left behind may hold the pipe open.
 	outputWait = time.Second
 )
 

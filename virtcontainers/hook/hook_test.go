@@ -92,7 +92,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// What a hook leaves behind does not hold it up.
+// A process that a hook leaves behind does not delay Run.
 func TestDaemonOfAHook(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -105,7 +105,7 @@ func TestDaemonOfAHook(t *testing.T) {
 	}
 }
 
-// More output than anybody wants, and input that is not read.
+// Too much output, and input that is not read.
 func TestMuchOutput(t *testing.T) {
 	s := state(t)
 	s.Annotations["long"] = strings.Repeat("x", 1<<20)

@@ -17,10 +17,10 @@ const (
 	maxEntries = 1024
 )
 
-// Decode reads a guest's counters. Only what this program knows is kept, so
-// that nothing else of the guest's reaches an engine once they are encoded
-// again. An answer that is too large or malformed is an errdefs.ErrOutOfRange
-// or ErrInvalidArgument.
+// Decode reads a guest's counters. Only fields that this program knows are
+// kept, so that nothing else from the guest reaches an engine when they are
+// encoded again. An answer that is too large or malformed is an
+// errdefs.ErrOutOfRange or ErrInvalidArgument.
 func Decode(stats *anypb.Any) (*v2.Metrics, error) {
 	if n := len(stats.GetValue()); n > maxBytes {
 		return nil, fmt.Errorf("decode the guest's counters: %d bytes, at most %d are taken: %w", n, maxBytes, errdefs.ErrOutOfRange)

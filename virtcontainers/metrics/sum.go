@@ -4,7 +4,7 @@ import (
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
-// Sum adds the use of several containers: what a pod uses. Limits are not
+// Sum adds up the usage of several containers: what a pod uses. Limits are not
 // added.
 func Sum(all []*v2.Metrics) *v2.Metrics {
 	total := &v2.Metrics{Pids: new(v2.PidsStat), CPU: new(v2.CPUStat), Memory: new(v2.MemoryStat), Io: new(v2.IOStat)}

@@ -19,7 +19,7 @@ var (
 // microsecond is v1's unit of CPU time in terms of v2's: nanoseconds.
 const microsecond = 1000
 
-// ToV1 translates v2 metrics. What v2 does not count is zero.
+// ToV1 translates v2 metrics. Counters that v2 lacks are zero.
 func ToV1(m *v2.Metrics, ops Operations) *v1.Metrics {
 	out := &v1.Metrics{CPU: cpu(m.GetCPU()), Memory: memory(m.GetMemory()), Blkio: blkio(m.GetIo(), ops)}
 	if p := m.GetPids(); p != nil {

@@ -41,7 +41,7 @@ func TestToV1(t *testing.T) {
 	}
 }
 
-// A guest that counts nothing makes no trouble.
+// Metrics without any counters are translated too.
 func TestToV1Empty(t *testing.T) {
 	if got := ToV1(&v2.Metrics{}, KernelOperations); got.Blkio == nil {
 		t.Errorf("got %v", got)

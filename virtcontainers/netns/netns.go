@@ -1,6 +1,6 @@
 // Package netns opens network namespaces of pods and runs code in them. A pod's
-// namespace is never the host's, nor this process's: those are refused here,
-// for whoever wants to work in one.
+// namespace is never the host's, nor this process's: both are refused here, for
+// all users of the package.
 package netns
 
 import (
@@ -18,19 +18,19 @@ import (
 // nsfsMagic is NSFS_MAGIC in include/uapi/linux/magic.h.
 const nsfsMagic = 0x6e736673
 
-// ErrHost is the refusal of the host's network.
+// ErrHost refuses the host's network.
 var ErrHost = fmt.Errorf("host network requested, which is not supported: a VM has its own network: %w", errdefs.ErrInvalidArgument)
 
-// startedIn is the namespace in which this process began: the host's, or the
+// startedIn is the namespace in which this process started: the host's, or the
 // engine's.
 var startedIn, _ = os.Stat("/proc/self/ns/net")
 
 // Open opens the network namespace at path, which stays alive until the file
 // is closed. It fails with ErrHost for the host's and for this process's own,
-// with errdefs.ErrNotFound for a path that is gone, and with
-// errdefs.ErrInvalidArgument for what is not a network namespace.
+// with errdefs.ErrNotFound for a path that does not exist, and with
+// errdefs.ErrInvalidArgument for anything but a network namespace.
 func Open(path string) (*os.File, error) {
-	ns, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // a FIFO must not stop it
+	ns, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // must not block on a FIFO
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open network namespace: %w: %w", err, errdefs.ErrNotFound)
 	}
@@ -59,8 +59,8 @@ func check(ns *os.File) error {
 	if err != nil {
 		return err
 	}
-	init, _ := os.Stat("/proc/1/ns/net") // another PID namespace's 1 is no harm
-	// A namespace is its file's device and inode (namespaces(7)).
+	init, _ := os.Stat("/proc/1/ns/net") // pid 1 of another PID namespace does no harm
+	// A namespace is identified by its file's device and inode (namespaces(7)).
 	if os.SameFile(info, startedIn) || os.SameFile(info, init) {
 		return ErrHost
 	}
@@ -68,7 +68,7 @@ func check(ns *os.File) error {
 }
 
 // Do runs f on a thread that is in the namespace, and that ends with f. f must
-// start no goroutine that relies on it, and no process.
+// not start a process, nor a goroutine that relies on the namespace.
 func Do(ns *os.File, f func() error) error {
 	done := make(chan error, 1)
 	child.OnOwnThread(func() {

@@ -49,7 +49,7 @@ func newNamespace(t *testing.T) *os.File {
 	return ns
 }
 
-// where is the network namespace of the calling thread.
+// where returns the network namespace of the calling thread.
 func where() (string, error) { return os.Readlink("/proc/thread-self/ns/net") }
 
 func TestDo(t *testing.T) {

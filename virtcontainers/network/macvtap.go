@@ -12,8 +12,8 @@ import (
 // macvtapKind is the kind of a macvtap among links.
 const macvtapKind = "macvtap"
 
-// checkMacvtap refuses links on which a macvtap does not stand by itself: on a
-// macvlan it becomes that link's sibling, and each would hear the other
+// checkMacvtap refuses a macvlan link: a macvtap on it becomes its sibling on
+// the same lower device, and each would receive the other's packets
 // (macvlan_common_newlink in the kernel's drivers/net/macvlan.c).
 func checkMacvtap(l link) error {
 	if l.kind == "macvlan" || l.kind == macvtapKind {
@@ -23,9 +23,9 @@ func checkMacvtap(l link) error {
 }
 
 // buildMacvtap makes a macvtap over a link. What the guest sends leaves over
-// the link. What comes in over the link is redirected to the macvtap before
-// anybody else sees it. So the macvtap does not need the guest's MAC: the link
-// keeps MAC, addresses and routes, but its own stack receives and answers
+// the link. What comes in over the link is redirected to the macvtap before any
+// other consumer sees it. So the macvtap does not need the guest's MAC: the
+// link keeps MAC, addresses and routes, but its own stack receives and answers
 // nothing.
 func (n *Network) buildMacvtap(p *plan) ([]*os.File, error) {
 	err := n.ns.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{
@@ -55,9 +55,9 @@ const shaperKind = "ifb"
 
 func shaperName(index int) string { return "ifb" + tapName(index)[len("tap"):] }
 
-// shapeMacvtap limits what is sent over a macvtap, and what is received: an
-// ifb takes the packets from the macvtap's ingress, and gives them back there
-// when they have been through its queue (the kernel's drivers/net/ifb.c).
+// shapeMacvtap limits what is sent and received over a macvtap: an ifb takes
+// the packets from the macvtap's ingress, queues them, and returns them there
+// (the kernel's drivers/net/ifb.c).
 func (n *Network) shapeMacvtap(p *plan, index int) error {
 	if n.opts.TxRate != 0 {
 		if err := n.ns.limitRate(index, n.opts.TxRate); err != nil {
@@ -85,10 +85,10 @@ func (n *Network) shapeMacvtap(p *plan, index int) error {
 	return n.ns.addRedirect(index, shaper, sent, topPriority)
 }
 
-// openMacvtap opens queues of a macvtap. Its character device has a number
-// that only sysfs tells, as seen from the namespace, and a node only where
-// something like udev makes one. So both file systems are mounted for the
-// moment, at no place (fsmount(2), Linux 5.2), and vanish when closed.
+// openMacvtap opens queues of a macvtap. The number of its character device is
+// only in sysfs, as seen from the namespace, and it has a node only if
+// something like udev makes one. So both file systems are mounted temporarily
+// and detached (fsmount(2), Linux 5.2), and vanish when closed.
 func (ns *namespace) openMacvtap(name string, index, queues int) (files []*os.File, err error) {
 	err = ns.do(func() error {
 		dev, err := macvtapNumber(name, index)
@@ -119,7 +119,8 @@ func (ns *namespace) openMacvtap(name string, index, queues int) (files []*os.Fi
 	return files, nil
 }
 
-// macvtapNumber is the device number of a macvtap of the thread's namespace.
+// macvtapNumber returns the device number of a macvtap in the thread's
+// namespace.
 func macvtapNumber(name string, index int) (uint64, error) {
 	sys, err := detachedMount("sysfs", unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
@@ -140,7 +141,7 @@ func macvtapNumber(name string, index int) (uint64, error) {
 	return unix.Mkdev(major, minor), nil
 }
 
-// detachedMount mounts a file system at no place; it is gone when the
+// detachedMount makes a detached mount of a file system; it vanishes when the
 // descriptor is closed.
 func detachedMount(kind string, attrs int) (fd int, err error) {
 	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)

@@ -20,19 +20,20 @@ import (
 	"github.com/katabox/katabox/hypervisor/fake"
 )
 
-// The first thread stays where it is: tests make namespaces on others.
+// The main thread stays in its namespace: tests make namespaces on other
+// threads.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) {
-	if err := log.SetLevel("error"); err != nil { // what is left out is tested
+	if err := log.SetLevel("error"); err != nil { // tests check what is skipped
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// newNamespace makes a network namespace without a name; it goes with the
-// test. path opens it.
+// newNamespace makes an unnamed network namespace, until the end of the test.
+// path leads to it.
 func newNamespace(t *testing.T) (ns *namespace, path string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -66,8 +67,8 @@ func newNamespace(t *testing.T) (ns *namespace, path string) {
 	return ns, path
 }
 
-// pod is a network namespace with a cable to another one, as CNI's bridge
-// plugin leaves it behind.
+// pod is a network namespace with a veth pair to another one, as CNI's bridge
+// plugin sets it up.
 type pod struct {
 	ns, host *namespace
 	path     string
@@ -82,7 +83,7 @@ func newPod(t *testing.T) *pod {
 	return p
 }
 
-// veth adds a cable with its addresses; the host's end has the same name.
+// veth adds a veth pair with addresses; the host's end has the same name.
 func (p *pod) veth(t *testing.T, name string, addrs ...string) netlink.Link {
 	t.Helper()
 	v := &netlink.Veth{
@@ -109,7 +110,7 @@ func (p *pod) address(t *testing.T, name string, addrs ...string) netlink.Link {
 }
 
 // settle waits until the kernel has made the routes of all IPv6 addresses,
-// which it does later, when the link has a carrier.
+// which it does only when the link has a carrier.
 func settle(t *testing.T, ns *namespace) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -150,7 +151,7 @@ func settled(t *testing.T, ns *namespace) bool {
 func up(t *testing.T, ns *namespace, name string) netlink.Link {
 	t.Helper()
 	l := linkOf(t, ns, name)
-	must(t, ns.LinkSetIP6AddrGenMode(l, 1)) // no link-local address: tests want no surprise
+	must(t, ns.LinkSetIP6AddrGenMode(l, 1)) // no link-local address, which would come later
 	must(t, ns.LinkSetUp(l))
 	return l
 }
@@ -183,7 +184,7 @@ func must(t *testing.T, err error) {
 }
 
 // machine is a VM that keeps duplicates of the queues it is given, as QEMU
-// does, and whose devices can be taken out.
+// does, and that can detach devices.
 type machine struct {
 	*fake.VM
 	taps     map[string][]*os.File
@@ -244,8 +245,8 @@ func (m *machine) end() {
 	clear(m.taps)
 }
 
-// inventory is what a namespace holds: links with addresses and flags,
-// qdiscs, filters, routes, neighbours. It waits for what the kernel does later.
+// inventory lists what a namespace holds: links with addresses and flags,
+// qdiscs, filters, routes, neighbours. It waits for the kernel's delayed work.
 func inventory(t *testing.T, ns *namespace) string {
 	t.Helper()
 	settle(t, ns)
@@ -292,7 +293,7 @@ func list(t *testing.T, ns *namespace) string {
 	return strings.Join(lines, "\n")
 }
 
-// openNet opens a pod's network and closes it with the test.
+// open opens a pod's network and closes it at the test's end.
 func (p *pod) open(t *testing.T, opts Options) *Network {
 	t.Helper()
 	opts.Namespace = p.path

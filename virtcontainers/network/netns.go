@@ -11,15 +11,15 @@ import (
 	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
-// netlinkTimeout bounds one answer of the kernel.
+// netlinkTimeout bounds each wait for an answer of the kernel.
 const netlinkTimeout = 10 * time.Second
 
-// identity tells network namespaces apart.
+// identity distinguishes network namespaces.
 type identity struct {
 	Dev   uint64 `json:"dev"`
 	Inode uint64 `json:"inode"`
-	// Cookie is never given to two namespaces of one boot, as an inode number
-	// is; 0 where the kernel has none (SO_NETNS_COOKIE, Linux 5.14).
+	// Cookie is unique during a boot, unlike an inode number, which is reused;
+	// 0 if the kernel has none (SO_NETNS_COOKIE, Linux 5.14).
 	Cookie uint64 `json:"cookie,omitempty"`
 }
 
@@ -54,7 +54,7 @@ func (ns *namespace) open() error {
 	return ns.do(ns.connect)
 }
 
-// connect makes the netlink socket, by a thread that is in the namespace.
+// connect makes the netlink socket, on a thread that is in the namespace.
 func (ns *namespace) connect() error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -69,7 +69,7 @@ func (ns *namespace) connect() error {
 	return nil
 }
 
-// cookie is the namespace cookie of the calling thread, or 0.
+// cookie returns the namespace cookie of the calling thread, or 0.
 func cookie() uint64 {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

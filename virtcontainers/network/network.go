@@ -17,14 +17,14 @@ import (
 // those of Kata Containers' internetworking_model.
 type Model string
 
-// The models; the package comment says what each makes.
+// The models; the package comment describes them.
 const (
 	TCFilter Model = "tcfilter"
 	Macvtap  Model = "macvtap"
 	None     Model = "none"
 )
 
-// maxQueues is how many queues a tap has at most: MAX_TAP_QUEUES in the
+// maxQueues is the most queues that a tap can have: MAX_TAP_QUEUES in the
 // kernel's drivers/net/tun.c.
 const maxQueues = 256
 
@@ -36,15 +36,15 @@ type Options struct {
 	Model Model
 	// Queues is the number of queue pairs of each NIC, 1 to 256; 0 is 1.
 	Queues int
-	// VhostNet lets the host's kernel carry the packets where it can
-	// (/dev/vhost-net); without that device the monitor carries them.
+	// VhostNet lets the host's kernel carry the packets if it has
+	// /dev/vhost-net; without that device the VMM carries them.
 	VhostNet bool
 	// RxRate bounds what a NIC receives, TxRate what it sends, in bits per
-	// second; 0 leaves it unbounded.
+	// second; 0 is no bound.
 	RxRate, TxRate uint64
-	// Save keeps what Clean needs, should this process die. It is called
-	// before anything is changed in the namespace, and an error keeps it from
-	// being changed. nil keeps nothing.
+	// Save stores what Clean needs if this process dies. It is called before
+	// anything is changed in the namespace; on an error nothing is changed. nil
+	// stores nothing.
 	Save func(made []byte) error
 }
 
@@ -65,8 +65,8 @@ type Network struct {
 	ns      *namespace
 	nics    map[int]*nic // by the index of the link
 	ids     map[string]bool
-	told    map[string]bool // what was logged or refused already
-	seen    string          // what the namespace was at the last look
+	told    map[string]bool // what was already logged or refused
+	seen    string          // the namespace's state at the last look
 	closed  bool
 
 	mu    sync.Mutex // guards state
@@ -75,8 +75,8 @@ type Network struct {
 
 // Open opens a network namespace, which stays open, and so alive, until
 // Close. It changes nothing there. It fails with errdefs.ErrInvalidArgument
-// for the host's namespace and for options that cannot be met, with
-// errdefs.ErrNotFound for a path that is gone.
+// for the host's namespace and for invalid options, with errdefs.ErrNotFound
+// for a path that does not exist.
 func Open(opts Options) (*Network, error) {
 	if err := opts.complete(); err != nil {
 		return nil, fmt.Errorf("join network namespace %s: %w", opts.Namespace, err)
@@ -111,9 +111,9 @@ func (o *Options) complete() error {
 	return o.checkRates()
 }
 
-// State is what the guest must be told: the interfaces, routes and neighbours
-// as of the last Plug, in an order that is the same for the same namespace.
-// The caller does not change it.
+// State returns what the guest must be told: the interfaces, routes and
+// neighbours as of the last Plug, in a stable order. The caller must not change
+// it.
 func (n *Network) State() *api.SetNetworkRequest {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,9 +126,8 @@ func (n *Network) setState(state *api.SetNetworkRequest) {
 	n.state = state
 }
 
-// Close takes away what was made in the namespace and lets go of it. The VM
-// should have ended; it is not asked. It may be called again; only the first
-// call does something.
+// Close removes what was made in the namespace and closes it. The VM should
+// have ended; it is not called. Only the first call has an effect.
 func (n *Network) Close(ctx context.Context) error {
 	if err := n.take(ctx); err != nil {
 		if errdefs.IsFailedPrecondition(err) {
@@ -149,8 +148,8 @@ func (n *Network) Close(ctx context.Context) error {
 	return nil
 }
 
-// take locks changes; give must follow. It succeeds without waiting also when
-// ctx has ended, for what was made must be undone. It fails with
+// take locks changes; give must follow. If it need not wait, it succeeds even
+// when ctx has ended, because what was made must be undone. It fails with
 // errdefs.ErrFailedPrecondition after Close.
 func (n *Network) take(ctx context.Context) error {
 	if !n.changes.TryLock() {

@@ -18,7 +18,7 @@ func TestOpenRefuses(t *testing.T) {
 	must(t, os.WriteFile(file, nil, 0o600))
 	must(t, unix.Mkfifo(fifo, 0o600))
 	_, err := statIdentity("/proc/1/ns/net")
-	unreadable := err != nil // a sandbox may hide its init's
+	unreadable := err != nil // a sandbox may hide the init's namespace
 	for name, tt := range map[string]struct {
 		opts Options
 		kind func(error) bool

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testEtherType is one that no stack speaks (IEEE 802 local experimental).
+// testEtherType is one that no stack handles (IEEE 802 local experimental).
 const testEtherType = 0x88b5
 
-// frame is an Ethernet frame for everybody.
+// frame returns a broadcast Ethernet frame.
 func frame(src []byte, text string) []byte {
 	f := append(bytes.Repeat([]byte{0xff}, 6), src...)
 	f = binary.BigEndian.AppendUint16(f, testEtherType)
 	return append(append(f, text...), make([]byte, 60)...)
 }
 
-// wire is a packet socket on a link.
+// wire returns a packet socket on a link.
 func wire(t *testing.T, ns *namespace, name string) *os.File {
 	t.Helper()
 	var file *os.File
@@ -38,7 +38,8 @@ func wire(t *testing.T, ns *namespace, name string) *os.File {
 	return file
 }
 
-// expect reads until a frame with the text comes; skip bytes stand before it.
+// expect reads until a frame with the text arrives; each frame is preceded by
+// skip bytes.
 func expect(t *testing.T, from *os.File, skip int, text string) {
 	t.Helper()
 	must(t, from.SetReadDeadline(time.Now().Add(20*time.Second)))

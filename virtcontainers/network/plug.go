@@ -21,15 +21,15 @@ type nic struct {
 	path hypervisor.PCIPath
 	made joint
 	mtu  int // of the tap
-	// gone: the link has been removed, its NIC is still in the VM.
+	// gone is set if the link has been removed but its NIC is still in the VM.
 	gone bool
 }
 
-// Plug gives the VM a NIC for each link that has an address and no NIC yet,
-// and takes away those whose link is gone. A link that cannot be joined leaves
-// nothing of itself; the others are joined all the same, and the error names
-// it. A link that cannot have a NIC, as it is, is an error once: it must not
-// keep the guest from being told of the others.
+// Plug gives the VM a NIC for each link that has an address and no NIC yet, and
+// removes those whose link is gone. If joining a link fails, nothing is left of
+// it, the others are still joined, and the error names it. A link that cannot
+// have a NIC in its current state is reported as an error only once: it must
+// not keep the guest from being told about the others.
 func (n *Network) Plug(ctx context.Context, vm Machine) error {
 	if err := n.take(ctx); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (n *Network) look(ctx context.Context) (*view, error) {
 	})
 }
 
-// refuse is the error of links that cannot have a NIC, said once for each.
+// refuse returns the error for links that cannot have a NIC, once for each.
 func (n *Network) refuse(found *view) error {
 	var errs []error
 	for _, index := range slices.Sorted(maps.Keys(found.bad)) {
@@ -87,7 +87,7 @@ func (n *Network) refuse(found *view) error {
 	return errors.Join(errs...)
 }
 
-// tellOnce reports whether something is to be said for the first time.
+// tellOnce reports whether it is called with what for the first time.
 func (n *Network) tellOnce(what string) bool {
 	if n.told[what] {
 		return false
@@ -96,7 +96,7 @@ func (n *Network) tellOnce(what string) bool {
 	return true
 }
 
-// paths are the places of the NICs, by their links.
+// paths returns the PCI paths of the NICs, by their links.
 func (n *Network) paths() map[int]string {
 	paths := make(map[int]string)
 	for index, c := range n.nics {
@@ -107,8 +107,8 @@ func (n *Network) paths() map[int]string {
 	return paths
 }
 
-// unplugGone takes away the NICs whose link is gone. One that the VM does not
-// let go of is tried again at the next Plug.
+// unplugGone removes the NICs whose link is gone. If the VM does not release
+// one, the next Plug tries again.
 func (n *Network) unplugGone(ctx context.Context, vm Machine, found *view) error {
 	var errs []error
 	for _, index := range slices.Sorted(maps.Keys(n.nics)) {
@@ -126,7 +126,7 @@ func (n *Network) unplugGone(ctx context.Context, vm Machine, found *view) error
 	return errors.Join(errs...)
 }
 
-// unplug takes a NIC out of the VM, if the VM can detach, and undoes what was
+// unplug removes a NIC from the VM, if the VM can detach, and undoes what was
 // made for it.
 func (n *Network) unplug(ctx context.Context, vm Machine, c *nic) error {
 	err := vm.Detach(ctx, c.id)
@@ -151,7 +151,7 @@ func (n *Network) refresh(found *view) error {
 	return errors.Join(errs...)
 }
 
-// resize gives a tap the MTU that its link has by now.
+// resize gives a tap its link's current MTU.
 func (n *Network) resize(c *nic, l link) error {
 	if c.mtu == l.mtu {
 		return nil
@@ -193,12 +193,11 @@ type plan struct {
 	link link
 	want joint
 	// made is what to undo. Another VM's joint of the same link has the same
-	// names: what is wanted and not made is not ours to remove.
+	// names: what was planned but not made must not be removed.
 	made joint
 }
 
-// plan looks at the links that have no NIC and says what is to be made for
-// each. It changes nothing.
+// plan returns what to make for each link that has no NIC. It changes nothing.
 func (n *Network) plan(found *view) (plans []plan, errs []error) {
 	for _, l := range found.links {
 		if _, joined := n.nics[l.index]; joined {
@@ -209,7 +208,7 @@ func (n *Network) plan(found *view) (plans []plan, errs []error) {
 			err = fmt.Errorf("a VM has at most %d NICs: %w", api.MaxInterfaces, errdefs.ErrInvalidArgument)
 		}
 		if isGone(err) {
-			continue // it went meanwhile
+			continue // it has disappeared meanwhile
 		}
 		if err != nil {
 			err = fmt.Errorf("link %s (%s): %w", l.name, l.kind, err)
@@ -254,7 +253,8 @@ func (n *Network) planLink(l link) (joint, error) {
 	return n.planRedirect(want)
 }
 
-// checkTap refuses rates for a link that is a tap itself: it is left as it is.
+// checkTap refuses rates for a link that is itself a tap: such a link is not
+// changed.
 func (n *Network) checkTap() error {
 	if n.opts.RxRate != 0 || n.opts.TxRate != 0 {
 		return fmt.Errorf("limit the rate: a tap that is given to the VM as it is keeps its own qdiscs: %w", errdefs.ErrInvalidArgument)
@@ -292,8 +292,8 @@ func (n *Network) join(ctx context.Context, vm Machine, p *plan) (err error) {
 	return nil
 }
 
-// build makes what was planned for a link and gives the queues of its tap,
-// also with an error.
+// build makes what was planned for a link and returns the queues of its tap,
+// even with an error.
 func (n *Network) build(p *plan) ([]*os.File, error) {
 	switch {
 	case p.link.tap:
@@ -305,8 +305,8 @@ func (n *Network) build(p *plan) ([]*os.File, error) {
 	}
 }
 
-// newID is the ID of a link's NIC. Indexes come again, when a link leaves the
-// namespace and returns.
+// newID returns an ID for a link's NIC. The index alone is not unique: a link
+// may leave the namespace and return.
 func (n *Network) newID(index int) string {
 	id := fmt.Sprintf("net-%d", index)
 	for i := 2; n.ids[id]; i++ {
@@ -315,7 +315,7 @@ func (n *Network) newID(index int) string {
 	return id
 }
 
-// vhost opens the host kernel's data path, or gives nil where there is none.
+// vhost opens the host kernel's data path, or returns nil if there is none.
 func (n *Network) vhost(ctx context.Context, queues int) []*os.File {
 	if !n.opts.VhostNet {
 		return nil

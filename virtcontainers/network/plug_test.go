@@ -58,8 +58,8 @@ func TestCloseRestores(t *testing.T) {
 	}
 }
 
-// TestCleanRestores kills nobody, but forgets the Network, as a process does
-// that is killed after any of the steps of Plug.
+// TestCleanRestores abandons the Network, as if the process had been killed
+// after any of Plug's steps.
 func TestCleanRestores(t *testing.T) {
 	t.Parallel()
 	for name, opts := range ways {
@@ -119,7 +119,7 @@ func TestCleanTouchesNoOther(t *testing.T) {
 	other, vmB := b.open(t, Options{}), newMachine(t)
 	must(t, other.Plug(t.Context(), vmB))
 	before := inventory(t, b.ns)
-	must(t, Clean(b.path, saved)) // the path names another namespace by now
+	must(t, Clean(b.path, saved)) // the path leads to another namespace now
 	if diff := cmp.Diff(before, inventory(t, b.ns)); diff != "" {
 		t.Errorf("Clean changed another namespace:\n%s", diff)
 	}
@@ -223,8 +223,8 @@ func TestLinksComeAndGo(t *testing.T) {
 	ping(t, p, vm.taps[vm.order[2]][0], "eth0")
 }
 
-// TestMachineThatKeepsDevices sees a VM that cannot detach lose the link and
-// its tap all the same.
+// TestMachineThatKeepsDevices checks that the link and its tap go even if the
+// VM cannot detach.
 func TestMachineThatKeepsDevices(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -261,7 +261,7 @@ func TestJoinedLinkTurnsBad(t *testing.T) {
 	ping(t, p, vm.taps[vm.order[0]][0], "eth0")
 }
 
-// index is the index of the link that the ith NIC was made for.
+// index returns the index of the link for which the ith NIC was made.
 func (m *machine) index(t *testing.T, i int) (index int) {
 	t.Helper()
 	if _, err := fmt.Sscanf(m.order[i], "net-%d", &index); err != nil {
@@ -290,8 +290,8 @@ func TestSameIndexAgain(t *testing.T) {
 	ping(t, p, vm.taps[vm.order[1]][0], "eth0")
 }
 
-// TestRedirectsReturn takes the redirects away and sees the next Plug make them
-// anew.
+// TestRedirectsReturn removes the redirects and checks that the next Plug makes
+// them again.
 func TestRedirectsReturn(t *testing.T) {
 	t.Parallel()
 	for _, opts := range []Options{{TxRate: 1e9}, {Model: Macvtap}} {
@@ -323,7 +323,7 @@ func TestForeignQdiscs(t *testing.T) {
 			index := linkOf(t, p.ns, "eth0").Attrs().Index
 			attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}
 			must(t, p.ns.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: q}))
-			other := filterOf(index, topPriority) // the priority that would be ours; it matches nothing that comes
+			other := filterOf(index, topPriority) // the priority that ours would have; it matches no packet
 			other.Protocol = unix.ETH_P_IPX
 			other.Actions = []netlink.Action{netlink.NewMirredAction(index)}
 			must(t, p.ns.FilterAdd(other))
@@ -382,7 +382,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// bucket is the rate of a link's token bucket, and how many packets it saw.
+// bucket returns the rate of a link's token bucket, and how many packets it
+// saw.
 func bucket(t *testing.T, ns *namespace, name string) (rate uint64, packets uint32) {
 	t.Helper()
 	qdiscs, err := ns.qdiscs(linkOf(t, ns, name).Attrs().Index)
@@ -519,7 +520,7 @@ func TestPersistentTap(t *testing.T) {
 	}
 }
 
-// withoutFlags forgets whether links have a carrier.
+// withoutFlags removes whether links have a carrier.
 func withoutFlags(inventory string) string {
 	var kept []string
 	for line := range strings.Lines(inventory) {

@@ -15,11 +15,11 @@ const (
 	// bits.
 	minRate = 8 * 1024
 	maxRate = 1e15
-	// minBurst is what may go at once at least: one packet of the largest
-	// size that segmentation offload makes.
+	// minBurst is the smallest burst: one packet of the largest size that
+	// segmentation offload makes.
 	minBurst = 64 * 1024
 	// burstsPerSecond and waitsPerSecond: a burst is what the rate carries in
-	// 10 ms, and what waits is what it carries in 50 ms.
+	// 10 ms, and the queue what it carries in 50 ms.
 	burstsPerSecond = 100
 	waitsPerSecond  = 20
 )
@@ -56,8 +56,8 @@ func (ns *namespace) limitRate(index int, bits uint64) error {
 	return nil
 }
 
-// checkRoot refuses a link whose root qdisc somebody has set: a limit would
-// replace it. Those that the kernel chose have no handle.
+// checkRoot refuses a link with a configured root qdisc: a limit would replace
+// it. The kernel's default qdiscs have no handle.
 func (ns *namespace) checkRoot(index int) error {
 	qdiscs, err := ns.qdiscs(index)
 	if err != nil {
@@ -71,7 +71,7 @@ func (ns *namespace) checkRoot(index int) error {
 	return nil
 }
 
-// removeRate removes the token bucket of a link, if it is there.
+// removeRate removes the token bucket of a link, if it exists.
 func (ns *namespace) removeRate(index int) error {
 	q := &netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: rateHandle, Parent: netlink.HANDLE_ROOT}}
 	if err := ns.QdiscDel(q); err != nil && !noSuchQdisc(err) && !errors.Is(err, unix.EPERM) {

@@ -22,8 +22,8 @@ type record struct {
 	Joints    []joint  `json:"links"`
 }
 
-// joint is what is made to join one link to its NIC. What of it is there may
-// be less: it is written down before.
+// joint is what is made to join one link to its NIC. Not all of it need exist:
+// the record is written first.
 type joint struct {
 	// Link is the index of the link.
 	Link int `json:"link"`
@@ -31,20 +31,20 @@ type joint struct {
 	// that is a tap itself.
 	Made string `json:"made,omitempty"`
 	Kind string `json:"kind,omitempty"`
-	// Shaper is the name of the ifb through which goes what the guest
-	// receives over a macvtap, or empty.
+	// Shaper is the name of the ifb for what the guest receives over a macvtap,
+	// or empty.
 	Shaper string `json:"shaper,omitempty"`
-	// Ingress tells that the link's ingress qdisc is ours.
+	// Ingress is set if the link's ingress qdisc is ours.
 	Ingress bool `json:"ingress,omitempty"`
-	// Priority is that of our filter on the link, 0 for none.
+	// Priority is our filter's priority on the link, 0 for none.
 	Priority uint16 `json:"priority,omitempty"`
-	// Rate tells that the link's root qdisc is ours.
+	// Rate is set if the link's root qdisc is ours.
 	Rate bool `json:"rate,omitempty"`
 }
 
-// Clean takes away what a process that died has made in a namespace: made is
-// what Options.Save got last. A namespace that is gone took everything with
-// it, and one that has its path by now is not touched. It fails with
+// Clean removes what a dead process has made in a namespace: made is what
+// Options.Save got last. If the namespace is gone, so is everything in it;
+// another namespace at the same path is not changed. It fails with
 // errdefs.ErrInvalidArgument when made is not a record of this release.
 func Clean(path string, made []byte) error {
 	rec, err := decodeRecord(made)
@@ -53,7 +53,7 @@ func Clean(path string, made []byte) error {
 	}
 	ns, err := openNamespace(path)
 	if errdefs.IsNotFound(err) || errdefs.IsInvalidArgument(err) {
-		return nil // gone, or not that namespace
+		return nil // gone, or another namespace
 	}
 	if err != nil {
 		return fmt.Errorf("clean: %w", err)
@@ -72,7 +72,7 @@ func Clean(path string, made []byte) error {
 	return nil
 }
 
-// same reports whether both are one namespace; see identity.Cookie.
+// same reports whether both identify the same namespace; see identity.Cookie.
 func (id identity) same(other identity) bool { return id == other }
 
 // decodeRecord reads and checks a record.
@@ -92,7 +92,7 @@ func decodeRecord(made []byte) (*record, error) {
 	return &rec, nil
 }
 
-// save writes down what was made, and what is going to be.
+// save records what was made, and what is about to be made.
 func (n *Network) save(coming ...joint) error {
 	rec := record{Version: recordVersion, Namespace: n.ns.id, Joints: coming}
 	for _, c := range n.nics {
@@ -109,8 +109,8 @@ func (n *Network) save(coming ...joint) error {
 	return nil
 }
 
-// undo takes away what was made for a link, as much as there is of it. The
-// link may be gone.
+// undo removes what was made for a link, as far as it exists. The link may be
+// gone.
 func (ns *namespace) undo(j joint) error {
 	var errs []error
 	if j.Priority != 0 {

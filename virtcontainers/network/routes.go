@@ -23,14 +23,14 @@ type routing struct {
 	notes  []string
 }
 
-// spread is a route over several hops.
+// spread is a multipath route.
 type spread struct {
 	route *api.Route
 	hops  []*netlink.NexthopInfo
 }
 
-// add takes in a route of the main table. The kernel's own are left out
-// without a word: the guest's kernel makes them too.
+// add adds a route of the main table. It silently skips the kernel's own: the
+// guest's kernel makes them too.
 func (r *routing) add(route netlink.Route) {
 	if route.Protocol == unix.RTPROT_KERNEL || route.Dst == nil {
 		return
@@ -62,7 +62,7 @@ func (r *routing) add(route netlink.Route) {
 	r.over(made, hop{route.LinkIndex, addrOf(route.Gw, route.Family), route.Flags})
 }
 
-// hop is where a route leads.
+// hop is a route's next hop.
 type hop struct {
 	link    int
 	gateway netip.Addr // not valid: none
@@ -87,7 +87,7 @@ func (r *routing) over(route *api.Route, to hop) {
 	r.routes = append(r.routes, route)
 }
 
-// source is a route's preferred source address, if the guest has it.
+// source returns a route's preferred source address, if the guest has it.
 func (r *routing) source(route netlink.Route, to netip.Prefix) string {
 	src := addrOf(route.Src, route.Family)
 	switch {
@@ -100,8 +100,8 @@ func (r *routing) source(route netlink.Route, to netip.Prefix) string {
 	return src.String()
 }
 
-// finish adds the routes over several hops, one route for each hop, and orders
-// all: a route is behind those that its gateway may need.
+// finish adds the multipath routes, one route for each hop, and sorts all: a
+// route follows those that its gateway may need.
 func (r *routing) finish() []*api.Route {
 	r.addSpread()
 	slices.SortStableFunc(r.routes, func(a, b *api.Route) int {
@@ -115,9 +115,9 @@ func (r *routing) finish() []*api.Route {
 }
 
 // addSpread gives each hop its own route. Of two routes to one network
-// with the same metric a kernel keeps only one (IPv4) or makes one of them
-// again (IPv6); so each further hop has the next free metric, and is used when
-// those before it are gone.
+// with the same metric a kernel keeps only one (IPv4) or merges them into a
+// multipath route (IPv6); so each hop after the first gets the next free
+// metric, and is used when those before it are gone.
 func (r *routing) addSpread() {
 	type key struct {
 		destination string
@@ -146,7 +146,7 @@ func (r *routing) addSpread() {
 	}
 }
 
-// familyOf is a route's address family.
+// familyOf returns a route's address family.
 func familyOf(r *api.Route) int {
 	if prefix, err := netip.ParsePrefix(r.Destination); err == nil && prefix.Addr().Is4() {
 		return unix.AF_INET
@@ -154,8 +154,8 @@ func familyOf(r *api.Route) int {
 	return unix.AF_INET6
 }
 
-// rank orders routes by what they may need: those without a gateway first,
-// then those to networks, then the default routes.
+// rank orders routes by dependency: those without a gateway first, then those
+// to networks, then the default routes.
 func rank(r *api.Route) int {
 	prefix, _ := netip.ParsePrefix(r.Destination)
 	switch {

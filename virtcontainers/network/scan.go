@@ -21,14 +21,13 @@ const (
 	maxMTU = 65535 - 14
 )
 
-// group marks addresses of more than one station, in the first byte (IEEE 802,
-// the I/G bit).
+// group marks multicast addresses, in the first byte (IEEE 802, the I/G bit).
 const group = 1
 
 func isZero(mac net.HardwareAddr) bool { return strings.Trim(string(mac), "\x00") == "" }
 
-// maxScans bounds how often a scan is begun anew because the kernel says that
-// something changed meanwhile (NLM_F_DUMP_INTR).
+// maxScans bounds how often a scan is restarted because the kernel reports a
+// change during the dump (NLM_F_DUMP_INTR).
 const maxScans = 8
 
 // link is a link of the namespace that has, or is to get, a NIC.
@@ -41,7 +40,7 @@ type link struct {
 	noARP bool
 	up    bool
 	addrs []netlink.Addr
-	// tap tells that the link is a tap itself and needs no other.
+	// tap is set if the link is itself a tap and needs no other.
 	tap bool
 }
 
@@ -54,8 +53,8 @@ type view struct {
 	neighs []netlink.Neigh
 }
 
-// scan looks at the namespace. Links named in own are left out; those in keep
-// have a NIC, and are taken in whatever they are by now.
+// scan reads the namespace. It skips links named in own; those in keep have a
+// NIC, and are included whatever their state.
 func (ns *namespace) scan(ctx context.Context, own map[string]bool, keep func(index int) bool) (*view, error) {
 	for range maxScans {
 		if err := ctx.Err(); err != nil {
@@ -99,7 +98,7 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 	return v, nil
 }
 
-// add takes in a link that the guest gets.
+// add adds a link that the guest gets.
 func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bool) {
 	a := l.Attrs()
 	v.names[a.Index] = a.Name

@@ -10,8 +10,8 @@ import (
 )
 
 // A second VM cannot have a link that a first one has. Its refusal, its end and
-// what cleans up after it leave the first one's joints alone, whether it found
-// them or was overtaken.
+// its clean-up leave the first one's joints alone, whether it found them or
+// lost a race.
 func TestSecondVMLeavesTheFirstAlone(t *testing.T) {
 	t.Parallel()
 	for name, opts := range ways {
@@ -61,7 +61,7 @@ func TestSecondVMLeavesTheFirstAlone(t *testing.T) {
 	}
 }
 
-// When the first VM has ended, the second one's next look finds the link free.
+// When the first VM has ended, the second one's next Plug finds the link free.
 func TestSecondVMGetsTheLinkLater(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)

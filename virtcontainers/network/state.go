@@ -15,8 +15,8 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// describe says what the guest must be told of the links that pciPaths names,
-// by their indexes. notes say what was left out, and why.
+// describe returns what the guest must be told about the links that are in
+// pciPaths, by their indexes. notes say what was omitted, and why.
 func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, notes []string, err error) {
 	want = &api.SetNetworkRequest{}
 	local := make(map[netip.Addr]bool)
@@ -50,15 +50,15 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 	return want, notes, checkLimits(want)
 }
 
-// unrouted reports whether the guest's kernel must not make the route to the
-// address's network that kernels make: when the address says so, or when
-// somebody has taken the route away, as CNI's ptp plugin does.
+// unrouted reports whether the guest's kernel must not make the usual route to
+// the address's network: if the address has that flag, or the route was removed
+// in the namespace, as CNI's ptp plugin does.
 func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string) bool {
 	if a.Flags&unix.IFA_F_NOPREFIXROUTE != 0 {
 		return true
 	}
 	if !l.up || prefix.IsSingleIP() && peer == "" {
-		return false // a kernel makes none
+		return false // the kernel makes no route
 	}
 	to := prefix.Masked()
 	if peer != "" {
@@ -71,7 +71,7 @@ func (v *view) unrouted(l link, a netlink.Addr, prefix netip.Prefix, peer string
 	})
 }
 
-// checkLimits refuses what the guest would.
+// checkLimits refuses what the guest would refuse.
 func checkLimits(want *api.SetNetworkRequest) error {
 	for _, limit := range []struct {
 		what    string
@@ -92,9 +92,9 @@ func tooMany(what string, n, most int) error {
 	return fmt.Errorf("the network namespace has %d %s: a guest has at most %d: %w", n, what, most, errdefs.ErrInvalidArgument)
 }
 
-// addressOf gives an address with the length of its network and, for a
-// point-to-point one, the other end's address: the kernel keeps the length
-// with the latter.
+// addressOf returns an address with the length of its network and, for a
+// point-to-point one, the peer's address: the kernel keeps the length with the
+// peer.
 func addressOf(a netlink.Addr) (prefix netip.Prefix, peer string) {
 	prefix = prefixOf(a.IPNet)
 	if a.Peer == nil {
@@ -108,7 +108,7 @@ func addressOf(a netlink.Addr) (prefix netip.Prefix, peer string) {
 }
 
 // prefixOf converts a network of the netlink package. A mask of four bytes
-// tells IPv4, however long the address is.
+// means IPv4, however long the address is.
 func prefixOf(n *net.IPNet) netip.Prefix {
 	addr, _ := netip.AddrFromSlice(n.IP)
 	if len(n.Mask) == net.IPv4len {
@@ -118,7 +118,7 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(addr, bits)
 }
 
-// addrOf is the address of an IP of a family, or the zero Addr.
+// addrOf converts an IP of a family; it returns the zero Addr if it cannot.
 func addrOf(ip net.IP, family int) netip.Addr {
 	addr, _ := netip.AddrFromSlice(ip)
 	if family == unix.AF_INET {
@@ -127,15 +127,18 @@ func addrOf(ip net.IP, family int) netip.Addr {
 	return addr
 }
 
-// isStation tells addresses of one machine, which is what the guest accepts.
+// isStation reports whether a is a unicast address, which is what the guest
+// accepts.
 func isStation(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6()
 }
 
-// linkLocal6 tells addresses that the guest makes itself.
+// linkLocal6 reports whether a is an IPv6 link-local address, which the guest
+// makes itself.
 func linkLocal6(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
-// neighbours are the permanent ones, of either family, of the links in names.
+// neighbours returns the permanent neighbours, of either family, of the links
+// in names.
 func (v *view) neighbours(names map[int]string) []*api.Neighbour {
 	var all []*api.Neighbour
 	for _, n := range v.neighs {

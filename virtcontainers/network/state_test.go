@@ -157,8 +157,8 @@ func TestStateFollows(t *testing.T) {
 	}
 }
 
-// The route to an address's network is left out where the namespace has none,
-// as after CNI's ptp plugin.
+// The guest gets no route to an address's network if the namespace has none, as
+// after CNI's ptp plugin.
 func TestStateWithoutPrefixRoute(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)

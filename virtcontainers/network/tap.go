@@ -15,13 +15,13 @@ import (
 const (
 	tunDevice   = "/dev/net/tun"
 	vhostDevice = "/dev/vhost-net"
-	// tunExcl is IFF_TUN_EXCL of include/uapi/linux/if_tun.h: the link must
-	// not be there yet.
+	// tunExcl is IFF_TUN_EXCL of include/uapi/linux/if_tun.h: the link must not
+	// exist yet.
 	tunExcl = 0x8000
 )
 
-// tapName is the name of the tap that is made for a link. It is unique in the
-// namespace, as the index is, and fits into IFNAMSIZ for any index.
+// tapName returns the name of a link's tap. It is unique in the namespace,
+// because the index is, and fits into IFNAMSIZ for any index.
 func tapName(index int) string {
 	name := fmt.Sprintf("tap%d_kata", index)
 	if len(name) >= unix.IFNAMSIZ {
@@ -47,9 +47,9 @@ func (ns *namespace) newTap(name string, queues int) ([]*os.File, error) {
 	return files, nil
 }
 
-// checkFree refuses names that links of the namespace have: they were made for
-// another VM, whose they remain. It keeps them out of the record of what is to
-// be undone; that nobody takes one of them afterwards is seen when it is made.
+// checkFree refuses names that links of the namespace already have: they belong
+// to another VM and must not get into the record of what to undo. If a name is
+// taken after this check, making the link fails.
 func (ns *namespace) checkFree(names ...string) error {
 	for _, name := range names {
 		if name == "" {
@@ -69,8 +69,8 @@ func errTaken(name string) error {
 	return fmt.Errorf("make link %s: the namespace has it already: is it another VM's? %w", name, errdefs.ErrAlreadyExists)
 }
 
-// openTap opens a tap that is there. One that was made for a single queue
-// gives a single one.
+// openTap opens an existing tap. It returns a single queue if the tap was made
+// for one.
 func (ns *namespace) openTap(name string, queues int) ([]*os.File, error) {
 	const flags = uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 	files, err := ns.openQueues(name, queues, flags|unix.IFF_MULTI_QUEUE, 0)
@@ -122,9 +122,8 @@ func openQueue(name string, flags uint16) (*os.File, error) {
 }
 
 // raise gives a link that was made here the MTU of the link it serves and
-// brings it up, without letting it take part in IPv6 itself: what it would
-// send (router solicitations, reports of group membership) would reach the
-// guest. It gives the index.
+// brings it up, with IPv6 disabled: what it would send (router solicitations,
+// multicast reports) would reach the guest. It returns the index.
 func (ns *namespace) raise(name string, mtu int) (index int, err error) {
 	made, err := ns.LinkByName(name)
 	if err != nil {
@@ -143,7 +142,7 @@ func (ns *namespace) raise(name string, mtu int) (index int, err error) {
 	return made.Attrs().Index, nil
 }
 
-// removeLink removes a link that was made here, if it is there and still of
+// removeLink removes a link that was made here, if it exists and is still of
 // the kind that was made.
 func (ns *namespace) removeLink(name, kind string) error {
 	made, err := ns.LinkByName(name)
@@ -159,7 +158,8 @@ func (ns *namespace) removeLink(name, kind string) error {
 	return nil
 }
 
-// isGone tells that a link is not, or not any more, in the namespace.
+// isGone reports whether err means that a link is not in the namespace, or no
+// longer.
 func isGone(err error) bool {
 	var notFound netlink.LinkNotFoundError
 	return errors.As(err, &notFound) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO)

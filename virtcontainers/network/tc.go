@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// topPriority is where the search for a free filter priority begins. A low
-// number comes first: filters of others keep their say.
+// topPriority is where the search for a free filter priority begins. Filters
+// with lower numbers run first: existing filters keep their effect.
 const topPriority = 0xc000
 
-// ingressParent is where filters for incoming packets hang, of an ingress
-// qdisc as of a clsact (include/uapi/linux/pkt_sched.h, TC_H_MIN_INGRESS).
+// ingressParent is the parent of filters for incoming packets, with an ingress
+// qdisc as with a clsact (include/uapi/linux/pkt_sched.h, TC_H_MIN_INGRESS).
 const ingressParent = netlink.HANDLE_MIN_INGRESS
 
 // hasIngress reports whether a link has an ingress or a clsact qdisc: it can
-// have one of them.
+// have only one of them.
 func (ns *namespace) hasIngress(index int) (bool, error) {
 	qdiscs, err := ns.qdiscs(index)
 	if err != nil {
@@ -32,7 +32,7 @@ func (ns *namespace) hasIngress(index int) (bool, error) {
 	return false, nil
 }
 
-// qdiscs are those of a link.
+// qdiscs returns a link's qdiscs.
 func (ns *namespace) qdiscs(index int) ([]netlink.Qdisc, error) {
 	var list []netlink.Qdisc
 	err := again(func() (err error) {
@@ -45,7 +45,7 @@ func (ns *namespace) qdiscs(index int) ([]netlink.Qdisc, error) {
 	return list, nil
 }
 
-// filters are those that see the packets coming in over a link.
+// filters returns the filters for a link's incoming packets.
 func (ns *namespace) filters(index int) ([]netlink.Filter, error) {
 	var list []netlink.Filter
 	err := again(func() (err error) {
@@ -70,20 +70,19 @@ func again(dump func() error) error {
 	return err
 }
 
-// linkAt names a link by its index alone.
+// linkAt refers to a link by its index alone.
 func linkAt(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 }
 
-// hasFilter reports whether a filter of that priority sees what comes in over a
-// link.
+// hasFilter reports whether a link has an ingress filter of that priority.
 func (ns *namespace) hasFilter(index int, priority uint16) (bool, error) {
 	filters, err := ns.filters(index)
 	return slices.ContainsFunc(filters, func(f netlink.Filter) bool { return f.Attrs().Priority == priority }), err
 }
 
-// freePriority is a filter priority that no filter of the link has, so that
-// what is removed by it later is only ours.
+// freePriority returns a priority that no filter of the link has, so that
+// removing by priority removes only ours.
 func (ns *namespace) freePriority(index int) (uint16, error) {
 	filters, err := ns.filters(index)
 	if err != nil {
@@ -100,8 +99,8 @@ func (ns *namespace) freePriority(index int) (uint16, error) {
 	return priority, nil
 }
 
-// addIngress gives a link an ingress qdisc, and tells false when it has one,
-// or a clsact, of somebody else's.
+// addIngress gives a link an ingress qdisc. It returns false if the link
+// already has one or a clsact.
 func (ns *namespace) addIngress(index int) (made bool, err error) {
 	err = ns.QdiscAdd(ingressOf(index)) // with NLM_F_EXCL
 	if errors.Is(err, unix.EEXIST) {
@@ -126,7 +125,8 @@ func ingressOf(index int) *netlink.Ingress {
 	}}
 }
 
-// A direction is what becomes of a packet at the link it is redirected to.
+// A direction is what happens to a packet at the link to which it is
+// redirected.
 type direction = netlink.MirredAct
 
 const (
@@ -134,8 +134,8 @@ const (
 	received direction = netlink.TCA_INGRESS_REDIR
 )
 
-// addRedirect sends every packet that comes in over one link to another, as if
-// that were to send it, or had received it.
+// addRedirect redirects every packet that one link receives to another, which
+// sends it or handles it as received.
 func (ns *namespace) addRedirect(from, to int, as direction, priority uint16) error {
 	f := filterOf(from, priority)
 	redirect := netlink.NewMirredAction(to)
@@ -156,17 +156,17 @@ func (ns *namespace) removeRedirect(from int, priority uint16) error {
 	return nil
 }
 
-// filterOf matches every packet: a u32 filter with no selector of its own gets
-// one with a zero mask.
+// filterOf matches every packet: a u32 filter without a selector gets one with
+// a zero mask.
 func filterOf(index int, priority uint16) *netlink.U32 {
 	return &netlink.U32{FilterAttrs: netlink.FilterAttrs{
 		LinkIndex: index, Parent: ingressParent, Priority: priority, Protocol: unix.ETH_P_ALL,
 	}}
 }
 
-// noSuchQdisc tells that what was to be removed is not there: net/sched/
-// sch_api.c and cls_api.c answer ENOENT or EINVAL, and ENODEV without the
-// link.
+// noSuchQdisc reports whether err means that what was to be removed does not
+// exist: net/sched/ sch_api.c and cls_api.c answer ENOENT or EINVAL, and ENODEV
+// without the link.
 func noSuchQdisc(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || isGone(err)
 }

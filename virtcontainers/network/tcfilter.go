@@ -9,8 +9,8 @@ import (
 // tapKind is the kind of a tap among links.
 const tapKind = "tuntap"
 
-// planRedirect says what a link needs so that what comes in over it can be
-// redirected.
+// planRedirect adds to want what a link needs so that its incoming packets can
+// be redirected.
 func (n *Network) planRedirect(want joint) (joint, error) {
 	present, err := n.ns.hasIngress(want.Link)
 	if err != nil {
@@ -46,7 +46,8 @@ func (n *Network) buildTap(p *plan) ([]*os.File, error) {
 	return taps, n.connect(p, tap)
 }
 
-// connect redirects what comes in over the link to the tap and back.
+// connect redirects what the link receives to the tap, and what the tap
+// receives to the link.
 func (n *Network) connect(p *plan, tap int) error {
 	if p.want.Rate {
 		if err := n.ns.limitRate(p.link.index, n.opts.TxRate); err != nil {
@@ -63,7 +64,7 @@ func (n *Network) connect(p *plan, tap int) error {
 	return n.connectIn(p, tap, sent)
 }
 
-// connectIn redirects what comes in over the link.
+// connectIn redirects what the link receives.
 func (n *Network) connectIn(p *plan, to int, as direction) (err error) {
 	if p.made.Ingress, err = n.ns.addIngress(p.link.index); err != nil {
 		return err
@@ -75,8 +76,8 @@ func (n *Network) connectIn(p *plan, to int, as direction) (err error) {
 	return nil
 }
 
-// reconnect makes redirects anew when the link has lost its filter: with its
-// qdisc, or because it was in another namespace meanwhile.
+// reconnect makes the redirects again when the link has lost its filter: with
+// its qdisc, or because it was in another namespace meanwhile.
 func (n *Network) reconnect(c *nic, l link) error {
 	if c.made.Priority == 0 {
 		return nil

@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// A change is looked at when nothing has happened for quietTime, or
+	// A look follows a change when nothing has happened for quietTime, or
 	// changeTime after it at the latest.
 	quietTime  = 50 * time.Millisecond
 	changeTime = 500 * time.Millisecond
-	// A change that could not be followed is told again after retryTime, and
-	// then after twice the time before, at most maxRetryTime.
+	// If changed fails it is called again after retryTime, then after twice the
+	// previous pause, at most maxRetryTime.
 	retryTime    = time.Second
 	maxRetryTime = 64 * time.Second
 )
 
-// watched are the netlink groups that tell of what the guest is told
+// watched are the netlink groups for all that the guest is told
 // (include/uapi/linux/rtnetlink.h).
 var watched = []int{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 }
 
-// Watch calls changed when the guest should be told something else than at the
-// last Plug, and again, after a while, when changed could not do so. A burst of changes is one call; what is made here itself is none. It returns
-// nil when ctx ends, and an error when the namespace cannot be watched, or was
-// closed.
+// Watch calls changed when what the guest should be told differs from the last
+// Plug, and again, after a while, if changed fails. A burst of changes is one
+// call; this package's own changes cause none. It returns nil when ctx ends,
+// and an error when the namespace cannot be watched, or was closed.
 func (n *Network) Watch(ctx context.Context, changed func() error) error {
 	file, err := n.subscribe(ctx)
 	if err != nil {
@@ -71,8 +71,8 @@ func (n *Network) watch(ctx context.Context, news news, changed func() error) er
 	}
 }
 
-// differs reports whether the namespace has changed since the last look. A look
-// that fails is a change: the Plug that follows says why.
+// differs reports whether the namespace has changed since the last look. A
+// failed look counts as a change: the Plug that follows reports the error.
 func (n *Network) differs(ctx context.Context) (bool, error) {
 	if err := n.take(ctx); err != nil {
 		return false, err
@@ -87,8 +87,8 @@ func (n *Network) differs(ctx context.Context) (bool, error) {
 	return n.seen != before, nil
 }
 
-// nextPause is after what time a change is told again that was followed with
-// that error, 0 for not.
+// nextPause returns after what time changed is called again, given its error; 0
+// for not at all.
 func nextPause(before time.Duration, err error) time.Duration {
 	if err == nil {
 		return 0
@@ -96,7 +96,8 @@ func nextPause(before time.Duration, err error) time.Duration {
 	return min(max(2*before, retryTime), maxRetryTime)
 }
 
-// subscribe opens a netlink socket in the namespace that hears of changes.
+// subscribe opens a netlink socket in the namespace that receives change
+// messages.
 func (n *Network) subscribe(ctx context.Context) (*os.File, error) {
 	if err := n.take(ctx); err != nil {
 		return nil, err
@@ -124,15 +125,16 @@ func (n *Network) subscribe(ctx context.Context) (*os.File, error) {
 	return file, nil
 }
 
-// news is what a subscription brings.
+// news is what a subscription delivers.
 type news struct {
 	happened chan struct{} // one token: something has changed
 	ended    chan error    // why no more will come
 }
 
-// follow reads messages until file is closed. What they say is not looked at:
-// only that something happened. When the kernel had to drop some (ENOBUFS), a
-// new look finds it all the same, and the subscription stays.
+// follow reads messages until file is closed. It ignores their content: it
+// matters only that something happened. If the kernel had to drop messages
+// (ENOBUFS), a new look still finds the changes, and the subscription
+// continues.
 func (w news) follow(file *os.File) {
 	buf := make([]byte, 64*1024)
 	for {
@@ -143,13 +145,14 @@ func (w news) follow(file *os.File) {
 		}
 		select {
 		case w.happened <- struct{}{}:
-		default: // it will be looked at
+		default: // a look is already due
 		}
 	}
 }
 
-// settle waits for a change and then until it is over. After pause, if that is
-// not 0, it waits no longer and tells so. It fails when the news end, or ctx.
+// settle waits for a change and then until changes have stopped. After pause,
+// if that is not 0, it stops waiting and reports that. It fails when the news
+// or ctx end.
 func (w news) settle(ctx context.Context, pause time.Duration) (paused bool, err error) {
 	var over <-chan time.Time
 	if pause > 0 {
@@ -180,8 +183,8 @@ func (w news) settle(ctx context.Context, pause time.Duration) (paused bool, err
 	}
 }
 
-// fingerprint is what the guest could be told of a namespace, as a text that
-// is equal when the namespace is.
+// fingerprint returns a text that differs if what the guest must be told about
+// the namespace differs.
 func (v *view) fingerprint() string {
 	all := make(map[int]string)
 	var b strings.Builder
@@ -192,7 +195,7 @@ func (v *view) fingerprint() string {
 	for _, index := range slices.Sorted(maps.Keys(v.bad)) {
 		fmt.Fprintln(&b, v.bad[index])
 	}
-	text, _ := proto.MarshalOptions{Deterministic: true}.Marshal(want) // what cannot be marshalled has no message
+	text, _ := proto.MarshalOptions{Deterministic: true}.Marshal(want) // an error leaves the text empty
 	fmt.Fprintf(&b, "%v\n%s", err, text)
 	return b.String()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/fake"
 )
 
-// watching is a Network that is watched; each call of changed is a token.
+// watching is a Network that is watched; each call of changed adds a token.
 type watching struct {
 	changes chan struct{}
 	stop    func()
@@ -82,8 +82,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestOwnChangesAreNone sees that what Plug makes is no change: the namespace
-// with its taps looks the same as without.
+// TestOwnChangesAreNone checks that what Plug makes is not a change: the
+// namespace's fingerprint is the same with the taps as without.
 func TestOwnChangesAreNone(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)
@@ -202,7 +202,7 @@ func TestNextPause(t *testing.T) {
 }
 
 // TestOverrun fills the subscription's buffer, so that the kernel drops
-// messages: that is news too, and not the end.
+// messages: that counts as a change and does not end the watch.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
 	p := newPod(t)

@@ -1,10 +1,9 @@
-// Package persist keeps, on disk, what must be undone for a pod should its
-// shim be killed: the shim's `delete` reads it, in another process, and
-// cleans up. It is not there to bring a pod back: a VM's vsock and files end
-// with its shim.
+// Package persist records on disk what must be undone for a pod if its shim is
+// killed: the shim's `delete` reads it, in another process, and cleans up. It
+// does not serve to restore a pod: a VM's vsock and files end with its shim.
 //
-// The record is written before what it names is made, so that whatever phase
-// a shim died in, everything it made is known:
+// The record is written before what it names is made, so that it is complete in
+// whatever phase a shim died:
 //
 //	<root>/<sandbox>/state.json
 //

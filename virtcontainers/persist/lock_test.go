@@ -30,8 +30,7 @@ func TestLockIsForOne(t *testing.T) {
 	}
 }
 
-// A process that has ended and that nobody has waited for yet does nothing
-// more.
+// A zombie counts as dead.
 func TestDeadListsSandboxesOfDeadShims(t *testing.T) {
 	root := t.TempDir()
 	cmd := exec.Command("sleep", "60")

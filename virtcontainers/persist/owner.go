@@ -23,10 +23,11 @@ const (
 	nameHash = 6
 )
 
-// Name returns the name of a pod's record directory and cgroups on the host: the
-// beginning of the id, for people, and a hash of owner and id. It has at most 53
-// bytes, which leaves room for a socket in that directory (unix(7): 107 bytes). The
-// zero Owner's name is the id itself, of any length, as in records of older shims.
+// Name returns the name of a pod's record directory and cgroups on the host:
+// the beginning of the id, for readability, and a hash of owner and id. It has
+// at most 53 bytes, which leaves room for a socket in that directory (unix(7):
+// 107 bytes). The zero Owner's name is the id itself, of any length, as in
+// records of older shims.
 func (o Owner) Name(sandboxID string) string {
 	if o == (Owner{}) {
 		return sandboxID

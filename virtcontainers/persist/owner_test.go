@@ -47,7 +47,7 @@ func TestPodsOfOneID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A record in another's place says nothing.
+	// A record in another's directory is ignored.
 	data, err := os.ReadFile(filepath.Join(root, "s", fileName))
 	if err == nil {
 		err = os.Mkdir(filepath.Join(root, "t"), 0o700)

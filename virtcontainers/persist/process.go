@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process names one process beyond its life: a pid is used again, a pid and
-// the time it started is not. The zero Process is none.
+// Process identifies one process, even after its death: a pid is reused, a pid
+// together with its start time is not. The zero Process is none.
 type Process struct {
 	PID int `json:"pid"`
 	// Start is the process's start time in clock ticks since boot, field 22
@@ -20,7 +20,7 @@ type Process struct {
 	Start uint64 `json:"start"`
 }
 
-// Identify names the running process pid.
+// Identify returns the identity of the running process pid.
 func Identify(pid int) (Process, error) {
 	start, _, err := readStat(pid)
 	if err != nil {
@@ -29,8 +29,7 @@ func Identify(pid int) (Process, error) {
 	return Process{PID: pid, Start: start}, nil
 }
 
-// readStat reads a process's start time, and whether it has ended and only
-// waits for its parent.
+// readStat reads a process's start time, and whether it is a zombie.
 func readStat(pid int) (start uint64, ended bool, err error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -47,7 +46,7 @@ func readStat(pid int) (start uint64, ended bool, err error) {
 	return start, fields[0][0] == 'Z' || fields[0][0] == 'X', err
 }
 
-// Alive reports whether that very process runs.
+// Alive reports whether this process, not another with its pid, is running.
 func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -56,7 +55,7 @@ func (p Process) Alive() bool {
 	return err == nil && start == p.Start && !ended
 }
 
-// Signal sends that very process a signal. One that is not there is not an error.
+// Signal sends this process a signal. It is no error if the process is gone.
 func (p Process) Signal(sig unix.Signal) error {
 	if p.PID <= 0 {
 		return nil
@@ -71,7 +70,7 @@ func (p Process) Signal(sig unix.Signal) error {
 
 func (p Process) signal(fd int, sig unix.Signal) error {
 	if !p.Alive() {
-		return nil // the pid is another's now; fd would not have been ours
+		return nil // the pid is another's now: fd would refer to that process
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("send process %d signal %v: %w", p.PID, sig, err)
@@ -79,8 +78,8 @@ func (p Process) signal(fd int, sig unix.Signal) error {
 	return nil
 }
 
-// Kill ends that very process and waits, at most timeout, until it is gone.
-// One that is not there is not an error.
+// Kill kills this process and waits, at most timeout, until it is gone. It is
+// no error if it is gone already.
 func (p Process) Kill(timeout time.Duration) error {
 	if p.PID <= 0 {
 		return nil
@@ -99,7 +98,7 @@ func (p Process) Kill(timeout time.Duration) error {
 	return waitGone(fd, p.PID, timeout)
 }
 
-// Await waits, at most timeout, until that very process is gone.
+// Await waits, at most timeout, until this process is gone.
 func (p Process) Await(timeout time.Duration) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Version is the record's format. A reader refuses another one: the pod was
-// made by a shim of another release.
+// Version is the record's format. A reader refuses any other: the pod was made
+// by a shim of another release.
 const Version = 1
 
-// Record is all that a pod has made on its host.
+// Record has everything that a pod has made on its host.
 type Record struct {
 	Version   int    `json:"version"`
 	SandboxID string `json:"sandbox_id"`
@@ -25,14 +25,14 @@ type Record struct {
 	Shim     Process `json:"shim"`
 	VM       Process `json:"vm"`
 	FSDaemon Process `json:"fs_daemon"`
-	// StandIns are the processes that stand for the pod's containers on the
-	// host, by the containers' ids.
+	// StandIns are the stand-ins of the pod's containers, by the containers'
+	// ids.
 	StandIns map[string]Process `json:"stand_ins,omitempty"`
 	// MemoryDir is the directory of the files that are the machine's memory, made
 	// for the pod.
 	MemoryDir string `json:"memory_dir,omitempty"`
-	// NetNS is the pod's network namespace, and Network what was made in it,
-	// in words of the package that made it.
+	// NetNS is the pod's network namespace, and Network what was made in it, in
+	// the format of the package that made it.
 	NetNS   string          `json:"netns,omitempty"`
 	Network json.RawMessage `json:"network,omitempty"`
 	// Cgroups are the directories of the pod's cgroups on the host
@@ -85,8 +85,8 @@ func (s *Store) Update(change func(*Record)) error {
 	return nil
 }
 
-// UpdateWith changes the record, with what tells the running process pid from
-// others.
+// UpdateWith changes the record, passing the identity of the running process
+// pid.
 func (s *Store) UpdateWith(pid int, change func(*Record, Process)) error {
 	p, err := Identify(pid)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Store) UpdateWith(pid int, change func(*Record, Process)) error {
 	return s.Update(func(r *Record) { change(r, p) })
 }
 
-// Remove forgets the pod.
+// Remove removes the record.
 func (s *Store) Remove() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +122,8 @@ func Load(root, name string) (*Record, error) {
 	return &rec, nil
 }
 
-// Remove forgets the pod of that name (Owner.Name). One that is not there is not
-// an error.
+// Remove removes the record of that name (Owner.Name). It is no error if there
+// is none.
 func Remove(root, name string) error {
 	return removeDir(filepath.Join(root, name))
 }
@@ -140,7 +140,7 @@ func writeAtomic(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails after the rename, as it should
+	defer os.Remove(f.Name()) // has no effect after the rename
 	_, err = f.Write(data)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err

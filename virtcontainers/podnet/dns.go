@@ -15,16 +15,16 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// maxResolvConf bounds a resolv.conf, in bytes: the resolver itself looks at
-// six search domains of 256 bytes and three servers (resolv.conf(5)).
+// maxResolvConf bounds a resolv.conf, in bytes: the resolver itself uses six
+// search domains of 256 bytes and three servers (resolv.conf(5)).
 const maxResolvConf = 64 << 10
 
-// readDNS reads what a resolv.conf says. No path gives nil.
+// readDNS reads a resolv.conf. It returns nil for an empty path.
 func readDNS(path string) (*api.DNS, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not stop it
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // must not block on a FIFO
 	if err != nil {
 		return nil, fmt.Errorf("read the pod's DNS settings: %w", err)
 	}
@@ -39,8 +39,8 @@ func readDNS(path string) (*api.DNS, error) {
 	return parseResolvConf(data), nil
 }
 
-// parseResolvConf takes the lines that resolv.conf(5) knows and leaves out
-// the others, as the resolver does. The last search line counts.
+// parseResolvConf uses the lines that resolv.conf(5) describes and ignores the
+// others, as the resolver does. The last search line counts.
 func parseResolvConf(data []byte) *api.DNS {
 	dns := &api.DNS{}
 	lines := bufio.NewScanner(bytes.NewReader(data))

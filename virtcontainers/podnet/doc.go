@@ -8,8 +8,8 @@
 //
 //	        Close                              StopForward
 //
-// The pod's namespace is the one that the engine made. Where it made none, it is
-// that of the VM's process, into which Docker moves links later. What happens
-// there is package network's work; package forward brings connections into the
-// guest, and package reverse those of the guest to the host.
+// The pod's namespace is the one that the engine made. If it made none, it is
+// that of the VM's process, into which Docker moves links later. Package
+// network works in the namespace; package forward brings connections into the
+// guest, and package reverse the guest's to the host.
 package podnet

@@ -33,15 +33,15 @@ type Spec struct {
 
 // Links joins the links of a network namespace to a VM; network.Network is one.
 type Links interface {
-	// Plug gives the VM a NIC for each link that has none yet, and takes
-	// those away whose link is gone. An error is about some links; what State
-	// says is true all the same.
+	// Plug gives the VM a NIC for each link that has none yet, and removes
+	// those whose link is gone. An error concerns single links; State is valid
+	// even then.
 	Plug(ctx context.Context, vm network.Machine) error
-	// State is what the guest must be told: the interfaces, routes and
-	// neighbours as of the last Plug. The caller does not change it.
+	// State returns what the guest must be told: the interfaces, routes and
+	// neighbours as of the last Plug. The caller must not change it.
 	State() *api.SetNetworkRequest
 	// Watch calls changed, in one goroutine, soon after something in the
-	// namespace has changed, until ctx ends; and again, ever more rarely, when
+	// namespace has changed, until ctx ends; and again, with growing pauses, if
 	// changed fails.
 	Watch(ctx context.Context, changed func() error) error
 	// Close undoes what was made in the namespace. It may be called again.
@@ -54,7 +54,7 @@ type OpenFunc func(network.Options) (Links, error)
 // Forwarder brings connections to the pod's loopback address, made on the
 // host in the pod's network namespace, into the guest; forward.Forwarder is one.
 type Forwarder interface {
-	// Exempt leaves an IPv4 loopback address to what listens there in the
+	// Exempt leaves an IPv4 loopback address to processes that listen in the
 	// namespace.
 	Exempt(addr netip.Addr) error
 	Close() error
@@ -84,9 +84,9 @@ type Options struct {
 type Pod struct {
 	opts Options
 
-	// What the boot made; not changed afterwards.
+	// Set by the boot; not changed afterwards.
 	vm hypervisor.VM
-	// namespace is the path of the one that links joins; empty for none.
+	// namespace is the path of the namespace of links; empty for none.
 	namespace string
 	links     Links     // nil for none
 	forward   Forwarder // nil for none
@@ -206,7 +206,7 @@ func (p *Pod) StopForward(context.Context) error {
 	return errors.Join(err, p.forward.Close())
 }
 
-// Tell tells the guest the whole network that it is to have.
+// Tell sends the guest its whole network.
 func (p *Pod) Tell(ctx context.Context) error {
 	want := &api.SetNetworkRequest{}
 	if p.links != nil {
@@ -227,7 +227,7 @@ func (p *Pod) Tell(ctx context.Context) error {
 	return nil
 }
 
-// Refresh gives the guest what has changed in the namespace.
+// Refresh brings the guest up to date with the namespace.
 func (p *Pod) Refresh(ctx context.Context) error {
 	if p.links == nil {
 		return nil
@@ -239,7 +239,7 @@ func (p *Pod) Refresh(ctx context.Context) error {
 }
 
 // Watch follows the namespace until ctx ends: the guest gets links that appear
-// later and loses those that go. After each change it also looks again at the
+// later and loses those that are removed. After each change it also rereads the
 // resolv.conf files that resolvConfs lists, because Docker rewrites a
 // container's when it joins its first user-defined network.
 func (p *Pod) Watch(ctx context.Context, resolvConfs func() []string) {
@@ -261,7 +261,7 @@ func (p *Pod) Watch(ctx context.Context, resolvConfs func() []string) {
 func (p *Pod) follow(ctx context.Context, resolvConfs func() []string) error {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.Config.Runtime.CreateContainerTimeout)
 	defer cancel()
-	// A link that cannot be joined does not keep the guest from the rest.
+	// The guest gets the rest even if a link cannot be joined.
 	err := errors.Join(p.links.Plug(ctx, p.vm), p.Tell(ctx))
 	for _, path := range resolvConfs() {
 		p.OpenResolvers(ctx, path)

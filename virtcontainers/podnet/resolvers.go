@@ -19,8 +19,8 @@ import (
 // names three at most (resolv.conf(5), MAXNS).
 const maxResolvers = 8
 
-// resolvers are the engine's DNS resolvers that the guest reaches: what listens
-// on a loopback address of the pod's network namespace, as Docker's does at
+// resolvers are the engine's DNS resolvers that are forwarded to the guest:
+// those on a loopback address of the pod's network namespace, like Docker's at
 // 127.0.0.11.
 type resolvers struct {
 	mu   sync.Mutex // guards what follows
@@ -30,8 +30,8 @@ type resolvers struct {
 	closed  bool
 }
 
-// OpenResolvers lets the guest reach each resolver that a container's
-// resolv.conf (its path on the host) names and that the guest cannot reach by
+// OpenResolvers makes reachable for the guest each resolver that a container's
+// resolv.conf (its path on the host) names and that the guest cannot reach over
 // its network. A failure is logged: the container then cannot resolve names.
 // After StopForward it does nothing.
 func (p *Pod) OpenResolvers(ctx context.Context, resolvConf string) {
@@ -54,9 +54,9 @@ func (p *Pod) OpenResolvers(ctx context.Context, resolvConf string) {
 	}
 }
 
-// loopbackResolvers are those servers that may be in the pod's namespace.
-// 127.0.0.1 is a process of the pod's own: it is "localhost", whose ports in the
-// namespace are the guest's.
+// loopbackResolvers returns the servers that may be in the pod's namespace.
+// 127.0.0.1 is not among them: it is the pod's "localhost", whose ports in the
+// namespace are forwarded to the guest.
 func loopbackResolvers(servers []string) []netip.Addr {
 	var found []netip.Addr
 	for _, server := range servers {
@@ -78,7 +78,7 @@ func (p *Pod) openResolver(ctx context.Context, addr netip.Addr) error {
 	defer cancel()
 	r, err := reverse.OpenResolver(ctx, p.client.Reverse, p.namespace, addr)
 	if err == nil && p.forward != nil {
-		err = p.forward.Exempt(addr) // else queries by TCP would come back to the guest
+		err = p.forward.Exempt(addr) // otherwise queries over TCP would go back to the guest
 	}
 	if err != nil && r != nil {
 		err = errors.Join(err, r.Close())
@@ -87,8 +87,8 @@ func (p *Pod) openResolver(ctx context.Context, addr netip.Addr) error {
 	return err
 }
 
-// claim reports whether the caller is to forward addr, and then must call
-// settle, and opening.Done.
+// claim reports whether the caller must forward addr; it must then call settle
+// and opening.Done.
 func (r *resolvers) claim(addr netip.Addr) (mine bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *resolvers) claim(addr netip.Addr) (mine bool, err error) {
 	return true, nil
 }
 
-// settle notes what became of addr. One that failed may be tried again.
+// settle records the result for addr. A failed one may be tried again.
 func (r *resolvers) settle(addr netip.Addr, opened *reverse.Resolver, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +117,7 @@ func (r *resolvers) settle(addr netip.Addr, opened *reverse.Resolver, err error)
 	r.open[addr] = opened
 }
 
-// close ends them all; none is opened afterwards.
+// close ends all of them; none is opened afterwards.
 func (r *resolvers) close() error {
 	r.mu.Lock()
 	r.closed = true

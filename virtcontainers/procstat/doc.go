@@ -1,5 +1,5 @@
-// Package procstat reads what Linux says of itself and of a process in /proc, as
-// lists of named numbers: of this host's processes, and of files that a guest
-// sent. The guest may send anything: number, names and values are bounded here. What
-// becomes of the numbers is not its business (virtcontainers.Sandbox.WriteMetrics).
+// Package procstat parses files of /proc, about the system and about processes,
+// into lists of named numbers: this host's files, and those that a guest sent.
+// The guest may send anything: number, names and values are bounded here. The
+// numbers are used elsewhere (virtcontainers.Sandbox.WriteMetrics).
 package procstat

@@ -9,7 +9,8 @@ import (
 
 // Item is one number.
 type Item struct {
-	// Device is the CPU, the disk or the interface that it is about, or empty.
+	// Device is the CPU, the disk or the interface that the number is about, or
+	// empty.
 	Device string
 	Name   string
 	Value  float64
@@ -22,7 +23,8 @@ const (
 	maxName = 64
 )
 
-// add appends an item, unless there are too many, or its name or value is none.
+// add appends an item, unless there are too many, or its name or value is
+// invalid.
 func add(items []Item, device, name, value string) []Item {
 	v, ok := parseNumber(value)
 	if !ok || len(items) >= maxItems || name == "" || !isName(name) || !isName(device) {
@@ -31,8 +33,8 @@ func add(items []Item, device, name, value string) []Item {
 	return append(items, Item{Device: device, Name: name, Value: v})
 }
 
-// parseNumber reads a finite number that is not negative: /proc has no others
-// here.
+// parseNumber reads a finite number that is not negative: these files have no
+// others.
 func parseNumber(s string) (float64, bool) {
 	if len(s) > maxName {
 		return 0, false
@@ -41,8 +43,8 @@ func parseNumber(s string) (float64, bool) {
 	return v, err == nil && v >= 0 && !math.IsInf(v, 0) && !math.IsNaN(v)
 }
 
-// isName reports whether s is short and has none but letters, digits and what
-// the names of interfaces and disks have between them.
+// isName reports whether s is short and has only letters, digits and the
+// separators in names of interfaces and disks.
 func isName(s string) bool {
 	if len(s) > maxName {
 		return false
@@ -65,5 +67,5 @@ func columns(items []Item, device string, names, values []string) []Item {
 	return items
 }
 
-// lines are those of a file that were sent whole or in part.
+// lines returns the lines of a file; the last may be cut off.
 func lines(text []byte) iter.Seq[string] { return strings.Lines(string(text)) }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Process is what /proc says of one process. Parts that could not be read are
+// Process is what /proc has about one process. Parts that could not be read are
 // empty.
 type Process struct {
 	// Stat has utime, stime, cutime, cstime (clock ticks).
@@ -21,7 +21,7 @@ type Process struct {
 	Threads, FDs int
 }
 
-// OfProcess reads what the process is doing. It fails when the process is gone.
+// OfProcess reads a process's numbers. It fails when the process is gone.
 func OfProcess(pid int) (Process, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))

@@ -46,7 +46,7 @@ func TestSystem(t *testing.T) {
 	}
 }
 
-// This kernel's own files are understood.
+// This kernel's files can be parsed.
 func TestThisHost(t *testing.T) {
 	for file, read := range map[string]func([]byte) []Item{"stat": CPUs, "meminfo": Memory, "vmstat": VM, "net/dev": Interfaces} {
 		data, err := os.ReadFile("/proc/" + file)
@@ -76,7 +76,7 @@ func TestCommandMayHoldAnything(t *testing.T) {
 	}
 }
 
-// What a guest sends is bounded, and fit for labels.
+// What a guest sends is bounded, and valid in labels.
 func FuzzFiles(f *testing.F) {
 	for _, file := range []string{"stat", "loadavg", "meminfo", "vmstat", "diskstats", "net/dev", "self/stat", "self/status", "self/io"} {
 		data, _ := os.ReadFile("/proc/" + file)

@@ -29,8 +29,7 @@ func CPUs(stat []byte) []Item {
 	return items
 }
 
-// Load reads /proc/loadavg: the three loads, and how many tasks run and are
-// there.
+// Load reads /proc/loadavg: the three loads, and how many tasks run and exist.
 func Load(loadavg []byte) (load, tasks []Item) {
 	fields := strings.Fields(string(loadavg))
 	if len(fields) < 4 {
@@ -41,8 +40,8 @@ func Load(loadavg []byte) (load, tasks []Item) {
 	return load, columns(nil, "", []string{"cur", "max"}, []string{running, all})
 }
 
-// Memory reads /proc/meminfo. The names are Kata Containers': lower case, words
-// apart ("mem_total"); sizes are in bytes.
+// Memory reads /proc/meminfo. The names are Kata Containers': lower case with
+// underscores ("mem_total"); sizes are in bytes.
 func Memory(meminfo []byte) []Item {
 	var items []Item
 	for line := range lines(meminfo) {
@@ -111,7 +110,7 @@ var netColumns = []string{
 func Interfaces(dev []byte) []Item {
 	var items []Item
 	for line := range lines(dev) {
-		// Two lines of headings have no colon. An alias's name may have one.
+		// The two heading lines have no colon. An alias's name may have one.
 		colon := strings.LastIndexByte(line, ':')
 		if colon < 0 {
 			continue

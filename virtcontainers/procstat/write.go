@@ -8,8 +8,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// WriteProcess writes what the host says of one of its processes; names begin
-// with prefix. Of a process that is gone nothing is written.
+// WriteProcess writes the numbers of one of the host's processes; names begin
+// with prefix. It writes nothing if the process is gone.
 func WriteProcess(t *prom.Text, prefix, who string, pid int) {
 	p, err := OfProcess(pid)
 	if err != nil {
@@ -22,8 +22,8 @@ func WriteProcess(t *prom.Text, prefix, who string, pid int) {
 	WriteItems(t, prefix+"_io_stat", fmt.Sprintf("Input and output of %s (/proc/PID/io).", who), "", joined(p.IO))
 }
 
-// joined are items without what separates their words: Kata Containers has them so
-// for the host's processes ("readbytes"), and not for the agent.
+// joined returns items without underscores in their names: Kata Containers
+// names them so for the host's processes ("readbytes"), but not for the agent.
 func joined(items []Item) []Item {
 	list := slices.Clone(items)
 	for i := range list {
@@ -32,8 +32,8 @@ func joined(items []Item) []Item {
 	return list
 }
 
-// WriteItems writes a family of numbers, each once; device is the label of what they are
-// about, or empty.
+// WriteItems writes a family of numbers, each once; device is the label for
+// their devices, or empty.
 func WriteItems(t *prom.Text, name, help, device string, items []Item) {
 	if len(items) == 0 {
 		return
@@ -48,8 +48,8 @@ func WriteItems(t *prom.Text, name, help, device string, items []Item) {
 	}
 }
 
-// once leaves out what was there before: a guest may send a line twice, and one
-// such sample makes a whole scrape wrong.
+// once drops duplicates: a guest may send a line twice, and one duplicate
+// sample invalidates a whole scrape.
 func once(items []Item) []Item {
 	type key struct{ device, name string }
 	seen := make(map[key]bool, len(items))

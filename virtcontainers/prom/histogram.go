@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// bounds are the buckets of every histogram, from what a call takes to what
-// bounds a container's creation.
+// bounds are the buckets of every histogram, from the duration of a call to the
+// timeout of a container's creation.
 var bounds = []time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// maxActions bounds how many actions Durations tells apart.
+// maxActions bounds how many actions Durations distinguishes.
 const maxActions = 64
 
 // Durations is a histogram for each of a number of actions. The zero Durations is
@@ -26,12 +26,12 @@ type Durations struct {
 }
 
 type histogram struct {
-	// counts are by bucket; the last is of what is longer than all bounds.
+	// counts are by bucket; the last counts what is longer than all bounds.
 	counts [16]uint64
 	sum    time.Duration
 }
 
-// Observe counts one duration. Of actions beyond a bound nothing is kept.
+// Observe counts one duration. Actions beyond maxActions are dropped.
 func (d *Durations) Observe(action string, took time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,12 +16,12 @@ const (
 	HistogramKind Kind = "histogram"
 )
 
-// ContentType is the format's, for an HTTP header.
+// ContentType is the format's content type, for an HTTP header.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Text collects families of metrics, in the format of Prometheus's "Exposition
-// formats", version 0.0.4. Names and the labels' names are the caller's and not
-// checked; labels' values may be any text. The zero Text is empty.
+// formats", version 0.0.4. Names of metrics and labels are not checked; labels'
+// values may be any text. The zero Text is empty.
 type Text struct {
 	data []byte
 	name string
@@ -30,8 +30,8 @@ type Text struct {
 // Bytes is what was written.
 func (t *Text) Bytes() []byte { return t.data }
 
-// Family begins a family: the samples that follow are its own. A family must not
-// be begun twice.
+// Family begins a family, to which the samples that follow belong. A family
+// must not be begun twice.
 func (t *Text) Family(name string, kind Kind, help string) {
 	t.name = name
 	t.data = append(t.data, "# HELP "+name+" "+helpEscaper.Replace(help)+"\n# TYPE "+name+" "+string(kind)+"\n"...)
@@ -40,7 +40,7 @@ func (t *Text) Family(name string, kind Kind, help string) {
 // Sample adds a sample to the family; labels are pairs of name and value.
 func (t *Text) Sample(value float64, labels ...string) { t.sample("", value, labels) }
 
-// Single is a family of one sample without labels.
+// Single adds a family of one sample without labels.
 func (t *Text) Single(name string, kind Kind, help string, value float64) {
 	t.Family(name, kind, help)
 	t.Sample(value)
@@ -68,7 +68,7 @@ var (
 	labelEscaper = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 )
 
-// number is a value as the format has it.
+// number returns a value in the text format.
 func number(v float64) string {
 	switch {
 	case math.IsInf(v, 1):

@@ -7,7 +7,7 @@
 //
 // A connection is accepted before the guest is asked, so one that the guest
 // refuses ends after it was made. The number of connections and the time in
-// which each must be made are bounded; a guest that takes connections and never
-// reads them uses up its own socket's number, until Close. The other way, from a
-// container to a server on the host, is package reverse.
+// which each must be made are bounded; a guest that accepts connections and
+// never reads uses up its own socket's limit, until Close. Package reverse does
+// the opposite: from a container to a server on the host.
 package publish

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// maxConnections bounds the connections of one Socket at a time, those
-	// that are being dialled included. Each costs two goroutines, two
+	// maxConnections bounds the simultaneous connections of one Socket,
+	// including those that are being dialled. Each costs two goroutines, two
 	// descriptors and two blocks; with messages, up to two of the longest
 	// (relay.MaxPacket) more.
 	maxConnections = 128
-	// dialTimeout bounds the connecting to the guest.
+	// dialTimeout bounds connecting to the guest.
 	dialTimeout = 10 * time.Second
 	// acceptPause is the time until the next try when the process or the
 	// host has no descriptor left.
@@ -32,31 +32,32 @@ const (
 // soon after ctx ends; the connection outlives ctx.
 type DialFunc func(ctx context.Context) (guest.Conn, error)
 
-// Place is where a Socket is, and of which type.
+// Place is the path and the type of a Socket.
 type Place struct {
 	// Path is short enough for an address (unix(7): 107 bytes).
 	Path string
-	// Seqpacket makes it SOCK_SEQPACKET in place of SOCK_STREAM. What DialFunc
-	// connects to then has messages, each after its length (relay.Packets).
+	// Seqpacket makes it SOCK_SEQPACKET instead of SOCK_STREAM. On DialFunc's
+	// connection each message is then preceded by its length (relay.Packets).
 	Seqpacket bool
 }
 
-// Socket is a UNIX socket of the host's whose connections go to the guest. One
-// that the guest refuses is closed after it was made, and so is one more than
-// there may be.
+// Socket is a UNIX socket on the host whose connections go to the guest. A
+// connection that the guest refuses, or that exceeds the limit, is closed after
+// it was accepted.
 type Socket struct {
 	dial      DialFunc
 	listener  *net.UnixListener
 	seqpacket bool
-	slots     chan struct{} // as many elements as there are connections
+	slots     chan struct{} // holds one element for each connection
 	running   sync.WaitGroup
 	cancel    context.CancelFunc
 }
 
 // Listen makes the socket, for this process's user alone, and begins to
-// forward. Nobody else may enter the directory: the mode is set once the socket
-// is there. ctx's values are kept for logs, its end is not heeded: the Socket
-// lives until Close. A path that is taken is an error (EADDRINUSE).
+// forward. No other user may have access to the directory, because the socket's
+// mode is set after it was made. ctx's values are kept for logs; its end is
+// ignored: the Socket lives until Close. It is an error if the path exists
+// (EADDRINUSE).
 func Listen(ctx context.Context, at Place, dial DialFunc) (*Socket, error) {
 	network := "unix"
 	if at.Seqpacket {
@@ -75,8 +76,8 @@ func Listen(ctx context.Context, at Place, dial DialFunc) (*Socket, error) {
 	return s, nil
 }
 
-// Close removes the socket, ends every connection and waits for them, and for
-// dials under way, whose context has ended. It may be called again.
+// Close removes the socket, ends every connection, cancels dials under way, and
+// waits for all of them. It may be called again.
 func (s *Socket) Close() error {
 	s.cancel()
 	err := s.listener.Close() // removes the file

@@ -19,12 +19,12 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// patience bounds what is waited for in one step.
+// patience bounds the wait of one step.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// far hands out connections, whose other ends are the guest's.
+// far makes connections, whose other ends are the guest's.
 type far struct {
 	ends  chan *net.UnixConn
 	dials atomic.Int32
@@ -59,7 +59,7 @@ func socketPair() (a, b *net.UnixConn, err error) {
 	return ends[0], ends[1], nil
 }
 
-// next is the guest's end of the next connection.
+// next returns the guest's end of the next connection.
 func (f *far) next(t *testing.T) *net.UnixConn {
 	t.Helper()
 	select {
@@ -77,7 +77,7 @@ func listen(t *testing.T, dial DialFunc) (s *Socket, path string) {
 	return listenAt(t, Place{Path: filepath.Join(t.TempDir(), "api")}, dial)
 }
 
-// listenForMessages is listen of SOCK_SEQPACKET.
+// listenForMessages is like listen, for SOCK_SEQPACKET.
 func listenForMessages(t *testing.T, dial DialFunc) (path string) {
 	t.Helper()
 	_, path = listenAt(t, Place{Path: filepath.Join(t.TempDir(), "rpc"), Seqpacket: true}, dial)
@@ -113,7 +113,8 @@ func connectBy(t *testing.T, network, path string) *net.UnixConn {
 	return conn
 }
 
-// passes sends text from one end to its end of file at the other.
+// passes sends text and an end of file from one end, and checks that both
+// arrive at the other.
 func passes(t *testing.T, from, to *net.UnixConn, text string) {
 	t.Helper()
 	go func() {
@@ -136,7 +137,8 @@ func TestConnection(t *testing.T) {
 	}
 }
 
-// Messages keep their boundaries: the guest's end has each after its length.
+// Messages keep their boundaries: at the guest's end each is preceded by its
+// length.
 func TestMessages(t *testing.T) {
 	f := &far{ends: make(chan *net.UnixConn, 1)}
 	path := listenForMessages(t, f.dial)
@@ -188,7 +190,8 @@ func TestLongMessage(t *testing.T) {
 	}
 }
 
-// A connection that the guest refuses ends at once, and the next is tried.
+// A connection that the guest refuses ends immediately, and the next one is
+// still tried.
 func TestRefused(t *testing.T) {
 	_, path := listen(t, func(ctx context.Context) (guest.Conn, error) {
 		if _, bounded := ctx.Deadline(); !bounded {

@@ -16,32 +16,32 @@ import (
 )
 
 const (
-	// maxQueries bounds the queries without an answer; further ones are
-	// dropped, as by a busy server.
+	// maxQueries bounds the unanswered queries; more are dropped, as by a busy
+	// server.
 	maxQueries = 256
-	// answerTimeout is how long an answer is waited for: longer than a resolver
-	// waits before it asks again (5 s, resolv.conf(5)).
+	// answerTimeout bounds the wait for an answer: longer than a resolver waits
+	// before it asks again (5 s, resolv.conf(5)).
 	answerTimeout = 15 * time.Second
-	// sendTimeout bounds the sending of an answer to a guest that takes none.
+	// sendTimeout bounds sending an answer to a guest that does not read.
 	sendTimeout = 10 * time.Second
-	// maxIdle is how many sockets are kept for the next queries.
+	// maxIdle is how many idle sockets are kept for later queries.
 	maxIdle = 16
 )
 
-// datagrams brings queries, of one datagram each, from the guest to a server,
+// datagrams forwards queries, of one datagram each, from the guest to a server,
 // and the answers back.
 type datagrams struct {
 	dial    func() (net.Conn, error)
 	conn    guest.Conn
-	slots   chan struct{} // as many elements as there are queries
+	slots   chan struct{} // holds one element for each query
 	idle    chan net.Conn
 	running sync.WaitGroup
 	cancel  context.CancelFunc
 	sending sync.Mutex // held while an answer is written to conn
 }
 
-// openDatagrams has the agent receive datagrams at address. dial makes a socket
-// that is connected to the server; it must not block.
+// openDatagrams has the agent receive datagrams at address. dial returns a
+// socket that is connected to the server; it must not block.
 func openDatagrams(ctx context.Context, open Opener, address string, dial func() (net.Conn, error)) (*datagrams, error) {
 	conn, err := open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Datagrams{Datagrams: address}})
 	if err != nil {
@@ -93,8 +93,8 @@ func (d *datagrams) serve(ctx context.Context) error {
 	}
 }
 
-// ask asks one query. Its socket is kept for the next one after an answer in
-// time; any other may still get this query's answer.
+// ask sends one query and waits for its answer. The socket is reused only after
+// an answer in time; otherwise a late answer could arrive for the next query.
 func (d *datagrams) ask(ctx context.Context, query api.Datagram) error {
 	socket, err := d.socket()
 	if err != nil {
@@ -113,7 +113,7 @@ func (d *datagrams) ask(ctx context.Context, query api.Datagram) error {
 	return d.send(api.Datagram{ID: query.ID, Data: answer})
 }
 
-// socket is an idle one or a new one.
+// socket returns an idle socket or a new one.
 func (d *datagrams) socket() (net.Conn, error) {
 	select {
 	case socket := <-d.idle:
@@ -141,8 +141,8 @@ func exchange(socket net.Conn, query []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// send passes an answer on. A guest that takes none loses its connection, for a
-// half-written answer cannot be taken back.
+// send passes an answer on. A guest that does not read loses its connection,
+// because a half-written answer cannot be taken back.
 func (d *datagrams) send(answer api.Datagram) error {
 	d.sending.Lock()
 	defer d.sending.Unlock()

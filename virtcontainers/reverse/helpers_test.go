@@ -16,17 +16,17 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// patience bounds what is waited for in one step.
+// patience bounds the wait of one step.
 const patience = 30 * time.Second
 
 var errInjected = errors.New("injected")
 
-// The process's first thread stays out of the tests' namespaces.
+// The process's main thread stays out of the tests' namespaces.
 func init() { runtime.LockOSThread() }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair is a connection to the guest and the guest's end of it.
+// pair returns both ends of a connection to the guest.
 func pair(t *testing.T) (host, guestEnd *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -48,12 +48,12 @@ func pair(t *testing.T) (host, guestEnd *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// hostile is a guest that a test plays.
+// hostile is a guest that the test controls.
 type hostile struct {
 	t *testing.T
-	// opened gives the guest's end of each connection, and what it is for.
+	// opened receives the guest's end of each connection, and its request.
 	opened chan opened
-	// refuse is the answer to a Take, if it is not nil.
+	// refuse is the answer to a Take, if not nil.
 	refuse error
 }
 
@@ -76,7 +76,7 @@ func (h *hostile) open(_ context.Context, what *api.ReverseOpen) (guest.Conn, er
 	return host, nil
 }
 
-// next is the guest's end of the next connection.
+// next returns the guest's end of the next connection.
 func (h *hostile) next() opened {
 	h.t.Helper()
 	select {

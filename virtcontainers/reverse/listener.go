@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// maxConnections bounds the connections of one Listener at a time, those
-	// that are being made included. Each costs two goroutines, two descriptors
-	// and two blocks.
+	// maxConnections bounds the simultaneous connections of one Listener,
+	// including those that are being made. Each costs two goroutines, two
+	// descriptors and two blocks.
 	maxConnections = 128
-	// dialTimeout bounds the taking of a connection and the dialling on the
+	// dialTimeout bounds taking a connection from the agent and dialling on the
 	// host.
 	dialTimeout = 10 * time.Second
 )
@@ -37,13 +37,14 @@ type Listener struct {
 	open    Opener
 	dial    DialFunc
 	control guest.Conn
-	slots   chan struct{} // as many elements as there are connections
+	slots   chan struct{} // holds one element for each connection
 	running sync.WaitGroup
 	cancel  context.CancelFunc
 }
 
-// Listen starts to listen at a place in the guest. ctx bounds that; its values
-// are kept for logs. The Listener lives until Close, or until the guest's end.
+// Listen starts to listen at an address in the guest. ctx bounds the call; its
+// values are kept for logs. The Listener lives until Close, or until the
+// guest's end.
 func Listen(ctx context.Context, open Opener, what *api.ReverseListen, dial DialFunc) (*Listener, error) {
 	control, err := open(ctx, &api.ReverseOpen{What: &api.ReverseOpen_Listen{Listen: what}})
 	if err != nil {
@@ -60,7 +61,7 @@ func Listen(ctx context.Context, open Opener, what *api.ReverseListen, dial Dial
 	return l, nil
 }
 
-// Close ends the listening and every connection, and waits for them. It may be
+// Close stops listening, ends every connection, and waits for them. It may be
 // called again.
 func (l *Listener) Close() error {
 	l.cancel()
@@ -94,8 +95,8 @@ func (l *Listener) serve(ctx context.Context) error {
 	}
 }
 
-// join serves one connection to its end. Where nobody answers on the host, the
-// guest's client sees the end of file: its connect has succeeded already.
+// join serves one connection to its end. If the host's server does not answer,
+// the guest's client sees an end of file: its connect has already succeeded.
 func (l *Listener) join(ctx context.Context, id uint64) error {
 	near, far, err := l.connect(ctx, id)
 	if err != nil {

@@ -38,7 +38,7 @@ func (h *hostile) listen(dial DialFunc) (*Listener, *net.UnixConn) {
 	return l, o.conn
 }
 
-// announce says that a connection waits.
+// announce sends the announcement of a waiting connection.
 func announce(t *testing.T, control net.Conn, id uint64) {
 	t.Helper()
 	if err := api.WriteFrame(control, &api.Incoming{Connection: id}); err != nil {
@@ -78,7 +78,7 @@ func TestListenerJoins(t *testing.T) {
 func TestNobodyOnTheHost(t *testing.T) {
 	h := newGuest(t)
 	_, control := h.listen(func(context.Context) (relay.HalfCloser, error) { return nil, errInjected })
-	for id := range uint64(3) { // and the next are served all the same
+	for id := range uint64(3) { // and the next are still served
 		announce(t, control, id)
 		if n, err := h.next().conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 			t.Errorf("read %d bytes, %v", n, err)
@@ -86,8 +86,7 @@ func TestNobodyOnTheHost(t *testing.T) {
 	}
 }
 
-// A guest that announces without end is not read beyond the bound; Close ends
-// all there is.
+// A flood of announcements is not read beyond the bound; Close ends everything.
 func TestAnnouncementsAreBounded(t *testing.T) {
 	h := newGuest(t)
 	l, control := h.listen(func(context.Context) (relay.HalfCloser, error) {
@@ -115,7 +114,7 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	}
 }
 
-// What is no announcement ends the listener, and nothing more.
+// An invalid announcement ends the listener, and nothing else.
 func TestGarbageInsteadOfAnnouncements(t *testing.T) {
 	for _, garbage := range []string{"\xff\xff\xff\xff", "\x00\x00\x00\x01\xff", "\x00\x00", ""} {
 		h := newGuest(t)

@@ -15,21 +15,21 @@ import (
 	"github.com/katabox/katabox/virtcontainers/netns"
 )
 
-// dnsPort is where resolvers are asked (resolv.conf(5) knows no other).
+// dnsPort is the port of resolvers (resolv.conf(5) allows no other).
 const dnsPort = 53
 
-// Resolver brings DNS queries to a loopback address of the guest, by UDP and
-// TCP, to the same address of the pod's network namespace.
+// Resolver forwards DNS queries to a loopback address of the guest, over UDP
+// and TCP, to the same address in the pod's network namespace.
 type Resolver struct {
 	ns  *os.File
 	udp *datagrams
 	tcp *Listener
 }
 
-// OpenResolver starts to forward addr, an IPv4 loopback address on which
-// something answers in the network namespace at that path. It fails with
-// errdefs.ErrNotFound when nothing is there. ctx bounds the call; the Resolver
-// lives until Close, and keeps the namespace alive.
+// OpenResolver starts to forward addr, an IPv4 loopback address on which a
+// server listens in the network namespace at that path. It fails with
+// errdefs.ErrNotFound if none does. ctx bounds the call; the Resolver lives
+// until Close, and keeps the namespace alive.
 func OpenResolver(ctx context.Context, open Opener, namespace string, addr netip.Addr) (*Resolver, error) {
 	if !addr.Is4() || !addr.IsLoopback() {
 		return nil, fmt.Errorf("forward resolver %s: want an address in 127.0.0.0/8: %w", addr, errdefs.ErrInvalidArgument)
@@ -70,10 +70,11 @@ func (r *Resolver) start(ctx context.Context, open Opener, addr netip.Addr) erro
 }
 
 // dial connects from inside the namespace: the engine may have rules there that
-// bring the resolver's port to another, as Docker has.
+// redirect the resolver's port, as Docker does.
 func (r *Resolver) dial(ctx context.Context, network, at string) (conn net.Conn, err error) {
 	err = netns.Do(r.ns, func() error {
-		// An address without a name is dialled by this goroutine alone.
+		// Dialling a numeric address stays on this goroutine, and so on this
+		// thread.
 		conn, err = new(net.Dialer).DialContext(ctx, network, at)
 		return err
 	})

@@ -81,7 +81,7 @@ func TestResolver(t *testing.T) {
 	for i := range uint32(2 * maxIdle) {
 		asked[i] = strings.Repeat("q", int(i+1))
 	}
-	for _, d := range []string{"silence", "long"} { // they keep nobody else from an answer
+	for _, d := range []string{"silence", "long"} { // they do not prevent other answers
 		_ = api.WriteDatagram(udp.conn, api.Datagram{ID: 1000, Data: []byte(d)})
 	}
 	for id, text := range asked {
@@ -104,7 +104,8 @@ func TestResolver(t *testing.T) {
 	}
 }
 
-// A guest that asks without end, and takes no answer, fills its own bounds.
+// A guest that sends queries without end and reads no answers only exhausts its
+// own limits.
 func TestQueriesAreBounded(t *testing.T) {
 	path := space(t, func() { echoing(t, "127.0.0.11:53") })
 	h := newGuest(t)

@@ -20,10 +20,10 @@ const maxTable = 4 << 20
 // tcpListen is TCP_LISTEN of Linux's include/net/tcp_states.h.
 const tcpListen = "0A"
 
-// listens reports whether a socket in the namespace receives at addr, by UDP or
-// TCP: one that is bound to addr, whatever its port (an engine may have rules
-// that bring port 53 to it), or to every address and port 53. It asks the
-// kernel's table and sends nothing.
+// listens reports whether a socket in the namespace receives at addr, over UDP
+// or TCP: one that is bound to addr, whatever its port (an engine may have
+// rules that bring port 53 to it), or to every address and port 53. It reads
+// the kernel's tables and sends nothing.
 func listens(ns *os.File, addr netip.Addr) (found bool, err error) {
 	err = netns.Do(ns, func() error {
 		for table, state := range map[string]string{"udp": "", "tcp": tcpListen} {
@@ -43,9 +43,9 @@ func listens(ns *os.File, addr netip.Addr) (found bool, err error) {
 	return found, err
 }
 
-// inTable looks through a table as /proc/net/udp is (proc(5)): after a heading,
-// a line for each socket, with its number, local address, remote address and
-// state. An empty state is any.
+// inTable searches a table in the format of /proc/net/udp (proc(5)): a heading,
+// then a line for each socket, with its number, local address, remote address
+// and state. An empty state matches any.
 func inTable(table io.Reader, addr netip.Addr, state string) (bool, error) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
@@ -61,8 +61,8 @@ func inTable(table io.Reader, addr netip.Addr, state string) (bool, error) {
 	return false, lines.Err()
 }
 
-// parseLocal reads an IPv4 address and port: the address's bytes as a number of
-// the host's order, and the port, both hexadecimal.
+// parseLocal reads an IPv4 address, as a number in the host's byte order, and a
+// port, both hexadecimal.
 func parseLocal(text string) (netip.AddrPort, bool) {
 	host, port, ok := strings.Cut(text, ":")
 	raw, err := hex.DecodeString(host)

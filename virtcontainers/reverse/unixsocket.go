@@ -15,18 +15,18 @@ import (
 	"github.com/katabox/katabox/internal/unixsocket"
 )
 
-// User is who the host's server sees connect (unix(7), SO_PEERCRED), and whose
-// permissions count.
+// User is the user that the host's server sees as its peer (unix(7),
+// SO_PEERCRED) and whose permissions apply.
 type User struct {
 	UID, GID uint32
 	Groups   []uint32
 }
 
-// Socket is a UNIX socket of the host's.
+// Socket is a UNIX socket on the host.
 type Socket struct {
 	Path string
-	// ByPath has each connection made by the path, to whatever is there then.
-	// Else it is to the socket that is there now, as with a bind mount.
+	// ByPath resolves the path for each connection. Otherwise connections go to
+	// the socket that is at the path now, as with a bind mount.
 	ByPath    bool
 	Seqpacket bool
 	// As is the user of every connection.
@@ -39,8 +39,8 @@ type SocketListener struct {
 	pinned *os.File // nil for a socket by path
 }
 
-// ListenSocket makes the UNIX socket at in the guest, and brings what connects to
-// it to s. ctx bounds the call; the listener lives until Close.
+// ListenSocket makes the UNIX socket at in the guest, and forwards its
+// connections to s. ctx bounds the call; the listener lives until Close.
 func ListenSocket(ctx context.Context, open Opener, s Socket, at *api.UnixSocket) (*SocketListener, error) {
 	l := &SocketListener{}
 	var err error
@@ -65,7 +65,7 @@ func ListenSocket(ctx context.Context, open Opener, s Socket, at *api.UnixSocket
 	return l, nil
 }
 
-// Close ends the listening and every connection, and waits for them. It may be
+// Close stops listening, ends every connection, and waits for them. It may be
 // called again.
 func (l *SocketListener) Close() error { return errors.Join(l.Listener.Close(), l.unpin()) }
 
@@ -79,8 +79,8 @@ func (l *SocketListener) unpin() error {
 	return nil
 }
 
-// openPath refers to a file without opening it (open(2), O_PATH): by that, a
-// path can be longer than an address (108 bytes), and stays the same file.
+// openPath refers to a file without opening it (open(2), O_PATH): so a path can
+// be longer than a socket address (108 bytes), and the file stays the same.
 func openPath(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -89,7 +89,7 @@ func openPath(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// connect connects as the user, on a thread that is thrown away.
+// connect connects as the user, on a thread that ends afterwards.
 func (s *Socket) connect(ctx context.Context, pinned *os.File) (*net.UnixConn, error) {
 	type result struct {
 		conn *net.UnixConn
@@ -123,12 +123,12 @@ func (s *Socket) connectHere(ctx context.Context, at *os.File) (*net.UnixConn, e
 	return unixsocket.Connect(ctx, at, kind)
 }
 
-// become gives the calling thread the user's effective ids, and only it:
-// package unix's functions would change the whole process. The real ones stay
-// root's, so that no process of the user's may signal or trace the thread
-// (kill(2), ptrace(2)). The kernel makes the process undumpable by it (proc(5),
-// suid_dumpable), which is as well. Nothing is done for root, as which this
-// process runs.
+// become gives only the calling thread the user's effective ids: package unix's
+// functions would change the whole process. The real ids stay root's, so that
+// the user's processes may not signal or trace the thread (kill(2), ptrace(2)).
+// As a side effect the kernel makes the process undumpable (proc(5),
+// suid_dumpable), which does no harm. For root, as which this process runs, it
+// does nothing.
 func (u User) become() error {
 	if u.UID == 0 && u.GID == 0 && len(u.Groups) == 0 {
 		return nil

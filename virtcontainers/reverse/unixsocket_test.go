@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// server is a UNIX socket of the host's.
+// server is a server on a UNIX socket on the host.
 type server struct {
 	path string
 	l    net.Listener
@@ -35,7 +35,7 @@ func newServer(t *testing.T, network, path string) *server {
 	return &server{path, l}
 }
 
-// accept takes the next connection and says who made it.
+// accept accepts the next connection and returns its peer's credentials.
 func (s *server) accept(t *testing.T) (*net.UnixConn, *unix.Ucred) {
 	t.Helper()
 	_ = s.l.(*net.UnixListener).SetDeadline(time.Now().Add(patience))
@@ -59,8 +59,8 @@ func (s *server) accept(t *testing.T) (*net.UnixConn, *unix.Ucred) {
 	return conn.(*net.UnixConn), peer
 }
 
-// deepDir is a directory that every user may enter, with a path that is longer
-// than a socket's address.
+// deepDir returns a directory that every user may enter, with a path that is
+// longer than a socket's address.
 func deepDir(t *testing.T) string {
 	t.Helper()
 	top, err := os.MkdirTemp("/tmp", "kbs") //nolint:usetesting // every user may enter it
@@ -90,7 +90,7 @@ func (h *hostile) listenSocket(s Socket) (*SocketListener, *net.UnixConn) {
 	return l, h.next().conn
 }
 
-// The server sees the user that is given, and this process stays what it is.
+// The server sees the given user, and this process keeps its ids.
 func TestSocketUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to be somebody else")
@@ -157,7 +157,8 @@ func TestSocketPermissionIsTheUsers(t *testing.T) {
 	}
 }
 
-// A pinned socket stays the one that was there; one by path is whichever is.
+// A pinned socket leads to the original server; a socket by path to the current
+// one.
 func TestSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	first := newServer(t, "unix", path)
@@ -189,7 +190,7 @@ func TestSeqpacketSocket(t *testing.T) {
 			t.Errorf("got %q, %v, want %q", buf[:n], err, want)
 		}
 	}
-	// A length that no message has ends the connection.
+	// An invalid length ends the connection.
 	_, _ = io.WriteString(near, "\xff\xff\xff\xff")
 	if n, err := conn.Read(buf); n != 0 || err == nil {
 		t.Errorf("got %d bytes, %v", n, err)
@@ -212,7 +213,7 @@ func TestNoSocket(t *testing.T) {
 	}
 }
 
-// fullServer is a socket whose backlog has no room.
+// fullServer returns a socket whose backlog is full.
 func fullServer(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "full")

@@ -16,9 +16,9 @@ import (
 // cgroup is the pod's cgroups on the host.
 type cgroup struct {
 	*hostcgroup.Cgroup
-	// entered is closed when this process has moved into them, or could not:
-	// enterErr. The kernel may take longer for the move than a share and a
-	// machine take to start, which need not wait for it.
+	// entered is closed when this process has moved into them or has failed to
+	// (enterErr). The kernel may take longer for the move than a share and a
+	// machine take to start, and they need not wait for it.
 	entered  chan struct{}
 	enterErr error
 }
@@ -34,10 +34,10 @@ func (c *cgroup) await(ctx context.Context) error {
 }
 
 // OpenCgroup moves this process to the cgroup that the engine made for it, if
-// there is one, makes the pod's cgroups, if the engine named a place for them, and
-// begins to move there what of this process is still elsewhere; Account waits for
-// the move. record writes their directories to disk before they are made.
-// CloseCgroup undoes it.
+// there is one, makes the pod's cgroups, if the engine named a place for them,
+// and begins to move this process there, as far as it is elsewhere; Account
+// waits for the move. record writes their directories to disk before they are
+// made. CloseCgroup undoes it.
 func (p *Pod) OpenCgroup(ctx context.Context, record func(dirs []string) error) error {
 	if err := p.enterShimCgroup(); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (p *Pod) OpenCgroup(ctx context.Context, record func(dirs []string) error) 
 	return err
 }
 
-// enterShimCgroup fails when this process cannot be where the engine wants it:
-// unlike the pod's cgroups, this one was asked for by name.
+// enterShimCgroup fails when this process cannot enter the engine's cgroup:
+// unlike the pod's cgroups, this one was requested explicitly.
 func (p *Pod) enterShimCgroup() error {
 	if p.opts.ShimCgroup == "" {
 		return nil
@@ -99,8 +99,9 @@ func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) 
 	return nil
 }
 
-// orWithoutCgroup makes an error of the cgroups a warning, but for a pod that
-// must be in its own: engines, too, run without cgroups where there are none.
+// orWithoutCgroup turns an error of the cgroups into a warning, unless the pod
+// must be in its own cgroup: engines, too, run without cgroups on hosts that
+// have none.
 func (p *Pod) orWithoutCgroup(ctx context.Context, err error) error {
 	if err == nil || p.opts.Config.Runtime.SandboxCgroupOnly {
 		return err
@@ -111,9 +112,9 @@ func (p *Pod) orWithoutCgroup(ctx context.Context, err error) error {
 
 // Account moves the machine and the share's daemon (its pid; 0 for none) into
 // the pod's cgroups. It is called once, between the machine's launch and its
-// first instruction, and before Connect. With v1 the guest's CPU time is not the
-// pod's yet, but its overhead's, which has the default weight: on a busy host a
-// guest would hardly boot with the least that there is (ChargeCPUs).
+// first instruction, and before Connect. With v1 the guest's CPU time is at
+// first charged to the overhead, which has the default weight (ChargeCPUs):
+// with the minimum weight a guest would hardly boot on a busy host.
 func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
 	p.vm = vm
 	if p.cgroup == nil {
@@ -124,7 +125,7 @@ func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
 	}
 	err := p.cgroup.enterErr
 	if err == nil && daemon != 0 {
-		// It was started by a process that was perhaps not there yet.
+		// The process that started it may not have been in the cgroup yet.
 		err = p.cgroup.Add(daemon)
 	}
 	if err == nil {
@@ -145,26 +146,27 @@ func (p *Pod) ChargeCPUs(ctx context.Context) error {
 }
 
 const (
-	// vmOverheadMiB is room for what any monitor's process needs beside the
-	// guest's memory.
+	// vmOverheadMiB is room for what the VMM process needs beside the guest's
+	// memory.
 	vmOverheadMiB = 256
-	// tcgMiB is room for all that TCG keeps where the configuration does not bound
-	// the guest's translated code (QEMU 7.2's tcg/region.c,
-	// DEFAULT_CODE_GEN_BUFFER_SIZE). Where it does, tcgTablesMiB is room for the
-	// rest, each vCPU's translated addresses above all (accel/tcg/cputlb.c).
+	// tcgMiB is room for everything that TCG keeps if the configuration does
+	// not bound the guest's translated code (QEMU 7.2's tcg/region.c,
+	// DEFAULT_CODE_GEN_BUFFER_SIZE). If it does, tcgTablesMiB is room for the
+	// rest, mainly each vCPU's TLB (accel/tcg/cputlb.c).
 	tcgMiB, tcgTablesMiB = 1024, 128
 	// helpersMiB is room for the shim, with what the kernel caches of the files
 	// it serves, an external virtiofsd and loggers: a shim takes 30 MiB, and
 	// keeps below manager.heapBytes.
 	helpersMiB = 512
-	// maxThreads is more than a shim, a QEMU with all its threads for disks and
-	// those helpers have.
+	// maxThreads is more threads than a shim, a QEMU with all its threads for
+	// disks, and those helpers have.
 	maxThreads = 8192
 )
 
-// bound keeps what a pod costs beside its guest within what it can need: the VM
-// may be there too, and the pages of the guest's that the shim is first to
-// touch are. It is not lowered: with v1 that can fail.
+// bound limits the overhead cgroup to what a pod can need beside its guest.
+// That includes the VM, which may be there too, and the guest's pages that the
+// shim is the first to touch. The bound is never lowered: with v1 that can
+// fail.
 func (p *Pod) bound(vm hostcgroup.VM) error {
 	most := vm.Memory + helpersMiB<<20
 	if most <= p.bounded {
@@ -177,8 +179,8 @@ func (p *Pod) bound(vm hostcgroup.VM) error {
 	return err
 }
 
-// overheadMiB is room for what the monitor's process needs beside the guest's
-// memory.
+// overheadMiB returns the room for what the VMM process needs beside the
+// guest's memory.
 func (p *Pod) overheadMiB() uint64 {
 	code := p.opts.Config.Hypervisor.TranslationMiB
 	switch {
@@ -190,9 +192,9 @@ func (p *Pod) overheadMiB() uint64 {
 	return vmOverheadMiB + tcgTablesMiB + code
 }
 
-// chargeVM moves the machine, whose guest has, or is about to have, that much
-// memory, to where it is charged. It is to be called again when vCPUs have
-// been added, and before memory is.
+// chargeVM moves the machine, whose guest has or is about to have that much
+// memory, to the cgroup to which it is charged. It must be called again after
+// vCPUs were added, and before memory is.
 func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	vm := hostcgroup.VM{PID: p.vm.PID(), Memory: (guestMiB + p.overheadMiB()) << 20}
 	if p.booted {
@@ -215,9 +217,8 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 	return nil
 }
 
-// placePod gives the pod's cgroup what the containers have together of the
-// host's CPUs, and the vCPUs theirs, and the machine its OOM score. The
-// caller holds resizes.
+// placePod sets the pod's cgroup to the containers' combined CPUs and shares,
+// pins the vCPUs, and sets the machine's OOM score. The caller holds resizes.
 func (p *Pod) placePod(ctx context.Context) error {
 	var own resource.Place
 	var others []resource.Place
@@ -240,8 +241,8 @@ func (p *Pod) placePod(ctx context.Context) error {
 	return nil
 }
 
-// placeCgroup makes an error a warning, but for a pod that must be in its own
-// cgroup: all its containers run, if not where they should.
+// placeCgroup turns an error into a warning, unless the pod must be in its own
+// cgroup: its containers run, though perhaps not on the right CPUs.
 func (p *Pod) placeCgroup(ctx context.Context, place resource.Place) error {
 	if p.cgroup == nil || p.placed == place.String() {
 		return nil
@@ -257,8 +258,8 @@ func (p *Pod) placeCgroup(ctx context.Context, place resource.Place) error {
 	return nil
 }
 
-// CloseCgroup takes this process out of the pod's cgroups, and removes those that
-// were made for the pod.
+// CloseCgroup moves this process out of the pod's cgroups, and removes those
+// that were made for the pod.
 func (p *Pod) CloseCgroup(ctx context.Context) error {
 	if p.cgroup == nil {
 		return p.leaveShimCgroup()

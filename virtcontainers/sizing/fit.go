@@ -10,21 +10,22 @@ import (
 )
 
 const (
-	// leastMiB is the least memory that a guest boots with, containers' aside: the
-	// configuration allows no smaller default_memory.
+	// leastMiB is the least memory with which a guest boots, not counting
+	// containers': the configuration allows no smaller default_memory.
 	leastMiB = 256
-	// shimMiB is room for the shim, its helpers and loggers where they are in the
+	// shimMiB is room for the shim, its helpers and loggers if they are in the
 	// pod's cgroup too.
 	shimMiB = 128
 )
 
-// fit returns how many MiB the machine has for itself, of own that the
-// configuration wants: so many that, grown for all that its containers may use, it
-// is within the memory limit that the host has for the pod. The kubelet's limit is
-// what the containers may use and the runtime class's overhead: the guest then
-// runs out of memory before the pod's cgroup does, and the pod costs no more than
-// that. Where not even leastMiB are left, or nobody says what the containers may
-// use, it is own, and the machine may not fit (chargeVM).
+// fit returns how many MiB the machine gets for itself, at most own, the
+// configuration's value: so that the machine, grown for all that its containers
+// may use, stays within the host's memory limit for the pod. The kubelet's
+// limit is the sum of what the containers may use and the runtime class's
+// overhead. The guest then runs out of memory before the pod's cgroup does, and
+// the pod costs no more than that. If fewer than leastMiB are left, or the
+// containers' limits are not known, it returns own, and the machine may not fit
+// (chargeVM).
 func (p *Pod) fit(ctx context.Context, own uint64) uint64 {
 	need, err := resource.OfAnnotations(p.opts.Hints.Annotations)
 	if err != nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 || p.opts.Config.Factory.Template {
@@ -48,7 +49,8 @@ func (p *Pod) fit(ctx context.Context, own uint64) uint64 {
 	return room
 }
 
-// besideMiB is what the pod's cgroup must have room for beside the guest's memory.
+// besideMiB returns the room that the pod's cgroup needs beside the guest's
+// memory.
 func (p *Pod) besideMiB() uint64 {
 	if p.opts.Config.Runtime.SandboxCgroupOnly {
 		return p.overheadMiB() + shimMiB
@@ -56,7 +58,7 @@ func (p *Pod) besideMiB() uint64 {
 	return p.overheadMiB()
 }
 
-// within is what is left of a limit, in whole blocks.
+// within returns what is left of a limit, in whole blocks.
 func within(limitMiB, used uint64) uint64 {
 	if limitMiB < used {
 		return 0

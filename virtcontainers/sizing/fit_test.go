@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// limitedCgroup makes a cgroup of the host's with a memory limit in MiB, and gives
-// the path of one that a container would have in it.
+// limitedCgroup makes a cgroup on the host with a memory limit in MiB, and
+// returns the path for a container's cgroup in it.
 func limitedCgroup(t *testing.T, limitMiB int) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -39,8 +39,8 @@ func limitedCgroup(t *testing.T, limitMiB int) string {
 	return ""
 }
 
-// The machine's own memory is what the pod's limit leaves beside the monitor and
-// the containers' limits, in whole blocks.
+// The machine's own memory is what the pod's limit leaves beside the VMM's
+// overhead and the containers' limits, in whole blocks.
 func TestFit(t *testing.T) {
 	const own = 2048
 	path := limitedCgroup(t, 1000)

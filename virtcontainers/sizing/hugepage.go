@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// ExplainLaunch names the key behind an error that a machine without huge
-// pages would not have had.
+// ExplainLaunch adds the configuration key to an error that may be due to huge
+// pages.
 func (p *Pod) ExplainLaunch(err error) error {
 	if p.hugePageMiB != 0 && errdefs.IsResourceExhausted(err) {
 		return fmt.Errorf("hypervisor.qemu.enable_hugepages: %w", err)
@@ -19,11 +19,11 @@ func (p *Pod) ExplainLaunch(err error) error {
 	return err
 }
 
-// procMeminfo tells the size of huge pages (proc_meminfo(5)).
+// procMeminfo has the size of huge pages (proc_meminfo(5)).
 const procMeminfo = "/proc/meminfo"
 
-// hugePageOf is the size in MiB of the huge pages that the configuration wants,
-// the host's default size; 0 is none.
+// hugePageOf returns the size in MiB of the huge pages that the configuration
+// requests, which is the host's default size; 0 is none.
 func hugePageOf(h config.Hypervisor, meminfo string) (uint64, error) {
 	if !h.Memory.HugePages {
 		return 0, nil

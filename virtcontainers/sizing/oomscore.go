@@ -9,17 +9,17 @@ import (
 	"github.com/containerd/log"
 )
 
-// scoreOOM sets how soon the host's kernel kills the machine when memory runs
-// out (oom_score_adj, proc(5)): as soon as the first of its containers to go
-// would be, and 0 while none of them says. QEMU would inherit the engine's
-// score, which makes it outlive every other process of the host.
+// scoreOOM sets the machine's oom_score_adj (proc(5)), that is how soon the
+// host's kernel kills it when memory runs out, to the highest of its
+// containers' scores, or 0 if none has one. QEMU would otherwise inherit the
+// engine's score, with which it would outlive every other process of the host.
 //
-// A score below the present one needs CAP_SYS_RESOURCE; without it the machine
-// keeps the score that it has, which is logged.
+// Lowering the score needs CAP_SYS_RESOURCE; without it the machine keeps its
+// score, which is logged.
 func (p *Pod) scoreOOM(ctx context.Context) {
 	select {
 	case <-p.vm.Done():
-		return // its pid may be another process's by now
+		return // its pid may belong to another process now
 	default:
 	}
 	path := fmt.Sprintf("/proc/%d/oom_score_adj", p.vm.PID())
@@ -29,9 +29,9 @@ func (p *Pod) scoreOOM(ctx context.Context) {
 	}
 }
 
-// oomScore is the highest of the containers' scores. A pause container's is its
-// engine's way to keep it alive beside the containers that work, and does not
-// count.
+// oomScore returns the highest of the containers' scores. A pause container's
+// does not count: with it the engine keeps the pause container alive longer
+// than the others.
 func (p *Pod) oomScore() int {
 	score, said := 0, false
 	for _, c := range p.living() {

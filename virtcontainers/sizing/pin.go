@@ -11,15 +11,15 @@ import (
 )
 
 // pin binds each vCPU to one CPU of the host, if the configuration says so and
-// there are as many of both: of cpus, or, if that is empty, of those that the
-// machine's process may run on. With other numbers all vCPUs run on all of
-// them. What came of it is logged when it is something else than the last time;
-// a machine whose vCPUs are not bound runs all the same.
+// their numbers are equal. The CPUs are cpus or, if that is empty, those on
+// which the machine's process may run. With different numbers all vCPUs run on
+// all of them. The result is logged when it differs from the last time; a
+// machine whose vCPUs could not be bound still runs.
 //
-// The caller holds resizes. It is to be called when vCPUs have come or gone and when
-// the pod's cpuset was written: the kernel then lets its threads run on all of
-// it again (kernel/cgroup/cpuset.c, cpuset_update_tasks_cpumask; newer kernels
-// remember what a thread was bound to, as long as that is in the set).
+// The caller holds resizes. pin must be called when vCPUs were added or removed
+// and when the pod's cpuset was written: the kernel then lets the threads run
+// on all of it again (kernel/cgroup/cpuset.c, cpuset_update_tasks_cpumask;
+// newer kernels keep a thread's binding while that is in the set).
 func (p *Pod) pin(ctx context.Context, cpus resource.CPUSet) {
 	if !p.opts.Config.Runtime.PinVCPUs {
 		return
@@ -45,7 +45,8 @@ func (p *Pod) pin(ctx context.Context, cpus resource.CPUSet) {
 	entry.Info(what)
 }
 
-// pinVCPUs tells how many threads run vCPUs, and on how many CPUs they may.
+// pinVCPUs returns the number of vCPU threads, and of the CPUs on which they
+// may run.
 func (p *Pod) pinVCPUs(ctx context.Context, cpus resource.CPUSet) (vcpus, free int, err error) {
 	threads, used, err := p.vm.VCPUThreads(ctx)
 	if err != nil {
@@ -65,16 +66,17 @@ func (p *Pod) pinVCPUs(ctx context.Context, cpus resource.CPUSet) (vcpus, free i
 	return len(threads), free, err
 }
 
-// bindThreads lets threads run on all of those CPUs, as far as they are in use
-// and in the threads' cpuset, and if these are as many as the threads, binds
-// each to one, in order.
+// bindThreads lets threads run on all of those CPUs that are online and in the
+// threads' cpuset; if there are as many as threads, it binds each thread to
+// one, in order.
 func bindThreads(threads []int, on unix.CPUSet) (free int, err error) {
 	for _, id := range threads {
 		if err := unix.SchedSetaffinity(id, &on); err != nil {
 			return 0, fmt.Errorf("let thread %d run on %d CPUs: %w", id, on.Count(), err)
 		}
-		// The kernel has taken out those that are not for this thread
-		// (kernel/sched/syscalls.c, __sched_setaffinity). All are in one cgroup.
+		// The kernel has removed CPUs that this thread may not use
+		// (kernel/sched/syscalls.c, __sched_setaffinity). All threads are in
+		// one cgroup.
 		if err := unix.SchedGetaffinity(id, &on); err != nil {
 			return 0, fmt.Errorf("find CPUs of thread %d: %w", id, err)
 		}

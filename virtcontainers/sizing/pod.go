@@ -20,7 +20,7 @@ import (
 )
 
 // Hints are what the engine says about a pod's size before its containers
-// exist. They count only where the machine keeps the size it starts with.
+// exist. They are used only if the machine keeps its initial size.
 type Hints struct {
 	// Annotations are those of the sandbox's own container; CRI's hold the sum
 	// of all containers' limits.
@@ -33,8 +33,7 @@ type Hints struct {
 type Options struct {
 	// SandboxID is also the id of the sandbox's own container.
 	SandboxID string
-	// CgroupName is what the pod's cgroups are called: no other pod of the host
-	// has it.
+	// CgroupName is the name of the pod's cgroups, unique on the host.
 	CgroupName string
 	Config     *config.Config
 	Accel      hypervisor.Accel
@@ -71,7 +70,7 @@ type Pod struct {
 	machine     resource.Machine
 	hugePageMiB uint64
 
-	// What the boot made; not changed afterwards.
+	// Set by the boot; not changed afterwards.
 	cgroup     *cgroup              // nil for none
 	shimCgroup *hostcgroup.Existing // nil for none
 	vm         hypervisor.VM
@@ -158,8 +157,8 @@ func allowanceOf(c Container, limits *specs.LinuxResources) (*allowance, error) 
 }
 
 // Admit grows the machine for one more container and gives the pod's cgroup the
-// container's CPUs. It waits for a concurrent resize, within ctx. Every Admit
-// must be followed by a Release, also one that failed.
+// container's CPUs. It waits for a concurrent resize, within ctx. Every Admit,
+// even a failed one, must be followed by a Release.
 func (p *Pod) Admit(ctx context.Context, c Container) error {
 	allowed, err := allowanceOf(c, c.Spec.Linux.Resources)
 	if err != nil {
@@ -176,8 +175,8 @@ func (p *Pod) Admit(ctx context.Context, c Container) error {
 // Update grows the machine for a container's new limits, calls apply to set
 // them in the guest, and shrinks the machine later where they are lower.
 // encoded is the JSON of OCI LinuxResources. apply gets them decoded, or nil if
-// they cannot be decoded: then its error is the answer. On an error the old
-// limits count again.
+// they cannot be decoded: then its error is returned. On an error the old
+// limits apply again.
 func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(*specs.LinuxResources) error) error {
 	var update specs.LinuxResources
 	if err := json.Unmarshal(encoded, &update); err != nil {
@@ -190,7 +189,7 @@ func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(
 	defer p.mayShrink()
 	before := p.get(id)
 	if before == nil {
-		return apply(&update) // it has ended, and the agent says so
+		return apply(&update) // it has ended, and the agent reports that
 	}
 	allowed, err := allowanceOf(before.Container, resource.Updated(before.limits, &update))
 	if err != nil {
@@ -206,7 +205,7 @@ func (p *Pod) Update(ctx context.Context, id string, encoded []byte, apply func(
 	return err
 }
 
-// Release forgets a container that has ended or could not be created, and lets
+// Release removes a container that has ended or could not be created, and lets
 // the pod shrink. It does not block. It may be called again, and for an ID that
 // was never admitted.
 func (p *Pod) Release(id string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
-// newPod is a pod that keeps its size, and its machine.
+// newPod returns a pod that keeps its initial size, with its machine.
 func newPod(t *testing.T) *Pod {
 	t.Helper()
 	c := new(config.Config)
@@ -46,7 +46,8 @@ func container(id string, memory int64) Container {
 	}}}
 }
 
-// limit is what a container may use, in bytes; 0 for one that is not there.
+// limit returns a container's memory limit in bytes; 0 if there is no such
+// container.
 func (p *Pod) limit(id string) int64 {
 	if a := p.get(id); a != nil {
 		return *a.limits.Memory.Limit
@@ -78,8 +79,8 @@ func TestAdmitUpdateRelease(t *testing.T) {
 	}
 }
 
-// A container that ends while its limits are changed does not come back, and
-// its end waits for nothing.
+// A container that ends while its limits are changed is not added again, and
+// its Release does not block.
 func TestReleaseDuringUpdate(t *testing.T) {
 	for _, answer := range []error{errors.New("it has ended"), nil} {
 		p := newPod(t)
@@ -96,7 +97,7 @@ func TestReleaseDuringUpdate(t *testing.T) {
 	}
 }
 
-// One change at a time: another waits within its context.
+// Changes are serialized: a second one waits within its context.
 func TestToken(t *testing.T) {
 	p := newPod(t)
 	if err := p.hold(t.Context()); err != nil {

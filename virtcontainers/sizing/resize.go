@@ -136,8 +136,8 @@ func (p *Pod) useAll(ctx context.Context, want resource.Size) error {
 }
 
 // follow shrinks the machine as far as its containers allow, unless its size is
-// static, and then takes from the pod's place on the host what no container
-// uses any more.
+// static, and then reduces the pod's place on the host to what its containers
+// use.
 func (p *Pod) follow(ctx context.Context) error {
 	if err := p.hold(ctx); err != nil {
 		return err

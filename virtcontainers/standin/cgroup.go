@@ -12,14 +12,14 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
-// endWait bounds the end of a process that was killed.
+// endWait bounds the wait for a killed process's end.
 const endWait = 5 * time.Second
 
-// Join makes the cgroup that the engine has named for the container, gives it
-// the container's memory limit and moves the process there: who looks there
-// from the pid finds it. What the container uses is the guest's, and is not
-// counted there. The cgroup is the process's also after an error; End removes
-// it. It is called once at most.
+// Join makes the cgroup that the engine named for the container, gives it the
+// container's memory limit and moves the process there, so that the limit is
+// found from the pid. What the container uses is the guest's, and is not
+// counted there. The process owns the cgroup even after an error; End removes
+// it. Join is called once at most.
 func (p *Process) Join(cgroup *hostcgroup.Container, limits *specs.LinuxResources) error {
 	p.cgroup.Store(cgroup)
 	if err := cgroup.Make(); err != nil {

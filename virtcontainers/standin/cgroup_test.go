@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/standin"
 )
 
-// newCgroup plans a cgroup of its own, and sees that none is left.
+// newCgroup plans a cgroup for the test, and checks that none is left.
 func newCgroup(t *testing.T) *hostcgroup.Container {
 	t.Helper()
 	cgroup, err := hostcgroup.NewContainer("", fmt.Sprintf("/kbtest-standin-%d-%d/c1", os.Getpid(), time.Now().UnixNano()))

@@ -16,8 +16,7 @@ import (
 // rootOptions bound the file system that holds the program and mount points.
 const rootOptions = "mode=0711,size=64k,nr_inodes=64"
 
-// programDir holds the program, and links to it under the names that
-// stand-ins have.
+// programDir holds the program, and links to it with the stand-ins' names.
 const programDir = "/bin"
 
 // Host starts the stand-ins of one pod. Its methods may be called from several
@@ -27,14 +26,14 @@ type Host struct {
 	// ended is closed when the thread has ended, and with it each stand-in.
 	ended chan struct{}
 
-	// mu guards closed. A call holds it read-locked, so that Close waits for
-	// it.
+	// mu guards closed. Calls hold it for reading, so that Close waits for
+	// them.
 	mu     sync.RWMutex
 	closed bool
 }
 
-// NewHost makes the pod's thread. scratch is any directory of the host's; it
-// is not changed. Close ends it.
+// NewHost makes the pod's thread. scratch is any directory of the host; it is
+// not changed. Close ends the thread.
 func NewHost(scratch string) (*Host, error) {
 	h := &Host{calls: make(chan func()), ended: make(chan struct{})}
 	started := make(chan error, 1)
@@ -66,7 +65,7 @@ func enter(scratch string) error {
 			return err
 		}
 	}
-	// A process that another goroutine forks meanwhile would hold the file
+	// A process that another goroutine forks meanwhile would inherit the file
 	// open for writing, and the program could not be run (ETXTBSY).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -85,8 +84,8 @@ func (h *Host) do(f func() error) error {
 	return <-result
 }
 
-// Close ends the thread. The kernel kills the stand-ins that are left; their
-// Done tells when they have ended. It may be called again.
+// Close ends the thread. The kernel kills the remaining stand-ins; their Done
+// is closed when they have ended. It may be called again.
 func (h *Host) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,8 +96,8 @@ func (h *Host) Close() {
 	<-h.ended
 }
 
-// fork starts the program with what opts say; it runs on the host's thread.
-// The child has a copy of the thread's mount namespace.
+// fork starts the program as opts describe; it runs on the host's thread. The
+// child has a copy of the thread's mount namespace.
 func fork(opts Options, report *os.File) (*os.Process, error) {
 	namespaces := uintptr(unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC)
 	if opts.Network == nil {
@@ -112,8 +111,8 @@ func fork(opts Options, report *os.File) (*os.Process, error) {
 	if err := makeView(opts.View); err != nil {
 		return nil, err
 	}
-	// The child's copy stays.
-	defer unix.Unmount(viewDir, unix.MNT_DETACH) //nolint:errcheck // nobody else is in this namespace
+	// The child keeps its copy.
+	defer unix.Unmount(viewDir, unix.MNT_DETACH) //nolint:errcheck // this thread is alone in the namespace
 	name := programDir + "/" + commandName(opts.Args)
 	if err := os.Link(programDir+"/-", name); err != nil {
 		return nil, err

@@ -17,11 +17,11 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
-// Options say what stand-in to start. The files stay the caller's, who may
-// close them once Start has returned.
+// Options describe a stand-in. The caller owns the files and may close them
+// once Start has returned.
 type Options struct {
-	// Args are the command line that the host sees, as far as shownArgs shows
-	// it. The first one's last path component is the process's name.
+	// Args are the command line that the host sees, bounded by shownArgs. The
+	// first one's last path component is the process's name.
 	Args []string
 	Env  []string
 	// Hostname is that of its UTS namespace.
@@ -40,15 +40,15 @@ type Process struct {
 	pid     int
 	signals chan unix.Signal
 	done    chan struct{}
-	// cgroup is nil for none, and when that is removed.
+	// cgroup is nil if there is none, or it was removed.
 	cgroup atomic.Pointer[hostcgroup.Container]
 }
 
-// startWait bounds how long a stand-in may take to be where it is to be.
+// startWait bounds how long a stand-in may take to set itself up.
 const startWait = 10 * time.Second
 
-// Start starts a stand-in and returns when it is in its place. It is in the
-// cgroups of this process, until Join.
+// Start starts a stand-in and returns when it has set itself up. It is in the
+// cgroups of this process until Join.
 func (h *Host) Start(opts Options) (*Process, error) {
 	p, err := h.start(opts)
 	if err != nil {
@@ -107,7 +107,7 @@ func readReport(reports io.Reader) (int32, error) {
 	return int32(binary.NativeEndian.Uint32(report[:])), nil
 }
 
-// follow passes signals on until the process has ended.
+// follow queues signals until the process has ended.
 func (p *Process) follow(reports *os.File) {
 	defer close(p.done)
 	for {
@@ -117,10 +117,10 @@ func (p *Process) follow(reports *os.File) {
 		}
 		select {
 		case p.signals <- unix.Signal(number):
-		default: // as the kernel, which keeps one of each kind
+		default: // dropped, as the kernel drops a signal that is pending
 		}
 	}
-	_ = p.end(reports) // how it ended is nobody's concern
+	_ = p.end(reports) // how it ended does not matter
 }
 
 func (p *Process) end(reports *os.File) error {
@@ -128,14 +128,14 @@ func (p *Process) end(reports *os.File) error {
 	return errors.Join(err, reports.Close())
 }
 
-// signalQueue is how many signals wait for whoever reads them.
+// signalQueue is how many signals are queued for the reader.
 const signalQueue = 32
 
 // PID is the process's id on the host, also after its end.
 func (p *Process) PID() int { return p.pid }
 
-// Signals are those that the process was sent, but for SIGKILL and SIGSTOP.
-// It is never closed.
+// Signals returns a channel with the signals sent to the process, except
+// SIGKILL and SIGSTOP. It is never closed.
 func (p *Process) Signals() <-chan unix.Signal { return p.signals }
 
 // Done is closed when the process has ended and its pid is free.
@@ -154,10 +154,10 @@ func (p *Process) kill(ctx context.Context) error {
 	}
 }
 
-// shownBytes bounds the command line: it is there to be looked at.
+// shownBytes bounds the command line, which is only for display.
 const shownBytes = 4096
 
-// shownArgs makes of any words a command line that a process can have.
+// shownArgs turns any words into a valid command line.
 func shownArgs(args []string) []string {
 	var shown []string
 	room := shownBytes
@@ -174,8 +174,8 @@ func shownArgs(args []string) []string {
 	return shown
 }
 
-// commandName is the name under which the program is run, which becomes the
-// process's (proc(5), comm).
+// commandName returns the file name under which the program is run, which
+// becomes the process's name (proc(5), comm).
 func commandName(args []string) string {
 	const longest = 15
 	name := path.Base(args[0])

@@ -13,9 +13,9 @@ import (
 const viewDir = "/view"
 
 // reportFD is the descriptor on which the program reports: numbers of four
-// bytes in the machine's order. The first is 0 once the program is where it
-// is to be, or the negative errno for which it gave up. Each further one is
-// the number of a signal that it was sent.
+// bytes in the machine's order. The first is 0 once the program has set itself
+// up, or the negative errno for which it gave up. Each later one is the number
+// of a signal that it was sent.
 const reportFD = 3
 
 // loadAddress is where the program is mapped: what ld(1) takes on x86-64 too.
@@ -39,20 +39,20 @@ const (
 //	write(reportFD, 0)
 //	for { write(reportFD, rt_sigtimedwait(all signals, no end)) }
 //
-// It is built here, so that a shim needs no further file and no architecture's
-// assembler. Its only memory is its stack.
+// It is built here, so that a shim needs neither another file nor an assembler.
+// Its only memory is its stack.
 func program() []byte {
-	// Addresses of the data depend on the length of the code, and that not on
-	// the addresses.
+	// Addresses of the data depend on the length of the code, but not the other
+	// way round.
 	code := assemble(0)
 	return executable(assemble(loadAddress + codeOffset + uint32(len(code.text))))
 }
 
-// assembler puts instructions together.
+// assembler collects instructions.
 type assembler struct {
 	text, data []byte
 	dataAt     uint32
-	// fails are the places of jumps to the end, where failures are reported.
+	// fails are the offsets of jumps to the end, where failures are reported.
 	fails []int
 }
 
@@ -60,8 +60,8 @@ func assemble(dataAt uint32) *assembler {
 	a := &assembler{dataAt: dataAt}
 	dot := a.word([]byte(".\x00"))
 	all := a.word(bytes.Repeat([]byte{0xff}, 8))
-	// What other parts of the shim may have left inheritable. Older kernels
-	// than Linux 5.9 do not know the call.
+	// Other parts of the shim may have left descriptors inheritable. Kernels
+	// before Linux 5.9 lack the call.
 	a.call(unix.SYS_CLOSE_RANGE, reportFD+1, math.MaxUint32, 0)
 	a.must(unix.SYS_CHDIR, a.word([]byte(viewDir+"\x00")))
 	a.must(unix.SYS_PIVOT_ROOT, dot, dot)
@@ -100,7 +100,7 @@ func words(list ...uint32) []byte {
 
 func (a *assembler) emit(code ...byte) { a.text = append(a.text, code...) }
 
-// word adds data, 8-byte aligned within the data, and is its address.
+// word adds data, 8-byte aligned within the data, and returns its address.
 func (a *assembler) word(data []byte) uint32 {
 	for len(a.data)%8 != 0 {
 		a.data = append(a.data, 0)
@@ -126,7 +126,7 @@ func (a *assembler) call(number uint32, args ...uint32) {
 	a.emit(0x0f, 0x05) // syscall
 }
 
-// must makes a system call, a failure of which ends the program.
+// must makes a system call; if that fails, the program ends.
 func (a *assembler) must(number uint32, args ...uint32) {
 	a.call(number, args...)
 	a.emit(0x85, 0xc0, 0x0f, 0x88, 0, 0, 0, 0) // test eax, eax; js end
@@ -146,15 +146,15 @@ func (a *assembler) report() {
 	a.emit(0x0f, 0x05, 0x58) // syscall; pop rax
 }
 
-// endFails makes here the place to which failures jump.
+// endFails makes the current offset the target of failures' jumps.
 func (a *assembler) endFails() {
 	for _, after := range a.fails {
 		binary.LittleEndian.PutUint32(a.text[after-4:], uint32(len(a.text)-after))
 	}
 }
 
-// executable is an ELF file with one segment, which is mapped whole, readable
-// and executable.
+// executable returns an ELF file with one segment, which maps the whole file,
+// readable and executable.
 func executable(a *assembler) []byte {
 	size := uint64(codeOffset + len(a.text) + len(a.data))
 	var b bytes.Buffer
@@ -166,7 +166,7 @@ func executable(a *assembler) []byte {
 		// The program header: PT_LOAD, PF_R|PF_X.
 		uint32(1), uint32(5), uint64(0), uint64(loadAddress), uint64(loadAddress), size, size, uint64(0x1000),
 	} {
-		_ = binary.Write(&b, binary.LittleEndian, field) // a Buffer takes all
+		_ = binary.Write(&b, binary.LittleEndian, field) // writing to a Buffer never fails
 	}
 	b.Write(a.text)
 	b.Write(a.data)

@@ -63,7 +63,7 @@ func await(t *testing.T, p *standin.Process) {
 	}
 }
 
-// clone is a copy of the mount at dir, mounted nowhere.
+// clone returns a detached copy of the mount at dir.
 func clone(t *testing.T, dir string) *os.File {
 	t.Helper()
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
@@ -144,7 +144,7 @@ func TestJoinsTheNetwork(t *testing.T) {
 	if inB, _ := os.Readlink(proc(b, "ns/net")); inA != inB {
 		t.Errorf("network namespaces are %s and %s", inA, inB)
 	}
-	// The next one must not be in the namespace of the one before.
+	// The next stand-in must not be in the previous one's namespace.
 	if inC, _ := os.Readlink(proc(start(t, h, standin.Options{Hostname: "c"}), "ns/net")); inC == inA {
 		t.Error("a stand-in without a network is in another's")
 	}
@@ -187,7 +187,7 @@ func TestEmptyRoot(t *testing.T) {
 	}
 }
 
-// image is a root file system with what a hostile one would have.
+// image makes a hostile root file system.
 func image(t *testing.T, canary string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -278,7 +278,7 @@ func TestSignalsAreReported(t *testing.T) {
 	}
 }
 
-// Nobody reads the signals: the process must end all the same.
+// Without a reader of the signals the process must still end.
 func TestFloodOfSignals(t *testing.T) {
 	p := start(t, newHost(t), standin.Options{Hostname: "a"})
 	for i := range 1 << 16 {
@@ -335,7 +335,7 @@ func TestFailures(t *testing.T) {
 	if entries, err := os.ReadDir(proc(p, "root")); err != nil || len(entries) != 0 {
 		t.Errorf("the root has %v: %v", entries, err)
 	}
-	// By its source; paths of what else runs on this host may have the word.
+	// By its source: unrelated paths on this host may contain the word.
 	if bytes.Contains([]byte(read(t, "/proc/self/mountinfo")), []byte(" - tmpfs katabox ")) {
 		t.Error("a mount is left on the host")
 	}

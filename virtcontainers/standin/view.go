@@ -10,10 +10,10 @@ import (
 
 // View is what a stand-in's root shows.
 type View struct {
-	// Root is a mount of the container's root file system that is mounted
-	// nowhere yet (Clone); nil is an empty read-only directory.
+	// Root is a detached mount of the container's root file system (Clone); nil
+	// is an empty read-only directory.
 	Root *os.File
-	// ReadOnly keeps the root file system from being changed through it.
+	// ReadOnly prevents changes to the root file system through the view.
 	ReadOnly bool
 	// Mounts are what the container has mounted in it, in order.
 	Mounts []Mount
@@ -23,21 +23,21 @@ type View struct {
 type Mount struct {
 	// Target is an absolute path in the container.
 	Target string
-	// Tree is what is mounted there, mounted nowhere yet; nil for what is in
-	// the guest alone: a read-only empty directory stands there, so that what
-	// is written to it is an error and not lost.
+	// Tree is the detached mount for that path. It is nil for what exists only
+	// in the guest: an empty read-only directory is mounted instead, so that a
+	// write fails rather than being lost.
 	Tree *os.File
-	// ReadOnly keeps Tree from being changed through the view.
+	// ReadOnly prevents changes to Tree through the view.
 	ReadOnly bool
 }
 
-// emptyOptions are of directories that show nothing.
+// emptyOptions are for directories that show nothing.
 const emptyOptions = "mode=0555,size=4k,nr_inodes=1"
 
 const emptyFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 // makeView mounts a view at viewDir; it runs on the host's thread. A mount
-// whose place is not there is left out.
+// whose target does not exist is skipped.
 func makeView(v View) error {
 	if v.Root == nil {
 		err := unix.Mount("katabox", viewDir, "tmpfs", emptyFlags, emptyOptions)
@@ -59,8 +59,8 @@ func makeView(v View) error {
 	return forbidLinks(root)
 }
 
-// forbidLinks keeps symbolic links of the container from being followed: for a
-// process of the host's that works below /proc/PID/root they lead out of it.
+// forbidLinks prevents the container's symbolic links from being followed: for
+// a host process that works below /proc/PID/root they would lead out of it.
 // Before Linux 5.14 they are followed.
 func forbidLinks(root int) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSYMFOLLOW}
@@ -71,8 +71,8 @@ func forbidLinks(root int) error {
 	return os.NewSyscallError("mount_setattr", err)
 }
 
-// moveRoot mounts the root file system, so that nothing that is mounted in it
-// here shows on the host.
+// moveRoot mounts the root file system such that nothing mounted in it here
+// shows on the host.
 func moveRoot(v View) error {
 	if err := restrict(v.Root, v.ReadOnly); err != nil {
 		return err
@@ -83,9 +83,9 @@ func moveRoot(v View) error {
 	return nil
 }
 
-// restrict takes from a mount what a container could use against a process of
-// the host's that works in it: devices and set-user-ID programs. The mount
-// becomes a slave: what is mounted in it does not show on the host.
+// restrict disables on a mount what a container could use against a host
+// process that works in it: devices and set-user-ID programs. The mount becomes
+// a slave: what is mounted in it does not show on the host.
 func restrict(tree *os.File, readOnly bool) error {
 	attr := unix.MountAttr{
 		Attr_set:    unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID,
@@ -98,14 +98,14 @@ func restrict(tree *os.File, readOnly bool) error {
 	return os.NewSyscallError("mount_setattr", err)
 }
 
-// addMount mounts what the container has at m.Target, looked up in the
-// container's own root: no link in it leads elsewhere.
+// addMount mounts what the container has at m.Target, resolved within the
+// container's root: no link leads out of it.
 func addMount(root int, m Mount) error {
 	target, err := unix.Openat2(root, m.Target, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil // its place is in the guest, or nowhere
+		return nil // its target exists only in the guest, or not at all
 	}
 	defer unix.Close(target)
 	if m.Tree == nil {

@@ -13,16 +13,17 @@ type Clock struct {
 	Host time.Time
 	// Guest is the answer: the time since the guest's kernel started.
 	Guest time.Duration
-	// Slack is half of the call: the guest answered no further than that from Host.
+	// Slack is half of the call's duration, the greatest error of Host.
 	Slack time.Duration
 }
 
-// GuestPart is what a guest says of itself, on its own clock: the time since
-// its kernel started.
+// GuestPart is what a guest reports, on its own clock: the time since its
+// kernel started.
 type GuestPart struct {
-	// First is the comparison at the boot's end, Now one of this moment.
+	// First is the comparison at the boot's end, Now a current one.
 	First, Now Clock
-	// Agent is when the agent's first instruction ran, Serving when it served.
+	// Agent is when the agent ran its first instruction, Serving when it began
+	// to serve.
 	Agent, Serving time.Duration
 	Spans          []spans.Span
 	Forgotten      int
@@ -33,9 +34,9 @@ const resumeStep = "resume"
 
 // AddGuest moves the guest's spans to the host's clock and adds them, with
 // those that follow from them: firmware (from the machine's first instruction
-// to the kernel's), kernel and agent. Whatever the guest says, its spans begin no
-// earlier than the machine ran, end no later than the last comparison, and are of
-// containers that the host knows.
+// to the kernel's), kernel and agent. Whatever the guest reports, its spans
+// begin no earlier than the machine ran, end no later than the last comparison,
+// and belong to containers that the host knows.
 func (t *Timeline) AddGuest(g GuestPart, zero time.Time) {
 	m := newMapping(g.First, g.Now, zero)
 	ran, _ := t.Find(Host, "", resumeStep)
@@ -62,10 +63,10 @@ func (t *Timeline) knows(container string) bool {
 }
 
 const (
-	// maxDoubt is the most by which a rate may be uncertain: two comparisons that
-	// are closer together than what they are off, a hundred times, say nothing of it.
+	// maxDoubt is the greatest uncertainty of a rate that is used: the
+	// comparisons must be at least a hundred times their error apart.
 	maxDoubt = 0.01
-	// maxRate, and its inverse, are the rates that are believed.
+	// maxRate and its inverse bound the rates that are accepted.
 	maxRate = 2
 )
 
@@ -97,7 +98,7 @@ func newMapping(first, now Clock, zero time.Time) mapping {
 	return m
 }
 
-// host is when it was on the host that the guest's clock showed this.
+// host converts the guest's time to the host's.
 func (m mapping) host(guest time.Duration) time.Duration {
 	at := m.at + time.Duration(float64(guest-m.guest)*m.rate)
 	return min(max(at, m.earliest), m.latest)

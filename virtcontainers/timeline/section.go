@@ -7,8 +7,8 @@ import (
 )
 
 // section is a part of a drawing with its own scale: the pod's boot, or one
-// container's start. A container that starts an hour after its pod would else
-// make all bars too short to be seen.
+// container's start. Otherwise a container that starts an hour after its pod
+// would make all bars too short to be seen.
 type section struct {
 	// container is empty for the pod.
 	container  string
@@ -16,7 +16,7 @@ type section struct {
 	rows       []row
 }
 
-// row is one span, and how many spans of its side are around it.
+// row is one span, and how many spans of its side enclose it.
 type row struct {
 	Span
 	depth int

@@ -76,6 +76,6 @@ func drawRow(b *strings.Builder, sec section, r row, line int) {
 // text writes one line of text; anchor is SVG's text-anchor.
 func text(b *strings.Builder, x, line int, weight, anchor, content string) {
 	fmt.Fprintf(b, `<text x="%d" y="%d" font-weight="%s" text-anchor="%s">`, x, line*svgRow, weight, anchor)
-	_ = xml.EscapeText(b, []byte(content)) // a strings.Builder takes all
+	_ = xml.EscapeText(b, []byte(content)) // writing to a strings.Builder never fails
 	b.WriteString("</text>\n")
 }

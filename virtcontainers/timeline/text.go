@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// TextOptions say for what terminal a timeline is drawn.
+// TextOptions describe the terminal for which a timeline is drawn.
 type TextOptions struct {
 	// Width is in columns; less than MinWidth is MinWidth.
 	Width int
-	// Blocks draws with Unicode's block characters in place of ASCII's.
+	// Blocks draws with Unicode's block characters instead of ASCII.
 	Blocks bool
 }
 
@@ -60,7 +60,7 @@ func (t *Timeline) notes() []string {
 	return notes
 }
 
-// oneLine is a text of others for one line of a terminal.
+// oneLine makes untrusted text fit into one line of a terminal.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -82,7 +82,7 @@ func writeRow(b *strings.Builder, sec section, r row, width int, blocks bool) {
 	b.WriteByte('\n')
 }
 
-// bar is a span in that many columns; it has at least one.
+// bar draws a span in that many columns, at least one wide.
 func bar(sec section, start, end time.Duration, width int, blocks bool) string {
 	full, event := "#", "|"
 	if blocks {

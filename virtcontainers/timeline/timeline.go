@@ -20,11 +20,11 @@ type Timeline struct {
 	Sandbox string `json:"sandbox"`
 	// Began is the host's wall clock at the zero of the spans' times.
 	Began time.Time `json:"began"`
-	// Forgotten counts spans, of either side, that are not there any more.
+	// Forgotten counts spans, of either side, that were dropped.
 	Forgotten int `json:"forgotten,omitempty"`
 	// Slack is how far the guest's spans may be off, in nanoseconds.
 	Slack time.Duration `json:"guest_slack_ns"`
-	// GuestError is why the guest's spans are not there; empty when they are.
+	// GuestError is why the guest's spans are missing; empty if they are not.
 	GuestError string `json:"guest_error,omitempty"`
 	// Spans are in the order of their starts.
 	Spans []Span `json:"spans"`
@@ -33,7 +33,7 @@ type Timeline struct {
 // Side is where a span was recorded.
 type Side string
 
-// The sides. What the guest says is the guest's word.
+// The sides. The guest's spans are not trusted.
 const (
 	Host  Side = "host"
 	Guest Side = "guest"
@@ -43,7 +43,8 @@ const (
 // without a duration has its end at its start.
 type Span struct {
 	Side Side `json:"side"`
-	// Container is whose start it is a part of; empty is the pod's own.
+	// Container is the container to whose start it belongs; empty for the
+	// pod's.
 	Container string        `json:"container,omitempty"`
 	Name      string        `json:"name"`
 	Start     time.Duration `json:"start_ns"`
@@ -63,14 +64,14 @@ func New(sandbox string, recorded *spans.Recorder) *Timeline {
 	return t
 }
 
-// add takes spans in, in order.
+// add inserts spans in order.
 func (t *Timeline) add(list ...Span) {
 	t.Spans = append(t.Spans, list...)
 	slices.SortStableFunc(t.Spans, inOrder)
 }
 
-// inOrder sorts by start; of two that start together, the longer one is around
-// the other.
+// inOrder sorts by start; of two that start together, the longer, enclosing one
+// comes first.
 func inOrder(a, b Span) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
 }
@@ -85,7 +86,7 @@ func (t *Timeline) Find(side Side, container, name string) (Span, bool) {
 	return Span{}, false
 }
 
-// maxSpans bounds what Parse takes: both recorders' worth, and what is derived.
+// maxSpans bounds what Parse accepts: both recorders' spans, and those derived.
 const maxSpans = 2*spans.MaxSpans + 16
 
 // Parse reads a timeline that a shim wrote (json.Marshal).

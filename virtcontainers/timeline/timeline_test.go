@@ -95,7 +95,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// Whatever names there are, the SVG is XML.
+// Whatever the names are, the SVG is valid XML.
 func TestSVGIsXML(t *testing.T) {
 	var out bytes.Buffer
 	if err := pod().WriteSVG(&out); err != nil {

@@ -1,6 +1,6 @@
-// Package vmuser gives each virtual machine of the host a user id of its own,
-// out of a range. Nobody keeps a list: who has an id holds a lock on one byte of a
-// file, which the kernel releases when that process ends, however it does.
+// Package vmuser gives each virtual machine of the host its own user id from a
+// range. There is no list: a process that has an id holds a lock on one byte of
+// a file, which the kernel releases when the process ends, even by SIGKILL.
 package vmuser
 
 import (
@@ -27,8 +27,8 @@ type User struct {
 	file *os.File
 }
 
-// Take takes an id out of a range. file is made if it is missing, and never
-// removed; all processes of the host must name the same. It fails with
+// Take reserves an id from a range. file is made if it is missing, and never
+// removed; all processes of the host must use the same file. It fails with
 // errdefs.ErrResourceExhausted when all are taken. It does not block.
 func Take(file string, ids Range) (*User, error) {
 	u, err := take(file, ids)
@@ -46,7 +46,7 @@ func take(file string, ids Range) (*User, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not the lowest: an id that was just given back rests for a while.
+	// Not the lowest, so that a released id is not reused immediately.
 	start := uint32(0)
 	if ids.Count > 0 {
 		start = rand.Uint32N(ids.Count)
@@ -65,8 +65,8 @@ func take(file string, ids Range) (*User, error) {
 	return nil, fmt.Errorf("all %d from %d on are in use: %w", ids.Count, ids.First, errdefs.ErrResourceExhausted)
 }
 
-// lock locks the byte of that number, whether the file has one or not, for all
-// that share this open file (fcntl(2), open file description locks).
+// lock locks the byte at that offset, even beyond the end of the file, with an
+// open file description lock (fcntl(2)).
 func lock(f *os.File, id uint32) (bool, error) {
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Whence: unix.SEEK_SET, Start: int64(id), Len: 1})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
@@ -78,10 +78,10 @@ func lock(f *os.File, id uint32) (bool, error) {
 	return true, nil
 }
 
-// ID is the user's and its group's number.
+// ID returns the user's id, which is also its group's.
 func (u *User) ID() uint32 { return u.id }
 
-// Release gives the id back: nothing runs under it any more.
+// Release releases the id. No process may still run under it.
 func (u *User) Release() error { return u.file.Close() }
 
 // Usable reports whether this process could become each of the ids: in a user

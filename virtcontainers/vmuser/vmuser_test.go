@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold takes one id, says so and waits to be killed.
+// hold takes an id, reports it and waits to be killed.
 func hold(file string) int {
 	_, err := Take(file, Range{few.First, 1})
 	fmt.Println(err)
@@ -74,7 +74,7 @@ func TestEachHasItsOwn(t *testing.T) {
 	}
 }
 
-// The id of a process that was killed is free, without anybody's doing.
+// The id of a killed process is free without any clean-up.
 func TestKilledHolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users")
 	holder := exec.Command(os.Args[0])

@@ -12,19 +12,20 @@ import (
 	"github.com/katabox/katabox/hypervisor/child"
 )
 
-// dialect is how a kind of virtiofsd is spoken to: its command line for a share
-// at path, which it serves to who connects to the listener.
+// dialect returns the command line of a kind of virtiofsd: it serves a share at
+// path to the client that connects to the listener.
 type dialect func(path, cache string, listener int) []string
 
-// helpWait bounds how long a daemon may take to tell its options, and helpBytes
-// how much of them is looked at.
+// helpWait bounds how long a daemon may take to print its options, and
+// helpBytes how much of them is read.
 const (
 	helpWait  = 10 * time.Second
 	helpBytes = 64 << 10
 )
 
-// askDaemon finds the executable behind a path and asks which kind of virtiofsd
-// it is: their versions have no word in common, their options have.
+// askDaemon finds the executable behind a path and determines from its help
+// text which kind of virtiofsd it is: their version texts have nothing in
+// common, their options have.
 func askDaemon(ctx context.Context, path string) (executable string, d dialect, err error) {
 	if executable, err = filepath.EvalSymlinks(path); err != nil {
 		return "", d, fmt.Errorf("find virtiofsd %s: %w", path, err)
@@ -39,7 +40,7 @@ func askDaemon(ctx context.Context, path string) (executable string, d dialect, 
 	select {
 	case <-p.Done():
 	case <-ctx.Done():
-		_ = abandon(p) // the reason is the wait's end
+		_ = abandon(p) // the timeout is the error
 		return "", d, fmt.Errorf("ask %s --help: %w", path, context.Cause(ctx))
 	}
 	said := help.String() + p.Stderr().String()
@@ -53,7 +54,7 @@ func askDaemon(ctx context.Context, path string) (executable string, d dialect, 
 		path, p.ExitState(), tailOf(p), errdefs.ErrInvalidArgument)
 }
 
-// qemuDialect is the C daemon's that came with QEMU up to version 7.
+// qemuDialect is that of the C daemon that QEMU had up to version 7.
 func qemuDialect() dialect {
 	return func(path, cache string, listener int) []string {
 		return []string{
@@ -85,9 +86,9 @@ func qemuCache(mode string) string {
 	return mode
 }
 
-// rustDialect is that of virtiofsd in Rust. It knows each file by a descriptor:
-// by a handle it would need CAP_DAC_READ_SEARCH, with which it could open any
-// file of a file system of which the share has a part.
+// rustDialect is that of virtiofsd in Rust. It refers to each file by a
+// descriptor: file handles would need CAP_DAC_READ_SEARCH, with which it could
+// open any file of a file system that the share has a part of.
 func rustDialect(help string) dialect {
 	return func(path, cache string, listener int) []string {
 		args := []string{
@@ -110,9 +111,9 @@ func rustDialect(help string) dialect {
 }
 
 // rustCache translates Kata's names to those of the daemon in Rust. Its own
-// "metadata", of release 1.11 and later, lets the guest believe a file's size
-// for a day (seen with 1.13.2, tests/containerd's TestVirtioFSCache): of a file
-// that grows on the host the guest would see no more than before.
+// "metadata", of release 1.11 and later, lets the guest cache a file's size for
+// a day (seen with 1.13.2, tests/containerd's TestVirtioFSCache): if a file
+// grows on the host, the guest would not see more of it.
 func rustCache(mode string) string {
 	if mode == "" || mode == "metadata" {
 		return "auto"

@@ -1,14 +1,14 @@
 // Package storage brings the host's files into a pod's guest.
 //
 // A Share is one tree of the host's, served to the guest by one virtiofsd
-// over virtio-fs. The root file systems and bind mounts of the pod's
-// containers appear in it as they come and go:
+// over virtio-fs. The root file systems and bind mounts of the pod's containers
+// are added and removed as containers are:
 //
 //	/<container>/rootfs      the container's root file system
 //	/<container>/mounts/<n>  the source of its nth mount
 //	/sandbox-mounts/<name>   what is bound for the pod as a whole
 //
-// It is in its own mount namespace, in which nothing else is (space.go):
+// It is in its own mount namespace, which holds nothing else (space.go):
 //
 //	host's mount namespace          the share's
 //	  source ──open_tree──> clone ──move_mount──> /<container>/mounts/<n>
@@ -17,5 +17,5 @@
 // Nothing of it is in the host's mount table, and all of it ends with the shim
 // and virtiofsd.
 //
-// A Rootfs is what an engine hands over to be mounted at a bundle's rootfs.
+// A Rootfs is what an engine passes to be mounted at a bundle's rootfs.
 package storage

@@ -10,13 +10,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// podBindsName is where in the share the guest finds what is bound for the pod
-// as a whole. No container can have that id.
+// podBindsName is the share's directory for what is bound for the pod as a
+// whole. No container can have that id.
 const podBindsName = "sandbox-mounts"
 
 // BindForPod makes directories and files of the host's appear in the share for
 // as long as it lives, each as /sandbox-mounts/<last part of its path>. A path
-// may have ":ro" or ":rw" behind it; without it is read-only.
+// may end with ":ro" or ":rw"; the default is read-only.
 func (s *Share) BindForPod(paths []string) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -14,10 +14,10 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
 )
 
-// MountRootfs mounts what the engine handed over, in order, at target, and
-// makes target when it is missing. Without mounts target must be a directory
-// already: the engine has mounted it (iSulad, CRI-O). It reports whether there
-// is now something to unmount.
+// MountRootfs mounts the engine's mounts, in order, at target, which it makes
+// if it is missing. Without mounts target must be a directory already: the
+// engine has mounted it (iSulad, CRI-O). It reports whether there is something
+// to unmount later.
 func MountRootfs(mounts []*types.Mount, target string) (bool, error) {
 	if len(mounts) == 0 {
 		return false, checkDirectory(target)
@@ -44,14 +44,14 @@ func checkDirectory(path string) error {
 	return nil
 }
 
-// SettleRootfs writes out a root file system that is a disk, and makes it
-// read-only: a guest that still has files of it open keeps it from being
-// unmounted at once, and whoever has the disk next must find it whole.
+// SettleRootfs flushes a root file system that is a disk, and remounts it
+// read-only. A guest that still has files open delays the unmount, and the
+// disk's next user must find it consistent.
 func SettleRootfs(target string) error {
 	if err := unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err == nil {
 		return nil
 	}
-	dir, err := os.Open(target) // Somebody still writes: at least what is written now.
+	dir, err := os.Open(target) // A process still writes: flush at least what is written now.
 	if err != nil {
 		return fmt.Errorf("write out rootfs: %w", err)
 	}
@@ -62,8 +62,8 @@ func SettleRootfs(target string) error {
 	return nil
 }
 
-// UnmountRootfs takes away every mount at target. A target that is not there
-// or has none is not an error.
+// UnmountRootfs removes every mount at target. It is no error if target does
+// not exist or has none.
 func UnmountRootfs(target string) error {
 	if err := mount.UnmountAll(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("unmount rootfs %s: %w", target, err)

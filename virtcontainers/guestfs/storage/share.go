@@ -13,20 +13,20 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// ShareOptions say how a pod's share is served.
+// ShareOptions configure how a pod's share is served.
 type ShareOptions struct {
-	// ID is the sandbox's, one path component.
+	// ID is the sandbox's id, a single path component.
 	ID string
-	// Scratch is a directory of the host's that is there; it is not changed.
+	// Scratch is an existing directory of the host; it is not changed.
 	Scratch string
-	// Daemon is the executable of an external virtiofsd; empty has this
-	// process serve the share itself.
+	// Daemon is the executable of an external virtiofsd; if empty, this process
+	// serves the share.
 	Daemon string
 	// Cache is Kata's virtio_fs_cache: never, metadata, auto or always.
 	Cache string
-	// QueueSize is the request queue's length; 0 is the monitor's default.
+	// QueueSize is the request queue's length; 0 is the VMM's default.
 	QueueSize uint16
-	// ExtraArgs are given to the daemon verbatim, last.
+	// ExtraArgs are appended verbatim to the daemon's arguments.
 	ExtraArgs []string
 	// Tag is the share's name in the guest.
 	Tag string
@@ -35,21 +35,21 @@ type ShareOptions struct {
 }
 
 // Share is a directory tree that a guest sees. Its methods may be called from
-// several goroutines, but not two for one container at a time.
+// several goroutines, but for each container only one at a time.
 type Share struct {
 	opts   ShareOptions
 	space  *space
 	served backend
 	conn   *os.File // the connection for the VM, until Attach
 
-	// mu guards closed, and with it the tree: containers change their own
-	// parts with it read-locked, so that Close waits for them.
+	// mu guards closed, and with it the tree: containers change their parts
+	// while holding it for reading, so that Close waits for them.
 	mu     sync.RWMutex
 	closed bool
 }
 
-// OpenShare makes an empty share and starts to serve it. A daemon ends with
-// this process, however that ends, and the share with both. On an error
+// OpenShare makes an empty share and starts to serve it. A daemon dies with
+// this process, even by SIGKILL, and the share ends with both. On an error
 // nothing is left.
 func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 	s := &Share{opts: opts}
@@ -82,18 +82,19 @@ func (s *Share) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 // PID is the process id of an external daemon, 0 if there is none.
 func (s *Share) PID() int { return s.served.pid() }
 
-// Done is closed when the share is served no more: the guest has lost its files.
+// Done is closed when the share is no longer served: the guest has lost its
+// files.
 func (s *Share) Done() <-chan struct{} { return s.served.done() }
 
-// Err says why, with the end of a daemon's stderr.
+// Err returns why Done is closed, with the end of a daemon's stderr.
 func (s *Share) Err() error { return s.served.err() }
 
-// endWait is how long an error waits for the news of a daemon's end: it may
-// be told of what the daemon did not answer before its process is reaped.
+// endWait is how long Explain waits for a daemon's end: a call that the daemon
+// did not answer may fail before its process is reaped.
 const endWait = time.Second
 
-// Explain adds to an error of something that needs the share why it is served
-// no more, if so, and the end of a daemon's stderr.
+// Explain adds to err why the share is no longer served, if so, and the end of
+// a daemon's stderr.
 func (s *Share) Explain(err error) error {
 	select {
 	case <-s.served.done():
@@ -103,8 +104,8 @@ func (s *Share) Explain(err error) error {
 	}
 }
 
-// Close ends the service and takes the tree away, with what containers have in
-// it. It may be called again.
+// Close stops serving and removes the tree, with everything that containers
+// have in it. It may be called again.
 func (s *Share) Close(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closed
@@ -125,7 +126,7 @@ func (s *Share) Close(ctx context.Context) error {
 }
 
 // removeEmptyTree removes directories and the empty files that were mount
-// points, and nothing else: should a mount still be there, its files stay.
+// points, and nothing else: if a mount is still there, its files must stay.
 func removeEmptyTree(dir string) error {
 	var paths []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

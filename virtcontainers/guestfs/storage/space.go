@@ -12,18 +12,18 @@ import (
 	"github.com/katabox/katabox/internal/mountns"
 )
 
-// spaceOptions keep a guest from filling the host's memory with files of its
-// own between the mount points: it may write to the root of its share.
+// spaceOptions keep a guest from filling the host's memory with files that it
+// makes between the mount points: it may write to the root of its share.
 const spaceOptions = "mode=0711,size=1m,nr_inodes=16384"
 
-// space is its own mount namespace in which there is a file system for
-// mount points and, below it, what is mounted for the guest. The host's own
-// mounts are not in it, and none of its mounts is in the host's: a volume's
-// directory can be removed on the host though a guest uses it, and nothing
-// needs unmounting when the process dies.
+// space is a private mount namespace with a file system for mount points and,
+// below it, what is mounted for the guest. It has none of the host's mounts,
+// and the host's namespace has none of its mounts: a volume's directory can be
+// removed on the host while a guest uses it, and nothing needs unmounting when
+// the process dies.
 //
-// One thread lives in it. Its root directory is the space's, so whatever path
-// a guest has made of its share (symbolic links, "..") leads nowhere else.
+// One thread stays in it. The thread's root directory is the space's, so
+// whatever links a guest makes in its share, no path leads out of the space.
 type space struct {
 	calls chan func()
 	// ended is closed when the thread has ended, and the namespace with it.
@@ -33,7 +33,7 @@ type space struct {
 	tid  int
 }
 
-// newSpace makes a space. scratch is any directory of the host's; it is not
+// newSpace makes a space. scratch is any directory of the host; it is not
 // changed.
 func newSpace(scratch string) (*space, error) {
 	s := &space{calls: make(chan func()), ended: make(chan struct{})}
@@ -70,8 +70,8 @@ func (s *space) enter(scratch string) error {
 	return nil
 }
 
-// do runs f on the thread of the space: every path in it is one of the
-// space's. f must not wait for anything but the kernel.
+// do runs f on the space's thread: every path that f uses is resolved in the
+// space. f must not wait for anything but the kernel.
 func (s *space) do(f func() error) error {
 	result := make(chan error, 1)
 	select {
@@ -82,7 +82,7 @@ func (s *space) do(f func() error) error {
 	}
 }
 
-// mounts lists the space's mounts at and below a path of its.
+// mounts lists the space's mounts at and below a path in it.
 func (s *space) mounts(path string) ([]*mountinfo.Info, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/self/task/%d/mountinfo", s.tid))
 	if err != nil {
@@ -92,8 +92,8 @@ func (s *space) mounts(path string) ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(f, mountinfo.PrefixFilter(path))
 }
 
-// close ends the thread, and with it the namespace and all its mounts, when
-// nobody uses them any more. It may be called once.
+// close ends the thread. The namespace and its mounts end with their last user.
+// It may be called once.
 func (s *space) close() {
 	close(s.calls)
 	<-s.ended

@@ -26,7 +26,7 @@ func newShare(t *testing.T) *Share {
 	return openWith(t)
 }
 
-// openWith opens one whose daemon gets further arguments.
+// openWith opens a share whose daemon gets additional arguments.
 func openWith(t *testing.T, args ...string) *Share {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -49,7 +49,7 @@ func openWith(t *testing.T, args ...string) *Share {
 	return s
 }
 
-// inShare is a path by which a file of the share can be used from outside.
+// inShare returns a path to a file of the share that can be used from outside.
 func inShare(s *Share, name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d%s/%s", s.space.root.Fd(), s.root(), name)
 }
@@ -185,8 +185,8 @@ func TestAttachThenDaemonDeath(t *testing.T) {
 	if d, ok := vm.got.(hypervisor.FSShare); !ok || d.Tag != "t" {
 		t.Errorf("attached %#v", vm.got)
 	}
-	// The VM's end of the connection is the only one: without it the daemon
-	// ends.
+	// The VM has the only other end of the connection: when it is closed, the
+	// daemon ends.
 	if err := unix.Close(vm.socket); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func (refusing) Attach(context.Context, hypervisor.Device) error { return errRef
 
 var errRefused = errors.New("refused")
 
-// A daemon that ends at once says why in the error of whoever needs it.
+// When a daemon ends immediately, the error of the call that needs it says why.
 func TestDaemonThatCannotStart(t *testing.T) {
 	s := openWith(t, "--no-such-thing")
 	err := s.Attach(t.Context(), refusing{})
@@ -208,7 +208,7 @@ func TestDaemonThatCannotStart(t *testing.T) {
 		!strings.Contains(err.Error(), "--no-such-thing") {
 		t.Error(err)
 	}
-	// One that runs is not to blame.
+	// A running daemon is not named as the cause.
 	if err := openWith(t).Explain(errRefused); !errors.Is(err, errRefused) || strings.Contains(err.Error(), "virtiofsd ended") {
 		t.Error(err)
 	}
@@ -238,8 +238,8 @@ func TestMountRootfs(t *testing.T) {
 	}
 }
 
-// Containers come and go while the share is closed: nothing is left, whoever
-// is first.
+// Containers are added and removed while the share is closed: in any order,
+// nothing is left.
 func TestCloseAmongContainers(t *testing.T) {
 	s := newShare(t)
 	rootfs := tree(t)

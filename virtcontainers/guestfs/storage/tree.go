@@ -18,15 +18,15 @@ import (
 
 // Contents is where in the guest a container's part of the share is.
 type Contents struct {
-	// Rootfs is empty for one that has none there.
+	// Rootfs is empty if the container's root file system is not in the share.
 	Rootfs string
 	// Binds are in the order in which they were given.
 	Binds []guestspec.Placed
 }
 
-// AddContainer puts a container's root file system, if it is not empty, and bind
-// mounts into the share and says where the guest finds them. On an error
-// nothing is left of it.
+// AddContainer puts a container's bind mounts and, if it is not empty, its
+// rootfs into the share, and returns where the guest finds them. On an error
+// nothing is left.
 func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ Contents, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -63,7 +63,7 @@ func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ Conte
 	return made, nil
 }
 
-// What a container has in its directory of the share.
+// The names in a container's directory of the share.
 const (
 	rootfsName = "rootfs"
 	mountsName = "mounts"
@@ -76,31 +76,32 @@ func isRootfs(where string) bool {
 	return name == rootfsName && id != podBindsName+"/" && strings.Count(id, "/") == 1
 }
 
-// root is the share in its space, and dir a container's directory there.
+// root returns the share's path in its space, and dir a container's directory
+// there.
 func (s *Share) root() string         { return rootOf(s.opts) }
 func (s *Share) dir(id string) string { return path.Join(s.root(), id) }
 
-// sharesDir keeps the share apart from what else may be in the space, whatever
-// the sandbox's name is.
+// sharesDir separates the share from everything else in the space, whatever the
+// sandbox's name is.
 const sharesDir = "/share"
 
-// rootOf is named after the sandbox, for whoever looks at virtiofsd's command
-// line.
+// rootOf returns a path with the sandbox's id, so that it shows in virtiofsd's
+// command line.
 func rootOf(opts ShareOptions) string { return path.Join(sharesDir, opts.ID) }
 
-// makeRoot makes the share's root; it runs on the space's thread. Users of the
-// guest's that are not root must pass through it to their files.
+// makeRoot makes the share's root; it runs on the space's thread. The guest's
+// users other than root must be able to traverse it.
 func makeRoot(opts ShareOptions) error {
 	return errors.Join(os.Mkdir(sharesDir, 0o711), os.Mkdir(rootOf(opts), 0o711))
 }
 
-// RemoveContainer takes a container's part of the share away. The unmounts
-// are lazy: the daemon may hold files that the guest has not forgotten yet.
+// RemoveContainer removes a container's part of the share. The unmounts are
+// lazy: the daemon may hold files that the guest has not forgotten yet.
 func (s *Share) RemoveContainer(id string) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return nil // Close has taken it along
+		return nil // Close has removed it
 	}
 	return s.removeContainer(id)
 }
@@ -108,7 +109,8 @@ func (s *Share) RemoveContainer(id string) error {
 // removeContainer must be called with mu held.
 func (s *Share) removeContainer(id string) error {
 	err := s.space.do(func() error { return removeTree(s.dir(id)) })
-	// What is mounted there is busy on the host as long as it is open here.
+	// The source of a mount stays busy on the host while this process has it
+	// open.
 	s.served.drop(id)
 	if err != nil {
 		return fmt.Errorf("unshare container: %w", err)
@@ -116,8 +118,7 @@ func (s *Share) removeContainer(id string) error {
 	return nil
 }
 
-// removeTree takes a container's directory away; it runs on the space's
-// thread.
+// removeTree removes a container's directory; it runs on the space's thread.
 func removeTree(dir string) error {
 	points := []string{path.Join(dir, rootfsName)}
 	mounts, err := os.ReadDir(path.Join(dir, mountsName))

@@ -17,8 +17,8 @@ import (
 const socketName = "/virtiofsd.sock"
 
 // startDaemon starts virtiofsd for a space on a socket there, connects to it,
-// and unlinks the socket: the connection is the VM's, and nobody else gets
-// one.
+// and unlinks the socket: the connection is for the VM, and no other can be
+// made.
 func startDaemon(ctx context.Context, opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
 	executable, dialect, err := askDaemon(ctx, opts.Daemon)
 	if err != nil {
@@ -90,7 +90,8 @@ func connect(path string) (*os.File, error) {
 	return f, nil
 }
 
-// tailOf is the end of the daemon's stderr, as the end of an error message.
+// tailOf returns the end of the daemon's stderr, in a form to end an error
+// message.
 func tailOf(p *child.Process) string {
 	tail := strings.TrimSpace(p.Stderr().String())
 	if tail == "" {

@@ -28,8 +28,8 @@ func (c *classifier) assigned(v *Volume, src source) (bool, error) {
 	return true, c.setSub(v, src, root)
 }
 
-// lookup finds what was assigned, and the path that it was assigned to, or no
-// Info.
+// lookup returns the Info that was assigned and the path to which it was
+// assigned, or a nil Info.
 func (c *classifier) lookup(sourcePath string, src source) (*direct.Info, string, error) {
 	for _, root := range c.roots(src) {
 		for _, spelling := range c.spellings(root, sourcePath, src) {
@@ -43,16 +43,16 @@ func (c *classifier) lookup(sourcePath string, src source) (*direct.Info, string
 	return nil, "", nil
 }
 
-// roots are the paths that a driver may have named: the source itself, and the
-// directories that the kubelet has for the volume (for CSI with "/mount",
-// Kubernetes, pkg/volume/csi/csi_mounter.go, GetPath).
+// roots returns the paths that a driver may have named: the source itself, and
+// the kubelet's directories for the volume (for CSI with "/mount", Kubernetes,
+// pkg/volume/csi/csi_mounter.go, GetPath).
 func (c *classifier) roots(src source) []string {
 	roots := []string{src.path}
 	switch {
 	case !src.located:
 	case src.loc.subPath():
-		// A driver of the kubelet's own would be in a directory of another
-		// plugin's; it can say nothing here.
+		// Volumes of the kubelet's built-in plugins are in other plugins'
+		// directories; no disk can be assigned to them.
 		csi := location{pod: src.loc.pod, plugin: csiPlugin, volume: src.loc.volume}.dir()
 		roots = append(roots, csi+"/mount", csi)
 	default:
@@ -65,8 +65,8 @@ func (c *classifier) roots(src source) []string {
 	return roots
 }
 
-// spellings are the names of a path: drivers are told it with the kubelet's
-// symbolic links, engines follow them.
+// spellings returns the forms of a path: drivers get it with the symbolic links
+// of the kubelet's directory, engines resolve them.
 func (c *classifier) spellings(root, sourcePath string, src source) []string {
 	names := []string{root}
 	if clean := filepath.Clean(sourcePath); root == src.path && clean != root {

@@ -15,12 +15,12 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// classifier has what the binds of one container are looked at with.
+// classifier holds what classifying the binds of one container needs.
 type classifier struct {
 	opts Options
 	// kubelet is the kubelet's directory without symbolic links: an engine
 	// follows those of a mount's source (containerd, internal/cri/server,
-	// runtimeSpec). Empty when there is none.
+	// runtimeSpec). Empty if there is no kubelet.
 	kubelet string
 	direct  direct.Dir
 	mounts  mountTable
@@ -36,9 +36,9 @@ func newClassifier(opts Options, assigned direct.Dir) *classifier {
 	return c
 }
 
-// source is a bind's source as it was found.
+// source is what was found out about a bind's source.
 type source struct {
-	// path is that without symbolic links.
+	// path is the source without symbolic links.
 	path string
 	info fs.FileInfo
 	// loc is set when located.
@@ -54,7 +54,7 @@ func (c *classifier) classify(b guestspec.Bind) (Volume, error) {
 	}
 	if err != nil {
 		if c.opts.Share {
-			return v, nil // who shares it says what is wrong with it
+			return v, nil // sharing it reports what is wrong
 		}
 		return v, err
 	}
@@ -92,7 +92,7 @@ func (c *classifier) look(path string) (src source, err error) {
 func (c *classifier) kubeletVolume(v Volume, src source) (Volume, error) {
 	plugin := src.loc.plugin
 	if src.loc.subPath() {
-		// What else there is of that name is a CSI driver's.
+		// A directory of that name elsewhere is a CSI driver's.
 		dir := location{pod: src.loc.pod, plugin: emptyDirPlugin, volume: src.loc.volume}.dir()
 		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
 			return c.emptyDir(v, src, dir)
@@ -104,13 +104,15 @@ func (c *classifier) kubeletVolume(v Volume, src source) (Volume, error) {
 	case !c.opts.Share:
 		return copied(v, src)
 	case slices.Contains(watchedPlugins, plugin) && v.IDMap == nil && filesync.Check(v.Source, Limits) == nil:
-		// A copy has the owners of the host's files: an idmapped one stays shared.
+		// A copy has the owners of the host's files, so an idmapped volume
+		// stays shared.
 		v.Kind = Copied
 	}
 	return v, nil
 }
 
-// copied is the only way for files when there is no share.
+// copied makes v a Copied volume: without a share this is the only way for
+// files.
 func copied(v Volume, src source) (Volume, error) {
 	switch mode := src.info.Mode(); {
 	case mode.IsDir(), mode.IsRegular():

@@ -36,8 +36,8 @@ func TestWatchedVolumes(t *testing.T) {
 	}
 }
 
-// What is too large to be copied is shared, or else an error says how large it
-// may be.
+// A volume that is too large to be copied is shared; without a share the error
+// names the limit.
 func TestTooLarge(t *testing.T) {
 	n := newNode(t)
 	many, large := n.volume("projected", "many"), n.volume("secret", "large")
@@ -71,13 +71,12 @@ func TestWithoutShare(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "mount "+filepath.Join(dir, source)) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", source, err)
 		}
-		// With a share it is the share's affair.
+		// With a share, sharing it reports the error.
 		n.expect(shared, filepath.Join(dir, source), Volume{})
 	}
 }
 
-// A container's termination message comes back from where it is copied, and
-// nothing else does.
+// A container's termination message is copied back, and nothing else is.
 func TestTerminationMessage(t *testing.T) {
 	n := newNode(t)
 	c := mkdir(t, n.kubelet+"/pods/uid/containers/c")
@@ -94,7 +93,7 @@ func TestTerminationMessage(t *testing.T) {
 	}
 }
 
-// What is no volume is shared, though its path may look like one.
+// A source that is not a volume is shared, even if its path looks like one.
 func TestOthersAreShared(t *testing.T) {
 	n := newNode(t)
 	outside := t.TempDir()
@@ -133,15 +132,15 @@ func (n *node) assign(path string) {
 
 func TestDirect(t *testing.T) {
 	n := newNode(t)
-	// Where there is no kubelet.
+	// Without a kubelet.
 	plain := mkdir(t, t.TempDir()+"/volume")
 	n.assign(plain)
 	want := Volume{Kind: Direct, Disk: assignedDisk}
 	n.expect(shared, plain, want)
 	n.expect(Options{}, plain, want)
 
-	// The kubelet's directory is a link, which the driver was told and the engine
-	// followed.
+	// The kubelet's directory is a link: the driver got the link's path, and
+	// the engine resolved it.
 	link := filepath.Join(t.TempDir(), "kubelet")
 	if err := os.Symlink(n.kubelet, link); err != nil {
 		t.Fatal(err)
@@ -202,7 +201,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// A volume's directory is above what was located.
+// A volume's directory is at or above the located path.
 func FuzzLocate(f *testing.F) {
 	f.Add("/k", "/k/pods/u/volumes/kubernetes.io~empty-dir/v/x")
 	f.Add("/k", "/k/pods/u/volume-subpaths/v/c/0")

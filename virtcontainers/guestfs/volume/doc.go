@@ -1,8 +1,8 @@
 // Package volume decides how each of a container's volumes gets into the guest:
 // through the share, as a copy, as a disk, or not at all because it is memory
-// that the guest makes itself. Kubernetes tells little of a volume to a
-// runtime: what kind it is shows in its path below the kubelet's directory,
-// and in what the kubelet has mounted there:
+// that the guest provides. Kubernetes tells a runtime little about a volume:
+// its kind shows in its path below the kubelet's directory, and in what the
+// kubelet has mounted there:
 //
 //	pods/<pod>/volumes/kubernetes.io~<plugin>/<volume>[/...]
 //	pods/<pod>/volume-subpaths/<volume>/<container>/<index>   (a subPath: bind mount of a part)
@@ -22,7 +22,6 @@
 //	         Shared
 //
 // (Kubernetes, pkg/kubelet/kubelet_getters.go and pkg/volume/util/subpath.)
-// The package reads the host's files and mounts nothing; MakeImage alone
-// writes one file. The pod's parts in the guest are package virtcontainers'
-// affair.
+// The package reads the host's files and mounts nothing; only MakeImage writes,
+// one file. The pod's volumes in the guest are package guestfs' concern.
 package volume

@@ -24,7 +24,7 @@ func (c *classifier) emptyDir(v Volume, src source, dir string) (Volume, error) 
 	case medium.magic == unix.HUGETLBFS_MAGIC:
 		v.Kind, v.Options = Hugepages, medium.options(v.IDMap)
 	case !c.opts.Share, c.opts.ImageDirs && v.IDMap == nil:
-		// The owners of an image's files are mapped by nobody.
+		// Nothing maps the owners of an image's files.
 		v.Kind, v.Disk = Image, imageOf(dir)
 	default:
 		return v, nil
@@ -35,17 +35,17 @@ func (c *classifier) emptyDir(v Volume, src source, dir string) (Volume, error) 
 
 // medium is what an emptyDir is on.
 type medium struct {
-	// magic is that of the volume's own file system (statfs(2)), 0 when it has
-	// none.
+	// magic is that of the volume's file system (statfs(2)), or 0 if the volume
+	// is not a mount.
 	magic int64
 	// size and pageSize are in bytes; a size of 0 is no limit.
 	size, pageSize uint64
 	owner          Owner
 }
 
-// mediumOf looks at what the kubelet has mounted (Kubernetes,
-// pkg/volume/emptydir/empty_dir.go). A directory that is merely on a tmpfs, as
-// all is on a host without disks, has the medium of the host's files.
+// mediumOf finds out what the kubelet has mounted (Kubernetes,
+// pkg/volume/emptydir/empty_dir.go). A directory that is part of a larger
+// tmpfs, as on a host without disks, counts as being on the host's files.
 func mediumOf(dir string) (medium, error) {
 	var here, above unix.Stat_t
 	if err := unix.Stat(dir, &here); err != nil {
@@ -66,7 +66,8 @@ func mediumOf(dir string) (medium, error) {
 	return m, nil
 }
 
-// options are those that make the same in the guest.
+// options returns the mount options that make an equal file system in the
+// guest.
 func (m medium) options(ids *guestspec.IDMap) []string {
 	owner := m.owner.mapped(ids)
 	options := []string{
@@ -81,12 +82,12 @@ func (m medium) options(ids *guestspec.IDMap) []string {
 	return options
 }
 
-// limited reports whether the size is a limit that somebody set. Without one the
+// limited reports whether the size is a limit that a user set. Without one the
 // kubelet gives a tmpfs the memory that the node has for pods (Kubernetes,
-// pkg/volume/emptydir, calculateEmptyDirMemorySize), or the kernel gives it half of the
-// memory (tmpfs(5)). Either is the host's; in a guest, which is smaller, the
-// kernel's default is half of the guest's. A hugetlbfs without a limit
-// reports 0 (fs/hugetlbfs/inode.c, hugetlbfs_statfs).
+// pkg/volume/emptydir, calculateEmptyDirMemorySize), or the kernel gives it
+// half of the memory (tmpfs(5)). Either is derived from the host's memory; in a
+// guest, which is smaller, the kernel's default is half of the guest's. A
+// hugetlbfs without a limit reports 0 (fs/hugetlbfs/inode.c, hugetlbfs_statfs).
 func (m medium) limited() bool {
 	if m.size == 0 || m.magic == unix.HUGETLBFS_MAGIC {
 		return m.size != 0
@@ -95,12 +96,12 @@ func (m medium) limited() bool {
 	if err := unix.Sysinfo(&host); err != nil {
 		return true
 	}
-	// The kernel counts pages; less than half by one page is rounding.
+	// The kernel counts pages; one page less than half is due to rounding.
 	half := host.Totalram * uint64(host.Unit) / 2
 	return m.size+m.pageSize < half
 }
 
-// mapped is the owner as an idmapped mount shows it.
+// mapped returns the owner as an idmapped mount shows it.
 func (o Owner) mapped(ids *guestspec.IDMap) Owner {
 	if ids == nil {
 		return o

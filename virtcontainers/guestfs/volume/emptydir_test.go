@@ -16,7 +16,8 @@ import (
 
 var shared = Options{Share: true}
 
-// memoryOptions are what the kubelet's tmpfs of these tests is in the guest.
+// memoryOptions are the guest's mount options for the kubelet's tmpfs of these
+// tests.
 var memoryOptions = []string{"mode=02777", "uid=1001", "gid=123", "size=8388608"}
 
 // memory makes an emptyDir of medium Memory, to which fsGroup was applied.
@@ -33,14 +34,14 @@ func TestMemory(t *testing.T) {
 	for _, opts := range []Options{shared, {}, {Share: true, ImageDirs: true}} {
 		n.expect(opts, dir, Volume{Kind: Memory, Key: dir, Options: memoryOptions})
 	}
-	// Where another engine than the kubelet binds a part of it.
+	// A part of the volume that is bound by another engine than the kubelet.
 	below := chown(t, mkdir(t, dir+"/a/b"), Owner{Mode: 0o1750, UID: 5})
 	n.expect(shared, below, Volume{
 		Kind: Memory, Key: dir, Options: memoryOptions, Sub: "a/b", SubMode: Owner{Mode: 0o1750, UID: 5},
 	})
 }
 
-// A size that nobody asked for is the host's.
+// A size that no user set comes from the host and is not a limit.
 func TestMemoryWithoutLimit(t *testing.T) {
 	n := newNode(t)
 	dir := n.volume("empty-dir", "cache")
@@ -52,8 +53,8 @@ func TestMemoryWithoutLimit(t *testing.T) {
 	n.expect(shared, dir, Volume{Kind: Memory, Key: dir, Options: []string{"mode=01777", "uid=0", "gid=0"}})
 }
 
-// On a host whose kubelet is on a tmpfs, not everything is Memory; nor is a
-// tmpfs that is no emptyDir.
+// If the kubelet's directory is on a tmpfs, not every volume is Memory; nor is
+// a tmpfs that is not an emptyDir.
 func TestTmpfsIsNotMemory(t *testing.T) {
 	n := newNode(t)
 	mountAt(t, "tmpfs", n.kubelet, "tmpfs", 0, "")
@@ -99,7 +100,8 @@ func TestEmptyDirOnDisk(t *testing.T) {
 	n.expect(Options{Share: true, ImageDirs: true}, sub, image)
 }
 
-// What the kubelet binds elsewhere is found in its volume, whatever its name.
+// A subPath that the kubelet has bound elsewhere is found in its volume,
+// whatever its name.
 func TestSubPathOfMemory(t *testing.T) {
 	n := newNode(t)
 	dir := memory(t, n, "cache")
@@ -112,7 +114,7 @@ func TestSubPathOfMemory(t *testing.T) {
 			})
 		})
 	}
-	// All of it, as subPath "." is.
+	// The whole volume, as with subPath ".".
 	t.Run("all", func(t *testing.T) {
 		n := &node{t: t, kubelet: n.kubelet, direct: n.direct}
 		n.expect(shared, n.subPath("cache", dir), Volume{Kind: Memory, Key: dir, Options: memoryOptions})
@@ -155,7 +157,7 @@ func TestSubPathErrors(t *testing.T) {
 	})
 }
 
-// An engine gives paths without symbolic links.
+// An engine passes paths without symbolic links.
 func TestKubeletBehindSymlink(t *testing.T) {
 	n := newNode(t)
 	dir := memory(t, n, "cache")
@@ -170,13 +172,13 @@ func TestKubeletBehindSymlink(t *testing.T) {
 			t.Errorf("%s is a volume: %v", path, !volume)
 		}
 	}
-	// Nor does it matter if one does not.
+	// A path with links works too.
 	want.Key = dir
 	n.expect(shared, strings.Replace(dir, n.kubelet, link, 1), want)
 }
 
-// In a pod with user namespaces the guest maps nothing: owners are those that
-// the container's root has there.
+// In a pod with user namespaces the guest does not map ids: owners are given as
+// mapped.
 func TestOwnersAreMapped(t *testing.T) {
 	n := newNode(t)
 	dir := memory(t, n, "cache")

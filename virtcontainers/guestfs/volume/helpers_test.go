@@ -25,7 +25,7 @@ func newNode(t *testing.T) *node {
 	return &node{t: t, kubelet: t.TempDir(), direct: direct.Dir(t.TempDir())}
 }
 
-// volume makes a directory for a volume of a plugin's ("empty-dir").
+// volume makes a directory for a volume of a plugin ("empty-dir").
 func (n *node) volume(plugin, name string) string {
 	n.t.Helper()
 	return mkdir(n.t, filepath.Join(n.kubelet, "pods/uid/volumes/kubernetes.io~"+plugin, name))
@@ -58,7 +58,7 @@ func (n *node) classify(opts Options, b guestspec.Bind) (Volume, error) {
 	return newClassifier(opts, n.direct).classify(b)
 }
 
-// expect classifies a source, and compares but for the bind.
+// expect classifies a source, and compares everything but the bind.
 func (n *node) expect(opts Options, source string, want Volume) {
 	n.t.Helper()
 	got, err := n.classify(opts, guestspec.Bind{Source: source})
@@ -87,7 +87,8 @@ func write(t *testing.T, file, text string) string {
 	return file
 }
 
-// chown gives a directory an owner and a mode with more than permissions.
+// chown gives a directory an owner and a mode, including set-id and sticky
+// bits.
 func chown(t *testing.T, path string, o Owner) string {
 	t.Helper()
 	if err := os.Chown(path, int(o.UID), int(o.GID)); err != nil {

@@ -21,24 +21,24 @@ import (
 const (
 	imageName = "disk.img"
 	imageType = "ext4"
-	// maxImage bounds an image, in bytes. It is as large as the host's file
-	// system, so that the guest does not run out of blocks first, and sparse;
-	// but what mke2fs writes grows with it: 12 MB for 1 TiB.
+	// maxImage bounds an image, in bytes. An image is as large as the host's
+	// file system, so that the guest does not run out of blocks first. It is
+	// sparse, but what mke2fs writes grows with its size: 12 MB for 1 TiB.
 	maxImage = 1 << 40
 	// makeTimeout bounds one program. Each writes little.
 	makeTimeout = time.Minute
 )
 
-// imageOf is the disk of an emptyDir. What the guest deletes the host gets
-// back.
+// imageOf returns the disk of an emptyDir. Blocks that the guest frees are
+// returned to the host.
 func imageOf(dir string) Disk {
 	return Disk{Path: filepath.Join(dir, imageName), Fstype: imageType, Options: []string{"discard"}}
 }
 
 // MakeImage makes the file of an Image volume, with an empty file system whose
-// root has the mode and owner of the file's directory, unless it is there. It
-// may be called for one volume several times at once. It runs mkfs.ext4 and
-// debugfs and blocks for as long, a minute each at most.
+// root has the mode and owner of the file's directory, unless it exists. It may
+// be called concurrently for one volume. It blocks while it runs mkfs.ext4 and
+// debugfs, a minute each at most.
 func MakeImage(d Disk) error {
 	if err := makeImage(d.Path); err != nil {
 		return fmt.Errorf("make volume image %s: %w", d.Path, err)
@@ -59,16 +59,16 @@ func makeImage(path string) error {
 	if err := errors.Join(fill(f), f.Close()); err != nil {
 		return err
 	}
-	// Unlike rename(2), link(2) leaves one that another call has made, which may
-	// be in use.
+	// Unlike rename(2), link(2) does not replace an image that another call has
+	// made, which may be in use.
 	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
 }
 
-// checkImage refuses what is there and no image of ours: while the directory
-// was in a share, a container could make symbolic links in it.
+// checkImage refuses an existing file that is not one of our images: while the
+// directory was in a share, a container could make symbolic links in it.
 func checkImage(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -110,15 +110,15 @@ func imageSize(dir string) (int64, error) {
 // blockSize is that of the file system, in bytes.
 const blockSize = 4096
 
-// journalMiB is the size of the journal. There is one because the volume lives
-// longer than its machine: the kubelet may make the pod's sandbox again. It is
-// small because the kubelet counts what the guest has written of it.
+// journalMiB is the size of the journal. There is one because the volume
+// outlives its machine: the kubelet may recreate the pod's sandbox. It is small
+// because the kubelet counts the blocks that the guest has written.
 const journalMiB = 16
 
 // makeFileSystem runs mkfs.ext4. The file system does not grow (resize_inode),
 // nor keep blocks for root. The file is sparse: inode tables and journal are
 // left unwritten, and the guest does not write them either (for inode tables
-// mke2fs sees it by itself).
+// mke2fs arranges that).
 func makeFileSystem(path string, uid, gid uint32) error {
 	_, err := run("mkfs.ext4", nil, "-q", "-F", "-b", strconv.Itoa(blockSize), "-m", "0",
 		"-O", "^resize_inode", "-J", fmt.Sprintf("size=%d", journalMiB),
@@ -127,21 +127,22 @@ func makeFileSystem(path string, uid, gid uint32) error {
 }
 
 // adjustRoot gives the root directory its mode, which mke2fs before 1.47.1
-// cannot, and takes lost+found away: an emptyDir is empty.
+// cannot, and removes lost+found: an emptyDir is empty.
 func adjustRoot(path string, mode uint32) error {
 	commands := fmt.Sprintf("rmdir lost+found\nset_inode_field / mode %#o\n", mode)
 	stderr, err := run("debugfs", strings.NewReader(commands), "-w", "-f", "-", path)
 	if err != nil {
 		return err
 	}
-	// debugfs ends with 0 whatever its commands did, and writes its version first.
+	// debugfs exits with 0 even if its commands failed, and writes its version
+	// first.
 	if _, said, _ := strings.Cut(stderr, "\n"); strings.TrimSpace(said) != "" {
 		return fmt.Errorf("debugfs: %s", strings.TrimSpace(said))
 	}
 	return nil
 }
 
-// run runs a program of e2fsprogs, and gives what it wrote to stderr.
+// run runs a program of e2fsprogs, and returns what it wrote to stderr.
 func run(name string, stdin io.Reader, args ...string) (string, error) {
 	program, err := find(name)
 	if err != nil {
@@ -160,7 +161,8 @@ func run(name string, stdin io.Reader, args ...string) (string, error) {
 	return stderr.String(), nil
 }
 
-// find looks where distributions have it, too: an engine's PATH may lack sbin.
+// find also searches distributions' usual directories: an engine's PATH may
+// lack sbin.
 func find(name string) (string, error) {
 	for _, path := range []string{name, "/usr/sbin/" + name, "/sbin/" + name} {
 		if program, err := exec.LookPath(path); err == nil {

@@ -35,7 +35,7 @@ func output(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// The image's root is what the volume's directory is to the kubelet: empty,
+// The image's root equals the volume's directory as the kubelet made it: empty,
 // with fsGroup's group and mode.
 func TestMakeImage(t *testing.T) {
 	needPrograms(t)
@@ -70,7 +70,7 @@ func TestMakeImage(t *testing.T) {
 	}
 }
 
-// One that is there stays, whoever else makes it at the same time.
+// An existing image stays, and concurrent calls make only one.
 func TestMakeImageOnce(t *testing.T) {
 	needPrograms(t)
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ func TestMakeImageRefused(t *testing.T) {
 	}
 }
 
-// An image whose root was not made ready is no image.
+// If the root could not be adjusted, there is no image.
 func TestAdjustRootFails(t *testing.T) {
 	needPrograms(t)
 	file := write(t, t.TempDir()+"/file", strings.Repeat("no file system ", 1000))

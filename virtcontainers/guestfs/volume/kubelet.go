@@ -14,13 +14,12 @@ const (
 	csiPlugin      = "kubernetes.io~csi"
 )
 
-// watchedPlugins are those whose files the kubelet writes and changes, and
-// programs watch.
+// watchedPlugins are those whose files the kubelet updates and programs watch.
 var watchedPlugins = []string{
 	"kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~projected", "kubernetes.io~downward-api",
 }
 
-// location is what a path says of a volume of the kubelet's.
+// location is what a path reveals about one of the kubelet's volumes.
 type location struct {
 	// pod is the pod's directory.
 	pod string
@@ -30,11 +29,11 @@ type location struct {
 	volume string
 }
 
-// subPath reports whether the path is that of a part of the volume, which the
-// kubelet has bind-mounted elsewhere.
+// subPath reports whether the path is a part of the volume that the kubelet has
+// bind-mounted elsewhere.
 func (l location) subPath() bool { return l.plugin == "" }
 
-// dir is the volume's directory; not of a subPath.
+// dir returns the volume's directory. It must not be called for a subPath.
 func (l location) dir() string { return filepath.Join(l.pod, "volumes", l.plugin, l.volume) }
 
 // locate reads a path. Both are absolute, clean and without symbolic links.
@@ -66,16 +65,17 @@ func isMessage(kubeletDir, path string) bool {
 	return kubeletDir != "" && ok && len(words) == 4 && words[1] == "containers"
 }
 
-// IsVolume reports whether a path is that of a volume of the kubelet's, or of a
-// part of one. An emptyDir may be mounted where else the engine mounts something
-// of its own (/dev/shm), and this tells them apart.
+// IsVolume reports whether a path is that of one of the kubelet's volumes, or
+// of a part of one. It distinguishes an emptyDir from the engine's own mount at
+// the same place (/dev/shm).
 func IsVolume(kubeletDir, path string) bool {
 	c := newClassifier(Options{KubeletDir: kubeletDir}, direct.Default)
 	src, err := c.look(path)
 	return err == nil && src.located
 }
 
-// within gives the path of what is at path below dir, "" for dir itself.
+// within returns path relative to dir, "" for dir itself; false if it is not
+// below dir.
 func within(dir, path string) (string, bool) {
 	if path == dir {
 		return "", true

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// absentOwner is what a mount of type "uds" looks like while its source is not
-// there.
+// absentOwner is the owner and mode for a mount of type "uds" while its source
+// does not exist.
 var absentOwner = Owner{Mode: 0o666}
 
 // socketVolume classifies a UNIX socket. lookErr is why its source could not be
-// looked at, or nil: one of type "uds" need not be there yet.
+// inspected, or nil: the source of type "uds" need not exist yet.
 func socketVolume(v Volume, src source, lookErr error) (Volume, error) {
 	v.Kind = Socket
 	if errdefs.IsNotFound(lookErr) {
@@ -48,8 +48,8 @@ func socketVolume(v Volume, src source, lookErr error) (Volume, error) {
 }
 
 // isDatagramSocket asks the kernel, which refuses to connect a datagram socket
-// to one of another type (unix(7), EPROTOTYPE). A server with connections
-// notices nothing of it, nor does one of datagrams.
+// to one of another type (unix(7), EPROTOTYPE). The server does not notice
+// this, whatever its type.
 func isDatagramSocket(path string) (bool, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -66,9 +66,9 @@ func isDatagramSocket(path string) (bool, error) {
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ECONNREFUSED): // the latter: nobody listens
+	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ECONNREFUSED): // the latter: nothing listens
 		return false, nil
-	case errors.Is(err, unix.EPERM): // it is connected to another, as only one for datagrams can be
+	case errors.Is(err, unix.EPERM): // it is connected to another socket, as only a datagram socket can be
 		return true, nil
 	}
 	return false, fmt.Errorf("inspect UNIX socket %s: %w", path, err)
@@ -77,10 +77,10 @@ func isDatagramSocket(path string) (bool, error) {
 // seqpacketType is SOCK_SEQPACKET in the table of UNIX sockets.
 const seqpacketType = "0005"
 
-// isSeqpacketSocket looks for a SOCK_SEQPACKET socket that is bound to the file
-// st. Its type is not in the file, and asking for a connection would make one.
-// A socket of another network namespace is not in the table: it is taken for
-// SOCK_STREAM, as most are.
+// isSeqpacketSocket reports whether a SOCK_SEQPACKET socket is bound to the
+// file st. The file does not show the type, and finding out by connecting would
+// make a connection. A socket of another network namespace is not in the table:
+// it is taken for SOCK_STREAM, as most are.
 func isSeqpacketSocket(st *unix.Stat_t) (bool, error) {
 	table, err := os.Open("/proc/net/unix")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setSub says which part of the volume whose directory is root the source is.
+// setSub sets which part of the volume at root the source is.
 func (c *classifier) setSub(v *Volume, src source, root string) error {
 	sub, err := c.mounts.below(root, src.path)
 	if err != nil {
@@ -33,14 +33,12 @@ func (c *classifier) setSub(v *Volume, src source, root string) error {
 	return nil
 }
 
-// mountTable is the host's mounts, read when they are first asked for: there
-// may be thousands.
+// mountTable is the host's mounts, read on first use: there may be thousands.
 type mountTable struct{ byID map[int]*mountinfo.Info }
 
-// below gives the path of what is at path below the directory dir, "" for dir
-// itself. path may be that of another mount of dir's file system, as of a
-// subPath: the kernel tells where in its file system a mount begins
-// (proc_pid_mountinfo(5)).
+// below returns path relative to the directory dir, "" for dir itself. path may
+// be in another mount of dir's file system, as with a subPath: the kernel shows
+// where in its file system a mount begins (proc_pid_mountinfo(5)).
 func (t *mountTable) below(dir, path string) (string, error) {
 	if rest, ok := within(dir, path); ok {
 		return rest, nil
@@ -60,7 +58,7 @@ func (t *mountTable) below(dir, path string) (string, error) {
 	return rest, nil
 }
 
-// place is a directory's or a file's place in its file system.
+// place locates a directory or a file in its file system.
 type place struct {
 	major, minor int
 	path         string
@@ -89,8 +87,8 @@ func (t *mountTable) inFileSystem(path string) (place, error) {
 	return place{major: m.Major, minor: m.Minor, path: filepath.Join(m.Root, rest)}, nil
 }
 
-// mountOf gives the mount that a path leads to; its id tells it from those
-// that are below it at the same place.
+// mountOf returns the mount to which a path leads; the id distinguishes it from
+// others that it covers.
 func (t *mountTable) mountOf(path string) (*mountinfo.Info, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_NO_AUTOMOUNT, unix.STATX_MNT_ID, &st); err != nil {

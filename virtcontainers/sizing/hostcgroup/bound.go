@@ -8,15 +8,15 @@ import (
 	"strconv"
 )
 
-// Bound is the most that the cgroup may have where all of the pod is that is not
-// charged for the guest: the overhead cgroup, or with Options.Only the pod's
-// own. The VM may be there or come there. A field that is 0 is left as it is.
+// Bound limits the cgroup with everything of the pod that is not charged for
+// the guest: the overhead cgroup, or with Options.Only the pod's own. The VM
+// may be or get there too. A field that is 0 changes nothing.
 type Bound struct {
 	// Memory is in bytes, Processes counts threads.
 	Memory, Processes uint64
 }
 
-// SetBound sets such a bound in every hierarchy that knows it. With v1 the kernel
+// SetBound sets a bound in every hierarchy that supports it. With v1 the kernel
 // refuses a bound of memory below what is in use.
 func (c *Cgroup) SetBound(b Bound) error {
 	var errs []error
@@ -32,8 +32,8 @@ func (c *Cgroup) SetBound(b Bound) error {
 	return errors.Join(errs...)
 }
 
-// bound writes a bound; a v2 cgroup whose parent has the controller not turned on
-// has no file for it.
+// bound writes a bound; a v2 cgroup has no file for it unless its parent has
+// enabled the controller.
 func bound(file string, most uint64) error {
 	if most == 0 {
 		return nil

@@ -15,8 +15,8 @@ import (
 
 var boundFiles = []string{"memory.limit_in_bytes", "memory.max", "pids.max"}
 
-// What a pod costs beside its guest has a bound: in the overhead cgroup, or where all
-// of the pod is.
+// A pod's overhead is bounded: in the overhead cgroup, or in the cgroup with
+// the whole pod.
 func TestSetBound(t *testing.T) {
 	for _, only := range []bool{false, true} {
 		eachVersion(t, func(t *testing.T, root string) {
@@ -60,7 +60,7 @@ func TestSetBound(t *testing.T) {
 	}
 }
 
-// A pod's overhead weighs what the pod does.
+// A pod's overhead has the pod's weight.
 func TestOverheadHasThePodsWeight(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, false)
@@ -84,7 +84,7 @@ func TestOverheadHasThePodsWeight(t *testing.T) {
 	})
 }
 
-// Plain directories play the overheads of several pods.
+// Plain directories stand for the overhead cgroups of several pods.
 func TestOverheadsWeighTogether(t *testing.T) {
 	for _, tt := range []struct {
 		unified bool
@@ -107,7 +107,7 @@ func TestOverheadsWeighTogether(t *testing.T) {
 			if err := h.weighAll(all); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Truncate(filepath.Join(all, tt.file), int64(len(want))); err != nil { // which a real file does by itself
+			if err := os.Truncate(filepath.Join(all, tt.file), int64(len(want))); err != nil { // as a real file does on a write
 				t.Fatal(err)
 			}
 			if got := files(t, all, tt.file)[tt.file]; got != want {
@@ -117,7 +117,7 @@ func TestOverheadsWeighTogether(t *testing.T) {
 		put(all, "1024\n")
 		put(filepath.Join(all, "one"), "2\n")
 		put(filepath.Join(all, "two"), "30\n")
-		if err := os.Mkdir(filepath.Join(all, "new"), 0o755); err != nil { // its files are not there yet
+		if err := os.Mkdir(filepath.Join(all, "new"), 0o755); err != nil { // its files do not exist yet
 			t.Fatal(err)
 		}
 		weighs("1024") // another's: it has no mark

@@ -21,29 +21,29 @@ type Options struct {
 	// Path is the cgroup that the engine chose for the sandbox's own
 	// container (OCI's linux.cgroupsPath). It must not be empty.
 	Path string
-	// Name names the cgroups: no other pod of the host has it. It must be fit for
-	// a file's name.
+	// Name is the cgroups' name, unique among the host's pods. It must be a
+	// valid file name.
 	Name string
-	// Only keeps all of the pod in its own cgroup (Kata's
-	// sandbox_cgroup_only); without it there is an overhead cgroup.
+	// Only keeps the whole pod in its own cgroup (Kata's sandbox_cgroup_only);
+	// without it there is an overhead cgroup.
 	Only bool
-	// Shim is where the engine wants this process and what it starts beside
-	// the VM, which then are charged there in the hierarchies that have it; nil
-	// for where the rest of the pod is.
+	// Shim is the engine's cgroup for this process and its helpers, which are
+	// charged there in the hierarchies that have it; if nil, they are with the
+	// rest of the pod.
 	Shim *Existing
 }
 
-// VM is a virtual machine and what it may come to use.
+// VM is a virtual machine and the most that it can use.
 type VM struct {
 	// PID is its process; VCPUs are its threads that run the guest.
 	PID   int
 	VCPUs []int
-	// Memory is in bytes, the guest's and what its process needs beside it.
+	// Memory is in bytes: the guest's, and what its process needs beside it.
 	Memory uint64
 }
 
 // Cgroup is a pod's cgroups in all hierarchies. Its methods must not be called
-// at the same time, but for Add and Dirs.
+// concurrently, except Add and Dirs.
 type Cgroup struct {
 	path   string
 	only   bool
@@ -53,7 +53,7 @@ type Cgroup struct {
 // place is a pod's cgroups in one hierarchy.
 type place struct {
 	hierarchy
-	// pod and overhead are directories, or empty for what is not needed.
+	// pod and overhead are directories, or empty if not needed.
 	pod, overhead string
 	// shim is Options.Shim's, or empty.
 	shim string
@@ -92,11 +92,11 @@ func New(opts Options) (*Cgroup, error) {
 	return c, nil
 }
 
-// Path is the pod's cgroup, below the hierarchies' roots.
+// Path returns the pod's cgroup, below the hierarchies' roots.
 func (c *Cgroup) Path() string { return c.path }
 
-// Dirs are the directories that Make makes, for Remove in another process. The
-// parents that Make adds to them are removed with them.
+// Dirs returns the directories that Make makes, for Remove in another process.
+// Parents that Make adds are removed with them.
 func (c *Cgroup) Dirs() []string {
 	var dirs []string
 	for _, p := range c.places {
@@ -110,7 +110,7 @@ func (p place) dirs() []string {
 	return slices.DeleteFunc([]string{p.pod, p.overhead}, func(dir string) bool { return dir == "" })
 }
 
-// Make makes the cgroups. On an error some may be there: Remove removes them.
+// Make makes the cgroups. On an error some may exist: Remove removes them.
 func (c *Cgroup) Make() error {
 	for _, p := range c.places {
 		for _, dir := range p.dirs() {
@@ -128,9 +128,9 @@ func (c *Cgroup) Make() error {
 	return nil
 }
 
-// Add moves a process of the pod's, other than the VM, to where it is charged.
-// What it starts from then on is there too. The first move after a while waits
-// for a grace period of the kernel's RCU, tens of milliseconds
+// Add moves a process of the pod, other than the VM, to the cgroup to which it
+// is charged, along with what it starts from then on. The first move after a
+// while waits for a grace period of the kernel's RCU, tens of milliseconds
 // (cgroup_threadgroup_rwsem).
 func (c *Cgroup) Add(pid int) error {
 	now, err := cgroupsOf(pid)
@@ -145,7 +145,7 @@ func (c *Cgroup) Add(pid int) error {
 	return nil
 }
 
-// cgroupsOf reads where a process is.
+// cgroupsOf reads in which cgroups a process is.
 func cgroupsOf(pid int) ([]byte, error) {
 	now, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -154,9 +154,9 @@ func cgroupsOf(pid int) ([]byte, error) {
 	return now, nil
 }
 
-// moveFrom moves a process, unless it exists already, as one is that was
-// started by a process in the cgroup: that saves most of the moves, of which
-// each stops all forks of the host for a moment.
+// moveFrom moves a process, unless it is already in dir because a process there
+// started it. That avoids most moves, each of which briefly stops all forks on
+// the host.
 func (p place) moveFrom(now []byte, dir string, pid int) error {
 	if p.of(now) == dir {
 		return nil
@@ -164,7 +164,7 @@ func (p place) moveFrom(now []byte, dir string, pid int) error {
 	return move(dir, procsFile, pid)
 }
 
-// helpers is where this process is, and what it starts beside the VM.
+// helpers returns the cgroup of this process and its helpers.
 func (p place) helpers() string {
 	if p.shim != "" {
 		return p.shim
@@ -172,8 +172,8 @@ func (p place) helpers() string {
 	return p.rest()
 }
 
-// rest is where all goes that is not the VM, unless the engine wants it
-// elsewhere, and the VM where the pod's own cgroup has no room for it.
+// rest returns the cgroup of everything but the VM, unless the engine named
+// another, and also of the VM if it does not fit into the pod's.
 func (p place) rest() string {
 	if p.overhead != "" {
 		return p.overhead
@@ -182,9 +182,9 @@ func (p place) rest() string {
 }
 
 // AddVM moves a VM, and may be called again when the VM gets another vCPU or
-// more memory. When a memory limit above the pod's cgroup leaves no room for
-// the VM, the VM is the overhead's, and short is that limit in bytes; else
-// short is 0. It is 0 with Options.Only too.
+// more memory. If a memory limit above the pod's cgroup leaves no room for the
+// VM, the VM is charged to the overhead, and short is that limit in bytes;
+// otherwise, and with Options.Only, short is 0.
 func (c *Cgroup) AddVM(vm VM) (short uint64, err error) {
 	now, err := cgroupsOf(vm.PID)
 	if err != nil {
@@ -225,9 +225,9 @@ func (p place) addVM(now []byte, vm VM) (short uint64, err error) {
 	return short, nil
 }
 
-// Release moves this process, and those that it has started and that are still
-// there, such as loggers, back to where this process was: a cgroup with a
-// process in it stays. The VM and the pod's helpers must have ended.
+// Release moves this process, and those of its children that are still there,
+// such as loggers, back to where this process was: a cgroup with processes
+// cannot be removed. The VM and the pod's helpers must have ended.
 func (c *Cgroup) Release() error {
 	var errs []error
 	for _, p := range c.places {
@@ -238,8 +238,8 @@ func (c *Cgroup) Release() error {
 	return errors.Join(errs...)
 }
 
-// evacuate moves what is in a cgroup home, or, should home be gone, to the
-// hierarchy's root.
+// evacuate moves the processes in a cgroup to p.home or, if that is gone, to
+// the hierarchy's root.
 func (p place) evacuate(dir string) error {
 	procs, err := os.ReadFile(filepath.Join(dir, procsFile))
 	if err != nil && !gone(err) {
@@ -261,7 +261,7 @@ func (p place) evacuate(dir string) error {
 	return nil
 }
 
-// Remove removes the cgroups, as the function of that name.
+// Remove removes the cgroups, like the function Remove.
 func (c *Cgroup) Remove(ctx context.Context) error {
 	err := Remove(ctx, c.Dirs())
 	for _, p := range c.places {
@@ -272,12 +272,12 @@ func (c *Cgroup) Remove(ctx context.Context) error {
 	return err
 }
 
-// removeWait bounds how long the kernel may take to let go of what was in the
-// cgroups.
+// removeWait bounds how long the kernel may take to remove dead processes from
+// the cgroups.
 const removeWait = 2 * time.Second
 
-// Remove removes the cgroups of a pod: dirs is what Dirs gave. Their processes
-// must have ended, or have left. Those that are not there are no error.
+// Remove removes the cgroups of a pod: dirs is Dirs' result. Their processes
+// must have ended or left. It is no error if some do not exist.
 func Remove(ctx context.Context, dirs []string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The tests run in the host's own hierarchies, below a cgroup of theirs.
+// The tests run in the host's own hierarchies, each below its own cgroup.
 
-// roots are where v1's hierarchies and a v2 one may be on a host.
+// roots returns where v1's hierarchies and a v2 one may be on a host.
 func roots(t *testing.T) map[string]string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -58,7 +58,7 @@ type scene struct {
 	parent string
 }
 
-// parentName is a cgroup that nobody else has.
+// parentName returns a unique cgroup name.
 func parentName(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("/kbtest-%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -105,8 +105,8 @@ func openScene(t *testing.T, opts Options) *scene {
 	return s
 }
 
-// sleeper starts a process that does nothing, and ends it with the test,
-// before its cgroups go.
+// sleeper starts a process that only sleeps, and ends it with the test, before
+// its cgroups are removed.
 func sleeper(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -120,7 +120,7 @@ func sleeper(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// where tells in which of the pod's cgroups a process or thread is, by
+// where returns in which of the pod's cgroups a process or thread is, by
 // hierarchy.
 func (s *scene) where(t *testing.T, id int) map[string]string {
 	t.Helper()
@@ -143,7 +143,7 @@ func (s *scene) where(t *testing.T, id int) map[string]string {
 	return found
 }
 
-// names are the hierarchies', in the order of places.
+// names returns the hierarchies' names, in the order of places.
 func (s *scene) names() []string {
 	var names []string
 	for _, p := range s.places {
@@ -156,8 +156,8 @@ func (s *scene) names() []string {
 	return names
 }
 
-// want is what where gives if everything is in rest, but for the hierarchies
-// with those controllers.
+// want returns where's result if everything is in rest, except in the
+// hierarchies with those controllers.
 func (s *scene) want(rest string, pod ...string) map[string]string {
 	all := map[string]string{}
 	for i, name := range s.names() {
@@ -184,7 +184,7 @@ func TestOnly(t *testing.T) {
 		if err := errors.Join(s.Add(os.Getpid()), s.Add(daemon)); err != nil {
 			t.Fatal(err)
 		}
-		// Its memory is no matter: the operator has left room for it.
+		// Its memory does not matter: the operator has left room for it.
 		if short, err := s.AddVM(VM{PID: vm, VCPUs: []int{vm}, Memory: noLimit}); short != 0 || err != nil {
 			t.Errorf("AddVM: short by %d, %v", short, err)
 		}
@@ -214,14 +214,15 @@ func TestOverhead(t *testing.T) {
 		}
 		s.check(t, "VM", vm, s.want("overhead", "memory"))
 		if s.places[0].unified {
-			return // threads stay with their process
+			return // v2 threads stay with their process
 		}
 		s.check(t, "vCPU", vcpu, s.want("overhead", threadControllers...))
 		s.check(t, "this process", os.Getpid(), s.want("overhead"))
 	})
 }
 
-// What stands for a pod is counted with its VM, and elsewhere left alone.
+// A stand-in joins the pod's cgroups where its VM is counted, and stays where
+// it was in the other hierarchies.
 func TestJoin(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, false)
@@ -245,7 +246,7 @@ func TestJoin(t *testing.T) {
 }
 
 // startThread starts a thread of this process, until the test's end. It is not
-// the first, by whose place that of the process is told.
+// the main thread, whose cgroup is reported as the process's.
 func startThread(t *testing.T) int {
 	t.Helper()
 	ids, end := make(chan int), make(chan struct{})
@@ -268,7 +269,7 @@ func startThread(t *testing.T) int {
 	return <-ids
 }
 
-// A VM that the limit around the pod would kill is not the pod's.
+// A VM that would exceed the limit above the pod is not charged to the pod.
 func TestNoRoomForVM(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, false)
@@ -301,8 +302,8 @@ func TestNoRoomForVM(t *testing.T) {
 	})
 }
 
-// The v2 of a host with v1's controllers has no memory.max: plain files play
-// it.
+// The v2 tree of a host with v1's controllers has no memory.max: plain files
+// stand for it.
 func TestNoRoomForVMInV2(t *testing.T) {
 	mount := t.TempDir()
 	p := place{hierarchy: hierarchy{mount: mount, unified: true}, pod: mount + "/pods/kata_s", overhead: mount + "/kata_overhead/s"}
@@ -324,8 +325,8 @@ func TestNoRoomForVMInV2(t *testing.T) {
 	}
 }
 
-// What is on the way to a pod's cgroup goes with the last pod that uses it,
-// whoever made it; what others have made stays.
+// Parents that pods have made are removed with the last pod that uses them,
+// whichever made them; all other parents stay.
 func TestParents(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		parent := parentName(t)
@@ -366,7 +367,7 @@ func TestParents(t *testing.T) {
 	})
 }
 
-// Pods that begin and end at once, with parents that come and go.
+// Pods begin and end concurrently, while parents are made and removed.
 func TestParentsAtOnce(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		parent := parentName(t)
@@ -394,7 +395,7 @@ func TestParentsAtOnce(t *testing.T) {
 	})
 }
 
-// What this process has started leaves with it.
+// This process's children leave with it.
 func TestRelease(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		for _, only := range []bool{false, true} {
@@ -413,7 +414,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A process that leaves finds its way to the root when its home has gone.
+// A process that leaves goes to the root if its previous cgroup is gone.
 func TestReleaseWithoutHome(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, true)
@@ -447,7 +448,7 @@ func TestAddFails(t *testing.T) {
 	})
 }
 
-// Nothing but directories of cgroups is made, and no file in them.
+// Only directories in cgroup file systems are made, and no files in them.
 func TestMakeOnAFileSystem(t *testing.T) {
 	h := hierarchy{mount: t.TempDir(), controllers: []string{"cpuset"}}
 	if err := h.makeDir(h.dir("a/b")); !errors.Is(err, fs.ErrNotExist) {

@@ -16,11 +16,11 @@ import (
 
 // Container is the cgroup that an engine chose for one container, in the
 // hierarchy that limits memory: the only one of v2, or v1's of memory. It is
-// there to be looked at. SetMemory and Remove may be called at the same time.
+// only informative. SetMemory and Remove may be called concurrently.
 type Container struct {
 	hierarchy
 	dir string
-	// found is set when somebody else has made it, who will remove it.
+	// found is set if it existed already: its maker will remove it.
 	found bool
 }
 
@@ -46,11 +46,12 @@ func NewContainer(root, cgroupsPath string) (*Container, error) {
 	return nil, fmt.Errorf("no hierarchy at %s limits memory: %w", root, errdefs.ErrNotFound)
 }
 
-// Dir is its directory, for Remove in another process.
+// Dir returns its directory, for RemoveContainer in another process.
 func (c *Container) Dir() string { return c.dir }
 
-// Make makes it, unless it is there. One that another container of ours has
-// made is shared, and goes with the last; any other stays when it is removed.
+// Make makes it, unless it exists. If another container of ours made it, it is
+// shared and removed with the last; if another program made it, Remove leaves
+// it.
 func (c *Container) Make() error {
 	var err error
 	for range makeTries {
@@ -83,8 +84,8 @@ func (c *Container) make() error {
 // Add moves a process into it.
 func (c *Container) Add(pid int) error { return move(c.dir, procsFile, pid) }
 
-// SetMemory limits its memory, in bytes; below zero is no limit. 0 changes
-// nothing.
+// SetMemory limits its memory, in bytes; a negative value is no limit, 0
+// changes nothing.
 func (c *Container) SetMemory(limit int64) error {
 	if limit == 0 {
 		return nil
@@ -102,8 +103,8 @@ func (c *Container) SetMemory(limit int64) error {
 	return nil
 }
 
-// Remove removes it when what Add moved there has ended. While something else
-// is in it, it stays, and goes with that.
+// Remove removes it. What Add moved there must have ended. If another container
+// of ours is in it, it is removed with that.
 func (c *Container) Remove(ctx context.Context) error {
 	if c.found {
 		return nil
@@ -111,8 +112,8 @@ func (c *Container) Remove(ctx context.Context) error {
 	return RemoveContainer(ctx, c.dir)
 }
 
-// RemoveContainer removes a container's cgroup: dir is what Dir gave. One that
-// was not made for a container, and one that is not there, is no error.
+// RemoveContainer removes a container's cgroup: dir is Dir's result. It is no
+// error if it does not exist; one that was not made for a container is left.
 func RemoveContainer(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeWait)
 	defer cancel()
@@ -122,7 +123,7 @@ func RemoveContainer(ctx context.Context, dir string) error {
 			return removeParents(dir, err)
 		}
 		select {
-		case <-time.After(removePause): // the kernel still takes out what has ended
+		case <-time.After(removePause): // the kernel is still removing dead processes
 		case <-ctx.Done():
 			return fmt.Errorf("remove cgroup: %w", err)
 		}
@@ -130,7 +131,7 @@ func RemoveContainer(ctx context.Context, dir string) error {
 	return nil
 }
 
-// used reports whether a process or a further cgroup is in one.
+// used reports whether a cgroup contains a process or another cgroup.
 func used(dir string) bool {
 	if procs, err := os.ReadFile(filepath.Join(dir, procsFile)); err == nil && len(procs) > 0 {
 		return true

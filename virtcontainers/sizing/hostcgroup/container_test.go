@@ -50,8 +50,8 @@ func newContainer(t *testing.T, root, parent string) *Container {
 	return c
 }
 
-// memoryLimitOf reads a cgroup's limit; ok is false where v2 has no controller
-// of memory, as in the second tree of a host with v1.
+// memoryLimitOf reads a cgroup's limit; ok is false if v2 has no memory
+// controller, as in the second tree of a host with v1.
 func memoryLimitOf(t *testing.T, c *Container) (limit string, ok bool) {
 	t.Helper()
 	file := "memory.limit_in_bytes"
@@ -119,8 +119,8 @@ func awaitEmpty(t *testing.T, dir string) {
 	}
 }
 
-// Two containers that name the same cgroup share it; the last one takes it
-// away. What is another's stays.
+// Two containers that name the same cgroup share it; the last one removes it. A
+// cgroup made by another program stays.
 func TestContainerThatIsThere(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		parent := parentName(t)

@@ -15,12 +15,12 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
-// SetPlace gives the pod's own cgroup its CPUs, memory nodes and weight, and the
-// weight to its overhead too: that is the pod's work as well. Where
-// the place names no CPUs, or no nodes, the cgroup has its parent's. The error
-// joins what the kernel refused, such as CPUs that the parent has not (v1), and
-// is of kind errdefs.ErrNotFound where the host has no controller for what is
-// named; the rest is set all the same.
+// SetPlace gives the pod's own cgroup its CPUs, memory nodes and weight, and
+// the overhead the same weight, since it works for the pod too. If the place
+// names no CPUs, or no nodes, the cgroup gets its parent's. The error joins
+// what the kernel refused, such as CPUs that the parent lacks (v1), and is of
+// kind errdefs.ErrNotFound if the host has no controller for a value; the rest
+// is still set.
 func (c *Cgroup) SetPlace(want resource.Place) error {
 	var (
 		errs  []error
@@ -52,9 +52,9 @@ func (p place) hasFile(name string) bool {
 	return err == nil
 }
 
-// setSet writes a set into a file of the pod's cgroup. v2 takes the parent's
-// for an empty one (the kernel's Documentation/admin-guide/cgroup-v2.rst); v1
-// takes no empty one as long as processes are there (cpusets.rst).
+// setSet writes a set into a file of the pod's cgroup. For an empty set v2 uses
+// the parent's (the kernel's Documentation/admin-guide/cgroup-v2.rst); v1
+// refuses an empty set while the cgroup has processes (cpusets.rst).
 func (p place) setSet(name string, want resource.CPUSet) error {
 	value := want.String()
 	if value == "" && !p.unified {
@@ -70,7 +70,7 @@ func (p place) setSet(name string, want resource.CPUSet) error {
 	return nil
 }
 
-// setWeight writes CPU shares, where the hierarchy has CPU time at all.
+// setWeight writes CPU shares, if the hierarchy controls CPU time.
 func (h hierarchy) setWeight(dir string, shares uint64) error {
 	name, value := h.weightFile(), shares
 	if h.unified {
@@ -83,7 +83,7 @@ func (h hierarchy) setWeight(dir string, shares uint64) error {
 	return nil
 }
 
-// weightFile has a cgroup's CPU weight.
+// weightFile returns the name of the file with a cgroup's CPU weight.
 func (h hierarchy) weightFile() string {
 	if h.unified {
 		return "cpu.weight"
@@ -91,7 +91,7 @@ func (h hierarchy) weightFile() string {
 	return "cpu.shares"
 }
 
-// weight is cgroup v2's for shares of v1, as runc has it since 1.3.2
+// weight converts v1's shares to cgroup v2's weight, as runc does since 1.3.2
 // (github.com/opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value): a
 // parabola of logarithms through both scales' least, default and largest
 // values.

@@ -24,8 +24,8 @@ func set(t *testing.T, list string) resource.CPUSet {
 	return s
 }
 
-// files reads files below a directory, without their last line's end; those
-// that are not there are not in the answer.
+// files reads files below a directory, without the final newline; missing files
+// are missing in the result.
 func files(t *testing.T, dir string, names ...string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -39,7 +39,7 @@ func files(t *testing.T, dir string, names ...string) map[string]string {
 
 var placeFiles = []string{"cpuset.cpus", "cpuset.mems", "cpu.shares", "cpu.weight"}
 
-// placed is what the host's files say of a pod's place.
+// placed returns what the host's files show of a pod's place.
 func (s *scene) placed(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -49,7 +49,7 @@ func (s *scene) placed(t *testing.T) map[string]string {
 	return all
 }
 
-// A pod's place is what the host's files then say.
+// SetPlace shows in the host's files.
 func TestSetPlace(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, false)
@@ -79,7 +79,7 @@ func TestSetPlace(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tt.what, diff)
 			}
 		}
-		// The kernel takes no CPU that cannot be; the rest is set.
+		// The kernel refuses an impossible CPU; the rest is set.
 		err := s.SetPlace(resource.Place{CPUs: set(t, "0,8191"), Shares: 99})
 		if err == nil || !strings.Contains(err.Error(), `set cpuset.cpus to "0,8191"`) {
 			t.Errorf("a CPU that is not there: %v", err)
@@ -90,7 +90,7 @@ func TestSetPlace(t *testing.T) {
 	})
 }
 
-// Plain files play the v2 of a host whose controllers are all v2's.
+// Plain files stand for the v2 tree of a host whose controllers are all v2's.
 func TestSetPlaceInV2(t *testing.T) {
 	mount := t.TempDir()
 	pod := filepath.Join(mount, "pods/kata_s")

@@ -1,6 +1,6 @@
-// Package hostcgroup gives a pod its cgroups on the host: one that the
-// engine's parent limits and measures, and, unless everything of the pod is to
-// be in that one, an overhead cgroup without limits.
+// Package hostcgroup manages a pod's cgroups on the host: one that the engine's
+// parent limits and measures, and, unless the whole pod is to be in that one,
+// an overhead cgroup without limits.
 //
 //	<parent>/kata_<name>         what the pod is charged for
 //	/kata_overhead/<name>        the rest
@@ -11,7 +11,7 @@
 // pod's CPUs, memory nodes and weight are set here; its limits of CPU time and
 // memory are the parent's, which are the kubelet's.
 //
-// Where each part of a pod is:
+// The parts of a pod are in:
 //
 //	                          only    v1                       v2
 //	shim, virtiofsd           pod     overhead                 overhead
@@ -20,17 +20,19 @@
 //	the VM's memory           pod     pod, if it fits          with the process
 //	the rest of the process   pod     overhead                 pod, if it fits
 //
-// "It fits" when no memory limit above the pod's cgroup is less than what the
-// VM can come to use: a VM beyond a limit would be killed with the whole pod,
-// for what its containers are allowed. Otherwise it is the overhead's.
+// "It fits" if no memory limit above the pod's cgroup is less than what the VM
+// can use: otherwise the VM, and with it the whole pod, could be killed
+// although its containers stay within their limits. A VM that does not fit is
+// charged to the overhead.
 //
 // If the engine names a cgroup for the shim (Existing), the shim and virtiofsd are
 // in that one, and this package never removes it.
 //
-// A Container is the cgroup that the engine chose for one container. It holds the
-// process that stands for the container on the host, and shows its memory limit.
+// A Container is the cgroup that the engine chose for one container. It holds
+// the container's stand-in, and shows its memory limit.
 //
-// A Cgroup is made in steps, so that what a crash leaves is known before:
+// A Cgroup is made in steps, so that its directories can be recorded before a
+// crash can leave them:
 //
 //	New --> [planned] --Make--> [made] --Release--> [left] --Remove--> (nothing)
 //	          Dirs                Add, AddVM, SetPlace

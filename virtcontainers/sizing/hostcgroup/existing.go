@@ -24,9 +24,9 @@ type existingPlace struct {
 	home string
 }
 
-// OpenExisting finds a cgroup by its absolute path below the hierarchies' roots.
-// Of v1's hierarchies one is enough that has it. root is as in Options. The
-// error is an errdefs.ErrNotFound or an errdefs.ErrInvalidArgument.
+// OpenExisting finds a cgroup by its absolute path below the hierarchies'
+// roots. With v1 it is enough that one hierarchy has it. root is as in Options.
+// The error is an errdefs.ErrNotFound or an errdefs.ErrInvalidArgument.
 func OpenExisting(root, cgroup string) (*Existing, error) {
 	if root == "" {
 		root = DefaultRoot
@@ -58,8 +58,8 @@ func OpenExisting(root, cgroup string) (*Existing, error) {
 	return e, nil
 }
 
-// Enter moves this process there, and with it what it starts from then on. On an
-// error it may be there in some hierarchies: Leave takes it out.
+// Enter moves this process there, along with what it starts from then on. On an
+// error it may be there in some hierarchies: Leave moves it back.
 func (e *Existing) Enter() error {
 	for _, p := range e.places {
 		if err := move(p.dir, procsFile, os.Getpid()); err != nil {
@@ -78,7 +78,7 @@ func (e *Existing) Leave() error {
 	return errors.Join(errs...)
 }
 
-// in is the cgroup's directory in a hierarchy, or empty. e may be nil.
+// in returns the cgroup's directory in a hierarchy, or empty. e may be nil.
 func (e *Existing) in(h hierarchy) string {
 	if e == nil {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// makeExisting makes a cgroup in those hierarchies at root that keep wants, until
-// the test's end, and returns its path.
+// makeExisting makes a cgroup in the hierarchies at root that keep selects,
+// until the test's end, and returns its path.
 func makeExisting(t *testing.T, root string, keep func(hierarchy) bool) string {
 	t.Helper()
 	found, err := hierarchies(root)
@@ -53,8 +53,8 @@ func enter(t *testing.T, root, path string) *Existing {
 	return e
 }
 
-// This process and what it starts are where the engine wants them, as far as
-// there is such a cgroup, and the VM is where it would be without that.
+// This process and its helpers are in the engine's cgroup, in hierarchies that
+// have it, and the VM is where it would be without one.
 func TestExisting(t *testing.T) {
 	keeps := map[string]func(hierarchy) bool{
 		"in all": func(hierarchy) bool { return true }, "in one": hierarchy.limitsMemory,

@@ -22,19 +22,19 @@ const (
 )
 
 const (
-	// makeTries bounds the race with pods that end: they remove an empty
-	// parent just when the next cgroup is about to be made in it.
+	// makeTries bounds retries in the race with ending pods, which may remove
+	// an empty parent just before a cgroup is made in it.
 	makeTries = 10
-	// moveTries bounds how often a process that the kernel has not quite made
-	// yet is tried to be moved, and movePause is the time between.
+	// moveTries bounds how often moving a process that the kernel is still
+	// creating is tried, and movePause is the time between.
 	moveTries = 10
 	movePause = 5 * time.Millisecond
-	// removePause is the time between two tries to remove a cgroup out of
-	// which the kernel still takes the processes that have ended.
+	// removePause is the time between two tries to remove a cgroup from which
+	// the kernel is still removing dead processes.
 	removePause = 2 * time.Millisecond
 )
 
-// makeDir makes a cgroup and those around it, as far as they are missing.
+// makeDir makes a cgroup and its missing parents.
 func (h hierarchy) makeDir(dir string) error {
 	var err error
 	for range makeTries {
@@ -48,12 +48,12 @@ func (h hierarchy) makeDir(dir string) error {
 	return nil
 }
 
-// gone is the error of a cgroup that is removed at the same time: its files
-// are still found, and give ENODEV (the kernel's fs/kernfs/file.c).
+// gone reports whether err is that of a cgroup that is being removed: its files
+// are still found, but fail with ENODEV (the kernel's fs/kernfs/file.c).
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
 // makeBelow makes what is missing between the hierarchy's root and dir, and
-// marks it, but for the pod's own cgroup.
+// marks it, except the pod's own cgroup.
 func (h hierarchy) makeBelow(dir string, parent bool) error {
 	err := os.Mkdir(dir, 0o755)
 	if errors.Is(err, fs.ErrNotExist) && dir != h.mount {
@@ -67,14 +67,14 @@ func (h hierarchy) makeBelow(dir string, parent bool) error {
 	case err != nil && !exists:
 		return err
 	case parent && exists:
-		return nil // it is another's
+		return nil // another maker's
 	case parent:
 		mark(dir)
 	}
 	return h.prepare(dir)
 }
 
-// prepare makes a new cgroup fit for processes.
+// prepare makes a new cgroup ready for processes.
 func (h hierarchy) prepare(dir string) error {
 	switch {
 	case h.unified:
@@ -86,10 +86,10 @@ func (h hierarchy) prepare(dir string) error {
 	return nil
 }
 
-// inheritCpuset gives a v1 cpuset its parent's CPUs and memory nodes: a new
-// one has none, and takes no process (the kernel's
-// Documentation/admin-guide/cgroup-v1/cpusets.rst). The parent may be one that
-// another pod makes just now.
+// inheritCpuset gives a v1 cpuset its parent's CPUs and memory nodes: a new one
+// has none, and accepts no process (the kernel's
+// Documentation/admin-guide/cgroup-v1/cpusets.rst). Another pod may be making
+// the parent right now.
 func (h hierarchy) inheritCpuset(dir string) error {
 	if dir == h.mount {
 		return nil
@@ -116,21 +116,21 @@ func (h hierarchy) inheritCpuset(dir string) error {
 	return nil
 }
 
-// podControllers are those of v2 that count what a pod uses, or say which CPUs
-// it may use.
+// podControllers are the v2 controllers that count what a pod uses, or select
+// its CPUs.
 const podControllers = "cpu cpuset memory io pids"
 
 // enable turns controllers on for the children of a v2 cgroup. Some may be missing, or refused: the CPU's, for example, while
-// realtime processes run. The others are turned on all the same.
+// realtime processes run. The others are still turned on.
 func enable(dir string) {
 	for c := range strings.FieldsSeq(podControllers) {
 		_ = write(filepath.Join(dir, "cgroup.subtree_control"), "+"+c)
 	}
 }
 
-// markName is an extended attribute of the cgroups that pods have made on the
-// way to their own: those that may be removed when they are empty. All others
-// are their makers', the kubelet's for one.
+// markName is an extended attribute of the parent cgroups that pods have made,
+// which may be removed when they are empty. All others belong to their makers,
+// for example the kubelet.
 const markName = "trusted.katabox.made"
 
 // mark is without effect for a shim without CAP_SYS_ADMIN: the cgroup stays.
@@ -142,9 +142,9 @@ func marked(dir string) bool {
 }
 
 // move moves a process, or with tasksFile a thread, into a cgroup. The kernel
-// may refuse what it has not quite made yet (EINVAL; Linux 6.0's
-// kernel/sched/core.c, cpu_cgroup_can_attach), such as a thread that the Go
-// runtime starts just now.
+// may refuse a thread that it is still creating (EINVAL; Linux 6.0's
+// kernel/sched/core.c, cpu_cgroup_can_attach), such as one that the Go runtime
+// is starting.
 func move(dir, file string, id int) error {
 	var err error
 	for range moveTries {
@@ -160,7 +160,7 @@ func move(dir, file string, id int) error {
 	return nil
 }
 
-// write writes a file of a cgroup, which is never made by it.
+// write writes an existing file of a cgroup; it never creates one.
 func write(path, value string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -170,9 +170,9 @@ func write(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// removeDir removes a cgroup and the marked ones around it that have become
-// empty. One that is not there is not an error. It waits, as long as ctx
-// allows, until the kernel has taken out what was in it.
+// removeDir removes a cgroup and its marked parents that have become empty. It
+// is no error if it does not exist. It waits, within ctx, until the kernel has
+// removed dead processes from it.
 func removeDir(ctx context.Context, dir string) error {
 	for {
 		err := os.Remove(dir)
@@ -187,8 +187,9 @@ func removeDir(ctx context.Context, dir string) error {
 	}
 }
 
-// removeParents ends a removal: with the marked parents that have become empty,
-// if err, that of the removal, is nil or says that the cgroup was gone.
+// removeParents completes a removal, whose error is err: if that is nil or
+// means that the cgroup was gone, it removes the marked parents that have
+// become empty.
 func removeParents(dir string, err error) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove cgroup: %w", err)
@@ -199,7 +200,7 @@ func removeParents(dir string, err error) error {
 	return nil
 }
 
-// contents are the processes that keep a cgroup from being removed.
+// contents names the processes that keep a cgroup from being removed.
 func contents(dir string) string {
 	procs, _ := os.ReadFile(filepath.Join(dir, procsFile))
 	if len(procs) == 0 {

@@ -20,39 +20,40 @@ const DefaultRoot = "/sys/fs/cgroup"
 type hierarchy struct {
 	// mount is its root cgroup's directory.
 	mount string
-	// root is the path of that cgroup in the hierarchy, "/" but for a host
-	// that is a container itself.
+	// root is that cgroup's path in the hierarchy, "/" unless the host is
+	// itself a container.
 	root string
-	// unified is cgroup v2's.
+	// unified is set for cgroup v2.
 	unified bool
-	// controllers are those of a v1 hierarchy, and mount options that are
-	// none.
+	// controllers are those of a v1 hierarchy, along with mount options that
+	// are not controllers.
 	controllers []string
 }
 
-// threadControllers are the v1 controllers that tell a process's threads
-// apart, and have a use for it. A process's memory is its first thread's.
+// threadControllers are the v1 controllers that can usefully treat a process's
+// threads separately. Memory is charged by process.
 var threadControllers = []string{"cpu", "cpuacct", "cpuset"}
 
-// countsProcesses is the v1 controller of which Podman reads what the memory
-// controller's cgroup of a container has. The pod's cgroup there holds what stands
-// for the pod (Join), and not the VM: a limit above would be for containers'
-// processes, and QEMU dies when it cannot start a thread.
+// countsProcesses is the v1 controller whose cgroup Podman reads, at the same
+// path as a container's in the memory controller. The pod's cgroup there holds
+// the stand-ins (Join) but not the VM: a limit above it is meant for
+// containers' processes, and QEMU dies when it cannot start a thread.
 const countsProcesses = "pids"
 
 func (h hierarchy) has(controllers ...string) bool {
 	return slices.ContainsFunc(controllers, func(c string) bool { return slices.Contains(h.controllers, c) })
 }
 
-// limitsMemory reports whether memory is limited by this hierarchy.
+// limitsMemory reports whether this hierarchy limits memory.
 func (h hierarchy) limitsMemory() bool { return h.unified || h.has("memory") }
 
-// dir is the directory of a cgroup, given below the hierarchy's root.
+// dir returns the directory of a cgroup, given its path below the hierarchy's
+// root.
 func (h hierarchy) dir(path string) string { return filepath.Join(h.mount, path) }
 
-// hierarchies finds the cgroup file systems at root: v2 when it is one, else
-// those of v1 that are mounted below it. A v2 tree beside v1's ("hybrid") has
-// no controller that v1 uses, and is left alone.
+// hierarchies finds the cgroup file systems at root: v2 if it is one, otherwise
+// v1's mounted below it. A v2 tree beside v1's ("hybrid") has no controller
+// that v1 uses, and is ignored.
 func hierarchies(root string) ([]hierarchy, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(root, &fs); err != nil {
@@ -92,8 +93,7 @@ func mounts(info []byte, root string, unified bool) []hierarchy {
 	return found
 }
 
-// of is the directory of the cgroup that a process is in: it has that
-// /proc/PID/cgroup.
+// of returns the directory of a process's cgroup, given its /proc/PID/cgroup.
 func (h hierarchy) of(process []byte) string {
 	for line := range bytes.Lines(process) {
 		// hierarchy-ID:controller-list:cgroup-path (cgroups(7))
@@ -108,11 +108,11 @@ func (h hierarchy) of(process []byte) string {
 			return h.dir(rel)
 		}
 	}
-	return h.mount // it is in one that cannot be seen from here
+	return h.mount // its cgroup is not visible from here
 }
 
-// named reports whether a line of /proc/PID/cgroup with that list of controllers
-// is this hierarchy's.
+// named reports whether a line of /proc/PID/cgroup with that list of
+// controllers is for this hierarchy.
 func (h hierarchy) named(list string) bool {
 	if h.unified || list == "" {
 		return h.unified && list == ""

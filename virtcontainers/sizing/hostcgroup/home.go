@@ -8,8 +8,8 @@ import (
 // Self returns this process's cgroups, for Return.
 func Self() ([]byte, error) { return cgroupsOf(os.Getpid()) }
 
-// Return moves this process to cgroups that Self named, of this process or of the one
-// that has started it. root is as in Options. On an error it is in some of them.
+// Return moves this process to the cgroups that Self returned, in this process
+// or in its parent. root is as in Options. On an error it is in some of them.
 func Return(root string, home []byte) error {
 	if root == "" {
 		root = DefaultRoot

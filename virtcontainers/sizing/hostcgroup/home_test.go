@@ -2,7 +2,8 @@ package hostcgroup
 
 import "testing"
 
-// A process that has been moved goes back to where it was, and once more is no error.
+// A process that was moved goes back to where it was, and doing so again is no
+// error.
 func TestReturn(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		path := makeExisting(t, root, func(hierarchy) bool { return true })

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// Join moves a process that stands for a pod, and is none of its parts, to
-// where the pod is counted: with the VM, or where vCPUs are counted apart, with
-// them, and where processes are, in the pod's cgroup. Engines that look up the cgroups of a container's pid then find what the
-// container costs its host. dirs is what Dirs gave; without any the process stays
-// where it is. What it joins is left by it, or by Release, before the pod's end.
+// Join moves a stand-in to the cgroups in which the pod is counted: to the
+// VM's, in hierarchies that count vCPUs separately to theirs, and in the one
+// that counts processes to the pod's. Engines that look up the cgroups of a
+// container's pid then find what the container costs its host. dirs is Dirs'
+// result; if it is empty the process stays where it is. The process must leave,
+// or Release move it, before the pod's end.
 func Join(pid, vm int, dirs []string) error {
 	return joinIn(DefaultRoot, pid, vm, dirs)
 }
@@ -31,7 +32,7 @@ func joinIn(root string, pid, vm int, dirs []string) error {
 		return err
 	}
 	for _, h := range found {
-		// A cgroup that is not the pod's may have limits of somebody else's.
+		// A cgroup that is not the pod's may have unrelated limits.
 		of := slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !strings.HasPrefix(dir, h.mount+"/") })
 		dir := h.of(vms)
 		if (h.has(threadControllers...) || h.has(countsProcesses)) && len(of) > 0 {

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// noLimit is a memory limit that is none.
+// noLimit is the value for no memory limit.
 const noLimit = math.MaxUint64
 
-// memoryLimit is the least memory limit, in bytes, of a cgroup and those
-// around it.
+// memoryLimit returns the least memory limit, in bytes, of a cgroup and its
+// ancestors.
 func (h hierarchy) memoryLimit(dir string) (uint64, error) {
 	file := h.memoryFile()
 	least := uint64(noLimit)
@@ -31,7 +31,7 @@ func (h hierarchy) memoryLimit(dir string) (uint64, error) {
 	}
 }
 
-// memoryFile has a cgroup's memory limit.
+// memoryFile returns the name of the file with a cgroup's memory limit.
 func (h hierarchy) memoryFile() string {
 	if h.unified {
 		return "memory.max"
@@ -39,8 +39,8 @@ func (h hierarchy) memoryFile() string {
 	return "memory.limit_in_bytes"
 }
 
-// readLimit reads one cgroup's limit. The root of v2 has none, nor has a
-// cgroup whose parent has the controller not turned on.
+// readLimit reads one cgroup's limit. v2's root has none, nor has a cgroup
+// whose parent has not enabled the controller.
 func readLimit(path string) (uint64, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,10 +60,10 @@ func readLimit(path string) (uint64, error) {
 	return limit, nil
 }
 
-// MemoryLimit is the least memory limit, in bytes, of the cgroups around a pod's:
-// those above the one that the engine chose for the sandbox's own container
-// (cgroupsPath). Where there is none it is beyond what a host has. root is where
-// the host's cgroup file systems are; empty is DefaultRoot.
+// MemoryLimit returns the least memory limit, in bytes, above a pod's cgroup:
+// of the ancestors of the one that the engine chose for the sandbox's own
+// container (cgroupsPath). Without a limit it is larger than any host's memory.
+// root is where the host's cgroup file systems are; empty is DefaultRoot.
 func MemoryLimit(root, cgroupsPath string) (uint64, error) {
 	if root == "" {
 		root = DefaultRoot

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMemoryLimit(t *testing.T) {
-	const most = "9223372036854771712\n" // v1's word for none: LONG_MAX in whole pages
+	const most = "9223372036854771712\n" // v1's value for no limit: LONG_MAX in whole pages
 	for _, tt := range []struct {
 		name    string
 		unified bool

@@ -14,8 +14,8 @@ const overheadDir = "/kata_overhead"
 // namePrefix begins the name of a pod's cgroup, as with Kata Containers.
 const namePrefix = "kata_"
 
-// podPath is where a pod's cgroup is, below a hierarchy's root: beside the
-// cgroup that the engine chose.
+// podPath returns the path of a pod's cgroup below a hierarchy's root: beside
+// the cgroup that the engine chose.
 func podPath(cgroupsPath, name string) (string, error) {
 	parent, err := parentOf(cgroupsPath)
 	if err != nil {
@@ -24,8 +24,8 @@ func podPath(cgroupsPath, name string) (string, error) {
 	return path.Join(parent, namePrefix+name), nil
 }
 
-// containerPath is where the cgroup that an OCI spec names for a container is,
-// below a hierarchy's root. With systemd that of a scope is (runc's
+// containerPath returns the path below a hierarchy's root of the cgroup that an
+// OCI spec names for a container. With systemd it is that of a scope (runc's
 // docs/systemd.md): prefix-name.scope in its slice.
 func containerPath(cgroupsPath string) (string, error) {
 	parent, err := parentOf(cgroupsPath)
@@ -45,10 +45,11 @@ func containerPath(cgroupsPath string) (string, error) {
 	return path.Join(parent, name), nil
 }
 
-// parentOf is the parent of the cgroup that an OCI spec names, in one of two
-// forms: a path ("/kubepods/pod1/c1"; a relative one is taken from the root
-// too, which the runtime may choose), or runc's for systemd, slice, prefix and
-// name ("kubepods-pod1.slice:cri-containerd:c1"), whose parent is the slice.
+// parentOf returns the parent of the cgroup that an OCI spec names, in one of
+// two forms: a path ("/kubepods/pod1/c1"; a relative one is relative to the
+// root too, as the runtime may choose), or runc's form for systemd, slice,
+// prefix and name ("kubepods-pod1.slice:cri-containerd:c1"), whose parent is
+// the slice.
 func parentOf(cgroupsPath string) (string, error) {
 	if strings.ContainsAny(cgroupsPath, "\x00\n") { // the kernel allows neither in a name
 		return "", fmt.Errorf("it has a character that no cgroup's name has")
@@ -60,11 +61,11 @@ func parentOf(cgroupsPath string) (string, error) {
 	return path.Dir(path.Clean("/" + cgroupsPath)), nil
 }
 
-// defaultSlice is where systemd puts units of which nothing is said.
+// defaultSlice is where systemd puts units without a slice.
 const defaultSlice = "system.slice"
 
-// slicePath is the path of a systemd slice: its name tells the slices around
-// it, so that a-b.slice is in a.slice (systemd.slice(5)).
+// slicePath returns the path of a systemd slice: its name contains its parents'
+// names, so a-b.slice is in a.slice (systemd.slice(5)).
 func slicePath(slice string) (string, error) {
 	if slice == "" {
 		slice = defaultSlice

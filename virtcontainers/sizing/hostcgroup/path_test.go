@@ -38,7 +38,7 @@ func TestPodPath(t *testing.T) {
 }
 
 // Whatever an engine writes, the cgroup is below the hierarchy's root and has
-// the name that operators look for.
+// the prefix that operators expect.
 func FuzzPodPath(f *testing.F) {
 	for _, seed := range []string{"/kubepods/pod1/c1", "a-b.slice:cri-containerd:c1", ":p:n", "-.slice:p:n", "../..", "a:b:c", "/a/./b//c"} {
 		f.Add(seed)

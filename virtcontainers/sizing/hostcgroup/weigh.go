@@ -14,9 +14,10 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
-// mostTogether is what all overheads weigh at most, however many pods boot at
-// once: what the kubelet gives the cgroup of all pods on a host of so many CPUs.
-// More would starve the engine, and with it the next pod's QEMU.
+// mostTogether returns the most that all overheads weigh together, however many
+// pods boot concurrently: the weight that the kubelet gives the cgroup of all
+// pods on a host with that many CPUs. More would starve the engine, and with it
+// the next pod's QEMU.
 func (h hierarchy) mostTogether() uint64 {
 	shares := min(resource.DefaultShares*uint64(runtime.NumCPU()), resource.MaxShares)
 	if h.unified {
@@ -26,8 +27,8 @@ func (h hierarchy) mostTogether() uint64 {
 }
 
 // weighOverhead gives the pod's overhead its weight, and the group of all pods'
-// overheads what they weigh together: with a weight like a single process's the
-// device work of a hundred pods would count as one's.
+// overheads their sum: with the default weight the device work of a hundred
+// pods would count as a single process's.
 func (p place) weighOverhead(shares uint64) error {
 	if err := p.setWeight(p.overhead, shares); err != nil {
 		return fmt.Errorf("overhead: %w", err)
@@ -35,8 +36,8 @@ func (p place) weighOverhead(shares uint64) error {
 	return p.weighAll(filepath.Dir(p.overhead))
 }
 
-// weighAll sums up what is in a cgroup that pods share. Others do so too: who
-// comes last counts all.
+// weighAll sets the weight of a cgroup that pods share to the sum of its
+// children's. Other pods do so too; the last one counts all.
 func (h hierarchy) weighAll(all string) error {
 	if all == h.mount || !marked(all) {
 		return nil // it is another's
@@ -62,15 +63,14 @@ func (h hierarchy) weighAll(all string) error {
 }
 
 const (
-	// lockTries bounds the wait for other pods, which count in no time; lockPause
-	// is the time between.
+	// lockTries bounds the wait for other pods, whose counting is brief;
+	// lockPause is the time between tries.
 	lockTries = 20
 	lockPause = 5 * time.Millisecond
 )
 
-// lockDir keeps others from counting until dir is closed. A process that was
-// stopped while it counts is not waited for: the sum is then perhaps not the
-// last one.
+// lockDir keeps others from counting until dir is closed. It gives up waiting
+// for a process that was stopped while counting: the sum may then be outdated.
 func lockDir(dir *os.File) {
 	for range lockTries {
 		if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
@@ -80,8 +80,8 @@ func lockDir(dir *os.File) {
 	}
 }
 
-// sumWeights is the sum of the weights of a cgroup's children. What goes
-// meanwhile weighs nothing.
+// sumWeights returns the sum of the weights of a cgroup's children. Those
+// removed meanwhile weigh nothing.
 func (h hierarchy) sumWeights(dir string) (sum uint64, err error) {
 	children, err := os.ReadDir(dir)
 	if gone(err) {

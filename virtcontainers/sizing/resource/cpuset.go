@@ -11,16 +11,16 @@ import (
 )
 
 // maxCPUs bounds the numbers in a cpuset: Linux's largest NR_CPUS for x86
-// (arch/x86/Kconfig), which is more than there can be memory nodes.
+// (arch/x86/Kconfig), which exceeds the number of memory nodes.
 const maxCPUs = 8192
 
 // CPUSet is a set of CPUs of the host, or of its memory nodes, by their
-// numbers. The zero value is empty. A set is not changed once it is made.
-type CPUSet []uint64 // a bit for each, nothing at all when it is empty
+// numbers. The zero value is empty. A set is immutable.
+type CPUSet []uint64 // a bit for each number; nil when it is empty
 
-// ParseCPUSet reads the kernel's list format (cpuset(7)): "0-2,7". Blanks
-// around it do not count. The error names the item that is wrong and is of kind
-// errdefs.ErrInvalidArgument; an empty list is one.
+// ParseCPUSet reads the kernel's list format (cpuset(7)): "0-2,7". Surrounding
+// blanks are ignored. The error names the invalid item and is of kind
+// errdefs.ErrInvalidArgument; an empty list is an error.
 func ParseCPUSet(list string) (CPUSet, error) {
 	set := make(CPUSet, maxCPUs/64)
 	for item := range strings.SplitSeq(strings.TrimSpace(list), ",") {
@@ -47,7 +47,7 @@ func invalid(item string) error {
 	return fmt.Errorf("%q: want a number below %d, or two with a hyphen: %w", item, maxCPUs, errdefs.ErrInvalidArgument)
 }
 
-// With is the union.
+// With returns the union.
 func (s CPUSet) With(other CPUSet) CPUSet {
 	if len(other) == 0 {
 		return s
@@ -60,7 +60,7 @@ func (s CPUSet) With(other CPUSet) CPUSet {
 	return union
 }
 
-// Count is how many are in it.
+// Count returns how many numbers are in it.
 func (s CPUSet) Count() int {
 	var n int
 	for _, word := range s {
@@ -69,7 +69,7 @@ func (s CPUSet) Count() int {
 	return n
 }
 
-// All gives each number that is in it, the least first.
+// All iterates over the numbers in it in ascending order.
 func (s CPUSet) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, word := range s {
@@ -82,7 +82,7 @@ func (s CPUSet) All() iter.Seq[int] {
 	}
 }
 
-// String is the set in the list format: "0-2,7".
+// String returns the set in the list format: "0-2,7".
 func (s CPUSet) String() string {
 	var list []byte
 	first, last := -1, -1

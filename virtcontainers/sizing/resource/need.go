@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// perCPU is the parts in which CPUs are counted: whole numbers, because
-	// 0.1 + 0.2 + 0.7 is more than 1 in floating point. A fraction is rounded
-	// down to them: three times 2/3 is 2.
+	// perCPU is the number of parts of a CPU in which CPUs are counted:
+	// integers, because 0.1 + 0.2 + 0.7 exceeds 1 in floating point. A fraction
+	// is rounded down: three times 2/3 is 2.
 	perCPU = 1_000_000
 	// defaultPeriod is the kernel's period of a quota without one, in
 	// microseconds (kernel/sched/core.c, default_cfs_period).
 	defaultPeriod = 100_000
-	// unlimited is the least memory limit that means none: cgroup v1 shows
-	// the largest number of whole pages in an int64
-	// (mm/memcontrol-v1.c, PAGE_COUNTER_MAX).
+	// unlimited is the smallest value that means no memory limit: cgroup v1
+	// shows the largest number of whole pages in an int64 (mm/memcontrol-v1.c,
+	// PAGE_COUNTER_MAX).
 	unlimited = math.MaxInt64 &^ 4095
-	// sharesPerCPU is CRI's scale of CPU shares; minShares is what it gives
-	// who has asked for nothing (the kernel's MIN_SHARES).
+	// sharesPerCPU is CRI's scale of CPU shares; minShares is what it gives a
+	// container without a request (the kernel's MIN_SHARES).
 	sharesPerCPU, minShares = 1024, MinShares
 )
 
 // Need is what a container, or a whole pod, is allowed to use beside the
 // machine's own size. The zero value is nothing.
 type Need struct {
-	// cpu is in parts of a CPU, perCPU each; it does not count those of pinned.
+	// cpu is in parts of perCPU; it does not include pinned.
 	cpu uint64
 	// pinned are the CPUs of a container that has a cpuset and no quota.
 	pinned CPUSet
@@ -38,11 +38,11 @@ type Need struct {
 	memory uint64
 }
 
-// OfContainer is the need of a container with those limits; nil is without. A
-// limit that is zero or negative is none, as for the kernel and the engines,
-// and so is a memory limit beyond what an address space holds. Swap does not
-// count: it is not the machine's memory. The error is of kind
-// errdefs.ErrInvalidArgument: a cpuset that cannot be read.
+// OfContainer returns the need of a container with those limits; nil means no
+// limits. A zero or negative limit is none, as for the kernel and the engines,
+// and so is a memory limit beyond an address space. Swap does not count: it is
+// not the machine's memory. It fails with errdefs.ErrInvalidArgument for a
+// cpuset that cannot be parsed.
 func OfContainer(r *specs.LinuxResources) (Need, error) {
 	var n Need
 	if r == nil {
@@ -79,8 +79,8 @@ func (n *Need) addCPU(cpu *specs.LinuxCPU) error {
 	return err
 }
 
-// quota is how many parts of a CPU a quota of that period is; both are in
-// microseconds.
+// quota converts a quota and its period, both in microseconds, to parts of a
+// CPU.
 func quota(quota int64, period uint64) uint64 {
 	if quota <= 0 {
 		return 0
@@ -91,7 +91,7 @@ func quota(quota int64, period uint64) uint64 {
 	return scale(uint64(quota), perCPU, period)
 }
 
-// scale is n * by / per, rounded down, or the largest number.
+// scale returns n * by / per, rounded down; it saturates.
 func scale(n, by, per uint64) uint64 {
 	hi, lo := bits.Mul64(n, by)
 	if hi >= per {
@@ -108,7 +108,7 @@ func memoryLimit(limit int64) uint64 {
 	return uint64(limit)
 }
 
-// add is a + b, or the largest number.
+// add returns a + b; it saturates.
 func add(a, b uint64) uint64 {
 	sum, carry := bits.Add64(a, b, 0)
 	if carry != 0 {
@@ -117,7 +117,7 @@ func add(a, b uint64) uint64 {
 	return sum
 }
 
-// The annotations by which containerd's CRI plugin tells a sandbox's size: the
+// The annotations in which containerd's CRI plugin passes a sandbox's size: the
 // sums over the pod's containers, as the kubelet knows them beforehand.
 const (
 	annotationPeriod = "io.kubernetes.cri.sandbox-cpu-period"
@@ -126,10 +126,10 @@ const (
 	annotationMemory = "io.kubernetes.cri.sandbox-memory"
 )
 
-// OfAnnotations is the need of a pod whose sandbox has those annotations. A
-// pod without CPU limit, which its quota says, needs what its containers have
-// requested, which its shares say. The error names the annotation and is of
-// kind errdefs.ErrInvalidArgument.
+// OfAnnotations returns the need of a pod whose sandbox has those annotations.
+// A pod without a CPU limit (its quota) needs what its containers request (its
+// shares). The error names the annotation and is of kind
+// errdefs.ErrInvalidArgument.
 func OfAnnotations(annotations map[string]string) (Need, error) {
 	var values [4]int64
 	for i, name := range []string{annotationPeriod, annotationQuota, annotationShares, annotationMemory} {

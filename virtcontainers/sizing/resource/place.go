@@ -6,21 +6,20 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Place is what a container, or a whole pod, has of the host's CPUs: which it
-// may run on, and how much it gets beside others.
+// Place is a container's, or a whole pod's, part of the host's CPUs: on which
+// it may run, and its weight.
 type Place struct {
-	// CPUs and Mems are CPUs and memory nodes; empty is all that the
-	// cgroup's parent has.
+	// CPUs and Mems are CPUs and memory nodes; empty means those of the
+	// cgroup's parent.
 	CPUs, Mems CPUSet
-	// Shares is the weight on the scale of cgroup v1, on which DefaultShares
-	// is the kernel's default; 0 is not said.
+	// Shares is the weight on the scale of cgroup v1, on which DefaultShares is
+	// the kernel's default; 0 is unset.
 	Shares uint64
 }
 
-// OfPause is the place of a pod's pause container. Engines give that one the
-// least shares there are, so that it takes nothing from containers that work;
-// as the pod's only shares they would starve its machine. They are taken as not
-// said.
+// OfPause returns the place as that of a pod's pause container. Engines give it
+// the minimum shares, so that it takes nothing from the other containers; as
+// the pod's only shares they would starve its machine. So they count as unset.
 func (p Place) OfPause() Place {
 	if p.Shares <= MinShares {
 		p.Shares = 0
@@ -28,7 +27,7 @@ func (p Place) OfPause() Place {
 	return p
 }
 
-// String tells it in words; places that differ have different ones.
+// String describes the place; different places have different descriptions.
 func (p Place) String() string {
 	return fmt.Sprintf("CPUs %q, memory nodes %q, %d CPU shares", p.CPUs, p.Mems, p.Shares)
 }
@@ -41,9 +40,9 @@ const (
 	MaxShares     = 1 << 18
 )
 
-// PlaceOf is the place of a container with those limits; nil is without. The
-// error is of kind errdefs.ErrInvalidArgument and names the set that cannot be
-// read.
+// PlaceOf returns the place of a container with those limits; nil means no
+// limits. The error is of kind errdefs.ErrInvalidArgument and names the set
+// that cannot be parsed.
 func PlaceOf(r *specs.LinuxResources) (Place, error) {
 	var p Place
 	if r == nil || r.CPU == nil {
@@ -76,11 +75,11 @@ func cpusOf(cpu *specs.LinuxCPU) (CPUSet, error) {
 	return set, nil
 }
 
-// Together is the place of a pod: all CPUs that its containers may run on, and
-// the sum of their shares. One container that may run anywhere lets the pod do
-// so, and one without shares has the kernel's default. own is the sandbox's own
-// container, which says nothing where it has nothing: beside others it is only
-// a pause.
+// Together returns the place of a pod: all CPUs on which its containers may
+// run, and the sum of their shares. If one container may run anywhere, so may
+// the pod; a container without shares has the kernel's default. own is the
+// sandbox's own container; its unset values do not count beside other
+// containers, because it is then only a pause container.
 func Together(own Place, containers ...Place) Place {
 	pod := own
 	anyCPU, anyMem := false, false

@@ -9,7 +9,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// place is a container's that must be readable; empty lists are none.
+// place returns a container's place, which must be valid; empty lists are
+// unset.
 func place(t *testing.T, cpus, mems string, shares uint64) Place {
 	t.Helper()
 	p, err := PlaceOf(&specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: cpus, Mems: mems, Shares: &shares}})
@@ -90,7 +91,7 @@ func TestCPUSetText(t *testing.T) {
 	}
 }
 
-// What can be read is written so that it reads the same.
+// A parsed set is printed so that it parses to an equal set.
 func FuzzCPUSet(f *testing.F) {
 	for _, list := range []string{"0", "0-2,7", "8191", "5,1-3", "1-", ",", " 0\n", "63-64"} {
 		f.Add(list)

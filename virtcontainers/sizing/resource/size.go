@@ -13,12 +13,12 @@ const BlockMiB = 128
 // Machine is the size of a machine without containers, and how far it can
 // grow.
 type Machine struct {
-	// VCPUs is how many vCPUs are there for nobody in particular; it may be a
+	// VCPUs is the number of vCPUs without any container's; it may be a
 	// fraction. MaxVCPUs is the most there can be, at least 1.
 	VCPUs    float64
 	MaxVCPUs uint32
-	// MemoryMiB and MaxMemoryMiB are the same of the memory; a MaxMemoryMiB
-	// below MemoryMiB lets it not grow.
+	// MemoryMiB and MaxMemoryMiB are the same for memory; if MaxMemoryMiB is
+	// below MemoryMiB, it cannot grow.
 	MemoryMiB, MaxMemoryMiB uint64
 }
 
@@ -26,12 +26,13 @@ type Machine struct {
 type Size struct {
 	VCPUs     uint32
 	MemoryMiB uint64
-	// Notes say what was asked for and cannot be; one sentence part each.
+	// Notes say what was requested but is not possible; each is part of a
+	// sentence.
 	Notes []string
 }
 
-// Size is how large the machine must be for all those needs together. Another
-// need never makes it smaller.
+// Size returns how large the machine must be for all those needs together.
+// Another need never makes it smaller.
 func (m Machine) Size(needs ...Need) Size {
 	var all Need
 	for _, n := range needs {
@@ -62,7 +63,7 @@ func (s *Size) setVCPUs(m Machine, extra uint64) {
 // parts is a number of CPUs in parts of perCPU.
 func parts(cpus float64) uint64 {
 	switch cpus *= perCPU; {
-	case !(cpus > 0): // not a number, too
+	case !(cpus > 0): // also true for NaN
 		return 0
 	case cpus >= math.MaxUint64:
 		return math.MaxUint64

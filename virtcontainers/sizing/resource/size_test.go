@@ -8,7 +8,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// needs are those of containers that must be readable.
+// needs returns the needs of containers, whose limits must be valid.
 func needs(t *testing.T, limits ...*specs.LinuxResources) []Need {
 	t.Helper()
 	var all []Need

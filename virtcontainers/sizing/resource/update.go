@@ -7,9 +7,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Updated is the limits of a container after an update: what the update does
-// not name, or names as zero, stays as it was, as it does in the guest's
-// cgroup. Only what OfContainer and PlaceOf look at is in it. Neither argument is
+// Updated returns the limits of a container after an update: what the update
+// does not name, or names as zero, is unchanged, as in the guest's cgroup. The
+// result has only what OfContainer and PlaceOf use. Neither argument is
 // changed; both may be nil.
 func Updated(old, update *specs.LinuxResources) *specs.LinuxResources {
 	limits := specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}

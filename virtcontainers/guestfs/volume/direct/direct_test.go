@@ -74,7 +74,7 @@ func TestAddLookupRemove(t *testing.T) {
 	if err != nil || info.Device != "/dev/sdf" {
 		t.Errorf("look up: %+v, %v", info, err)
 	}
-	// Where other programs look, and nobody else.
+	// The file is where other programs look, and is private.
 	dir := filepath.Join(string(d), base64.URLEncoding.EncodeToString([]byte(volume)))
 	data, err := os.ReadFile(filepath.Join(dir, "mountInfo.json"))
 	if err != nil || string(data) != example {
@@ -116,8 +116,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A file that is wrong is not a volume that is not there: its mount must not be
-// an empty directory.
+// An invalid file is an error, not an unassigned volume: otherwise the
+// container would get an empty directory.
 func TestWrongFile(t *testing.T) {
 	d := Dir(t.TempDir())
 	if err := d.Add("/volume", []byte(example)); err != nil {

@@ -1,5 +1,5 @@
-// Package direct keeps what storage drivers (CSI) say of volumes that a pod's
-// machine shall get as disks: "at this path, the container means the file
+// Package direct keeps the records of storage drivers (CSI) about volumes that
+// a pod's machine gets as disks: "at this path, the container means the file
 // system on that device".
 //
 //	driver ── kata-runtime direct-volume add ──> mountInfo.json

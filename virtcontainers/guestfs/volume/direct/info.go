@@ -12,18 +12,18 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Info is what is said of one volume.
+// Info describes one volume.
 type Info struct {
 	// Device is the absolute path of a block device or a file of the host with
 	// a file system.
 	Device string
 	// Fstype is that file system: "ext4", "xfs", ...
 	Fstype string
-	// Options are those of mount(8), one each, without "ro" and "rw".
+	// Options are mount(8) options, one per item, without "ro" and "rw".
 	Options []string
 	// ReadOnly is set when the options have "ro".
 	ReadOnly bool
-	// Group is who gets the volume's files, or nil.
+	// Group is the group that gets the volume's files, or nil.
 	Group *Group
 }
 
@@ -46,12 +46,12 @@ type document struct {
 	Confidential json.RawMessage   `json:"confidential-storage"`
 }
 
-// blockTypes are the names for a disk with a file system: the one that
-// upstream's documentation has, runtime-rs' ("directvol"), short forms.
+// blockTypes are the names for a disk with a file system: the one in upstream's
+// documentation, runtime-rs' ("directvol"), and short forms.
 var blockTypes = []string{"", "block", "blk", "directvol"}
 
-// Keys of the metadata that change what a mount means. Others are the
-// driver's own.
+// Metadata keys that change what a mount means. All others are private to the
+// driver.
 const (
 	keyEncryption  = "encryptionKey"
 	keyCreate      = "createFilesystem"
@@ -66,7 +66,7 @@ const (
 	maxOptions = 4096
 )
 
-// fstypePattern is what the kernel's file systems are called.
+// fstypePattern matches the names of the kernel's file systems.
 var fstypePattern = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
 
 // Parse reads a mountInfo.json. An error is an errdefs.ErrInvalidArgument that
@@ -114,8 +114,8 @@ func isTrue(s string) bool {
 	return err == nil && yes
 }
 
-// setOptions takes options that may have several in one, by commas. The last
-// of ro and rw counts, as with mount(8).
+// setOptions takes options, of which one item may hold several, separated by
+// commas. The last of ro and rw counts, as with mount(8).
 func (i *Info) setOptions(list []string) error {
 	text := strings.Join(list, ",")
 	if len(text) > maxOptions || strings.ContainsRune(text, 0) {

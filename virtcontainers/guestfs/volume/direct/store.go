@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is a directory of volumes that were assigned.
+// Dir is a directory with the records of assigned volumes.
 type Dir string
 
 // Default is where Kata Containers' drivers look.
@@ -22,11 +22,12 @@ const Default Dir = "/run/kata-containers/shared/direct-volumes"
 
 const infoName = "mountInfo.json"
 
-// maxPath is the longest path of a volume whose base64 is a file's name.
+// maxPath is the length of the longest path whose base64 form fits into a file
+// name.
 const maxPath = unix.NAME_MAX / 4 * 3
 
-// Add assigns a volume: info is its mountInfo.json, which is checked. What was
-// said of it before is replaced at once.
+// Add assigns a volume: info is its mountInfo.json, which is checked. It
+// atomically replaces an earlier record.
 func (d Dir) Add(volumePath string, info []byte) error {
 	dir, err := d.of(volumePath)
 	if err == nil {
@@ -61,8 +62,8 @@ func writeInfo(dir string, info []byte) (err error) {
 	return nil
 }
 
-// Remove forgets a volume; one that is not there is no error. Pods that have
-// it keep it.
+// Remove removes a volume's record; it is no error if there is none. Pods that
+// have the volume keep it.
 func (d Dir) Remove(volumePath string) error {
 	dir, err := d.of(volumePath)
 	if err == nil {
@@ -74,8 +75,8 @@ func (d Dir) Remove(volumePath string) error {
 	return nil
 }
 
-// Lookup tells what a volume is; an errdefs.ErrNotFound says that it is none
-// of these.
+// Lookup returns a volume's record. It fails with errdefs.ErrNotFound if the
+// volume was not assigned.
 func (d Dir) Lookup(volumePath string) (*Info, error) {
 	dir, err := d.of(volumePath)
 	if err != nil {
@@ -105,7 +106,7 @@ func readInfo(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxInfo+1))
 }
 
-// of is the directory of a volume.
+// of returns the directory of a volume's record.
 func (d Dir) of(volumePath string) (string, error) {
 	switch {
 	case !filepath.IsAbs(volumePath) || strings.ContainsRune(volumePath, 0):
