@@ -12,12 +12,14 @@ import (
 	"github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runc/libcontainer"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/network"
 	"github.com/katabox/katabox/internal/spans"
 )
+
+// cgroupRoot is where the guest has cgroup v2.
+const cgroupRoot = "/sys/fs/cgroup"
 
 // Container is one container. Its methods may be called from any goroutine,
 // but Destroy only when no other call is in progress.
@@ -30,6 +32,8 @@ type Container struct {
 	// uid and gid are those of the container's root in the guest.
 	uid, gid int
 	hooks    *hookRun
+	init     initProcess
+	execs    execDefaults
 	spans    *spans.Recorder
 
 	updateMu sync.Mutex // one Update at a time
@@ -38,7 +42,7 @@ type Container struct {
 // Start lets the init process go on to exec(2). It blocks until it has or is
 // dead, and the hooks for it have run.
 func (c *Container) Start() error {
-	before, err := c.initProgram()
+	before, err := programOf(c.init.pid)
 	if err != nil {
 		return fmt.Errorf("start container %s: %w", c.id, err)
 	}
@@ -50,16 +54,6 @@ func (c *Container) Start() error {
 	executed()
 	c.hooks.poststart(before.pid)
 	return nil
-}
-
-// Exec starts one more process in the container. It blocks until the process
-// is about to exec(2).
-func (c *Container) Exec(spec *specs.Process, stdio Stdio) (*Process, error) {
-	if err := checkProcess(spec); err != nil {
-		return nil, err
-	}
-	adjustProcess(spec)
-	return c.start(spec, stdio, false)
 }
 
 // Kill sends SIGKILL to every process in the container, paused or not.
@@ -160,10 +154,11 @@ func (c *Container) Destroy() error {
 	if err := c.lib.Destroy(); err != nil {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)
 	}
+	_ = c.init.fd.Close()
 	c.hooks.poststop()
 	return nil
 }
 
 func (c *Container) cgroupFile(name string) string {
-	return filepath.Join("/sys/fs/cgroup", c.cgroup, name)
+	return filepath.Join(cgroupRoot, c.cgroup, name)
 }

@@ -23,9 +23,15 @@ type Exit struct {
 // unknownStatus is the status of a process whose end nobody saw.
 const unknownStatus = 255
 
+// child is a process that was started: libcontainer's or the os package's.
+type child interface {
+	Wait() (*os.ProcessState, error)
+	Signal(sig os.Signal) error
+}
+
 // Process is a started process.
 type Process struct {
-	lib      *libcontainer.Process
+	child    child
 	children Children
 	pid      int
 	console  *os.File
@@ -40,7 +46,7 @@ func (p *Process) Console() *os.File { return p.console }
 
 // Wait blocks until the process has ended. It must be called exactly once.
 func (p *Process) Wait() Exit {
-	state, _ := p.lib.Wait() // Its error repeats the status.
+	state, _ := p.child.Wait() // Its error repeats the status.
 	exit := Exit{Status: unknownStatus, At: time.Now()}
 	p.children.Done(p.pid)
 	if state == nil {
@@ -58,7 +64,7 @@ func (p *Process) Wait() Exit {
 // Signal sends sig to the process alone. It fails with errdefs.ErrNotFound
 // when the process has been waited for; a PID is never signalled twice.
 func (p *Process) Signal(sig syscall.Signal) error {
-	err := p.lib.Signal(sig)
+	err := p.child.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
 	}

@@ -21,14 +21,10 @@ type program struct {
 	pid  int
 }
 
-func (c *Container) initProgram() (program, error) {
-	state, err := c.lib.State()
-	if err != nil {
-		return program{}, fmt.Errorf("find init: %w", err)
-	}
-	path := fmt.Sprintf("/proc/%d/exe", state.InitProcessPid)
+func programOf(pid int) (program, error) {
+	path := fmt.Sprintf("/proc/%d/exe", pid)
 	file, err := os.Stat(path)
-	return program{path, file, state.InitProcessPid}, err
+	return program{path, file, pid}, err
 }
 
 // awaitOther waits until the process executes another file, or has ended: then

@@ -81,7 +81,7 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 	}
 	c.hooks, c.spans = hooks, r.Spans
 	begun := r.Spans.Begin(at.ID, "init stage")
-	init, err := c.start(spec.Process, stdio, true)
+	init, err := c.startInit(spec.Process, stdio)
 	begun()
 	if err != nil {
 		err = errors.Join(err, r.abandon(c.lib, at.ID))
@@ -111,7 +111,7 @@ func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string) (*
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", id, err)
 	}
-	c := &Container{id: id, lib: lib, children: r.Children, cgroup: spec.Linux.CgroupsPath}
+	c := &Container{id: id, lib: lib, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config)}
 	if err := c.findRoot(config); err != nil {
 		return nil, errors.Join(err, r.abandon(lib, id))
 	}
@@ -172,8 +172,23 @@ func checkProcess(p *specs.Process) error {
 	return nil
 }
 
-// start starts a process of c. It must not run alongside Destroy.
-func (c *Container) start(spec *specs.Process, stdio Stdio, init bool) (*Process, error) {
+// startInit starts the init process.
+func (c *Container) startInit(spec *specs.Process, stdio Stdio) (*Process, error) {
+	init, err := c.startByStage(spec, stdio, true)
+	if err != nil {
+		return nil, err
+	}
+	if c.init, err = openInit(init.pid); err != nil {
+		_ = init.Signal(unix.SIGKILL)
+		init.Wait()
+		return nil, err
+	}
+	return init, nil
+}
+
+// startByStage starts a process of c by libcontainer's own stage. It must not
+// run alongside Destroy.
+func (c *Container) startByStage(spec *specs.Process, stdio Stdio, init bool) (*Process, error) {
 	lp, err := newProcess(spec)
 	if err != nil {
 		return nil, err
@@ -187,11 +202,14 @@ func (c *Container) start(spec *specs.Process, stdio Stdio, init bool) (*Process
 		}
 		defer sockets.close()
 		lp.ConsoleSocket = sockets.child
-	} else if err := c.setFiles(lp, stdio); err != nil {
-		return nil, err
+	} else {
+		if err := c.ownFiles(stdio); err != nil {
+			return nil, err
+		}
+		lp.Stdin, lp.Stdout, lp.Stderr = stdio.Stdin, stdio.Stdout, stdio.Stderr
 	}
-	p := &Process{lib: lp, children: c.children}
-	if err := c.fork(p); err != nil {
+	p := &Process{child: lp, children: c.children}
+	if err := c.fork(p, lp); err != nil {
 		return nil, err
 	}
 	if stdio.Terminal {
@@ -204,14 +222,14 @@ func (c *Container) start(spec *specs.Process, stdio Stdio, init bool) (*Process
 	return p, nil
 }
 
-// fork starts the process under the eyes of the reaper.
-func (c *Container) fork(p *Process) error {
+// fork starts the process; the reaper spares it.
+func (c *Container) fork(p *Process, lp *libcontainer.Process) error {
 	end := c.children.Begin()
 	defer func() { end(p.pid) }()
-	if err := c.lib.Start(p.lib); err != nil {
+	if err := c.lib.Start(lp); err != nil {
 		return err // Its text is what runc's users know.
 	}
-	pid, err := p.lib.Pid()
+	pid, err := lp.Pid()
 	if err != nil {
 		return fmt.Errorf("find process: %w", err)
 	}
@@ -229,16 +247,15 @@ func (c *Container) findRoot(config *configs.Config) (err error) {
 	return nil
 }
 
-// setFiles gives the process its stdio and makes it the files' owner, which
-// only the owner of the enclosing user namespace can do.
-func (c *Container) setFiles(lp *libcontainer.Process, stdio Stdio) error {
-	lp.Stdin, lp.Stdout, lp.Stderr = stdio.Stdin, stdio.Stdout, stdio.Stderr
+// ownFiles makes the container's root the owner of a process's stdio, which only
+// the owner of the enclosing user namespace can do.
+func (c *Container) ownFiles(stdio Stdio) error {
 	if c.uid == 0 && c.gid == 0 {
 		return nil
 	}
 	for _, f := range []*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr} {
 		if info, err := f.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
-			continue // /dev/null is everybody's.
+			continue // every user may open /dev/null
 		}
 		if err := f.Chown(c.uid, c.gid); err != nil {
 			return fmt.Errorf("own stdio: %w", err)

@@ -19,6 +19,7 @@ func main() {
 	network := flag.Bool("network", false, "measure the network only")
 	volumes := flag.Bool("volumes", false, "measure volumes and disks only")
 	share := flag.Bool("share", false, "measure what serves the files only")
+	execs := flag.Bool("execs", false, "measure execs only")
 	start := flag.Bool("timeline", false, "measure and draw cold starts only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -30,6 +31,8 @@ func main() {
 		alone = benchShare
 	case *volumes:
 		alone = benchVolumes
+	case *execs:
+		alone = func(ctx context.Context, d *harness.Daemon) error { return benchExecs(ctx, d, *rounds) }
 	case *start:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchTimeline(ctx, d, *rounds) }
 	}

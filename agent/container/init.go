@@ -1,0 +1,51 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// initProcess is a container's init, for execs to join. It stays the same when the
+// init has ended and its PID is another process's.
+type initProcess struct {
+	pid int
+	fd  *os.File // a pidfd
+}
+
+// openInit must be called before the init is waited for.
+func openInit(pid int) (initProcess, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return initProcess{}, fmt.Errorf("open init: %w", err)
+	}
+	return initProcess{pid, os.NewFile(uintptr(fd), "init")}, nil
+}
+
+// openRoot opens the init's root directory.
+func (i initProcess) openRoot() (*os.File, error) {
+	path := fmt.Sprintf("/proc/%d/root", i.pid)
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	root := os.NewFile(uintptr(fd), path)
+	if err := unix.PidfdSendSignal(int(i.fd.Fd()), 0, nil, 0); err != nil { // it was another process's root
+		return nil, errors.Join(fmt.Errorf("find init: %w", err), root.Close())
+	}
+	return root, nil
+}
+
+// openInside opens a file below root, which a container's processes may change at
+// any moment: no link leads out of it.
+func openInside(root *os.File, path string, flags uint64) (*os.File, error) {
+	fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
+		Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: "/" + path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), "/"+path), nil
+}
