@@ -2,8 +2,9 @@
 // of runc's libcontainer, whose Go interface moves between minor versions.
 //
 // A Container is made with its init process forked and stopped just before
-// exec(2); Start lets it go. Further processes start with Exec. Each Process
-// is waited for exactly once, by whoever made it.
+// exec(2); Start lets it go. Further processes start with Exec, from the agent
+// itself (package spawn). Each Process is waited for exactly once, by its
+// creator.
 //
 //	Runtime.Create ──> Container (init waits) ──Start──> runs ──> Destroy
 //	                       └──Exec──> Process ──Wait──> Exit
@@ -11,7 +12,7 @@
 // The program must import package inside. libcontainer runs the program's own
 // binary inside a container, so a container must be unable to change it
 // (CVE-2019-5736): libcontainer executes it through a read-only overlay mount
-// of its own, which costs nothing to speak of if the kernel has overlay.
+// of its file, which is cheap if the kernel has overlay.
 //
 // The OCI spec is the host's; Adjust makes it fit the guest, where the pod is
 // the machine: its network is the guest's own and its IPC and UTS namespaces
