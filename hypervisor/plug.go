@@ -47,3 +47,15 @@ type MemoryPlugger interface {
 	// another waits for it, within its ctx.
 	SetMemoryMiB(ctx context.Context, n uint64) (now uint64, err error)
 }
+
+// DiskGrower is the part of a VM that makes its disks larger. A monitor that
+// cannot fails with errdefs.ErrNotImplemented.
+type DiskGrower interface {
+	// GrowDisk makes an attached Disk as large as its file or block device has to
+	// be: a file is grown to that many bytes, a block device must have them
+	// already, and the guest sees all that it has. Fewer bytes than the file
+	// has would cut it: the caller must not ask for that. The guest is told, and
+	// sees the size some time later. It fails with errdefs.ErrNotFound for an ID
+	// that is not attached, and after another error the size may have changed.
+	GrowDisk(ctx context.Context, id string, bytes uint64) error
+}

@@ -27,6 +27,7 @@ type Attacher interface {
 type VM interface {
 	Attacher
 	Detacher
+	DiskGrower
 	CPUPlugger
 	MemoryPlugger
 	Saver

@@ -38,3 +38,20 @@ func TestLocate(t *testing.T) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }
+
+func TestGrowDisk(t *testing.T) {
+	vm := launch(t, new(fake.Monitor))
+	for _, d := range []hypervisor.Device{hypervisor.Disk{ID: "disk"}, hypervisor.NIC{ID: "nic"}} {
+		if err := vm.Attach(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := vm.GrowDisk(t.Context(), "disk", 7); err != nil || vm.Grown("disk") != 7 {
+		t.Errorf("grown to %d, %v", vm.Grown("disk"), err)
+	}
+	for _, id := range []string{"nic", "none"} {
+		if err := vm.GrowDisk(t.Context(), id, 7); !errdefs.IsNotFound(err) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}

@@ -20,6 +20,7 @@ const (
 	StepResume Step = "resume"
 	StepStop   Step = "stop"
 	StepSave   Step = "save"
+	StepGrow   Step = "grow disk"
 	// StepVCPUThreads is their listing.
 	StepVCPUThreads Step = "vcpu threads"
 )

@@ -33,6 +33,7 @@ type VM struct {
 	err      error
 	console  string
 	vcpus    []int
+	grown    map[string]uint64 // by the disk's ID
 
 	cpus      uint32 // plugged
 	memory    uint64 // plugged, in MiB

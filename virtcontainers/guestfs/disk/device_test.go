@@ -191,3 +191,30 @@ func TestFileMountedByTheHost(t *testing.T) {
 		})
 	}
 }
+
+// A block device is as large as the host has made it.
+func TestGrowDevice(t *testing.T) {
+	backing := file(t, "backing")
+	if err := os.Truncate(backing, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	dev := loopOver(t, backing, 0)
+	_, vm := machine(t)
+	p := disk.NewPool(vm, disk.Options{Bus: hypervisor.VirtioBlk})
+	d := use(t, p, disk.Source{Path: dev.Name()})
+	if _, err := p.Grow(t.Context(), d, 1<<21); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "grow the device first") {
+		t.Errorf("more than it has: %v", err)
+	}
+	if err := os.Truncate(backing, 1<<21); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetInt(int(dev.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []uint64{0, 1 << 20, 1<<20 + 1, 1 << 21} { // at least so much
+		if got, err := p.Grow(t.Context(), d, want); err != nil || got != 1<<21 || vm.Grown("disk-1") != got {
+			t.Errorf("want %d: %d bytes, %v", want, got, err)
+		}
+	}
+	release(t, p, d)
+}

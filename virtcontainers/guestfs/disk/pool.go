@@ -16,6 +16,7 @@ import (
 type Machine interface {
 	hypervisor.Attacher
 	hypervisor.Detacher
+	hypervisor.DiskGrower
 	Locate(id string) (hypervisor.Location, error)
 	Done() <-chan struct{}
 }

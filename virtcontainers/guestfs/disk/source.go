@@ -140,10 +140,12 @@ func (f *found) reopen(flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.path), nil
 }
 
+// sector is the unit of a disk's length, in bytes.
+const sector = 512
+
 // checkLength refuses an empty disk, and one whose end would be cut off
 // (hypervisor.Disk, LogicalBlockSize). The VMM pads the last 512 bytes.
 func checkLength(file *os.File, block uint32) error {
-	const sector = 512
 	length, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
 		return fmt.Errorf("find its length: %w", err)
