@@ -669,6 +669,238 @@ func (x *MetricsResponse) GetAgentFds() uint32 {
 	return 0
 }
 
+type VolumeStatsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The storage's.
+	Target        string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeStatsRequest) Reset() {
+	*x = VolumeStatsRequest{}
+	mi := &file_guest_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeStatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeStatsRequest) ProtoMessage() {}
+
+func (x *VolumeStatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeStatsRequest.ProtoReflect.Descriptor instead.
+func (*VolumeStatsRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *VolumeStatsRequest) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+// VolumeStatsResponse is statfs(2)'s answer.
+type VolumeStatsResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	TotalBytes uint64                 `protobuf:"varint,1,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	// What a process without privileges can still write.
+	AvailableBytes uint64 `protobuf:"varint,2,opt,name=available_bytes,json=availableBytes,proto3" json:"available_bytes,omitempty"`
+	UsedBytes      uint64 `protobuf:"varint,3,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	// All 0 of a file system without a fixed number of inodes.
+	TotalInodes     uint64 `protobuf:"varint,4,opt,name=total_inodes,json=totalInodes,proto3" json:"total_inodes,omitempty"`
+	AvailableInodes uint64 `protobuf:"varint,5,opt,name=available_inodes,json=availableInodes,proto3" json:"available_inodes,omitempty"`
+	UsedInodes      uint64 `protobuf:"varint,6,opt,name=used_inodes,json=usedInodes,proto3" json:"used_inodes,omitempty"`
+	// It cannot be written: so it was mounted, or the kernel met an error.
+	ReadOnly      bool `protobuf:"varint,7,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeStatsResponse) Reset() {
+	*x = VolumeStatsResponse{}
+	mi := &file_guest_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeStatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeStatsResponse) ProtoMessage() {}
+
+func (x *VolumeStatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeStatsResponse.ProtoReflect.Descriptor instead.
+func (*VolumeStatsResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *VolumeStatsResponse) GetTotalBytes() uint64 {
+	if x != nil {
+		return x.TotalBytes
+	}
+	return 0
+}
+
+func (x *VolumeStatsResponse) GetAvailableBytes() uint64 {
+	if x != nil {
+		return x.AvailableBytes
+	}
+	return 0
+}
+
+func (x *VolumeStatsResponse) GetUsedBytes() uint64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *VolumeStatsResponse) GetTotalInodes() uint64 {
+	if x != nil {
+		return x.TotalInodes
+	}
+	return 0
+}
+
+func (x *VolumeStatsResponse) GetAvailableInodes() uint64 {
+	if x != nil {
+		return x.AvailableInodes
+	}
+	return 0
+}
+
+func (x *VolumeStatsResponse) GetUsedInodes() uint64 {
+	if x != nil {
+		return x.UsedInodes
+	}
+	return 0
+}
+
+func (x *VolumeStatsResponse) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+type GrowVolumeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The storage's.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// How many bytes the disk has by now. The agent waits, for a bounded time,
+	// until the guest's kernel has been told.
+	DiskBytes     uint64 `protobuf:"varint,2,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrowVolumeRequest) Reset() {
+	*x = GrowVolumeRequest{}
+	mi := &file_guest_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrowVolumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrowVolumeRequest) ProtoMessage() {}
+
+func (x *GrowVolumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrowVolumeRequest.ProtoReflect.Descriptor instead.
+func (*GrowVolumeRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GrowVolumeRequest) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *GrowVolumeRequest) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+type GrowVolumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrowVolumeResponse) Reset() {
+	*x = GrowVolumeResponse{}
+	mi := &file_guest_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrowVolumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrowVolumeResponse) ProtoMessage() {}
+
+func (x *GrowVolumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrowVolumeResponse.ProtoReflect.Descriptor instead.
+func (*GrowVolumeResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{12}
+}
+
 // SetNetworkRequest is the pod's whole network. Addresses and networks are in
 // the text form of Go's net/netip ("10.88.0.2", "10.88.0.2/16", "fd00::2/64").
 type SetNetworkRequest struct {
@@ -688,7 +920,7 @@ type SetNetworkRequest struct {
 
 func (x *SetNetworkRequest) Reset() {
 	*x = SetNetworkRequest{}
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +932,7 @@ func (x *SetNetworkRequest) String() string {
 func (*SetNetworkRequest) ProtoMessage() {}
 
 func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +945,7 @@ func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkRequest.ProtoReflect.Descriptor instead.
 func (*SetNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{9}
+	return file_guest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetNetworkRequest) GetHostname() string {
@@ -764,7 +996,7 @@ type DNS struct {
 
 func (x *DNS) Reset() {
 	*x = DNS{}
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +1008,7 @@ func (x *DNS) String() string {
 func (*DNS) ProtoMessage() {}
 
 func (x *DNS) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +1021,7 @@ func (x *DNS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNS.ProtoReflect.Descriptor instead.
 func (*DNS) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{10}
+	return file_guest_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DNS) GetServers() []string {
@@ -836,7 +1068,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -848,7 +1080,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -861,7 +1093,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{11}
+	return file_guest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Interface) GetPciPath() string {
@@ -923,7 +1155,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1167,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1180,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{12}
+	return file_guest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Address) GetPrefix() string {
@@ -992,7 +1224,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1236,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1249,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{13}
+	return file_guest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Route) GetInterface() string {
@@ -1088,7 +1320,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1332,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1345,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{14}
+	return file_guest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Neighbour) GetInterface() string {
@@ -1148,7 +1380,7 @@ type SetNetworkResponse struct {
 
 func (x *SetNetworkResponse) Reset() {
 	*x = SetNetworkResponse{}
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1392,7 @@ func (x *SetNetworkResponse) String() string {
 func (*SetNetworkResponse) ProtoMessage() {}
 
 func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1405,7 @@ func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkResponse.ProtoReflect.Descriptor instead.
 func (*SetNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{15}
+	return file_guest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetNetworkResponse) GetChanges() []string {
@@ -1196,7 +1428,7 @@ type SetResourcesRequest struct {
 
 func (x *SetResourcesRequest) Reset() {
 	*x = SetResourcesRequest{}
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1440,7 @@ func (x *SetResourcesRequest) String() string {
 func (*SetResourcesRequest) ProtoMessage() {}
 
 func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1453,7 @@ func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesRequest.ProtoReflect.Descriptor instead.
 func (*SetResourcesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{16}
+	return file_guest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetResourcesRequest) GetCpus() uint32 {
@@ -1249,7 +1481,7 @@ type SetResourcesResponse struct {
 
 func (x *SetResourcesResponse) Reset() {
 	*x = SetResourcesResponse{}
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1493,7 @@ func (x *SetResourcesResponse) String() string {
 func (*SetResourcesResponse) ProtoMessage() {}
 
 func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1506,7 @@ func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesResponse.ProtoReflect.Descriptor instead.
 func (*SetResourcesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{17}
+	return file_guest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetResourcesResponse) GetCpus() uint32 {
@@ -1322,7 +1554,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1566,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1579,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{18}
+	return file_guest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Storage) GetDriver() string {
@@ -1414,7 +1646,7 @@ type FSGroup struct {
 
 func (x *FSGroup) Reset() {
 	*x = FSGroup{}
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1658,7 @@ func (x *FSGroup) String() string {
 func (*FSGroup) ProtoMessage() {}
 
 func (x *FSGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1671,7 @@ func (x *FSGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FSGroup.ProtoReflect.Descriptor instead.
 func (*FSGroup) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{19}
+	return file_guest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FSGroup) GetGid() uint32 {
@@ -1465,7 +1697,7 @@ type AddStoragesRequest struct {
 
 func (x *AddStoragesRequest) Reset() {
 	*x = AddStoragesRequest{}
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1709,7 @@ func (x *AddStoragesRequest) String() string {
 func (*AddStoragesRequest) ProtoMessage() {}
 
 func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1722,7 @@ func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesRequest.ProtoReflect.Descriptor instead.
 func (*AddStoragesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{20}
+	return file_guest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AddStoragesRequest) GetStorages() []*Storage {
@@ -1508,7 +1740,7 @@ type AddStoragesResponse struct {
 
 func (x *AddStoragesResponse) Reset() {
 	*x = AddStoragesResponse{}
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1752,7 @@ func (x *AddStoragesResponse) String() string {
 func (*AddStoragesResponse) ProtoMessage() {}
 
 func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1765,7 @@ func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesResponse.ProtoReflect.Descriptor instead.
 func (*AddStoragesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{21}
+	return file_guest_proto_rawDescGZIP(), []int{25}
 }
 
 // ChangeFilesRequest is at most MaxChangeFiles bytes (limits.go); longer files
@@ -1547,7 +1779,7 @@ type ChangeFilesRequest struct {
 
 func (x *ChangeFilesRequest) Reset() {
 	*x = ChangeFilesRequest{}
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1791,7 @@ func (x *ChangeFilesRequest) String() string {
 func (*ChangeFilesRequest) ProtoMessage() {}
 
 func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1804,7 @@ func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesRequest.ProtoReflect.Descriptor instead.
 func (*ChangeFilesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{22}
+	return file_guest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ChangeFilesRequest) GetChanges() []*FileChange {
@@ -1590,7 +1822,7 @@ type ChangeFilesResponse struct {
 
 func (x *ChangeFilesResponse) Reset() {
 	*x = ChangeFilesResponse{}
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1834,7 @@ func (x *ChangeFilesResponse) String() string {
 func (*ChangeFilesResponse) ProtoMessage() {}
 
 func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1847,7 @@ func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesResponse.ProtoReflect.Descriptor instead.
 func (*ChangeFilesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{23}
+	return file_guest_proto_rawDescGZIP(), []int{27}
 }
 
 // FileChange is one change of a file below GuestFilesDir (paths.go). No part
@@ -1642,7 +1874,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1886,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1899,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{24}
+	return file_guest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FileChange) GetPath() string {
@@ -1788,7 +2020,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +2032,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +2045,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{25}
+	return file_guest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -1839,7 +2071,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +2083,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +2096,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{26}
+	return file_guest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -1884,7 +2116,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2128,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2141,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{27}
+	return file_guest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Directory) GetKeep() bool {
@@ -1927,7 +2159,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +2171,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +2184,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{28}
+	return file_guest_proto_rawDescGZIP(), []int{32}
 }
 
 // FilePart is a part of a file's content. The parts of one file come in order,
@@ -1974,7 +2206,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2218,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2231,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{29}
+	return file_guest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FilePart) GetOffset() uint64 {
@@ -2061,7 +2293,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2305,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2318,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{30}
+	return file_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Device) GetPath() string {
@@ -2176,7 +2408,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2420,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2433,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{31}
+	return file_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -2261,7 +2493,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2505,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2518,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{32}
+	return file_guest_proto_rawDescGZIP(), []int{36}
 }
 
 type Event struct {
@@ -2302,7 +2534,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2546,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2559,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{33}
+	return file_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -2395,7 +2627,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2639,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2652,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{34}
+	return file_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -2483,7 +2715,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2495,7 +2727,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2508,7 +2740,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{35}
+	return file_guest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -2526,7 +2758,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2538,7 +2770,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2551,7 +2783,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{36}
+	return file_guest_proto_rawDescGZIP(), []int{40}
 }
 
 type PowerOffResponse struct {
@@ -2562,7 +2794,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +2806,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +2819,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{37}
+	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -2602,7 +2834,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +2846,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +2859,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{38}
+	return file_guest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -2662,7 +2894,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2906,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2919,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{39}
+	return file_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -2715,7 +2947,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2959,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2972,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{40}
+	return file_guest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -2776,7 +3008,7 @@ type ContainerSocket struct {
 
 func (x *ContainerSocket) Reset() {
 	*x = ContainerSocket{}
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +3020,7 @@ func (x *ContainerSocket) String() string {
 func (*ContainerSocket) ProtoMessage() {}
 
 func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +3033,7 @@ func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
 func (*ContainerSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{41}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ContainerSocket) GetContainerId() string {
@@ -2829,7 +3061,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2841,7 +3073,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2854,7 +3086,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -2880,7 +3112,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +3124,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +3137,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -2979,7 +3211,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3223,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3236,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -3028,7 +3260,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3272,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3285,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -3116,7 +3348,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3360,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3373,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -3190,7 +3422,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3434,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3447,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -3238,7 +3470,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3482,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3495,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -3319,7 +3551,25 @@ const file_guest_proto_rawDesc = "" +
 	"\fagent_status\x18\b \x01(\fR\vagentStatus\x12\x19\n" +
 	"\bagent_io\x18\t \x01(\fR\aagentIo\x12\x1b\n" +
 	"\tagent_fds\x18\n" +
-	" \x01(\rR\bagentFds\"\x83\x02\n" +
+	" \x01(\rR\bagentFds\",\n" +
+	"\x12VolumeStatsRequest\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\"\x8a\x02\n" +
+	"\x13VolumeStatsResponse\x12\x1f\n" +
+	"\vtotal_bytes\x18\x01 \x01(\x04R\n" +
+	"totalBytes\x12'\n" +
+	"\x0favailable_bytes\x18\x02 \x01(\x04R\x0eavailableBytes\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x03 \x01(\x04R\tusedBytes\x12!\n" +
+	"\ftotal_inodes\x18\x04 \x01(\x04R\vtotalInodes\x12)\n" +
+	"\x10available_inodes\x18\x05 \x01(\x04R\x0favailableInodes\x12\x1f\n" +
+	"\vused_inodes\x18\x06 \x01(\x04R\n" +
+	"usedInodes\x12\x1b\n" +
+	"\tread_only\x18\a \x01(\bR\breadOnly\"J\n" +
+	"\x11GrowVolumeRequest\x12\x16\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x02 \x01(\x04R\tdiskBytes\"\x14\n" +
+	"\x12GrowVolumeResponse\"\x83\x02\n" +
 	"\x11SetNetworkRequest\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12'\n" +
 	"\x03dns\x18\x02 \x01(\v2\x15.katabox.agent.v1.DNSR\x03dns\x12;\n" +
@@ -3490,7 +3740,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\xaf\a\n" +
+	"\rSTREAM_STDERR\x10\x032\xe4\b\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
 	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12W\n" +
@@ -3502,7 +3752,10 @@ const file_guest_proto_rawDesc = "" +
 	"\bReadFile\x12!.katabox.agent.v1.ReadFileRequest\x1a\".katabox.agent.v1.ReadFileResponse\x12D\n" +
 	"\x06Events\x12\x1f.katabox.agent.v1.EventsRequest\x1a\x17.katabox.agent.v1.Event0\x01\x12Q\n" +
 	"\bTimeline\x12!.katabox.agent.v1.TimelineRequest\x1a\".katabox.agent.v1.TimelineResponse\x12N\n" +
-	"\aMetrics\x12 .katabox.agent.v1.MetricsRequest\x1a!.katabox.agent.v1.MetricsResponse\x12Q\n" +
+	"\aMetrics\x12 .katabox.agent.v1.MetricsRequest\x1a!.katabox.agent.v1.MetricsResponse\x12Z\n" +
+	"\vVolumeStats\x12$.katabox.agent.v1.VolumeStatsRequest\x1a%.katabox.agent.v1.VolumeStatsResponse\x12W\n" +
+	"\n" +
+	"GrowVolume\x12#.katabox.agent.v1.GrowVolumeRequest\x1a$.katabox.agent.v1.GrowVolumeResponse\x12Q\n" +
 	"\bPowerOff\x12!.katabox.agent.v1.PowerOffRequest\x1a\".katabox.agent.v1.PowerOffResponseB*Z(github.com/katabox/katabox/agent/api;apib\x06proto3"
 
 var (
@@ -3518,7 +3771,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -3530,98 +3783,106 @@ var file_guest_proto_goTypes = []any{
 	(*Span)(nil),                  // 7: katabox.agent.v1.Span
 	(*MetricsRequest)(nil),        // 8: katabox.agent.v1.MetricsRequest
 	(*MetricsResponse)(nil),       // 9: katabox.agent.v1.MetricsResponse
-	(*SetNetworkRequest)(nil),     // 10: katabox.agent.v1.SetNetworkRequest
-	(*DNS)(nil),                   // 11: katabox.agent.v1.DNS
-	(*Interface)(nil),             // 12: katabox.agent.v1.Interface
-	(*Address)(nil),               // 13: katabox.agent.v1.Address
-	(*Route)(nil),                 // 14: katabox.agent.v1.Route
-	(*Neighbour)(nil),             // 15: katabox.agent.v1.Neighbour
-	(*SetNetworkResponse)(nil),    // 16: katabox.agent.v1.SetNetworkResponse
-	(*SetResourcesRequest)(nil),   // 17: katabox.agent.v1.SetResourcesRequest
-	(*SetResourcesResponse)(nil),  // 18: katabox.agent.v1.SetResourcesResponse
-	(*Storage)(nil),               // 19: katabox.agent.v1.Storage
-	(*FSGroup)(nil),               // 20: katabox.agent.v1.FSGroup
-	(*AddStoragesRequest)(nil),    // 21: katabox.agent.v1.AddStoragesRequest
-	(*AddStoragesResponse)(nil),   // 22: katabox.agent.v1.AddStoragesResponse
-	(*ChangeFilesRequest)(nil),    // 23: katabox.agent.v1.ChangeFilesRequest
-	(*ChangeFilesResponse)(nil),   // 24: katabox.agent.v1.ChangeFilesResponse
-	(*FileChange)(nil),            // 25: katabox.agent.v1.FileChange
-	(*ReadFileRequest)(nil),       // 26: katabox.agent.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),      // 27: katabox.agent.v1.ReadFileResponse
-	(*Directory)(nil),             // 28: katabox.agent.v1.Directory
-	(*Remove)(nil),                // 29: katabox.agent.v1.Remove
-	(*FilePart)(nil),              // 30: katabox.agent.v1.FilePart
-	(*Device)(nil),                // 31: katabox.agent.v1.Device
-	(*ContainerConfig)(nil),       // 32: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 33: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 34: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 35: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 36: katabox.agent.v1.OOM
-	(*PowerOffRequest)(nil),       // 37: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 38: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 39: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 40: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 41: katabox.agent.v1.ForwardOpen
-	(*ContainerSocket)(nil),       // 42: katabox.agent.v1.ContainerSocket
-	(*ForwardOpened)(nil),         // 43: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 44: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 45: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 46: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 47: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 48: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 49: katabox.agent.v1.FailedStorage
-	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
+	(*VolumeStatsRequest)(nil),    // 10: katabox.agent.v1.VolumeStatsRequest
+	(*VolumeStatsResponse)(nil),   // 11: katabox.agent.v1.VolumeStatsResponse
+	(*GrowVolumeRequest)(nil),     // 12: katabox.agent.v1.GrowVolumeRequest
+	(*GrowVolumeResponse)(nil),    // 13: katabox.agent.v1.GrowVolumeResponse
+	(*SetNetworkRequest)(nil),     // 14: katabox.agent.v1.SetNetworkRequest
+	(*DNS)(nil),                   // 15: katabox.agent.v1.DNS
+	(*Interface)(nil),             // 16: katabox.agent.v1.Interface
+	(*Address)(nil),               // 17: katabox.agent.v1.Address
+	(*Route)(nil),                 // 18: katabox.agent.v1.Route
+	(*Neighbour)(nil),             // 19: katabox.agent.v1.Neighbour
+	(*SetNetworkResponse)(nil),    // 20: katabox.agent.v1.SetNetworkResponse
+	(*SetResourcesRequest)(nil),   // 21: katabox.agent.v1.SetResourcesRequest
+	(*SetResourcesResponse)(nil),  // 22: katabox.agent.v1.SetResourcesResponse
+	(*Storage)(nil),               // 23: katabox.agent.v1.Storage
+	(*FSGroup)(nil),               // 24: katabox.agent.v1.FSGroup
+	(*AddStoragesRequest)(nil),    // 25: katabox.agent.v1.AddStoragesRequest
+	(*AddStoragesResponse)(nil),   // 26: katabox.agent.v1.AddStoragesResponse
+	(*ChangeFilesRequest)(nil),    // 27: katabox.agent.v1.ChangeFilesRequest
+	(*ChangeFilesResponse)(nil),   // 28: katabox.agent.v1.ChangeFilesResponse
+	(*FileChange)(nil),            // 29: katabox.agent.v1.FileChange
+	(*ReadFileRequest)(nil),       // 30: katabox.agent.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),      // 31: katabox.agent.v1.ReadFileResponse
+	(*Directory)(nil),             // 32: katabox.agent.v1.Directory
+	(*Remove)(nil),                // 33: katabox.agent.v1.Remove
+	(*FilePart)(nil),              // 34: katabox.agent.v1.FilePart
+	(*Device)(nil),                // 35: katabox.agent.v1.Device
+	(*ContainerConfig)(nil),       // 36: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),         // 37: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                 // 38: katabox.agent.v1.Event
+	(*Exit)(nil),                  // 39: katabox.agent.v1.Exit
+	(*OOM)(nil),                   // 40: katabox.agent.v1.OOM
+	(*PowerOffRequest)(nil),       // 41: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 42: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 43: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 44: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 45: katabox.agent.v1.ForwardOpen
+	(*ContainerSocket)(nil),       // 46: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),         // 47: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),           // 48: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 49: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 50: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 51: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 52: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),         // 53: katabox.agent.v1.FailedStorage
+	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
-	19, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	50, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	23, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
+	54, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
 	7,  // 2: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
-	11, // 3: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
-	12, // 4: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
-	14, // 5: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
-	15, // 6: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
-	13, // 7: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
-	20, // 8: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
-	19, // 9: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
-	25, // 10: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
-	28, // 11: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
-	30, // 12: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
-	29, // 13: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	50, // 14: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
-	19, // 15: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	31, // 16: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
-	35, // 17: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	36, // 18: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	50, // 19: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	15, // 3: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
+	16, // 4: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
+	18, // 5: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
+	19, // 6: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
+	17, // 7: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
+	24, // 8: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	23, // 9: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	29, // 10: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	32, // 11: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	34, // 12: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	33, // 13: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	54, // 14: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	23, // 15: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	35, // 16: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
+	39, // 17: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	40, // 18: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	54, // 19: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 20: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	42, // 21: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	42, // 22: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	46, // 23: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	47, // 24: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	46, // 21: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	46, // 22: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	50, // 23: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	51, // 24: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
 	1,  // 25: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
 	3,  // 26: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	10, // 27: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	17, // 28: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	21, // 29: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	23, // 30: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	26, // 31: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
-	33, // 32: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	14, // 27: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	21, // 28: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	25, // 29: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	27, // 30: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	30, // 31: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
+	37, // 32: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
 	5,  // 33: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
 	8,  // 34: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
-	37, // 35: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 36: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 37: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	16, // 38: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	18, // 39: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	22, // 40: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	24, // 41: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	27, // 42: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	34, // 43: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	6,  // 44: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	9,  // 45: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	38, // 46: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	36, // [36:47] is the sub-list for method output_type
-	25, // [25:36] is the sub-list for method input_type
+	10, // 35: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
+	12, // 36: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
+	41, // 37: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 38: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 39: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	20, // 40: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	22, // 41: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	26, // 42: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	28, // 43: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	31, // 44: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	38, // 45: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	6,  // 46: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	9,  // 47: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	11, // 48: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	13, // 49: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	42, // 50: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	38, // [38:51] is the sub-list for method output_type
+	25, // [25:38] is the sub-list for method input_type
 	25, // [25:25] is the sub-list for extension type_name
 	25, // [25:25] is the sub-list for extension extendee
 	0,  // [0:25] is the sub-list for field type_name
@@ -3632,22 +3893,22 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[24].OneofWrappers = []any{
+	file_guest_proto_msgTypes[28].OneofWrappers = []any{
 		(*FileChange_Directory)(nil),
 		(*FileChange_File)(nil),
 		(*FileChange_Symlink)(nil),
 		(*FileChange_Remove)(nil),
 	}
-	file_guest_proto_msgTypes[33].OneofWrappers = []any{
+	file_guest_proto_msgTypes[37].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[43].OneofWrappers = []any{
+	file_guest_proto_msgTypes[47].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[45].OneofWrappers = []any{
+	file_guest_proto_msgTypes[49].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -3657,7 +3918,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   49,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -18,6 +18,8 @@ type GuestService interface {
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
+	VolumeStats(context.Context, *VolumeStatsRequest) (*VolumeStatsResponse, error)
+	GrowVolume(context.Context, *GrowVolumeRequest) (*GrowVolumeResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -100,6 +102,20 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.Metrics(ctx, &req)
 			},
+			"VolumeStats": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req VolumeStatsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.VolumeStats(ctx, &req)
+			},
+			"GrowVolume": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req GrowVolumeRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.GrowVolume(ctx, &req)
+			},
 			"PowerOff": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req PowerOffRequest
 				if err := unmarshal(&req); err != nil {
@@ -135,6 +151,8 @@ type GuestClient interface {
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
+	VolumeStats(context.Context, *VolumeStatsRequest) (*VolumeStatsResponse, error)
+	GrowVolume(context.Context, *GrowVolumeRequest) (*GrowVolumeResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -244,6 +262,22 @@ func (c *guestClient) Timeline(ctx context.Context, req *TimelineRequest) (*Time
 func (c *guestClient) Metrics(ctx context.Context, req *MetricsRequest) (*MetricsResponse, error) {
 	var resp MetricsResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "Metrics", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) VolumeStats(ctx context.Context, req *VolumeStatsRequest) (*VolumeStatsResponse, error) {
+	var resp VolumeStatsResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "VolumeStats", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) GrowVolume(ctx context.Context, req *GrowVolumeRequest) (*GrowVolumeResponse, error) {
+	var resp GrowVolumeResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "GrowVolume", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -51,6 +51,7 @@ type calls struct {
 	openDisk func(disk Disk, flags int) error
 	setGroup func(ctx context.Context, target string, group *api.FSGroup) error
 	write    func(path, value string) error
+	grow     func(fd int, magic int64, block, bytes uint64) error
 }
 
 // NewMounter makes a Mounter of the guest's own. modules are what drivers and
@@ -59,7 +60,7 @@ func NewMounter(modules *Modules) *Mounter {
 	return &Mounter{
 		Modules: modules,
 		sys:     "/sys", dev: "/dev", proc: "/proc", run: api.GuestRunDir,
-		kernel: calls{mount: unix.Mount, unmount: unix.Unmount, openDisk: openDisk, setGroup: setGroup, write: writeFile},
+		kernel: calls{mount: unix.Mount, unmount: unix.Unmount, openDisk: openDisk, setGroup: setGroup, write: writeFile, grow: growMounted},
 		disks:  map[string]diskUse{}, hugepages: map[string]hugepages{},
 	}
 }

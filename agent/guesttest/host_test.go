@@ -142,7 +142,7 @@ func boot(ctx context.Context, t *testing.T, qemu, initrd string) string {
 	dir := t.TempDir()
 	// What the kernel does not know becomes the init's environment
 	// (Documentation/admin-guide/kernel-parameters.rst).
-	environment := fmt.Sprintf(" %s=%v", erofsKey, hasErofs())
+	environment := fmt.Sprintf(" %s=%v %s=%v", erofsKey, hasErofs(), xfsKey, hasProgram("mkfs.xfs"))
 	args := []string{
 		// As for a pod without KVM, both CPUs are there and one is not online:
 		// Linux 6.12 takes a CPU that is plugged in later only where it knows

@@ -44,6 +44,12 @@ var plugs = map[string][]string{
 		fmt.Sprintf(`{"execute":"object-add","arguments":{"qom-type":"memory-backend-ram","id":"vmem","size":%d}}`, 2*vmemMiB<<20),
 		fmt.Sprintf(`{"execute":"device_add","arguments":{"driver":"virtio-mem-pci","id":"vmem0","memdev":"vmem","requested-size":%d,"bus":"pod","addr":"0x08"}}`, vmemMiB<<20),
 	},
+	"larger ext4": {
+		fmt.Sprintf(`{"execute":"block_resize","arguments":{"node-name":"growext4","size":%d}}`, grownMiB<<20),
+	},
+	"larger xfs": {
+		fmt.Sprintf(`{"execute":"block_resize","arguments":{"node-name":"growxfs","size":%d}}`, grownMiB<<20),
+	},
 	"virtio-mem back": {
 		`{"execute":"qom-set","arguments":{"path":"/machine/peripheral/vmem0","property":"requested-size","value":0}}`,
 	},
@@ -90,9 +96,37 @@ func disks(t *testing.T, dir string) []string {
 		args = append(args, drive("erofs", "erofs.img", "virtio-blk-pci,bus=pod,addr=0x09")...)
 		args = append(args, drive("blob", "blob.img", "virtio-blk-pci,bus=pod,addr=0x0a")...)
 	}
+	args = append(args, drive("growext4", growing(t, dir, "ext4", "-q"), "virtio-blk-pci,bus=pod,addr=0x0b")...)
 	args = append(args, "-device", "virtio-scsi-pci,id=scsi,bus=pod,addr=0x04")
+	if hasProgram("mkfs.xfs") {
+		args = append(args, drive("growxfs", growing(t, dir, "xfs", "-q"), "scsi-hd,bus=scsi.0,scsi-id=5,lun=0")...)
+	}
 	args = append(args, drive("upper", "upper.img", "scsi-hd,bus=scsi.0,scsi-id=3,lun=0")...)
 	return append(args, drive("raw", "raw.img", "scsi-hd,bus=scsi.0,scsi-id=3,lun=7")...)
+}
+
+// Sizes of the disks that grow, the first being the least that mkfs.xfs takes.
+const (
+	smallMiB = 320
+	grownMiB = 2048
+)
+
+// growing makes the image of a file system that will be larger, and returns its
+// name in dir.
+func growing(t *testing.T, dir, fstype string, args ...string) string {
+	t.Helper()
+	name := "grow-" + fstype + ".img"
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, smallMiB<<20); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := exec.Command("mkfs."+fstype, append(args, file)...).CombinedOutput(); err != nil {
+		t.Fatalf("make disk: %v\n%s", err, text)
+	}
+	return name
 }
 
 // makeErofs makes a file system on two disks, of which the second has the
@@ -125,10 +159,14 @@ const (
 	erofsContent = "on the other disk\n"
 	// erofsKey tells the guest that its disks have an erofs.
 	erofsKey = "guesttest_erofs"
+	// xfsKey tells it that it has an xfs.
+	xfsKey = "guesttest_xfs"
 )
 
-func hasErofs() bool {
-	_, err := exec.LookPath("mkfs.erofs")
+func hasErofs() bool { return hasProgram("mkfs.erofs") }
+
+func hasProgram(name string) bool {
+	_, err := exec.LookPath(name)
 	return err == nil
 }
 

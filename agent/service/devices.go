@@ -19,6 +19,8 @@ type storer interface {
 	Mounted(target string) (bool, error)
 	FindDisk(ctx context.Context, driver, source string) (guest.Disk, error)
 	FindChar(name string) (guest.Char, error)
+	VolumeStats(target string) (*api.VolumeStatsResponse, error)
+	GrowVolume(ctx context.Context, target string, diskBytes uint64) error
 }
 
 var _ storer = (*guest.Mounter)(nil)

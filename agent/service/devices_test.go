@@ -27,6 +27,7 @@ type fakeDisks struct {
 	there  map[string]bool // by target
 	mount  error
 	umount []error // of further calls
+	bytes  uint64
 }
 
 func (f *fakeDisks) note(verb string, storages []*api.Storage) {
@@ -82,6 +83,26 @@ func (f *fakeDisks) FindChar(name string) (guest.Char, error) {
 		return guest.Char{Node: "/dev/null", Major: 1, Minor: 3, Common: true}, nil
 	}
 	return guest.Char{}, fmt.Errorf("find %s: %w", name, errdefs.ErrNotFound)
+}
+
+// VolumeStats knows what was mounted by Mount. It has as many bytes as GrowVolume said.
+func (f *fakeDisks) VolumeStats(target string) (*api.VolumeStatsResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.there[target] {
+		return nil, fmt.Errorf("volume %s: %w", target, errdefs.ErrNotFound)
+	}
+	return &api.VolumeStatsResponse{TotalBytes: f.bytes}, nil
+}
+
+func (f *fakeDisks) GrowVolume(_ context.Context, target string, diskBytes uint64) error {
+	if _, err := f.VolumeStats(target); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bytes = diskBytes
+	return nil
 }
 
 func diskPod(t *testing.T) (*Pod, *fakeRuntime, *fakeDisks) {

@@ -60,7 +60,10 @@ func notThere(h *host) {
 	_, resume := h.task.Resume(ctx, &task.ResumeRequest{ID: "x"})
 	_, stats := h.task.Stats(ctx, &task.StatsRequest{ID: "x"})
 	_, update := h.task.Update(ctx, &task.UpdateTaskRequest{ID: "x", Resources: &anypb.Any{Value: []byte("{}")}})
+	_, volume := h.guest.VolumeStats(ctx, &api.VolumeStatsRequest{Target: api.GuestFilesDir + "/x"})
+	_, grow := h.guest.GrowVolume(ctx, &api.GrowVolumeRequest{Target: api.GuestFilesDir + "/x", DiskBytes: 1 << 20})
 	for what, err := range map[string]error{
+		"VolumeStats": volume, "GrowVolume": grow,
 		"Pids": pids, "Pause": pause, "Resume": resume, "Stats": stats, "Update": update, "Exec": h.exec("x", "e"),
 	} {
 		h.want(what, err, errdefs.IsNotFound)
