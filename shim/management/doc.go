@@ -4,10 +4,12 @@
 //	GET /metrics        numbers, in Prometheus's text format
 //	GET /healthz        200 when the agent answers, else 503
 //	GET /sandbox        what runs, as JSON (virtcontainers.Description)
+//	GET /direct-volume/stats?path=PATH  how large and full a volume is, as CSI's JSON
+//	POST /direct-volume/resize          makes a volume larger (ResizeRequest)
 //	GET /debug/pprof/.. the shim's profiles, with enable_pprof
 //
 // It implements only the HTTP that this needs: one request for each connection,
-// GET without a body. Go's server would make each pod's shim larger by megabytes
+// a body only with its length. Go's server would make each pod's shim larger by megabytes
 // (docs/adr/0040). The number of connections and the time of each are bounded,
 // and no lock is held while a request is answered. When the sandbox has ended,
 // nothing listens any more.

@@ -1,11 +1,12 @@
 package management
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
@@ -17,6 +18,9 @@ type Sandbox interface {
 	WriteMetrics(ctx context.Context, t *prom.Text)
 	// Describe returns what runs.
 	Describe() virtcontainers.Description
+	// VolumeStats and GrowVolume are about a direct-assigned volume at a path.
+	VolumeStats(ctx context.Context, path string) (guestfs.AssignedVolume, error)
+	GrowVolume(ctx context.Context, path string, size uint64) (uint64, error)
 }
 
 // Source is where the answers come from.
@@ -33,7 +37,11 @@ type handler struct {
 	// timeout bounds the answer: some answers need the guest.
 	timeout time.Duration
 	answer  func(ctx context.Context, r *request) response
+	// method is the request's; empty is GET.
+	method string
 }
+
+func (h handler) wants() string { return cmp.Or(h.method, "GET") }
 
 const (
 	// guestTimeout bounds a call to the guest. A scrape waits 10 s by
@@ -44,10 +52,11 @@ const (
 
 func handlers(source Source) map[string]handler {
 	all := map[string]handler{
-		"/metrics": {guestTimeout, source.metrics},
-		"/healthz": {guestTimeout, source.health},
-		"/sandbox": {hostTimeout, source.describe},
+		"/metrics": {timeout: guestTimeout, answer: source.metrics},
+		"/healthz": {timeout: guestTimeout, answer: source.health},
+		"/sandbox": {timeout: hostTimeout, answer: source.describe},
 	}
+	addVolumes(all, source.Sandbox)
 	if source.Profiles {
 		addProfiles(all)
 	}
@@ -71,9 +80,5 @@ func (s Source) health(ctx context.Context, _ *request) response {
 }
 
 func (s Source) describe(context.Context, *request) response {
-	data, err := json.Marshal(s.Sandbox.Describe())
-	if err != nil {
-		return fail(500, err.Error())
-	}
-	return response{200, "application/json", append(data, '\n')}
+	return jsonResponse(s.Sandbox.Describe())
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -16,9 +17,11 @@ const maxRequest = 8 << 10
 type request struct {
 	method, path string
 	query        url.Values
+	body         []byte
 }
 
-// readRequest reads a request's first line and its headers, which are ignored.
+// readRequest reads a request: its first line, its headers, of which only the
+// body's length matters, and its body.
 func readRequest(r io.Reader) (*request, error) {
 	lines := bufio.NewReader(io.LimitReader(r, maxRequest))
 	first, err := readLine(lines)
@@ -34,13 +37,32 @@ func readRequest(r io.Reader) (*request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read request: %w", err)
 	}
+	length, err := readHeaders(lines)
+	if err != nil {
+		return nil, err
+	}
+	body := make([]byte, length)
+	if _, err := io.ReadFull(lines, body); err != nil {
+		return nil, fmt.Errorf("read request: its body is shorter than its %d bytes, or the request longer than %d: %w", length, maxRequest, err)
+	}
+	return &request{method: method, path: u.Path, query: u.Query(), body: body}, nil
+}
+
+// readHeaders returns the length of the body that the headers announce.
+func readHeaders(lines *bufio.Reader) (length int, err error) {
 	for {
 		line, err := readLine(lines)
-		if err != nil {
-			return nil, err
+		if line == "" || err != nil {
+			return length, err
 		}
-		if line == "" {
-			return &request{method: method, path: u.Path, query: u.Query()}, nil
+		name, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); strings.ToLower(name) {
+		case "transfer-encoding":
+			return 0, fmt.Errorf("read request: its body is %q, want one with a Content-Length", value)
+		case "content-length":
+			if length, err = strconv.Atoi(value); err != nil || length < 0 || length > maxRequest {
+				return 0, fmt.Errorf("read request: a body of %q bytes: want %d at most", value, maxRequest)
+			}
 		}
 	}
 }
@@ -65,7 +87,8 @@ type response struct {
 
 // reasons are the phrases of the statuses that are used.
 var reasons = map[int]string{
-	200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error", 503: "Service Unavailable",
+	200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 409: "Conflict",
+	500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
 }
 
 // head returns what precedes the body: the connection ends with the answer.

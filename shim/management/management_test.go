@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -15,9 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"go.uber.org/goleak"
 
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
@@ -39,6 +43,27 @@ func (p pod) Ping(ctx context.Context) error {
 
 func (p pod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
+}
+
+// VolumeStats knows /v, of which a third is used, and /failed.
+func (pod) VolumeStats(_ context.Context, path string) (guestfs.AssignedVolume, error) {
+	v := guestfs.AssignedVolume{Failed: path == "/failed"}
+	v.Bytes, v.Inodes = guest.Usage{Total: 30, Available: 19, Used: 10}, guest.Usage{Total: 3, Available: 2, Used: 1}
+	if path != "/v" && !v.Failed {
+		return v, fmt.Errorf("volume %s: %w", path, errdefs.ErrNotFound)
+	}
+	return v, nil
+}
+
+// GrowVolume refuses to grow to 1 byte, and /btrfs.
+func (pod) GrowVolume(_ context.Context, path string, size uint64) (uint64, error) {
+	switch {
+	case path == "/btrfs":
+		return 0, fmt.Errorf("volume %s: %w", path, errdefs.ErrNotImplemented)
+	case size == 1:
+		return 0, fmt.Errorf("volume %s: it does not shrink: %w", path, errdefs.ErrInvalidArgument)
+	}
+	return size + 1, nil
 }
 
 func (p pod) Describe() virtcontainers.Description { return virtcontainers.Description{ID: "p1"} }
@@ -113,6 +138,54 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+func TestVolumeStats(t *testing.T) {
+	_, client := serve(t, Source{Sandbox: pod{}})
+	const usage = `{"usage":[{"available":19,"total":30,"used":10,"unit":1},{"available":2,"total":3,"used":1,"unit":2}],"volume_condition":`
+	for path, want := range map[string]string{
+		"?path=/v": usage + `{"abnormal":false,"message":"OK"}}`, "?path=%2Fv": usage, "/%2Fv": usage,
+		"?path=/failed": usage + `{"abnormal":true,"message":"the file system cannot be written`,
+	} {
+		if code, body := get(t, client, VolumeStatsPath+path); code != 200 || !strings.HasPrefix(body, want) {
+			t.Errorf("%s: %d, %s", path, code, body)
+		}
+	}
+	for path, want := range map[string]int{"": 400, "?path=v": 400, "/v": 400, "?path=/other": 404, "/%2Fother": 404} {
+		if code, body := get(t, client, VolumeStatsPath+path); code != want {
+			t.Errorf("%s: %d, %s, want %d", path, code, body, want)
+		}
+	}
+}
+
+func TestVolumeResize(t *testing.T) {
+	_, client := serve(t, Source{Sandbox: pod{}})
+	for _, test := range []struct {
+		body, want string
+		code       int
+	}{
+		{`{"VolumePath": "/v", "Size": 4096}`, `{"size":4097}`, 200},
+		{`{"volumePath": "/v", "Size": "4096"}`, `{"size":4097}`, 200}, // as Kata Containers documents it
+		{`{"VolumePath": "/v"}`, `{"size":1}`, 200},
+		{`{"VolumePath": "/v", "Size": 1}`, "it does not shrink", 400},
+		{`{"VolumePath": "/v", "Size": -1}`, `Size is "-1"`, 400},
+		{`{"VolumePath": "/v", "Size": 1.5}`, `Size is "1.5"`, 400},
+		{`{"VolumePath": "/v", "Size": 99999999999999999999}`, "Size is", 400},
+		{`{"VolumePath": "v", "Size": 4096}`, "want an absolute one", 400},
+		{`{"VolumePath": "/btrfs", "Size": 4096}`, "volume /btrfs", 501},
+		{"", "read request", 400},
+		{strings.Repeat(" ", maxRequest+1), "want 8192 at most", 400},
+	} {
+		resp, err := client.Post("http://shim"+VolumeResizePath, "application/json", strings.NewReader(test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != test.code || !strings.Contains(string(body), test.want) {
+			t.Errorf("%.60s: %d, %s, %v", test.body, resp.StatusCode, body, err)
+		}
+	}
+}
+
 func TestHealthOfDeadAgent(t *testing.T) {
 	_, client := serve(t, Source{Sandbox: pod{pingErr: errors.New("the guest is gone")}})
 	if code, body := get(t, client, "/healthz"); code != 503 || body != "the guest is gone\n" {
@@ -142,6 +215,10 @@ func TestRefuses(t *testing.T) {
 	path, _ := serve(t, Source{Sandbox: pod{}})
 	for _, test := range []struct{ request, want string }{
 		{"POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
+		{"GET " + VolumeResizePath + " HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
+		{"POST " + VolumeResizePath + " HTTP/1.1\r\nContent-Length: 9\r\n\r\n{}", "HTTP/1.1 400 "},
+		{"POST " + VolumeResizePath + " HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
+		{"POST " + VolumeResizePath + " HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 400 "},
 		{"hello\n", "HTTP/1.1 400 "},
 		{"GET http://x/ HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
 		{"GET / HTTP/2\r\n\r\n", "HTTP/1.1 400 "},
@@ -197,12 +274,13 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte("GET /metrics?a=b HTTP/1.1\r\nHost: x\r\n\r\n"))
 	f.Add([]byte("GET /%zz HTTP/1.1\r\n\r\n"))
 	f.Add([]byte("\n\n"))
+	f.Add([]byte("POST /a HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := readRequest(bytes.NewReader(data))
 		if (r == nil) != (err != nil) {
 			t.Fatalf("%v, %v", r, err)
 		}
-		if r != nil && (!strings.HasPrefix(r.path, "/") || len(r.path) > maxRequest) {
+		if r != nil && (!strings.HasPrefix(r.path, "/") || len(r.path) > maxRequest || len(r.body) > maxRequest) {
 			t.Fatalf("%q", r.path)
 		}
 	})

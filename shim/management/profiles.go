@@ -19,12 +19,12 @@ const (
 // addProfiles adds the paths that Go's tools expect.
 func addProfiles(all map[string]handler) {
 	for _, p := range pprof.Profiles() {
-		all[profileRoot+p.Name()] = handler{hostTimeout, func(_ context.Context, r *request) response {
+		all[profileRoot+p.Name()] = handler{timeout: hostTimeout, answer: func(_ context.Context, r *request) response {
 			debug, _ := strconv.Atoi(r.query.Get("debug"))
 			return profile(func(out *bytes.Buffer) error { return p.WriteTo(out, min(max(debug, 0), 2)) }, debug > 0)
 		}}
 	}
-	all[profileRoot+"profile"] = handler{(maxSeconds + 1) * time.Second, cpuProfile}
+	all[profileRoot+"profile"] = handler{timeout: (maxSeconds + 1) * time.Second, answer: cpuProfile}
 }
 
 func profile(write func(*bytes.Buffer) error, text bool) response {

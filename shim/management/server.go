@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,16 +120,30 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 }
 
 func (s *Server) route(ctx context.Context, r *request) response {
-	if r.method != "GET" {
-		return fail(405, "only GET is answered")
-	}
-	h, ok := s.handlers[r.path]
+	h, ok := s.find(r)
 	if !ok {
 		return fail(404, fmt.Sprintf("there is nothing at %s", r.path))
+	}
+	if want := h.wants(); r.method != want {
+		return fail(405, fmt.Sprintf("only %s is answered at %s", want, r.path))
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	return h.answer(ctx, r)
+}
+
+// find returns the handler for a path. A handler whose path ends with a slash has
+// all that is below it.
+func (s *Server) find(r *request) (handler, bool) {
+	if h, ok := s.handlers[r.path]; ok {
+		return h, true
+	}
+	for path, h := range s.handlers {
+		if strings.HasSuffix(path, "/") && strings.HasPrefix(r.path, path) {
+			return h, true
+		}
+	}
+	return handler{}, false
 }
 
 func write(conn *net.UnixConn, r response) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
@@ -35,6 +36,23 @@ func (p pod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
 	t.Family("kata_guest_load", prom.Gauge, "Load.")
 	t.Sample(0.5, "item", "load1")
+}
+
+// VolumeStats and GrowVolume know the volume that is named after the pod.
+func (p pod) VolumeStats(_ context.Context, path string) (v guestfs.AssignedVolume, err error) {
+	if path != "/"+p.id {
+		return v, fmt.Errorf("volume %s: %w", path, errdefs.ErrNotFound)
+	}
+	v.Bytes.Total = 7
+	return v, nil
+}
+
+func (p pod) GrowVolume(ctx context.Context, path string, size uint64) (uint64, error) {
+	if size == 1 {
+		return 0, fmt.Errorf("volume %s does not shrink: %w", path, errdefs.ErrInvalidArgument)
+	}
+	_, err := p.VolumeStats(ctx, path)
+	return size, err
 }
 
 func (p pod) Describe() virtcontainers.Description {
@@ -264,5 +282,39 @@ func TestMonitor(t *testing.T) {
 	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// A volume is asked for at all pods: one has it, another does not answer.
+func TestVolumes(t *testing.T) {
+	root := newRoot(t)
+	for _, id := range []string{"p1", "p2"} {
+		running(t, root, id)
+	}
+	pods := func() []Pod {
+		all, err := Pods(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if _, err := VolumeStats(t.Context(), pods(), "/none"); !errdefs.IsNotFound(err) {
+		t.Errorf("stats of a volume that no pod has: %v", err)
+	}
+	if _, err := GrowVolume(t.Context(), pods(), "/none", 2); !errdefs.IsNotFound(err) {
+		t.Errorf("grow a volume that no pod has: %v", err)
+	}
+	if _, err := GrowVolume(t.Context(), pods(), "/p2", 1); err == nil || !strings.Contains(err.Error(), "pod p2: 400 Bad Request: volume /p2 does not shrink") {
+		t.Errorf("shrink: %v", err)
+	}
+	raw(t, root, "p0", func(net.Conn) {})
+	if stats, err := VolumeStats(t.Context(), pods(), "/p2"); err != nil || !strings.Contains(string(stats), `"total":7`) {
+		t.Errorf("stats: %s, %v", stats, err)
+	}
+	if size, err := GrowVolume(t.Context(), pods(), "/p1", 1<<40+1); err != nil || size != 1<<40+1 {
+		t.Errorf("grow: %d, %v", size, err)
+	}
+	if _, err := VolumeStats(t.Context(), pods(), "/none"); err == nil || errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "p0") {
+		t.Errorf("a pod that may have it did not answer: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -87,28 +88,39 @@ func Find(root, id string) (Pod, error) {
 func (p Pod) Ask(ctx context.Context, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	body, err := p.request(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask pod %s: %w", p.ID, err)
+	}
+	return body, nil
+}
+
+// request makes one request with that body.
+func (p Pod) request(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.Dir, management.SocketName))
 	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://pod"+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, "http://pod"+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("ask pod %s: %w", p.ID, err)
+		return nil, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask pod %s: %w", p.ID, err)
+		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("ask pod %s: %w", p.ID, err)
-	case len(body) > maxAnswer:
-		return nil, fmt.Errorf("ask pod %s: the answer is longer than %d bytes", p.ID, maxAnswer)
+		return nil, err
+	case len(answer) > maxAnswer:
+		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	case resp.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("%s: %w", strings.TrimSpace(string(answer)), errdefs.ErrNotFound)
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("ask pod %s: %s: %s", p.ID, resp.Status, strings.TrimSpace(string(body)))
+		return nil, fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(answer)))
 	}
-	return body, nil
+	return answer, nil
 }
 
 // Describe asks the pod's shim what runs in the pod.

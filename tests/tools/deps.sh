@@ -15,6 +15,7 @@ packages=(
 	containernetworking-plugins iptables # the pods' network in tests/cri and tests/network
 	iperf3                            # the network's part of the benchmark
 	erofs-utils                       # root file systems of images in tests/containerd
+	xfsprogs                          # a volume that grows in agent/guesttest
 	e2fsprogs                         # images of emptyDir volumes; root file systems in tests/containerd
 	passt slirp4netns                 # networks of containers without an engine
 	debootstrap                       # the other Debian of tests/distro

@@ -43,7 +43,9 @@ type Agent struct {
 	metrics   []byte
 	timeline  *api.TimelineResponse
 	procFiles *api.MetricsResponse
-	written   []byte // what ReadFile answers
+	// volumes are the file systems on disks, by their targets.
+	volumes map[string]*api.VolumeStatsResponse
+	written []byte // what ReadFile answers
 }
 
 // NewAgent returns an agent that is up, without a machine; Die ends it.

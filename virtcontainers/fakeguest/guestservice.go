@@ -2,9 +2,11 @@ package fakeguest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
 	"github.com/katabox/katabox/agent/api"
@@ -122,6 +124,49 @@ func (a *Agent) Remember(timeline *api.TimelineResponse) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.timeline = timeline
+}
+
+// VolumeStats implements the Guest service.
+func (s guestService) VolumeStats(ctx context.Context, req *api.VolumeStatsRequest) (*api.VolumeStatsResponse, error) {
+	if err := s.agent.enter(ctx, "VolumeStats", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	stats, err := s.agent.volume(req.GetTarget())
+	return stats, errgrpc.ToGRPC(err)
+}
+
+// GrowVolume implements the Guest service: the file system is the disk.
+func (s guestService) GrowVolume(ctx context.Context, req *api.GrowVolumeRequest) (*api.GrowVolumeResponse, error) {
+	if err := s.agent.enter(ctx, "GrowVolume", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	stats, err := s.agent.volume(req.GetTarget())
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	grown := &api.VolumeStatsResponse{TotalBytes: req.GetDiskBytes(), AvailableBytes: req.GetDiskBytes() - stats.GetUsedBytes(), UsedBytes: stats.GetUsedBytes()}
+	s.agent.Mount(req.GetTarget(), grown)
+	return &api.GrowVolumeResponse{}, nil
+}
+
+// Mount has a file system on the target of a storage.
+func (a *Agent) Mount(target string, stats *api.VolumeStatsResponse) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.volumes == nil {
+		a.volumes = make(map[string]*api.VolumeStatsResponse)
+	}
+	a.volumes[target] = stats
+}
+
+func (a *Agent) volume(target string) (*api.VolumeStatsResponse, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	stats, ok := a.volumes[target]
+	if !ok {
+		return nil, fmt.Errorf("volume %q: no disk is mounted there: %w", target, errdefs.ErrNotFound)
+	}
+	return stats, nil
 }
 
 // PowerOff implements the Guest service.

@@ -170,6 +170,15 @@ func (c *Client) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	return resp.GetContent(), nil
 }
 
+// GrowVolume has the guest make the file system that a storage has mounted as
+// large as its disk, which has diskBytes by now.
+func (c *Client) GrowVolume(ctx context.Context, target string, diskBytes uint64) error {
+	if _, err := c.guest.GrowVolume(ctx, &api.GrowVolumeRequest{Target: target, DiskBytes: diskBytes}); err != nil {
+		return fmt.Errorf("grow the file system in the guest: %w", Err(err))
+	}
+	return nil
+}
+
 // PowerOff has the guest flush its disks and end. The answer is lost with the
 // machine, unless it is an error.
 func (c *Client) PowerOff(ctx context.Context) error {

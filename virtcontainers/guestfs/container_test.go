@@ -43,6 +43,14 @@ func (f files) ReadFile(context.Context, string) ([]byte, error) {
 	return nil, errors.New("no file was written")
 }
 
+func (f files) VolumeStats(context.Context, string) (guest.VolumeStats, error) {
+	return guest.VolumeStats{}, errors.New("no volume is mounted")
+}
+
+func (f files) GrowVolume(context.Context, string, uint64) error {
+	return errors.New("no volume is mounted")
+}
+
 func (f files) Reverse(context.Context, *api.ReverseOpen) (guest.Conn, error) {
 	return nil, errors.New("no sockets here")
 }

@@ -22,6 +22,8 @@ type Guest interface {
 	AddStorages(ctx context.Context, storages []*api.Storage) error
 	ChangeFiles(ctx context.Context, changes []*api.FileChange) error
 	ReadFile(ctx context.Context, path string) ([]byte, error)
+	VolumeStats(ctx context.Context, target string) (guest.VolumeStats, error)
+	GrowVolume(ctx context.Context, target string, diskBytes uint64) error
 	Reverse(ctx context.Context, open *api.ReverseOpen) (guest.Conn, error)
 }
 
@@ -52,7 +54,8 @@ type Pod struct {
 	guest Guest
 	gone  func() bool
 
-	volumes podVolumes
+	volumes  podVolumes
+	assigned assignedVolumes
 }
 
 // Open starts the pod's shared file system, unless the configuration has none.

@@ -211,6 +211,11 @@ func (c *Container) plugVolume(ctx context.Context, v volume.Volume) (string, er
 	}
 	at := c.pod.volumes.newFiles()
 	c.add(diskStorage(v.Disk, used, at), fmt.Sprintf("volume %s on %s", v.Source, v.Disk.Path))
+	forget := c.pod.assigned.note(&assigned{volume: v, disk: used, target: at})
+	c.later(func(context.Context) error {
+		forget()
+		return nil
+	})
 	return at, nil
 }
 

@@ -7,8 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
@@ -20,6 +23,20 @@ func (onePod) Ping(context.Context) error { return nil }
 
 func (onePod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
+}
+
+// VolumeStats and GrowVolume know the volume /v.
+func (onePod) VolumeStats(_ context.Context, path string) (v guestfs.AssignedVolume, err error) {
+	if path != "/v" {
+		return v, errdefs.ErrNotFound
+	}
+	v.Bytes.Total = 7
+	return v, nil
+}
+
+func (p onePod) GrowVolume(ctx context.Context, path string, size uint64) (uint64, error) {
+	_, err := p.VolumeStats(ctx, path)
+	return size, err
 }
 
 func (onePod) Describe() virtcontainers.Description { return virtcontainers.Description{ID: "p1"} }

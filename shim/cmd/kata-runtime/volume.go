@@ -5,18 +5,26 @@ import (
 	"fmt"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/katabox/katabox/shim/monitor"
 )
 
 const volumeUsage = "give pods a volume as a disk, in place of the host's files (for storage drivers)"
 
 const volumeDescription = "A container's mount of a volume's path becomes the file system on a device or in a file of the host,\n" +
-	"mounted in the guest. This applies to containers created from then on, until the volume is removed.\n" +
-	"Statistics and resizing of such a volume are not implemented yet."
+	"mounted in the guest. This applies to containers created from then on, until the volume is removed."
 
 const addDescription = "JSON has the keys device (a block device or file, with its file system on it), fstype (ext4, xfs, ...),\n" +
 	"options (a list, as mount's -o), volume-type (block or directvol) and metadata (fsGroup, fsGroupChangePolicy):\n" +
 	`  kata-runtime direct-volume add --volume-path /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/PV/mount \` + "\n" +
 	`    --mount-info '{"volume-type": "block", "device": "/dev/sdf", "fstype": "ext4", "metadata": {"fsGroup": "1000"}}'`
+
+const statsDescription = "A running container must have the volume. The answer is JSON, as CSI's NodeGetVolumeStatsResponse: usage in bytes\n" +
+	"(unit 1) and inodes (unit 2), as the guest says, and volume_condition."
+
+const resizeDescription = "A running container must have the volume, and goes on using it. A block device must have been made larger before, and\n" +
+	"the file system becomes as large as the device; a file is made N bytes large. Without --size the volume becomes what its\n" +
+	"device or file is by now. ext2, ext3, ext4 and xfs can grow; nothing shrinks."
 
 func volumeCommand(h host) *cli.Command {
 	return &cli.Command{
@@ -40,8 +48,48 @@ func volumeCommand(h host) *cli.Command {
 				Before: noArguments,
 				Action: func(_ context.Context, c *cli.Command) error { return h.volumes.Remove(c.String("volume-path")) },
 			},
+			{
+				Name: "stats", Usage: "say how large and how full a volume is", Description: statsDescription,
+				Flags:  []cli.Flag{volumePathFlag()},
+				Before: noArguments, Action: h.volumeStats,
+			},
+			{
+				Name: "resize", Usage: "make a volume larger", Description: resizeDescription,
+				Flags: []cli.Flag{
+					volumePathFlag(),
+					&cli.Uint64Flag{Name: "size", Usage: "the size of the volume, `N` bytes"},
+				},
+				Before: noArguments, Action: h.volumeResize,
+			},
 		},
 	}
+}
+
+func (h host) volumeStats(ctx context.Context, c *cli.Command) error {
+	pods, err := monitor.Pods(h.records)
+	if err != nil {
+		return err
+	}
+	stats, err := monitor.VolumeStats(ctx, pods, c.String("volume-path"))
+	if err != nil {
+		return err
+	}
+	_, err = c.Root().Writer.Write(stats)
+	return err
+}
+
+func (h host) volumeResize(ctx context.Context, c *cli.Command) error {
+	pods, err := monitor.Pods(h.records)
+	if err != nil {
+		return err
+	}
+	path := c.String("volume-path")
+	size, err := monitor.GrowVolume(ctx, pods, path, c.Uint64("size"))
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.Root().Writer, "%s: %d bytes\n", path, size)
+	return err
 }
 
 func volumePathFlag() cli.Flag {
@@ -51,7 +99,7 @@ func volumePathFlag() cli.Flag {
 // noVolumeCommand handles a missing or unknown command of direct-volume.
 func noVolumeCommand(_ context.Context, c *cli.Command) error {
 	if c.Args().Present() {
-		return fmt.Errorf("unknown command %q: want direct-volume add or remove", c.Args().First())
+		return fmt.Errorf("unknown command %q: want direct-volume add, remove, stats or resize", c.Args().First())
 	}
 	return cli.ShowSubcommandHelp(c)
 }

@@ -42,7 +42,11 @@ func TestDirectVolumeUsage(t *testing.T) {
 		{"add --volume-path v --mount-info " + strings.ReplaceAll(mountInfo, " ", ""), `volume path "v" is not absolute`},
 		{"remove --volume-path /v more", `unexpected argument "more"`},
 		{"remove --size 1", "see kata-runtime direct-volume remove --help"},
-		{"stats", `unknown command "stats"`},
+		{"stats", `"volume-path" not set`},
+		{"stats --volume-path /v", "volume /v: no running container has it mounted"},
+		{"resize --volume-path /v --size -1", "see kata-runtime direct-volume resize --help"},
+		{"resize --volume-path /v --size 1", "volume /v: no running container has it mounted"},
+		{"expand", `unknown command "expand": want direct-volume add, remove, stats or resize`},
 	}
 	for _, test := range tests {
 		_, errs, code := call(t, f.host, append([]string{"direct-volume"}, strings.Fields(test.args)...)...)
@@ -53,6 +57,22 @@ func TestDirectVolumeUsage(t *testing.T) {
 	for _, args := range [][]string{{"direct-volume"}, {"direct-volume", "add", "--help"}} {
 		if out, errs, code := call(t, f.host, args...); code != 0 || !strings.Contains(out, "direct-volume") {
 			t.Errorf("%v: %d, %q %q", args, code, out, errs)
+		}
+	}
+}
+
+func TestDirectVolumeOfPod(t *testing.T) {
+	h := withRecords(t, true) // another does not answer
+	out, errs, code := call(t, h, "direct-volume", "stats", "--volume-path", "/v")
+	if want := `{"usage":[{"available":0,"total":7,"used":0,"unit":1},`; code != 0 || errs != "" || !strings.HasPrefix(out, want) {
+		t.Errorf("stats: %d, %q %q", code, out, errs)
+	}
+	if out, errs, code := call(t, h, "direct-volume", "resize", "--volume-path", "/v", "--size", "4096"); code != 0 || out+errs != "/v: 4096 bytes\n" {
+		t.Errorf("resize: %d, %q %q", code, out, errs)
+	}
+	for _, verb := range []string{"stats", "resize"} {
+		if _, errs, code := call(t, h, "direct-volume", verb, "--volume-path", "/other"); code != 1 || !strings.Contains(errs, "pod p2: ") {
+			t.Errorf("%s: %d, %q, want the pod that did not answer", verb, code, errs)
 		}
 	}
 }

@@ -13,14 +13,14 @@ import (
 // assigned makes v a Direct volume if its source, or the volume that the source
 // is a part of, was assigned a disk.
 func (c *classifier) assigned(v *Volume, src source) (bool, error) {
-	info, root, err := c.lookup(v.Source, src)
+	info, root, spelling, err := c.lookup(v.Source, src)
 	if info == nil || err != nil {
 		return false, err
 	}
 	if v.IDMap != nil {
 		return false, fmt.Errorf("a direct-assigned volume of a pod with user namespaces cannot have its owners mapped: %w", errdefs.ErrNotImplemented)
 	}
-	v.Kind, v.Key = Direct, root
+	v.Kind, v.Key, v.Assigned = Direct, root, spelling
 	v.Disk = Disk{Path: info.Device, ReadOnly: info.ReadOnly, Fstype: info.Fstype, Options: info.Options}
 	if g := info.Group; g != nil {
 		v.Disk.Group = &api.FSGroup{Gid: g.GID, OnRootMismatch: g.OnRootMismatch}
@@ -29,18 +29,19 @@ func (c *classifier) assigned(v *Volume, src source) (bool, error) {
 }
 
 // lookup returns the Info that was assigned and the path to which it was
-// assigned, or a nil Info.
-func (c *classifier) lookup(sourcePath string, src source) (*direct.Info, string, error) {
+// assigned: without symbolic links, and as the driver spelled it. Without one the
+// Info is nil.
+func (c *classifier) lookup(sourcePath string, src source) (info *direct.Info, root, spelling string, err error) {
 	for _, root := range c.roots(src) {
 		for _, spelling := range c.spellings(root, sourcePath, src) {
 			info, err := c.direct.Lookup(spelling)
 			if errdefs.IsNotFound(err) {
 				continue
 			}
-			return info, root, err
+			return info, root, spelling, err
 		}
 	}
-	return nil, "", nil
+	return nil, "", "", nil
 }
 
 // roots returns the paths that a driver may have named: the source itself, and

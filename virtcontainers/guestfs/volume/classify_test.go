@@ -135,7 +135,7 @@ func TestDirect(t *testing.T) {
 	// Without a kubelet.
 	plain := mkdir(t, t.TempDir()+"/volume")
 	n.assign(plain)
-	want := Volume{Kind: Direct, Disk: assignedDisk}
+	want := Volume{Kind: Direct, Disk: assignedDisk, Assigned: plain}
 	n.expect(shared, plain, want)
 	n.expect(Options{}, plain, want)
 
@@ -146,7 +146,8 @@ func TestDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	volume := mkdir(t, n.volume("csi", "pv")+"/mount")
-	n.assign(strings.Replace(volume, n.kubelet, link, 1))
+	want.Assigned = strings.Replace(volume, n.kubelet, link, 1)
+	n.assign(want.Assigned)
 	linked := Options{Share: true, KubeletDir: link}
 	n.expect(linked, volume, want)
 

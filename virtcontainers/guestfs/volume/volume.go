@@ -59,6 +59,9 @@ type Volume struct {
 	Back bool
 	// Disk is the disk of an Image or Direct volume.
 	Disk Disk
+	// Assigned is the path to which a Direct volume's disk was assigned, as the
+	// driver spelled it.
+	Assigned string
 	// Socket describes the guest's socket of a Socket volume.
 	Socket SocketFile
 }

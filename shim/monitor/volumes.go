@@ -1,0 +1,73 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/shim/management"
+)
+
+// VolumeStats asks the pods for a direct-assigned volume and returns the answer
+// of one that has it: JSON, as CSI's NodeGetVolumeStatsResponse. None is an
+// errdefs.ErrNotFound.
+func VolumeStats(ctx context.Context, pods []Pod, path string) ([]byte, error) {
+	target := management.VolumeStatsPath + "?" + url.Values{management.VolumePathKey: {path}}.Encode()
+	return ofVolume(path, pods, func(p Pod) ([]byte, error) { return p.Ask(ctx, target) })
+}
+
+// GrowVolume has the pod that has a direct-assigned volume make it larger, and
+// returns how many bytes its disk has then. size is as in
+// management.ResizeRequest. It takes management.GrowTimeout at most. None is an
+// errdefs.ErrNotFound.
+func GrowVolume(ctx context.Context, pods []Pod, path string, size uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, management.GrowTimeout+askTimeout)
+	defer cancel()
+	body, err := json.Marshal(management.ResizeRequest{VolumePath: path, Size: json.Number(strconv.FormatUint(size, 10))})
+	if err != nil {
+		return 0, err
+	}
+	answer, err := ofVolume(path, pods, func(p Pod) ([]byte, error) {
+		answer, err := p.request(ctx, http.MethodPost, management.VolumeResizePath, body)
+		if err != nil {
+			return nil, fmt.Errorf("pod %s: %w", p.ID, err)
+		}
+		return answer, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	var now management.ResizeResponse
+	if err := json.Unmarshal(answer, &now); err != nil {
+		return 0, fmt.Errorf("grow volume %s: read the answer: %w", path, err)
+	}
+	return now.Size, nil
+}
+
+// ofVolume asks all pods and returns the answer of one that has the volume.
+// Without one it fails with the errors of those that did not answer, or with
+// errdefs.ErrNotFound.
+func ofVolume(path string, pods []Pod, ask func(Pod) ([]byte, error)) ([]byte, error) {
+	answers, errs := make([][]byte, len(pods)), make([]error, len(pods))
+	Each(pods, func(i int, p Pod) {
+		answers[i], errs[i] = ask(p)
+		if errdefs.IsNotFound(errs[i]) {
+			errs[i] = nil
+		}
+	})
+	for _, answer := range answers {
+		if answer != nil {
+			return answer, nil
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("volume %s: %w", path, err)
+	}
+	return nil, fmt.Errorf("volume %s: no running container has it mounted: %w", path, errdefs.ErrNotFound)
+}

@@ -1,0 +1,28 @@
+package virtcontainers
+
+import (
+	"context"
+
+	"github.com/katabox/katabox/virtcontainers/guestfs"
+)
+
+// VolumeStats returns how large a direct-assigned volume is and how full, as the
+// guest says. path is the volume's or its device's. It is an
+// errdefs.ErrNotFound when no container of the pod has it mounted.
+func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.AssignedVolume, error) {
+	if _, err := s.agent(); err != nil {
+		return guestfs.AssignedVolume{}, err
+	}
+	return s.files.VolumeStats(ctx, path)
+}
+
+// GrowVolume makes a direct-assigned volume larger while containers use it, and
+// returns how many bytes its disk has then. path is the volume's or its
+// device's. A block device must have been grown on the host; a file is grown to
+// size bytes. With size 0 the volume becomes what its device or file is.
+func (s *Sandbox) GrowVolume(ctx context.Context, path string, size uint64) (uint64, error) {
+	if _, err := s.agent(); err != nil {
+		return 0, err
+	}
+	return s.files.GrowVolume(ctx, path, size)
+}
