@@ -2,6 +2,6 @@
 // file's name and SHA-256, apt-get downloads it, dpkg-deb converts it to a tar
 // stream.
 //
-// Nothing is installed and nothing of a package is ever written to a path
-// that the package names. What the files in a package mean is not known here.
+// Nothing is installed, and nothing is written to a path from the package. This
+// package does not interpret the files.
 package deb
