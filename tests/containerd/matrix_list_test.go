@@ -70,7 +70,7 @@ var known = []difference{
 	{
 		rows: []string{"init: stopped Pids"},
 		runc: "0 processes, execs []", kata: "1 processes, execs []",
-		why: "containerd 2.x, when it starts again, throws away a task without processes, and with it an exit that nobody was told of",
+		why: "containerd 2.x, when it starts again, discards a task without processes, and with it an exit that was not reported",
 	},
 	{
 		rows: []string{"init: stopped Pids by containerd"},
@@ -95,7 +95,7 @@ var known = []difference{
 	{
 		rows: []string{"no program: exec Delete"},
 		runc: "exit 0, time false", kata: "exit 255, time true",
-		why: "follows from the row above; 0 would be a success that never was",
+		why: "follows from the row above; 0 would mean success",
 	},
 	{
 		rows: []string{"terminal: exec"},
