@@ -55,6 +55,10 @@ type ContainerDescription struct {
 	PID int `json:"pid"`
 }
 
+// Console returns the end of what the guest wrote to its console, 16 KiB at most,
+// without control characters.
+func (s *Sandbox) Console() string { return s.vm.ConsoleTail() }
+
 // maxVersion bounds each version that a guest reports, in bytes.
 const maxVersion = 128
 

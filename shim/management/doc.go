@@ -6,6 +6,8 @@
 //	GET /sandbox        what runs, as JSON (virtcontainers.Description)
 //	GET /direct-volume/stats?path=PATH  how large and full a volume is, as CSI's JSON
 //	POST /direct-volume/resize          makes a volume larger (ResizeRequest)
+//	GET /log?after=N&wait=SECONDS       the latest lines of the shim's log and the guest's, as JSON
+//	GET /console                        the end of the guest's console
 //	GET /debug/pprof/.. the shim's profiles, with enable_pprof
 //
 // It implements only the HTTP that this needs: one request for each connection,

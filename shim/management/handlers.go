@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/katabox/katabox/shim/journal"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/prom"
@@ -18,6 +19,8 @@ type Sandbox interface {
 	WriteMetrics(ctx context.Context, t *prom.Text)
 	// Describe returns what runs.
 	Describe() virtcontainers.Description
+	// Console is the end of what the guest wrote to its console.
+	Console() string
 	// VolumeStats and GrowVolume are about a direct-assigned volume at a path.
 	VolumeStats(ctx context.Context, path string) (guestfs.AssignedVolume, error)
 	GrowVolume(ctx context.Context, path string, size uint64) (uint64, error)
@@ -28,6 +31,8 @@ type Source struct {
 	Sandbox Sandbox
 	// Calls are the durations of the engine's calls.
 	Calls *prom.Durations
+	// Log is the shim's latest log lines; nil offers none.
+	Log *journal.Journal
 	// Profiles offers the shim's profiles.
 	Profiles bool
 }
@@ -57,6 +62,7 @@ func handlers(source Source) map[string]handler {
 		"/sandbox": {timeout: hostTimeout, answer: source.describe},
 	}
 	addVolumes(all, source.Sandbox)
+	addLog(all, source)
 	if source.Profiles {
 		addProfiles(all)
 	}

@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/sirupsen/logrus"
 	"go.uber.org/goleak"
 
+	"github.com/katabox/katabox/shim/journal"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
@@ -44,6 +46,8 @@ func (p pod) Ping(ctx context.Context) error {
 func (p pod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
 }
+
+func (pod) Console() string { return "the guest's console\n" }
 
 // VolumeStats knows /v, of which a third is used, and /failed.
 func (pod) VolumeStats(_ context.Context, path string) (guestfs.AssignedVolume, error) {
@@ -184,6 +188,52 @@ func TestVolumeResize(t *testing.T) {
 			t.Errorf("%.60s: %d, %s, %v", test.body, resp.StatusCode, body, err)
 		}
 	}
+}
+
+func TestLog(t *testing.T) {
+	logger, kept := logrus.New(), journal.New()
+	logger.SetOutput(io.Discard)
+	logger.AddHook(kept)
+	logger.Info("first")
+	logger.Info("second")
+	_, client := serve(t, Source{Sandbox: pod{}, Log: kept})
+	for path, want := range map[string]string{
+		"/log": `{"seq":1,`, "/log?after=0&wait=9": `{"seq":1,`, "/log?after=1": `{"seq":2,`, "/log?after=2": "", "/log?after=2&wait=1": "",
+		"/console": "the guest's console\n",
+	} {
+		if code, body := get(t, client, path); code != 200 || !strings.HasPrefix(body, want) || want == "" && body != "" {
+			t.Errorf("%s: %d, %s, want %s", path, code, body, want)
+		}
+	}
+	for _, query := range []string{"after=x", "after=-1", "wait=31", "wait=1.5"} {
+		if code, body := get(t, client, "/log?"+query); code != 400 {
+			t.Errorf("%s: %d, %s, want 400", query, code, body)
+		}
+	}
+	time.AfterFunc(100*time.Millisecond, func() { logger.Info("third") })
+	if code, body := get(t, client, "/log?after=2&wait=30"); code != 200 || !strings.Contains(body, `"msg":"third"`) {
+		t.Errorf("a line that comes later: %d, %s", code, body)
+	}
+}
+
+// The end of a pod does not wait for those who follow its log.
+func TestLogEndsWithThePod(t *testing.T) {
+	var began time.Time
+	t.Cleanup(func() { // after serve's, which ends the server
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+	path, _ := serve(t, Source{Sandbox: pod{}, Log: journal.New()})
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, "GET /log?wait=30 HTTP/1.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
 }
 
 func TestHealthOfDeadAgent(t *testing.T) {

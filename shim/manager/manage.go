@@ -8,16 +8,17 @@ import (
 
 	"github.com/containerd/ttrpc"
 
+	"github.com/katabox/katabox/shim/journal"
 	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
 // manage offers a sandbox on its management socket.
-func manage(calls *prom.Durations) func(context.Context, *virtcontainers.Sandbox, string) (func() error, error) {
+func manage(calls *prom.Durations, lines *journal.Journal) func(context.Context, *virtcontainers.Sandbox, string) (func() error, error) {
 	return func(ctx context.Context, s *virtcontainers.Sandbox, dir string) (func() error, error) {
 		server, err := management.Listen(ctx, dir, management.Source{
-			Sandbox: s, Calls: calls, Profiles: s.Config().Runtime.Profiles,
+			Sandbox: s, Calls: calls, Log: lines, Profiles: s.Config().Runtime.Profiles,
 		})
 		if err != nil {
 			return nil, err

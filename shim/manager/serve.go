@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/shim/journal"
 	"github.com/katabox/katabox/shim/rpc"
 	"github.com/katabox/katabox/shim/sandbox"
 	"github.com/katabox/katabox/shim/task"
@@ -65,10 +66,11 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	platform.Owner = p.owner()
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
-	calls := new(prom.Durations)
+	calls, lines := new(prom.Durations), journal.New()
+	log.G(ctx).Logger.AddHook(lines)
 	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Address: p.GRPCAddress, Platform: platform, Publisher: d.publisher,
 		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit,
-		Arrival: virtcontainers.Arrival{Launched: p.launched, Serving: time.Now()}, Manage: manage(calls)})
+		Arrival: virtcontainers.Arrival{Launched: p.launched, Serving: time.Now()}, Manage: manage(calls, lines)})
 	server, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(observed(calls)))
 	if err != nil {
 		return fmt.Errorf("make server: %w", err)

@@ -38,6 +38,8 @@ func (p pod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Sample(0.5, "item", "load1")
 }
 
+func (p pod) Console() string { return "console of " + p.id }
+
 // VolumeStats and GrowVolume know the volume that is named after the pod.
 func (p pod) VolumeStats(_ context.Context, path string) (v guestfs.AssignedVolume, err error) {
 	if path != "/"+p.id {

@@ -18,11 +18,12 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/shim/monitor"
 )
 
 const collectDescription = "The archive has versions, what check and env say, facts about the host, and for each running pod its record, its timeline,\n" +
-	"its metrics and what its shim has logged. It has no environment variables and no annotations, and of the\n" +
+	"its metrics, its console and what its shim has logged. It has no environment variables and no annotations, and of the\n" +
 	"configuration no value of a key that names a password, a token or a secret. Names of pods and files on the host are in it:\n" +
 	"look through it before you send it."
 
@@ -137,6 +138,10 @@ func (h host) collectPod(ctx context.Context, p monitor.Pod, a *archive) {
 	a.add(dir+"metrics.txt", metrics, err)
 	t, err := h.timeline(ctx, p.ID)
 	a.addJSON(dir+"timeline.json", t, err)
+	for name, path := range map[string]string{"log.jsonl": management.LogPath, "console.txt": management.ConsolePath} {
+		text, err := p.Ask(ctx, path)
+		a.add(dir+name, secretParam.ReplaceAll(text, []byte("${1}"+hidden)), err)
+	}
 }
 
 // secretKey matches keys whose values must not be disclosed.

@@ -25,6 +25,8 @@ func (onePod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
 }
 
+func (onePod) Console() string { return "the guest's console\n" }
+
 // VolumeStats and GrowVolume know the volume /v.
 func (onePod) VolumeStats(_ context.Context, path string) (v guestfs.AssignedVolume, err error) {
 	if path != "/v" {
@@ -68,7 +70,7 @@ func withRecords(t *testing.T, silent bool) host {
 			t.Fatal(err)
 		}
 	}
-	server, err := management.Listen(t.Context(), filepath.Join(root, owner.Name("p1")), management.Source{Sandbox: onePod{}, Calls: new(prom.Durations)})
+	server, err := management.Listen(t.Context(), filepath.Join(root, owner.Name("p1")), management.Source{Sandbox: onePod{}, Calls: new(prom.Durations), Log: somethingLogged()})
 	if err != nil {
 		t.Fatal(err)
 	}

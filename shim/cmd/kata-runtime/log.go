@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"github.com/containerd/errdefs"
+	"github.com/urfave/cli/v3"
+
+	"github.com/katabox/katabox/shim/management"
+	"github.com/katabox/katabox/shim/monitor"
+)
+
+const logDescription = "ID is the pod's, or its beginning. A line is the shim's own, or has a source: agent is the guest's agent, console the\n" +
+	"guest's console, which is logged with enable_debug; --console writes its end without that. The shim keeps the newest\n" +
+	"64 KiB of its own lines and as many of the others. The engine's log has all, also of pods that have ended."
+
+func logCommand(h host) *cli.Command {
+	return &cli.Command{
+		Name: "log", Usage: "write what the shim and the guest of a running pod have logged", ArgsUsage: "ID", Description: logDescription,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on with new lines until the pod ends"},
+			jsonFlag(),
+			&cli.BoolFlag{Name: "console", Usage: "write the end of the guest's console instead, 16 KiB at most"},
+		},
+		Action: func(ctx context.Context, c *cli.Command) error {
+			if c.NArg() != 1 {
+				return fmt.Errorf("want one pod's id: see %s --help", c.FullName())
+			}
+			if c.Bool("console") && (c.Bool("follow") || c.Bool("json")) {
+				return errors.New("--console writes text, once: leave out --follow and --json")
+			}
+			pod, err := monitor.Find(h.records, c.Args().First())
+			if err != nil {
+				return err
+			}
+			if c.Bool("console") {
+				text, err := pod.Ask(ctx, management.ConsolePath)
+				if err == nil {
+					_, err = c.Root().Writer.Write(text)
+				}
+				return err
+			}
+			write := writeLogLine
+			if c.Bool("json") {
+				write = writeLogJSON
+			}
+			return h.log(ctx, pod, c.Bool("follow"), func(l monitor.LogLine) error { return write(c.Root().Writer, l) })
+		},
+	}
+}
+
+const (
+	// endWait bounds the time that a pod has to end once its shim no longer answers,
+	// looked at every endPoll: the socket goes before the rest.
+	endWait = 15 * time.Second
+	endPoll = 200 * time.Millisecond
+)
+
+// log writes the pod's lines, once or until it ends, or a signal comes.
+func (h host) log(ctx context.Context, pod monitor.Pod, follow bool, write func(monitor.LogLine) error) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	wait := 0
+	for last := uint64(0); ; {
+		lines, err := pod.Log(ctx, last, wait)
+		if err != nil {
+			if wait > 0 && h.ends(ctx, pod) {
+				return nil
+			}
+			return err
+		}
+		for _, l := range lines {
+			if err := write(l); err != nil {
+				return err
+			}
+			last = l.Number
+		}
+		if !follow {
+			return nil
+		}
+		wait = management.MaxLogWait
+	}
+}
+
+// ends waits for the pod's end and reports whether it came, or a signal did.
+func (h host) ends(ctx context.Context, pod monitor.Pod) bool {
+	poll, end := time.NewTicker(endPoll), time.After(endWait)
+	defer poll.Stop()
+	for {
+		if h.ended(pod) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-end:
+			return false
+		case <-poll.C:
+		}
+	}
+}
+
+// ended reports whether the pod's shim has ended.
+func (h host) ended(pod monitor.Pod) bool {
+	found, err := monitor.Find(h.records, pod.ID)
+	return errdefs.IsNotFound(err) || err == nil && found.Shim != pod.Shim
+}
+
+func writeLogJSON(w io.Writer, l monitor.LogLine) error {
+	_, err := fmt.Fprintf(w, "%s\n", l.JSON)
+	return err
+}
+
+// shownElsewhere are fields that have their own place in a line, or are the same
+// in each.
+var shownElsewhere = []string{"seq", "time", "level", "msg", "source", "sandbox"}
+
+// writeLogLine writes a line as text: what a guest has put into it cannot begin
+// another line or steer a terminal.
+func writeLogLine(w io.Writer, l monitor.LogLine) error {
+	var fields map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(l.JSON))
+	decoder.UseNumber()
+	if err := decoder.Decode(&fields); err != nil {
+		return fmt.Errorf("read line %d: %w", l.Number, err)
+	}
+	source := l.Source
+	if source == "" {
+		source = "shim"
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s %-7s %-7s %s", l.Time.Format("2006-01-02T15:04:05.000Z07:00"), printable(l.Level), printable(source), printable(l.Message))
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(shownElsewhere, name) {
+			fmt.Fprintf(&out, " %s=%s", printable(name), word(fmt.Sprint(fields[name])))
+		}
+	}
+	out.WriteByte('\n')
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// printable is a text without what is not to be shown: quoted if it has any.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// word is a value that ends where it ends.
+func word(s string) string {
+	if s == "" || strings.ContainsAny(s, " =\"") {
+		return strconv.Quote(s)
+	}
+	return printable(s)
+}
