@@ -38,11 +38,11 @@ func TestTimeline(t *testing.T) {
 	}
 	p.start(initOf(t, c))
 	host.Agent.Remember(&api.TimelineResponse{Spans: []*api.Span{
-		{Name: "modules", EndUs: 1}, {ContainerId: "c1", Name: "init stage"}, {ContainerId: "c2", Name: "of nobody"},
+		{Name: "modules", EndUs: 1}, {ContainerId: "c1", Name: "init stage"}, {ContainerId: "c2", Name: "of no container"},
 	}})
 	line := p.Timeline(t.Context())
 	if line.GuestError != "" || line.Forgotten != 1 {
-		t.Errorf("guest's part: %q, %d forgotten, want the one of nobody", line.GuestError, line.Forgotten)
+		t.Errorf("guest's part: %q, %d forgotten, want the one without a container", line.GuestError, line.Forgotten)
 	}
 	checkOrder(t, line, append([]timeline.Span{{Side: timeline.Host, Name: "shim"}, {Side: timeline.Host, Name: "request"}}, stepSpans()...))
 	checkOrder(t, line, []timeline.Span{

@@ -89,12 +89,12 @@ func TestUnixSocketRefuses(t *testing.T) {
 		open *api.ForwardOpen
 		want string
 	}{
-		"nobody listens": {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "no such file"},
-		"no container":   {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c2", Path: nowhere}}, "not found"},
-		"no path":        {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1"}}, "want an absolute path"},
-		"relative":       {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "run/x"}}, "want an absolute path"},
-		"too long":       {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "/" + strings.Repeat("x", maxPath)}}, "want an absolute path"},
-		"nobody listens for messages": {
+		"no listener":  {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "no such file"},
+		"no container": {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c2", Path: nowhere}}, "not found"},
+		"no path":      {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1"}}, "want an absolute path"},
+		"relative":     {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "run/x"}}, "want an absolute path"},
+		"too long":     {&api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "c1", Path: "/" + strings.Repeat("x", maxPath)}}, "want an absolute path"},
+		"no listener for messages": {
 			&api.ForwardOpen{Unixpacket: &api.ContainerSocket{ContainerId: "c1", Path: nowhere}}, "no such file",
 		},
 		"no path for messages": {&api.ForwardOpen{Unixpacket: &api.ContainerSocket{ContainerId: "c1"}}, "want an absolute path"},

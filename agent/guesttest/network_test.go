@@ -147,7 +147,7 @@ func TestGuestHostname(t *testing.T) {
 func TestGuestForward(t *testing.T) {
 	m := guestOnly(t)
 	if _, refusal := m.dial(t, "127.0.0.1:8080"); !strings.Contains(refusal, "connection refused") {
-		t.Errorf("nobody listens: %q", refusal)
+		t.Errorf("without a listener: %q", refusal)
 	}
 	if _, err := m.task.Create(t.Context(), &taskapi.CreateTaskRequest{ID: "server", Options: packed(t, shell("nc -l -p 8080 -e cat"), false)}); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestGuestForwardToASocket(t *testing.T) {
 			t.Errorf("%s: %q, want %q", path, refusal, want)
 		}
 	}
-	if _, refusal := m.ask(t, &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "nobody", Path: "/run/rpc"}}); !strings.Contains(refusal, "not found") {
+	if _, refusal := m.ask(t, &api.ForwardOpen{Unix: &api.ContainerSocket{ContainerId: "absent", Path: "/run/rpc"}}); !strings.Contains(refusal, "not found") {
 		t.Errorf("no such container: %q", refusal)
 	}
 }

@@ -15,17 +15,17 @@ func TestPlanNames(t *testing.T) {
 		steps      int
 		fails      func(error) bool
 	}{
-		"nothing":             {have: map[int]string{1: "lo"}},
-		"named already":       {have: map[int]string{2: "eth0"}, want: map[int]string{2: "eth0"}},
-		"one":                 {have: map[int]string{2: "eth0"}, want: map[int]string{2: "net1"}, steps: 1},
-		"swap":                {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b", 3: "a"}, steps: 3},
-		"ring":                {have: map[int]string{2: "a", 3: "b", 4: "c"}, want: map[int]string{2: "b", 3: "c", 4: "a"}, steps: 5},
-		"chain":               {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b", 3: "c"}, steps: 3},
-		"one in the way":      {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b"}, movable: []int{3}, steps: 2},
-		"temporary is taken":  {have: map[int]string{2: "a", 3: "b", 4: "nic3"}, want: map[int]string{2: "b"}, movable: []int{3}, steps: 2},
-		"temporary is wanted": {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b", 3: "nic3"}, steps: 3},
-		"of somebody else":    {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b"}, fails: errdefs.IsAlreadyExists},
-		"not there":           {have: map[int]string{3: "b"}, want: map[int]string{2: "a"}, fails: errdefs.IsNotFound},
+		"nothing":              {have: map[int]string{1: "lo"}},
+		"named already":        {have: map[int]string{2: "eth0"}, want: map[int]string{2: "eth0"}},
+		"one":                  {have: map[int]string{2: "eth0"}, want: map[int]string{2: "net1"}, steps: 1},
+		"swap":                 {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b", 3: "a"}, steps: 3},
+		"ring":                 {have: map[int]string{2: "a", 3: "b", 4: "c"}, want: map[int]string{2: "b", 3: "c", 4: "a"}, steps: 5},
+		"chain":                {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b", 3: "c"}, steps: 3},
+		"one in the way":       {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b"}, movable: []int{3}, steps: 2},
+		"temporary is taken":   {have: map[int]string{2: "a", 3: "b", 4: "nic3"}, want: map[int]string{2: "b"}, movable: []int{3}, steps: 2},
+		"temporary is wanted":  {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b", 3: "nic3"}, steps: 3},
+		"of another interface": {have: map[int]string{2: "a", 3: "b"}, want: map[int]string{2: "b"}, fails: errdefs.IsAlreadyExists},
+		"not there":            {have: map[int]string{3: "b"}, want: map[int]string{2: "a"}, fails: errdefs.IsNotFound},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

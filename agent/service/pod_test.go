@@ -229,7 +229,7 @@ func TestPlacement(t *testing.T) {
 	req := createRequest(t, "c")
 	req.Options = packed(t, &api.ContainerConfig{Spec: []byte("{}"), SharePidNamespace: true})
 	if _, err := pod.create(t.Context(), req); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("joined nobody's PID namespace: %v", err)
+		t.Errorf("joined the PID namespace of no container: %v", err)
 	}
 	pod.first, pod.pinned = "pause", []string{"pid"}
 	user := createRequest(t, "u")
@@ -268,7 +268,7 @@ func TestPIDNamespaceOfAnother(t *testing.T) {
 	if at, want := runtime.created[1], fmt.Sprintf("/proc/%d/ns/pid", target.init.Pid()); at.PID != want {
 		t.Errorf("it joined %s, want %s", at.PID, want)
 	}
-	if err := join("lost", "nobody"); !errdefs.IsNotFound(err) {
+	if err := join("lost", "absent"); !errdefs.IsNotFound(err) {
 		t.Errorf("a container that is not there: %v", err)
 	}
 	target.init.exit(0)

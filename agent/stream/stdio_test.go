@@ -129,7 +129,7 @@ func TestBackpressureAndClose(t *testing.T) {
 	}
 	select {
 	case n := <-written:
-		t.Fatalf("%d bytes went where nobody reads", n)
+		t.Fatalf("%d bytes were sent without a reader", n)
 	case <-time.After(100 * time.Millisecond):
 	}
 	s.Close() // The process then gets EPIPE, as from any closed pipe.

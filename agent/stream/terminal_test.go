@@ -52,7 +52,7 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("a terminal lacks %v", got)
 	}
 	if _, ok := s.StartSize(); ok {
-		t.Error("there is a size that nobody asked for")
+		t.Error("there is a size that was not requested")
 	}
 	if err := s.Resize(100, 50); err != nil {
 		t.Errorf("resize before there is a terminal: %v", err)

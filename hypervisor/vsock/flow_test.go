@@ -236,7 +236,7 @@ func TestNoReceiveBuffers(t *testing.T) {
 		got += len(g.expect(opData).data)
 	}
 	if line := &tr.(*userTransport).dev.line; !line.empty() {
-		t.Error("somebody still waits")
+		t.Error("a waiter is left")
 	}
 }
 

@@ -84,7 +84,7 @@ func TestKernelDial(t *testing.T) {
 	}{
 		{"answered", []error{nil}, nil},
 		{"driver comes up", []error{syscall.ETIMEDOUT, syscall.ETIMEDOUT, nil}, nil},
-		{"nobody listens", []error{syscall.ECONNRESET}, syscall.ECONNREFUSED},
+		{"no listener", []error{syscall.ECONNRESET}, syscall.ECONNREFUSED},
 		{"machine is gone", []error{syscall.ENODEV}, ErrGone},
 		{"other", []error{syscall.EACCES}, syscall.EACCES},
 	} {

@@ -54,7 +54,7 @@ func TestQEMU(t *testing.T) {
 		t.Error(err)
 	}
 
-	t.Run("nobody listens", func(t *testing.T) {
+	t.Run("no listener", func(t *testing.T) {
 		if _, err := tr.Dial(t.Context(), 999); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("got %v, want ECONNREFUSED", err)
 		}

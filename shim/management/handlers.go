@@ -19,9 +19,9 @@ type Sandbox interface {
 	WriteMetrics(ctx context.Context, t *prom.Text)
 	// Describe returns what runs.
 	Describe() virtcontainers.Description
-	// Console is the end of what the guest wrote to its console.
+	// Console returns the end of what the guest wrote to its console.
 	Console() string
-	// VolumeStats and GrowVolume are about a direct-assigned volume at a path.
+	// VolumeStats and GrowVolume handle the direct-assigned volume at a path.
 	VolumeStats(ctx context.Context, path string) (guestfs.AssignedVolume, error)
 	GrowVolume(ctx context.Context, path string, size uint64) (uint64, error)
 }

@@ -147,7 +147,7 @@ func TestVolumeStats(t *testing.T) {
 	const usage = `{"usage":[{"available":19,"total":30,"used":10,"unit":1},{"available":2,"total":3,"used":1,"unit":2}],"volume_condition":`
 	for path, want := range map[string]string{
 		"?path=/v": usage + `{"abnormal":false,"message":"OK"}}`, "?path=%2Fv": usage, "/%2Fv": usage,
-		"?path=/failed": usage + `{"abnormal":true,"message":"the file system cannot be written`,
+		"?path=/failed": usage + `{"abnormal":true,"message":"the file system is read-only`,
 	} {
 		if code, body := get(t, client, VolumeStatsPath+path); code != 200 || !strings.HasPrefix(body, want) {
 			t.Errorf("%s: %d, %s", path, code, body)

@@ -132,8 +132,8 @@ func (s *Server) route(ctx context.Context, r *request) response {
 	return h.answer(ctx, r)
 }
 
-// find returns the handler for a path. A handler whose path ends with a slash has
-// all that is below it.
+// find returns the handler for a path. A handler whose path ends with a slash
+// also handles every path below it.
 func (s *Server) find(r *request) (handler, bool) {
 	if h, ok := s.handlers[r.path]; ok {
 		return h, true

@@ -14,16 +14,16 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// The paths of direct-assigned volumes, and their timeout: the names are Kata
-// Containers' (src/runtime/pkg/containerd-shim-v2/shim_management.go).
+// The paths for direct-assigned volumes, with Kata Containers' names
+// (src/runtime/pkg/containerd-shim-v2/shim_management.go).
 const (
 	VolumeStatsPath  = "/direct-volume/stats"
 	VolumeResizePath = "/direct-volume/resize"
-	// VolumePathKey is the parameter of VolumeStatsPath that has the volume's
-	// path. The path may also follow, escaped, as in VolumeStatsPath/%2Fvolume.
+	// VolumePathKey is the parameter of VolumeStatsPath with the volume's path.
+	// The path may also follow, escaped, as in VolumeStatsPath/%2Fvolume.
 	VolumePathKey = "path"
-	// GrowTimeout bounds the growth of a volume: the guest's kernel may have much
-	// to write.
+	// GrowTimeout bounds the growth of a volume: the guest's kernel may have to
+	// write a lot.
 	GrowTimeout = 2 * time.Minute
 )
 
@@ -31,18 +31,18 @@ const (
 type ResizeRequest struct {
 	// VolumePath is the volume's, or its device's.
 	VolumePath string
-	// Size is in bytes, a number or a string of one; without it, or with 0, the
+	// Size is in bytes, as a number or as a string; without it, or with 0, the
 	// volume becomes as large as its device or file is.
 	Size json.Number `json:",omitempty"`
 }
 
-// ResizeResponse is the answer: how many bytes the volume's disk has then.
+// ResizeResponse is the answer: the new size of the volume's disk in bytes.
 type ResizeResponse struct {
 	Size uint64 `json:"size"`
 }
 
-// volumeStats is CSI's NodeGetVolumeStatsResponse as Kata Containers' runtime
-// writes it as JSON: units are 1 for bytes and 2 for inodes.
+// volumeStats is CSI's NodeGetVolumeStatsResponse in the JSON of Kata Containers'
+// runtime: units are 1 for bytes and 2 for inodes.
 type volumeStats struct {
 	Usage     []volumeUsage   `json:"usage"`
 	Condition volumeCondition `json:"volume_condition"`
@@ -87,7 +87,7 @@ func statsOf(ctx context.Context, sandbox Sandbox, path string) response {
 		Condition: volumeCondition{Message: "OK"},
 	}
 	if v.Failed {
-		stats.Condition = volumeCondition{Abnormal: true, Message: "the file system cannot be written any more: the guest's kernel met an error"}
+		stats.Condition = volumeCondition{Abnormal: true, Message: "the file system is read-only: the guest's kernel found an error in it"}
 	}
 	return jsonResponse(stats)
 }
@@ -128,7 +128,7 @@ func checkVolume(path string) error {
 	return nil
 }
 
-// statuses are those of errors by their kinds.
+// statuses are the HTTP statuses of errors, by kind.
 var statuses = []struct {
 	is     func(error) bool
 	status int
@@ -138,7 +138,7 @@ var statuses = []struct {
 	{func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }, 503},
 }
 
-// failed is the answer for an error.
+// failed returns the answer for an error.
 func failed(err error) response {
 	for _, s := range statuses {
 		if s.is(err) {

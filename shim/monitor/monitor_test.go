@@ -287,7 +287,7 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// A volume is asked for at all pods: one has it, another does not answer.
+// All pods are asked for a volume: one has it, another does not answer.
 func TestVolumes(t *testing.T) {
 	root := newRoot(t)
 	for _, id := range []string{"p1", "p2"} {

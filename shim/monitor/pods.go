@@ -95,7 +95,7 @@ func (p Pod) Ask(ctx context.Context, path string) ([]byte, error) {
 	return body, nil
 }
 
-// request makes one request with that body.
+// request sends one request with that body.
 func (p Pod) request(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.Dir, management.SocketName))

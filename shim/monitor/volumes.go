@@ -15,17 +15,17 @@ import (
 )
 
 // VolumeStats asks the pods for a direct-assigned volume and returns the answer
-// of one that has it: JSON, as CSI's NodeGetVolumeStatsResponse. None is an
-// errdefs.ErrNotFound.
+// of the pod that has it, as JSON of CSI's NodeGetVolumeStatsResponse. If no pod
+// has it the error is an errdefs.ErrNotFound.
 func VolumeStats(ctx context.Context, pods []Pod, path string) ([]byte, error) {
 	target := management.VolumeStatsPath + "?" + url.Values{management.VolumePathKey: {path}}.Encode()
 	return ofVolume(path, pods, func(p Pod) ([]byte, error) { return p.Ask(ctx, target) })
 }
 
-// GrowVolume has the pod that has a direct-assigned volume make it larger, and
-// returns how many bytes its disk has then. size is as in
-// management.ResizeRequest. It takes management.GrowTimeout at most. None is an
-// errdefs.ErrNotFound.
+// GrowVolume makes the pod that has a direct-assigned volume enlarge it, and
+// returns the new size of its disk in bytes. size is as in
+// management.ResizeRequest. It takes management.GrowTimeout at most. If no pod
+// has the volume the error is an errdefs.ErrNotFound.
 func GrowVolume(ctx context.Context, pods []Pod, path string, size uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, management.GrowTimeout+askTimeout)
 	defer cancel()
@@ -50,8 +50,8 @@ func GrowVolume(ctx context.Context, pods []Pod, path string, size uint64) (uint
 	return now.Size, nil
 }
 
-// ofVolume asks all pods and returns the answer of one that has the volume.
-// Without one it fails with the errors of those that did not answer, or with
+// ofVolume asks all pods and returns the answer of the pod that has the volume.
+// If none has it, it returns the errors of the pods that did not answer, or
 // errdefs.ErrNotFound.
 func ofVolume(path string, pods []Pod, ask func(Pod) ([]byte, error)) ([]byte, error) {
 	answers, errs := make([][]byte, len(pods)), make([]error, len(pods))

@@ -95,7 +95,7 @@ func TestPodHasTemplateMade(t *testing.T) {
 		maker := awaitFactory(ctx, t, d, "the maker", func(s factoryState) bool { return s.Maker != 0 || len(s.Templates) > 0 }).Maker
 		identity, err := persist.Identify(maker)
 		if maker == 0 || err != nil {
-			t.Fatalf("the template was made before anybody could look (%v)", err)
+			t.Fatalf("the template was made before the test could see its maker (%v)", err)
 		}
 		want, err := surroundings(d.PID())
 		if err != nil {
@@ -151,7 +151,7 @@ func TestDestroyEndsMaker(t *testing.T) {
 		s := awaitFactory(ctx, t, d, "the maker", func(s factoryState) bool { return s.Maker != 0 || len(s.Templates) > 0 })
 		identity, err := persist.Identify(s.Maker)
 		if s.Maker == 0 || err != nil {
-			t.Fatalf("the template was made before anybody could look (%v)", err)
+			t.Fatalf("the template was made before the test could see its maker (%v)", err)
 		}
 		destroyTemplates(t, d, dir)
 		if err := identity.Await(time.Minute); err != nil {

@@ -22,7 +22,7 @@ func playStdin(ctx context.Context, s *stage) {
 	s.note("to its end", "%s %q", s.code(ctx, &c.Process), c.Out)
 	early := s.run(ctx, harness.ContainerConfig{
 		Args:  script(`trap "exit 2" TERM; exec <&-; echo closed; while :; do sleep 0.05; done`),
-		Stdio: harness.Stdio{Stdin: strings.NewReader(strings.Repeat("nobody reads this\n", 8000))},
+		Stdio: harness.Stdio{Stdin: strings.NewReader(strings.Repeat("this is not read\n", 8000))},
 	})
 	s.says(ctx, &early.Process, "closed")
 	s.note("CloseIO of a process that closed it", "%s", s.do(ctx, "CloseIO", target{id: early.Box.ID()}))

@@ -103,7 +103,7 @@ func TestLinksBringTheirModules(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		c := networkAdmin(ctx, t, newPod(ctx, t, d))
 		if loaded(ctx, t, c)["bridge"] {
-			t.Fatal("bridge is loaded before anybody wants it")
+			t.Fatal("bridge is loaded before it is requested")
 		}
 		works(ctx, t, c, links)
 		got := loaded(ctx, t, c)

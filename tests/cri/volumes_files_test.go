@@ -69,7 +69,7 @@ func TestFilesOfTheHost(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)
 		secret := k.volume("secret", "login")
-		k.publish(secret, map[string]string{"user": "somebody"})
+		k.publish(secret, map[string]string{"user": "alice"})
 		user := k.subPath(secret, "user", 0)
 		host := k.mkdir(filepath.Join(k.dir, "host"))
 		k.own(host, 0, 0, 0o777)
@@ -81,7 +81,7 @@ func TestFilesOfTheHost(t *testing.T) {
 
 		p := runp(ctx, t, e, "files")
 		id := p.start(ctx, t, forever, with(user+":/etc/user:ro", host+":/rw", host+":/ro:ro", log+":/dev/termination-log"))
-		if got := p.sh(ctx, t, id, "cat /etc/user; cat /rw/below/file; echo mine > /rw/file; echo last > /dev/termination-log"); got != "somebodymounted" {
+		if got := p.sh(ctx, t, id, "cat /etc/user; cat /rw/below/file; echo mine > /rw/file; echo last > /dev/termination-log"); got != "alicemounted" {
 			t.Errorf("in the container: %q", got)
 		}
 		for path, want := range map[string]string{host + "/file": "mine\n", log: "last\n"} {

@@ -45,7 +45,7 @@ func TestVolumesInUserNamespace(t *testing.T) {
 		}
 		k := newKubelet(t, e, `runtime.emptydir_mode = "block-plain"`)
 		cache, scratch, secret := k.own(k.memory("cache", "8m"), 0, 0, 0o700), k.volume("empty-dir", "scratch"), k.volume("secret", "login")
-		k.publish(secret, map[string]string{"user": "somebody"})
+		k.publish(secret, map[string]string{"user": "alice"})
 		namespace := map[string]any{"mode": podPID, "uids": hostIDs, "gids": hostIDs}
 		security := map[string]any{"namespace_options": map[string]any{"userns_options": namespace}}
 		text, err := json.Marshal(security)
@@ -57,7 +57,7 @@ func TestVolumesInUserNamespace(t *testing.T) {
 		}
 		id := p.start(ctx, t, forever, map[string]any{"linux": map[string]any{"security_context": security}, "mounts": volumes})
 		script := "cd /; for f in cache scratch; do echo word > /$f/file; stat -c %u:%g /$f /$f/file; done; stat -c %u:%g /secret; cat /secret/user"
-		if got := strings.Fields(p.sh(ctx, t, id, script)); strings.Join(got, " ") != "0:0 0:0 0:0 0:0 0:0 somebody" {
+		if got := strings.Fields(p.sh(ctx, t, id, script)); strings.Join(got, " ") != "0:0 0:0 0:0 0:0 0:0 alice" {
 			t.Errorf("in the container: %q", got)
 		}
 	})

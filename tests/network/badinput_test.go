@@ -146,8 +146,8 @@ func TestConfigurationsThatCannotHold(t *testing.T) {
 		name, config, commands string
 		words                  []string
 	}{
-		{"limit of what is sent nobody knows where", "[runtime]\ninternetworking_model = \"none\"\n" + rated, "true", []string{"none", "send"}},
-		{"queue of somebody else's", rated, "tc qdisc add dev eth0 root tbf rate 1mbit burst 32k latency 50ms", []string{"eth0", "tbf"}},
+		{"limit of packets sent by an unknown interface", "[runtime]\ninternetworking_model = \"none\"\n" + rated, "true", []string{"none", "send"}},
+		{"queue of another program", rated, "tc qdisc add dev eth0 root tbf rate 1mbit burst 32k latency 50ms", []string{"eth0", "tbf"}},
 		{"macvtap on a macvlan", macvtap, `
 			ip link add base type veth peer name far
 			ip link set base addrgenmode none; ip link set far addrgenmode none

@@ -252,7 +252,7 @@ func TestUnsafe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Make(t.Context(), Job{Inputs: in}, fill); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("make where everybody can write: %v", err)
+		t.Errorf("make in a directory that every user can write to: %v", err)
 	}
 	for _, key := range []Key{"", "..", "../x", "lock", "00"} {
 		if err := s.Remove(key); !errdefs.IsInvalidArgument(err) {

@@ -31,7 +31,7 @@ func forward(t *testing.T, a *fakeguest.Agent) (*logged, func() error) {
 func say(t *testing.T, a *fakeguest.Agent, text string) {
 	t.Helper()
 	if !a.Log(t.Context(), text) {
-		t.Fatal("nobody reads the log")
+		t.Fatal("the log is not read")
 	}
 }
 

@@ -197,7 +197,7 @@ func TestRefused(t *testing.T) {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("dialled without a limit")
 		}
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("no listener")
 	})
 	for range 2 {
 		if n, err := connect(t, path).Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {

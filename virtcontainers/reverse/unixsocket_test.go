@@ -93,7 +93,7 @@ func (h *hostile) listenSocket(s Socket) (*SocketListener, *net.UnixConn) {
 // The server sees the given user, and this process keeps its ids.
 func TestSocketUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to be somebody else")
+		t.Skip("needs root to become another user")
 	}
 	dir := deepDir(t)
 	short := filepath.Join(t.TempDir(), "s")
@@ -126,7 +126,7 @@ func TestSocketUser(t *testing.T) {
 // A socket that the user may not use is not connected to, though root may.
 func TestSocketPermissionIsTheUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to be somebody else")
+		t.Skip("needs root to become another user")
 	}
 	srv := newServer(t, "unix", filepath.Join(t.TempDir(), "a"))
 	if err := errors.Join(os.Chown(srv.path, 0, 9), os.Chmod(srv.path, 0o660)); err != nil {

@@ -53,16 +53,16 @@ func TestFit(t *testing.T) {
 		change      func(*config.Config, *Options)
 		own, want   uint64
 	}{
-		"room for less":             {path: path, annotations: said("134217728"), want: 512},
-		"containers up to a block":  {path: path, annotations: said("134217729"), want: 384},
-		"room for all":              {path: path, annotations: said("134217728"), own: 300, want: 300},
-		"room for the least":        {path: path, annotations: said("402653184"), want: 256},
-		"too little room":           {path: path, annotations: said("536870912"), want: own},
-		"more than the limit":       {path: path, annotations: said("4294967296"), want: own},
-		"nobody says what they use": {path: path, want: own},
-		"nonsense":                  {path: path, annotations: said("much"), want: own},
-		"no limit":                  {path: "/kbtest-none/c", annotations: said("134217728"), want: own},
-		"no cgroup":                 {annotations: said("134217728"), want: own},
+		"room for less":            {path: path, annotations: said("134217728"), want: 512},
+		"containers up to a block": {path: path, annotations: said("134217729"), want: 384},
+		"room for all":             {path: path, annotations: said("134217728"), own: 300, want: 300},
+		"room for the least":       {path: path, annotations: said("402653184"), want: 256},
+		"too little room":          {path: path, annotations: said("536870912"), want: own},
+		"more than the limit":      {path: path, annotations: said("4294967296"), want: own},
+		"their use is unknown":     {path: path, want: own},
+		"nonsense":                 {path: path, annotations: said("much"), want: own},
+		"no limit":                 {path: "/kbtest-none/c", annotations: said("134217728"), want: own},
+		"no cgroup":                {annotations: said("134217728"), want: own},
 		"the shim is there too": {path: path, annotations: said("134217728"), want: 384, change: func(c *config.Config, _ *Options) {
 			c.Runtime.SandboxCgroupOnly = true
 		}},

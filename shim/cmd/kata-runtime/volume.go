@@ -20,11 +20,11 @@ const addDescription = "JSON has the keys device (a block device or file, with i
 	`    --mount-info '{"volume-type": "block", "device": "/dev/sdf", "fstype": "ext4", "metadata": {"fsGroup": "1000"}}'`
 
 const statsDescription = "A running container must have the volume. The answer is JSON, as CSI's NodeGetVolumeStatsResponse: usage in bytes\n" +
-	"(unit 1) and inodes (unit 2), as the guest says, and volume_condition."
+	"(unit 1) and inodes (unit 2), as the guest reports them, and volume_condition."
 
-const resizeDescription = "A running container must have the volume, and goes on using it. A block device must have been made larger before, and\n" +
-	"the file system becomes as large as the device; a file is made N bytes large. Without --size the volume becomes what its\n" +
-	"device or file is by now. ext2, ext3, ext4 and xfs can grow; nothing shrinks."
+const resizeDescription = "A running container must have the volume; it can use it meanwhile. A block device must have been enlarged before, and the\n" +
+	"file system becomes as large as the device; a file is enlarged to N bytes. Without --size the volume grows to the current\n" +
+	"size of its device or file. ext2, ext3, ext4 and xfs can grow; volumes never shrink."
 
 func volumeCommand(h host) *cli.Command {
 	return &cli.Command{
@@ -49,7 +49,7 @@ func volumeCommand(h host) *cli.Command {
 				Action: func(_ context.Context, c *cli.Command) error { return h.volumes.Remove(c.String("volume-path")) },
 			},
 			{
-				Name: "stats", Usage: "say how large and how full a volume is", Description: statsDescription,
+				Name: "stats", Usage: "write the size and use of a volume", Description: statsDescription,
 				Flags:  []cli.Flag{volumePathFlag()},
 				Before: noArguments, Action: h.volumeStats,
 			},

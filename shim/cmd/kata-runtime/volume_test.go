@@ -62,7 +62,7 @@ func TestDirectVolumeUsage(t *testing.T) {
 }
 
 func TestDirectVolumeOfPod(t *testing.T) {
-	h := withRecords(t, true) // another does not answer
+	h := withRecords(t, true) // another pod does not answer
 	out, errs, code := call(t, h, "direct-volume", "stats", "--volume-path", "/v")
 	if want := `{"usage":[{"available":0,"total":7,"used":0,"unit":1},`; code != 0 || errs != "" || !strings.HasPrefix(out, want) {
 		t.Errorf("stats: %d, %q %q", code, out, errs)

@@ -107,7 +107,7 @@ func TestBlockDeviceInUse(t *testing.T) {
 	}{
 		{"to write", 0, false, false},
 		{"to read what can be written", 0, true, false},
-		{"to read what nobody can write", unix.LO_FLAGS_READ_ONLY, true, true},
+		{"to read a read-only device", unix.LO_FLAGS_READ_ONLY, true, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dev := loopDevice(t, test.flags)

@@ -28,7 +28,7 @@ func (p *Pool) Grow(ctx context.Context, d *Disk, want uint64) (uint64, error) {
 	}
 	p.mu.Unlock()
 	if !ok {
-		return 0, fmt.Errorf("grow disk: nobody uses it: %w", errdefs.ErrNotFound)
+		return 0, fmt.Errorf("grow disk: it has no user: %w", errdefs.ErrNotFound)
 	}
 	defer p.drop(e)
 	bytes, err := p.grow(ctx, e, want)

@@ -340,7 +340,7 @@ func TestDispatch(t *testing.T) {
 		{"the name", event(2, unix.IN_CREATE, "x\x00\x00\x00"), true},
 		{"another name", event(2, unix.IN_CREATE, "y\x00\x00\x00"), false},
 		{"itself", event(2, unix.IN_DELETE_SELF, ""), true},
-		{"nobody's", event(3, unix.IN_CREATE, ""), false},
+		{"of no watch", event(3, unix.IN_CREATE, ""), false},
 		{"overflow", event(-1, unix.IN_Q_OVERFLOW, ""), true},
 		{"the second of two", append(event(3, 0, "y\x00\x00\x00"), event(1, 0, "")...), true},
 		{"cut short", event(1, 0, "abcd")[:18], false},

@@ -119,7 +119,7 @@ func TestNoPlan(t *testing.T) {
 		"upper outside":               {rw, layer1, overlay("upperdir={{ mount 0 }}/../u", "workdir={{ mount 0 }}/w", "lowerdir={{ mount 1 }}")},
 		"two upper directories":       {rw, layer1, overlay("upperdir={{ mount 0 }}/u:x", "workdir={{ mount 0 }}/w", "lowerdir={{ mount 1 }}")},
 		"to be made otherwise":        {rw, layer1, overlay("X-containerd.mkdir.path={{ mount 0 }}/u:0700", "upperdir={{ mount 0 }}/u", "workdir={{ mount 0 }}/w", "lowerdir={{ mount 1 }}")},
-		"for somebody else":           {rw, layer1, overlay("X-containerd.mkdir.path={{ mount 0 }}/u:0755:1:1", "upperdir={{ mount 0 }}/u", "workdir={{ mount 0 }}/w", "lowerdir={{ mount 1 }}")},
+		"for another owner":           {rw, layer1, overlay("X-containerd.mkdir.path={{ mount 0 }}/u:0755:1:1", "upperdir={{ mount 0 }}/u", "workdir={{ mount 0 }}/w", "lowerdir={{ mount 1 }}")},
 		"another directory":           {rw, layer1, overlay(with(block, "X-containerd.mkdir.path={{ mount 0 }}/x:0755", "lowerdir={{ mount 1 }}")...)},
 		"a mapped overlay":            {rw, layer1, overlay(with(block, "lowerdir={{ mount 1 }}", "uidmap=0:1:2")...)},
 		"a mark in another option":    {rw, layer1, overlay(with(block, "lowerdir={{ mount 1 }}", "datadir={{ mount 0 }}")...)},

@@ -440,10 +440,10 @@ func TestAddFails(t *testing.T) {
 		s := newScene(t, root, true)
 		const nobody = 1 << 23 // beyond PID_MAX_LIMIT
 		if err := s.Add(nobody); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("moving nobody: %v", err)
+			t.Errorf("moving no process: %v", err)
 		}
 		if _, err := s.AddVM(VM{PID: nobody}); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("moving nobody's machine: %v", err)
+			t.Errorf("moving no machine: %v", err)
 		}
 	})
 }
