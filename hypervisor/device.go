@@ -6,7 +6,7 @@ import (
 )
 
 // Device is something that can be attached to a VM. Each kind is one struct
-// of this package; a VM that cannot attach a kind answers with
+// of this package; a VM that cannot attach a kind fails with
 // errdefs.ErrNotImplemented.
 type Device interface {
 	// DeviceID names the device within its VM: letters, digits, '-' and '_'.
@@ -19,8 +19,8 @@ type VhostVsock struct {
 	ID string
 	// CID is the guest's context id, already claimed on File.
 	CID uint32
-	// File is the open /dev/vhost-vsock. It stays the caller's: Attach
-	// passes a duplicate on.
+	// File is the open /dev/vhost-vsock. The caller owns it: Attach passes on a
+	// duplicate.
 	File *os.File
 }
 
@@ -28,8 +28,8 @@ type VhostVsock struct {
 type VhostUserVsock struct {
 	ID string
 	// Socket is the connected front-end side of the vhost-user connection.
-	// It stays the caller's: Attach passes a duplicate on. The back end must
-	// be serving the other side already, for attaching waits for it.
+	// The caller owns it: Attach passes on a duplicate. The back end must
+	// already be serving the other side, because attaching waits for it.
 	Socket *os.File
 }
 
@@ -42,24 +42,24 @@ type FSShare struct {
 	Tag string
 	// Socket is as in VhostUserVsock.
 	Socket *os.File
-	// QueueSize is the request queue's length, a power of two; 0 is the
-	// monitor's default.
+	// QueueSize is the request queue's length, a power of two; 0 is the VMM's
+	// default.
 	QueueSize uint16
 }
 
-// NIC is an Ethernet card whose cable ends in a TAP device of the host.
+// NIC is an Ethernet card that is connected to a TAP device of the host.
 type NIC struct {
 	ID string
 	// MAC is the card's address, six bytes.
 	MAC net.HardwareAddr
 	// Taps are the open queues of one TAP device, one for each pair of the
 	// card's queues (at least one), made with a virtio-net header
-	// (IFF_VNET_HDR, Linux's Documentation/networking/tuntap.rst). They stay
-	// the caller's: Attach enables them and passes duplicates on. The device
-	// must be there as long as the card: a monitor may not survive its loss.
+	// (IFF_VNET_HDR, Linux's Documentation/networking/tuntap.rst). The caller
+	// owns them: Attach enables them and passes on duplicates. The TAP device
+	// must exist as long as the card: a VMM may not survive its loss.
 	Taps []*os.File
 	// Vhost are open /dev/vhost-net, as many as Taps, for a data path in the
-	// host's kernel; nil leaves it to the monitor.
+	// host's kernel; nil leaves the data path to the VMM.
 	Vhost []*os.File
 }
 

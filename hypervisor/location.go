@@ -4,13 +4,13 @@ import "fmt"
 
 // PCIPath is a device's place on the guest's PCI buses: the slots (PCI device
 // numbers) from the root bus down to the device, two hexadecimal digits each,
-// parted by slashes: "01/1e" is slot 0x1e behind the bridge in slot 1. Bus
-// numbers are the guest's to choose and do not occur.
+// separated by slashes: "01/1e" is slot 0x1e behind the bridge in slot 1. Bus
+// numbers do not occur, because the guest assigns them.
 type PCIPath string
 
 // Location is where the guest finds a device.
 type Location struct {
-	// PCIPath is the device's own place, or that of its SCSI controller.
+	// PCIPath is that of the device, or of its SCSI controller.
 	PCIPath PCIPath
 	// LUN is the disk's address at the controller; nil for a PCI device.
 	LUN *LUN
@@ -24,5 +24,5 @@ type LUN struct {
 	Unit   uint16
 }
 
-// String is the address as Linux writes it: "3:0".
+// String returns the address as Linux writes it: "3:0".
 func (l LUN) String() string { return fmt.Sprintf("%d:%d", l.Target, l.Unit) }

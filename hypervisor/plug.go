@@ -2,46 +2,44 @@ package hypervisor
 
 import "context"
 
-// Detacher is the part of a VM that takes devices out. A monitor that cannot
-// fails with errdefs.ErrNotImplemented.
+// Detacher is the part of a VM that removes devices. A VM without that ability
+// returns errdefs.ErrNotImplemented.
 type Detacher interface {
-	// Detach removes a device and waits until the guest has let go of it; of
-	// a guest that does not, ctx is the end. A disk on the SCSI controller
-	// goes without asking the guest: unmount it there before. It fails with
-	// errdefs.ErrNotFound for an ID that is not attached, and with
-	// errdefs.ErrFailedPrecondition while the machine was not resumed yet:
-	// there is no guest then; the guest must be up. After another error the
-	// device may still be there, and Detach may be called again.
+	// Detach removes a device and waits, within ctx, until the guest has
+	// released it. A disk on the SCSI controller is removed without asking the
+	// guest: unmount it there first. The guest must be up: Detach fails with
+	// errdefs.ErrFailedPrecondition before the machine was resumed. It fails
+	// with errdefs.ErrNotFound for an ID that is not attached. After another
+	// error the device may still be there, and Detach may be called again.
 	Detach(ctx context.Context, id string) error
 }
 
-// CPUPlugger is the part of a VM that changes the number of its CPUs. A monitor
-// that cannot fails with errdefs.ErrNotImplemented.
+// CPUPlugger is the part of a VM that changes the number of its CPUs. A VM
+// without that ability returns errdefs.ErrNotImplemented.
 type CPUPlugger interface {
-	// SetVCPUs gives the machine more CPUs, or takes out those that it has
-	// given it, until there are n, or as near as it gets: now is how many the
-	// guest may use then.
-	// There are never fewer than Spec.VCPUs nor more than Spec.MaxVCPUs;
-	// that is told by now and is no error. A CPU that came in is of use when
-	// the guest has brought it online. One goes out, the last one in first,
-	// when the guest has let go of it; of a guest that does not, ctx is the
-	// end, now tells what remains, and that is no error either. Before an
-	// error some CPUs may have changed, and now counts them. The machine must
-	// have been resumed (errdefs.ErrFailedPrecondition). One call runs at a
-	// time; another waits for it, within its ctx.
+	// SetVCPUs hot-plugs CPUs, or unplugs hot-plugged ones, until there are n
+	// or as near as possible; now is how many the guest may use then. There are
+	// never fewer than Spec.VCPUs nor more than Spec.MaxVCPUs; a result that
+	// differs from n for that reason is no error. A new CPU is usable once the
+	// guest has brought it online. The last plugged CPU is unplugged first,
+	// once the guest has released it. If the guest does not until ctx ends, now
+	// counts what remains, and that is no error either. On an error some CPUs
+	// may have changed, and now counts them. The machine must have been resumed
+	// (errdefs.ErrFailedPrecondition). One call runs at a time; another waits
+	// for it, within its ctx.
 	SetVCPUs(ctx context.Context, n uint32) (now uint32, err error)
 }
 
-// MemoryPlugger is the part of a VM that changes the size of its memory. A
-// monitor that cannot fails with errdefs.ErrNotImplemented.
+// MemoryPlugger is the part of a VM that changes the size of its memory. A VM
+// without that ability returns errdefs.ErrNotImplemented.
 type MemoryPlugger interface {
 	// SetMemoryMiB changes the memory to n MiB, boot memory included, or as
-	// near as it gets: now is how much there is then, in MiB. It is more
-	// than n by what n is off the model's unit (MemoryModel), never less
-	// than Spec.MemoryMiB, nor more than Spec.MaxMemoryMiB. Memory that does not shrink, because
-	// the model cannot or the guest does not give it back until ctx ends, is told by
-	// now and is no error. Memory that came in is of use when the guest has
-	// brought it online. The machine must have been resumed
+	// near as possible; now is how much there is then, in MiB. It is n rounded
+	// up to the model's unit (MemoryModel), never less than Spec.MemoryMiB, nor
+	// more than Spec.MaxMemoryMiB. If the memory does not shrink, because the
+	// model cannot or the guest does not give it back until ctx ends, now is
+	// larger; that is no error. New memory is usable once the guest has brought
+	// it online. The machine must have been resumed
 	// (errdefs.ErrFailedPrecondition); without Spec.MaxMemoryMiB there is
 	// nothing to plug (errdefs.ErrNotImplemented). One call runs at a time;
 	// another waits for it, within its ctx.

@@ -16,9 +16,9 @@ import (
 // StderrTailBytes is how much of the end of a child's stderr is kept.
 const StderrTailBytes = 16 << 10
 
-// Options say what to start. The files in it stay the caller's: the child
-// gets duplicates, and the caller may close its own once Start has returned.
-// They are put into blocking mode, as os/exec does.
+// Options describe the child. The caller owns the files in it: the child gets
+// duplicates, and the caller may close its own once Start has returned. They
+// are set to blocking mode, as by os/exec.
 type Options struct {
 	// Path is the executable; it is not looked up in $PATH.
 	Path string
@@ -28,12 +28,12 @@ type Options struct {
 	Env []string
 	// ExtraFiles[i] becomes file descriptor FirstExtraFD+i of the child.
 	ExtraFiles []*os.File
-	// Stdout receives the child's standard output; nil discards it. An
-	// *os.File is handed to the child as it is. Anything else is written to
-	// by one goroutine until Done, and must not block.
+	// Stdout receives the child's standard output; nil discards it. An *os.File
+	// is passed to the child directly. Anything else is written to by one
+	// goroutine until Done, and must not block.
 	Stdout io.Writer
 	// StdoutLine, when not nil, is called for each line of stdout, as
-	// StderrLine is for stderr's. Stdout must then be no *os.File.
+	// StderrLine is for stderr's. Stdout must then not be an *os.File.
 	StdoutLine func(line string)
 	// StderrLine, when not nil, is called for each line of stderr, in order,
 	// by one goroutine, with control characters replaced. It must not block.
@@ -49,10 +49,10 @@ type Options struct {
 	// then returns before Path is executed; if it cannot be, the child says
 	// why on stderr and ends.
 	Room *Room
-	// Jail, when not nil, is what Path gets of the host, and as whom it runs; not
-	// with Room. Path must have no symbolic links and be in it. Start then returns
-	// before Path is executed; if it cannot be, the child says why on stderr
-	// and ends.
+	// Jail, when not nil, confines Path: it sets what of the host Path can see
+	// and as which user it runs; not with Room. Path must have no symbolic
+	// links and be in the jail. Start then returns before Path is executed; if
+	// it cannot be, the child says why on stderr and ends.
 	Jail *Jail
 }
 
@@ -69,7 +69,7 @@ type Process struct {
 }
 
 // Start starts the child. It returns once the program runs (execve has
-// succeeded) or with the reason why it cannot.
+// succeeded), or the error.
 func Start(opts Options) (*Process, error) {
 	cmd, err := command(opts)
 	if err != nil {
@@ -122,8 +122,8 @@ func command(opts Options) (*exec.Cmd, error) {
 		Env:        env,
 		ExtraFiles: opts.ExtraFiles,
 		SysProcAttr: &syscall.SysProcAttr{
-			// Its own session: a terminal's ^C is for the caller, who
-			// then decides.
+			// Its own session: a terminal's ^C goes to the caller, which then
+			// decides.
 			Setsid:     true,
 			Pdeathsig:  unix.SIGKILL,
 			Cloneflags: opts.Cloneflags,
@@ -131,7 +131,7 @@ func command(opts Options) (*exec.Cmd, error) {
 	}, nil
 }
 
-// connect wires stdout and stderr. What it returns copies them.
+// connect sets up stdout and stderr. The pumps that it returns copy them.
 func (p *Process) connect(opts Options) (pumps, error) {
 	var ps pumps
 	sinks := []io.Writer{p.stderr}
@@ -186,7 +186,7 @@ func (p *Process) run(opts Options, ps pumps, started chan<- error) {
 	close(p.done)
 }
 
-// enter moves the calling thread to where the child is to run.
+// enter moves the calling thread into the namespaces for the child.
 func (o Options) enter() error {
 	if o.NetworkNamespace != "" {
 		if err := enterNetwork(o.NetworkNamespace); err != nil {
@@ -199,8 +199,8 @@ func (o Options) enter() error {
 	return nil
 }
 
-// openNull opens the child's stdin, and its stdout if nobody reads that, here:
-// in a room there may be no such device.
+// openNull opens /dev/null here, for the child's stdin, and its stdout if that
+// has no reader: in a room the device may be missing.
 func (p *Process) openNull() (*os.File, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -220,7 +220,7 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 // read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err says how the child ended: nil while it runs and after exit status 0,
+// Err returns how the child ended: nil while it runs and after exit status 0,
 // an *exec.ExitError otherwise.
 func (p *Process) Err() error {
 	select {
@@ -231,7 +231,7 @@ func (p *Process) Err() error {
 	}
 }
 
-// ExitState is how the child ended; nil while it runs.
+// ExitState returns how the child ended; nil while it runs.
 func (p *Process) ExitState() *os.ProcessState {
 	select {
 	case <-p.done:
@@ -241,7 +241,7 @@ func (p *Process) ExitState() *os.ProcessState {
 	}
 }
 
-// Stderr is the end of what the child wrote to stderr, also after Done.
+// Stderr returns the end of the child's stderr, even after Done.
 func (p *Process) Stderr() *Tail { return p.stderr }
 
 // Signal sends a signal. A child that has ended is not an error.
@@ -253,8 +253,8 @@ func (p *Process) Signal(sig os.Signal) error {
 	return nil
 }
 
-// Kill sends SIGKILL, also when ctx has ended already, and waits for Done as
-// long as ctx allows. A child that has ended is not an error.
+// Kill sends SIGKILL, even when ctx has already ended, and waits for Done
+// within ctx. A child that has ended is not an error.
 func (p *Process) Kill(ctx context.Context) error {
 	if err := p.Signal(unix.SIGKILL); err != nil {
 		return err

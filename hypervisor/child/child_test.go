@@ -72,8 +72,8 @@ func TestOutputAndStatus(t *testing.T) {
 	}
 }
 
-// Lines of stdout are told with and without a writer for it, the last without
-// its end too.
+// Lines of stdout are passed on with and without a writer for it, even a last
+// one without a newline.
 func TestStdoutLines(t *testing.T) {
 	var stdout bytes.Buffer
 	for _, w := range []io.Writer{nil, &stdout} {
@@ -94,7 +94,7 @@ func TestRunningAndKilled(t *testing.T) {
 	if p.Err() != nil || p.ExitState() != nil {
 		t.Errorf("of a running child: Err %v, state %v", p.Err(), p.ExitState())
 	}
-	// Killed although the context has ended, but not waited for.
+	// It is killed although the context has ended, but there is no wait.
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.Kill(ended); err != nil && !errors.Is(err, context.Canceled) {
@@ -156,7 +156,7 @@ func TestGrandchildHoldsPipes(t *testing.T) {
 	_ = w.Close() // the grandchild ends
 }
 
-// What a child wrote before its end is read even if nobody came to it in time.
+// What a child wrote before its end is read even if the reader is late.
 func TestLateReaderLosesNothing(t *testing.T) {
 	const size = 60 << 10
 	out := &slowWriter{}
@@ -167,7 +167,7 @@ func TestLateReaderLosesNothing(t *testing.T) {
 	}
 }
 
-// slowWriter takes its time with the first write. Only one goroutine writes.
+// slowWriter is slow at the first write. Only one goroutine writes.
 type slowWriter struct{ size int }
 
 func (w *slowWriter) Write(p []byte) (int, error) {

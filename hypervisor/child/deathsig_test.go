@@ -37,7 +37,7 @@ func beParent(flags string) int {
 	}
 	opts := Options{Path: "/bin/sleep", Args: []string{"1000"}, Cloneflags: uintptr(n)}
 	if _, ok := os.LookupEnv(jailedEnv); ok {
-		// It runs as soon as it says so.
+		// It prints something as soon as it runs.
 		opts.Path, opts.Args = "/usr/bin/env", []string{"sh", "-c", "echo ran; exec sleep 1000"}
 		opts.Env = []string{"PATH=/usr/bin:/bin"}
 		opts.Jail = &Jail{UID: jailUser, GID: jailUser, Show: []string{"/usr", "/bin", "/lib", "/lib64"}}
@@ -144,7 +144,7 @@ func TestChildOutlivesStartingThread(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal("the thread does not end")
 		}
-		time.Sleep(time.Millisecond) // there is nothing to wait on
+		time.Sleep(time.Millisecond) // nothing signals this
 	}
 	_, _ = feed.WriteString("word\n")
 	if got, err := bufio.NewReader(answer).ReadString('\n'); got != "got word\n" {
@@ -161,7 +161,7 @@ func onEndingThread(f func()) (tid int) {
 		defer close(done)
 		runtime.LockOSThread() // and no unlock: the thread ends with the goroutine
 		tid = unix.Gettid()
-		if tid == os.Getpid() { // but for the main thread, which stays
+		if tid == os.Getpid() { // unless it is the main thread, which stays
 			tid = onEndingThread(f)
 			return
 		}

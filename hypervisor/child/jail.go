@@ -8,39 +8,38 @@ import (
 	"strings"
 )
 
-// jailEnv makes this program the stage that shuts itself into a Jail and ends
-// in another program. Its value is the jail, in JSON.
+// jailEnv makes this program the stage that enters a Jail and then executes
+// another program. Its value is the jail, in JSON.
 const jailEnv = "KATABOX_JAIL"
 
-// Jail is what a child is given of its host, and as whom it runs: no
-// capability, none to be had by executing something, no new privileges, and its
-// own root directory, which holds what is named here, cannot be written to, and
-// from which no mount of the host's can be reached. There is no /proc.
+// Jail is what a child can see of its host, and the user that it runs as. The
+// child has no capabilities, cannot gain any by executing a program, and has
+// no_new_privs. Its root directory holds only what is named here, is read-only,
+// and no mount of the host can be reached from it. There is no /proc.
 type Jail struct {
-	// UID and GID are the child's; it is in no other group. 0 leaves those of
+	// UID and GID are the child's; it is in no other group. 0 keeps those of
 	// this process.
 	UID, GID uint32
-	// Show are paths of the host that are there too, under the same names,
+	// Show are paths of the host that are visible under the same names,
 	// read-only and without what is mounted below them: directories, files,
-	// symbolic links. Those that the host has not are left out.
+	// symbolic links. Those that the host lacks are skipped.
 	Show []string
-	// Files are single files to read. One that is not for everybody to read is
+	// Files are single files to read. A file that is not world-readable is
 	// copied.
 	Files []Shown
-	// Devices are character devices, which the child's user alone may open,
-	// under the same names.
+	// Devices are character devices, under the same names; only the child's
+	// user may open them.
 	Devices []string
-	// Dirs are directories, which should be the child's user's, to write in.
+	// Dirs are directories to write in; the child's user should own them.
 	Dirs []Shown
 
 	devices []device
 }
 
-// Shown is a path of the host and what it is called in a Jail; both are
-// absolute.
+// Shown is a path of the host and its name in a Jail; both are absolute.
 type Shown struct{ Path, Name string }
 
-// env is the environment of the stage: that of the child, and the jail.
+// env returns the environment of the stage: the child's, and the jail.
 func (j *Jail) env(env []string) ([]string, error) {
 	text, err := json.Marshal(j)
 	if err != nil {
@@ -64,8 +63,8 @@ func (j *Jail) check() error {
 	return nil
 }
 
-// The stage of a jail: it runs before any other code of the program's, on the
-// main thread, which PDEATHSIG is set for.
+// The stage of a jail: it runs before any other code of the program, on the
+// main thread, for which PDEATHSIG is set.
 func init() {
 	text, ok := os.LookupEnv(jailEnv)
 	if !ok {
@@ -75,7 +74,7 @@ func init() {
 	os.Exit(1)
 }
 
-// withoutStage is an environment without what is for the stages.
+// withoutStage returns an environment without the stages' variables.
 func withoutStage(environ []string) []string {
 	env := []string{}
 	for _, e := range environ {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// jailUser is nobody's on a test host.
+// jailUser is a user id that a test host does not use.
 const jailUser = 1879048199
 
-// shellJail has what /bin/sh and its like need.
+// shellJail returns a jail with what /bin/sh and similar programs need.
 func shellJail(t *testing.T) *Jail {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -24,7 +24,7 @@ func shellJail(t *testing.T) *Jail {
 	return &Jail{UID: jailUser, GID: jailUser, Show: []string{"/usr", "/bin", "/lib", "/lib64", "/nonexistent"}}
 }
 
-// jailed runs a script in a jail and returns what it says.
+// jailed runs a script in a jail and returns its output.
 func jailed(t *testing.T, jail *Jail, script string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -86,7 +86,7 @@ func TestJailHoldsNothingElse(t *testing.T) {
 	}
 }
 
-// shownNames leaves out what the host has not.
+// shownNames drops what the host lacks.
 func shownNames(t *testing.T, names ...string) []string {
 	t.Helper()
 	var there []string
@@ -98,7 +98,7 @@ func shownNames(t *testing.T, names ...string) []string {
 	return there
 }
 
-// rights are what the kernel says of a process.
+// rights returns the kernel's view of a process's rights.
 func rights(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -113,8 +113,8 @@ func rights(t *testing.T, pid int) map[string]string {
 	return all
 }
 
-// A jailed process has no right of root's, whoever it is; with no /proc it is the
-// host that looks.
+// A jailed process has none of root's rights, whatever its user. Because it has
+// no /proc, the test inspects it from the host.
 func TestJailHasNoRights(t *testing.T) {
 	for _, uid := range []uint32{0, jailUser} {
 		jail := shellJail(t)

@@ -7,22 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a node to be made.
+// device is a device node to make.
 type device struct {
 	name   string
 	number uint64
 	mode   uint32
-	owner  bool // it is the child's user's
+	owner  bool // the child's user owns it
 }
 
-// plain are devices without which few programs run, and which harm nobody.
+// plain are harmless devices that most programs need.
 var plain = []device{
 	{name: "/dev/null", number: unix.Mkdev(1, 3), mode: 0o666},
 	{name: "/dev/urandom", number: unix.Mkdev(1, 9), mode: 0o444},
 }
 
-// numbers finds which devices the host's names are: before the root directory is
-// changed.
+// numbers looks up the device numbers of the host's names, before the root
+// directory is changed.
 func (j *Jail) numbers() error {
 	for _, name := range j.Devices {
 		var st unix.Stat_t
@@ -37,8 +37,7 @@ func (j *Jail) numbers() error {
 	return nil
 }
 
-// makeDevices makes /dev, a file system of its own: on none of the others are
-// devices what they look like.
+// makeDevices makes /dev, a separate file system: all others are mounted nodev.
 func (j *Jail) makeDevices() error {
 	const flags = unix.MS_NOSUID | unix.MS_NOEXEC
 	if err := os.MkdirAll("/dev", dirMode); err != nil {
@@ -59,7 +58,7 @@ func (j *Jail) makeDevice(d device) error {
 	if err := unix.Mknod(d.name, unix.S_IFCHR|d.mode, int(d.number)); err != nil {
 		return os.NewSyscallError("mknod", err)
 	}
-	if err := unix.Chmod(d.name, d.mode); err != nil { // whatever the umask
+	if err := unix.Chmod(d.name, d.mode); err != nil { // independent of the umask
 		return os.NewSyscallError("chmod", err)
 	}
 	if !d.owner {

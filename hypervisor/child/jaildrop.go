@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The securebits by which uid 0 gains nothing from execve(2), and that cannot
-// be taken back (linux/securebits.h).
+// The securebits with which uid 0 gains nothing from execve(2), locked
+// (linux/securebits.h).
 const (
 	secNoRoot         = 1<<0 | 1<<1
 	secNoAmbientRaise = 1<<6 | 1<<7
@@ -19,13 +19,13 @@ const (
 	capBits = 64
 )
 
-// drop takes from the calling thread all that is root's: it runs on the thread
-// that executes the child, and no other thread lives on then. The calls are raw,
-// for those of package syscall change all threads.
+// drop removes all of root's rights from the calling thread, which executes the
+// child; no other thread survives that. The calls are raw because those of
+// package syscall change all threads.
 func (j *Jail) drop() error {
 	const locked = unix.RLIM_INFINITY
-	// What is registered for asynchronous I/O counts as locked memory before
-	// Linux 5.12. Where it cannot be raised it may be enough.
+	// Before Linux 5.12 memory registered for asynchronous I/O counts as
+	// locked. If the limit cannot be raised, it may still be enough.
 	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: locked, Max: locked})
 	if err := dropBounding(); err != nil {
 		return err
@@ -54,7 +54,7 @@ func dropBounding() error {
 	for c := range uintptr(capBits) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
-			return nil // the kernel knows no more of them
+			return nil // the kernel has no more capabilities
 		}
 		if err != nil {
 			return fmt.Errorf("drop capability %d: %w", c, err)
@@ -87,11 +87,11 @@ func (j *Jail) become() error {
 // parent reports whether the process that started this one is still its parent.
 type parent struct {
 	status *os.File
-	line   []byte // of the parent's pid
+	line   []byte // with the parent's pid
 }
 
-// watchParent looks at /proc, which a jail has not. getppid(2) knows no parent in
-// another PID namespace.
+// watchParent uses /proc, which a jail lacks: getppid(2) does not show a parent
+// in another PID namespace.
 func watchParent() (*parent, error) {
 	status, err := os.Open("/proc/self/status")
 	if err != nil {
@@ -116,9 +116,9 @@ func (p *parent) read() ([]byte, error) {
 	return nil, errors.New("find parent: /proc names none")
 }
 
-// dieWith makes the end of the parent's thread this process's end. A change of
-// the user has taken that back (prctl(2), PR_SET_PDEATHSIG); a parent that has
-// ended since then has left its child to another.
+// dieWith sets PDEATHSIG again, because changing the user has cleared it
+// (prctl(2), PR_SET_PDEATHSIG). It fails if the parent has ended in between:
+// the process then has another parent.
 func (p *parent) dieWith() error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("ask for SIGKILL at the parent's end: %w", err)

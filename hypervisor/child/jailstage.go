@@ -14,8 +14,8 @@ import (
 	"github.com/katabox/katabox/internal/mountns"
 )
 
-// jailStage goes into the jail that text describes and becomes the program that
-// the arguments name. It returns only why it could not.
+// jailStage enters the jail that text describes and executes the program that
+// the arguments name. It returns only on failure.
 func jailStage(text string) error {
 	var j Jail
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -38,25 +38,25 @@ func jailStage(text string) error {
 	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, env))
 }
 
-// jailOptions are of the root directory's tmpfs.
+// jailOptions are the mount options of the root directory's tmpfs.
 const jailOptions = "mode=0755"
 
 const (
 	bindFlags = unix.MS_BIND | unix.MS_REMOUNT | unix.MS_NOSUID | unix.MS_NODEV
-	// dirMode is of the directories on the way to what the jail holds.
+	// dirMode is the mode of the parent directories of what the jail holds.
 	dirMode = 0o755
 )
 
-// placed is something of the host's on its way into the jail: what to do in the
-// new root directory, and what that holds open until then.
+// placed is something of the host that goes into the jail: what to do in the
+// new root directory, and the file that is held open until then.
 type placed struct {
 	name string
 	file *os.File // a mount or a file
 	make func(name string, file *os.File) error
 }
 
-// enter opens all that the jail is to hold, goes into an empty root directory
-// and puts it there.
+// enter opens everything for the jail, enters an empty root directory and puts
+// it there.
 func (j *Jail) enter() error {
 	things, err := j.gather()
 	if err == nil {
@@ -65,7 +65,7 @@ func (j *Jail) enter() error {
 	if err != nil {
 		return err
 	}
-	// Any directory will do, and this one is there.
+	// Any existing directory will do.
 	if err := mountns.Enter(filepath.Dir(os.Args[0]), jailOptions); err != nil {
 		return err
 	}
@@ -115,7 +115,8 @@ func (j *Jail) gather() ([]placed, error) {
 	return things, nil
 }
 
-// gatherShown keeps a symbolic link one: /lib is one to /usr/lib on most hosts.
+// gatherShown keeps symbolic links as links: on most hosts /lib is one to
+// /usr/lib.
 func gatherShown(path string) (placed, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -129,7 +130,7 @@ func gatherShown(path string) (placed, error) {
 	return placed{path, tree, bind(bindFlags | unix.MS_RDONLY)}, err
 }
 
-// othersRead is the right of everybody to read.
+// othersRead is the world-readable bit.
 const othersRead = 0o004
 
 func (j *Jail) gatherFile(f Shown) (placed, error) {
@@ -145,7 +146,7 @@ func (j *Jail) gatherFile(f Shown) (placed, error) {
 	return placed{f.Name, file, j.copy}, err
 }
 
-// copy makes a file of the child's user's.
+// copy makes a file that the child's user owns.
 func (j *Jail) copy(name string, from *os.File) error {
 	to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o400)
 	if err != nil {
@@ -155,7 +156,7 @@ func (j *Jail) copy(name string, from *os.File) error {
 	return errors.Join(err, to.Chown(int(j.UID), int(j.GID)), to.Close())
 }
 
-// cloneMount makes a copy of a path's mount that is mounted nowhere yet.
+// cloneMount makes a detached copy of a path's mount.
 func cloneMount(path string) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

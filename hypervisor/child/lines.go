@@ -2,7 +2,7 @@ package child
 
 import "bytes"
 
-// maxLine is the longest line that is handed on; longer ones are split.
+// maxLine is the longest line that is passed on; longer ones are split.
 const maxLine = 4 << 10
 
 // lineWriter calls emit for each line written to it.
@@ -36,7 +36,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Flush emits an unfinished line. Empty lines are left out.
+// Flush emits an unfinished line, unless it is empty.
 func (w *lineWriter) Flush() {
 	line := Printable(string(bytes.TrimRight(w.part, "\r")))
 	w.part = w.part[:0]

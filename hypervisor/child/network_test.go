@@ -40,8 +40,8 @@ func newNetwork(t *testing.T) (path, link string) {
 	return path, link
 }
 
-// The child runs in the namespace, with namespaces of its own beside it, and
-// no thread of this process stays there.
+// The child runs in the namespace, along with its own other namespaces, and no
+// thread of this process stays there.
 func TestNetworkNamespace(t *testing.T) {
 	path, link := newNetwork(t)
 	for range 20 {
@@ -61,7 +61,7 @@ func TestNetworkNamespace(t *testing.T) {
 		if ctx.Err() != nil {
 			t.Fatal("a thread stays in the namespace")
 		}
-		runtime.Gosched() // there is nothing to wait on
+		runtime.Gosched() // nothing signals this
 	}
 }
 
@@ -118,8 +118,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// The process's first thread, whose namespaces /proc/PID/ns shows, is never
-// the one that changes.
+// The process's main thread, whose namespaces /proc/PID/ns shows, is never
+// used.
 func TestOwnThreadIsNotTheFirst(t *testing.T) {
 	for range 200 {
 		tid := make(chan int)

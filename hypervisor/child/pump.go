@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// drainGrace bounds the wait for the end of a pipe after the child's end.
-	// The pipe is at its end at once then, unless the child left a process
-	// behind that holds it. What is in the pipe is read in any case: on a busy
-	// host the grace may be over before a single read.
+	// drainGrace bounds the wait for a pipe's end of file after the child's
+	// end. It comes immediately, unless the child left a process behind that
+	// holds the pipe. What is in the pipe is read in any case: on a busy host
+	// the grace may be over before a single read.
 	drainGrace = 100 * time.Millisecond
-	// pipeBytes is what may be in a pipe (pipe(7)).
+	// pipeBytes is a pipe's capacity (pipe(7)).
 	pipeBytes = 64 << 10
 )
 
@@ -104,7 +104,7 @@ func (p *pump) copyRest(buf []byte) {
 	}
 }
 
-// write gives each sink some output. A sink's error is its own: the pipe must
+// write gives each sink some output. A sink's error is ignored: the pipe must
 // be drained, or the child blocks on it.
 func (p *pump) write(output []byte) {
 	for _, s := range p.sinks {

@@ -9,18 +9,18 @@ import (
 )
 
 // stageEnv makes this program, run as process 1 of a PID namespace, the stage
-// that ends in another program.
+// that then executes another program.
 const stageEnv = "KATABOX_STAGE"
 
-// exeName is where a Room has this program.
+// exeName is this program's name in a Room.
 const exeName = "/stage"
 
-// Room is a mount namespace for a child to start in. Its root directory is
-// what the child's paths lead through: executable, interpreter, libraries. It
-// must be writable, and gets a /proc with what is the child's own (Proc).
+// Room is a mount namespace for a child to start in. The child's paths are
+// resolved in its root directory: executable, interpreter, libraries. It must
+// be writable, and gets a /proc with only the child's own part (Proc).
 type Room struct {
 	// Mounts is the namespace (/proc/PID/ns/mnt) and Root a directory of it,
-	// opened with O_PATH. Both stay the caller's.
+	// opened with O_PATH. The caller owns both.
 	Mounts, Root *os.File
 }
 
@@ -31,8 +31,8 @@ const (
 	ProcSelf = Proc + "/1"
 )
 
-// CloneSelf makes a copy of the mount of this program's file that is mounted
-// nowhere yet, to be moved to the name that it returns in a Room.
+// CloneSelf makes a detached copy of the mount of this program's file, to be
+// mounted in a Room at the name that it returns.
 func CloneSelf() (self *os.File, name string, err error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, "/proc/self/exe", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -41,10 +41,10 @@ func CloneSelf() (self *os.File, name string, err error) {
 	return os.NewFile(uintptr(fd), "/proc/self/exe"), exeName, nil
 }
 
-// enter moves the calling thread, which must not be used for anything else but
-// to start the child, into the room.
+// enter moves the calling thread into the room. The thread must be used for
+// nothing but starting the child.
 func (r *Room) enter() error {
-	// A root directory of the thread's own (setns(2)).
+	// A separate root directory for the thread (setns(2)).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare root directory: %w", err)
 	}
@@ -60,9 +60,9 @@ func (r *Room) enter() error {
 	return nil
 }
 
-// The stage: a /proc shows the PID namespace of who mounts it, so a process in
-// there must. It runs before any other code of the program's, on the main
-// thread, which PDEATHSIG is set for.
+// The stage: a /proc shows the PID namespace of the process that mounts it, so
+// a process in the new namespace must do that. The stage runs before any other
+// code of the program, on the main thread, for which PDEATHSIG is set.
 func init() {
 	if _, ok := os.LookupEnv(stageEnv); !ok || os.Getpid() != 1 {
 		return
@@ -71,8 +71,8 @@ func init() {
 	os.Exit(1)
 }
 
-// stage makes /proc and becomes the program that the arguments name. It
-// returns only why it could not.
+// stage makes /proc and executes the program that the arguments name. It
+// returns only on failure.
 func stage() error {
 	if err := makeProc(); err != nil {
 		return fmt.Errorf("make %s: %w", Proc, err)
@@ -80,12 +80,12 @@ func stage() error {
 	return fmt.Errorf("execute %s: %w", os.Args[0], unix.Exec(os.Args[0], os.Args, withoutStage(os.Environ())))
 }
 
-// copied are the files of /proc that programs read at their start, and that are
-// the host's.
+// copied are files of /proc with values of the host that programs read when
+// they start.
 var copied = []string{"/sys/fs/file-max", "/sys/fs/nr_open"}
 
 // makeProc makes a /proc from which nothing leads to the rest of the real one:
-// much of that may be written by root without any capability.
+// root can write to much of that without any capability.
 func makeProc() error {
 	const all = Proc + "/all"
 	for _, dir := range []string{all, ProcSelf, Proc + "/sys/fs"} {

@@ -43,7 +43,8 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// String is what is kept, oldest byte first, fit for a log: see Printable.
+// String returns what is kept, oldest byte first, made safe for a log by
+// Printable.
 func (t *Tail) String() string {
 	t.mu.Lock()
 	raw := make([]byte, 0, len(t.buf))
@@ -53,7 +54,8 @@ func (t *Tail) String() string {
 	return Printable(string(raw))
 }
 
-// LastLines is the last n lines that are not blank, without a final newline.
+// LastLines returns the last n lines that are not blank, without a final
+// newline.
 func (t *Tail) LastLines(n int) string {
 	var lines []string
 	for line := range strings.Lines(t.String()) {
@@ -66,8 +68,9 @@ func (t *Tail) LastLines(n int) string {
 
 // Printable makes foreign output safe to log or print: a carriage return
 // before a newline is dropped; other control characters, invalid UTF-8 and
-// what else is not printable become '?'. Newlines and tabs stay. What a guest
-// writes could otherwise steer the reader's terminal or forge log lines.
+// everything else that is not printable become '?'. Newlines and tabs stay.
+// A guest's output could otherwise control the reader's terminal or forge log
+// lines.
 func Printable(s string) string {
 	s = strings.ReplaceAll(s, "\r\n", "\n")
 	return strings.Map(func(r rune) rune {

@@ -74,7 +74,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// The console is the guest's to write.
+// The guest controls what is on the console.
 func FuzzPrintable(f *testing.F) {
 	f.Add("plain\r\n")
 	f.Add("\x1b[31m\xff\u202e")

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnOwnThread runs f in a goroutine that is locked to a thread, and on that
-// thread alone: it ends with f, and with it whatever f has changed of it. It
-// is not the process's first thread, which cannot end (the Go runtime parks
-// it) and whose namespaces are what /proc/PID/ns shows.
+// OnOwnThread runs f in a goroutine that is locked to a thread of its own. The
+// thread ends with f, and with it everything that f changed about it. It is
+// never the process's main thread, which cannot end (the Go runtime parks it)
+// and whose namespaces are what /proc/PID/ns shows.
 func OnOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -26,7 +26,7 @@ func OnOwnThread(f func()) {
 			close(locked)
 			f()
 		}()
-		<-locked // on another thread, for this one was taken
+		<-locked // this thread is occupied, so another one runs f
 		runtime.UnlockOSThread()
 	}()
 }
@@ -34,7 +34,7 @@ func OnOwnThread(f func()) {
 // enterNetwork moves the calling thread, which must not be used for anything
 // else, into the network namespace at path.
 func enterNetwork(path string) error {
-	// O_NONBLOCK, for a FIFO would not be opened otherwise.
+	// O_NONBLOCK because opening a FIFO would block.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("open network namespace: %w", &os.PathError{Op: "open", Path: path, Err: err})

@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/fake"
 )
 
-// PCI devices and SCSI disks have places of their own.
+// PCI slots and SCSI targets are numbered separately.
 func TestLocate(t *testing.T) {
 	vm := launch(t, new(fake.Monitor))
 	for _, d := range []hypervisor.Disk{

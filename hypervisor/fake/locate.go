@@ -8,12 +8,12 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// scsiController is where the SCSI controller is, behind a bridge that no
-// other device is on.
+// scsiController is the PCI path of the SCSI controller, behind a bridge
+// without other devices.
 const scsiController hypervisor.PCIPath = "02/01"
 
-// Locate implements hypervisor.VM: each PCI device has the lowest slot that was
-// free, behind a bridge in slot 1, and each SCSI disk such a target.
+// Locate implements hypervisor.VM: each PCI device gets the lowest free slot
+// behind a bridge in slot 1, and each SCSI disk the lowest free target.
 func (vm *VM) Locate(id string) (hypervisor.Location, error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()

@@ -40,8 +40,8 @@ type Monitor struct {
 
 var _ hypervisor.Monitor = (*Monitor)(nil)
 
-// Fail makes a step fail with err, in all machines, until it is set to nil.
-// The step then has no effect, but for stop: it fails and the machine lives.
+// Fail makes a step fail with err, in all machines, until it is set to nil. A
+// failed step has no effect; after a failed stop the machine lives on.
 func (m *Monitor) Fail(step Step, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,7 +63,7 @@ func (m *Monitor) Hook(step Step, f func(context.Context, *VM) error) {
 	m.hooks[step] = f
 }
 
-// VMs are the machines that were launched, in order.
+// VMs returns the machines that were launched, in order.
 func (m *Monitor) VMs() []*VM {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,8 +88,8 @@ func (m *Monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 	return vm, nil
 }
 
-// enter is the beginning of a step: the caller's context, the hook, the
-// failure.
+// enter begins a step: it checks the caller's context, calls the hook, and
+// returns the failure.
 func (m *Monitor) enter(ctx context.Context, step Step, vm *VM) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)

@@ -15,14 +15,15 @@ const (
 	StepSetMemory Step = "set memory"
 )
 
-// SetVCPUs implements hypervisor.CPUPlugger. Its guest does as it is asked,
-// unless KeepSize said otherwise. VCPUThreads is not changed by it.
+// SetVCPUs implements hypervisor.CPUPlugger. Its guest complies, unless
+// KeepSize was called. It does not change VCPUThreads.
 func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {
 	return resize(ctx, vm, StepSetVCPUs, &vm.cpus, n, vm.Spec.VCPUs, vm.Spec.MaxVCPUs)
 }
 
-// SetMemoryMiB implements hypervisor.MemoryPlugger, in steps of 1 MiB, of any
-// model but that a MemoryDIMM stays. Its guest is that of SetVCPUs.
+// SetMemoryMiB implements hypervisor.MemoryPlugger, in steps of 1 MiB, for any
+// model, except that MemoryDIMM does not shrink. Its guest behaves as in
+// SetVCPUs.
 func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
 	if vm.Spec.MaxMemoryMiB <= vm.Spec.MemoryMiB {
 		return vm.Spec.MemoryMiB, fmt.Errorf("%s of virtual machine %s: %w", StepSetMemory, vm.Spec.ID, errdefs.ErrNotImplemented)
@@ -34,7 +35,7 @@ func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
 	return resize(ctx, vm, StepSetMemory, &vm.memory, n, vm.Spec.MemoryMiB, vm.Spec.MaxMemoryMiB)
 }
 
-// resize changes plugged, what there is beyond least.
+// resize changes plugged, the amount beyond least.
 func resize[T uint32 | uint64](ctx context.Context, vm *VM, step Step, plugged *T, n, least, most T) (T, error) {
 	what := fmt.Sprintf("%s of virtual machine %s", step, vm.Spec.ID)
 	err := vm.monitor.enter(ctx, step, vm)
@@ -57,15 +58,14 @@ func resize[T uint32 | uint64](ctx context.Context, vm *VM, step Step, plugged *
 	return want, nil
 }
 
-// KeepSize makes a guest that lets go of no CPU and no memory from now on, or
-// one that does.
+// KeepSize sets whether the guest keeps all CPUs and memory from now on.
 func (vm *VM) KeepSize(keep bool) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	vm.keepsSize = keep
 }
 
-// Size is how many CPUs and how much memory in MiB there are.
+// Size returns how many CPUs and how much memory in MiB there are.
 func (vm *VM) Size() (vcpus uint32, memoryMiB uint64) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()

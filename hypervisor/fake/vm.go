@@ -12,7 +12,7 @@ import (
 )
 
 // firstPID keeps fake process ids above Linux's largest (PID_MAX_LIMIT, 2^22):
-// a test that signals one hits nobody.
+// a signal to one hits no process.
 const firstPID = 1 << 23
 
 // VM is a machine in memory.
@@ -74,8 +74,8 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	return nil
 }
 
-// Detach implements hypervisor.Detacher. Its guest lets go at once; hook
-// StepDetach for another.
+// Detach implements hypervisor.Detacher. Its guest releases the device
+// immediately; hook StepDetach to change that.
 func (vm *VM) Detach(ctx context.Context, id string) error {
 	what := fmt.Sprintf("detach device %q from virtual machine %s", id, vm.Spec.ID)
 	if err := vm.monitor.enter(ctx, StepDetach, vm); err != nil {
@@ -98,13 +98,13 @@ func (vm *VM) Detach(ctx context.Context, id string) error {
 	return nil
 }
 
-// find is the index of a device, or -1. It needs mu.
+// find returns the index of a device, or -1. The caller holds mu.
 func (vm *VM) find(id string) int {
 	return slices.IndexFunc(vm.devices, func(d attached) bool { return d.DeviceID() == id })
 }
 
-// freeSlot is the lowest slot, or target of SCSI disks, that no device has. It
-// needs mu.
+// freeSlot returns the lowest free slot, or target of SCSI disks. The caller
+// holds mu.
 func (vm *VM) freeSlot(scsi bool) int {
 	slot := 1
 	for slices.ContainsFunc(vm.devices, func(d attached) bool { return onSCSI(d.Device) == scsi && d.slot == slot }) {
@@ -139,8 +139,8 @@ func (vm *VM) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Die ends the machine with err, as its guest (hypervisor.ErrPowerOff) or
-// its monitor process (any other error) would. The first end counts.
+// Die ends the machine with err, as its guest (hypervisor.ErrPowerOff) or its
+// VMM process (any other error) would. The first end counts.
 func (vm *VM) Die(err error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -164,7 +164,7 @@ func (vm *VM) Err() error {
 // PID implements hypervisor.VM. No process has it.
 func (vm *VM) PID() int { return vm.pid }
 
-// SetVCPUThreads is what VCPUThreads gives from now on; none at first.
+// SetVCPUThreads sets what VCPUThreads returns; initially none.
 func (vm *VM) SetVCPUThreads(ids ...int) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -192,14 +192,14 @@ func (vm *VM) ConsoleTail() string {
 	return vm.console
 }
 
-// SetConsole is what ConsoleTail gives from now on.
+// SetConsole sets what ConsoleTail returns.
 func (vm *VM) SetConsole(text string) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
 	vm.console = text
 }
 
-// Devices are those that are attached, in the order of their attachment.
+// Devices returns the attached devices, in the order of their attachment.
 func (vm *VM) Devices() []hypervisor.Device {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -210,7 +210,7 @@ func (vm *VM) Devices() []hypervisor.Device {
 	return all
 }
 
-// Detached are the IDs of the devices that were taken out again, in order.
+// Detached returns the IDs of the devices that were detached, in order.
 func (vm *VM) Detached() []string {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -224,7 +224,7 @@ func (vm *VM) Resumed() bool {
 	return vm.resumed
 }
 
-// Stops is how often Stop was called.
+// Stops returns how often Stop was called.
 func (vm *VM) Stops() int {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()

@@ -1,3 +1,3 @@
-// Package memfile reads files that are a machine's memory: sparse, and most of it
-// holes. Holes are never read, and never made into data.
+// Package memfile reads files that hold a machine's memory: sparse, and mostly
+// holes. Holes are never read, and stay holes in a copy.
 package memfile

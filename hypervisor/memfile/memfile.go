@@ -11,15 +11,14 @@ import (
 )
 
 // copyBlock is how much memory is copied at a time. It stays in the CPU's cache
-// between being read, summed and written.
+// while it is read, summed and written.
 const copyBlock = 256 << 10
 
-// sumTable is of CRC-32C, for which x86-64 has an instruction.
+// sumTable is for CRC-32C, for which x86-64 has an instruction.
 var sumTable = crc32.MakeTable(crc32.Castagnoli)
 
-// Sum is the checksum of what a file holds (CRC-32C), its holes left out: it
-// tells that the file was damaged or cut, not that somebody meant to. The file's
-// offset changes.
+// Sum returns the checksum (CRC-32C) of a file's data without its holes: it
+// detects damage and truncation, not tampering. The file's offset changes.
 func Sum(file *os.File) (uint32, error) {
 	sum := uint32(0)
 	err := eachBlock(file, func(block []byte, _ int64) error {
@@ -32,7 +31,7 @@ func Sum(file *os.File) (uint32, error) {
 	return sum, nil
 }
 
-// Copy copies what from holds to a file of the same size that is all holes. It
+// Copy copies from's data to a file of the same size that is all holes. It
 // fails if Sum of from is not want. From's offset changes.
 func Copy(to, from *os.File, want uint32) error {
 	if err := sameSize(to, from); err != nil {
@@ -68,14 +67,14 @@ func sameSize(a, b *os.File) error {
 	return nil
 }
 
-// eachBlock calls do for all data of a file that are not in holes, in order; the
-// block is do's only during the call.
+// eachBlock calls do for all data of a file outside of holes, in order; the
+// block is valid only during the call.
 func eachBlock(file *os.File, do func(block []byte, at int64) error) error {
 	buf := make([]byte, copyBlock)
 	for end := int64(0); ; {
 		start, err := file.Seek(end, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return nil // no data from there on
+			return nil // no data beyond that
 		}
 		if err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 
 const size = 64 << 20
 
-// sparse is a file of memory with pages of data at some places.
+// sparse returns a memory file with some pages of data.
 func sparse(t testing.TB) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "memory"))
@@ -35,7 +35,7 @@ func sparse(t testing.TB) *os.File {
 	return f
 }
 
-// empty is memory without a name, as a machine has it.
+// empty returns memory without a name, as a machine has.
 func empty(t testing.TB, size int64) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
@@ -72,7 +72,7 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// A file that was changed, cut or lengthened is no copy of itself.
+// A file that was changed, truncated or extended is detected.
 func TestDamage(t *testing.T) {
 	for name, damage := range map[string]func(*os.File) error{
 		"a byte": func(f *os.File) error { _, err := f.WriteAt([]byte{0x55, 0xaa}, 1<<20+17); return err },
@@ -112,7 +112,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// BenchmarkCopy is of as much as a guest has used when its agent is up.
+// BenchmarkCopy copies as much as a guest has used when its agent is up.
 func BenchmarkCopy(b *testing.B) {
 	from := empty(b, 2<<30)
 	data := bytes.Repeat([]byte("katabox!"), 1<<17)

@@ -9,16 +9,17 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// Host is where DetectAccel looks. The zero value is the real host.
+// Host has the paths that DetectAccel inspects. The zero value is the real
+// host.
 type Host struct {
 	KVM     string // default /dev/kvm
 	CPUInfo string // default /proc/cpuinfo
 }
 
-// DetectAccel says what can execute a guest here: KVM when it can be opened
-// and the CPU has the extensions that a stock guest needs, else TCG, with the
-// reason why not KVM. A /dev/kvm without vmx or svm exists: it runs only
-// guests that were built for it.
+// DetectAccel returns the accelerator to use here: KVM if it can be opened and
+// the CPU has the extensions that a stock guest needs, otherwise TCG, with the
+// reason. Some hosts have a /dev/kvm without vmx or svm, which runs only guests
+// that were built for it.
 func DetectAccel(h Host) (accel hypervisor.Accel, reason string) {
 	if h.KVM == "" {
 		h.KVM = "/dev/kvm"

@@ -13,18 +13,18 @@ import (
 const (
 	// defaultMachine is the board when the spec names none.
 	defaultMachine = "q35"
-	// podBus is the bridge that all devices of the pod are put on: q35's root
-	// bus takes no hot-plug, and every device that is added over QMP is
-	// hot-plugged to QEMU, even while the machine is paused.
+	// podBus is the bridge for all devices of the pod: q35's root bus does not
+	// support hot-plug, and every device that is added over QMP is hot-plugged
+	// to QEMU, even while the machine is paused.
 	podBus = "pod"
-	// podBusSlot is where that bridge is on the root bus, and firstSlot to
-	// lastSlot are the places on it: the first is its hot-plug controller's
-	// (QEMU's hw/pci/shpc.c).
+	// podBusSlot is that bridge's slot on the root bus, and firstSlot to
+	// lastSlot are the slots on it that devices may have: slot 0 is its
+	// hot-plug controller's (QEMU's hw/pci/shpc.c).
 	podBusSlot          = 1
 	firstSlot, lastSlot = 1, 31
-	// maxMemoryMiB keeps a typing error from becoming an allocation: 16 TiB.
+	// maxMemoryMiB, 16 TiB, keeps a typing error from becoming an allocation.
 	maxMemoryMiB = 16 << 20
-	// maxTranslationMiB is what a jump of x86-64 can span (QEMU's tcg/region.c,
+	// maxTranslationMiB is the range of a jump on x86-64 (QEMU's tcg/region.c,
 	// MAX_CODE_GEN_BUFFER_SIZE).
 	maxTranslationMiB = 2048
 	// maxMemorySlots is QEMU's ACPI_MAX_RAM_SLOTS (include/hw/acpi/acpi.h).
@@ -34,23 +34,24 @@ const (
 )
 
 var (
-	// word is what may stand between two commas of QEMU's option syntax.
+	// word matches what may be between two commas in QEMU's option syntax.
 	word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	// q35 matches the boards that have what machine and podBus rely on.
 	q35 = regexp.MustCompile(`^(pc-)?q35(-[A-Za-z0-9._-]+)?$`)
 )
 
-// Wiring is what ties a QEMU process to this one.
+// Wiring is what connects a QEMU process to this one, and what it is told about
+// the host.
 type Wiring struct {
-	// QMPFD is the number that the monitor socket has in QEMU's process.
+	// QMPFD is the QMP socket's descriptor in QEMU's process.
 	QMPFD int
 	// MonitorFD is that of the extra monitor's listening socket, if the spec has
 	// one.
 	MonitorFD int
 	// Firmware is the path of a firmware image; empty is QEMU's default.
 	Firmware string
-	// TSCKHz is the rate of the host's time stamp counter; 0 is unknown. A
-	// TCG guest is told it.
+	// TSCKHz is the rate of the host's time stamp counter, for TCG guests; 0 is
+	// unknown.
 	TSCKHz uint64
 }
 
@@ -94,17 +95,18 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 	return append(args, kernel(spec)...), nil
 }
 
-// kernelParams puts what only the machine knows before the caller's own
-// words, so that these prevail.
+// kernelParams puts what follows from the machine before the caller's
+// parameters, so that these prevail.
 func kernelParams(spec hypervisor.Spec, wiring Wiring) string {
 	var words []string
 	if spec.Accel == hypervisor.AccelTCG && wiring.TSCKHz > 0 {
 		words = append(words, fmt.Sprintf("tsc_early_khz=%d", wiring.TSCKHz))
 	}
 	if pluggable(spec) {
-		// Room for memory is above 4 GiB, and Linux would set 64 MiB aside at
-		// boot to bounce what 32-bit devices read and write there
-		// (arch/x86/kernel/pci-dma.c, pci_swiotlb_detect). There are none.
+		// Room for hot-plugged memory is above 4 GiB, and Linux would reserve
+		// 64 MiB at boot to bounce 32-bit devices' transfers there
+		// (arch/x86/kernel/pci-dma.c, pci_swiotlb_detect). There are no such
+		// devices.
 		words = append(words, "swiotlb=noforce")
 	}
 	if spec.KernelParams != "" {
@@ -166,9 +168,9 @@ func checkModel(spec hypervisor.Spec) error {
 	return fmt.Errorf("memory model %q: neither %q nor %q", spec.MemoryModel, hypervisor.MemoryDIMM, hypervisor.MemoryVirtio)
 }
 
-// machine leaves out what a pod does not use: less to probe at boot, and less
-// for a hostile guest to talk to. dump-guest-core=off keeps the pod's memory
-// out of core files.
+// machine disables what a pod does not use: less to probe at boot, and less
+// attack surface for a hostile guest. dump-guest-core=off keeps the pod's
+// memory out of core files.
 func machine(spec hypervisor.Spec) string {
 	parts := []string{
 		cmp.Or(spec.MachineType, defaultMachine), "memory-backend=mem", "dump-guest-core=off",
@@ -183,8 +185,8 @@ func machine(spec hypervisor.Spec) string {
 	return strings.Join(parts, ",")
 }
 
-// accel bounds TCG's translation buffer. QEMU's own bound is 1 GiB, and nothing
-// leaves the buffer until it is full: code that ran once, at boot, stays.
+// accel bounds TCG's translation buffer. QEMU's default is 1 GiB, and nothing
+// is evicted until the buffer is full: code that ran once, at boot, stays.
 func accel(spec hypervisor.Spec) string {
 	if spec.Accel != hypervisor.AccelTCG || spec.TranslationMiB == 0 {
 		return string(spec.Accel)
@@ -195,8 +197,8 @@ func accel(spec hypervisor.Spec) string {
 // timers gives a TCG guest one HPET timer per CPU. Its kernel would otherwise
 // measure the local APIC's timer for 100 ms at boot (Linux,
 // calibrate_APIC_clock; KVM guests have the TSC deadline timer instead), which
-// nolapic_timer in DefaultKernelParams spares it. A CPU beyond the eighth
-// gets its ticks from another one.
+// nolapic_timer in DefaultKernelParams avoids. A CPU beyond the eighth gets its
+// ticks from another one.
 func timers(spec hypervisor.Spec) []string {
 	if spec.Accel != hypervisor.AccelTCG {
 		return nil
@@ -204,9 +206,10 @@ func timers(spec hypervisor.Spec) []string {
 	return []string{"-global", "hpet.msi=on", "-global", "hpet.timers=8"}
 }
 
-// tcgModel is all that TCG can emulate, less what makes Linux choose badly:
-// "fast" string instructions (erms, fsrm), which TCG runs byte by byte, and
-// the always running APIC timer (arat), which would rule the HPET out.
+// tcgModel is everything that TCG can emulate, except what makes Linux choose
+// badly: "fast" string instructions (erms, fsrm), which TCG runs byte by byte,
+// and the always running APIC timer (arat), with which Linux would not use the
+// HPET.
 const tcgModel = "max,-erms,-fsrm,-arat"
 
 func cpu(spec hypervisor.Spec) string {
@@ -258,8 +261,8 @@ func kernel(spec hypervisor.Spec) []string {
 	}
 	params := spec.KernelParams
 	if spec.Accel == hypervisor.AccelTCG && spec.MaxVCPUs > spec.VCPUs {
-		// The other CPUs are there, and wait until the guest brings them
-		// online (Documentation/admin-guide/kernel-parameters.txt).
+		// The other CPUs exist, and wait until the guest brings them online
+		// (Documentation/admin-guide/kernel-parameters.txt).
 		params = strings.TrimSpace(params + fmt.Sprintf(" maxcpus=%d", spec.VCPUs))
 	}
 	if params != "" {

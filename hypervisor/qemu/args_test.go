@@ -66,7 +66,7 @@ func TestArgsGolden(t *testing.T) {
 	}
 }
 
-// compareGolden wants one argument a line.
+// compareGolden expects one argument per line.
 func compareGolden(t *testing.T, path string, args []string) {
 	t.Helper()
 	got := strings.Join(args, "\n") + "\n"
@@ -120,7 +120,8 @@ func TestArgsRefuse(t *testing.T) {
 	}
 }
 
-// With TCG the guest's kernel leaves CPUs alone that it is not given at boot.
+// With TCG the guest's kernel does not start the CPUs that it may not use at
+// boot.
 func TestKernelStartsFirstCPUs(t *testing.T) {
 	for _, tt := range []struct {
 		accel     hypervisor.Accel
@@ -160,7 +161,7 @@ func TestTCGHasTwoPossibleCPUs(t *testing.T) {
 	}
 }
 
-// Room for more memory costs nothing where none is wanted.
+// Without memory hot-plug there is no room for it, and no cost.
 func TestMemoryArgument(t *testing.T) {
 	for _, tt := range []struct {
 		most  uint64

@@ -11,11 +11,11 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
-// Attach implements hypervisor.VM. QEMU's refusal leaves the machine as it
-// was, with one exception: of a NIC with several queues, QEMU 7.2 keeps those
-// that came before a queue it refuses (net/tap.c, net_init_tap), and the ID
-// stays in use there. After any other error it is unknown whether the device
-// is there: Detach it, or stop the machine.
+// Attach implements hypervisor.VM. If QEMU refuses, the machine is unchanged,
+// with one exception: if QEMU 7.2 refuses a queue of a NIC with several, it
+// keeps the earlier ones (net/tap.c, net_init_tap), and the ID stays in use in
+// QEMU. After any other error it is unknown whether the device is attached:
+// Detach it, or stop the machine.
 func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	err := vm.attach(ctx, d)
 	if err != nil {
@@ -45,7 +45,7 @@ func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
 	return vm.place(ctx, d.DeviceID(), p)
 }
 
-// place finds a place for a device and carries its plan out.
+// place finds a slot for a device and carries out its plan.
 func (vm *VM) place(ctx context.Context, id string, p plan) error {
 	at, err := vm.reserve(id, p.bus)
 	if err != nil {
@@ -65,8 +65,8 @@ func (vm *VM) place(ctx context.Context, id string, p plan) error {
 	return err
 }
 
-// plug carries a plan out. What was done is undone when QEMU refuses a later
-// step; when QEMU does not answer there is nobody to undo it.
+// plug carries out a plan. If QEMU refuses a step, the earlier ones are undone;
+// if QEMU does not answer, they cannot be.
 func (vm *VM) plug(ctx context.Context, p plan) error {
 	for i, f := range p.files {
 		give := f.give()
@@ -88,9 +88,9 @@ func (vm *VM) plug(ctx context.Context, p plan) error {
 	return err
 }
 
-// undo takes steps back after cause, if QEMU is there to do so. A descriptor
-// that the refused command has consumed is no longer known to QEMU: that
-// refusal is expected.
+// undo undoes steps after cause, if QEMU still answers. A descriptor that the
+// refused command has consumed is no longer known to QEMU: that refusal is
+// expected.
 func (vm *VM) undo(ctx context.Context, cause error, steps []command) {
 	if !refused(cause) {
 		return
@@ -101,7 +101,7 @@ func (vm *VM) undo(ctx context.Context, cause error, steps []command) {
 	vm.clean(ctx, steps)
 }
 
-// clean tries each of the steps and leaves it at that.
+// clean tries each of the steps and ignores errors.
 func (vm *VM) clean(ctx context.Context, steps []command) {
 	for _, step := range steps {
 		if err := vm.run(ctx, step); err != nil {
@@ -110,7 +110,8 @@ func (vm *VM) clean(ctx context.Context, steps []command) {
 	}
 }
 
-// refused tells QEMU's no from a command whose effect is unknown.
+// refused reports whether QEMU refused a command, as opposed to its effect
+// being unknown.
 func refused(err error) bool {
 	var e *qmp.Error
 	return errors.As(err, &e)

@@ -20,14 +20,15 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
-// scripted is a machine whose QEMU is a sleeping process and a fake monitor.
+// scripted is a machine whose QEMU is a sleeping process and a fake QMP server.
 type scripted struct {
 	*VM
 	mu       sync.Mutex
 	commands []string
 }
 
-// script makes a machine; refuse says how to refuse a command ("" for yes).
+// script makes a machine; refuse returns the error for a command ("" for
+// success).
 func script(t *testing.T, refuse func(command string) string) *scripted {
 	t.Helper()
 	return scriptAnswers(t, func(_ *qmptest.Server, r qmptest.Request) any {
@@ -38,7 +39,7 @@ func script(t *testing.T, refuse func(command string) string) *scripted {
 	})
 }
 
-// scriptAnswers makes a machine; answer says what a command returns, and may
+// scriptAnswers makes a machine; answer returns a command's result, and may
 // send events before.
 func scriptAnswers(t *testing.T, answer func(*qmptest.Server, qmptest.Request) any) *scripted {
 	t.Helper()
@@ -192,7 +193,7 @@ func TestAttachChecks(t *testing.T) {
 	}
 }
 
-// A device of which QEMU says nothing is neither taken back nor free.
+// If QEMU does not answer, the device is not undone and its ID is not free.
 func TestAttachWithoutAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	gaveUp := make(chan struct{})
@@ -211,7 +212,7 @@ func TestAttachWithoutAnswer(t *testing.T) {
 	if err := vm.Attach(testContext(t), d); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("again: %v", err)
 	}
-	if err := vm.Resume(testContext(t)); err != nil { // answered after all else
+	if err := vm.Resume(testContext(t)); err != nil { // answered after everything else
 		t.Fatal(err)
 	}
 	for _, command := range vm.sent() {
@@ -221,7 +222,7 @@ func TestAttachWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A monitor connection that is gone, with QEMU alive, ends the machine.
+// Losing the QMP connection ends the machine, even if QEMU is alive.
 func TestLostMonitorEndsMachine(t *testing.T) {
 	vm := script(t, refuseNothing)
 	_ = vm.mon.Disconnect()
@@ -231,9 +232,9 @@ func TestLostMonitorEndsMachine(t *testing.T) {
 	}
 }
 
-// A QEMU that does not take the quit command is killed, and soon.
+// A QEMU that does not accept the quit command is killed soon.
 func TestStopOfSilentQEMU(t *testing.T) {
-	vm := script(t, refuseNothing) // says yes to quit and lives on
+	vm := script(t, refuseNothing) // accepts quit and lives on
 	start := time.Now()
 	var wg sync.WaitGroup
 	for range 3 {

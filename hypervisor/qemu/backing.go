@@ -12,12 +12,12 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// fillRate is how fast memory is taken from the host at least, in MiB a second.
-// A slow host was seen to take 1 GiB in 0.5 s.
+// fillRate is the minimum rate at which memory is allocated on the host, in MiB
+// per second. A slow host was seen to allocate 1 GiB in 0.5 s.
 const fillRate = 512
 
-// fillTime is how much longer a launch may take for memory that is taken at
-// once.
+// fillTime is how much longer a launch may take if memory is allocated up
+// front.
 func fillTime(spec hypervisor.Spec) time.Duration {
 	if !atOnce(spec.Memory) {
 		return 0
@@ -25,8 +25,8 @@ func fillTime(spec hypervisor.Spec) time.Duration {
 	return time.Duration(spec.MemoryMiB) * time.Second / fillRate
 }
 
-// atOnce reports whether memory is taken before the guest has it. A huge page is,
-// for there may be none when it is touched, which would be a SIGBUS.
+// atOnce reports whether memory is taken before the guest has it. A huge page
+// is: if there were none left when it is touched, QEMU would die of SIGBUS.
 func atOnce(m hypervisor.MemoryBacking) bool { return m.Prealloc || m.HugePageMiB != 0 }
 
 func checkBacking(spec hypervisor.Spec) error {
@@ -48,14 +48,14 @@ func checkBacking(spec hypervisor.Spec) error {
 	return nil
 }
 
-// memoryObject is the host's side of memory, as memory that is plugged. It is
-// shared, because device back ends in other processes read and write it.
+// memoryObject returns the host side of hot-plugged memory. It is shared,
+// because device back ends in other processes access it.
 func memoryObject(id string, sizeMiB uint64, m hypervisor.MemoryBacking) (add, remove command) {
 	id, m.File = id+memorySuffix, ""
 	return command{"object-add", backing(id, sizeMiB, m)}, command{objectDel, map[string]any{"id": id}}
 }
 
-// backing is the properties of such an object (qapi/qom.json,
+// backing returns the properties of such an object (qapi/qom.json,
 // MemoryBackendMemfdProperties and MemoryBackendFileProperties). A file in a
 // directory has no name there: QEMU makes it and unlinks it (softmmu/physmem.c,
 // file_ram_open).
@@ -76,7 +76,8 @@ func backing(id string, sizeMiB uint64, m hypervisor.MemoryBacking) map[string]a
 	return props
 }
 
-// bootMemory is the object of the memory at boot, as the command line has it.
+// bootMemory returns the object of the boot memory, in the command line's
+// syntax.
 func bootMemory(spec hypervisor.Spec) string {
 	props := backing("mem", spec.MemoryMiB, spec.Memory)
 	if atOnce(spec.Memory) {

@@ -11,30 +11,30 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// cpuPrefix begins the ID of a plugged CPU, followed by its socket. No device
-// of a caller's can have it (deviceID).
+// cpuPrefix begins the ID of a plugged CPU, followed by its socket. No caller's
+// device can have such an ID (deviceID).
 const cpuPrefix = "pod.cpu."
 
-// peripheral is where QEMU has what device_add brought.
+// peripheral is QEMU's path of devices added by device_add.
 const peripheral = "/machine/peripheral/"
 
 // cpuPlace is a place for a CPU (qapi/machine.json, HotpluggableCPU).
 type cpuPlace struct {
 	Type  string         `json:"type"`
 	Props map[string]int `json:"props"`
-	// Path is of the CPU that is there, if one is.
+	// Path is that of the CPU in this place; empty if there is none.
 	Path string `json:"qom-path"`
 }
 
 // SetVCPUs implements hypervisor.CPUPlugger. Linux takes an unplugged CPU
 // offline by itself.
 //
-// With TCG no CPU is plugged: guests were seen to hang when one came in while
-// they ran, and QEMU 7.2 to lose its heap when one went out ("double free or
-// corruption" when the next one came in, each time). All are there from the
-// start, those after the first Spec.VCPUs not in use, and only how many the
-// guest may bring online is noted. It does not become less: a guest that was
-// given a CPU uses it.
+// With TCG no CPU is hot-plugged: guests were seen to hang when one was plugged
+// while they ran, and QEMU 7.2 to corrupt its heap when one was unplugged
+// ("double free or corruption" at the next plug, every time). All CPUs exist
+// from the start, those after the first Spec.VCPUs unused, and only the number
+// that the guest may bring online is recorded. It never decreases: a guest uses
+// a CPU that it was given.
 func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {
 	n = min(max(n, vm.spec.VCPUs), max(vm.spec.VCPUs, vm.spec.MaxVCPUs))
 	if vm.spec.Accel == hypervisor.AccelTCG {
@@ -49,7 +49,7 @@ func (vm *VM) SetVCPUs(ctx context.Context, n uint32) (uint32, error) {
 	}, vm.countCPUs)
 }
 
-// given is how many CPUs the guest of a machine with TCG may use.
+// given returns how many CPUs the guest of a TCG machine may use.
 func (vm *VM) given() uint32 { return max(vm.allowed.Load(), vm.spec.VCPUs) }
 
 func (vm *VM) setVCPUs(ctx context.Context, n int) error {
@@ -68,15 +68,15 @@ func (vm *VM) setVCPUs(ctx context.Context, n int) error {
 	return nil
 }
 
-// unplugCPUs takes n of those that are there out, as far as the guest lets go.
+// unplugCPUs unplugs n of the CPUs, as far as the guest releases them.
 func (vm *VM) unplugCPUs(ctx context.Context, there []cpuPlace, n int) error {
-	slices.Reverse(there) // the last one in goes first
+	slices.Reverse(there) // the last one plugged is unplugged first
 	for _, c := range there[:n] {
 		id, ours := strings.CutPrefix(c.Path, peripheral)
 		if !ours {
-			return nil // from here on they are of the boot
+			return nil // the remaining ones are the boot CPUs
 		}
-		// If this one stays, those below it are not the last one in.
+		// If this one stays, those below it are not the last plugged.
 		if kept, err := vm.unplugCPU(ctx, id); kept || err != nil {
 			return err
 		}
@@ -84,7 +84,8 @@ func (vm *VM) unplugCPUs(ctx context.Context, there []cpuPlace, n int) error {
 	return nil
 }
 
-// unplugCPU takes a CPU out, unless the guest keeps it as long as ctx allows.
+// unplugCPU unplugs a CPU; kept reports that the guest has not released it when
+// ctx ends.
 func (vm *VM) unplugCPU(ctx context.Context, id string) (kept bool, err error) {
 	err = vm.unplug(ctx, id)
 	if err == nil || !errors.Is(err, errGuestKeeps) && ctx.Err() == nil {
@@ -101,8 +102,8 @@ func (vm *VM) plugCPU(ctx context.Context, c cpuPlace) error {
 	return vm.mon.Execute(ctx, "device_add", args, nil)
 }
 
-// cpus are the CPUs that are there and the places of others, by their sockets.
-// CPUs are plugged in that order.
+// cpus returns the existing CPUs and the free places, ordered by socket, the
+// order in which CPUs are plugged.
 func (vm *VM) cpus(ctx context.Context) (there, free []cpuPlace, err error) {
 	var all []cpuPlace
 	if err := vm.mon.Execute(ctx, "query-hotpluggable-cpus", nil, &all); err != nil {

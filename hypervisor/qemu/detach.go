@@ -11,35 +11,34 @@ import (
 )
 
 const (
-	// unplugRepeat is after how long a guest is asked again: a guest that
-	// boots clears the request that came before its driver was there, and
-	// never sees it (QEMU's hw/acpi/pcihp.c,
-	// acpi_pcihp_device_unplug_request_cb).
+	// unplugRepeat is after how long a guest is asked again: a booting guest
+	// clears a request that came before its driver was loaded, and never sees
+	// it (QEMU's hw/acpi/pcihp.c, acpi_pcihp_device_unplug_request_cb).
 	unplugRepeat = time.Second
-	// firstTick is how long a machine has run when QEMU can be asked for the
-	// first time. QEMU 7.2 notes the guest's time in milliseconds as the end
-	// of a request, and takes 0 for never: it would refuse to ask again
+	// firstTick is how long a machine must have run before QEMU can be asked
+	// the first time. QEMU 7.2 records the guest's time in milliseconds as the
+	// expiry of a request, and takes 0 as never: it would refuse to ask again
 	// (same place; softmmu/qdev-monitor.c, qmp_device_del).
 	firstTick = 2 * time.Millisecond
 )
 
-// errGuestKeeps is a guest that says no.
+// errGuestKeeps means that the guest refuses.
 var errGuestKeeps = errors.New("the guest does not release the device")
 
-// Detach implements hypervisor.Detacher. A SCSI disk goes without asking, and
-// the guest is told (hw/scsi/virtio-scsi.c, virtio_scsi_hotunplug). Of any
-// other device, on a q35 board, QEMU asks the guest by ACPI, whatever
-// controller the bridge has, and takes the device out when the guest ejects
-// it. So a machine that was never resumed, not even for firstTick, has nobody
-// to ask.
+// Detach implements hypervisor.Detacher. A SCSI disk is removed without asking
+// the guest, which is then told (hw/scsi/virtio-scsi.c, virtio_scsi_hotunplug).
+// For any other device, on a q35 board, QEMU asks the guest by ACPI, whatever
+// controller the bridge has, and removes the device when the guest ejects it.
+// So a machine must have run for firstTick.
 //
-// Wait for the guest's first words before: Linux 6.1 was seen to crash when a
-// device went while it was still giving the devices their resources.
+// Wait for the guest's first sign of life before calling it: Linux 6.1 was seen
+// to crash when a device was removed while it was still assigning resources to
+// devices.
 //
-// A request cannot be taken back. After ctx has ended the guest may still let
-// go; the ID and its slot stay in use until another Detach has succeeded. Of
-// a device that Attach or another Detach works on, Detach fails with
-// errdefs.ErrFailedPrecondition.
+// A request cannot be withdrawn. After ctx has ended the guest may still
+// release the device; the ID and its slot stay in use until another Detach has
+// succeeded. While Attach or another Detach works on the device, Detach fails
+// with errdefs.ErrFailedPrecondition.
 func (vm *VM) Detach(ctx context.Context, id string) error {
 	if err := vm.detach(ctx, id); err != nil {
 		return vm.explain(ctx, fmt.Sprintf("detach device %q from virtual machine", id), err)
@@ -67,7 +66,7 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 	return nil
 }
 
-// unplug asks for the device until QEMU has none of that ID.
+// unplug requests the removal until QEMU has no device of that ID.
 func (vm *VM) unplug(ctx context.Context, id string) error {
 	if err := vm.running(); err != nil {
 		return err
@@ -81,7 +80,7 @@ func (vm *VM) unplug(ctx context.Context, id string) error {
 		err := vm.mon.Execute(ctx, "device_del", map[string]any{"id": id}, nil)
 		switch {
 		case qmp.IsClass(err, qmp.ClassDeviceNotFound):
-			return nil // it went unasked, or after an earlier request
+			return nil // it was removed without a request, or by an earlier one
 		case err != nil && !underWay(err):
 			return err
 		}
@@ -116,8 +115,8 @@ func awaitDeleted(ctx context.Context, events *qmp.Subscription, id string, agai
 	}
 }
 
-// about is the ID of the device that an event is about, if any. An ACPI event
-// has it one level down (qapi/acpi.json).
+// about returns the ID of the device that an event is about, if any. An ACPI
+// event has it one level deeper (qapi/acpi.json).
 func about(ev qmp.Event) any {
 	if info, ok := ev.Data["info"].(map[string]any); ok {
 		return info["device"]
@@ -125,15 +124,16 @@ func about(ev qmp.Event) any {
 	return ev.Data["device"]
 }
 
-// cpuGone reports whether an event is about a part of a CPU that goes with it:
+// cpuGone reports whether an event announces the removal of a part of a CPU:
 // QEMU 7.2 was seen to announce only that.
 func cpuGone(ev qmp.Event, id string) bool {
 	return ev.Event == "DEVICE_DELETED" && ev.Data["path"] == peripheral+id+"/lapic"
 }
 
-// ejectFailed reports whether the guest reports by ACPI that it keeps a CPU: an
-// event (_OST, ACPI 6.5, section 6.3.5) whose source is the ejection, asked for
-// or begun, and whose status is neither success nor in progress.
+// ejectFailed reports whether an event is the guest's refusal by ACPI to
+// release a CPU: an _OST (ACPI 6.5, section 6.3.5) whose source is an ejection,
+// requested or in progress, and whose status is neither success nor in
+// progress.
 func ejectFailed(ev qmp.Event) bool {
 	info, ok := ev.Data["info"].(map[string]any)
 	if !ok || ev.Event != "ACPI_DEVICE_OST" {
@@ -144,7 +144,7 @@ func ejectFailed(ev qmp.Event) bool {
 	return (source == 3 || source == 0x103) && status != 0 && status != 0x84
 }
 
-// lostEvents says why a subscription has ended.
+// lostEvents returns why a subscription has ended.
 func lostEvents(ctx context.Context, events *qmp.Subscription) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("wait for the guest's consent: %w", context.Cause(ctx))
@@ -155,18 +155,18 @@ func lostEvents(ctx context.Context, events *qmp.Subscription) error {
 	return qmp.ErrClosed
 }
 
-// underWay is QEMU's refusal to ask the guest a second time while the first
-// request stands (softmmu/qdev-monitor.c, qmp_device_del). It has no class of
-// its own.
+// underWay reports whether err is QEMU's refusal to ask the guest again while a
+// request is pending (softmmu/qdev-monitor.c, qmp_device_del). It has no error
+// class.
 func underWay(err error) bool {
 	var e *qmp.Error
 	return errors.As(err, &e) && strings.Contains(e.Desc, "in the process of unplug")
 }
 
-// unknown is QEMU's refusal to remove what it does not have. Only of devices
-// and network devices it has a class (chardev/char.c, qmp_chardev_remove;
-// monitor/misc.c, qmp_closefd; monitor/fds.c, qmp_remove_fd; blockdev.c,
-// qmp_blockdev_del).
+// unknown reports whether err is QEMU's refusal to remove what it does not
+// have. It has an error class only for devices and network devices
+// (chardev/char.c, qmp_chardev_remove; monitor/misc.c, qmp_closefd;
+// monitor/fds.c, qmp_remove_fd; blockdev.c, qmp_blockdev_del).
 func unknown(err error) bool {
 	var e *qmp.Error
 	return errors.As(err, &e) && (e.Class == qmp.ClassDeviceNotFound ||

@@ -48,8 +48,9 @@ func objects(s *qmptest.Server) any {
 
 func refusesWith(r *qmptest.Refusal) guest { return func(*qmptest.Server) any { return r } }
 
-// attachedShare is a machine with one share, whose guest answers each
-// device_del as told and whose QEMU answers chardev-remove with removed.
+// attachedShare returns a machine with one share, whose guest answers each
+// device_del with one of answers and whose QEMU answers chardev-remove with
+// removed.
 func attachedShare(t *testing.T, removed any, answers ...guest) *scripted {
 	t.Helper()
 	vm := scriptAnswers(t, func(s *qmptest.Server, r qmptest.Request) any {
@@ -121,8 +122,8 @@ func TestDetach(t *testing.T) {
 // addTagged attaches attachedShare's share.
 const addTagged = `device_add {"addr":"0x1","bus":"pod","chardev":"char-x","driver":"vhost-user-fs-pci","id":"x","tag":"t"}`
 
-// A guest that does nothing is waited for as long as the caller wants, and
-// may be asked again.
+// The wait for a guest that does nothing ends with the caller's context, and
+// the guest may be asked again.
 func TestDetachGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	vm := attachedShare(t, yes, func(*qmptest.Server) any {
@@ -146,8 +147,8 @@ func TestDetachGivesUp(t *testing.T) {
 	}
 }
 
-// QEMU is not asked for a device of a machine that has not run: it would not
-// take the question a second time.
+// QEMU is not asked to remove a device of a machine that has not run: it would
+// refuse a second request.
 func TestDetachFromNewMachine(t *testing.T) {
 	vm := script(t, refuseNothing)
 	if err := vm.Attach(testContext(t), hypervisor.FSShare{ID: "x", Tag: "t", Socket: devNull(t)}); err != nil {
@@ -163,7 +164,7 @@ func TestDetachFromNewMachine(t *testing.T) {
 	}
 }
 
-// Two that want to work on one device do not meet.
+// Two calls never work on one device concurrently.
 func TestDetachWhileDetaching(t *testing.T) {
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	vm := attachedShare(t, yes, func(s *qmptest.Server) any {
@@ -183,7 +184,7 @@ func TestDetachWhileDetaching(t *testing.T) {
 	}
 }
 
-// The machine's end ends the wait, and is the reason.
+// The machine's end ends the wait, and is the error's cause.
 func TestDetachOfDyingMachine(t *testing.T) {
 	asked := make(chan struct{})
 	vm := attachedShare(t, yes, func(*qmptest.Server) any {
@@ -201,8 +202,7 @@ func TestDetachOfDyingMachine(t *testing.T) {
 	}
 }
 
-// A device of which it is unknown whether it is there can be taken out, with
-// what it left.
+// A device whose state is unknown can be removed, with everything that it left.
 func TestDetachAfterAttachWithoutAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	gaveUp := make(chan struct{})

@@ -17,13 +17,13 @@ const (
 	// include/block/block_int-common.h, node_name[32]).
 	maxNodeName = 31
 	nodePrefix  = "disk-"
-	// minBlock and maxBlock bound a disk's block sizes in bytes. QEMU takes
-	// up to 2 MiB (hw/core/qdev-properties-system.c, MAX_BLOCK_SIZE); Linux's
-	// SCSI driver none above 4 KiB as logical, and Kata none above 64.
+	// minBlock and maxBlock bound a disk's block sizes in bytes. QEMU allows up
+	// to 2 MiB (hw/core/qdev-properties-system.c, MAX_BLOCK_SIZE), Linux's SCSI
+	// driver up to 4 KiB as the logical size, Kata up to 64 KiB.
 	minBlock, maxBlock = 512, 64 << 10
 )
 
-// serial is what a disk's serial number may be: its 20 bytes are
+// serial matches a valid serial number of a disk; 20 bytes is
 // VIRTIO_BLK_ID_BYTES (linux/virtio_blk.h).
 var serial = regexp.MustCompile(`^[!-~]{0,20}$`)
 
@@ -45,7 +45,7 @@ func planDisk(d hypervisor.Disk, set int) (plan, error) {
 				"driver":    "raw",
 				"node-name": node,
 				"read-only": d.ReadOnly,
-				"discard":   "unmap", // what the guest trims, the file gives back
+				"discard":   "unmap", // blocks that the guest trims are freed in the file
 				"cache":     map[string]any{"direct": d.Cache.Direct, "no-flush": d.Cache.NoFlush},
 				"file":      fileNode(d, driver, set),
 			}},
@@ -55,8 +55,8 @@ func planDisk(d hypervisor.Disk, set int) (plan, error) {
 	props := map[string]any{"drive": node}
 	for name, size := range map[string]uint32{
 		"logical_block_size": d.LogicalBlockSize,
-		// QEMU's own choice is 512 for a file, and it refuses one below the
-		// logical size (hw/block/block.c, blkconf_blocksizes).
+		// QEMU's default is 512 for a file, and it refuses a size below the
+		// logical one (hw/block/block.c, blkconf_blocksizes).
 		"physical_block_size": cmp.Or(d.PhysicalBlockSize, d.LogicalBlockSize),
 	} {
 		if size != 0 {
@@ -137,8 +137,8 @@ func checkBlocks(logical, physical uint32) error {
 	return nil
 }
 
-// prepareFile makes the open file one that QEMU will take from the set, and tells
-// by which of its drivers.
+// prepareFile makes the open file acceptable to QEMU in a descriptor set, and
+// returns QEMU's driver for it.
 func prepareFile(d hypervisor.Disk) (driver string, err error) {
 	if driver, err = fileDriver(d); err != nil || !d.Cache.Direct {
 		return driver, err
@@ -149,9 +149,9 @@ func prepareFile(d hypervisor.Disk) (driver string, err error) {
 	return driver, nil
 }
 
-// fileDriver tells which of QEMU's drivers is for the file, and refuses a file
-// whose rights are not what QEMU will look for in the set: exactly those that
-// the disk has (monitor/fds.c, monitor_fdset_dup_fd_add).
+// fileDriver returns QEMU's driver for the file. It refuses a file whose access
+// mode is not exactly the disk's, which is what QEMU will look for in the set
+// (monitor/fds.c, monitor_fdset_dup_fd_add).
 func fileDriver(d hypervisor.Disk) (string, error) {
 	mode, flags, err := statFile(d.File)
 	if err != nil {
@@ -174,7 +174,7 @@ func fileDriver(d hypervisor.Disk) (string, error) {
 }
 
 // setDirect sets O_DIRECT on an open file. QEMU does so itself up to 9.0; since
-// 9.1 it takes a file of a set only if the flag is there (monitor/fds.c,
+// 9.1 it accepts a file of a set only if the flag is set (monitor/fds.c,
 // monitor_fdset_dup_fd_add).
 func setDirect(f *os.File) error {
 	raw, err := f.SyscallConn()
@@ -190,7 +190,7 @@ func setDirect(f *os.File) error {
 	return cmp.Or(ctlErr, err)
 }
 
-// statFile gives the kind and the flags of an open file.
+// statFile returns the type and the flags of an open file.
 func statFile(f *os.File) (mode uint32, flags int, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -81,8 +81,8 @@ const (
 	nodeNotYet = "Node 'disk-x' is busy: node is in use"
 )
 
-// Each step that QEMU refuses takes those before it back, once more when the
-// machine runs what QEMU does only then.
+// When QEMU refuses a step, those before it are undone, and what QEMU does only
+// while the machine runs is repeated then.
 func TestAttachDiskCommands(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -122,7 +122,7 @@ func TestAttachDiskCommands(t *testing.T) {
 	}
 }
 
-// A node that is still in use when its device has gone is asked for again.
+// Removing a node that is still in use after its device is gone is tried again.
 func TestDetachDisk(t *testing.T) {
 	busy := 2
 	vm := scriptAnswers(t, func(s *qmptest.Server, r qmptest.Request) any {
@@ -148,8 +148,8 @@ func TestDetachDisk(t *testing.T) {
 	}
 }
 
-// A disk of which it is unknown how far it came goes with all that it may have
-// left.
+// A disk whose attaching ended in an unknown state is removed with everything
+// that it may have left.
 func TestDetachDiskWithoutAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	gaveUp := make(chan struct{})
@@ -178,7 +178,7 @@ func TestDetachDiskWithoutAnswer(t *testing.T) {
 	}
 }
 
-// What is wrong with a disk is found before QEMU hears of it.
+// A bad disk is refused before QEMU gets any command.
 func TestDiskChecks(t *testing.T) {
 	vm := script(t, refuseNothing)
 	good := testDisk(t, "x", hypervisor.VirtioBlk)
@@ -217,7 +217,8 @@ func TestDiskChecks(t *testing.T) {
 	}
 }
 
-// Disks that come at once share one controller; each has a place of its own.
+// Disks that are attached concurrently share one controller; each has its own
+// target.
 func TestControllerComesOnce(t *testing.T) {
 	vm := script(t, refuseNothing)
 	var disks []hypervisor.Disk
@@ -251,7 +252,8 @@ func TestControllerComesOnce(t *testing.T) {
 	}
 }
 
-// One disk's failure to get the controller is not another's.
+// When attaching the controller fails for one disk, it is tried again for
+// another.
 func TestControllerIsTriedAgain(t *testing.T) {
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	first := sync.OnceFunc(func() {
@@ -301,7 +303,7 @@ func TestTargetsAreUsedUp(t *testing.T) {
 	}
 }
 
-// The target of a disk that went is the last to be taken again.
+// The target of a removed disk is the last to be reused.
 func TestTargetIsTakenAgainLate(t *testing.T) {
 	vm := scriptAnswers(t, func(s *qmptest.Server, r qmptest.Request) any {
 		if r.Execute == "device_del" {

@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// What a real QEMU refuses leaves nothing there, in a paused machine once it
+// A disk that a real QEMU refuses leaves nothing; in a paused machine, once it
 // runs.
 func TestRefusedDiskIsUndone(t *testing.T) {
 	for _, b := range []hypervisor.DiskBus{hypervisor.VirtioBlk, hypervisor.VirtioSCSI} {
@@ -60,7 +60,7 @@ func TestRefusedDiskIsUndone(t *testing.T) {
 	}
 }
 
-// checkOpenTimes checks how often QEMU has a disk's directory's files open.
+// checkOpenTimes checks how often QEMU has files in a disk's directory open.
 func checkOpenTimes(t testing.TB, vm *VM, d hypervisor.Disk, want int) {
 	t.Helper()
 	fds, err := filepath.Glob("/proc/" + strconv.Itoa(vm.PID()) + "/fd/*")
@@ -78,7 +78,7 @@ func checkOpenTimes(t testing.TB, vm *VM, d hypervisor.Disk, want int) {
 	}
 }
 
-// All kinds of asynchronous I/O that this QEMU has are taken, also inside its
+// All kinds of asynchronous I/O that this QEMU supports work, even inside its
 // seccomp sandbox.
 func TestDiskAIO(t *testing.T) {
 	spec := testSpec(t, testKernel(t, "", idle))
@@ -97,8 +97,8 @@ func TestDiskAIO(t *testing.T) {
 	}
 }
 
-// QEMU locks a disk that can be written: no other machine takes it meanwhile,
-// and any does afterwards. Read-only disks can be shared.
+// QEMU locks a writable disk: no other machine can use it meanwhile, but any
+// can afterwards. Read-only disks can be shared.
 func TestDiskIsLocked(t *testing.T) {
 	d := testDisk(t, "x", hypervisor.VirtioSCSI)
 	other := d

@@ -42,7 +42,7 @@ func openDisk(t testing.TB, path string, flags int) *os.File {
 	return f
 }
 
-// sawDisk is what testguest prints about a disk.
+// sawDisk returns what testguest prints about a disk.
 func sawDisk(t testing.TB, vm *VM, d hypervisor.Disk) string {
 	t.Helper()
 	block := d.LogicalBlockSize
@@ -104,7 +104,8 @@ func noDisks(t testing.TB, vm *VM) {
 	}
 }
 
-// diskGuest is a machine with testguest, whose image has the drivers of a bus.
+// diskGuest returns a machine with testguest, whose image has the drivers of a
+// bus.
 func diskGuest(t testing.TB, b hypervisor.DiskBus) *VM {
 	t.Helper()
 	spec := guestSpec(t)
@@ -114,7 +115,8 @@ func diskGuest(t testing.TB, b hypervisor.DiskBus) *VM {
 	return launch(t, spec)
 }
 
-// Disks of both buses come at boot and later, are read and written, and go.
+// Disks of both buses are attached at boot and later, read and written, and
+// detached.
 func TestDiskInGuest(t *testing.T) {
 	for _, b := range []hypervisor.DiskBus{hypervisor.VirtioBlk, hypervisor.VirtioSCSI} {
 		t.Run(string(b), func(t *testing.T) {
@@ -158,20 +160,20 @@ func readOnly(t testing.TB, d hypervisor.Disk) hypervisor.Disk {
 
 // odd has everything that is not the default.
 func odd(d hypervisor.Disk) hypervisor.Disk {
-	d.LogicalBlockSize = 4096 // and the physical one with it
+	d.LogicalBlockSize = 4096 // and so is the physical one
 	d.Cache = hypervisor.DiskCache{Direct: true, NoFlush: true}
 	d.AIO = hypervisor.AIONative
 	return d
 }
 
-// So many disks a pod may have, besides its other devices.
+// As many disks as a pod may have, besides its other devices.
 const manyDisks = 30
 
-// Thirty disks come to a running guest at once, their controller with them,
-// and go.
+// Thirty disks are attached concurrently to a running guest, together with
+// their controller, and detached.
 func TestThirtyDisks(t *testing.T) {
 	vm := diskGuest(t, hypervisor.VirtioSCSI)
-	// qboot gives a bridge without devices no windows.
+	// With qboot a bridge without devices gets no windows.
 	boot := testDisk(t, "boot", hypervisor.VirtioBlk)
 	attachDisk(t, vm, boot)
 	if err := vm.Resume(testContext(t)); err != nil {
@@ -207,7 +209,7 @@ func TestThirtyDisks(t *testing.T) {
 	noDisks(t, vm)
 }
 
-// each calls f for all of the disks at once.
+// each calls f for all of the disks concurrently.
 func each(disks []hypervisor.Disk, f func(hypervisor.Disk)) {
 	var all sync.WaitGroup
 	for _, d := range disks {
@@ -216,7 +218,8 @@ func each(disks []hypervisor.Disk, f func(hypervisor.Disk)) {
 	all.Wait()
 }
 
-// Disks that come and go all at once, again and again, leave nothing.
+// Disks that are attached and detached concurrently, again and again, leave
+// nothing.
 func TestDiskChurn(t *testing.T) {
 	const disks, rounds = 4, 10
 	for _, b := range []hypervisor.DiskBus{hypervisor.VirtioBlk, hypervisor.VirtioSCSI} {
@@ -247,7 +250,7 @@ func TestDiskChurn(t *testing.T) {
 	}
 }
 
-// A disk over a block device of the host's.
+// A disk backed by a block device of the host.
 func TestBlockDeviceDisk(t *testing.T) {
 	d := testDisk(t, "x", hypervisor.VirtioBlk)
 	d.File = loopDevice(t, d.File)
@@ -267,7 +270,8 @@ func TestBlockDeviceDisk(t *testing.T) {
 	}
 }
 
-// loopDevice is a loop device over a file, which goes with its last user.
+// loopDevice returns a loop device over a file, which disappears with its last
+// user.
 func loopDevice(t testing.TB, backing *os.File) *os.File {
 	t.Helper()
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
@@ -275,7 +279,7 @@ func loopDevice(t testing.TB, backing *os.File) *os.File {
 		t.Skip("needs loop devices:", err)
 	}
 	defer control.Close()
-	for range 10 { // somebody else may take the free one
+	for range 10 { // another process may take the free one
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
 			t.Skip("needs loop devices:", err)

@@ -13,14 +13,14 @@
 //
 // A device is attached by a plan (planOf): descriptors, what QEMU makes of them
 // (a character, network or block device), and the device on the pod's bus or, of
-// disks, on the SCSI controller there. Detach goes the same way back, once the
-// guest has ejected the device. CPUs and memory are plugged towards a wanted
-// size, and QEMU is asked what came of it.
+// disks, on the SCSI controller there. Detach undoes the plan once the guest
+// has ejected the device. CPUs and memory are plugged towards a wanted size,
+// and QEMU is asked for the result.
 //
-// The process's end is the truth about the machine's end; events only say why.
-// A QEMU that announced its end, or whose monitor connection is gone, and that
-// does not exit by itself is killed.
+// Only the process's end ends the machine; events only say why. A QEMU that
+// announced its end, or lost its QMP connection, and does not exit by itself is
+// killed.
 //
 // The lower layers are hypervisor/child (process) and hypervisor/qemu/qmp
-// (protocol). Which devices a pod gets is virtcontainers' matter.
+// (protocol). Package virtcontainers decides which devices a pod gets.
 package qemu

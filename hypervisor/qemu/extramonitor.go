@@ -28,9 +28,10 @@ func checkMonitor(m hypervisor.ExtraMonitor) error {
 	return nil
 }
 
-// listenForMonitor makes the socket, for root alone. QEMU need not be able to.
+// listenForMonitor makes the socket, accessible to root alone. QEMU needs no
+// rights for that.
 func listenForMonitor(path string) (*os.File, error) {
-	// In another process's directory nobody else makes a socket between these.
+	// The directory is private: no other process makes a socket in between.
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make extra monitor's socket: %w", err)
 	}
@@ -39,7 +40,7 @@ func listenForMonitor(path string) (*os.File, error) {
 		return nil, fmt.Errorf("make extra monitor's socket: %w", err)
 	}
 	socket := os.NewFile(uintptr(fd), path)
-	err = unix.Fchmod(fd, 0o600) // which bind(2) gives the file
+	err = unix.Fchmod(fd, 0o600) // the mode that bind(2) gives the file
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// firmware is the spec's, or else qboot, the minimal firmware that QEMU ships for
-// its microvm board, if it is found beside QEMU's executable; empty is QEMU's
-// default, SeaBIOS. A TCG
-// guest is up 50 ms earlier with qboot. KVM guests keep SeaBIOS: it costs
-// little there, and qboot leaves the memory type registers unset.
+// firmware returns the spec's, otherwise for TCG qboot, the minimal firmware
+// that QEMU ships for its microvm board, if it is found beside QEMU's
+// executable; empty is QEMU's default, SeaBIOS. A TCG guest is up 50 ms earlier
+// with qboot. KVM guests keep SeaBIOS: it costs little there, and qboot does
+// not set the MTRRs.
 //
-// With qboot it is Linux that lays out PCI: a bridge that has a device at boot
-// gets room for more, an empty one gets none, and a device that is added to it
-// later finds no place. A pod's bridge always has its share and its vsock.
+// With qboot Linux lays out PCI: a bridge that has a device at boot gets room
+// for more, an empty one gets none, and a device that is hot-plugged there gets
+// no resources. A pod's bridge always has its share and its vsock.
 func firmware(spec hypervisor.Spec) string {
 	if spec.Firmware != "" {
 		return spec.Firmware
@@ -38,9 +38,10 @@ func firmware(spec hypervisor.Spec) string {
 	return ""
 }
 
-// checkFirmware finds UEFI firmware that is to start an ELF kernel before it ends
-// in its shell and the agent never answers: QEMU gives it a kernel only
-// to start as an EFI program, which a bzImage is and an ELF file is not.
+// checkFirmware refuses the combination of UEFI firmware and an ELF kernel,
+// which would end in the UEFI shell while the agent never answers: the firmware
+// starts QEMU's kernel as an EFI program, which a bzImage is and an ELF file is
+// not.
 func checkFirmware(spec hypervisor.Spec) error {
 	if spec.Firmware == "" {
 		return nil
@@ -64,7 +65,7 @@ func checkFirmware(spec hypervisor.Spec) error {
 	return nil
 }
 
-// head is a file's first bytes.
+// head returns a file's first bytes.
 func head(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// existing is a file or skips the test.
+// existing returns a file that matches pattern, or skips the test.
 func existing(t *testing.T, pattern string) string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -54,7 +54,7 @@ func TestFirmwareIsChecked(t *testing.T) {
 	}
 }
 
-// A guest boots with another firmware than QEMU's for the board.
+// A guest boots with a firmware other than QEMU's default for the board.
 func TestBoardBootsWithFirmware(t *testing.T) {
 	spec := guestSpec(t)
 	spec.Firmware = existing(t, "/usr/share/seabios/bios-256k.bin")
@@ -64,8 +64,8 @@ func TestBoardBootsWithFirmware(t *testing.T) {
 	guest.echo(t)
 }
 
-// A guest boots with UEFI, if OVMF and a kernel that it can start are there, and
-// devices can be plugged behind its bridge.
+// A guest boots with UEFI, if OVMF and a suitable kernel are installed, and
+// devices can be hot-plugged behind its bridge.
 func TestUEFI(t *testing.T) {
 	ovmf := existing(t, "/usr/share/ovmf/OVMF.fd")
 	pkg := existing(t, "../../build/cache/linux-image-*.deb")

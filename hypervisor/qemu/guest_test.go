@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// guestDir is what TestMain removes in the end.
+// guestDir is removed by TestMain.
 var guestDir string
 
 // guestImage builds kernel and initramfs of testguest once for all tests: with
@@ -71,16 +71,16 @@ func awaitConsole(t testing.TB, vm *VM, lines ...string) {
 				t.Fatalf("the machine ended: %v; console:\n%s", vm.Err(), vm.ConsoleTail())
 			case <-ctx.Done():
 				t.Fatalf("the guest does not print %q; console:\n%s", line, vm.ConsoleTail())
-			case <-time.After(time.Millisecond): // the console has no other signal
+			case <-time.After(time.Millisecond): // the console gives no other signal
 			}
 		}
 	}
 }
 
-// ready is what testguest prints when it has its drivers.
+// ready is what testguest prints when it has loaded its drivers.
 const ready = "testguest: ready"
 
-// saw is what testguest prints about an interface.
+// saw returns what testguest prints about an interface.
 func saw(action string, path hypervisor.PCIPath, address string) string {
 	return fmt.Sprintf("testguest: %s %s %s", action, path, address)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// A guest with a real driver sees a card that was there at boot, one that
-// comes later, and both go; a slot is used again.
+// A guest with a real driver sees a card that exists at boot, one that is
+// plugged later, and the removal of both; a slot is reused.
 func TestHotplug(t *testing.T) {
 	ns := testNetns(t)
 	spec := guestSpec(t)
@@ -36,7 +36,7 @@ func TestHotplug(t *testing.T) {
 		unplug(t, vm, id)
 		t.Logf("unplugged after %v", time.Since(start))
 	}
-	// Its queues, one of which QEMU has disabled, serve another card.
+	// Its queues, one of which QEMU has disabled, are reused for another card.
 	unplug(t, vm, "boot")
 	again := boot
 	again.ID, again.MAC = "again", net.HardwareAddr{2, 0, 0, 0, 2, 0}
@@ -66,7 +66,7 @@ func unplug(t *testing.T, vm *VM, id string) {
 	}
 }
 
-// What stood between QEMU and a device goes with it.
+// A device's back end in QEMU is removed with it.
 func TestHotUnplugShare(t *testing.T) {
 	vm := launch(t, guestSpec(t))
 	if err := vm.Resume(testContext(t)); err != nil {
@@ -88,7 +88,7 @@ func TestHotUnplugShare(t *testing.T) {
 	}
 }
 
-// What was asked too early can be asked again: QEMU has not been spoilt.
+// After a Detach that came too early another one works.
 func TestDetachFromPausedMachine(t *testing.T) {
 	ns := testNetns(t)
 	vm := launch(t, guestSpec(t))

@@ -16,9 +16,9 @@ import (
 // (Linux, Documentation/admin-guide/mm/hugetlbpage.rst).
 const sysHugePages = "/sys/kernel/mm/hugepages"
 
-// freeHugePages says before QEMU does, and more clearly, that the host has not
-// enough huge pages for memory, or none of that size. Somebody else may take
-// them in between; then QEMU fails.
+// freeHugePages checks that the host has enough huge pages of that size for the
+// memory; its error is clearer than QEMU's. Another process may take them in
+// between; then QEMU fails.
 func freeHugePages(sys string, pageMiB, sizeMiB uint64) error {
 	if pageMiB == 0 {
 		return nil
@@ -41,7 +41,7 @@ func freeHugePages(sys string, pageMiB, sizeMiB uint64) error {
 		`reserve more there: echo %d > %s/nr_hugepages: %w`, sizeMiB, want, pageMiB, free, total+want-free, dir, errdefs.ErrResourceExhausted)
 }
 
-// readCounts reads files with a number each.
+// readCounts reads files that each contain a number.
 func readCounts(dir string, names ...string) ([]uint64, error) {
 	counts := make([]uint64, len(names))
 	for i, name := range names {

@@ -7,10 +7,10 @@ import (
 )
 
 // diskThread begins the ID of a thread for disks, followed by its number. No
-// device of a caller's can have it (deviceID).
+// caller's device can have such an ID (deviceID).
 const diskThread = "pod.iothread."
 
-// diskThreads are the threads, which are there from the start: they cost
+// diskThreads returns the threads, which exist from the start: they cost
 // nothing while no disk uses them.
 func diskThreads(spec hypervisor.Spec) []string {
 	var args []string

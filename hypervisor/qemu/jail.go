@@ -13,8 +13,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/child"
 )
 
-// What QEMU opens by name has these names in its jail. All else comes open: by
-// inheritance, or by QMP.
+// The names in the jail of what QEMU opens by path. It gets everything else as
+// descriptors: by inheritance, or by QMP.
 const (
 	jailKernel   = "/boot/kernel"
 	jailInitrd   = "/boot/initrd"
@@ -24,23 +24,22 @@ const (
 
 const kvmDevice = "/dev/kvm"
 
-// libraryDirs are where libraries are, QEMU's own modules with them, and what the
-// loader needs to find them: Debian's and its like, NixOS's, Guix's.
+// libraryDirs are where libraries are, QEMU's own modules among them, and what
+// the loader needs to find them: the usual directories, NixOS's, Guix's.
 var libraryDirs = []string{
 	"/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32",
 	"/etc/ld.so.cache", "/etc/alternatives", "/nix/store", "/gnu/store",
 }
 
-// dataDirs are, below QEMU's prefix, where it finds its firmware and option
-// ROMs, and the rest of its libraries: Debian's, Fedora's, SUSE's, Kata
-// Containers' own.
+// dataDirs are the directories below QEMU's prefix for its firmware, option
+// ROMs and remaining libraries: Debian's, Fedora's, SUSE's, Kata Containers'.
 var dataDirs = []string{
 	"lib", "lib64", "share/qemu", "share/kata-qemu", "share/qemu-kvm", "share/qemu-firmware", "share/seabios", "share/seavgabios", "share/sgabios",
 	"share/vgabios", "share/ipxe", "share/ipxe.efi", "share/ovmf", "share/OVMF", "share/edk2", "share/edk2-ovmf",
 }
 
-// jail is how QEMU is shut in, and its spec with the names of the files there.
-// firmware is a path, or empty.
+// jail returns QEMU's jail, and its spec with the files' names there. firmware
+// is a path, or empty.
 func jail(spec hypervisor.Spec, firmware string) (*child.Jail, hypervisor.Spec, string, error) {
 	path, err := program(spec.Path)
 	if err != nil {
@@ -77,9 +76,9 @@ func CheckProgram(path string) error {
 }
 
 // program is QEMU's executable itself: an ELF file, whose loader and libraries
-// are shown. A wrapper script is refused, for neither its interpreter nor what
-// it starts can be told from the file; in the jail it would fail with "no such
-// file or directory", of a file that is there.
+// are shown. A wrapper script is refused, because neither its interpreter nor
+// what it starts can be determined from the file; in the jail it would fail
+// with "no such file or directory" although the script exists.
 func program(path string) (string, error) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -101,7 +100,7 @@ func program(path string) (string, error) {
 		path, kind, errdefs.ErrInvalidArgument)
 }
 
-// shown are the host's paths that a QEMU needs to start.
+// shown returns the host's paths that a QEMU needs to start.
 func shown(executable string) []string {
 	paths := libraryDirs[:len(libraryDirs):len(libraryDirs)]
 	prefix := filepath.Dir(filepath.Dir(executable))

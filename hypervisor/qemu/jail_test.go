@@ -10,8 +10,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// A jail shows what an ELF program needs; of anything else the error says what
-// to do, before QEMU's process fails with a puzzle.
+// A jail shows what an ELF program needs; for any other file the error says
+// what to do, instead of QEMU's process failing with a misleading one.
 func TestJailWantsProgram(t *testing.T) {
 	self, err := filepath.EvalSymlinks("/proc/self/exe")
 	if err != nil {

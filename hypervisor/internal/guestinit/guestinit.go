@@ -1,6 +1,6 @@
-// Package guestinit is what the programs have in common that packages below
-// hypervisor boot as a guest's init for their tests, on the kernel and with the
-// modules of the real guest image.
+// Package guestinit is shared by the programs that packages below hypervisor
+// boot as a guest's init in their tests, with the kernel and the modules of the
+// real guest image.
 package guestinit
 
 import (
@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// modulesFile is the image's list: a module a line, with when it is for, its
+// modulesFile is the image's list: one module per line: when to load it, its
 // name and its path, in load order (guest-image).
 const modulesFile = "/etc/katabox/modules"
 
-// Main runs an init. When run returns, or fails, the kernel panics for want of
-// one, which ends the machine.
+// Main runs an init. When run returns or fails, the process ends and the kernel
+// panics, which ends the machine.
 func Main(run func() error) {
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "testguest is a guest's init")
@@ -28,8 +28,8 @@ func Main(run func() error) {
 	}
 }
 
-// LoadModules loads those of the image's modules that are wanted, in the order
-// of its list.
+// LoadModules loads those of the image's modules for which wanted returns true,
+// in the order of the list.
 func LoadModules(wanted func(when, name string) bool) error {
 	f, err := os.Open(modulesFile)
 	if err != nil {

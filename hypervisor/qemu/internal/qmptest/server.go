@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Greeting is what QEMU 7.2 says first.
+// Greeting is QEMU 7.2's greeting.
 const Greeting = `{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, ` +
 	`"package": "test"}, "capabilities": ["oob"]}}`
 
@@ -35,7 +35,7 @@ type Request struct {
 	Files []*os.File `json:"-"`
 }
 
-// Refusal is an answer that says no.
+// Refusal is an error answer.
 type Refusal struct {
 	Class string `json:"class"`
 	Desc  string `json:"desc"`
@@ -63,8 +63,8 @@ func Pair(t testing.TB) (*net.UnixConn, *Server) {
 	return conns[0], newServer(t, conns[1])
 }
 
-// Pipe makes a connection in memory, for bubbles of testing/synctest. A write
-// waits for the reader on it.
+// Pipe makes a connection in memory, for bubbles of testing/synctest. Writes on
+// it are synchronous.
 func Pipe(t testing.TB) (net.Conn, *Server) {
 	client, server := net.Pipe()
 	t.Cleanup(func() { _, _ = client.Close(), server.Close() })
@@ -102,7 +102,7 @@ func (s *Server) read(p []byte) (int, error) {
 	return n, err
 }
 
-// Send writes lines in one piece.
+// Send writes all lines with one write.
 func (s *Server) Send(lines ...string) {
 	if _, err := io.WriteString(s.conn, strings.Join(lines, "\r\n")+"\r\n"); err != nil {
 		s.t.Errorf("fake QEMU: send: %v", err)
@@ -158,7 +158,7 @@ func (s *Server) Serve(handle func(Request) any) {
 	}
 }
 
-// Close is QEMU's end.
+// Close closes QEMU's end.
 func (s *Server) Close() { _ = s.conn.Close() }
 
 // Reply is the line that answers a command; a *Refusal as value refuses it.
@@ -179,7 +179,7 @@ func Event(name string, data any) string {
 func marshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		// A test's mistake; the client takes it for what it is.
+		// A test's mistake; the client will report an invalid answer.
 		return fmt.Appendf(nil, "%q", "qmptest: "+err.Error())
 	}
 	return b

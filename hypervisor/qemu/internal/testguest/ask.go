@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portAsk is the vsock port that answers a question, a line, and closes.
+// portAsk is the vsock port that reads one line, a question, answers and
+// closes.
 const portAsk = 2
 
 func serveAsk() error { return serve(portAsk, answer) }
@@ -28,8 +29,8 @@ func answer(c net.Conn) {
 	_, _ = io.WriteString(c, reply)
 }
 
-// readRNG tells which random number generator the kernel reads, and what comes
-// from it (Linux, Documentation/admin-guide/hw_random.rst).
+// readRNG returns which random number generator the kernel uses, and some of
+// its output (Linux, Documentation/admin-guide/hw_random.rst).
 func readRNG() (string, error) {
 	current, err := os.ReadFile("/sys/class/misc/hw_random/rng_current")
 	if err != nil {
@@ -62,7 +63,7 @@ func useMemory() (string, error) {
 	return "used", errors.Join(unix.Munmap(data))
 }
 
-// end is a panic of the kernel, which has no init any more.
+// end panics the kernel by ending init.
 func end() (string, error) {
 	os.Exit(1)
 	return "", nil

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// blockAt is where the tests put a disk's words, and where the guest puts its
-// own: two blocks of 4 KiB.
+// The offsets at which the tests and the guest write their texts on a disk: two
+// blocks of 4 KiB.
 const (
 	hostWords  = 0
 	guestWords = 4096
 	wordsLen   = 64
 )
 
-// reportDisk prints a disk: "add", where it is, its serial number, its size in
-// blocks of 512 bytes, its logical block size, whether it is read-only, and
-// the words that the host has put into it; then it tries to write its own.
-// Of a disk that goes it prints "remove" and where it was.
+// reportDisk prints a disk: "add", its address, its serial number, its size in
+// blocks of 512 bytes, its logical block size, whether it is read-only, and the
+// host's text on it; then it tries to write its own. For a removed disk it
+// prints "remove" and its address.
 func reportDisk(action, path string) {
 	where := place(path)
 	switch action {
@@ -39,8 +39,8 @@ func attribute(path, name string) string {
 	return strings.TrimSpace(string(value))
 }
 
-// serial is an attribute of virtio-blk's, and a page of data of a SCSI disk's
-// (SPC-4, 7.8.15: Unit Serial Number, after four bytes).
+// serial reads the serial number: virtio-blk's attribute, or a SCSI disk's VPD
+// page (SPC-4, 7.8.15: Unit Serial Number, after four bytes).
 func serial(path string) string {
 	if page := attribute(path, "device/vpd_pg80"); len(page) > 4 {
 		return page[4:]
@@ -48,7 +48,7 @@ func serial(path string) string {
 	return attribute(path, "serial")
 }
 
-// useDisk reads the host's words, and writes them back after "guest: ".
+// useDisk reads the host's text, and writes it back after "guest: ".
 func useDisk(node string) (string, error) {
 	block := make([]byte, 4096)
 	r, err := os.Open(node)

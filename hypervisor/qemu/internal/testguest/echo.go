@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portEcho is the vsock port that gives everything back.
+// portEcho is the vsock port that echoes everything.
 const portEcho = 1
 
 func serveEcho() error { return serve(portEcho, func(c net.Conn) { _, _ = io.Copy(c, c) }) }
 
-// serve calls handle for each connection to a vsock port, which it then closes.
+// serve calls handle for each connection to a vsock port, then closes the
+// connection.
 func serve(port uint32, handle func(net.Conn)) error {
 	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, port, nil)
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// report prints what a uevent says of a device that the tests plug, and makes
-// use of the device. A uevent begins with "action@devpath" (Linux,
-// lib/kobject_uevent.c).
+// report prints a uevent about a device that the tests plug, and uses the
+// device. A uevent begins with "action@devpath" (Linux, lib/kobject_uevent.c).
 func report(head string) {
 	action, path, _ := strings.Cut(head, "@")
 	kind := filepath.Base(filepath.Dir(path))
@@ -26,8 +25,8 @@ func report(head string) {
 	}
 }
 
-// reportNIC prints an interface of a PCI device: "add" and its place, as in
-// hypervisor.PCIPath, with the address; "remove" without it.
+// reportNIC prints an interface of a PCI device: "add", its path as in
+// hypervisor.PCIPath and its MAC address; or "remove" and the path.
 func reportNIC(action, path string) {
 	where := place(path)
 	if where == "" {
@@ -40,9 +39,9 @@ func reportNIC(action, path string) {
 	say("%s %s %s", action, where, strings.TrimSpace(string(mac)))
 }
 
-// place is where a device is, by its path
+// place returns a device's address, from its path
 // /devices/pci0000:00/BRIDGE/DEVICE/virtioN/...: the slots of bridge and
-// device, as in hypervisor.PCIPath, and of a SCSI disk its target and unit.
+// device, as in hypervisor.PCIPath, and for a SCSI disk its target and unit.
 func place(path string) string {
 	parts := strings.Split(path, "/")
 	if len(parts) < 6 || !strings.HasPrefix(parts[2], "pci") {
@@ -57,7 +56,7 @@ func place(path string) string {
 	return where
 }
 
-// slot is the device number of a PCI address "0000:01:02.0".
+// slot returns the device number of a PCI address "0000:01:02.0".
 func slot(address string) string {
 	_, device, _ := strings.Cut(address, ":")
 	_, device, _ = strings.Cut(device, ":")
@@ -65,7 +64,7 @@ func slot(address string) string {
 	return device
 }
 
-// reportCPU brings a CPU online and prints which are.
+// reportCPU brings a CPU online and prints which CPUs are online.
 func reportCPU(action, path string) {
 	if action == "add" {
 		if err := os.WriteFile(filepath.Join("/sys", path, "online"), []byte("1"), 0); err != nil {
@@ -87,8 +86,8 @@ func sayCPUs(action string) {
 	say("%s cpu, online %s", action, strings.TrimSpace(string(online)))
 }
 
-// reportMemory brings a block of memory online, as memory that can be taken
-// back, and prints how much more there is than at boot.
+// reportMemory brings a block of memory online, as movable memory, and prints
+// how much more there is than at boot.
 func reportMemory(action, path string) {
 	if action == "add" {
 		if err := os.WriteFile(filepath.Join("/sys", path, "state"), []byte("online_movable"), 0); err != nil {
@@ -100,10 +99,10 @@ func reportMemory(action, path string) {
 	}
 }
 
-// memoryAtBoot is memory's first word.
+// memoryAtBoot is memory's result at boot.
 var memoryAtBoot = memory()
 
-// memory is what the kernel has to give, in bytes.
+// memory returns the kernel's total memory, in bytes.
 func memory() uint64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -25,7 +25,7 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("open uevents: %w", err)
 	}
-	// Thirty disks at once are more than the default takes.
+	// The events of thirty disks exceed the default buffer.
 	if err := unix.SetsockoptInt(events, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20); err != nil {
 		return fmt.Errorf("make room for uevents: %w", err)
 	}
@@ -51,7 +51,7 @@ func run() error {
 	}
 }
 
-// say prints a line that the tests look for.
+// say prints a line for which the tests wait.
 func say(format string, args ...any) {
 	fmt.Fprintf(os.Stdout, "testguest: "+format+"\n", args...)
 }

@@ -1,7 +1,7 @@
 package main
 
-// drivers are what the tests' devices need, of the modules in the image; what
-// it does not have is left out.
+// drivers are the modules that the tests' devices need; those that the image
+// lacks are skipped.
 var drivers = []string{
 	"virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci",
 	"failover", "net_failover", "virtio_net",
