@@ -11,24 +11,25 @@ const (
 	AccelTCG Accel = "tcg"
 )
 
-// MemoryModel is the kind of memory that is plugged into a machine.
+// MemoryModel is the kind of memory that is hot-plugged into a machine.
 type MemoryModel string
 
 // The models.
 const (
-	// MemoryDIMM plugs memory modules, whole multiples of 128 MiB. They stay.
+	// MemoryDIMM plugs memory modules, in multiples of 128 MiB. They cannot be
+	// unplugged.
 	MemoryDIMM MemoryModel = "pc-dimm"
-	// MemoryVirtio grows and shrinks a virtio-mem device, whole multiples of
-	// 2 MiB. The guest needs the driver virtio_mem.
+	// MemoryVirtio grows and shrinks a virtio-mem device, in multiples of 2
+	// MiB. The guest needs the driver virtio_mem.
 	MemoryVirtio MemoryModel = "virtio-mem"
 )
 
 // Spec is the bare machine: everything that must be known before it exists.
-// Devices that belong to a pod are not here; they are attached (VM.Attach).
+// A pod's devices are not part of it; they are attached (VM.Attach).
 type Spec struct {
-	// ID names the machine in logs and in the monitor's process name.
+	// ID names the machine in logs and in the VMM's process name.
 	ID string
-	// Path is the monitor's executable.
+	// Path is the VMM's executable.
 	Path string
 	// MachineType is the board, "q35" by default; Accelerators is appended
 	// to it verbatim when not empty ("kernel_irqchip=on").
@@ -36,94 +37,95 @@ type Spec struct {
 	Accelerators string
 	// Accel is chosen by the caller from what the host has.
 	Accel Accel
-	// TranslationMiB bounds the guest's code as AccelTCG has translated it; 0 is
-	// the monitor's own choice. AccelKVM ignores it.
+	// TranslationMiB bounds AccelTCG's buffer of translated code; 0 is the
+	// VMM's default. AccelKVM ignores it.
 	TranslationMiB uint64
 	// CPUFeatures is appended to the CPU model verbatim ("pmu=off").
 	CPUFeatures string
-	// VCPUs run from boot; MaxVCPUs can be in use later (CPUPlugger).
+	// VCPUs is the number at boot, MaxVCPUs the most after hot-plug
+	// (CPUPlugger).
 	VCPUs, MaxVCPUs uint32
-	// MemoryMiB is the memory at boot. It is shared with the device back
-	// ends outside the monitor process.
+	// MemoryMiB is the memory at boot. It is shared with the device back ends
+	// outside the VMM process.
 	MemoryMiB uint64
-	// MaxMemoryMiB is how much there can be after hot-plug (MemoryPlugger);
-	// 0 or MemoryMiB is no hot-plug. MemoryModel is what is plugged then; it
-	// is MemoryDIMM when empty. MemorySlots is how many times a MemoryDIMM
-	// can be plugged.
+	// MaxMemoryMiB is the most after hot-plug (MemoryPlugger); 0 or MemoryMiB
+	// means no hot-plug. MemoryModel is what is plugged; empty is MemoryDIMM.
+	// MemorySlots is how many times a MemoryDIMM can be plugged.
 	MaxMemoryMiB uint64
 	MemoryModel  MemoryModel
 	MemorySlots  uint32
-	// Memory is what all of it is made of.
+	// Memory is what the machine's memory is made of.
 	Memory MemoryBacking
-	// DiskThreads is how many threads of the monitor's are there for disks
-	// alone: those on their own bus are divided among them, those on the
-	// SCSI controller have one. 0 leaves disks to the monitor's main loop.
+	// DiskThreads is how many of the VMM's threads serve only disks: virtio-blk
+	// disks are divided among them, the SCSI controller's disks share one. With
+	// 0 the VMM's main loop serves disks.
 	DiskThreads uint32
-	// ExtraMonitor is a second way to command the monitor; the zero value is
+	// ExtraMonitor is a second command interface of the VMM; the zero value is
 	// none.
 	ExtraMonitor ExtraMonitor
-	// PanicDump is where the memory of a guest goes whose kernel panics; the
-	// zero value is nowhere.
+	// PanicDump is where a guest's memory is saved when its kernel panics; the
+	// zero value saves nothing.
 	PanicDump PanicDump
 	// Firmware is the host path of an image that starts the kernel; empty is
-	// the monitor's choice. UEFI firmware starts only a bzImage.
+	// the VMM's default. UEFI firmware starts only a bzImage.
 	Firmware string
 	// Kernel, Initrd are host paths: an ELF or bzImage kernel, and a cpio
 	// archive.
 	Kernel, Initrd string
 	// KernelParams is the kernel's whole command line.
 	KernelParams string
-	// NetworkNamespace is the absolute path of the network namespace that the
-	// monitor's process runs in, entered once, at Launch; empty gives it an empty one of its own. The monitor
-	// needs no network: whoever looks for the pod's by the process's id finds
-	// it there.
+	// NetworkNamespace is the absolute path of the network namespace in which
+	// the VMM process runs, entered once, at Launch; if empty, the process gets
+	// its own empty one. The VMM needs no network: programs that look up the
+	// pod's namespace by this process's id find it there.
 	NetworkNamespace string
-	// ConsoleLine, when not nil, gets each line that the guest prints on its
+	// ConsoleLine, if not nil, gets each line that the guest prints on its
 	// console, in order, at most 4 KiB long, with control characters replaced.
 	// It must not block.
 	ConsoleLine func(line string)
-	// Seccomp is the monitor's own sandbox setting, verbatim ("on,spawn=deny");
-	// empty leaves it off.
+	// Seccomp is the VMM's own sandbox option, verbatim ("on,spawn=deny");
+	// empty disables it.
 	Seccomp string
-	// Jail, when not nil, shuts the monitor in. Otherwise it runs as this process
-	// does.
+	// Jail, if not nil, confines the VMM. Otherwise it runs with this process's
+	// user and root directory.
 	Jail *Jail
-	// Template, when not nil, is what the machine goes on from; it boots
-	// nothing then. Its memory must be of the zero MemoryBacking.
+	// Template, if not nil, is what the machine continues from; it does not
+	// boot then. Its Memory must be the zero MemoryBacking.
 	Template *Template
 }
 
-// Jail is how a monitor is shut in: as a user of its own without capabilities,
-// in a root directory with its program, the files of the Spec and nothing
-// else of the host's. Path must then be no script.
+// Jail confines a VMM: it runs as a dedicated user without capabilities, in a
+// root directory with its program, the files of the Spec and nothing else of
+// the host. Path must then not be a script.
 type Jail struct {
-	// UID and GID are the monitor's. 0 leaves those of this process, without its
-	// capabilities. Nobody else should have them, and MemoryBacking.Dir
-	// must be theirs to write.
+	// UID and GID are the VMM's. 0 keeps those of this process, without its
+	// capabilities. No other process should have them, and MemoryBacking.Dir
+	// must be writable for them.
 	UID, GID uint32
 }
 
 // MemoryBacking is what a machine's memory is made of on the host. The zero
-// value is memory without a file, which is taken as the guest uses it.
+// value is anonymous memory, allocated as the guest uses it.
 type MemoryBacking struct {
 	// HugePageMiB is the size of the host's huge pages that the memory is
-	// made of, in MiB; 0 is none. Such memory is taken before the guest has
-	// it. Spec.MemoryMiB must be whole pages, and what is plugged will be.
+	// made of, in MiB; 0 is none. Such memory is allocated before the guest
+	// gets it. Spec.MemoryMiB must be a multiple of it, and plugged memory will
+	// be.
 	HugePageMiB uint64
-	// Prealloc takes memory from the host before the guest has it.
+	// Prealloc allocates memory on the host before the guest gets it.
 	Prealloc bool
-	// Dir is the absolute path of a directory for files that are the memory
-	// and have no name there; empty is none. Not with HugePageMiB.
+	// Dir is the absolute path of a directory for unnamed files that are the
+	// memory; empty is none. Not with HugePageMiB.
 	Dir string
-	// File is the name in Dir that the memory at boot has all the same; the file
-	// is made, and stays. Empty is none.
+	// File gives the boot memory's file a name in Dir; the file is made, and
+	// stays. Empty is no name.
 	File string
 }
 
-// MonitorLanguage is what a monitor understands.
+// MonitorLanguage is the protocol of an ExtraMonitor.
 type MonitorLanguage string
 
-// The languages of QEMU's monitor (QEMU's docs, "QEMU Monitor" and "QEMU QMP
+// The protocols of QEMU's monitor (QEMU's docs, "QEMU Monitor" and "QEMU QMP
 // Reference Manual").
 const (
 	MonitorHMP       MonitorLanguage = "hmp"
@@ -131,24 +133,24 @@ const (
 	MonitorQMPPretty MonitorLanguage = "qmp-pretty"
 )
 
-// ExtraMonitor is a socket at which the monitor takes commands from whoever
-// connects, one at a time: it owns the machine.
+// ExtraMonitor is a socket on which the VMM takes commands from any client, one
+// at a time. A client has full control of the machine.
 type ExtraMonitor struct {
 	Language MonitorLanguage
-	// Path is where the monitor makes the socket, absolute and at most 107
-	// bytes (unix(7)). Its directory is the caller's, who keeps others out of
-	// it and removes what is left of the socket.
+	// Path is where the VMM makes the socket, absolute and at most 107 bytes
+	// (unix(7)). The caller owns its directory, must not give others access to
+	// it, and removes what is left of the socket.
 	Path string
 }
 
-// PanicDump says that the memory of a guest is saved when its kernel panics:
-// the machine ends when that is done. The guest needs the driver pvpanic-pci.
+// PanicDump saves a guest's memory when its kernel panics; after that the
+// machine ends. The guest needs the driver pvpanic-pci.
 type PanicDump struct {
-	// Dir is the absolute path of the directory for the file, made if it is
-	// not there. Neither is ever removed. Each file is as large as the
+	// Dir is the absolute path of the directory for the file, made if it does
+	// not exist. Neither is ever removed. Each file is as large as the
 	// machine's memory.
 	Dir string
-	// Paging orders the memory as the guest's kernel sees it and not as the
-	// machine does.
+	// Paging saves the memory by the guest kernel's virtual addresses instead
+	// of physical ones.
 	Paging bool
 }

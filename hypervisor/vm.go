@@ -4,19 +4,19 @@ import "context"
 
 // Monitor makes virtual machines.
 type Monitor interface {
-	// Launch starts the monitor process with the bare machine, paused before
-	// its first instruction. The process ends with the caller's process,
-	// however that ends. ctx bounds the launch, not the machine's life. On
-	// an error nothing is left behind.
+	// Launch starts the VMM process with the bare machine, paused before its
+	// first instruction. The process ends with the caller's process, even if
+	// that is killed. ctx bounds the launch, not the machine's life. On an
+	// error nothing is left behind.
 	Launch(ctx context.Context, spec Spec) (VM, error)
-	// Describe returns the machine as the monitor is told it, without what is one
-	// machine's alone: ID, Jail, Memory, NetworkNamespace, Template,
-	// ExtraMonitor. Two Specs with the same description, and the same contents in
-	// their files, make the same machine.
+	// Describe returns the machine as it is described to the VMM, without what
+	// is specific to one machine: ID, Jail, Memory, NetworkNamespace, Template,
+	// ExtraMonitor. Two Specs with the same description, and the same contents
+	// in their files, make the same machine.
 	Describe(spec Spec) ([]string, error)
 }
 
-// Attacher is a VM as far as it gets devices.
+// Attacher is the part of a VM that attaches devices.
 type Attacher interface {
 	// Attach adds a device. It may be called before and after Resume.
 	Attach(ctx context.Context, d Device) error
@@ -32,31 +32,31 @@ type VM interface {
 	MemoryPlugger
 	Saver
 	VCPUThreader
-	// PCIPath is where the guest finds an attached device. It fails with
+	// PCIPath returns where the guest finds an attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached, and with
-	// errdefs.ErrFailedPrecondition for a disk on the SCSI controller, which
-	// is not a PCI device.
+	// errdefs.ErrFailedPrecondition for a disk on the SCSI controller, which is
+	// not a PCI device.
 	PCIPath(id string) (PCIPath, error)
-	// Locate is where the guest finds any attached device. It fails with
+	// Locate returns where the guest finds any attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached.
 	Locate(id string) (Location, error)
 	// Resume lets a paused machine run.
 	Resume(ctx context.Context) error
-	// Stop ends the machine at once, without the guest's consent, and waits
-	// until its process is gone. It may be called any number of times and
+	// Stop ends the machine immediately, without the guest's cooperation, and
+	// waits until its process is gone. It may be called any number of times and
 	// after Done; only a process that cannot be killed makes it fail.
 	Stop(ctx context.Context) error
-	// Done is closed when the machine's process has ended and was reaped,
-	// for whatever reason.
+	// Done is closed when the machine's process has ended, for any reason, and
+	// was reaped.
 	Done() <-chan struct{}
-	// Err says why the machine ended: nil while it runs, ErrStopped after
-	// Stop, ErrPowerOff after the guest powered itself off, and an error
-	// with the cause and the last lines of the monitor's stderr otherwise.
+	// Err returns why the machine ended: nil while it runs, ErrStopped after
+	// Stop, ErrPowerOff after the guest powered itself off, and an error with
+	// the cause and the last lines of the VMM's stderr otherwise.
 	Err() error
 	// PID is the host process id of the machine.
 	PID() int
-	// ConsoleTail is the end of what the guest wrote to its console: at most
-	// 16 KiB, with control characters replaced. It stays available after
+	// ConsoleTail returns the end of what the guest wrote to its console: at
+	// most 16 KiB, with control characters replaced. It stays available after
 	// Done.
 	ConsoleTail() string
 }

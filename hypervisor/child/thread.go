@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnOwnThread runs f in a goroutine that is locked to a thread of its own. The
+// OnOwnThread runs f in a goroutine that is locked to a dedicated thread. The
 // thread ends with f, and with it everything that f changed about it. It is
 // never the process's main thread, which cannot end (the Go runtime parks it)
 // and whose namespaces are what /proc/PID/ns shows.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a test kernel does after printing. The bytes are 32-bit x86 code.
+// What a test kernel does after printing, as 32-bit x86 code.
 var (
 	// idle: cli; hlt; jmp back to hlt.
 	idle = []byte{0xfa, 0xf4, 0xeb, 0xfd}
@@ -20,7 +20,7 @@ var (
 )
 
 // testKernel writes an ELF kernel of 8 KiB that QEMU boots directly (PVH): it
-// prints text on the serial port and then does what end says.
+// prints text on the serial port and then runs end.
 func testKernel(t testing.TB, text string, end []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kernel.elf")

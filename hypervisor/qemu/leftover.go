@@ -13,16 +13,15 @@ const (
 	removeFD    = "remove-fd"
 	blockdevDel = "blockdev-del"
 	objectDel   = "object-del"
-	// nodeGrace is how long a block node or an object may be in use after its
-	// device has gone: QEMU lets go of it a little later (RCU), and says so by
-	// nothing.
+	// nodeGrace is how long a block node or an object may stay in use after its
+	// device is gone: QEMU releases it a little later (RCU), without an event.
 	nodeGrace = 5 * time.Second
-	// nodeRepeat is after how long it is asked again.
+	// nodeRepeat is the time between two tries to remove it.
 	nodeRepeat = 2 * time.Millisecond
 )
 
-// newSet is a number that no descriptor set of this machine has had: QEMU
-// finds a removed descriptor in its set as long as it has not closed it.
+// newSet returns a number that no descriptor set of this machine has had: QEMU
+// finds a removed descriptor in its set until it has closed it.
 func (vm *VM) newSet() int {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -30,9 +29,9 @@ func (vm *VM) newSet() int {
 	return vm.sets
 }
 
-// repeatLater notes steps that have to be done again when the machine runs:
-// QEMU 7.2 closes a descriptor that was removed from its set only then
-// (monitor/fds.c, monitor_fdset_cleanup).
+// repeatLater records steps to repeat when the machine runs: only then does
+// QEMU 7.2 close a descriptor that was removed from its set (monitor/fds.c,
+// monitor_fdset_cleanup).
 func (vm *VM) repeatLater(steps []command) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -46,7 +45,7 @@ func (vm *VM) repeatLater(steps []command) {
 	}
 }
 
-// takeLater gives the steps noted so far; there will be no others.
+// takeLater returns the steps recorded so far; there will be no others.
 func (vm *VM) takeLater() []command {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -55,7 +54,7 @@ func (vm *VM) takeLater() []command {
 	return steps
 }
 
-// run carries a step out.
+// run carries out a step.
 func (vm *VM) run(ctx context.Context, c command) error {
 	err := vm.mon.Execute(ctx, c.name, c.args, nil)
 	if c.name != blockdevDel && c.name != objectDel || !inUse(err) {
@@ -76,9 +75,9 @@ func (vm *VM) run(ctx context.Context, c command) error {
 	return err
 }
 
-// inUse is QEMU's refusal to remove a block node or an object that something
-// stands on (blockdev.c, qmp_blockdev_del; qom/object_interfaces.c,
-// user_creatable_del). It has no class of its own.
+// inUse reports whether err is QEMU's refusal to remove a block node or an
+// object that is in use (blockdev.c, qmp_blockdev_del; qom/object_interfaces.c,
+// user_creatable_del). It has no error class.
 func inUse(err error) bool {
 	var e *qmp.Error
 	return errors.As(err, &e) && strings.Contains(e.Desc, "is in use")

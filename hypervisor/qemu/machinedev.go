@@ -34,9 +34,9 @@ func planRNG(d hypervisor.RNG, set int) (plan, error) {
 	}, nil
 }
 
-// planBalloon: the device is there for free page reporting (virtio 1.2,
-// section 5.5.6.7). deflate-on-oom lets the guest take pages of the balloon
-// back when it is short of memory, should anybody ever fill it.
+// planBalloon plans a balloon for free page reporting (virtio 1.2, section
+// 5.5.6.7). deflate-on-oom would let the guest take back the balloon's pages
+// when it is short of memory, if the balloon were ever inflated.
 func planBalloon(d hypervisor.Balloon) plan {
 	return plan{device: onPodBus(d.ID, map[string]any{
 		"driver": "virtio-balloon-pci", "disable-legacy": "on",

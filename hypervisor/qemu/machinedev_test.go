@@ -66,7 +66,7 @@ func TestRNGChecksItsFile(t *testing.T) {
 	}
 }
 
-// Nothing is begun that the file system has no room for.
+// A dump for which the file system has no room is not begun.
 func TestRoomForDump(t *testing.T) {
 	dir := t.TempDir()
 	if err := roomFor(dir, 1); err != nil {

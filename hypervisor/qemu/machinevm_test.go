@@ -18,7 +18,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// ask asks testguest something.
+// ask sends testguest a question and returns its answer.
 func (g guestVsock) ask(t testing.TB, question string) string {
 	t.Helper()
 	const testguestAsk = 2
@@ -86,11 +86,11 @@ func TestRNGInGuest(t *testing.T) {
 	if err := vm.Detach(testContext(t), "rng"); err != nil {
 		t.Error(err)
 	}
-	noDisks(t, vm) // no descriptor of the file either
+	noDisks(t, vm) // nor a descriptor of the file
 }
 
-// memoryBlocks is how much the machine's memory at boot takes of the host, in
-// bytes.
+// memoryBlocks returns how much of the host's memory the machine's boot memory
+// takes, in bytes.
 func memoryBlocks(t testing.TB, vm *VM, name string) int64 {
 	t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", vm.PID()))
@@ -112,7 +112,7 @@ func memoryBlocks(t testing.TB, vm *VM, name string) int64 {
 
 const memfd = "/memfd:memory-backend-memfd"
 
-// What the guest has used and freed goes back to the host.
+// Memory that the guest has used and freed goes back to the host.
 func TestBalloonGivesMemoryBack(t *testing.T) {
 	spec := guestSpec(t)
 	if !guestHas(t, "virtio_balloon") {
@@ -137,12 +137,12 @@ func TestBalloonGivesMemoryBack(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the guest still takes %d MiB of the host's, at most it was %d", now>>20, most>>20)
 		}
-		time.Sleep(50 * time.Millisecond) // nothing tells it: the guest's kernel reports every 2 s
+		time.Sleep(50 * time.Millisecond) // nothing signals it: the guest's kernel reports every 2 s
 	}
 	guest.echo(t)
 }
 
-// hugePages makes the host have n huge pages of 2 MiB more, until the test ends.
+// hugePages adds n huge pages of 2 MiB to the host's, until the test ends.
 func hugePages(t testing.TB, n int) {
 	t.Helper()
 	const file = sysHugePages + "/hugepages-2048kB/nr_hugepages"
@@ -179,8 +179,8 @@ func memoryDir(t *testing.T) string {
 	return dir
 }
 
-// A machine of each make of memory works with back ends in other processes, and
-// grows.
+// A machine with each kind of memory works with back ends in other processes,
+// and grows.
 func TestMemoryBackings(t *testing.T) {
 	for name, tt := range map[string]struct {
 		backing hypervisor.MemoryBacking
@@ -265,7 +265,7 @@ func TestNoDirectoryForMemory(t *testing.T) {
 	}
 }
 
-// Disks of both buses work in threads of their own, and go again.
+// Disks of both buses work in their own threads, and can be detached.
 func TestDisksInThreads(t *testing.T) {
 	for _, b := range []hypervisor.DiskBus{hypervisor.VirtioBlk, hypervisor.VirtioSCSI} {
 		t.Run(string(b), func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestDisksInThreads(t *testing.T) {
 	}
 }
 
-// A second monitor understands its language while the first is in use.
+// The extra monitor answers in its protocol while the QMP connection is in use.
 func TestExtraMonitor(t *testing.T) {
 	for language, want := range map[hypervisor.MonitorLanguage]string{
 		hypervisor.MonitorHMP: "(qemu)", hypervisor.MonitorQMP: `{"QMP": {`, hypervisor.MonitorQMPPretty: "{\r\n    \"QMP\"",
@@ -359,7 +359,7 @@ func TestPanicDump(t *testing.T) {
 	}
 }
 
-// A dump that cannot be written ends the machine as well, and says why.
+// A dump that cannot be written also ends the machine, and the error says why.
 func TestPanicDumpFails(t *testing.T) {
 	spec := guestSpec(t)
 	if !guestHas(t, "pvpanic-pci") {

@@ -14,28 +14,28 @@ import (
 
 const (
 	mib = 1 << 20
-	// dimmUnit is the size in MiB that Linux manages memory in on a machine
-	// with less than 64 GiB (arch/x86/mm/init_64.c, probe_memory_block_size).
+	// dimmUnit is the size in MiB of Linux's memory blocks on a machine with
+	// less than 64 GiB (arch/x86/mm/init_64.c, probe_memory_block_size).
 	dimmUnit = 128
-	// exactDIMMs are as large as they have to be. Each further module is at
-	// least as large as all before it together: so the few that there can be
-	// are enough for a pod of many containers. What is not used costs the host
+	// exactDIMMs is how many modules have exactly the size needed. Each later
+	// one is at least as large as all before it together, so that the few slots
+	// suffice for a pod of many containers. Unused memory costs the host
 	// nothing.
 	exactDIMMs = 4
-	// dimmPrefix begins the ID of a memory module, followed by its number.
-	// No device of a caller's can have it (deviceID).
+	// dimmPrefix begins the ID of a memory module, followed by its number. No
+	// caller's device can have such an ID (deviceID).
 	dimmPrefix = "pod.dimm."
-	// memorySuffix follows a device's ID in that of its memory.
+	// memorySuffix is appended to a device's ID to name its memory.
 	memorySuffix = ".memory"
 )
 
 // SetMemoryMiB implements hypervisor.MemoryPlugger. Memory is shared with the
-// device back ends in other processes, which QEMU tells of each new piece. Of a
-// MemoryDIMM a call plugs one, of any size: the slots are few, and a machine
-// with a vhost-user back end takes seven whatever its slots, for their memory
-// table has 8 rows (hw/virtio/vhost-user.c, VHOST_MEMORY_BASELINE_NREGIONS).
-// Without a slot it fails with errdefs.ErrResourceExhausted. virtio-mem is one
-// piece.
+// device back ends in other processes, which QEMU informs of each new region.
+// With MemoryDIMM each call plugs one module of any size: the slots are few,
+// and a machine with a vhost-user back end takes at most seven modules whatever
+// its slots, because the back end's memory table has 8 rows
+// (hw/virtio/vhost-user.c, VHOST_MEMORY_BASELINE_NREGIONS). Without a free slot
+// it fails with errdefs.ErrResourceExhausted. virtio-mem is a single region.
 func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
 	const what = "set memory of virtual machine"
 	if !pluggable(vm.spec) {
@@ -50,7 +50,8 @@ func (vm *VM) SetMemoryMiB(ctx context.Context, n uint64) (uint64, error) {
 	}, vm.countMemory)
 }
 
-// countMemory is all memory that the guest has or may bring online, in MiB.
+// countMemory returns all memory that the guest has or may bring online, in
+// MiB.
 func (vm *VM) countMemory(ctx context.Context) (uint64, error) {
 	var size struct { // qapi/machine.json, MemoryInfo
 		Base    uint64 `json:"base-memory"`
@@ -60,8 +61,8 @@ func (vm *VM) countMemory(ctx context.Context) (uint64, error) {
 	return (size.Base + size.Plugged) / mib, err
 }
 
-// plugDIMM adds one module that adds what is missing to n MiB, or for
-// more than that. No module ever goes.
+// plugDIMM adds one module of at least the size that is missing to n MiB.
+// Modules are never removed.
 func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 	now, err := vm.countMemory(ctx)
 	if err != nil || n <= now {
@@ -102,9 +103,9 @@ func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 	return nil
 }
 
-// tableFull is QEMU's refusal of memory for which a vhost back end has no room
-// in its table (hw/virtio/vhost.c, vhost_has_free_slot). It has no class of its
-// own.
+// tableFull reports whether err is QEMU's refusal of memory for which a vhost
+// back end has no room in its table (hw/virtio/vhost.c, vhost_has_free_slot).
+// It has no error class.
 func tableFull(err error) bool {
 	var e *qmp.Error
 	return errors.As(err, &e) && strings.Contains(e.Desc, "no free memory slots left")

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// DefaultLaunchTimeout bounds Launch when Options give no bound. A
-	// launch takes 20 ms; the rest is for a host that starts many at once.
-	// A QEMU that dies is not waited for.
+	// DefaultLaunchTimeout bounds Launch if Options set no bound. A launch
+	// takes 20 ms; the rest is for a host that starts many concurrently. If
+	// QEMU dies, Launch fails immediately.
 	DefaultLaunchTimeout = 30 * time.Second
-	// cleanupTimeout bounds what must be done after a context has ended.
+	// cleanupTimeout bounds clean-up after a context has ended.
 	cleanupTimeout = 5 * time.Second
 	// stderrLines is how much of QEMU's stderr goes into an error.
 	stderrLines = 8
 )
 
-// Options are the properties of all machines of a Monitor.
+// Options apply to all machines of a Monitor.
 type Options struct {
 	// LaunchTimeout bounds Launch; 0 is DefaultLaunchTimeout.
 	LaunchTimeout time.Duration
@@ -37,8 +37,7 @@ type Options struct {
 	StderrLine func(id, line string)
 }
 
-// Monitor launches machines with QEMU. It has no state but what it knows of
-// the host.
+// Monitor launches machines with QEMU. Its only state is facts about the host.
 type Monitor struct {
 	opts Options
 	tsc  tscMeter
@@ -78,8 +77,8 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	}
 	console := child.NewTail(consoleBytes)
 	proc, spec, err := m.start(spec, files, console)
-	// The child has its duplicates; ours would keep the connection from
-	// ending with QEMU.
+	// The child has its duplicates; with ours open the connection would not end
+	// with QEMU.
 	closeAll(files)
 	if err != nil {
 		_ = conn.Close()
@@ -101,8 +100,8 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	return vm, nil
 }
 
-// start starts QEMU with files as its first descriptors after stderr, and returns
-// the spec as QEMU knows it.
+// start starts QEMU with files as its first descriptors after stderr, and
+// returns the spec with the names in QEMU's jail.
 func (m *Monitor) start(spec hypervisor.Spec, files []*os.File, console *child.Tail) (*child.Process, hypervisor.Spec, error) {
 	wiring := Wiring{QMPFD: child.FirstExtraFD, MonitorFD: child.FirstExtraFD + 1, Firmware: firmware(spec), TSCKHz: m.tsc.kHz()}
 	var shut *child.Jail
@@ -146,12 +145,12 @@ func (m *Monitor) childOptions(spec hypervisor.Spec, args []string, files []*os.
 	return opts
 }
 
-// abandon ends a QEMU that did not come up, and says why with its own words.
+// abandon ends a QEMU that did not start, and returns an error with its output.
 func (m *Monitor) abandon(ctx context.Context, proc *child.Process, mon *qmp.Monitor, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	if errors.Is(cause, qmp.ErrClosed) {
-		// QEMU is about to exit: let it, for its status and last words.
+		// QEMU is about to exit: wait for its status and last output.
 		select {
 		case <-proc.Done():
 		case <-time.After(exitGrace):
@@ -174,7 +173,7 @@ func exitError(proc *child.Process, cause error) error {
 	return fmt.Errorf("%w (QEMU: %v; it printed: %s)", cause, proc.ExitState(), words)
 }
 
-// checkFiles names a missing file before QEMU says it in its own way.
+// checkFiles returns a clear error for a missing file, before QEMU fails.
 func checkFiles(spec hypervisor.Spec) error {
 	for _, f := range []struct{ what, path string }{
 		{"monitor executable", spec.Path},
@@ -210,8 +209,8 @@ func checkFiles(spec hypervisor.Spec) error {
 	return nil
 }
 
-// sockets are our end of the QMP connection, and the files that QEMU inherits:
-// its end, and if there is another monitor, where that is listened for.
+// sockets returns our end of the QMP connection, and the files that QEMU
+// inherits: its end and, if there is an extra monitor, its listening socket.
 func sockets(extra hypervisor.ExtraMonitor) (*net.UnixConn, []*os.File, error) {
 	conn, remote, err := socketpair()
 	if err != nil {
@@ -236,8 +235,9 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// socketpair makes the QMP connection: our end, and the one QEMU inherits. No
-// path, so there is nothing to clean up and nobody else can connect.
+// socketpair makes the QMP connection: our end, and the one QEMU inherits. It
+// has no path, so there is nothing to clean up and no other process can
+// connect.
 func socketpair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

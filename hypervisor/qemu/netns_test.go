@@ -37,8 +37,8 @@ func inNetns(t testing.TB, ns *os.File, f func() error) {
 	elsewhere(t, func() error { return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET) }, f)
 }
 
-// elsewhere calls f with this thread in the network namespace that enter takes
-// it to, and comes back.
+// elsewhere calls f with this thread in the network namespace that enter
+// enters, and returns to its own.
 func elsewhere(t testing.TB, enter, f func() error) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -60,11 +60,12 @@ func elsewhere(t testing.TB, enter, f func() error) {
 	}
 }
 
-// netnsPath is by what another thread of this process can open it.
+// netnsPath returns a path by which another thread of this process can open the
+// namespace.
 func netnsPath(ns *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd()) }
 
-// openTap makes a TAP device in ns, or another queue of it. It is gone when
-// all its queues are closed; they are when the test ends.
+// openTap makes a TAP device in ns, or another queue of it. The device
+// disappears when all its queues are closed, at the latest at the test's end.
 func openTap(t testing.TB, ns *os.File, name string, flags uint16) *os.File {
 	t.Helper()
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
@@ -88,7 +89,7 @@ func openTap(t testing.TB, ns *os.File, name string, flags uint16) *os.File {
 	return tap
 }
 
-// testNIC is a card with n queue pairs on a new TAP device in ns.
+// testNIC returns a card with n queue pairs on a new TAP device in ns.
 func testNIC(t testing.TB, ns *os.File, id string, n int) hypervisor.NIC {
 	t.Helper()
 	flags := uint16(tapFlags)
@@ -118,7 +119,7 @@ func tapsOf(t testing.TB, pid int) int {
 	return n
 }
 
-// netdevs is what QEMU says about its network devices.
+// netdevs returns QEMU's list of its network devices.
 func netdevs(t testing.TB, vm *VM) string {
 	t.Helper()
 	var text string

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// maxTaps is how many queues a TAP device can have (Linux,
+	// maxTaps is the most queues that a TAP device can have (Linux,
 	// drivers/net/tun.c, MAX_TAP_QUEUES).
 	maxTaps = 256
-	// macLen is an Ethernet address in bytes.
+	// macLen is the length of an Ethernet address in bytes.
 	macLen = 6
-	// multicast is the bit of an address's first byte that makes it a
-	// group's (IEEE 802, I/G).
+	// multicast is the bit of an address's first byte that marks group
+	// addresses (IEEE 802, I/G).
 	multicast = 1
 )
 
@@ -36,7 +36,7 @@ func planNIC(d hypervisor.NIC) (plan, error) {
 		"netdev":         netdev,
 		"mac":            d.MAC.String(),
 		"disable-legacy": "on",
-		"romfile":        "", // nobody boots from it
+		"romfile":        "", // no guest boots from it
 	}
 	if n := len(taps); n > 1 {
 		// A vector for each queue, one for the control queue, one for
@@ -82,8 +82,8 @@ func named(prefix string, files []*os.File) []passed {
 	return all
 }
 
-// tapNetdev is a TAP device by the names of its descriptors (qapi/net.json,
-// NetdevTapOptions; "fds" is not for a single one).
+// tapNetdev returns a TAP netdev, given the names of its descriptors
+// (qapi/net.json, NetdevTapOptions; "fds" does not accept a single one).
 func tapNetdev(id string, taps, vhosts []passed) map[string]any {
 	args := map[string]any{"type": "tap", "id": id}
 	plural := ""
@@ -93,10 +93,9 @@ func tapNetdev(id string, taps, vhosts []passed) map[string]any {
 	args["fd"+plural] = joined(taps)
 	if len(vhosts) > 0 {
 		args["vhost"], args["vhostfd"+plural] = true, joined(vhosts)
-		// Without it a vhost-net that cannot be used is a warning, after
-		// which QEMU 7.2 aborts: it looks for the network device that it has
-		// just given up (net/tap.c, net_init_tap_one; net/net.c,
-		// net_client_init1).
+		// Without it an unusable vhost-net is only a warning, after which QEMU
+		// 7.2 aborts: it looks for the network device that it has just freed
+		// (net/tap.c, net_init_tap_one; net/net.c, net_client_init1).
 		args["vhostforce"] = true
 	}
 	return args
@@ -111,13 +110,13 @@ func joined(files []passed) string {
 }
 
 // tapFlags are the flags that QEMU relies on: Ethernet frames, each behind a
-// virtio-net header and nothing else (linux/if_tun.h). QEMU would take a TAP
-// device without the virtio-net header and leave out every offload.
+// virtio-net header and nothing else (linux/if_tun.h). QEMU would accept a TAP
+// device without the virtio-net header and disable every offload.
 const tapFlags = unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR
 
-// prepareTaps refuses what is not a queue of one suitable TAP device, and
-// enables a queue that is disabled, as an earlier card may have left it: QEMU
-// 7.2 takes each queue for an enabled one, and aborts when it cannot disable it
+// prepareTaps refuses anything but queues of one suitable TAP device. It
+// enables disabled queues, as an earlier card may have left them: QEMU 7.2
+// assumes that each queue is enabled, and aborts when it cannot disable it
 // (hw/net/virtio-net.c, virtio_net_set_queue_pairs).
 func prepareTaps(taps []*os.File) error {
 	var first string
@@ -147,8 +146,7 @@ func prepareTaps(taps []*os.File) error {
 	return nil
 }
 
-// tapIoctl calls the kernel about an open queue with flags, and gives what it
-// answers.
+// tapIoctl makes an ioctl on an open queue, and returns its result.
 func tapIoctl(f *os.File, request uint, flags uint16) (*unix.Ifreq, error) {
 	ifr, err := unix.NewIfreq("")
 	if err != nil {

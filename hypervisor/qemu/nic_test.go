@@ -62,7 +62,7 @@ func TestPlanNIC(t *testing.T) {
 	}
 }
 
-// A step that QEMU refuses takes those before it back.
+// When QEMU refuses a step, those before it are undone.
 func TestAttachNICCommands(t *testing.T) {
 	ns := testNetns(t)
 	const (
@@ -112,7 +112,7 @@ func repeat(f *os.File, n int) []*os.File {
 	return all
 }
 
-// What is wrong with a card is found before QEMU hears of it.
+// A bad card is refused before QEMU gets any command.
 func TestNICChecks(t *testing.T) {
 	vm := script(t, refuseNothing)
 	ns := testNetns(t)
@@ -191,7 +191,7 @@ func TestAttachNIC(t *testing.T) {
 	}
 }
 
-// checkNonblocking asks for the open file's mode, which QEMU shares.
+// checkNonblocking checks the mode of the open file, which QEMU shares.
 func checkNonblocking(t *testing.T, f *os.File) {
 	t.Helper()
 	raw, err := f.SyscallConn()
@@ -257,7 +257,7 @@ func TestRefusedNICIsUndone(t *testing.T) {
 	}
 }
 
-// The bus takes so many cards and no more.
+// The bus takes that many cards and no more.
 func TestSlotsAreUsedUp(t *testing.T) {
 	ns := testNetns(t)
 	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
@@ -277,7 +277,8 @@ func TestSlotsAreUsedUp(t *testing.T) {
 	}
 }
 
-// QEMU runs where the spec says, and is hidden from the rest all the same.
+// QEMU runs in the spec's network namespace, and still in its own other
+// namespaces.
 func TestNetworkNamespace(t *testing.T) {
 	ns := testNetns(t)
 	spec := testSpec(t, testKernel(t, "", idle))
@@ -302,7 +303,7 @@ func TestNetworkNamespace(t *testing.T) {
 			t.Errorf("QEMU is in %s; this process in %s, the wanted network namespace is %s", link, host, want)
 		}
 	}
-	// Without a spec's word it is in neither.
+	// If the spec names none, it runs in an empty one.
 	spec.NetworkNamespace = ""
 	link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", launch(t, spec).PID()))
 	host, hostErr := os.Readlink("/proc/self/ns/net")

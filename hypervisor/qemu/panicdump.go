@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// dumpRate is how fast memory is written at least, in MiB a second, and
-	// dumpGrace what is added to that.
+	// dumpRate is the minimum rate of writing memory, in MiB per second;
+	// dumpGrace is added to the resulting time.
 	dumpRate  = 20
 	dumpGrace = time.Minute
-	// dumpName is the file's name: when the guest's kernel panicked.
+	// dumpName is the file's name: the time of the guest kernel's panic.
 	dumpName = "vmcore-20060102T150405.000Z.elf"
 )
 
-// panicDevice is how the guest's kernel tells of its panic (QEMU's
-// docs/specs/pvpanic.rst), and the end of a machine whose memory is not wanted
-// left out: it waits for the dump.
+// panicDevice returns the device by which the guest's kernel reports a panic
+// (QEMU's docs/specs/pvpanic.rst), and the option that pauses the machine for
+// the dump instead of ending it.
 func panicDevice(spec hypervisor.Spec) []string {
 	if spec.PanicDump.Dir == "" {
 		return nil
@@ -33,8 +33,8 @@ func panicDevice(spec hypervisor.Spec) []string {
 	return []string{"-device", "pvpanic-pci,bus=pcie.0", "-action", "panic=pause"}
 }
 
-// isPanic reports whether an event asks for a dump, which then is the caller's to
-// make, once.
+// isPanic reports, once, whether an event requires a dump, which the caller
+// must then make.
 func (vm *VM) isPanic(ev qmp.Event) bool {
 	if ev.Event != "GUEST_PANICKED" || vm.spec.PanicDump.Dir == "" {
 		return false
@@ -52,7 +52,7 @@ func (vm *VM) isPanic(ev qmp.Event) bool {
 // the machine.
 func (vm *VM) savePanic(ctx context.Context) {
 	defer close(vm.dumped)
-	size := max(vm.spec.MemoryMiB, vm.spec.MaxMemoryMiB) // at most
+	size := max(vm.spec.MemoryMiB, vm.spec.MaxMemoryMiB) // an upper bound
 	ctx, cancel := context.WithTimeout(ctx, dumpGrace+time.Duration(size)*time.Second/dumpRate)
 	defer cancel()
 	start := time.Now()
@@ -70,11 +70,11 @@ func (vm *VM) savePanic(ctx context.Context) {
 	vm.mu.Unlock()
 	if err := vm.mon.Execute(ctx, "quit", nil, nil); err != nil {
 		logger.WithError(err).Debug("QEMU did not accept the quit command")
-		_ = vm.proc.Signal(unix.SIGKILL) // it has ended if that fails
+		_ = vm.proc.Signal(unix.SIGKILL) // if that fails, it has already ended
 	}
 }
 
-// dump writes the file. What could not be written whole is removed.
+// dump writes the file. An incomplete file is removed.
 func (vm *VM) dump(ctx context.Context) (path string, err error) {
 	dir := vm.spec.PanicDump.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -111,7 +111,8 @@ func (vm *VM) dump(ctx context.Context) (path string, err error) {
 	return path, nil
 }
 
-// roomFor tells before whether a file system has room for memory of that size.
+// roomFor checks in advance that a file system has room for memory of that
+// size.
 func roomFor(dir string, memoryMiB uint64) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -123,7 +124,7 @@ func roomFor(dir string, memoryMiB uint64) error {
 	return nil
 }
 
-// awaitDump lets a dump that has begun come to its end, within ctx.
+// awaitDump waits, within ctx, for a dump that has begun.
 func (vm *VM) awaitDump(ctx context.Context) {
 	vm.mu.Lock()
 	dumped := vm.dumped

@@ -13,28 +13,28 @@ import (
 // maxShareTag is virtio-fs's limit in bytes (virtio 1.2, section 5.11.4).
 const maxShareTag = 36
 
-// deviceID is what QEMU accepts as an ID (util/id.c), less the dot.
+// deviceID matches what QEMU accepts as an ID (util/id.c), except the dot.
 var deviceID = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,62}$`)
 
-// plan is how a device gets to QEMU: descriptors, what makes something of
-// them that a device can stand on, and the device.
+// plan is how a device gets to QEMU: descriptors, the back end that uses them,
+// and the device.
 type plan struct {
 	bus     bus
 	files   []passed
-	backend *backend // nil for a device that takes its descriptor itself
+	backend *backend // nil if the device takes the descriptors itself
 	device  map[string]any
 }
 
-// passed is a descriptor and what QEMU is to know it by: a name, until a
-// command takes it, or the number of a set (set is not 0), until it is removed
-// from there.
+// passed is a descriptor and how QEMU refers to it: by a name, until a command
+// takes it, or by the number of a set (set is not 0), until it is removed from
+// there.
 type passed struct {
 	name string
 	set  int
 	file *os.File
 }
 
-// backend is a character, network or block device of QEMU's host side.
+// backend is a character, network or block device on QEMU's host side.
 type backend struct {
 	add, remove command
 }
@@ -45,7 +45,8 @@ type command struct {
 	args map[string]any
 }
 
-// remains is what QEMU keeps of the plan when the device is gone.
+// remains returns the commands that remove what QEMU keeps of the plan when the
+// device is gone.
 func (p plan) remains() []command {
 	if p.backend == nil {
 		return nil
@@ -59,7 +60,7 @@ func (p plan) remains() []command {
 	return steps
 }
 
-// left is the same of a plan of which it is unknown how far it came.
+// left returns the same for a plan that was carried out to an unknown point.
 func (p plan) left() []command {
 	var steps []command
 	if p.backend != nil {
@@ -68,8 +69,8 @@ func (p plan) left() []command {
 	return append(steps, closing(p.files)...)
 }
 
-// undone takes everything back that comes before a device that was refused.
-// A back end has consumed the descriptors; the device may have or not.
+// undone returns the commands that undo everything before a refused device. A
+// back end has consumed the descriptors; the device may or may not have.
 func (p plan) undone() []command {
 	if p.backend == nil {
 		return closing(p.files)
@@ -85,7 +86,7 @@ func closing(files []passed) []command {
 	return steps
 }
 
-// give passes the descriptor to QEMU, and take takes it back.
+// give passes the descriptor to QEMU, and take removes it again.
 func (f passed) give() command {
 	if f.set != 0 {
 		return command{"add-fd", map[string]any{"fdset-id": f.set}}
@@ -100,7 +101,7 @@ func (f passed) take() command {
 	return command{"closefd", map[string]any{"fdname": f.name}}
 }
 
-// checkOpen finds a file that is closed before anything was done with it.
+// checkOpen refuses a closed file before anything is done.
 func checkOpen(files []passed) error {
 	for _, f := range files {
 		raw, err := f.file.SyscallConn()
@@ -114,7 +115,7 @@ func checkOpen(files []passed) error {
 	return nil
 }
 
-// planOf makes the plan of a device. set is the number of a descriptor set
+// planOf makes the plan for a device. set is the number of a descriptor set
 // that the plan may use.
 func planOf(d hypervisor.Device, set int) (plan, error) {
 	if !deviceID.MatchString(d.DeviceID()) {
@@ -186,8 +187,8 @@ func onPodBus(id string, props map[string]any) map[string]any {
 	return props
 }
 
-// socketChardev is a connected socket, given by the name of its descriptor
-// (qapi/char.json, ChardevBackend).
+// socketChardev returns a chardev for a connected socket, given the name of its
+// descriptor (qapi/char.json, ChardevBackend).
 func socketChardev(id, fdName string) map[string]any {
 	return map[string]any{
 		"id": id,

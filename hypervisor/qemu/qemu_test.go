@@ -48,9 +48,9 @@ func testSpec(t testing.TB, kernel string) hypervisor.Spec {
 }
 
 const (
-	// allDenied is what a machine has unless its configuration says otherwise.
+	// allDenied is the default sandbox option of a machine.
 	allDenied = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
-	// testUser is nobody's on a test host.
+	// testUser is a user id that a test host does not use.
 	testUser = 1879048198
 )
 
@@ -218,7 +218,7 @@ func TestLaunchFails(t *testing.T) {
 	}
 }
 
-// A QEMU that hangs before its monitor answers is given up and killed.
+// A QEMU that hangs before QMP answers is killed.
 func TestLaunchIsBounded(t *testing.T) {
 	hang := filepath.Join(t.TempDir(), "qemu")
 	if err := os.WriteFile(hang, []byte("#!/bin/sh\necho thinking >&2\nexec sleep 1000\n"), 0o700); err != nil {
@@ -253,7 +253,7 @@ func TestNothingLeaks(t *testing.T) {
 			}
 		}
 	}
-	cycle(0) // the runtime opens files of its own at first
+	cycle(0) // at first the runtime opens its own files
 	before := openFiles(t)
 	for i := range 20 {
 		cycle(i)

@@ -8,9 +8,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// resize lets change work towards a size, one call at a time, and tells what
-// came of it: count asks QEMU, which knows better than the sum of what was
-// done.
+// resize runs change towards a size, one call at a time, and returns the
+// resulting size, for which count asks QEMU: that is more reliable than adding
+// up what was done.
 func resize[T any](ctx context.Context, vm *VM, what string, change func(context.Context) error, count func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err := vm.sizing.Lock(ctx); err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
-// board is a QEMU that keeps count of what is plugged.
+// board is a fake QEMU that tracks what is plugged.
 type board struct {
 	mu        sync.Mutex // guards all below
 	cpus      [4]string  // by socket: where QEMU has it
 	dimms     []string
 	plugged   uint64 // bytes
 	requested uint64
-	keeps     string // the CPU that the guest does not let go
+	keeps     string // the CPU that the guest does not release
 	refuse    string // a command
 }
 
@@ -62,7 +62,7 @@ func (b *board) answer(s *qmptest.Server, r qmptest.Request) any {
 	return yes
 }
 
-// change lets a test play another QEMU or guest from now on.
+// change changes the behaviour of QEMU or the guest.
 func (b *board) change(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,7 +111,7 @@ func scriptBoard(t *testing.T, b *board, model hypervisor.MemoryModel) *scripted
 	return vm
 }
 
-// changes are what was sent but for questions.
+// changes returns the commands sent, without queries.
 func (s *scripted) changes() []string {
 	var all []string
 	for _, c := range s.sent() {
@@ -148,7 +148,7 @@ func TestSetVCPUs(t *testing.T) {
 	}
 }
 
-// With TCG nothing is plugged, and a CPU that was given stays.
+// With TCG nothing is plugged, and a CPU once given stays.
 func TestVCPUsStayWithTCG(t *testing.T) {
 	vm := scriptBoard(t, &board{}, "")
 	vm.spec.Accel = hypervisor.AccelTCG
@@ -161,7 +161,7 @@ func TestVCPUsStayWithTCG(t *testing.T) {
 	}
 }
 
-// A guest that does nothing is waited for as long as the caller wants.
+// The wait for a guest that does nothing ends with the caller's context.
 func TestSetVCPUsGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	b := &board{}
@@ -202,7 +202,7 @@ func TestSetMemoryDIMM(t *testing.T) {
 	}
 }
 
-// The later modules are generous: there can be few.
+// Later modules are larger than needed, because there can be few.
 func TestSetMemoryManyTimes(t *testing.T) {
 	vm := scriptBoard(t, &board{}, hypervisor.MemoryDIMM)
 	vm.spec.MaxMemoryMiB, vm.spec.MemorySlots = 3072, 7
@@ -250,7 +250,7 @@ func TestSetMemoryVirtio(t *testing.T) {
 	}
 }
 
-// A guest without the driver does nothing, which is told.
+// A guest without the driver does nothing, as the result shows.
 func TestSetMemoryVirtioGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	b := &board{}

@@ -53,7 +53,7 @@ func setMemory(t testing.TB, vm *VM, n, want uint64) {
 	t.Logf("SetMemoryMiB(%d) took %v", n, time.Since(start))
 }
 
-// CPUs come and go while the guest runs; those of the boot stay.
+// CPUs are plugged and unplugged while the guest runs; the boot CPUs stay.
 func TestVCPUsInGuest(t *testing.T) {
 	spec := guestSpec(t)
 	spec.MaxVCPUs = 4
@@ -75,8 +75,8 @@ func TestVCPUsInGuest(t *testing.T) {
 	setVCPUs(t, vm, 2, 2)
 }
 
-// Memory of both models comes while the guest runs, and what comes through a
-// back end in another process still does. virtio-mem goes again, too.
+// Memory of both models is plugged while the guest runs, and data still arrives
+// through a back end in another process. virtio-mem is unplugged, too.
 func TestMemoryInGuest(t *testing.T) {
 	want := map[hypervisor.MemoryModel]struct{ hundred, none uint64 }{
 		hypervisor.MemoryDIMM:   {128, 512},
@@ -107,7 +107,8 @@ func TestMemoryInGuest(t *testing.T) {
 	}
 }
 
-// A vhost-user back end takes so many modules, and no more is no harm.
+// A vhost-user back end takes a limited number of modules; trying to plug more
+// does no harm.
 func TestModulesOfVhostUser(t *testing.T) {
 	const most = 7
 	spec := withMemory(guestSpec(t), hypervisor.MemoryDIMM)
@@ -140,7 +141,7 @@ func TestModulesOfVhostUser(t *testing.T) {
 // guestVsock is a vsock transport to a machine.
 type guestVsock struct{ vsock.Transport }
 
-// vsockTo attaches a vsock device, whose back end is this process.
+// vsockTo attaches a vsock device with its back end in this process.
 func vsockTo(t testing.TB, vm *VM) guestVsock {
 	t.Helper()
 	tr, err := vsock.Open(testContext(t), vsock.Options{VhostPath: "/nonexistent"})
@@ -158,7 +159,7 @@ func vsockTo(t testing.TB, vm *VM) guestVsock {
 	return guestVsock{tr}
 }
 
-// echo sends more than the rings hold and gets it back.
+// echo sends more than the rings hold and checks the echo.
 func (g guestVsock) echo(t testing.TB) {
 	t.Helper()
 	const testguestEcho = 1

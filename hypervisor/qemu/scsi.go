@@ -5,27 +5,27 @@ import (
 	"fmt"
 )
 
-// scsiController is the ID of the controller of all SCSI disks. No device of a
-// caller's can have it (deviceID). QEMU names its bus after it.
+// scsiController is the ID of the controller of all SCSI disks. No caller's
+// device can have it (deviceID). QEMU names its bus after it.
 const (
 	scsiController = "pod.scsi"
 	scsiBusName    = scsiController + ".0"
 )
 
-// A target is taken again as late as can be (reserve): Linux hears that a disk
-// went, and that the next one came, by events that are handled in no certain
-// order (drivers/scsi/virtio_scsi.c, virtscsi_handle_event, a work item each),
-// and would take the new disk of a target out for the old one.
+// A target is reused as late as possible (reserve): Linux learns of a disk's
+// removal, and of the next one's arrival, by events that are handled in no
+// fixed order (drivers/scsi/virtio_scsi.c, virtscsi_handle_event, a work item
+// each), and could remove a target's new disk instead of the old one.
 
-// attempt is somebody's attempt to attach the controller.
+// attempt is an attempt to attach the controller.
 type attempt struct {
 	done chan struct{} // closed after err is set
 	err  error
 }
 
-// needController attaches the controller unless it is there. It comes with the
-// first disk, and stays: a machine without SCSI disks spends neither a slot
-// nor the guest's scan of 256 targets on it.
+// needController attaches the controller unless it is attached. That happens
+// with the first disk, and it stays: a machine without SCSI disks spends
+// neither a slot nor the guest's scan of 256 targets on it.
 func (vm *VM) needController(ctx context.Context) error {
 	for {
 		a, ours := vm.tryController()
@@ -45,7 +45,8 @@ func (vm *VM) needController(ctx context.Context) error {
 	}
 }
 
-// tryController gives the attempt that stands, or a new one of the caller's.
+// tryController returns the current attempt, or a new one that the caller must
+// make.
 func (vm *VM) tryController() (a *attempt, ours bool) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -56,7 +57,8 @@ func (vm *VM) tryController() (a *attempt, ours bool) {
 	return vm.controller, false
 }
 
-// attachController makes way for the next attempt when it fails.
+// attachController attaches the controller; if that fails, the next disk may
+// try again.
 func (vm *VM) attachController(ctx context.Context) error {
 	err := vm.place(ctx, scsiController, plan{device: onPodBus(scsiController, map[string]any{
 		"driver":         "virtio-scsi-pci",

@@ -58,8 +58,8 @@ func shareSocket(t *testing.T) *os.File {
 	return socket
 }
 
-// A real vhost-user device goes onto the pod's bus of a real QEMU, before and
-// after the machine runs.
+// A real vhost-user device is attached to the pod's bus of a real QEMU, before
+// and after the machine runs.
 func TestAttachShare(t *testing.T) {
 	spec := testSpec(t, testKernel(t, "", idle))
 	vm := launch(t, spec)
@@ -86,7 +86,7 @@ func TestAttachShare(t *testing.T) {
 	}
 }
 
-// What QEMU refuses leaves no trace: the same ID can be used again.
+// A refused share leaves nothing: the same ID can be used again.
 func TestRefusedShareIsUndone(t *testing.T) {
 	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
 	d := hypervisor.FSShare{ID: "share", Tag: "t", QueueSize: 0x8000, Socket: shareSocket(t)}

@@ -8,17 +8,17 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// device is what is known of an ID in use.
+// device is what is known about an ID in use.
 type device struct {
 	bus  bus
 	at   int  // its place on the bus
 	busy bool // Attach or Detach works on it
-	// remains is what QEMU still has to be told once the device is gone.
+	// remains has the commands to run once the device is gone.
 	remains []command
 }
 
-// reserve keeps two attaches from using the same names or the same place in
-// QEMU. settle or unreserve must follow.
+// reserve prevents two Attach calls from using the same names or the same place
+// in QEMU. settle or unreserve must follow.
 func (vm *VM) reserve(id string, b bus) (at int, err error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -36,11 +36,11 @@ func (vm *VM) reserve(id string, b bus) (at int, err error) {
 	return at, nil
 }
 
-// freePlace finds the first place that no device has. It needs mu. On scsiBus
-// it begins after the last one that was given: Linux hears that a disk went,
-// and that another came, by events whose order is not kept
-// (drivers/scsi/virtio_scsi.c: each is work of its own), and could take the new
-// disk of a target for the old one.
+// freePlace finds a free place. The caller holds mu. On scsiBus the search
+// begins after the last place that was used: Linux learns of a disk's removal,
+// and of another's arrival, by events without a fixed order
+// (drivers/scsi/virtio_scsi.c: each is a separate work item), and could take a
+// target's new disk for the old one.
 func (vm *VM) freePlace(b bus) (at int, ok bool) {
 	used := make(map[int]bool)
 	for _, d := range vm.devices {
@@ -76,8 +76,7 @@ func (vm *VM) unreserve(id string) {
 	delete(vm.devices, id)
 }
 
-// claim begins the work of taking a device out. settle or unreserve must
-// follow.
+// claim begins the removal of a device. settle or unreserve must follow.
 func (vm *VM) claim(id string) (remains []command, err error) {
 	vm.mu.Lock()
 	defer vm.mu.Unlock()
@@ -92,7 +91,8 @@ func (vm *VM) claim(id string) (remains []command, err error) {
 	return d.remains, nil
 }
 
-// find needs mu. What is not the caller's is not found (scsiController).
+// find finds a caller's device; it ignores our own (scsiController). The caller
+// holds mu.
 func (vm *VM) find(id string) (*device, error) {
 	d, ok := vm.devices[id]
 	if !ok || !deviceID.MatchString(id) {

@@ -15,14 +15,14 @@ import (
 const (
 	// stateFD is the name of the file of a machine's state in QEMU.
 	stateFD = "state"
-	// migrationRepeat is after how long QEMU is asked again how far it is: it takes a
-	// few milliseconds.
+	// migrationRepeat is the interval at which QEMU is asked for its progress:
+	// the migration takes a few milliseconds.
 	migrationRepeat = time.Millisecond
 )
 
-// Describe implements hypervisor.Monitor: QEMU's arguments. The rate of the host's
-// time stamp counter is not in them: each process measures it a little
-// differently.
+// Describe implements hypervisor.Monitor: QEMU's arguments. The rate of the
+// host's time stamp counter is not among them: each process measures it
+// slightly differently.
 func (m *Monitor) Describe(spec hypervisor.Spec) ([]string, error) {
 	spec.ID, spec.NetworkNamespace = "template", ""
 	spec.ConsoleLine, spec.Jail, spec.Template = nil, nil, nil
@@ -30,10 +30,10 @@ func (m *Monitor) Describe(spec hypervisor.Spec) ([]string, error) {
 	return BuildArgs(spec, Wiring{Firmware: firmware(spec)})
 }
 
-// Save implements hypervisor.Saver. The memory is left out of the state by
-// x-ignore-shared, which since QEMU 8.1 does so only for memory that was opened by
-// its path (migration/ram.c, migrate_ram_is_ignored): any other would be
-// written page by page, and all of it taken from the host for that.
+// Save implements hypervisor.Saver. x-ignore-shared excludes the memory from
+// the state. Since QEMU 8.1 it does so only for memory that was opened by its
+// path (migration/ram.c, migrate_ram_is_ignored): other memory would be written
+// page by page, and all of it allocated on the host for that.
 func (vm *VM) Save(ctx context.Context, state *os.File) error {
 	err := vm.mon.Execute(ctx, "stop", nil, nil)
 	if err == nil {
@@ -45,8 +45,8 @@ func (vm *VM) Save(ctx context.Context, state *os.File) error {
 	return nil
 }
 
-// load makes a machine that waits for its state (-incoming defer) go on from a
-// template. The memory is copied meanwhile; the guest does not run yet.
+// load restores a template into a machine that waits for its state (-incoming
+// defer). The memory is copied meanwhile; the guest does not run yet.
 func (vm *VM) load(ctx context.Context, t hypervisor.Template) error {
 	memory, err := vm.memoryFile()
 	if err != nil {
@@ -116,12 +116,12 @@ func (vm *VM) awaitMigration(ctx context.Context) error {
 	}
 }
 
-// memfdName begins what /proc shows for the memory at boot of the zero
+// memfdName begins what /proc shows for the boot memory of the zero
 // MemoryBacking (backends/hostmem-memfd.c).
 const memfdName = "/memfd:memory-backend-memfd"
 
-// memoryFile opens the machine's memory at boot, which it has as a descriptor
-// without a name.
+// memoryFile opens the machine's boot memory, which QEMU holds as an unnamed
+// descriptor.
 func (vm *VM) memoryFile() (*os.File, error) {
 	dir := fmt.Sprintf("/proc/%d/fd", vm.PID())
 	entries, err := os.ReadDir(dir)

@@ -11,7 +11,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
-// templateRNG is the device that a template's bridge is not empty with.
+// templateRNG is a device, so that a template's bridge is not empty.
 func templateRNG(t testing.TB) hypervisor.RNG {
 	t.Helper()
 	f, err := os.Open("/dev/urandom")
@@ -84,8 +84,8 @@ func openTemplate(t testing.TB, dir string) *hypervisor.Template {
 	return tpl
 }
 
-// Machines that go on from one template are up at once, take devices, CPUs and
-// memory like others, and know nothing of each other.
+// Machines from one template are up immediately, accept devices, CPUs and
+// memory like others, and are independent of each other.
 func TestTemplate(t *testing.T) {
 	spec := withMemory(guestSpec(t), hypervisor.MemoryDIMM)
 	spec.MaxVCPUs = 2
@@ -121,8 +121,7 @@ func TestTemplate(t *testing.T) {
 	}
 }
 
-// What is wrong with a template ends the launch, with the reason, and leaves no
-// process.
+// A bad template fails the launch, with the reason, and leaves no process.
 func TestBadTemplate(t *testing.T) {
 	spec := guestSpec(t)
 	dir := saveTemplate(t, spec)

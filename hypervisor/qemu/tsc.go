@@ -10,11 +10,11 @@ import (
 func readTSC() uint64
 
 // tscMeter measures the rate of the host's time stamp counter, which is the
-// guest's too under TCG (QEMU, cpu_get_host_ticks). The guest is told it: when
-// it measures by itself on a busy host, its virtual CPU is kept waiting in
-// between, and a clock that runs several times too fast was seen.
+// guest's too under TCG (QEMU, cpu_get_host_ticks). The guest is told the rate:
+// on a busy host its own measurement is interrupted, and a clock that ran
+// several times too fast was seen.
 type tscMeter struct {
-	// usable: the counter runs at one rate, whatever the CPU does.
+	// usable is set if the counter runs at a constant rate.
 	usable bool
 	start  tscPoint
 }
@@ -26,10 +26,10 @@ type tscPoint struct {
 }
 
 const (
-	// minTSCSpan is the shortest time the rate is measured over: two readings
-	// are off by less than a microsecond, and this makes that 0.01 %.
+	// minTSCSpan is the shortest time over which the rate is measured: readings
+	// are off by less than a microsecond, which is 0.01 % of it.
 	minTSCSpan = 10 * time.Millisecond
-	// goodReading is how close together the clocks are read, at best.
+	// goodReading is how close together the two clocks should be read.
 	goodReading = time.Microsecond
 )
 
@@ -42,8 +42,8 @@ func newTSCMeter(cpuinfo string) tscMeter {
 	return tscMeter{usable: true, start: readTSCPoint()}
 }
 
-// readTSCPoint reads the counter between two readings of the clock, and
-// again when something came in between.
+// readTSCPoint reads the counter between two readings of the clock, and retries
+// if it was interrupted.
 func readTSCPoint() tscPoint {
 	var best tscPoint
 	shortest := time.Duration(1<<63 - 1)
@@ -61,8 +61,8 @@ func readTSCPoint() tscPoint {
 	return best
 }
 
-// kHz is the counter's rate, or 0 when it has none. It may wait until it was
-// measured for long enough.
+// kHz returns the counter's rate, or 0 if it has no constant one. It may wait
+// until the measurement is long enough.
 func (m tscMeter) kHz() uint64 {
 	if !m.usable {
 		return 0

@@ -12,15 +12,15 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// vcpu is one of the machine's (qapi/machine.json, CpuInfoFast).
+// vcpu is one of the machine's vCPUs (qapi/machine.json, CpuInfoFast).
 type vcpu struct {
 	Index    int `json:"cpu-index"`
 	ThreadID int `json:"thread-id"`
 }
 
-// VCPUThreads implements hypervisor.VCPUThreader. QEMU knows its threads by
-// the ids of its own PID namespace; only such as the host finds in QEMU's
-// process are taken.
+// VCPUThreads implements hypervisor.VCPUThreader. QEMU reports its threads' ids
+// in its own PID namespace; only threads that the host finds in QEMU's process
+// are accepted.
 func (vm *VM) VCPUThreads(ctx context.Context) (found []int, used int, err error) {
 	const what = "find vCPU threads of virtual machine"
 	var cpus []vcpu
@@ -35,13 +35,13 @@ func (vm *VM) VCPUThreads(ctx context.Context) (found []int, used int, err error
 		return nil, 0, fmt.Errorf("%s %s: process %d has %w", what, vm.id, vm.PID(), err)
 	}
 	if used = len(found); vm.spec.Accel == hypervisor.AccelTCG {
-		used = min(used, int(vm.given())) // it has all threads from the start
+		used = min(used, int(vm.given())) // all threads exist from the start
 	}
 	return found, used, nil
 }
 
-// inOrder lists the threads of vCPUs by the ids that the host knows them by.
-// QEMU tells of the vCPUs in the order in which they were plugged.
+// inOrder lists the threads of vCPUs by their ids on the host, ordered by vCPU.
+// QEMU lists the vCPUs in the order in which they were plugged.
 func inOrder(cpus []vcpu, ids map[int]int) ([]int, error) {
 	slices.SortFunc(cpus, func(a, b vcpu) int { return cmp.Compare(a.Index, b.Index) })
 	var found []int
@@ -50,7 +50,7 @@ func inOrder(cpus []vcpu, ids map[int]int) ([]int, error) {
 		if !ok {
 			return nil, fmt.Errorf("no thread %d", c.ThreadID)
 		}
-		// TCG may run all vCPUs by one thread.
+		// TCG may run all vCPUs on one thread.
 		if !slices.Contains(found, id) {
 			found = append(found, id)
 		}
@@ -58,8 +58,8 @@ func inOrder(cpus []vcpu, ids map[int]int) ([]int, error) {
 	return found, nil
 }
 
-// threads lists a process's threads: by their ids in the innermost PID
-// namespace they are in, those that the host knows them by.
+// threads maps the ids of a process's threads in their innermost PID namespace
+// to those on the host.
 func threads(pid int) (map[int]int, error) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -80,8 +80,8 @@ func threads(pid int) (map[int]int, error) {
 	return ids, nil
 }
 
-// innermost is the last of the ids that a status names (proc(5), NSpid), or
-// else for a kernel without PID namespaces.
+// innermost returns the last of the ids in a status file (proc(5), NSpid), or
+// id on a kernel without PID namespaces.
 func innermost(status []byte, id int) int {
 	for line := range bytes.Lines(status) {
 		ids, ok := bytes.CutPrefix(line, []byte("NSpid:"))

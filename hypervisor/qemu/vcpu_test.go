@@ -17,7 +17,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu/internal/qmptest"
 )
 
-// vcpuThreads finds the threads that QEMU calls so (-name debug-threads=on).
+// vcpuThreads finds the vCPU threads by the names that QEMU gives them (-name
+// debug-threads=on).
 func vcpuThreads(t *testing.T, pid int) []int {
 	t.Helper()
 	comms, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
@@ -40,7 +41,7 @@ func vcpuThreads(t *testing.T, pid int) []int {
 	return ids
 }
 
-// QEMU runs in its own PID namespace, and says its ids there.
+// QEMU runs in its own PID namespace, and reports its ids there.
 func TestVCPUThreads(t *testing.T) {
 	for _, n := range []struct{ vcpus, most uint32 }{{1, 1}, {2, 2}, {1, 3}} {
 		spec := testSpec(t, testKernel(t, "", idle))
@@ -50,7 +51,7 @@ func TestVCPUThreads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// QEMU starts the threads of the boot's vCPUs in their order.
+		// QEMU starts the threads of the boot vCPUs in order.
 		if diff := cmp.Diff(vcpuThreads(t, vm.PID()), got); diff != "" || len(got) == 0 || slices.Contains(got, vm.PID()) {
 			t.Errorf("%d vCPUs of process %d: threads %v: %s", n.vcpus, vm.PID(), got, diff)
 		}
@@ -60,7 +61,7 @@ func TestVCPUThreads(t *testing.T) {
 	}
 }
 
-// Threads come in the order of their vCPUs, whatever QEMU says first.
+// Threads are listed in the order of their vCPUs, whatever QEMU's order.
 func TestInOrder(t *testing.T) {
 	ids := map[int]int{5: 105, 6: 106, 7: 107}
 	for _, tt := range []struct {
@@ -82,7 +83,7 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// Only QEMU's own threads are believed to be QEMU's.
+// Only threads of QEMU's process are accepted.
 func TestVCPUThreadsOfOthers(t *testing.T) {
 	var answer atomic.Value
 	vm := scriptAnswers(t, func(*qmptest.Server, qmptest.Request) any { return json.RawMessage(answer.Load().(string)) })

@@ -7,21 +7,20 @@ import (
 )
 
 const (
-	// virtioMem is the ID of the virtio-mem device, of which there is one,
-	// for all memory that can be plugged. No device of a caller's can have it
-	// (deviceID).
+	// virtioMem is the ID of the only virtio-mem device, which is for all
+	// memory that can be plugged. No caller's device can have it (deviceID).
 	virtioMem = "pod.memory"
-	// virtioMemUnit is the size in MiB that is plugged and unplugged, which
-	// is also what Linux on x86 can at least (drivers/virtio/virtio_mem.c,
-	// pageblock_nr_pages).
+	// virtioMemUnit is the unit of plugging in MiB, also the smallest that
+	// Linux on x86 supports (drivers/virtio/virtio_mem.c, pageblock_nr_pages).
 	virtioMemUnit = 2
-	// sizeRepeat is after how long the device is asked for its size when no
-	// event said that it has changed: QEMU limits the rate of these events
+	// sizeRepeat is after how long the device is asked for its size if no event
+	// reported a change: QEMU limits the rate of these events
 	// (monitor/monitor.c).
 	sizeRepeat = 20 * time.Millisecond
 )
 
-// resizeVirtioMem wants the guest to take so many MiB, and waits until it has.
+// resizeVirtioMem requests that the guest plug that many MiB, and waits until
+// it has.
 func (vm *VM) resizeVirtioMem(ctx context.Context, extra uint64) error {
 	unit := vm.virtioMemBlock()
 	most := (vm.spec.MaxMemoryMiB - vm.spec.MemoryMiB) / unit * unit
@@ -48,19 +47,19 @@ func (vm *VM) resizeVirtioMem(ctx context.Context, extra uint64) error {
 	return vm.awaitSize(ctx, want)
 }
 
-// virtioMemBlock is the size in MiB that is plugged and unplugged: whole huge
-// pages.
+// virtioMemBlock returns the unit of plugging in MiB: whole huge pages.
 func (vm *VM) virtioMemBlock() uint64 { return max(virtioMemUnit, vm.spec.Memory.HugePageMiB) }
 
-// needVirtioMem attaches the device unless it is there. It comes with the
-// first change and cannot go any more. SetMemoryMiB is called once at a time.
+// needVirtioMem attaches the device unless it is attached. That happens with
+// the first change, and it is never detached. SetMemoryMiB runs one call at a
+// time.
 func (vm *VM) needVirtioMem(ctx context.Context, most uint64) error {
 	if vm.virtioMem {
 		return nil
 	}
-	// The memory is only room: what the guest plugs of it is what is taken, at
-	// once by the device or as it is used, and a plug for which there is
-	// nothing is refused to the guest.
+	// The memory object only reserves room. What the guest plugs is allocated
+	// on the host, immediately by the device or as it is used; if the host has
+	// none left, the guest's plug request is refused.
 	add, remove := memoryObject(virtioMem, most, vm.spec.Memory)
 	delete(add.args, "prealloc")
 	if vm.spec.Memory.HugePageMiB != 0 {
@@ -82,8 +81,8 @@ func (vm *VM) needVirtioMem(ctx context.Context, most uint64) error {
 	return nil
 }
 
-// awaitSize waits for the guest as long as ctx allows; that it does not do as
-// it is asked is no error.
+// awaitSize waits for the guest within ctx; it is no error if the guest does
+// not comply.
 func (vm *VM) awaitSize(ctx context.Context, want uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,8 +107,8 @@ func (vm *VM) awaitSize(ctx context.Context, want uint64) error {
 	}
 }
 
-// virtioMemProperty asks for a property of the device or, with a value, sets
-// it.
+// virtioMemProperty returns the command that reads a property of the device or,
+// with a value, sets it.
 func virtioMemProperty(how, name string, value any) command {
 	args := map[string]any{"path": peripheral + virtioMem, "property": name}
 	if value != nil {

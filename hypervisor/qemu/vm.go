@@ -21,8 +21,8 @@ const (
 	consoleBytes = 16 << 10
 	// quitGrace is how long QEMU may take to end when it is told to.
 	quitGrace = 200 * time.Millisecond
-	// exitGrace is how long it may take on its own accord: after the guest
-	// powered off it has devices to shut down, and a busy host is slow.
+	// exitGrace is how long it may take to end by itself: after the guest
+	// powered off QEMU shuts devices down, and a busy host is slow.
 	exitGrace = 2 * time.Second
 )
 
@@ -33,7 +33,7 @@ type VM struct {
 	mon     *qmp.Monitor
 	console *child.Tail
 	done    chan struct{} // closed after err is set
-	started func()        // to be called after each Resume
+	started func()        // called after each Resume
 	ticks   chan struct{} // closed when the guest's time has begun
 	spec    hypervisor.Spec
 	sizing  ctxmutex.Mutex // held by SetVCPUs and SetMemoryMiB
@@ -42,20 +42,20 @@ type VM struct {
 	mu       sync.Mutex
 	stopping bool
 	shutdown *shutdown          // the guest's end, as QEMU announced it
-	devices  map[string]*device // by IDs that are attached, or about to be
-	dumped   chan struct{}      // closed when the memory was saved; nil if it need not be
-	panicked string             // where the memory is, once the guest has panicked
+	devices  map[string]*device // by the IDs that are attached or being attached
+	dumped   chan struct{}      // closed when the memory was saved; nil without a dump
+	panicked string             // path of the dump, once the guest has panicked
 	err      error
 
-	controller *attempt  // of attaching it; nil for none
-	nextTarget int       // the place on scsiBus to be tried first
-	virtioMem  bool      // it is attached; for the holder of sizing
-	sets       int       // descriptor sets there were
+	controller *attempt  // to attach it; nil for none
+	nextTarget int       // the place on scsiBus to try first
+	virtioMem  bool      // it is attached; guarded by sizing
+	sets       int       // number of descriptor sets so far
 	resumed    bool      // Resume has succeeded
-	later      []command // to be done when it has
+	later      []command // to be done after Resume
 }
 
-// errDied is an end that nobody asked for.
+// errDied is an end that was not requested.
 var errDied = errors.New("virtual machine process died")
 
 // shutdown is the data of QEMU's SHUTDOWN event (qapi/run-state.json).
@@ -66,7 +66,7 @@ type shutdown struct {
 
 var _ hypervisor.VM = (*VM)(nil)
 
-// newVM takes over a QEMU whose handshake is done.
+// newVM makes the VM for a QEMU whose handshake is done.
 func newVM(ctx context.Context, spec hypervisor.Spec, proc *child.Process, mon *qmp.Monitor, console *child.Tail) *VM {
 	vm := &VM{
 		id:      spec.ID,
@@ -128,14 +128,14 @@ func (vm *VM) Stop(ctx context.Context) error {
 		return fmt.Errorf("stop virtual machine %s: %w", vm.id, err)
 	}
 	select {
-	case <-vm.done: // follows the process's end without waiting for anyone
+	case <-vm.done: // follows the process's end without blocking
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("stop virtual machine %s: %w", vm.id, context.Cause(ctx))
 	}
 }
 
-// quit asks QEMU to end and gives it a moment for it.
+// quit asks QEMU to end and waits briefly.
 func (vm *VM) quit(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, quitGrace)
 	defer cancel()
@@ -148,8 +148,8 @@ func (vm *VM) quit(ctx context.Context) {
 	}
 }
 
-// explain makes a failed command of a machine that has ended say so. A lost
-// monitor connection means that the machine is about to end (watch).
+// explain adds to a failed command's error that the machine has ended, if so. A
+// lost QMP connection means that the machine is about to end (watch).
 func (vm *VM) explain(ctx context.Context, what string, err error) error {
 	if errors.Is(err, qmp.ErrClosed) {
 		select {

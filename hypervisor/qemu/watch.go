@@ -12,8 +12,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
-// watch follows the machine to its end and then says why it ended. It is the
-// owner of the monitor connection.
+// watch follows the machine to its end and then records why it ended. It owns
+// the QMP connection.
 func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
 	logger := log.G(ctx).WithField("sandbox", vm.id)
 	var overdue <-chan time.Time
@@ -21,7 +21,7 @@ func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
 		select {
 		case ev, ok := <-events:
 			if !ok {
-				// Without its monitor QEMU cannot be ruled any more.
+				// Without QMP QEMU can no longer be controlled.
 				events, overdue = nil, time.After(exitGrace)
 				continue
 			}
@@ -45,7 +45,7 @@ func (vm *VM) watch(ctx context.Context, events <-chan qmp.Event) {
 	}
 }
 
-// note records a SHUTDOWN event: QEMU exits after it.
+// note records a SHUTDOWN event, after which QEMU exits.
 func (vm *VM) note(ev qmp.Event) bool {
 	if ev.Event != "SHUTDOWN" {
 		return false
@@ -58,12 +58,12 @@ func (vm *VM) note(ev qmp.Event) bool {
 	return true
 }
 
-// finish takes the events that QEMU sent before its process ended, decides
-// and closes Done.
+// finish reads the events that QEMU sent before its process ended, decides why
+// it ended, and closes Done.
 func (vm *VM) finish(events <-chan qmp.Event) {
 	select {
 	case <-vm.mon.Done(): // end of file: QEMU's end is closed
-	case <-time.After(exitGrace): // another process must be holding it
+	case <-time.After(exitGrace): // another process must hold it open
 	}
 	_ = vm.mon.Disconnect()
 	if events != nil {
@@ -72,7 +72,7 @@ func (vm *VM) finish(events <-chan qmp.Event) {
 		}
 	}
 	if vm.dumped != nil {
-		<-vm.dumped // nothing answers it any more
+		<-vm.dumped // QEMU can no longer answer its command
 	}
 	vm.mu.Lock()
 	vm.err = vm.verdict()
@@ -80,7 +80,7 @@ func (vm *VM) finish(events <-chan qmp.Event) {
 	close(vm.done)
 }
 
-// verdict says why the machine ended. It needs mu.
+// verdict returns why the machine ended. The caller holds mu.
 func (vm *VM) verdict() error {
 	switch {
 	case vm.panicked != "":

@@ -1,11 +1,12 @@
 package vhostuser
 
-// Buffers is a run of guest memory in pieces. Its bytes are the guest's: they
-// may change at any time, so what must hold still is copied first. It is valid
-// only within the Queue.Do that made it, or until Queue.Return of its chain.
+// Buffers is a run of guest memory in pieces. The guest may change the bytes at
+// any time, so anything that must be stable is copied first. It is valid only
+// within the Queue.Do that made it, or until Queue.Return of its chain.
 type Buffers [][]byte
 
-// Len is the number of bytes left. It takes time in the number of pieces.
+// Len returns the number of bytes left. It takes time proportional to the
+// number of pieces.
 func (b Buffers) Len() uint64 {
 	var n uint64
 	for _, piece := range b {
@@ -14,14 +15,14 @@ func (b Buffers) Len() uint64 {
 	return n
 }
 
-// CopyTo copies from the front of b to p until either ends, drops what it
-// copied from b, and returns its length.
+// CopyTo copies from the front of b to p until either ends, drops the copied
+// bytes from b, and returns their number.
 func (b *Buffers) CopyTo(p []byte) int {
 	return b.each(len(p), func(piece []byte, done int) int { return copy(p[done:], piece) })
 }
 
-// CopyFrom copies p to the front of b until either ends, drops what it wrote
-// from b, and returns its length.
+// CopyFrom copies p to the front of b until either ends, drops the written
+// bytes from b, and returns their number.
 func (b *Buffers) CopyFrom(p []byte) int {
 	return b.each(len(p), func(piece []byte, done int) int { return copy(piece, p[done:]) })
 }
@@ -44,15 +45,15 @@ func (b *Buffers) each(n int, move func(piece []byte, done int) int) int {
 // Chain is one descriptor chain: a buffer that the driver offered. Its memory
 // is reused by the next Pop into it.
 type Chain struct {
-	// Head names the chain to Ring.Push.
+	// Head identifies the chain for Ring.Push.
 	Head uint16
-	// Out is what the driver wrote for the device, In what it wants filled.
+	// Out is what the driver wrote for the device, In what the device fills.
 	Out, In Buffers
 
 	out, in [][]byte // the backing of Out and In
 
-	// Of a chain that was taken: what keeps its memory mapped, and the
-	// driver's set-up of the queue that it is from.
+	// For a taken chain: what keeps its memory mapped, and the epoch of its
+	// queue.
 	mem   *memory
 	epoch uint64
 }
@@ -62,13 +63,14 @@ func (c *Chain) reset(head uint16) {
 	c.out, c.in = c.out[:0], c.in[:0]
 }
 
-// seal hands the collected pieces out.
+// seal sets Out and In to the collected pieces.
 func (c *Chain) seal() {
 	c.Out, c.In = c.out, c.in
 }
 
 // Head appends to dst the pieces of b's first n bytes, or all if it has fewer,
-// and leaves b as it is. Dropping from the one does not change the other.
+// and does not change b. Dropping bytes from the result does not change b, and
+// vice versa.
 func (b Buffers) Head(dst Buffers, n int) Buffers {
 	for _, piece := range b {
 		if n <= 0 {

@@ -3,35 +3,35 @@ package vhostuser
 // Device is a virtio device as this package drives it. Its methods are called
 // from Serve's goroutines, with no lock held, and must not wait for the guest.
 type Device interface {
-	// Features are the device's own feature bits (virtio 1.2, section 5),
-	// beside those of this package.
+	// Features returns the device's own feature bits (virtio 1.2, section 5),
+	// in addition to this package's.
 	Features() uint64
-	// Config is the device's configuration space, at most 256 bytes.
+	// Config returns the device's configuration space, at most 256 bytes.
 	Config() []byte
-	// Queues are the device's queues, in the order of their indexes. The
-	// front end may have further ones that it serves itself.
+	// Queues returns the device's queues, in the order of their indexes. The
+	// front end may have others that it serves itself.
 	Queues() []*Queue
-	// Kicked says that the driver may have made chains available. It is
-	// called once when a queue begins to run. Calls for one queue do not
-	// overlap.
+	// Kicked is called when the driver may have made chains available, and once
+	// when a queue begins to run. Calls for one queue do not overlap.
 	Kicked(q *Queue)
-	// Stopped says that the front end stopped a queue. No Kicked of it is in
-	// progress. When Serve returns all queues are stopped too, without this.
+	// Stopped is called when the front end has stopped a queue. No Kicked for
+	// it is in progress. When Serve returns, all queues are stopped too,
+	// without this call.
 	Stopped(q *Queue)
 }
 
-// KickWaiter is a Device whose own threads wait for the driver's
-// notifications, because the way through a goroutine of this package costs a
-// switch of threads for each. Kicked is not called for it.
+// KickWaiter is a Device whose own threads wait for the driver's notifications,
+// because a goroutine of this package would cost a thread switch for each.
+// Kicked is not called for it.
 type KickWaiter interface {
 	Device
-	// Watch says that the queue runs. fd is the eventfd that the driver's
-	// notifications are written to, in non-blocking mode. It stays the
-	// caller's, and is there until Unwatch has returned. Chains may be
-	// available already, without a notification that is still to come.
+	// Watch is called when the queue begins to run. fd is the eventfd for the
+	// driver's notifications, in non-blocking mode. The caller owns it, and
+	// keeps it open until Unwatch has returned. Chains may already be available
+	// without another notification.
 	Watch(q *Queue, fd int) error
-	// Unwatch ends what Watch began; after it the descriptor is not used.
-	// The queue still runs, until it is stopped. It may be called though
-	// Watch failed.
+	// Unwatch undoes Watch; afterwards the descriptor must not be used. The
+	// queue runs on until it is stopped. Unwatch may be called even if Watch
+	// failed.
 	Unwatch(q *Queue)
 }

@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// guarded calls f, which touches guest memory. A page that is not there, which
-// is a SIGBUS (mmap(2)), ends f and not this process: it is then a broken ring.
-// Another panic goes on.
+// guarded calls f, which touches guest memory. A missing page, which is a
+// SIGBUS (mmap(2)), ends f, not this process, and counts as a broken ring.
+// Other panics are passed on.
 func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -16,7 +16,7 @@ func guarded(f func() error) (err error) {
 		case nil:
 		case interface {
 			runtime.Error
-			Addr() uintptr // what a fault's error has (runtime/debug, SetPanicOnFault)
+			Addr() uintptr // implemented by a fault's error (runtime/debug, SetPanicOnFault)
 		}:
 			err = fmt.Errorf("guest memory at %#x is gone: %w", p.Addr(), ErrBroken)
 		default:

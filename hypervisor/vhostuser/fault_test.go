@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
 )
 
-// truncated is a mapping of a file that has no pages any more.
+// truncated returns a mapping of a file that no longer has pages.
 func truncated(t *testing.T) []byte {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "memory"))
@@ -54,7 +54,7 @@ func TestFaultIsAnError(t *testing.T) {
 	}
 }
 
-// What is wrong in our own code is not hidden.
+// Bugs in our own code are not hidden.
 func TestOtherPanicsGoOn(t *testing.T) {
 	var none *memory
 	for name, f := range map[string]func() error{
@@ -73,8 +73,8 @@ func TestOtherPanicsGoOn(t *testing.T) {
 	}
 }
 
-// TestMemoryGoes takes the memory away under a running queue, as a monitor that
-// was taken over can: the queue breaks, and is of use again with other memory.
+// TestMemoryGoes removes the memory under a running queue, as a compromised VMM
+// can: the queue breaks, and works again with new memory.
 func TestMemoryGoes(t *testing.T) {
 	d := newReverser()
 	f, ended := serve(t, d)

@@ -9,11 +9,11 @@ import (
 	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
 )
 
-// FuzzServe plays a front end that sends anything, with descriptors of the
-// right and the wrong kinds: Serve ends, and keeps no descriptor.
+// FuzzServe is a front end that sends anything, with descriptors of the right
+// and the wrong kinds: Serve ends, and keeps no descriptor.
 //
 // A message is five bytes of the input and a payload: the request, the
-// payload's length, which descriptor comes with it, and how often it does.
+// payload's length, which descriptor comes with it, and how many times.
 func FuzzServe(f *testing.F) {
 	f.Add([]byte{vhosttest.SetVringKick, 8, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{vhosttest.SetVringCall, 8, 1, 1, 8, 1, 0, 0, 0, 0, 0, 0, 0, vhosttest.GetConfig, 0, 0, 0, 0})
@@ -27,7 +27,7 @@ func FuzzServe(f *testing.F) {
 	f.Fuzz(func(t *testing.T, input []byte) {
 		before := openFiles(t)
 		front, ended := serve(t, newReverser())
-		// Few enough that the replies, which nobody reads, fit the socket.
+		// Few enough that the replies, which are not read, fit into the socket.
 		for n := 0; len(input) >= 5 && n < 100; n++ {
 			msg := input[:5]
 			input = input[5:]

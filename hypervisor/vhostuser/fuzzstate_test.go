@@ -4,11 +4,11 @@ import (
 	"testing"
 )
 
-// FuzzStates plays a front end that knows the protocol, and uses it in any
-// order, against a device that works its queue at the same time: requests that
-// are well-formed, and wrong at the worst moment. Nothing panics, and Serve ends.
+// FuzzStates is a front end that sends valid requests in any order, against a
+// device that uses its queue concurrently: requests that are well-formed, and
+// wrong at the worst moment. Nothing panics, and Serve ends.
 //
-// Each byte of the input is a step: what to do, and a small number for it.
+// Each byte of the input is a step: an action, and a small number for it.
 func FuzzStates(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 16 + 6, 6, 7})
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 7, 16 + 2, 6, 7}) // a bad address while running

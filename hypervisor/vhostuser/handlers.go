@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handlers serve the requests. A nil reply means that none is due but an
-// acknowledgement. An error ends the connection: QEMU does not send what is
-// not offered, and after it the two sides would not agree on the state.
+// handlers serve the requests. A nil reply means that at most an
+// acknowledgement is due. An error ends the connection: QEMU does not send what
+// is not offered, and after an error the two sides would not agree on the
+// state.
 var handlers = map[request]func(*server, *message) ([]byte, error){
 	reqGetFeatures:         func(s *server, _ *message) ([]byte, error) { return encodeU64(s.offered), nil },
 	reqSetFeatures:         (*server).setFeatures,
@@ -52,7 +53,8 @@ func setProtocolFeatures(_ *server, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// resetOwner stops all queues, as the protocol asks of those that honour it.
+// resetOwner stops all queues, as the protocol requires of back ends that
+// support it.
 func (s *server) resetOwner(*message) ([]byte, error) {
 	for _, v := range s.rings {
 		v.enabled = false
@@ -61,8 +63,9 @@ func (s *server) resetOwner(*message) ([]byte, error) {
 	return nil, nil
 }
 
-// setMemTable replaces the memory table. It comes again when memory is
-// plugged; running queues move over one by one, then the old one goes.
+// setMemTable replaces the memory table. It is called again when memory is
+// plugged; running queues move to the new table one by one, then the old one is
+// closed.
 func (s *server) setMemTable(m *message) ([]byte, error) {
 	regions, err := m.memTable()
 	if err != nil {
@@ -186,7 +189,8 @@ func (s *server) setVringErr(m *message) ([]byte, error) {
 	return nil, err
 }
 
-// vringFile gives the queue and the descriptor, the caller's now, or -1.
+// vringFile returns the queue, and the descriptor or -1. The caller owns the
+// descriptor.
 func (s *server) vringFile(m *message) (*vring, int, error) {
 	index, hasFD, err := m.vringFile()
 	if err != nil {

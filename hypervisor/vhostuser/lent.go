@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// drainWait bounds how long the stop of a queue waits for chains that a device
-// has taken: those may wait for a file system that hangs.
+// drainWait bounds how long stopping a queue waits for chains that a device has
+// taken: they may wait for a hung file system.
 const drainWait = 2 * time.Second
 
-// lent is what a queue knows of the chains that its device has taken. The
-// queue's mu guards it.
+// lent is a queue's state of the chains that its device has taken. The queue's
+// mu guards it.
 type lent struct {
 	chains int
-	// epoch counts the driver's set-ups. What comes back from an earlier one
-	// is dropped, for the driver has forgotten it.
+	// epoch counts how often the driver has set up the queue. Chains from an
+	// earlier epoch are dropped on return, because the driver has forgotten
+	// them.
 	epoch uint64
-	// drained is closed when the last chain is back, while stop waits for it;
-	// chains are still given to the ring then.
+	// drained is closed when the last chain has been returned; it is set while
+	// stop waits for that, when returned chains still go to the ring.
 	drained chan struct{}
-	// late are chains that came back while the queue was stopped.
+	// late are chains that were returned while the queue was stopped.
 	late []usedElem
 }
 
@@ -33,8 +34,8 @@ type usedElem struct {
 // Take takes the next available chain into c, which is reused, and keeps the
 // memory behind it mapped until Return, which must follow. ok is false if there
 // is none; more reports whether there is another one. Unlike in Do, the caller
-// may take as long as it likes with the chain, and touches its memory at its own
-// risk: a page that is not there is a fault there (Guard). Errors are Do's.
+// may keep the chain for any time. It must handle faults when it touches its
+// memory: a page may be missing (Guard). Errors are as from Do.
 func (q *Queue) Take(c *Chain) (ok, more bool, err error) {
 	err = q.Do(func(r *Ring) error {
 		if ok, err = r.Pop(c); !ok {
@@ -49,9 +50,9 @@ func (q *Queue) Take(c *Chain) (ok, more bool, err error) {
 	return ok && err == nil, more, err
 }
 
-// Return gives a taken chain back to the driver, with the number of bytes
-// written to its In, and interrupts it. If the queue has stopped meanwhile, the
-// driver gets the chain when it goes on, and never after a reset.
+// Return returns a taken chain to the driver, with the number of bytes written
+// to its In, and interrupts it. If the queue has stopped meanwhile, the driver
+// gets the chain when the queue resumes, or never if it is reset.
 func (q *Queue) Return(c *Chain, written uint32) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -66,7 +67,7 @@ func (q *Queue) Return(c *Chain, written uint32) error {
 	return errors.Join(err, mem.release())
 }
 
-// giveBack must be called with mu held.
+// giveBack does Return's work. The caller holds mu.
 func (q *Queue) giveBack(c *Chain, written uint32) error {
 	switch {
 	case c.epoch != q.lent.epoch || q.mem == nil:
@@ -96,8 +97,8 @@ func (q *Queue) push(elems ...usedElem) error {
 	return nil
 }
 
-// drain waits for chains that were taken, no longer than drainWait. The caller
-// holds mu, which is released meanwhile.
+// drain waits for taken chains, at most drainWait. The caller holds mu, which
+// is released meanwhile.
 func (q *Queue) drain() {
 	if q.lent.chains == 0 {
 		return
@@ -115,8 +116,8 @@ func (q *Queue) drain() {
 	q.lent.drained = nil
 }
 
-// restart gives the driver what came back while the queue was stopped, unless
-// it has set the queue up anew. The caller holds mu.
+// restart gives the driver what was returned while the queue was stopped,
+// unless it has set up the queue again. The caller holds mu.
 func (q *Queue) restart(fresh bool) error {
 	late := q.lent.late
 	q.lent.late = nil
@@ -130,6 +131,6 @@ func (q *Queue) restart(fresh bool) error {
 	return q.push(late...)
 }
 
-// Guard calls f, which touches the memory of a chain that was taken. The error
-// wraps ErrBroken if a page of it was not there; then f did not come to its end.
+// Guard calls f, which touches the memory of a taken chain. The error wraps
+// ErrBroken if a page of it was missing; then f did not complete.
 func Guard(f func() error) error { return guarded(f) }

@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
 )
 
-// holder is a device that keeps what it takes, and waits for kicks by itself.
+// holder is a device that keeps what it takes, and is a KickWaiter.
 type holder struct {
 	queue   *Queue
 	watched chan int
@@ -69,7 +69,7 @@ func TestTakeAndReturn(t *testing.T) {
 		t.Fatal(ok, more, err)
 	}
 	one.In.CopyFrom([]byte("abcd"))
-	// In another order than they came.
+	// In reverse order.
 	for i, c := range []*Chain{two, one} {
 		if err := h.queue.Return(c, uint32(i+3)); err != nil {
 			t.Fatal(err)
@@ -84,8 +84,8 @@ func TestTakeAndReturn(t *testing.T) {
 	}
 }
 
-// A chain that is still out when its queue stops comes back before the stop
-// is answered, or when the queue goes on, or never if the driver has reset it.
+// A chain that is still taken when its queue stops is returned before the stop
+// is answered, or when the queue resumes, or never if the driver has reset it.
 func TestReturnAndStop(t *testing.T) {
 	for name, test := range map[string]struct {
 		base uint16
@@ -140,7 +140,7 @@ func TestStopWaitsForReturn(t *testing.T) {
 	}
 }
 
-// The memory of a chain that is out stays mapped though its table is gone.
+// The memory of a taken chain stays mapped even when its table is gone.
 func TestTakenMemoryStays(t *testing.T) {
 	h := newHolder()
 	f, ended := serve(t, h)
@@ -165,7 +165,8 @@ func TestTakenMemoryStays(t *testing.T) {
 	}
 }
 
-// An address that is nowhere ends a running queue; it does not run without rings.
+// An unmapped ring address stops a running queue; it does not run without
+// rings.
 func TestBadAddressOfRunningQueue(t *testing.T) {
 	d := newReverser()
 	f, _ := serve(t, d)

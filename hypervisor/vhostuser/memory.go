@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is a mapped memory table. It does not change once made; a new table
-// replaces it as a whole. It is unmapped when it was closed and the last chain
-// that was taken from it is back: until then a system call may still fill it.
+// memory is a mapped memory table. It is immutable; a new table replaces it as
+// a whole. It is unmapped when it is closed and the last chain taken from it is
+// returned: until then a system call may still write to it.
 type memory struct {
 	regions []mapping
-	// users counts the table itself, until close, and the chains taken.
+	// users counts the table itself, until close, and the taken chains.
 	users atomic.Int64
 }
 
@@ -22,7 +22,7 @@ type mapping struct {
 	data []byte
 }
 
-// mapMemory maps the regions of a table. The descriptors stay the caller's.
+// mapMemory maps the regions of a table. The caller owns the descriptors.
 func mapMemory(regions []region, fds []int) (*memory, error) {
 	m := &memory{}
 	m.users.Store(1)
@@ -47,8 +47,7 @@ func (m *memory) add(r region, fd int) error {
 	if err := checkFile(fd, r.offset+r.size); err != nil {
 		return err
 	}
-	// Huge pages are reserved by QEMU, which has them all, and not once more
-	// here.
+	// QEMU has already reserved all huge pages; do not reserve them again here.
 	data, err := unix.Mmap(fd, int64(r.offset), int(r.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
 	if err != nil {
 		return fmt.Errorf("map %d bytes at %#x: %w", r.size, r.offset, err)
@@ -57,11 +56,10 @@ func (m *memory) add(r region, fd int) error {
 	return nil
 }
 
-// checkFile makes sure that the file's first end bytes are there now. Whether
-// they stay, and whether there is a page behind each, depends on the file and
-// on who holds it: memory of the host's own (memfd_create(2)) is sealed against
-// shrinking by QEMU, a file in a directory cannot be, a file system may be full
-// and the host's huge pages may run out. Then a touch is a fault: see guarded.
+// checkFile checks that the file has at least end bytes now. It may still
+// shrink or lack pages: QEMU seals a memfd (memfd_create(2)) against shrinking,
+// but a file in a directory cannot be sealed, a file system may be full, and
+// the host's huge pages may run out. Then an access faults: see guarded.
 func checkFile(fd int, end uint64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -76,7 +74,7 @@ func checkFile(fd int, end uint64) error {
 	return nil
 }
 
-// close lets go of the table's own use. It may be called once.
+// close drops the table's own reference. It may be called once.
 func (m *memory) close() error {
 	if m == nil {
 		return nil
@@ -84,7 +82,7 @@ func (m *memory) close() error {
 	return m.release()
 }
 
-// retain keeps the table mapped; it is called where the table is in use.
+// retain adds a reference; the caller must already have one.
 func (m *memory) retain() { m.users.Add(1) }
 
 func (m *memory) release() error {
@@ -99,8 +97,8 @@ func (m *memory) release() error {
 	return errors.Join(errs...)
 }
 
-// guest finds what lies at a guest physical address: at most n bytes, fewer if
-// the region ends before, none if the address is not memory.
+// guest returns the memory at a guest physical address: at most n bytes, fewer
+// if the region ends earlier, none if the address is not memory.
 func (m *memory) guest(addr, n uint64) []byte {
 	for i := range m.regions {
 		r := &m.regions[i]
@@ -111,7 +109,7 @@ func (m *memory) guest(addr, n uint64) []byte {
 	return nil
 }
 
-// user finds exactly n bytes at an address of the front end, nil if they are
+// user returns exactly n bytes at an address of the front end, nil if they are
 // not all in one region.
 func (m *memory) user(addr, n uint64) []byte {
 	for i := range m.regions {

@@ -22,7 +22,8 @@ const (
 	// maxPayload is above the longest payload of any request served here: a
 	// configuration access of 268 bytes.
 	maxPayload = 512
-	// maxFDs is the most descriptors a message carries: one a memory region.
+	// maxFDs is the most descriptors that a message carries: one per memory
+	// region.
 	maxFDs = maxRegions
 )
 
@@ -73,7 +74,7 @@ type message struct {
 	fds     []int
 }
 
-// payloadOf gives the payload if it has exactly n bytes.
+// payloadOf returns the payload if it has exactly n bytes.
 func (m *message) payloadOf(n int) ([]byte, error) {
 	if len(m.payload) != n {
 		return nil, fmt.Errorf("payload of %d bytes, want %d: %w", len(m.payload), n, errMalformed)
@@ -125,7 +126,7 @@ func (m *message) vringAddr() (uint32, vringAddr, error) {
 }
 
 // vringFile is the payload of SET_VRING_KICK, _CALL and _ERR: the queue in the
-// low byte, and in bit 8 that no descriptor comes with the message.
+// low byte, and in bit 8 whether the message lacks a descriptor.
 func (m *message) vringFile() (index uint32, hasFD bool, err error) {
 	v, err := m.u64()
 	if err != nil {
@@ -147,7 +148,8 @@ type region struct {
 	guestAddr, size, userAddr, offset uint64
 }
 
-// memTable is a memory table; it has as many descriptors as regions.
+// memTable decodes a memory table, which must have as many descriptors as
+// regions.
 func (m *message) memTable() ([]region, error) {
 	if len(m.payload) < 8 {
 		return nil, fmt.Errorf("memory table of %d bytes: %w", len(m.payload), errMalformed)

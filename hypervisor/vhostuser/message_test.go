@@ -71,7 +71,7 @@ func TestConfigReply(t *testing.T) {
 	}
 }
 
-// FuzzDecode feeds the decoders: what they take is within its bounds, and of
+// FuzzDecode feeds the decoders: what they accept is within its bounds, and of
 // the size that was sent.
 func FuzzDecode(f *testing.F) {
 	f.Add(binary.LittleEndian.AppendUint64(nil, 1), 1)

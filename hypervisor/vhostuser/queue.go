@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxQueueSize bounds what a front end may ask for. QEMU gives a virtio-vsock
-// queue 128 entries; 1024 is the most it gives any device.
+// maxQueueSize bounds the size that a front end may request. QEMU gives a
+// virtio-vsock queue 128 entries; 1024 is the most it gives any device.
 const maxQueueSize = 1024
 
 var (
 	// ErrStopped means that the queue is not running: the driver has not
 	// set it up yet, reset it, or the machine is paused or gone.
 	ErrStopped = errors.New("virtqueue is not running")
-	// ErrBroken means that the driver's ring is malformed. The queue stays
+	// ErrBroken means that the driver's ring is malformed. The queue is
 	// unusable until the driver resets it.
 	ErrBroken = errors.New("virtqueue is broken")
 )
@@ -27,8 +27,8 @@ var (
 type Queue struct {
 	index int
 
-	// mu guards all below, and with it the guest memory that the queue
-	// points into: a new memory table has to take it. It is held during Do.
+	// mu guards everything below, and the guest memory that the queue points
+	// into: it must be held to replace the memory table. It is held during Do.
 	mu      sync.Mutex
 	running bool
 	mem     *memory
@@ -55,12 +55,12 @@ func (q *Queue) Running() bool {
 }
 
 // Do calls f with the queue's ring, one caller at a time, and interrupts the
-// driver if f pushed anything. It waits only for other callers. f must not
-// wait for the guest, nor call Do of this queue. The error is ErrStopped if f
-// was not called, and wraps ErrBroken if f found the ring malformed, or touched
-// guest memory that is not there: then the queue has stopped. In the latter case
-// f did not come to its end, so it must unlock what it locks by defer. Otherwise
-// the error is what f returned.
+// driver if f pushed anything. It blocks only on other callers. f must not wait
+// for the guest, nor call Do of this queue. The error is ErrStopped if f was
+// not called, and wraps ErrBroken if f found the ring malformed, or touched
+// missing guest memory: then the queue has stopped. In the latter case f did
+// not complete, so it must unlock what it locks by defer. Otherwise the error
+// is f's.
 func (q *Queue) Do(f func(r *Ring) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,8 +81,8 @@ func (q *Queue) Do(f func(r *Ring) error) error {
 	return err
 }
 
-// signal interrupts the driver. The caller holds mu. A full counter is fine:
-// then an interrupt is pending anyway.
+// signal interrupts the driver. The caller holds mu. If the eventfd's counter
+// is full, an interrupt is pending anyway.
 func (q *Queue) signal() {
 	if q.callFD < 0 {
 		return
@@ -92,7 +92,7 @@ func (q *Queue) signal() {
 	_, _ = unix.Write(q.callFD, one[:])
 }
 
-// start lets Do run. The ring begins at base, the next available entry.
+// start makes the queue run. The ring begins at base, the next available entry.
 func (q *Queue) start(base uint16) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,8 +108,8 @@ func (q *Queue) start(base uint16) error {
 	return q.restart(base == 0)
 }
 
-// locate finds the ring in the present memory table. The caller holds mu. On
-// an error the queue does not run: the ring that it had may be gone.
+// locate finds the ring in the current memory table. The caller holds mu. On an
+// error the queue does not run, because its old ring may be gone.
 func (q *Queue) locate() error {
 	r, err := q.find()
 	if err != nil {
@@ -121,7 +121,7 @@ func (q *Queue) locate() error {
 	return nil
 }
 
-// find makes a ring, without its positions. The caller holds mu.
+// find makes a ring without its positions. The caller holds mu.
 func (q *Queue) find() (Ring, error) {
 	n := uint64(q.size)
 	if n == 0 || q.mem == nil {
@@ -140,9 +140,8 @@ func (q *Queue) find() (Ring, error) {
 	return r, nil
 }
 
-// stop makes Do and Take fail, waits for a call that is running and, no longer
-// than drainWait, for chains that were taken. It returns the next available
-// entry, for a later start.
+// stop makes Do and Take fail, waits for a running call and, at most drainWait,
+// for taken chains. It returns the next available entry, for a later start.
 func (q *Queue) stop() uint16 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -177,7 +176,7 @@ func (q *Queue) setAddr(a vringAddr) error {
 }
 
 // setMemory moves the queue to another memory table, nil for none; afterwards
-// nothing uses the one before.
+// the queue no longer uses the old one.
 func (q *Queue) setMemory(m *memory) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -194,7 +193,7 @@ func (q *Queue) setMemory(m *memory) error {
 }
 
 // setCall replaces the descriptor that interrupts the driver, -1 for none, and
-// uses it once, for an interrupt meant for the one before may have been lost.
+// signals it once, because an interrupt for the old one may have been lost.
 func (q *Queue) setCall(fd int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

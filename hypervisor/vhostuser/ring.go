@@ -23,7 +23,7 @@ type Ring struct {
 
 	lastAvail uint16 // next entry of the available ring to take
 	usedIdx   uint16 // next entry of the used ring to fill
-	published uint16 // what the driver was told of usedIdx
+	published uint16 // usedIdx as last published to the driver
 }
 
 // aligned reports whether a word at p's start can be accessed atomically.
@@ -31,8 +31,8 @@ func aligned(p []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%4 == 0
 }
 
-// word is the flags and index at the start of a ring, which lie in one 32-bit
-// word: Go has no 16-bit atomics. p is aligned and at least 4 bytes (locate).
+// word returns the flags and index at the start of a ring as one 32-bit word:
+// Go has no 16-bit atomics. p is aligned and at least 4 bytes (locate).
 func word(p []byte) *uint32 {
 	return (*uint32)(unsafe.Pointer(unsafe.SliceData(p)))
 }
@@ -42,7 +42,7 @@ func (r *Ring) loadAvailIdx() uint16 { return uint16(atomic.LoadUint32(word(r.av
 func (r *Ring) loadUsedIdx() uint16 { return uint16(atomic.LoadUint32(word(r.used)) >> 16) }
 
 // publish makes the pushed chains visible, and reports whether there were any.
-// The flags beside the index stay 0: the driver shall always notify.
+// The flags beside the index stay 0, so that the driver always notifies.
 func (r *Ring) publish() bool {
 	if r.published == r.usedIdx {
 		return false
@@ -58,7 +58,7 @@ func (r *Ring) Available() bool {
 }
 
 // Pop takes the next chain that the driver made available into c, which is
-// reused. It is false if there is none. An error wraps ErrBroken.
+// reused. It returns false if there is none. An error wraps ErrBroken.
 func (r *Ring) Pop(c *Chain) (bool, error) {
 	ready := r.loadAvailIdx() - r.lastAvail
 	if ready == 0 {
@@ -78,8 +78,8 @@ func (r *Ring) Pop(c *Chain) (bool, error) {
 	return true, nil
 }
 
-// Push gives a chain back to the driver, with the number of bytes written to
-// its In. The driver sees it when Do returns.
+// Push returns a chain to the driver, with the number of bytes written to its
+// In. The driver sees it when Do returns.
 func (r *Ring) Push(head uint16, written uint32) {
 	elem := r.used[4+8*int(r.usedIdx&(r.size-1)):]
 	binary.LittleEndian.PutUint32(elem[0:], uint32(head))
@@ -87,7 +87,7 @@ func (r *Ring) Push(head uint16, written uint32) {
 	r.usedIdx++
 }
 
-// descriptor is a copy of one: the guest may change its own meanwhile.
+// descriptor is a copy, because the guest may change the original meanwhile.
 type descriptor struct {
 	addr        uint64
 	len         uint32
@@ -105,8 +105,8 @@ func readDescriptor(table []byte, i uint16) descriptor {
 	}
 }
 
-// walk collects the pieces of a chain. It ends: each step takes one of size
-// descriptors, the most a driver may chain (virtio 1.2, section 2.7.5.3.1).
+// walk collects the pieces of a chain. It takes at most size steps, one per
+// descriptor, the most a driver may chain (virtio 1.2, section 2.7.5.3.1).
 func (r *Ring) walk(head uint16, c *Chain) error {
 	table, n, i := r.desc, r.size, head
 	indirect := false

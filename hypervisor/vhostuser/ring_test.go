@@ -13,10 +13,10 @@ import (
 
 const (
 	ringSize = 8
-	// Two regions of guest memory that follow one another, and a gap.
+	// Two adjacent regions of guest memory, and a gap.
 	lowAddr, highAddr = 0x10000, 0x11000
 	regionSize        = 0x1000
-	tableAddr         = 0x11800 // of indirect tables
+	tableAddr         = 0x11800 // for indirect tables
 )
 
 // newRing makes a ring outside of guest memory, over two regions of it.
@@ -142,7 +142,7 @@ func TestPopTooManyAvailable(t *testing.T) {
 	}
 }
 
-// TestRingWraps takes the indexes over the end of the ring and of 16 bits.
+// TestRingWraps moves the indexes beyond the end of the ring and of 16 bits.
 func TestRingWraps(t *testing.T) {
 	r := newRing()
 	r.setDescs(r.desc, chainOf(1))
@@ -179,7 +179,7 @@ func TestBuffersCopy(t *testing.T) {
 }
 
 // FuzzPop walks arbitrary rings: every walk ends, within the queue's length,
-// and gives memory of the guest only, readable pieces before writable ones.
+// and returns only guest memory, readable pieces before writable ones.
 func FuzzPop(f *testing.F) {
 	seed := make([]byte, 16*ringSize)
 	copy(seed, vhosttest.Desc{Addr: lowAddr, Len: 44, Flags: next, Next: 1}.Encode())
@@ -205,7 +205,7 @@ func FuzzPop(f *testing.F) {
 			if popped == ringSize {
 				t.Fatal("more chains than the ring has")
 			}
-			// A descriptor gives at most one piece a region.
+			// A descriptor has at most one piece per region.
 			if len(c.Out)+len(c.In) > 2*ringSize || c.Out.Len()+c.In.Len() > ringSize*2*regionSize {
 				t.Fatalf("chain of %d pieces", len(c.Out)+len(c.In))
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
 )
 
-// reverser is a device that gives back what it gets in reverse order.
+// reverser is a device that returns what it gets with the bytes reversed.
 type reverser struct {
 	queues []*Queue
 	broken chan struct{}
@@ -62,12 +62,12 @@ func (d *reverser) Kicked(q *Queue) {
 		d.note("broken")
 		select {
 		case d.broken <- struct{}{}:
-		default: // that it broke is known already
+		default: // that it broke is already known
 		}
 	}
 }
 
-// serve serves d and gives the front end, and how Serve ended.
+// serve serves d and returns the front end, and a channel for Serve's result.
 func serve(t testing.TB, d Device) (*vhosttest.FrontEnd, <-chan error) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -103,7 +103,7 @@ func await(t testing.TB, ended <-chan error) error {
 	}
 }
 
-// roundTrip sends p through a queue and gives what came back.
+// roundTrip sends p through a queue and returns the answer.
 func roundTrip(t *testing.T, f *vhosttest.FrontEnd, q *vhosttest.Queue, p string) string {
 	t.Helper()
 	out, outAddr := f.Mem.Alloc(len(p))
@@ -160,7 +160,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestPauseAndReset stops a queue, lets it go on, and sets it up anew.
+// TestPauseAndReset stops a queue, resumes it, and sets it up again.
 func TestPauseAndReset(t *testing.T) {
 	d := newReverser()
 	f, _ := serve(t, d)
@@ -211,8 +211,8 @@ func TestMemoryTableAgain(t *testing.T) {
 	}
 }
 
-// TestCallReplaced checks that a new call descriptor is used at once, for an
-// interrupt may have gone to the one before.
+// TestCallReplaced checks that a new call descriptor is signalled immediately,
+// because an interrupt may have gone to the old one.
 func TestCallReplaced(t *testing.T) {
 	f, _ := serve(t, newReverser())
 	f.Handshake()
@@ -301,7 +301,7 @@ func TestServeRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f, ended := serve(t, newReverser())
-			// For a queue to start at its kick; see setVringKick.
+			// So that a queue starts at its kick; see setVringKick.
 			f.Set(vhosttest.SetFeatures, vhosttest.U64(featVersion1))
 			if f.Set(tc.req, tc.payload, tc.fds...) {
 				t.Error("the request succeeded")

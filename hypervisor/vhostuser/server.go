@@ -21,10 +21,10 @@ type server struct {
 	features uint64
 }
 
-// Serve serves a device to the front end at the other side of conn, which it
-// closes in the end. It blocks until the front end closes (nil), misbehaves or
-// ctx ends (an error); then all queues are stopped, all guest memory is
-// unmapped and no goroutine is left. A device is served once at a time.
+// Serve serves a device to the front end at the other side of conn, and finally
+// closes conn. It blocks until the front end closes (nil), misbehaves or ctx
+// ends (an error); then all queues are stopped, all guest memory is unmapped
+// and no goroutine is left. A device is served by one Serve at a time.
 func Serve(ctx context.Context, conn *net.UnixConn, dev Device) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	s := &server{conn: conn, dev: dev, offered: coreFeatures | dev.Features()}

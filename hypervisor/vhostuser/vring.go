@@ -14,9 +14,9 @@ import (
 type vring struct {
 	queue *Queue
 	dev   Device
-	// kick is what the driver notifies, nil for none; raw is it for a
-	// KickWaiter, -1 for none: as a file it would be in the runtime's own epoll
-	// set too, and every notification wake one more thread.
+	// kick is the eventfd for the driver's notifications, nil for none; raw is
+	// it for a KickWaiter, -1 for none: an os.File would also be in the
+	// runtime's epoll set, and every notification would wake another thread.
 	kick    *os.File
 	raw     int
 	enabled bool
@@ -24,15 +24,15 @@ type vring struct {
 	done    chan struct{} // closed at the end of the kick loop; nil when stopped
 }
 
-// setKick takes fd over, -1 for none. The queue does not run afterwards.
+// setKick takes over fd, -1 for none. The queue does not run afterwards.
 func (v *vring) setKick(fd int) error {
 	v.stop()
 	v.dropKick()
 	if fd < 0 {
 		return nil
 	}
-	// The flag is shared with the front end, and QEMU has set it already: it
-	// is never cleared. Without it a read could not be ended by Close.
+	// The flag is shared with the front end, and QEMU has already set it: it is
+	// never cleared. Without it Close could not end a read.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		_ = unix.Close(fd)
 		return fmt.Errorf("set kick of queue %d: %w", v.queue.index, err)
@@ -49,7 +49,7 @@ func (v *vring) setKick(fd int) error {
 	return nil
 }
 
-// dropKick lets go of what the driver notifies.
+// dropKick closes the eventfd.
 func (v *vring) dropKick() {
 	if v.kick != nil {
 		_ = v.kick.Close()
@@ -61,7 +61,7 @@ func (v *vring) dropKick() {
 	}
 }
 
-// update starts or stops the queue as its state now wants.
+// update starts or stops the queue according to its state.
 func (v *vring) update() error {
 	want := v.enabled && (v.kick != nil || v.raw >= 0)
 	switch {
@@ -86,7 +86,7 @@ func (v *vring) start() error {
 	return nil
 }
 
-// watch hands the kick over to a device that waits for it by itself.
+// watch passes the kick to a KickWaiter.
 func (v *vring) watch(own KickWaiter) error {
 	if err := own.Watch(v.queue, v.raw); err != nil {
 		return fmt.Errorf("watch kick of queue %d: %w", v.queue.index, err)
@@ -94,8 +94,8 @@ func (v *vring) watch(own KickWaiter) error {
 	return nil
 }
 
-// loop calls the device once at the start, for the driver may have been first,
-// and then after each kick. It ends when the file is closed or its read
+// loop calls the device once at the start, because the driver may have been
+// first, and then after each kick. It ends when the file is closed or its read
 // deadline passes.
 func (v *vring) loop(kick *os.File, done chan<- struct{}) {
 	defer close(done)
@@ -116,7 +116,7 @@ func (v *vring) stop() {
 }
 
 // halt ends the kick loop and waits for it. The kick file stays, so that a
-// queue that is only disabled can go on. It is false if there was no loop.
+// queue that is only disabled can go on. It returns false if there was no loop.
 func (v *vring) halt() bool {
 	if v.done == nil {
 		return false
@@ -134,8 +134,8 @@ func (v *vring) halt() bool {
 	return true
 }
 
-// close releases everything, without a word to the device, which sees the end
-// of Serve. The queue can be given to another vring.
+// close releases everything without telling the device, for which Serve's
+// return is the end. The queue can be given to another vring.
 func (v *vring) close() {
 	v.halt()
 	v.dropKick()

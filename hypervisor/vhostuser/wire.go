@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replyTimeout bounds how long a front end may leave a reply unread. QEMU
-// waits for each of its answers, so this ends only a connection that is lost.
+// replyTimeout bounds how long a front end may leave a reply unread. QEMU waits
+// for each answer, so this ends only dead connections.
 const replyTimeout = 10 * time.Second
 
 // readMessage waits for the next request. io.EOF means that the front end
@@ -49,7 +49,7 @@ func (m *message) read(c *net.UnixConn) error {
 }
 
 // readPart reads some of a header, together with the descriptors that come
-// with it. Those of a payload's bytes are dropped by the kernel: front ends
+// with it. The kernel drops those that come with a payload's bytes: front ends
 // attach them to the first byte of a message.
 func (m *message) readPart(c *net.UnixConn, p []byte) (int, error) {
 	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
@@ -88,7 +88,7 @@ func (m *message) takeControl(oob []byte) error {
 	return nil
 }
 
-// takeFD gives away the message's only descriptor.
+// takeFD returns the message's only descriptor; the caller then owns it.
 func (m *message) takeFD() int {
 	fd := m.fds[0]
 	m.fds = m.fds[1:]

@@ -20,12 +20,12 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// envServe has the test's program serve the directory that it names, in a
-// separate process, whose processor time is then the server's alone.
+// envServe makes the test's program serve the directory that it names, in a
+// separate process, so that its CPU time is the server's alone.
 const envServe = "KATABOX_BENCH_SERVE"
 
-// daemonPath is QEMU 7's virtiofsd, which the server is compared with where it
-// is installed.
+// daemonPath is QEMU 7's virtiofsd, with which the server is compared if it is
+// installed.
 const daemonPath = "/usr/lib/qemu/virtiofsd"
 
 // BenchmarkRequests measures requests one at a time, as a single process in a
@@ -54,7 +54,8 @@ func BenchmarkRequests(b *testing.B) {
 	}
 }
 
-// requestKinds are what is measured; timed is called with what is timed.
+// requestKinds are the kinds of requests that are measured; timed is called
+// with the code to time.
 var requestKinds = []struct {
 	name string
 	run  func(b *testing.B, c *client, dir string, timed func(ops func()))
@@ -162,8 +163,8 @@ func benchWrite(b *testing.B, c *client, dir string, timed func(func()), size ui
 }
 
 // transfer makes a request with outData bytes of data behind it and room for
-// inData in the reply, a page to a descriptor as Linux has it, and gives the
-// length of what came back.
+// inData in the reply, a page per descriptor as in Linux, and returns the
+// length of the reply's data.
 func (c *client) transfer(op wire.Op, node uint64, in any, outData, inData int) int {
 	c.t.Helper()
 	var p []byte
@@ -218,7 +219,7 @@ func (c *client) release(fh uint64) {
 	}
 }
 
-// absent looks up a name that is not there.
+// absent looks up a name that does not exist.
 func (c *client) absent(dir uint64, n string) {
 	c.t.Helper()
 	if out, errno := c.lookup(dir, n); errno != unix.ENOENT && out.NodeId != 0 {
@@ -249,7 +250,7 @@ func (c *client) list(dir uint64) {
 	}
 }
 
-// benchClient begins a session, and has room for pages of data.
+// benchClient begins a session with buffers for pages of data.
 func benchClient(b *testing.B, front *os.File) *client {
 	b.Helper()
 	f := vhosttest.New(b, front)
@@ -260,13 +261,13 @@ func benchClient(b *testing.B, front *os.File) *client {
 	c.indirect, c.indirectAddr = f.Mem.Alloc(16 * 1024)
 	f.NewQueue(priorityQueue, 1024).Start(0)
 	c.q.Start(0)
-	// What Linux 6.1 offers, about.
+	// About what Linux 6.1 offers.
 	in := fuse.InitIn{Major: 7, Minor: 36, MaxReadAhead: 128 << 10, Flags: 1<<31 - 1}
 	ask[fuse.InitOut](c, wire.Init, 0, &in)
 	return c
 }
 
-// startOwn serves dir in its own process and gives the front end's socket.
+// startOwn serves dir in a separate process and returns the front end's socket.
 func startOwn(tb testing.TB, dir string) (*exec.Cmd, *os.File) {
 	tb.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -276,7 +277,7 @@ func startOwn(tb testing.TB, dir string) (*exec.Cmd, *os.File) {
 	theirs := os.NewFile(uintptr(fds[1]), "control")
 	defer theirs.Close()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBenchServer$")
-	cmd.Env = append(os.Environ(), envServe+"="+dir, "GOMAXPROCS=2", "GOGC=40") // as the shim has them
+	cmd.Env = append(os.Environ(), envServe+"="+dir, "GOMAXPROCS=2", "GOGC=40") // as in the shim
 	run(tb, cmd, theirs)
 	oob := make([]byte, 64)
 	_, n, _, _, err := unix.Recvmsg(fds[0], make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
@@ -366,7 +367,7 @@ func run(tb testing.TB, cmd *exec.Cmd, file *os.File) {
 	tb.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 }
 
-// cpuOf is the processor time that a process has used (clock_getcpuclockid(3)).
+// cpuOf returns the CPU time that a process has used (clock_getcpuclockid(3)).
 func cpuOf(tb testing.TB, pid int) time.Duration {
 	tb.Helper()
 	var ts unix.Timespec

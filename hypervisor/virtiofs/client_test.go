@@ -46,7 +46,7 @@ func serveDir(t testing.TB, dir string, policy passthrough.Policy) (*Server, *vh
 	return s, vhosttest.New(t, front)
 }
 
-// client is a FUSE client over the device, in the guest's place. It makes one
+// client is a FUSE client over the device, in place of the guest. It makes one
 // request at a time.
 type client struct {
 	t       testing.TB
@@ -55,9 +55,9 @@ type client struct {
 	outAddr uint64
 	inAddr  uint64
 	unique  uint64
-	// As whom requests are made.
+	// The user that makes the requests.
 	uid, gid uint32
-	// Of transfer: an indirect table.
+	// Used by transfer: an indirect table.
 	table        []vhosttest.Desc
 	indirect     []byte
 	indirectAddr uint64
@@ -89,13 +89,13 @@ func newRawClient(t testing.TB, dir string) *client {
 	return c
 }
 
-// bytesOf is a structure's memory.
+// bytesOf returns a structure's memory.
 func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
-// send makes a request of the bytes, whose header the caller has filled, with
-// room for a reply, and gives what came back: nil if nothing did.
+// send sends a request, whose header the caller has filled, with room for a
+// reply, and returns the reply, nil if there was none.
 func (c *client) send(request []byte, room int) []byte {
 	c.t.Helper()
 	copy(c.out, request)
@@ -134,7 +134,7 @@ func call[T any](c *client, op wire.Op, node uint64, in *T, tail ...[]byte) (uni
 	return unix.Errno(-int32(binary.NativeEndian.Uint32(got[4:]))), got[16:]
 }
 
-// ask makes a request that must succeed, and gives its reply.
+// ask makes a request that must succeed, and returns its reply.
 func ask[Out, In any](c *client, op wire.Op, node uint64, in *In, tail ...[]byte) *Out {
 	c.t.Helper()
 	errno, p := call(c, op, node, in, tail...)

@@ -2,16 +2,16 @@ package virtiofs
 
 import "github.com/katabox/katabox/hypervisor/vhostuser"
 
-// The queues (virtio 1.2, section 5.11.2): forgets and interrupts go by the
-// first, all else by the second. The notification queue is not offered.
+// The queues (virtio 1.2, section 5.11.2): forgets and interrupts use the
+// first, everything else the second. The notification queue is not offered.
 const (
 	priorityQueue = iota
 	requestQueue
 	queueCount
 )
 
-// device is the device as the front end drives it. Its configuration space,
-// with the tag, is QEMU's own.
+// device implements vhostuser.Device. QEMU itself provides the configuration
+// space, with the tag.
 type device struct {
 	queues []*vhostuser.Queue
 	pool   *pool

@@ -1,18 +1,18 @@
 // Package virtiofs is a virtio-fs device (virtio 1.2, section 5.11) in this
 // process: vhost-user and virtqueues by hypervisor/vhostuser, FUSE's format by
-// wire, the files by passthrough, on threads that contain shuts in.
+// wire, the files by passthrough, on threads that contain confines.
 //
-// A thread waits for the driver's notifications itself and serves what it finds
-// to its end: from the guest's notification to the reply nothing is handed from
-// one thread to another, which in Go costs more than most requests do. It is
-// one thread at a time, the front; the others are called when there is more than
-// it can do (front.go), and it keeps its processor while requests follow each
-// other (linger.go).
+// A thread waits for the driver's notifications itself and serves the requests
+// completely: from the guest's notification to the reply nothing is passed from
+// one thread to another, which in Go costs more than most requests. One thread
+// at a time does this, the front; the others are called when there is more than
+// it can do (front.go), and it keeps its P while requests follow each other
+// (linger.go).
 //
 //	kick eventfd ──epoll──> front: Take ─> wire ─> passthrough ─> Return ──> call eventfd
 //
-// At most maxThreads are at work and maxRequests taken from the queue. A file
-// system of the host that hangs, hangs the threads that wait for it: one
+// At most maxThreads requests are being served, and maxRequests taken from the
+// queue. A hung file system of the host hangs the threads that use it, so one
 // mount's requests get at most half of the threads that the others leave free,
-// and wait for one another beyond that (fair.go).
+// and beyond that wait for one another (fair.go).
 package virtiofs

@@ -8,12 +8,13 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// seed makes names' hashes ones that a guest cannot choose.
+// seed makes names' hashes unpredictable for a guest.
 var seed = maphash.MakeSeed()
 
-// groupOf numbers the requests that may hang together: those of one mount. In
-// the share's own tree, where the mounts of containers begin, to look a name up
-// already asks the file system behind it, so there each name is a group.
+// groupOf returns a number for the group of requests that may hang together:
+// those of one mount. In the share's own tree, which has the mount points of
+// containers, even a lookup of a name uses the file system behind it, so there
+// each name is a group.
 func (p *pool) groupOf(r *wire.Request) uint64 {
 	tree := p.fs.Tree(r.Node())
 	if tree != 0 || r.Op() != wire.Lookup {
@@ -24,11 +25,11 @@ func (p *pool) groupOf(r *wire.Request) uint64 {
 		dir  uint64
 		name string
 	}{r.Node(), string(name)}
-	return maphash.Comparable(seed, entry) | 1<<63 // and no tree's number
+	return maphash.Comparable(seed, entry) | 1<<63 // distinct from every tree's number
 }
 
-// enter says whether a job may be done now. Else it is parked, and is done by
-// the thread that finishes another one of its group.
+// enter reports whether a job may be done now. Otherwise it is parked, and done
+// by the thread that finishes another one of its group.
 func (p *pool) enter(j *job, group uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +44,8 @@ func (p *pool) enter(j *job, group uint64) bool {
 	return true
 }
 
-// leave ends a job, and gives one of the same group to do in its place, or nil.
+// leave ends a job, and returns a parked one of the same group to do next, or
+// nil.
 func (p *pool) leave(j *job) *job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,8 +65,9 @@ func (p *pool) leave(j *job) *job {
 	return nil
 }
 
-// reserve makes room for one more request to be taken; false if there is none.
-// Who returns one looks at the queues again, so none is forgotten there.
+// reserve reserves room to take one more request; it returns false if there is
+// none. A thread that returns a request checks the queues again, so none is
+// forgotten there.
 func (p *pool) reserve() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +78,7 @@ func (p *pool) reserve() bool {
 	return true
 }
 
-// unreserve gives back what reserve gave.
+// unreserve undoes reserve.
 func (p *pool) unreserve() {
 	p.mu.Lock()
 	p.taken--

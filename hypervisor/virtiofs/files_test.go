@@ -30,7 +30,7 @@ func TestCreateWriteRead(t *testing.T) {
 	if err := unix.Stat(filepath.Join(dir, "file"), &st); err != nil || st.Uid != 1000 || st.Gid != 2000 || st.Mode&0o7777 != 0o640 {
 		t.Errorf("owner %d:%d, mode %o, %v", st.Uid, st.Gid, st.Mode, err)
 	}
-	// An append goes to the end, wherever the guest thinks that that is.
+	// An append goes to the end of the file, whatever offset the guest names.
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("0123456789"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestCreateWriteRead(t *testing.T) {
 	}
 }
 
-// A name is one component, and leads nowhere but into its directory.
+// A name is one component, and never leads out of its directory.
 func TestNames(t *testing.T) {
 	outside := t.TempDir()
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestNames(t *testing.T) {
 	if errno, _ := call(c, wire.Open, link.NodeId, &fuse.OpenIn{}); errno != unix.EACCES {
 		t.Errorf("open a link: %v", errno)
 	}
-	// Not by a race either: what was a directory when it was looked up.
+	// Nor by a race: here it was a directory when it was looked up.
 	if err := os.Mkdir(filepath.Join(dir, "d"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +92,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Devices and FIFOs are made and looked at, and never opened: to open a FIFO
-// would hang.
+// Devices and FIFOs can be made and inspected, but are never opened: opening a
+// FIFO would hang.
 func TestSpecialFiles(t *testing.T) {
 	dir := t.TempDir()
 	c := newClient(t, dir)
@@ -117,7 +117,7 @@ func TestSpecialFiles(t *testing.T) {
 	}
 }
 
-// A file that has lost its name is there as long as the guest knows it.
+// A file without a name exists as long as the guest knows it.
 func TestUnlinkedFile(t *testing.T) {
 	dir := t.TempDir()
 	c := newClient(t, dir)
@@ -175,7 +175,8 @@ func TestRename(t *testing.T) {
 	}
 }
 
-// What the host replaces, the guest does not take for what it knew.
+// After the host has replaced a file, the guest's node does not lead to the new
+// one.
 func TestReplacedOnTheHost(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -184,7 +185,7 @@ func TestReplacedOnTheHost(t *testing.T) {
 	}
 	c := newClient(t, dir)
 	old := c.mustLookup(1, "f")
-	keep, err := os.Open(path) // so that the new file has another number
+	keep, err := os.Open(path) // so that the new file has another inode number
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,8 +205,8 @@ func TestReplacedOnTheHost(t *testing.T) {
 	}
 }
 
-// Who writes without CAP_FSETID clears set-id bits as on the host: a group's
-// bit without execution stays for those who are of the group.
+// A write without CAP_FSETID clears set-id bits as on the host: a set-group-ID
+// bit without group execution stays for members of the group.
 func TestWriterClearsSpecialBits(t *testing.T) {
 	for _, test := range []struct {
 		name     string

@@ -10,19 +10,19 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// One thread, the front, waits for the driver's kicks and serves what it finds;
-// the others are reserves. Were all to wait for kicks, the kernel would wake
-// another one for each request that comes before the front waits again: threads
-// would take turns, and none keep its processor.
+// One thread, the front, waits for the driver's kicks and serves the requests;
+// the others are reserves. If all waited for kicks, the kernel would wake
+// another one for each request that arrives before the front waits again:
+// threads would alternate, and none keep its CPU.
 //
-// A reserve is called when there is more than one request, and to be the front in
-// place of one that is at work for long: the watchdog sees that within two ticks,
-// and what is known to take long is left by the front beforehand.
+// A reserve is called when there is more than one request, and to replace a
+// front that is busy for long: the watchdog notices that within two ticks, and
+// before a request that is known to take long the front hands over by itself.
 
-// watchTick is how often the watchdog looks while requests come.
+// watchTick is the watchdog's interval while requests arrive.
 const watchTick = 5 * time.Millisecond
 
-// takesLong reports whether a request waits for a disk, most likely.
+// takesLong reports whether a request probably waits for a disk.
 func takesLong(op wire.Op) bool {
 	switch op {
 	case wire.Fsync, wire.Fsyncdir, wire.Syncfs, wire.Fallocate, wire.CopyFileRange:
@@ -31,7 +31,7 @@ func takesLong(op wire.Op) bool {
 	return false
 }
 
-// wait waits for something to do. It is false when the thread is to end.
+// wait waits for work. It returns false when the thread must end.
 func (w *worker) wait() bool {
 	p := w.pool
 	p.mu.Lock()
@@ -72,8 +72,8 @@ func (w *worker) lead() bool {
 	return true
 }
 
-// await waits for a kick, at first with its processor of Go's if another one is
-// to be expected soon.
+// await waits for a kick, at first without giving up its P if a kick is
+// expected soon.
 func (w *worker) await() (n int, err error) {
 	began := time.Now()
 	if w.pool.spareP && w.rhythm.linger() {
@@ -86,8 +86,8 @@ func (w *worker) await() (n int, err error) {
 	return n, err
 }
 
-// standBy waits to be called. When it was not for long, and there are others, the
-// thread ends.
+// standBy waits to be called. If it was not called for long, and there are
+// other reserves, the thread ends.
 func (w *worker) standBy() bool {
 	p := w.pool
 	n, err := 0, error(unix.EINTR)
@@ -107,7 +107,7 @@ func (w *worker) standBy() bool {
 	return !p.endsLocked(w, n, err)
 }
 
-// endsLocked ends a thread that was told to, or cannot wait. mu is held.
+// endsLocked ends a thread that was told to end, or cannot wait. mu is held.
 func (p *pool) endsLocked(w *worker, n int, err error) bool {
 	if err != nil {
 		p.failLocked(fmt.Errorf("wait for requests: %w", err))
@@ -119,7 +119,7 @@ func (p *pool) endsLocked(w *worker, n int, err error) bool {
 	return true
 }
 
-// endLocked takes a thread that ends off the lists. mu is held.
+// endLocked removes an ending thread from the lists. mu is held.
 func (p *pool) endLocked(w *worker) {
 	p.count--
 	if p.front == w {
@@ -127,15 +127,15 @@ func (p *pool) endLocked(w *worker) {
 	}
 }
 
-// call has a reserve look at the queues.
+// call makes a reserve check the queues.
 func (p *pool) call() {
 	p.mu.Lock()
 	p.callLocked()
 	p.mu.Unlock()
 }
 
-// callLocked is call with mu held. One that is on its way is enough: if it finds
-// more than one request it calls the next.
+// callLocked is call with mu held. One called reserve at a time is enough: if
+// it finds more than one request it calls the next.
 func (p *pool) callLocked() {
 	switch {
 	case p.reserves == 0:
@@ -146,7 +146,7 @@ func (p *pool) callLocked() {
 	}
 }
 
-// yield has another thread be the front, before a request that takes long.
+// yield makes another thread the front, before a request that takes long.
 func (p *pool) yield(w *worker) {
 	p.mu.Lock()
 	if p.front == w {
@@ -156,15 +156,15 @@ func (p *pool) yield(w *worker) {
 	p.mu.Unlock()
 }
 
-// stirLocked has the watchdog look at the front. mu is held.
+// stirLocked wakes the watchdog. mu is held.
 func (p *pool) stirLocked() {
 	if !p.watched {
 		p.watched = true
-		p.stir <- struct{}{} // has room: it is taken before watched is false
+		p.stir <- struct{}{} // has room: it is received before watched becomes false
 	}
 }
 
-// watchdog replaces fronts that are at work for long, until the pool closes.
+// watchdog replaces fronts that are busy for long, until the pool closes.
 func (p *pool) watchdog() {
 	timer := time.NewTimer(watchTick)
 	defer timer.Stop()
@@ -192,7 +192,8 @@ type sight struct {
 	turn  uint64
 }
 
-// watch1 looks once. It is false when nothing has come since the last look.
+// watch1 checks once. It returns false if nothing has arrived since the last
+// check.
 func (p *pool) watch1(last *sight) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

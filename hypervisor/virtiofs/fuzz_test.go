@@ -12,11 +12,12 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// FuzzRequests sends requests of any kind, with anything in them, through the
-// ring, about nodes and handles of which some are there. The server answers
-// each, does not panic, and nothing outside of the share changes.
+// FuzzRequests sends arbitrary requests through the ring, about nodes and
+// handles of which some exist. The server answers each, does not panic, and
+// nothing outside of the share changes.
 //
-// A request is the opcode, a node's number, and so many bytes after the header.
+// A request is the opcode, a node's number, and a number of bytes after the
+// header.
 func FuzzRequests(f *testing.F) {
 	for op := range wire.MaxOp {
 		f.Add([]byte{byte(op), 1, 40, 0, 0, 0, 0, 0, 0, 0, 0, 'f', 0, 'g', 0})
@@ -62,7 +63,8 @@ func (c *client) anything(op, node byte, body []byte) {
 	}
 }
 
-// Requests that are none, or have no room for an answer, come back all the same.
+// Malformed requests, and requests without room for an answer, are returned
+// too.
 func TestMalformedRequests(t *testing.T) {
 	c := newClient(t, t.TempDir())
 	header := fuse.InHeader{Opcode: uint32(wire.Getattr), NodeId: 1}
@@ -86,8 +88,8 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
-// A flood of forgets of what the guest does not know does no harm, and what it
-// forgets is gone.
+// A flood of forgets of unknown nodes does no harm, and forgotten nodes are
+// removed.
 func TestForget(t *testing.T) {
 	dir := t.TempDir()
 	c := newClient(t, dir)

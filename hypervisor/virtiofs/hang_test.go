@@ -16,8 +16,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// hungMount mounts a FUSE file system that answers nothing but what makes it a
-// mount, and gives what lets go of those that wait for it.
+// hungMount mounts a FUSE file system that answers only what mounting needs,
+// and returns a function that releases the waiting calls.
 func hungMount(t *testing.T, at string) (release func()) {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)

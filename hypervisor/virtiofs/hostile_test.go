@@ -40,7 +40,7 @@ func newCage(t testing.TB) cage {
 	return c
 }
 
-// check sees that nothing outside of the share has changed.
+// check checks that nothing outside of the share has changed.
 func (c cage) check(t testing.TB) {
 	t.Helper()
 	entries, err := os.ReadDir(c.base)
@@ -56,8 +56,8 @@ func (c cage) check(t testing.TB) {
 	}
 }
 
-// named is a request with names in it: bytes between header and names, and how
-// many names.
+// named is a kind of request with names: the bytes between header and names,
+// and the number of names.
 type named struct {
 	op    wire.Op
 	fixed int
@@ -70,7 +70,7 @@ var namedRequests = []named{
 	{wire.Setxattr, 16, 1}, {wire.Getxattr, 8, 1}, {wire.Removexattr, 0, 1}, {wire.Tmpfile, 16, 1},
 }
 
-// Names that are no names are refused wherever there is a name, and lead nowhere.
+// Invalid names are refused in every request with a name, and lead nowhere.
 func TestHostileNames(t *testing.T) {
 	cage := newCage(t)
 	c := newClient(t, cage.share)
@@ -84,13 +84,13 @@ func TestHostileNames(t *testing.T) {
 			for _, node := range []uint64{1, dir, file, 0, 999, ^uint64(0)} {
 				body := make([]byte, r.fixed)
 				if r.fixed >= 8 {
-					binary.NativeEndian.PutUint64(body, dir) // where to, or a mode
+					binary.NativeEndian.PutUint64(body, dir) // the target directory, or a mode
 				}
 				for range r.names {
 					body = append(append(body, bad...), 0)
 				}
 				c.raw(r.op, node, body)
-				c.raw(r.op, node, body[:len(body)-1]) // without its end
+				c.raw(r.op, node, body[:len(body)-1]) // without the final NUL
 			}
 		}
 	}
@@ -100,17 +100,16 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("%q is found: %+v", name, out)
 		}
 	}
-	c.mustLookup(1, "up") // a link is a link: the guest follows it in its own tree
+	c.mustLookup(1, "up") // a link is returned as a link: the guest follows it in its own tree
 }
 
-// raw makes a request of those bytes behind a header and gives what it was
-// answered with.
+// raw sends those bytes after a header and returns the answer's status.
 func (c *client) raw(op wire.Op, node uint64, body []byte) unix.Errno {
 	c.t.Helper()
 	c.unique++
 	h := fuse.InHeader{Length: uint32(40 + len(body)), Opcode: uint32(op), Unique: c.unique, NodeId: node}
 	got := c.send(append(bytesOf(&h), body...), 8192)
-	if !op.HasReply() || len(body) > 64<<10 && len(got) == 0 { // longer than any request: it comes back
+	if !op.HasReply() || len(body) > 64<<10 && len(got) == 0 { // longer than any request: it is returned
 		return 0
 	}
 	if len(got) < 16 {
@@ -119,7 +118,7 @@ func (c *client) raw(op wire.Op, node uint64, body []byte) unix.Errno {
 	return unix.Errno(-int32(binary.NativeEndian.Uint32(got[4:])))
 }
 
-// usage is what a server may use more of under a flood.
+// usage is what a server might leak under a flood.
 type usage struct{ threads, files, heap int }
 
 func measure(t testing.TB) usage {
@@ -144,9 +143,9 @@ func TestFloods(t *testing.T) {
 	c := newClient(t, cage.share)
 	c.mustLookup(1, "f")
 	batch := make([]byte, 8+16*2000)
-	binary.NativeEndian.PutUint32(batch, ^uint32(0)) // more than there are
+	binary.NativeEndian.PutUint32(batch, ^uint32(0)) // more than follow
 	for i := range 2000 {
-		binary.NativeEndian.PutUint64(batch[8+16*i:], uint64(i)) // the root among them
+		binary.NativeEndian.PutUint64(batch[8+16*i:], uint64(i)) // the root included
 		binary.NativeEndian.PutUint64(batch[16+16*i:], ^uint64(0))
 	}
 	flood := func(n int) {
@@ -225,8 +224,8 @@ func clientOf(t *testing.T, f *vhosttest.FrontEnd) *client {
 	return c
 }
 
-// The same chain offered many times over, and chains in any order, are served as
-// often as they were offered; their memory is the guest's own loss.
+// The same chain offered several times, and chains in any order, are served as
+// often as they were offered; the guest corrupts only its own memory.
 func TestDuplicatedChains(t *testing.T) {
 	cage := newCage(t)
 	_, f := serveDir(t, cage.share, passthrough.Auto)
@@ -248,8 +247,8 @@ func TestDuplicatedChains(t *testing.T) {
 	cage.check(t)
 }
 
-// FuzzNamed sends each request that has names, well-formed but for what the names
-// and numbers are.
+// FuzzNamed sends each request that has names, well-formed except for arbitrary
+// names and numbers.
 func FuzzNamed(f *testing.F) {
 	for i := range namedRequests {
 		f.Add(byte(i), byte(1), "f", "d", []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -278,8 +277,8 @@ func FuzzNamed(f *testing.F) {
 	})
 }
 
-// FuzzFile sends each request about an open file, well-formed but for its
-// numbers.
+// FuzzFile sends each request about an open file, well-formed except for
+// arbitrary numbers.
 func FuzzFile(f *testing.F) {
 	kinds := []wire.Op{
 		wire.Read, wire.Write, wire.Setattr, wire.Getattr, wire.Fallocate, wire.Lseek, wire.CopyFileRange, wire.Fsync, wire.Flush,
@@ -298,7 +297,7 @@ func FuzzFile(f *testing.F) {
 		ask[fuse.OpenOut](c, wire.Opendir, dir, &fuse.OpenIn{})
 		body := make([]byte, 88)
 		copy(body, numbers)
-		if op == wire.Fallocate { // offset and length: the disk is not the test's
+		if op == wire.Fallocate { // bound offset and length: the test must not fill the disk
 			clear(body[11:16])
 			clear(body[19:24])
 		}
@@ -308,7 +307,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// knownEnv says how many files TestManyFiles has a guest know.
+// knownEnv is how many files the guest of TestManyFiles knows.
 const knownEnv = "KATABOX_TEST_FILES"
 
 // A guest that has seen many files costs a bounded number of bytes for each, and

@@ -19,17 +19,17 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// serving is how mountDir serves.
+// serving configures mountDir.
 type serving struct {
 	policy      passthrough.Policy
 	descriptors int // 0 for many
 }
 
-// mountDir serves a directory to this machine's own kernel, as FUSE over
-// /dev/fuse, and gives where it is mounted. The client is the guest's, but for
-// submounts; what is missing is the ring. The files are to be used from another
-// process (inMount): the runtime polls what it opens, in a thread that it may
-// need to serve that.
+// mountDir serves a directory to this machine's kernel, as FUSE over /dev/fuse,
+// and returns the mount point. The client is the same as a guest's, except for
+// submounts; only the ring is missing. The files must be used from another
+// process (inMount): the runtime polls what it opens, in a thread that may be
+// needed to serve that.
 func mountDir(t *testing.T, dir string, as serving) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -127,13 +127,13 @@ func serveOne(t *testing.T, fs *passthrough.FS, thread *passthrough.Thread, req 
 	}
 }
 
-// initReply is a reply to FUSE_INIT.
+// initReply is the reply to FUSE_INIT.
 type initReply struct {
 	fuse.OutHeader
 	fuse.InitOut
 }
 
-// envInside says to the test of another process where to work.
+// envInside names the directory for a test that runs in another process.
 const envInside = "KATABOX_TEST_INSIDE"
 
 // inMount runs a test of this package in another process, on a directory.
@@ -153,8 +153,8 @@ func inMount(t *testing.T, test, dir string, env ...string) string {
 	return string(text)
 }
 
-// inside is where this process is to work, or the test is skipped: it is one
-// that inMount runs.
+// inside returns the directory in which this process must work; it skips the
+// test unless inMount runs it.
 func inside(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv(envInside)

@@ -23,7 +23,8 @@ type lentMount struct {
 	at  string // of the mount on the host
 }
 
-// newLentMount makes one in a directory, with nothing mounted at "sub" of the volume yet.
+// newLentMount makes a lentMount in a directory, with nothing mounted at "sub"
+// of the volume yet.
 func newLentMount(t *testing.T, share string) *lentMount {
 	t.Helper()
 	m := &lentMount{t: t, at: filepath.Join(share, "vol", "sub")}
@@ -39,7 +40,7 @@ func newLentMount(t *testing.T, share string) *lentMount {
 	return m
 }
 
-// mountTmpfs mounts a tmpfs until the test ends, or somebody unmounts it.
+// mountTmpfs mounts a tmpfs until the test ends or unmounts it.
 func mountTmpfs(t *testing.T, at string) {
 	t.Helper()
 	if err := unix.Mount("katabox-test", at, "tmpfs", 0, "size=1m"); err != nil {
@@ -52,7 +53,7 @@ func mountTmpfs(t *testing.T, at string) {
 	})
 }
 
-// mount mounts something in the volume with a file in a directory, d/f.
+// mount mounts a file system in the volume with a file d/f.
 func (m *lentMount) mount(text string) {
 	m.t.Helper()
 	mountTmpfs(m.t, m.at)
@@ -64,7 +65,7 @@ func (m *lentMount) mount(text string) {
 	}
 }
 
-// open is how many descriptors this process has on the mount.
+// open returns how many descriptors this process has on the mount.
 func (m *lentMount) open() int {
 	m.t.Helper()
 	var stx unix.Statx_t
@@ -81,7 +82,7 @@ func descriptorsOn(t *testing.T, mount uint64) (count int) {
 		t.Fatal(err)
 	}
 	for _, name := range all {
-		text, err := os.ReadFile(name) // one that was closed meanwhile is not there
+		text, err := os.ReadFile(name) // one that was closed meanwhile is missing
 		if err == nil && strings.Contains(string(text), fmt.Sprintf("mnt_id:\t%d\n", mount)) {
 			count++
 		}
@@ -89,7 +90,7 @@ func descriptorsOn(t *testing.T, mount uint64) (count int) {
 	return count
 }
 
-// await waits until so many descriptors are left on the mount.
+// await waits until that many descriptors are left on the mount.
 func (m *lentMount) await(count int) {
 	m.t.Helper()
 	for end := time.Now().Add(30 * time.Second); m.open() != count; time.Sleep(10 * time.Millisecond) {
@@ -102,7 +103,7 @@ func (m *lentMount) await(count int) {
 // unmount unmounts as an administrator does.
 func (m *lentMount) unmount() error { return unix.Unmount(m.at, 0) }
 
-// file looks d/f up, all the way.
+// file looks up d/f, component by component.
 func (m *lentMount) file() (sub, d, f uint64) {
 	m.t.Helper()
 	sub = m.c.mustLookup(m.vol, "sub").NodeId
@@ -124,8 +125,8 @@ func (m *lentMount) content(node uint64) string {
 	return m.c.read(fh, 0, 100)
 }
 
-// The host may unmount what the guest knows, but for what it has open; the guest
-// then finds what is below, and what is mounted next.
+// The host may unmount what the guest knows, except what it has open; the guest
+// then finds what is beneath, and what is mounted next.
 func TestUnmountBelowVolume(t *testing.T) {
 	m := newLentMount(t, t.TempDir())
 	below := m.c.mustLookup(m.vol, "sub")
@@ -163,7 +164,7 @@ func TestUnmountBelowVolume(t *testing.T) {
 	}
 }
 
-// A guest that does not look keeps no descriptor; a volume itself is kept.
+// An idle guest keeps no descriptor below a volume; the volume itself is kept.
 func TestVolumeIsKept(t *testing.T) {
 	m := newLentMount(t, t.TempDir())
 	m.mount("x")
@@ -175,8 +176,8 @@ func TestVolumeIsKept(t *testing.T) {
 	}
 }
 
-// Files that lose one of their names, or get one, are let go too; one without a
-// name is kept until the guest forgets it.
+// Files that lose one of their names, or get one, are released too; one without
+// a name is kept until the guest forgets it.
 func TestNamesBelowVolume(t *testing.T) {
 	m := newLentMount(t, t.TempDir())
 	m.mount("linked")
@@ -209,8 +210,8 @@ func TestNamesBelowVolume(t *testing.T) {
 	}
 }
 
-// While the host mounts, unmounts and puts links in the way, a guest that goes on
-// with what it knew gets the file, or an error that says it has gone.
+// While the host mounts, unmounts and places links, a guest that uses known
+// nodes gets the file, or an error that it is gone.
 func TestUnmountWhileUsed(t *testing.T) {
 	cage := newCage(t)
 	m := newLentMount(t, cage.share)
@@ -254,7 +255,8 @@ func churn(at, outside string) error {
 	return nil
 }
 
-// useAll looks everything up that there may be, and uses all that was ever known.
+// useAll looks up everything that may exist, and uses all nodes that were ever
+// known.
 func (m *lentMount) useAll(known map[uint64]bool) {
 	m.t.Helper()
 	for _, path := range [][]string{{"sub", "d", "f"}, {"sub", "d", "canary"}, {"sub", "d2", "f"}} {
@@ -271,7 +273,7 @@ func (m *lentMount) useAll(known map[uint64]bool) {
 	for node := range known {
 		errno, p := call(m.c, wire.Open, node, &fuse.OpenIn{Flags: unix.O_RDONLY})
 		switch errno {
-		case unix.ESTALE, unix.EACCES: // it has gone, or is no file
+		case unix.ESTALE, unix.EACCES: // it is gone, or not a file
 			continue
 		case 0:
 		default:

@@ -12,27 +12,27 @@ import (
 // while it waits for the next request.
 //
 // A thread that waits in an ordinary system call loses its P to sysmon, which
-// looks every 20 us at first, and asks for one when it is back; when it was the
-// only one, it wakes sysmon with its next call. That is several switches of
-// threads for each request of a guest that makes one after the other, and cost
-// more than most requests do. With its P a thread is woken and goes on.
+// at first checks every 20 us, and must get another one afterwards; if it was
+// the only one, its next call wakes sysmon. For a guest that makes one request
+// after the other, that is several thread switches per request, and costs more
+// than most requests. A thread that keeps its P is woken and continues.
 //
-// Meanwhile the P runs nothing else, so the front alone does it, and only where
-// there are more Ps. The world stops no later for it: the runtime's signal
-// to a thread that is to stop ends the wait, and is sent again until it has.
+// Meanwhile the P runs nothing else, so only the front does it, and only if
+// there are other Ps. It does not delay stopping the world: the runtime's
+// preemption signal ends the wait, and is repeated until it has.
 const lingerMost = time.Millisecond
 
 // lingerAfter is how many requests must have come within lingerMost of each
-// other: after a single one sysmon would wake for nothing for as long.
+// other: after a single one sysmon would keep waking for nothing.
 const lingerAfter = 3
 
-// rhythm is how fast a thread's requests follow each other.
+// rhythm tracks how fast a thread's requests follow each other.
 type rhythm struct{ quick int }
 
-// linger reports whether the next request is to be expected soon.
+// linger reports whether the next request is expected soon.
 func (r *rhythm) linger() bool { return r.quick >= lingerAfter }
 
-// waited says how long the last one was waited for.
+// waited records how long the wait for the last request took.
 func (r *rhythm) waited(d time.Duration) {
 	if d >= lingerMost {
 		r.quick = 0
@@ -44,8 +44,8 @@ func (r *rhythm) waited(d time.Duration) {
 // hasSpareP reports whether others can go on while a thread lingers.
 func hasSpareP() bool { return runtime.GOMAXPROCS(0) > 1 }
 
-// epollHeld is epoll_wait(2) for one event, of which Go's scheduler learns
-// nothing. It may end early: no event, or EINTR.
+// epollHeld is epoll_wait(2) for one event, without telling Go's scheduler. It
+// may end early: no event, or EINTR.
 func epollHeld(epoll int, event *unix.EpollEvent, most time.Duration) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(event)), 1, uintptr(most.Milliseconds()), 0, 0)
 	if errno != 0 {

@@ -22,10 +22,10 @@ func parseCount(text string) (int, error) {
 	return n, nil
 }
 
-// fileName is the name of the nth directory or file: as long as many are.
+// fileName returns the name of the nth directory or file, of a typical length.
 func fileName(n int) string { return fmt.Sprintf("a-name-of-%06d", n) }
 
-// makeFiles makes so many empty files.
+// makeFiles makes that many empty files.
 func makeFiles(dir string, count int) error {
 	for i := range count {
 		sub := filepath.Join(dir, fileName(i/filesEach))
@@ -41,7 +41,7 @@ func makeFiles(dir string, count int) error {
 	return nil
 }
 
-// pssOf is this process's proportional set size in KiB.
+// pssOf returns this process's proportional set size in KiB.
 func pssOf(t *testing.T) int {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/smaps_rollup")

@@ -14,51 +14,51 @@ import (
 )
 
 const (
-	// maxThreads bounds the threads, and with them the requests at work.
+	// maxThreads bounds the threads, and with them the requests being served.
 	maxThreads = 64
-	// idleThreads is how many stay to wait when there is nothing to do, and
-	// idleTime how long the others stay too: a thread costs more to start than
-	// hundreds of requests.
+	// idleThreads is how many idle threads are kept, and idleTime how long
+	// additional ones stay: starting a thread costs more than hundreds of
+	// requests.
 	idleThreads = 4
 	idleTime    = 10 * time.Second
-	// maxRequests bounds what is taken from the queues: at work, or waiting
-	// for others of the same group. What is beyond stays in the ring.
+	// maxRequests bounds the requests taken from the queues: being served, or
+	// waiting for others of the same group. The rest stays in the ring.
 	maxRequests = 512
 )
 
-// pool is the threads that serve the queues, and who of them may do what.
+// pool is the threads that serve the queues, and their roles.
 type pool struct {
 	dev  *device
 	fs   *passthrough.FS
 	jail contain.Jail
-	// epoll has the queues' kicks, and bench has help, by which a reserve is
-	// called: edge-triggered, so that one thread wakes for each. Both have stop,
-	// which wakes all of them for good.
+	// epoll watches the queues' kicks, and bench watches help, which calls a
+	// reserve: edge-triggered, so that each event wakes one thread. Both watch
+	// stop, which wakes all threads permanently.
 	epoll, bench, help, stop int
 	spareP                   bool // the front may linger
-	// stir has the watchdog look, and closed, when it is closed, end.
+	// stir wakes the watchdog; closing closed ends it.
 	stir, closed chan struct{}
 
-	threads sync.WaitGroup // and the watchdog
-	failed  chan error     // has room for one: why the device cannot go on
+	threads sync.WaitGroup // including the watchdog
+	failed  chan error     // capacity 1: why the device cannot continue
 
 	// mu guards the following, for a few instructions at a time.
 	mu      sync.Mutex
 	closing bool
-	// count is all threads, starting those that have not looked at the queues
-	// yet, and reserves those that can be called.
+	// count is the number of all threads, starting of those that have not
+	// checked the queues yet, and reserves of those that can be called.
 	count, starting, reserves int
-	called                    bool            // one of them is on its way
-	front                     *worker         // nil if it is to be the next one that has nothing to do
-	watched                   bool            // the watchdog looks
+	called                    bool            // a reserve was called and has not arrived yet
+	front                     *worker         // nil: the next idle thread becomes it
+	watched                   bool            // the watchdog is active
 	kicks                     [queueCount]int // -1 for none
-	busy                      map[uint64]int  // requests at work, by group (groupOf)
+	busy                      map[uint64]int  // requests being served, by group (groupOf)
 	working                   int             // their sum
 	parked                    map[uint64][]*job
 	taken                     int // requests not returned yet
 }
 
-// newPool makes a pool and starts its first thread, to see that it can.
+// newPool makes a pool and starts its first thread, to check that this works.
 func newPool(dev *device, fs *passthrough.FS, jail contain.Jail) (*pool, error) {
 	p := &pool{
 		dev: dev, fs: fs, jail: jail, spareP: hasSpareP(), epoll: -1, bench: -1, help: -1, stop: -1,
@@ -75,7 +75,7 @@ func newPool(dev *device, fs *passthrough.FS, jail contain.Jail) (*pool, error) 
 	return p, nil
 }
 
-// open makes what the threads wait with.
+// open makes the descriptors on which the threads wait.
 func (p *pool) open() (err error) {
 	for _, fd := range []*int{&p.epoll, &p.bench} {
 		if *fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -110,7 +110,7 @@ func (p *pool) release() error {
 	return errors.Join(errs...)
 }
 
-// first starts a thread and waits until it is shut in.
+// first starts a thread and waits until it is confined.
 func (p *pool) first() error {
 	ready := make(chan error, 1)
 	p.mu.Lock()
@@ -121,8 +121,8 @@ func (p *pool) first() error {
 	return <-ready
 }
 
-// start runs a thread, which was counted. ready, if not nil, learns whether it
-// could be shut in.
+// start runs a thread that is already counted. ready, if not nil, receives the
+// result of confining it.
 func (p *pool) start(ready chan<- error) {
 	p.threads.Add(1)
 	child.OnOwnThread(func() {
@@ -144,17 +144,17 @@ func (p *pool) start(ready chan<- error) {
 	})
 }
 
-// failLocked says that a thread cannot serve, and so that requests may stay
-// unanswered: the device must end. mu is held.
+// failLocked records that a thread cannot serve: requests might stay
+// unanswered, so the device must end. mu is held.
 func (p *pool) failLocked(err error) {
 	select {
 	case p.failed <- err:
-	default: // the first reason is enough
+	default: // the first error is enough
 	}
 }
 
-// growLocked starts another thread, which looks at the queues first, unless
-// there are enough or one is on its way. mu is held.
+// growLocked starts another thread, which first checks the queues, unless there
+// are enough or one is already starting. mu is held.
 func (p *pool) growLocked() {
 	if p.count < maxThreads && p.starting == 0 && !p.closing {
 		p.count++
@@ -172,7 +172,7 @@ func (p *pool) watch(queue, fd int) error {
 		return fmt.Errorf("wait for kicks: %w", err)
 	}
 	p.kicks[queue] = fd
-	notify(fd) // for what came before
+	notify(fd) // for earlier requests
 	return nil
 }
 
@@ -185,14 +185,14 @@ func (p *pool) unwatch(queue int) {
 	}
 }
 
-// notify adds one to an eventfd. A full counter is fine: it is readable.
+// notify adds one to an eventfd. If the counter is full, it is readable anyway.
 func notify(fd int) {
 	one := [8]byte{1}
 	_, _ = unix.Write(fd, one[:])
 }
 
-// close ends the threads and waits for them, no longer than d. On an error some
-// are left, and the pool's descriptors with them.
+// close ends the threads and waits for them, at most d. On an error some are
+// left, along with the pool's descriptors.
 func (p *pool) close(d time.Duration) error {
 	p.mu.Lock()
 	if !p.closing {

@@ -13,7 +13,7 @@ import (
 
 func ptr(p []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(p)) }
 
-// servings are what each test of whole sequences is run with. With few
+// servings are the configurations with which sequence tests are run. With few
 // descriptors most files are found again by their names.
 var servings = map[string]serving{
 	"auto":            {policy: passthrough.Auto},
@@ -30,7 +30,7 @@ func TestPosix(t *testing.T) {
 	}
 }
 
-// notHere are cases that ask for what a plain directory does not do either.
+// notHere are cases that fail in a plain directory too.
 var notHere = map[string]string{
 	"FdLeak":              "counts the descriptors of a server in its own process",
 	"FcntlFlockLocksFile": "wants a POSIX lock of the same process to conflict, as go-fuse's own server makes it",

@@ -69,14 +69,14 @@ func TestRandomInside(t *testing.T) {
 	}
 }
 
-// step is one operation; what its parts mean is its kind's affair.
+// step is one operation; the meaning of its fields depends on the kind.
 type step struct {
 	kind string
 	a, b string
 	n, m int
 }
 
-// choose makes an operation on a few names, so that they meet.
+// choose makes an operation on one of a few names, so that operations interact.
 func choose(r *rand.Rand) step {
 	path := func() string {
 		p := []string{string(rune('a' + r.IntN(4)))}
@@ -99,8 +99,8 @@ func mapKeys[V any](m map[string]V) func(func(string) bool) {
 	}
 }
 
-// world is a directory, and a thread whose root it is: a random operation
-// leads nowhere else.
+// world is a directory, and a thread whose root it is, so that no random
+// operation leads out of it.
 type world struct {
 	calls chan func()
 	files [6]int // open ones, -1 for none
@@ -138,7 +138,7 @@ func newWorld(t *testing.T, dir string) *world {
 	return w
 }
 
-// do makes an operation and says what came of it.
+// do makes an operation and describes the result.
 func (w *world) do(s step) string {
 	result := make(chan string)
 	w.calls <- func() {
@@ -151,7 +151,7 @@ func (w *world) do(s step) string {
 	return <-result
 }
 
-// tree is all that is there.
+// tree describes everything in the directory.
 func (w *world) tree() string {
 	var b strings.Builder
 	_ = filepath.WalkDir(".", func(p string, _ os.DirEntry, err error) error {
@@ -168,7 +168,8 @@ func (w *world) tree() string {
 	return b.String()
 }
 
-// look is a file's attributes, but for those that depend on where it is.
+// look describes a file's attributes, except those that depend on the file
+// system.
 func look(p string) string {
 	var st unix.Stat_t
 	if err := unix.Lstat(p, &st); err != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
 )
 
-// Options say what a Server serves.
+// Options describe what a Server serves.
 type Options struct {
 	// Root is the share's root directory, opened with O_PATH, and Mounts the
-	// mount namespace that it is in (/proc/PID/ns/mnt). Both stay the caller's
-	// and must be there until Close has returned.
+	// mount namespace that it is in (/proc/PID/ns/mnt). The caller owns both
+	// and must keep them open until Close has returned.
 	Root, Mounts *os.File
-	// Policy says how a mount at a path of the share is cached.
+	// Policy returns how a mount at a path of the share is cached.
 	Policy func(path string) passthrough.Policy
 }
 
@@ -35,16 +35,16 @@ type Server struct {
 
 	cancel context.CancelFunc
 	served chan struct{} // closed when the front end's connection has ended
-	err    error         // why it ended; set before
+	err    error         // why it ended; set before served is closed
 
 	mu     sync.Mutex
 	front  *os.File // nil once taken
 	closed bool
 }
 
-// closeWait is how long Close waits for requests that are being served. Those
-// that take longer wait for a file system that hangs, and whoever ends the pod
-// has waited for the guest before.
+// closeWait is how long Close waits for requests that are being served.
+// Requests that take longer wait for a hung file system, and the pod's teardown
+// has already waited for the guest.
 const closeWait = 10 * time.Second
 
 // Start starts to serve. It fails if the host's kernel cannot confine threads.
@@ -67,7 +67,7 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// serve serves the front end until it closes, or a thread cannot go on.
+// serve serves the front end until it closes, or a thread fails.
 func (s *Server) serve(ctx context.Context, back *net.UnixConn) {
 	defer close(s.served)
 	ctx, fail := context.WithCancelCause(ctx)
@@ -85,7 +85,7 @@ func (s *Server) serve(ctx context.Context, back *net.UnixConn) {
 	}
 }
 
-// open makes what Start needs beside the files: queues, threads, the sockets.
+// open makes what Start needs besides the files: queues, threads, the sockets.
 func (s *Server) open() (back *net.UnixConn, err error) {
 	s.dev = newDevice()
 	if s.pool, err = newPool(s.dev, s.fs, s.jail); err != nil {
@@ -96,14 +96,14 @@ func (s *Server) open() (back *net.UnixConn, err error) {
 	return back, err
 }
 
-// release lets go of all but the connection.
+// release releases everything but the connection.
 func (s *Server) release() error {
 	var err error
 	if s.pool != nil {
 		err = s.pool.close(closeWait)
 	}
 	if err == nil {
-		s.fs.Close() // else a thread still uses it
+		s.fs.Close() // otherwise a thread still uses it
 	}
 	return errors.Join(err, s.jail.Descriptors.Close())
 }
@@ -118,11 +118,11 @@ func (s *Server) Front() *os.File {
 	return front
 }
 
-// Done is closed when the device is served no more: the machine has ended, or
+// Done is closed when the device is no longer served: the machine has ended, or
 // broke the protocol.
 func (s *Server) Done() <-chan struct{} { return s.served }
 
-// Err says why, once Done is closed.
+// Err returns why, once Done is closed.
 func (s *Server) Err() error {
 	if s.err != nil {
 		return fmt.Errorf("virtio-fs device ended: %w", s.err)
@@ -130,11 +130,11 @@ func (s *Server) Err() error {
 	return errors.New("virtio-fs device ended: the machine has closed it")
 }
 
-// Drop lets go of what is mounted at and below a path of the share.
+// Drop releases what is mounted at and below a path of the share.
 func (s *Server) Drop(path string) { s.fs.Drop(path) }
 
-// Close ends the service. When it returns, every write that the guest was told
-// has succeeded is in the host's file system. It waits up to 10 s for requests
+// Close stops serving. When it returns, every write whose success was reported
+// to the guest is in the host's file system. It waits up to 10 s for requests
 // being served; threads that hang in the kernel for longer are left behind, and
 // the error says so. It may be called again.
 func (s *Server) Close() error {

@@ -24,7 +24,7 @@ func (w *world) opened(s step, fd int, err error) string {
 	return attributes(&st)
 }
 
-// said is an error, or what a path looks like after it went well.
+// said describes an error or, on success, what is at a path.
 func said(err error, path string) string {
 	if err != nil {
 		return err.Error()

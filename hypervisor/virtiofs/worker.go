@@ -18,7 +18,7 @@ type job struct {
 	group uint64
 }
 
-// stopEvent is what an epoll event of the pool's stop has for a descriptor.
+// stopEvent is the descriptor in an epoll event of the pool's stop.
 const stopEvent = -1
 
 // worker is one serving thread.
@@ -26,10 +26,10 @@ type worker struct {
 	pool   *pool
 	rhythm rhythm
 	thread *passthrough.Thread
-	spare  *job // to be used for the next request
+	spare  *job // reused for the next request
 	events []unix.EpollEvent
-	// turn is odd while the thread, as the front, waits for a kick, and
-	// changes with each request that it serves.
+	// turn is odd while the thread, as the front, waits for a kick, and changes
+	// with each request.
 	turn atomic.Uint64
 }
 
@@ -37,7 +37,7 @@ func newWorker(p *pool) *worker {
 	return &worker{pool: p, thread: passthrough.NewThread(), events: make([]unix.EpollEvent, 1)}
 }
 
-// run serves until the pool closes, or enough other threads wait.
+// run serves until the pool closes, or enough other threads are idle.
 func (w *worker) run() {
 	for {
 		for _, q := range w.pool.dev.queues {
@@ -49,8 +49,8 @@ func (w *worker) run() {
 	}
 }
 
-// drain serves what is in a queue. A queue that is stopped or broken has
-// nothing; that it broke the front end learns by its silence.
+// drain serves what is in a queue. A stopped or broken queue has nothing; the
+// front end notices a broken queue by its silence.
 func (w *worker) drain(q *vhostuser.Queue) {
 	for w.pool.reserve() {
 		j := w.take()
@@ -68,7 +68,7 @@ func (w *worker) drain(q *vhostuser.Queue) {
 	}
 }
 
-// take gives an unused job.
+// take returns an unused job.
 func (w *worker) take() *job {
 	if j := w.spare; j != nil {
 		w.spare = nil
@@ -96,7 +96,7 @@ func (w *worker) serve(j *job) {
 		if err != nil {
 			written = 0
 		}
-		// The error is that of a ring that broke: then there is nobody to tell.
+		// The error means that the ring broke: then the driver cannot be told.
 		_ = j.queue.Return(&j.chain, written)
 		w.spare = j
 		w.turn.Add(2)

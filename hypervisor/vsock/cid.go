@@ -20,8 +20,9 @@ const vhostSetGuestCID = 0x4008af60
 // cidAttempts bounds the search; a host has far fewer machines than ids.
 const cidAttempts = 64
 
-// claimCID finds an id that no other guest of the host has. The kernel decides:
-// set fails with EADDRINUSE for a taken one, so two claims never get the same.
+// claimCID finds an id that no other guest of the host has. The kernel
+// arbitrates: set fails with EADDRINUSE for a taken id, so two claims never get
+// the same.
 func claimCID(set func(cid uint64) error) (uint32, error) {
 	for range cidAttempts {
 		cid, err := randomCID()
@@ -39,7 +40,7 @@ func claimCID(set func(cid uint64) error) (uint32, error) {
 	return 0, fmt.Errorf("claim context id: %d random ones are taken: %w", cidAttempts, syscall.EADDRINUSE)
 }
 
-// randomCID picks from the ids a guest may have: not the hypervisor's, the
+// randomCID picks an id that a guest may have: not the hypervisor's, the
 // host's, or the wildcard (virtio 1.2, section 5.10.4).
 func randomCID() (uint32, error) {
 	const first, wildcard = 3, 1<<32 - 1

@@ -21,7 +21,7 @@ const closeTimeout = 10 * time.Second
 // errReset is what both sides of a connection see after a reset.
 const errReset = syscall.ECONNRESET
 
-// state is where a connection is in its life; see the package's comment.
+// state is a connection's state; see the package's comment.
 type state uint8
 
 const (
@@ -35,20 +35,20 @@ const (
 type conn struct {
 	dev      *device
 	addr     addrPair
-	bufAlloc uint32        // what the guest may send unread, in bytes
+	bufAlloc uint32        // how much unread data the guest may send, in bytes
 	answered chan struct{} // closed when the connection is no longer dialing
 
-	fwdCount  atomic.Uint32 // bytes read by us, as the protocol counts
-	toldFwd   atomic.Uint32 // fwdCount as last told the guest
-	requested atomic.Bool   // the guest has got our request
+	fwdCount  atomic.Uint32 // bytes read by us, by the protocol's counting
+	toldFwd   atomic.Uint32 // fwdCount as last sent to the guest
+	requested atomic.Bool   // the guest has received our request
 
 	// Guarded by the outbox's lock.
 	pending           pending
 	shutFlags         uint32
 	queued, forgotten bool
 
-	inLine  bool // guarded by the line's lock
-	finSent bool // the guest was told that no more comes; within Do of rx
+	inLine  bool // guarded by the line's mu
+	finSent bool // the guest was told that no more data comes; used within Do of rx
 
 	// writeMu is held by the one Write in progress.
 	writeMu sync.Mutex
@@ -60,12 +60,12 @@ type conn struct {
 	state              state
 	closed             bool // Close was called
 	in                 recvBuf
-	readErr, writeErr  error // why no more comes in, or goes out
+	readErr, writeErr  error // why no more is received, or sent
 	dialErr            error
 	peerShut           uint32 // what the guest shut down
 	closeTimer         *time.Timer
 
-	peerAlloc, peerFwd uint32 // the guest's credit, as it last told
+	peerAlloc, peerFwd uint32 // the guest's credit, as last received
 	sent               uint32 // bytes sent, wrapping
 	wantTurn, hasTurn  bool   // see line
 }
@@ -79,16 +79,17 @@ func newConn(d *device, a addrPair, bufAlloc uint32) *conn {
 	return c
 }
 
-// credit is the count to tell the guest. It is called when a packet is sent,
-// within Do of the receive queue, so that the guest never sees it go back.
+// credit returns the count to send to the guest. It is called when a packet is
+// sent, within Do of the receive queue, so that the guest never sees it
+// decrease.
 func (c *conn) credit() uint32 {
 	n := c.fwdCount.Load()
 	c.toldFwd.Store(n)
 	return n
 }
 
-// end makes a connection dead: what is buffered can be read, then reading and
-// writing fail with these errors. The guest is not told.
+// end makes a connection dead: buffered data can still be read, then reading
+// and writing fail with these errors. The guest is not told.
 func (c *conn) end(readErr, writeErr error) {
 	c.mu.Lock()
 	if c.state == stateDead {
@@ -121,8 +122,8 @@ func (c *conn) end(readErr, writeErr error) {
 	}
 }
 
-// transportReset ends the connection after the guest forgot it. One that the
-// guest has not heard of yet goes on dialling.
+// transportReset ends the connection after the guest forgot it. If the guest
+// has not seen it yet, dialling continues.
 func (c *conn) transportReset() {
 	c.mu.Lock()
 	dialing := c.state == stateDialing
@@ -135,8 +136,8 @@ func (c *conn) transportReset() {
 	}
 }
 
-// abort ends a connection that nobody will use and tells the guest if it may
-// have heard of it. It does not flush.
+// abort ends a connection that will not be used, and queues a reset if the
+// guest may have seen it. It does not flush.
 func (c *conn) abort() {
 	c.mu.Lock()
 	dead := c.state == stateDead
@@ -151,15 +152,15 @@ func (c *conn) abort() {
 	}
 }
 
-// dialError is how dialling ended, nil if the connection was opened.
+// dialError returns how dialling ended, nil if the connection was opened.
 func (c *conn) dialError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dialErr
 }
 
-// Close implements net.Conn. Data not read yet is dropped; data written before
-// still arrives. It does not wait for the guest.
+// Close implements net.Conn. Unread data is dropped; data already written still
+// arrives. It does not wait for the guest.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	if c.closed {

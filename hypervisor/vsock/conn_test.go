@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/nettest"
 )
 
-// TestNetConn runs the tests that every net.Conn shall pass.
+// TestNetConn runs the tests that every net.Conn must pass.
 func TestNetConn(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		tr, _ := boot(t, splice())
@@ -96,7 +96,7 @@ func TestGuestReset(t *testing.T) {
 	g.quiet()
 }
 
-// TestCloseTimeout resets a connection that the guest does not let go.
+// TestCloseTimeout resets a connection that the guest does not close.
 func TestCloseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDevice(context.Background())
@@ -161,7 +161,7 @@ func TestNoDataAfterShutdown(t *testing.T) {
 	}
 	g.expect(opShutdown)
 	g.send(req.reply(opCreditUpdate), nil)
-	// What the guest still sends is dropped without an answer.
+	// Later data from the guest is dropped without an answer.
 	g.send(req.reply(opData), []byte("too late"))
 	g.send(req.reply(opReset), nil)
 	g.send(fromGuest(1, 1, opData), nil)

@@ -12,7 +12,7 @@ type deadline struct {
 	cond    *sync.Cond
 	timer   *time.Timer
 	expired bool
-	// generation tells a timer that was replaced as it fired.
+	// generation identifies a timer that was replaced while it fired.
 	generation uint64
 }
 
@@ -43,7 +43,7 @@ func (d *deadline) expire() {
 	d.cond.Broadcast()
 }
 
-// stop forgets the timer.
+// stop stops the timer.
 func (d *deadline) stop() {
 	d.generation++
 	if d.timer != nil {

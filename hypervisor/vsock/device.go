@@ -17,11 +17,12 @@ const (
 	// guestCID is the address of every guest: one device serves one guest.
 	guestCID = 3
 
-	// maxConns bounds the connections of a device, those that are being
-	// opened and closed included.
+	// maxConns bounds the connections of a device, including those that are
+	// being opened and closed.
 	maxConns = 4096
-	// manyConns is from where on a new connection gets the smaller buffer, so
-	// that unread bytes are bounded by 256 x 256 KiB + 3840 x 32 KiB.
+	// manyConns is the number of connections from which on new ones get the
+	// smaller buffer, so that unread bytes are bounded by 256 x 256 KiB + 3840
+	// x 32 KiB.
 	manyConns   = 256
 	maxBufAlloc = 256 << 10
 	minBufAlloc = 32 << 10
@@ -34,13 +35,13 @@ const (
 )
 
 // The indexes of a device's queues (virtio 1.2, section 5.10.2). The front end
-// keeps the third, for events, to itself.
+// serves the third one, for events, itself.
 const (
 	receiveQueue  = 0
 	transmitQueue = 1
 )
 
-// addrPair names a connection by its ports.
+// addrPair identifies a connection by its ports.
 type addrPair struct {
 	host, guest uint32
 }
@@ -89,8 +90,8 @@ func (d *device) Config() []byte { return binary.LittleEndian.AppendUint64(nil, 
 func (d *device) Queues() []*vhostuser.Queue { return []*vhostuser.Queue{d.rx, d.tx} }
 
 // Stopped implements vhostuser.Device. A reset of the driver and a pause of the
-// machine look alike here: both end the connections at once, so that a driver
-// that starts anew sees nothing of before.
+// machine look the same here: both end the connections immediately, so that a
+// restarted driver sees nothing from before.
 func (d *device) Stopped(*vhostuser.Queue) { d.reset() }
 
 // Kicked implements vhostuser.Device.
@@ -104,7 +105,7 @@ func (d *device) Kicked(q *vhostuser.Queue) {
 }
 
 // transmit handles what the guest sent. It does not wait for receive buffers,
-// for the guest may wait for this before it gives any.
+// because the guest may wait for transmit before it provides any.
 func (d *device) transmit() {
 	for more := true; more; {
 		err := d.tx.Do(func(r *vhostuser.Ring) error {
@@ -142,7 +143,7 @@ func (d *device) flush() {
 	}
 }
 
-// queueFailed ends the connections when a ring turned out broken: nothing goes
+// queueFailed ends the connections when a ring is broken: nothing passes
 // through it until the driver resets it.
 func (d *device) queueFailed(err error) {
 	if !errors.Is(err, vhostuser.ErrBroken) {
@@ -155,7 +156,7 @@ func (d *device) queueFailed(err error) {
 	d.reset()
 }
 
-// reset ends all connections of which the guest has heard, without telling it.
+// reset ends all connections that the guest has seen, without telling it.
 func (d *device) reset() {
 	for _, c := range d.snapshot() {
 		c.transportReset()
@@ -163,8 +164,8 @@ func (d *device) reset() {
 	d.outbox.clear()
 }
 
-// shut ends the device for good: connections, and calls of all kinds, fail with
-// err. Only the first call counts.
+// shut ends the device permanently: connections and all calls fail with err.
+// Only the first call counts.
 func (d *device) shut(err error) {
 	d.mu.Lock()
 	if d.err != nil {

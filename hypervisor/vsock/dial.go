@@ -10,15 +10,15 @@ import (
 	mdvsock "github.com/mdlayher/vsock"
 )
 
-// answerTimeout is how long a guest has to answer a request before another is
-// made in its place. A driver that is just starting can lose one: it may take
-// packets before it can send.
+// answerTimeout is how long a guest has to answer a request before it is
+// repeated. A driver that is starting can lose one: it may receive packets
+// before it can send.
 const answerTimeout = 3 * time.Second
 
 // maxDialing bounds the connections that wait for the guest's answer.
 const maxDialing = 1024
 
-// errNoAnswer and errRestarted end an attempt, not the dialling.
+// errNoAnswer and errRestarted end one attempt, not the whole dial.
 var (
 	errNoAnswer  = errors.New("guest did not answer")
 	errRestarted = errors.New("guest's driver was reset")
@@ -60,12 +60,12 @@ func (d *device) dialOnce(ctx context.Context, port uint32) (*conn, error) {
 	return c, nil
 }
 
-// waitAnswer waits until the guest has answered, or had the time to.
+// waitAnswer waits until the guest has answered or its time is up.
 func (c *conn) waitAnswer(ctx context.Context) error {
 	tick := time.NewTicker(answerTimeout)
 	defer tick.Stop()
 	for {
-		// The time counts from the first tick after the request went out.
+		// The time starts at the first tick after the request was sent.
 		asked := c.requested.Load()
 		select {
 		case <-c.answered:
@@ -111,7 +111,7 @@ func (d *device) freePort(guest uint32) uint32 {
 	}
 }
 
-// endDialing gives a place among maxDialing back.
+// endDialing releases a place among maxDialing.
 func (d *device) endDialing() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

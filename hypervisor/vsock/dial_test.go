@@ -50,7 +50,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestDialBeforeDriver dials a guest whose driver comes up only then.
+// TestDialBeforeDriver dials a guest whose driver starts only afterwards.
 func TestDialBeforeDriver(t *testing.T) {
 	tr, g := bootPaused(t, accept)
 	done := make(chan error, 1)
@@ -79,7 +79,7 @@ func TestDialRefused(t *testing.T) {
 	}
 }
 
-// TestDialCancelled checks that the guest is told when nobody waits any more.
+// TestDialCancelled checks that the guest is told when a dial was cancelled.
 func TestDialCancelled(t *testing.T) {
 	tr, g := boot(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -96,12 +96,12 @@ func TestDialCancelled(t *testing.T) {
 	if p := g.expect(opReset); p.srcPort != req.srcPort {
 		t.Errorf("reset of %+v", p.header)
 	}
-	// An answer that was on its way finds nothing.
+	// An answer that was under way finds no connection.
 	g.send(req.reply(opResponse), nil)
 	g.expect(opReset)
 }
 
-// TestDialNoAnswer makes a new attempt when one was lost.
+// TestDialNoAnswer checks that a lost request is repeated.
 func TestDialNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDevice(t.Context())

@@ -1,14 +1,14 @@
 // Package vsock is the host's side of one virtual machine's vsock: it dials
-// stream connections by port. Where the host kernel has vhost-vsock that
-// carries the data; elsewhere this package is the device itself, a virtio-vsock
-// (virtio 1.2, section 5.10) on hypervisor/vhostuser, inside the process that
-// calls Open.
+// stream connections by port. If the host kernel has vhost-vsock, that carries
+// the data; otherwise this package is the device itself, a virtio-vsock (virtio
+// 1.2, section 5.10) on hypervisor/vhostuser, inside the process that calls
+// Open.
 //
-// The guest opens no connections. Our device refuses each with a reset. With
-// the kernel's a guest reaches what other programs of the host listen on:
-// docs/threat-model.md says what keeps containers from it.
+// The guest must not open connections. Our device refuses each with a reset.
+// With the kernel's device a guest can reach other programs' listeners on the
+// host: docs/threat-model.md says what keeps containers from it.
 //
-// One connection, as our device sees it:
+// A connection in our device:
 //
 //	 Dial            RESPONSE          Close             RST, or 10 s
 //	------> [dialing] ------> [open] --------> [closing] -----------> [dead]
@@ -19,10 +19,10 @@
 //	              RST, no answer, ctx ended
 //
 // The two goroutines that belong to the device are the kick loops of its
-// queues. The one for the guest's transmit queue puts payload into the
-// connections' buffers and notes replies in the outbox; it never waits. Writers
-// copy straight into the guest's receive buffers, in turn when those are
-// scarce, and flush the outbox before. A connection costs no goroutine.
+// queues. The loop of the guest's transmit queue puts payload into the
+// connections' buffers and replies into the outbox; it never waits. Writers
+// copy directly into the guest's receive buffers, in turn when those are
+// scarce, and flush the outbox first. A connection needs no goroutine.
 //
 // Locks, in the order in which they may nest:
 //
@@ -30,7 +30,7 @@
 //	                    >  conn.mu    >  outbox.mu
 //	                    >  line.mu
 //
-// What the guest can make the host hold is bounded: connections (maxConns), the
+// The host memory that a guest can use is bounded: connections (maxConns), the
 // unread bytes of each (its buf_alloc) and replies not yet delivered
 // (maxResets).
 package vsock

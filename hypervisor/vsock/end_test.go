@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// busy has everything blocked that can block, and collects how it ends.
+// busy makes all blocking calls, and collects their results.
 type busy struct {
 	all               sync.WaitGroup
 	read, write, dial error
@@ -27,7 +27,7 @@ func makeBusy(t *testing.T, tr Transport, g *fakeGuest) *busy {
 	b.all.Go(func() { _, b.read = c.Read(make([]byte, 1)) })
 	b.all.Go(func() { _, b.write = c.Write(make([]byte, 1)) })
 	b.all.Go(func() { _, b.dial = tr.Dial(context.Background(), 2) })
-	g.expect(opRequest) // that dial's
+	g.expect(opRequest) // the dial's
 	return b
 }
 
@@ -76,7 +76,8 @@ type failing struct{ err error }
 
 func (f failing) Attach(context.Context, hypervisor.Device) error { return f.err }
 
-// TestAttachFails checks that nothing waits for a front end that never came.
+// TestAttachFails checks that nothing waits for a front end that never
+// connected.
 func TestAttachFails(t *testing.T) {
 	tr, err := Open(t.Context(), Options{VhostPath: "/nonexistent"})
 	must(t, err)
@@ -123,8 +124,8 @@ func TestDriverReset(t *testing.T) {
 	g.expect(opShutdown)
 }
 
-// TestResetDropsReplies checks that a new driver does not get what was meant
-// for the one before.
+// TestResetDropsReplies checks that a new driver does not get the previous
+// one's packets.
 func TestResetDropsReplies(t *testing.T) {
 	tr, g := boot(t, nil)
 	g.fillBuffers(tr)
@@ -136,7 +137,7 @@ func TestResetDropsReplies(t *testing.T) {
 }
 
 // TestPause stops the queues without a reset, as a pause of the machine does:
-// connections end there too, and the guest's next packet of one is refused.
+// connections end then too, and the guest's next packet on one is refused.
 func TestPause(t *testing.T) {
 	tr, g := boot(t, nil)
 	c, req := g.dialled(tr, 1, maxBufAlloc)
@@ -152,7 +153,7 @@ func TestPause(t *testing.T) {
 	g.dialled(tr, 2, maxBufAlloc)
 }
 
-// TestResetStorm resets the driver while connections come and go.
+// TestResetStorm resets the driver while connections are opened and closed.
 func TestResetStorm(t *testing.T) {
 	tr, g := boot(t, accept)
 	ctx, cancel := context.WithCancel(t.Context())

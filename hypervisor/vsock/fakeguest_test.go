@@ -18,18 +18,18 @@ const (
 	fakeWait   = 20 * time.Second
 )
 
-// packet is one that the guest got.
+// packet is a packet that the guest got.
 type packet struct {
 	header
 	data []byte
 }
 
-// fakeGuest is a virtual machine whose driver is this test.
+// fakeGuest is a virtual machine whose driver is the test.
 type fakeGuest struct {
 	t     testing.TB
 	front *vhosttest.FrontEnd
 	// handle gets every packet, in the goroutine that receives; data is valid
-	// until it returns. Without it they go to packets.
+	// until it returns. If nil, they go to packets.
 	handle  func(h header, data []byte)
 	packets chan packet
 
@@ -40,10 +40,11 @@ type fakeGuest struct {
 
 	mu   sync.Mutex
 	free []uint16 // of tx
-	// held keeps receive buffers back instead of giving them again.
+	// hold makes the guest keep receive buffers in held instead of offering
+	// them again.
 	hold bool
 	held []uint16
-	// resets tells buffers of an earlier life of the driver.
+	// resets counts the driver's resets, to recognize buffers from before one.
 	resets int
 }
 
@@ -103,7 +104,7 @@ func (g *fakeGuest) start() {
 	}
 	g.restart(0, 0)
 	g.receiver.Go(g.receive)
-	// Before the memory goes, which was made later than the transport.
+	// Before the memory is unmapped, which was made later than the transport.
 	g.t.Cleanup(func() {
 		g.rx.CloseCall()
 		g.receiver.Wait()
@@ -129,12 +130,12 @@ func (g *fakeGuest) restart(rxBase, txBase uint16) {
 	g.tx.Start(txBase)
 }
 
-// stop stops the queues and gives where.
+// stop stops the queues and returns their positions.
 func (g *fakeGuest) stop() (rxBase, txBase uint16) {
 	return g.rx.Stop(), g.tx.Stop()
 }
 
-// receive takes packets until the end of the test.
+// receive receives packets until the end of the test.
 func (g *fakeGuest) receive() {
 	for g.rx.Wait(0) {
 		for {
@@ -165,7 +166,7 @@ func (g *fakeGuest) receive() {
 	}
 }
 
-// sameLife reports whether the driver was not reset since.
+// sameLife reports whether the driver was not reset since then.
 func (g *fakeGuest) sameLife(life int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -185,7 +186,7 @@ func (g *fakeGuest) recycle(head uint16, life int) {
 	g.rx.Offer(head)
 }
 
-// setHold keeps receive buffers back, or gives those that were.
+// setHold holds receive buffers back, or offers those that were held.
 func (g *fakeGuest) setHold(hold bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,8 +197,8 @@ func (g *fakeGuest) setHold(hold bool) {
 	}
 }
 
-// giveHeld gives back what was kept, all with one notification, and goes on
-// keeping what comes next.
+// giveHeld offers the held buffers, all with one notification, and continues to
+// hold later ones.
 func (g *fakeGuest) giveHeld() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -205,8 +206,8 @@ func (g *fakeGuest) giveHeld() {
 	g.held = nil
 }
 
-// barrier waits until the device has handled all that was sent before, and the
-// guest has got every answer to it.
+// barrier waits until the device has handled everything sent before, and the
+// guest has got every answer.
 func (g *fakeGuest) barrier() {
 	g.t.Helper()
 	g.send(fromGuest(1, 1, opData), nil)
@@ -215,7 +216,7 @@ func (g *fakeGuest) barrier() {
 	}
 }
 
-// send gives a packet to the device. Its length is set, unless it is already.
+// send gives a packet to the device. It sets the length unless the caller has.
 func (g *fakeGuest) send(h header, data []byte) {
 	if h.length == 0 {
 		h.length = uint32(len(data))
@@ -270,7 +271,7 @@ func (g *fakeGuest) expect(op operation) packet {
 	return packet{}
 }
 
-// quiet checks that no packet comes.
+// quiet checks that no packet arrives.
 func (g *fakeGuest) quiet() {
 	g.t.Helper()
 	g.barrier()
@@ -302,10 +303,10 @@ func accept(g *fakeGuest, h header, _ []byte) {
 	}
 }
 
-// splice makes a handler that joins the dials to an even port of the guest and
-// to the next: what comes on one of them goes out on the other, credit
-// included. A dial is answered at once, and has no credit until the other is
-// there.
+// splice makes a handler that joins the connections to an even port of the
+// guest and to the next port: what arrives on one is sent on the other,
+// including credit. A dial is answered immediately, and has no credit until the
+// other exists.
 func splice() func(g *fakeGuest, h header, data []byte) {
 	dials := make(map[uint32]header) // the last to each port of the guest
 	return func(g *fakeGuest, h header, data []byte) {
@@ -315,7 +316,7 @@ func splice() func(g *fakeGuest, h header, data []byte) {
 			dials[h.dstPort] = h
 			answer := h.reply(opResponse)
 			if answer.bufAlloc = peer.bufAlloc; joined {
-				// First, so that both can write when both are dialled.
+				// So that both can write when both are connected.
 				update := peer.reply(opCreditUpdate)
 				update.bufAlloc = credit
 				g.send(update, nil)
@@ -332,7 +333,7 @@ func splice() func(g *fakeGuest, h header, data []byte) {
 	}
 }
 
-// dialled opens a connection to a guest that reads its packets from the test.
+// dialled opens a connection to a guest whose packets the test reads.
 func (g *fakeGuest) dialled(tr Transport, port, credit uint32) (Conn, header) {
 	g.t.Helper()
 	type result struct {
@@ -373,7 +374,7 @@ func pipe(t testing.TB, tr Transport, n uint32) (a, b Conn) {
 	return a, b
 }
 
-// opened makes an open connection of a device that nothing drives.
+// opened makes an open connection of a device without a front end.
 func opened(t testing.TB, d *device, guest uint32) *conn {
 	t.Helper()
 	c, err := d.newDialing(guest)

@@ -32,7 +32,7 @@ func TestGuestCredit(t *testing.T) {
 		want := 1000
 		switch read {
 		case 0:
-			// The first thousand was on its way.
+			// The first thousand was under way.
 		case 600:
 			want = 600
 		case 1000:
@@ -72,7 +72,7 @@ func TestHostCredit(t *testing.T) {
 			t.Errorf("told %d after %d halves", p.fwdCount, i+1)
 		}
 	}
-	// Data carries the count too, which then needs no packet of its own.
+	// Data packets carry the count too, so no separate packet is needed.
 	g.send(req.reply(opData), make([]byte, 100))
 	_, err := io.ReadFull(c, make([]byte, 100))
 	must(t, err)
@@ -99,8 +99,8 @@ func TestGuestOverruns(t *testing.T) {
 	}
 }
 
-// TestManyConnections has a thousand pairs at once, each of which carries
-// verified bytes there and back.
+// TestManyConnections opens a thousand pairs concurrently, each of which
+// carries verified bytes in both directions.
 func TestManyConnections(t *testing.T) {
 	const n, size = 1000, 40 << 10
 	tr, _ := boot(t, splice())
@@ -121,7 +121,7 @@ func TestManyConnections(t *testing.T) {
 	all.Wait()
 }
 
-// echoBack sends back what comes until its end, and waits for the other's.
+// echoBack echoes until the end of file, and waits for the peer's close.
 func echoBack(c Conn) {
 	defer c.Close()
 	_, _ = io.Copy(c, c)
@@ -129,7 +129,7 @@ func echoBack(c Conn) {
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// exchange sends size bytes, half-closes, and checks that they come back.
+// exchange sends size bytes, half-closes, and checks the echo.
 func exchange(c Conn, seed uint64, size int) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
@@ -149,8 +149,8 @@ func exchange(c Conn, seed uint64, size int) error {
 	return err
 }
 
-// TestSlowReaders fills connections that nobody reads: what is held is bounded,
-// and another connection goes on.
+// TestSlowReaders fills connections that are not read: the buffered data is
+// bounded, and another connection still works.
 func TestSlowReaders(t *testing.T) {
 	tr, _ := boot(t, splice())
 	const n = 20
@@ -195,9 +195,9 @@ func TestSlowReaders(t *testing.T) {
 	all.Wait()
 }
 
-// TestNoReceiveBuffers takes the guest's receive buffers away while many write:
-// writers wait and respect their deadlines, control packets go first, nobody
-// starves.
+// TestNoReceiveBuffers removes the guest's receive buffers while many write:
+// writers wait and respect their deadlines, control packets go first, and no
+// writer starves.
 func TestNoReceiveBuffers(t *testing.T) {
 	tr, g := boot(t, nil)
 	const writers = 40
@@ -240,7 +240,7 @@ func TestNoReceiveBuffers(t *testing.T) {
 	}
 }
 
-// fillBuffers uses all receive buffers up, and keeps them.
+// fillBuffers uses up all receive buffers, and holds them.
 func (g *fakeGuest) fillBuffers(tr Transport) {
 	g.t.Helper()
 	c, _ := g.dialled(tr, 1, maxBufAlloc)
@@ -300,7 +300,7 @@ func TestTurns(t *testing.T) {
 	if conns[0].hasTurn || !conns[1].hasTurn || conns[2].hasTurn {
 		t.Error("the first who wanted a turn did not get it")
 	}
-	// The second does not get to use it.
+	// The second one cannot use its turn.
 	must(t, conns[1].SetWriteDeadline(time.Unix(1, 0)))
 	if _, err := conns[1].Write([]byte("x")); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("write: %v", err)
@@ -321,7 +321,7 @@ func TestTurns(t *testing.T) {
 }
 
 // TestPushAfterShutdown is a Write that was under way when the connection was
-// shut down: nothing may follow.
+// shut down: nothing may be sent after it.
 func TestPushAfterShutdown(t *testing.T) {
 	tr, g := boot(t, nil)
 	c, _ := g.dialled(tr, 1, maxBufAlloc)

@@ -9,12 +9,12 @@ import (
 	"github.com/katabox/katabox/hypervisor/vhostuser"
 )
 
-// FuzzReceive lets a guest send any packets while it takes none. The device
+// FuzzReceive lets a guest send any packets while it receives none. The device
 // stays within its bounds, and everything can still be closed.
 //
 // Twelve bytes of the input make a packet that is likely to matter: operation,
-// ports out of a few, flags, credit, and the payload's length, which may lie.
-// An operation of 255 takes a whole raw header instead.
+// ports out of a few, flags, credit, and the payload's length, which may be
+// wrong. An operation of 255 is followed by a whole raw header instead.
 func FuzzReceive(f *testing.F) {
 	packet := func(op, guest, host, flags byte, n uint16) []byte {
 		p := []byte{op, guest, host, flags, 0, 1, 0, 0}
@@ -35,7 +35,7 @@ func FuzzReceive(f *testing.F) {
 			raw, input = nextPacket(input, c.addr)
 			n := int(binary.LittleEndian.Uint16(input[8:]))
 			if input = input[12:]; n%7 == 0 {
-				n /= 2 // shorter than the header says
+				n /= 2 // shorter than in the header
 			}
 			b := vhostuser.Buffers{raw[:20], raw[20:], payload[:min(n, len(payload))]}
 			d.receive(&b)

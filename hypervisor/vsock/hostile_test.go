@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/vhostuser/vhosttest"
 )
 
-// TestHostilePackets sends what no driver sends, and checks the answer to each
-// and that the device goes on.
+// TestHostilePackets sends what no driver sends, and checks the answers and
+// that the device still works.
 func TestHostilePackets(t *testing.T) {
 	tr, g := boot(t, nil)
 	mend := func(f func(h *header)) header {
@@ -55,7 +55,7 @@ func TestHostilePackets(t *testing.T) {
 	}
 }
 
-// checkAlive dials the guest, which ends the connection.
+// checkAlive checks that a dial reaches the guest, which ends the connection.
 func (g *fakeGuest) checkAlive(tr Transport) {
 	g.t.Helper()
 	c, req := g.dialled(tr, 4242, maxBufAlloc)
@@ -82,7 +82,7 @@ func TestGuestOpensNone(t *testing.T) {
 	}
 	must(t, c.Close())
 	g.expect(opShutdown)
-	g.send(fromGuest(1024, req.srcPort, opRequest), nil) // of the one that waits for the guest
+	g.send(fromGuest(1024, req.srcPort, opRequest), nil) // on the connection that waits for the guest
 	g.expect(opReset)
 	if n := len(d.snapshot()); n != 0 {
 		t.Errorf("%d connections are left", n)
@@ -151,7 +151,7 @@ func TestHostileCredit(t *testing.T) {
 	if p := g.expect(opData); len(p.data) != 100 {
 		t.Errorf("guest got %d bytes of its credit of 100", len(p.data))
 	}
-	h.bufAlloc, h.fwdCount = 50, 0 // less than it had given
+	h.bufAlloc, h.fwdCount = 50, 0 // less than granted before
 	for range 100 {
 		g.send(h, nil)
 	}
@@ -162,7 +162,7 @@ func TestHostileCredit(t *testing.T) {
 	if p := g.expect(opData); len(p.data) != 100 {
 		t.Errorf("guest got the other %d bytes", len(p.data))
 	}
-	h.bufAlloc, h.fwdCount = 100, 1<<31 // more than it ever got
+	h.bufAlloc, h.fwdCount = 100, 1<<31 // more than it ever received
 	g.send(h, nil)
 	g.barrier()
 	cc := c.(*conn)
@@ -173,8 +173,8 @@ func TestHostileCredit(t *testing.T) {
 	}
 }
 
-// TestHostileRings breaks either ring: connections end, nothing spins, and a
-// reset of the driver makes all well.
+// TestHostileRings breaks either ring: connections end, nothing spins, and
+// after a reset of the driver everything works.
 func TestHostileRings(t *testing.T) {
 	for name, harm := range map[string]func(g *fakeGuest, c Conn){
 		"too many packets": func(g *fakeGuest, _ Conn) { g.tx.SetAvailIdx(1000); g.tx.Kick() },
@@ -213,8 +213,8 @@ func TestHostileRings(t *testing.T) {
 	}
 }
 
-// TestRepliesAreBounded floods the device with packets for nobody while it has
-// no buffers to answer with.
+// TestRepliesAreBounded floods the device with packets for unknown connections
+// while it has no buffers for the answers.
 func TestRepliesAreBounded(t *testing.T) {
 	tr, g := bootPaused(t, nil)
 	g.start()

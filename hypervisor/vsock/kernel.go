@@ -17,18 +17,18 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 )
 
-// redialPause lies between two attempts to reach a guest that is not up.
+// redialPause is the time between two attempts to reach a guest that is not up.
 const redialPause = 20 * time.Millisecond
 
 // kernelTransport is the host kernel's vhost-vsock.
 type kernelTransport struct {
 	cid uint32
-	// dialCID is mdvsock.DialContext; tests have no such device.
+	// dialCID is mdvsock.DialContext; tests replace it.
 	dialCID func(ctx context.Context, cid, port uint32) (Conn, error)
 
 	mu    sync.Mutex
-	file  *os.File               // nil once given away
-	open  map[io.Closer]struct{} // what Close has to end; nil afterwards
+	file  *os.File               // nil once passed on
+	open  map[io.Closer]struct{} // what Close must end; nil afterwards
 	ended bool
 }
 
@@ -43,7 +43,7 @@ func openVhost(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// openKernel claims a context id on an open vhost-vsock, which is its from now.
+// openKernel claims a context id on an open vhost-vsock, which it takes over.
 func openKernel(file *os.File) (*kernelTransport, error) {
 	cid, err := claimCID(func(cid uint64) error { return setGuestCID(file, cid) })
 	if err != nil {
@@ -63,7 +63,7 @@ func dialKernel(ctx context.Context, cid, port uint32) (Conn, error) {
 func (t *kernelTransport) Kind() string { return KindVhost }
 
 // Attach implements Transport. The context id stays claimed by the machine's
-// own duplicate of the file; with ours open, the kernel would keep the
+// own duplicate of the file; if ours stayed open, the kernel would keep the
 // connections of a dead machine.
 func (t *kernelTransport) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 	file := t.takeFile()
@@ -110,7 +110,7 @@ func (t *kernelTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
 	}
 }
 
-// judge tells what a failed connect means (net/vmw_vsock/af_vsock.c and
+// judge interprets a failed connect (net/vmw_vsock/af_vsock.c and
 // virtio_transport_common.c of Linux).
 func (t *kernelTransport) judge(ctx context.Context, err error) (again bool, _ error) {
 	switch {
@@ -121,10 +121,10 @@ func (t *kernelTransport) judge(ctx context.Context, err error) (again bool, _ e
 	case errors.Is(err, syscall.ETIMEDOUT):
 		return true, nil // the guest's driver is not up
 	case errors.Is(err, syscall.ECONNRESET):
-		// The guest resets a request to a port where nobody listens.
+		// The guest resets a request to a port without a listener.
 		return false, fmt.Errorf("dial vsock: %w", syscall.ECONNREFUSED)
 	case errors.Is(err, syscall.ENODEV):
-		// Nobody holds the context id any more; we claimed it before.
+		// The context id, which we had claimed, is no longer held.
 		return false, fmt.Errorf("dial vsock: %w: %w", ErrGone, err)
 	}
 	return false, fmt.Errorf("dial vsock: %w", err)
@@ -148,7 +148,7 @@ func (t *kernelTransport) Close() error {
 	t.file, t.open = nil, nil
 	t.mu.Unlock()
 	for c := range open {
-		_ = c.Close() // its owner may have closed it already
+		_ = c.Close() // its owner may have already closed it
 	}
 	if file == nil {
 		return nil

@@ -21,7 +21,7 @@ func TestClaimCID(t *testing.T) {
 	wrong := errors.New("no such device")
 	for _, tc := range []struct {
 		name   string
-		errs   []error // of the attempts; the last one again and again
+		errs   []error // of the attempts; the last one is repeated
 		tries  int
 		failed error
 	}{
@@ -46,8 +46,8 @@ func TestClaimCID(t *testing.T) {
 	}
 }
 
-// TestOpenChooses opens a file that is no vhost-vsock: it is there, so it is
-// not silently passed over.
+// TestOpenChooses opens a file that is not vhost-vsock: because it exists, it
+// is not silently ignored.
 func TestOpenChooses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "vhost-vsock")
 	must(t, os.WriteFile(path, nil, 0o600))
@@ -116,7 +116,7 @@ func TestKernelDial(t *testing.T) {
 	}
 }
 
-// TestKernelDialEnds covers a guest that never comes up.
+// TestKernelDialEnds covers a guest that never starts.
 func TestKernelDialEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wait := func(ctx context.Context) (Conn, error) {

@@ -6,7 +6,7 @@ import (
 	"net"
 )
 
-// track notes what Close has to end.
+// track registers what Close must end.
 func (t *kernelTransport) track(c io.Closer) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +42,7 @@ func (d *kernelDial) Close() error {
 	return nil
 }
 
-// kernelConn is a connection that its transport knows.
+// kernelConn is a connection that its transport tracks.
 type kernelConn struct {
 	Conn
 	t *kernelTransport

@@ -2,9 +2,9 @@ package vsock
 
 import "sync"
 
-// line is the queue of writers who wait for receive buffers of the guest.
-// Whoever is called has a turn: it sends, and then calls the next if there are
-// buffers left. Others who find a line stand in it, so that none starves.
+// line is the queue of writers that wait for the guest's receive buffers. A
+// writer that is called has a turn: it sends, and then calls the next if there
+// are buffers left. Writers that find a line join it, so that none starves.
 type line struct {
 	mu      sync.Mutex
 	waiting []*conn
@@ -20,15 +20,15 @@ func (l *line) join(c *conn) {
 	}
 }
 
-// empty reports whether nobody waits.
+// empty reports whether no writer waits.
 func (l *line) empty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.waiting) == 0
 }
 
-// next gives the turn to the first who still wants it. It is called with no
-// lock held.
+// next gives the turn to the first writer that still wants it. It is called
+// with no lock held.
 func (l *line) next() {
 	for {
 		c := l.leave()
@@ -38,7 +38,7 @@ func (l *line) next() {
 	}
 }
 
-// leave takes the first out of the line.
+// leave removes the first writer from the line.
 func (l *line) leave() *conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 )
 
 // maxResets bounds the resets that wait for receive buffers. A guest that
-// gives none does not get to know; each answers a packet of its own.
+// provides no buffers loses resets, each of which only answers one of its
+// packets.
 const maxResets = 1024
 
 // pending is a set of control packets that a connection has to send.
@@ -19,15 +20,15 @@ const (
 )
 
 // outbox holds the control packets that wait for a receive buffer of the
-// guest: of a connection at most one of each kind, made when it is sent so that
-// it tells the newest credit.
+// guest: at most one of each kind per connection, built when it is sent so that
+// it has the newest credit.
 type outbox struct {
 	mu     sync.Mutex
 	conns  []*conn // those with pending set, in order
 	resets []addrPair
 }
 
-// add notes packets of a connection. flags are those of a shutdown.
+// add queues packets of a connection. flags are those of a shutdown.
 func (o *outbox) add(c *conn, what pending, flags uint32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -42,8 +43,9 @@ func (o *outbox) add(c *conn, what pending, flags uint32) {
 	c.shutFlags |= flags
 }
 
-// forget drops what a connection still wanted to send, for good. It tells
-// whether its request was among that, so that the guest never heard of it.
+// forget drops a connection's pending packets permanently. unheard reports
+// whether its request was among them, so that the guest has never seen the
+// connection.
 func (o *outbox) forget(c *conn) (unheard bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -56,7 +58,8 @@ func (o *outbox) forget(c *conn) (unheard bool) {
 	return unheard
 }
 
-// reset notes a reset for a connection that is not, or no longer, in the table.
+// reset queues a reset for a connection that is not, or no longer, in the
+// table.
 func (o *outbox) reset(a addrPair) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,7 +68,7 @@ func (o *outbox) reset(a addrPair) {
 	}
 }
 
-// clear drops all resets: their receiver has started anew.
+// clear drops all resets: their receiver has restarted.
 func (o *outbox) clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +82,7 @@ func (o *outbox) empty() bool {
 	return len(o.resets) == 0 && len(o.conns) == 0
 }
 
-// flush sends what there is while there are receive buffers. It is called
+// flush sends pending packets while there are receive buffers. It is called
 // within Do of the receive queue.
 func (o *outbox) flush(s *sender) error {
 	o.mu.Lock()
@@ -103,7 +106,7 @@ func (o *outbox) flush(s *sender) error {
 	return nil
 }
 
-// flushConn sends a connection's packets in the order in which they make sense.
+// flushConn sends a connection's packets in a valid order.
 func (o *outbox) flushConn(s *sender, c *conn) (bool, error) {
 	for c.pending != 0 {
 		var what pending

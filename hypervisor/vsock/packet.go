@@ -42,7 +42,7 @@ type header struct {
 }
 
 // readHeader copies a header from the guest's memory and drops it from b. It
-// is false if there is none.
+// returns false if there is none.
 func readHeader(b *vhostuser.Buffers) (header, bool) {
 	var p [headerLen]byte
 	if b.CopyTo(p[:]) != headerLen {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// dialUp dials until somebody listens, as the shim does for its agent.
+// dialUp dials until the port has a listener, as the shim does for its agent.
 func dialUp(ctx context.Context, tr Transport, port uint32) (Conn, error) {
 	for {
 		c, err := tr.Dial(ctx, port)
@@ -44,11 +44,11 @@ const (
 	guestSmall   = 7
 )
 
-// TestQEMU proves the device with QEMU and Linux's own driver.
+// TestQEMU tests the device with QEMU and Linux's driver.
 func TestQEMU(t *testing.T) {
 	start := time.Now()
 	tr, vm := bootGuest(t, Options{})
-	c := dialGuest(t, tr, guestEcho) // begun long before the driver is up
+	c := dialGuest(t, tr, guestEcho) // started long before the driver is up
 	t.Logf("first connection %v after the start of QEMU", time.Since(start))
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -71,7 +71,7 @@ func TestQEMU(t *testing.T) {
 	t.Run("death", func(t *testing.T) { qemuDeath(t, tr, vm) })
 }
 
-// TestQEMUGuestReset proves that a guest's own end is seen.
+// TestQEMUGuestReset checks that a guest's end is noticed.
 func TestQEMUGuestReset(t *testing.T) {
 	tr, _ := bootGuest(t, Options{})
 	c := dialGuest(t, tr, guestCommand)
@@ -147,8 +147,8 @@ func qemuSource(t *testing.T, tr Transport, size int) {
 	}
 }
 
-// qemuRates measures what the transport carries, with nothing else to do for
-// either side. On a busy machine the CPU times say more than the rate.
+// qemuRates measures the transport's throughput, with both sides otherwise
+// idle. On a busy machine the CPU times say more than the rate.
 func qemuRates(t *testing.T, tr Transport, vm *qemuVM, size int) {
 	own, theirs := cpuTime(t, os.Getpid()), cpuTime(t, vm.cmd.Process.Pid)
 	rate := func(way string, start time.Time) {
@@ -186,7 +186,7 @@ func qemuRates(t *testing.T, tr Transport, vm *qemuVM, size int) {
 }
 
 // qemuSmall lets the guest send as many small packets as it can: a lost
-// notification shows as a read that waits for ever.
+// notification shows as a read that never returns.
 func qemuSmall(t *testing.T, tr Transport, d time.Duration) {
 	c := dialGuest(t, tr, guestSmall)
 	defer c.Close()
@@ -245,8 +245,8 @@ func echoOnce(t *testing.T, tr Transport, data []byte) error {
 	return nil
 }
 
-// qemuGuestDials has the guest ask for connections, which Linux's driver is to
-// see refused.
+// qemuGuestDials makes the guest dial the host, and checks that Linux's driver
+// sees the refusals.
 func qemuGuestDials(t *testing.T, tr Transport, n int) {
 	c := dialGuest(t, tr, guestCommand)
 	defer c.Close()
@@ -260,8 +260,8 @@ func qemuGuestDials(t *testing.T, tr Transport, n int) {
 	qemuEchoMany(t, tr, 1, 16<<10)
 }
 
-// qemuStall writes to a guest that does not read, and checks that others are
-// not hindered.
+// qemuStall writes to a guest that does not read, and checks that other
+// connections are not affected.
 func qemuStall(t *testing.T, tr Transport) {
 	stalled := dialGuest(t, tr, guestStall)
 	defer stalled.Close()

@@ -17,7 +17,7 @@ import (
 )
 
 // qemuVM is a machine whose only device is the vsock it was given. It is
-// driven by its command line; hypervisor/qemu does the same over QMP.
+// configured by its command line; hypervisor/qemu does the same over QMP.
 type qemuVM struct {
 	image string
 	cmd   *exec.Cmd
@@ -41,7 +41,7 @@ func (vm *qemuVM) Attach(_ context.Context, d hypervisor.Device) error {
 	return vm.cmd.Start()
 }
 
-// kill ends the machine as the worst case does.
+// kill kills the machine.
 func (vm *qemuVM) kill() {
 	if vm.cmd != nil && vm.cmd.ProcessState == nil {
 		_ = vm.cmd.Process.Kill()
@@ -49,8 +49,8 @@ func (vm *qemuVM) kill() {
 	}
 }
 
-// cpuTime is what a process used so far (proc(5), stat: utime and stime, in
-// hundredths of a second).
+// cpuTime returns the CPU time that a process has used (proc(5), stat: utime
+// and stime, in hundredths of a second).
 func cpuTime(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -69,7 +69,7 @@ func cpuTime(t testing.TB, pid int) time.Duration {
 	return 10 * time.Millisecond * time.Duration(ticks)
 }
 
-// imageDir is what TestMain removes in the end.
+// imageDir is removed by TestMain.
 var imageDir string
 
 // image builds the guest once for all tests: with guest-image, which takes the
@@ -133,7 +133,7 @@ func bootGuest(t testing.TB, opts Options) (Transport, *qemuVM) {
 	return tr, vm
 }
 
-// dialGuest connects to a port of the guest, waiting for somebody to listen.
+// dialGuest connects to a port of the guest, waiting for a listener.
 func dialGuest(t testing.TB, tr Transport, port uint32) Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

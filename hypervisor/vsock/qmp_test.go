@@ -52,9 +52,9 @@ func TestQMP(t *testing.T) {
 }
 
 // launch makes the machine. For devices that come to a running guest it hides
-// qboot from hypervisor/qemu: that firmware gives a bridge without devices no
-// memory window, and Linux then finds no place for theirs (seen as "can't
-// assign; no space"). SeaBIOS reserves one.
+// qboot from hypervisor/qemu: with that firmware a bridge without devices gets
+// no memory window, and Linux then cannot place theirs (seen as "can't assign;
+// no space"). SeaBIOS reserves one.
 func launch(t *testing.T, hot bool) hypervisor.VM {
 	t.Helper()
 	if testing.Short() {

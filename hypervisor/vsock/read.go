@@ -38,9 +38,9 @@ func (c *conn) read(p []byte) (int, error) {
 	}
 }
 
-// consumed counts what was read, and tells the guest in time: when half of the
-// buffer has become free since it last heard. It can use the other half
-// meanwhile; more often would cost it an interrupt each.
+// consumed counts what was read, and updates the guest in time: when half of
+// the buffer has become free since the last update. The guest can use the other
+// half meanwhile; each additional update would cost it an interrupt.
 func (c *conn) consumed(n int) {
 	fwd := c.fwdCount.Add(uint32(n))
 	if fwd-c.toldFwd.Load() >= c.bufAlloc/2 {
@@ -49,8 +49,8 @@ func (c *conn) consumed(n int) {
 	}
 }
 
-// receive handles a packet for this connection. It is false if the packet has
-// no place in it, which ends the connection.
+// receive handles a packet for this connection. It returns false if the packet
+// is invalid here, which ends the connection.
 func (c *conn) receive(h header, b *vhostuser.Buffers) bool {
 	switch h.op {
 	case opReset:
@@ -75,7 +75,8 @@ func (c *conn) receive(h header, b *vhostuser.Buffers) bool {
 	}
 }
 
-// peerReset ends the connection. A guest resets a request when nobody listens.
+// peerReset ends the connection. A guest resets a request to a port without a
+// listener.
 func (c *conn) peerReset() {
 	c.mu.Lock()
 	refused := c.state == stateDialing
@@ -107,11 +108,11 @@ func (c *conn) peerSent(h header, b *vhostuser.Buffers) bool {
 	defer c.mu.Unlock()
 	switch {
 	case c.state == stateClosing:
-		return true // nobody reads it
+		return true // there is no reader
 	case c.state != stateOpen || c.peerShut&shutSend != 0:
 		return false
 	case uint64(h.length) > b.Len() || uint64(c.in.len)+uint64(h.length) > uint64(c.bufAlloc):
-		return false // more than it has, or than it may
+		return false // more than the packet has, or than the guest may send
 	}
 	c.setCredit(h)
 	c.in.fill(b, int(h.length))
@@ -157,7 +158,7 @@ func (c *conn) peerCredit(h header) bool {
 	return true
 }
 
-// setCredit notes what the guest can take. The caller holds mu.
+// setCredit records how much the guest can receive. The caller holds mu.
 func (c *conn) setCredit(h header) {
 	if c.peerAlloc == h.bufAlloc && c.peerFwd == h.fwdCount {
 		return

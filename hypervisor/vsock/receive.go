@@ -2,7 +2,7 @@ package vsock
 
 import "github.com/katabox/katabox/hypervisor/vhostuser"
 
-// receive handles one packet of the guest. It is called within Do of the
+// receive handles one packet from the guest. It is called within Do of the
 // transmit queue, so it never waits and sends nothing itself.
 func (d *device) receive(b *vhostuser.Buffers) {
 	h, ok := readHeader(b)
@@ -14,15 +14,15 @@ func (d *device) receive(b *vhostuser.Buffers) {
 	switch {
 	case h.kind != typeStream:
 		d.refuse(nil, addr, h.op)
-	case c == nil: // also a request: the host takes no connections
+	case c == nil: // including requests: the host accepts no connections
 		d.refuse(nil, addr, h.op)
 	case !c.receive(h, b):
 		d.refuse(c, addr, h.op)
 	}
 }
 
-// refuse answers a packet that has no place with a reset, unless it is one, and
-// ends the connection that it was for.
+// refuse answers an invalid packet with a reset, unless the packet is itself a
+// reset, and ends its connection.
 func (d *device) refuse(c *conn, a addrPair, op operation) {
 	if c != nil {
 		c.end(errReset, errReset)

@@ -6,9 +6,9 @@ import (
 	"github.com/katabox/katabox/hypervisor/vhostuser"
 )
 
-// recvBuf holds what a connection received and nobody has read yet. It grows
-// in steps up to what the guest was allowed to send, and holds no memory while
-// it is empty. It has no lock of its own.
+// recvBuf holds a connection's received, unread data. It grows in steps up to
+// what the guest was allowed to send, and holds no memory while it is empty. It
+// has no lock.
 type recvBuf struct {
 	block *block
 	start int // of the oldest byte
@@ -21,7 +21,8 @@ type block struct {
 	pool *sync.Pool
 }
 
-// blockSizes are what a buffer grows through; the last is the largest buf_alloc.
+// blockSizes are the sizes of a growing buffer; the last is the largest
+// buf_alloc.
 var blockSizes = [...]int{4 << 10, 16 << 10, 64 << 10, maxBufAlloc}
 
 var blockPools [len(blockSizes)]sync.Pool
@@ -40,8 +41,8 @@ func newBlock(n int) *block {
 	return nil
 }
 
-// fill moves n bytes of the guest's memory to the end. The caller has made
-// sure that src has them and that they fit within maxBufAlloc.
+// fill copies n bytes of the guest's memory to the end. The caller has checked
+// that src has them and that they fit within maxBufAlloc.
 func (r *recvBuf) fill(src *vhostuser.Buffers, n int) {
 	if n == 0 {
 		return
@@ -55,7 +56,7 @@ func (r *recvBuf) fill(src *vhostuser.Buffers, n int) {
 	r.len += n
 }
 
-// reserve makes room for n bytes more.
+// reserve makes room for n more bytes.
 func (r *recvBuf) reserve(n int) {
 	if r.block != nil && r.len+n <= len(r.block.data) {
 		return
@@ -66,7 +67,7 @@ func (r *recvBuf) reserve(n int) {
 	r.block, r.start, r.len = bigger, 0, have
 }
 
-// read moves bytes from the front to p and gives their number.
+// read moves bytes from the front to p and returns their number.
 func (r *recvBuf) read(p []byte) int {
 	n := min(len(p), r.len)
 	if n == 0 {
@@ -83,7 +84,7 @@ func (r *recvBuf) read(p []byte) int {
 	return n
 }
 
-// drop forgets everything and gives the memory back.
+// drop drops all data and frees the memory.
 func (r *recvBuf) drop() {
 	if r.block != nil {
 		r.block.pool.Put(r.block)

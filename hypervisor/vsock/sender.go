@@ -12,7 +12,7 @@ type sender struct {
 	chain vhostuser.Chain
 }
 
-// control sends a packet without payload. It is false if the guest has no
+// control sends a packet without payload. It returns false if the guest has no
 // receive buffer left.
 func (s *sender) control(a addrPair, op operation, flags, bufAlloc, fwdCount uint32) (bool, error) {
 	n, err := s.send(header{
@@ -25,8 +25,8 @@ func (s *sender) control(a addrPair, op operation, flags, bufAlloc, fwdCount uin
 }
 
 // send fills one receive buffer with a header and as much of p as fits, and
-// gives the payload's length; it is -1 if the guest has no receive buffer left.
-// h's length is set here.
+// returns the payload's length, or -1 if the guest has no receive buffer left.
+// It sets h's length.
 func (s *sender) send(h header, p []byte) (int, error) {
 	ok, err := s.ring.Pop(&s.chain)
 	if !ok || err != nil {

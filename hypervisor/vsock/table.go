@@ -2,7 +2,7 @@ package vsock
 
 import "syscall"
 
-// snapshot gives the connections there are.
+// snapshot returns the current connections.
 func (d *device) snapshot() []*conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -13,14 +13,14 @@ func (d *device) snapshot() []*conn {
 	return all
 }
 
-// find gives the connection with these ports, nil if there is none.
+// find returns the connection with these ports, nil if there is none.
 func (d *device) find(a addrPair) *conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.conns[a]
 }
 
-// insert makes a connection that is being dialled. The caller holds mu.
+// insert adds a connection that is being dialled. The caller holds mu.
 func (d *device) insert(a addrPair) (*conn, error) {
 	if d.err != nil {
 		return nil, d.err
@@ -37,7 +37,7 @@ func (d *device) insert(a addrPair) (*conn, error) {
 	return c, nil
 }
 
-// remove takes a dead connection from the table.
+// remove removes a dead connection from the table.
 func (d *device) remove(c *conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

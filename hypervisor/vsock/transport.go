@@ -13,7 +13,7 @@ import (
 )
 
 // ErrGone means that the virtual machine, or its vsock device, has ended. It is
-// an ENODEV, which is what the kernel's transport says.
+// an ENODEV, like the kernel transport's error.
 var ErrGone = fmt.Errorf("vsock device of the virtual machine is gone: %w", syscall.ENODEV)
 
 // The kinds of transport.
@@ -28,7 +28,7 @@ const defaultVhostPath = "/dev/vhost-vsock"
 // DeviceID is the ID of the device that Attach gives to a machine.
 const DeviceID = "vsock0"
 
-// Options choose and adjust a transport. The zero value is fit for use.
+// Options select and configure a transport. The zero value is ready for use.
 type Options struct {
 	// VhostPath is the kernel's vhost-vsock device, /dev/vhost-vsock if
 	// empty. If it cannot be opened, our own device is used.
@@ -40,32 +40,33 @@ type Options struct {
 type Transport interface {
 	// Kind is KindVhost or KindVhostUser.
 	Kind() string
-	// Attach gives the device to the machine, once. Afterwards, also on an
-	// error, this process holds no file that would outlive the machine's
-	// own, so that its death is seen at once.
+	// Attach gives the device to the machine, once. Afterwards, even on an
+	// error, this process holds no file that would outlive the machine's, so
+	// that its death is noticed immediately.
 	Attach(ctx context.Context, vm hypervisor.Attacher) error
-	// Dial connects to a port of the guest. It waits until ctx ends for a
-	// guest whose driver is not up yet. The error is syscall.ECONNREFUSED if
-	// nobody listens, ErrGone after the machine's end, net.ErrClosed after
-	// Close, and ctx's.
+	// Dial connects to a port of the guest. It waits, within ctx, for a guest
+	// whose driver is not up yet. The error is syscall.ECONNREFUSED if the port
+	// has no listener, ErrGone after the machine's end, net.ErrClosed after
+	// Close, or ctx's.
 	Dial(ctx context.Context, port uint32) (Conn, error)
 	// Close ends every connection, and waits for everything that Open
 	// started. It may be called again.
 	Close() error
 }
 
-// Conn is one stream. Read gives io.EOF after the guest shut its side down or
+// Conn is one stream. Read returns io.EOF after the guest shut down its side or
 // closed, syscall.ECONNRESET after a reset, ErrGone after the machine's end,
-// each only after all that had arrived. The addresses are *vsock.Addr of
+// each only after all data that had arrived. The addresses are *vsock.Addr of
 // github.com/mdlayher/vsock.
 type Conn interface {
 	net.Conn
-	// CloseWrite tells the guest that no more data comes; reading goes on.
+	// CloseWrite tells the guest that no more data comes; reading is still
+	// possible.
 	CloseWrite() error
 }
 
-// Open prepares the host's side of one machine's vsock: vhost-vsock where the
-// host has it, else our own device, which is being served when Open returns.
+// Open prepares the host's side of one machine's vsock: vhost-vsock if the host
+// has it, otherwise our own device, which is being served when Open returns.
 // ctx carries the logger; its end does not end the transport.
 func Open(ctx context.Context, opts Options) (Transport, error) {
 	path := opts.VhostPath

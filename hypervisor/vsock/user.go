@@ -46,7 +46,7 @@ func openUser(ctx context.Context) (Transport, error) {
 	return t, nil
 }
 
-// ended is called with the reason when nobody serves the device any more.
+// ended is called with the reason when the device is no longer served.
 func (d *device) ended(reason error) {
 	if reason == nil {
 		d.shut(ErrGone)

@@ -7,8 +7,8 @@ import (
 )
 
 // TestTakenCIDIsSkipped claims a context id that another open vhost-vsock
-// holds, as another program's would: the kernel refuses it, and the claim goes
-// on to the next.
+// holds, as another program would: the kernel refuses it, and the claim tries
+// the next.
 func TestTakenCIDIsSkipped(t *testing.T) {
 	other, mine := openDevice(t), openDevice(t)
 	taken, err := claimCID(func(cid uint64) error { return setGuestCID(other, cid) })
@@ -28,7 +28,7 @@ func TestTakenCIDIsSkipped(t *testing.T) {
 		t.Errorf("claims gave %v and id %d; want EADDRINUSE for %d and another", errs, got, taken)
 	}
 
-	must(t, other.Close()) // whose id is free now
+	must(t, other.Close()) // its id is free now
 	if err := setGuestCID(mine, uint64(taken)); err != nil {
 		t.Errorf("the id of a closed device: %v", err)
 	}
@@ -41,6 +41,6 @@ func openDevice(t *testing.T) *os.File {
 	if err != nil {
 		t.Skip("no vhost-vsock on this host:", err)
 	}
-	t.Cleanup(func() { _ = file.Close() }) // a second time is an error
+	t.Cleanup(func() { _ = file.Close() }) // a second Close fails
 	return file
 }

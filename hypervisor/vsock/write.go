@@ -28,8 +28,8 @@ func (c *conn) Write(p []byte) (int, error) {
 }
 
 // reserve waits until some of n bytes may be sent, and takes that much of the
-// guest's credit. With a turn, push need not stand in line. Without an error
-// and with n above 0, settle follows.
+// guest's credit. With a turn, push need not join the line. Without an error
+// and with n above 0, settle must follow.
 func (c *conn) reserve(n int) (granted int, turn bool, err error) {
 	c.mu.Lock()
 	for err == nil {
@@ -49,7 +49,8 @@ func (c *conn) reserve(n int) (granted int, turn bool, err error) {
 			c.mu.Unlock()
 			return granted, turn, nil
 		case c.hasTurn:
-			// There was credit when it stood in line: the guest took it back.
+			// There was credit when it joined the line: the guest has since
+			// reduced it.
 			c.hasTurn = false
 			c.mu.Unlock()
 			c.dev.line.next()
@@ -66,8 +67,8 @@ func (c *conn) reserve(n int) (granted int, turn bool, err error) {
 	return 0, false, err
 }
 
-// creditLeft is how much the guest can still take, by its own word. The caller
-// holds mu.
+// creditLeft returns how much the guest can still receive, as it reported. The
+// caller holds mu.
 func (c *conn) creditLeft() uint32 {
 	if used := c.sent - c.peerFwd; used < c.peerAlloc {
 		return c.peerAlloc - used
@@ -75,8 +76,8 @@ func (c *conn) creditLeft() uint32 {
 	return 0
 }
 
-// settle gives back the credit for what was not sent. If it waits in line, the
-// wish for a turn stays, unless it was granted meanwhile.
+// settle returns the credit for what was not sent. If the connection waits in
+// line, it still wants a turn, unless it got one meanwhile.
 func (c *conn) settle(unsent int, waiting bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +87,8 @@ func (c *conn) settle(unsent int, waiting bool) {
 	}
 }
 
-// giveTurn lets the Write that waits for it go on. It is false if there is none.
+// giveTurn gives the turn to the waiting Write. It returns false if there is
+// none.
 func (c *conn) giveTurn() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,9 +100,9 @@ func (c *conn) giveTurn() bool {
 	return true
 }
 
-// push copies p into the guest's receive buffers. It stops early when there
-// are no more, or others were first: then the connection waits in line. The
-// caller has set wantTurn before, for its turn may come before push returns.
+// push copies p into the guest's receive buffers. It stops early when there are
+// no more, or others were first: then the connection waits in line. The caller
+// must have set wantTurn, because the turn may come before push returns.
 func (d *device) push(c *conn, p []byte, turn bool) (sent int, waiting bool) {
 	callNext := false
 	err := d.rx.Do(func(r *vhostuser.Ring) error {
@@ -120,7 +122,7 @@ func (d *device) push(c *conn, p []byte, turn bool) (sent int, waiting bool) {
 	case errors.Is(err, vhostuser.ErrStopped):
 		d.line.join(c)
 		waiting = true
-		// Its first kick may have been before.
+		// The queue's first kick may already have passed.
 		callNext = d.rx.Running()
 	case err != nil:
 		d.queueFailed(err)
@@ -131,7 +133,7 @@ func (d *device) push(c *conn, p []byte, turn bool) (sent int, waiting bool) {
 	return sent, waiting
 }
 
-// data sends as much of p as there are receive buffers for.
+// data sends as much of p as fits into the available receive buffers.
 func (s *sender) data(c *conn, p []byte) (int, error) {
 	sent := 0
 	for sent < len(p) {

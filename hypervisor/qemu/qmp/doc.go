@@ -1,9 +1,9 @@
-// Package qmp talks to QEMU's monitor (QMP): commands with deadlines, typed
-// errors, file descriptors, and events that are never lost in silence.
+// Package qmp is a client for QEMU's QMP: commands with deadlines, typed
+// errors, file descriptors, and events that are never silently lost.
 //
-// It speaks go-qemu's vocabulary (its Monitor interface, Command, Event and
-// Version) and is the only package that imports go-qemu; the monitor itself
-// is our own. What a command means to a virtual machine is not known here.
+// It uses go-qemu's types (its Monitor interface, Command, Event and Version)
+// and is the only package that imports go-qemu; the implementation is our own.
+// It does not know what a command means to a virtual machine.
 //
 //	New          Handshake               Disconnect, end of file,
 //	---> [raw] -------------> [ready]    protocol violation
@@ -13,6 +13,6 @@
 // In [closed], which is final, every waiting and later command fails with
 // ErrClosed, and the event channels are closed once their queues are empty.
 //
-// One goroutine reads the connection. It never waits for anyone: replies go
+// One goroutine reads the connection. It never blocks on a receiver: replies go
 // to their command by id, events into the queues of their subscribers.
 package qmp

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// ErrClosed means that the connection to QEMU is gone: QEMU ended, said
+// ErrClosed means that the connection to QEMU is gone: QEMU ended, sent
 // something that is not QMP, or Disconnect was called. The cause is in the
 // error's text and chain.
 var ErrClosed = errors.New("monitor connection is closed")
 
-// Error classes (QEMU's qapi/error.json). All but ClassGenericError say
-// something that a caller can act on.
+// Error classes (QEMU's qapi/error.json). A caller can act on all but
+// ClassGenericError.
 const (
 	ClassGenericError    = "GenericError"
 	ClassCommandNotFound = "CommandNotFound"

@@ -7,15 +7,14 @@ import (
 )
 
 const (
-	// MaxQueuedEvents is how many events wait for one slow subscriber.
+	// MaxQueuedEvents is how many events are queued for one slow subscriber.
 	MaxQueuedEvents = 8192
-	// maxQueuedBytes bounds the same queue by what its events took on the
-	// wire.
+	// maxQueuedBytes bounds the same queue by its events' size on the wire.
 	maxQueuedBytes = 16 << 20
 )
 
-// ErrSlowSubscriber is why a subscription ended whose subscriber left more
-// than MaxQueuedEvents events waiting.
+// ErrSlowSubscriber means that a subscription ended because its subscriber left
+// more than MaxQueuedEvents events waiting.
 var ErrSlowSubscriber = errors.New("event subscriber is too slow")
 
 // Subscription is a stream of events, in order and without gaps.
@@ -44,15 +43,15 @@ func newSubscription() *Subscription {
 // subscriber was too slow (Err).
 func (s *Subscription) C() <-chan Event { return s.c }
 
-// Err is ErrSlowSubscriber when events are missing after C's last one.
+// Err returns ErrSlowSubscriber if events are missing after C's last one.
 func (s *Subscription) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// push queues an event and never waits. It is false once the subscription
-// takes no more.
+// push queues an event and never blocks. It returns false once the subscription
+// has ended.
 func (s *Subscription) push(q queuedEvent) bool {
 	s.mu.Lock()
 	switch {
@@ -69,7 +68,7 @@ func (s *Subscription) push(q queuedEvent) bool {
 	return open
 }
 
-// close lets the queue run empty and then ends the subscription.
+// close ends the subscription once the queue is empty.
 func (s *Subscription) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -89,7 +88,7 @@ func (s *Subscription) pop() (ev Event, ok, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
-		s.queue = nil // gives the memory of a burst back
+		s.queue = nil // frees the memory of a burst
 		return Event{}, false, !s.closed
 	}
 	q := s.queue[0]

@@ -72,7 +72,7 @@ func TestSubscriptionEndsWithItsContext(t *testing.T) {
 		idle, busy := m.Subscribe(ctx), m.Subscribe(ctx)
 		server.Send(qmptest.Event("X", nil))
 		<-idle.C()
-		synctest.Wait() // busy has an event that nobody takes
+		synctest.Wait() // busy has an event that is not received
 		cancel()
 		synctest.Wait()
 		if len(m.hub.subs) != 0 {

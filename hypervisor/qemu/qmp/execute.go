@@ -11,16 +11,16 @@ import (
 	"github.com/containerd/log"
 )
 
-// DefaultTimeout bounds a command that has no shorter deadline of its own. QEMU
-// greets early and answers when the machine is complete, waits for back ends,
-// disks and the guest's CPUs, and fills memory before it answers; on two slow
-// CPUs on which nine guests boot, one had no time to answer for more than 5 s.
+// DefaultTimeout bounds a command without a shorter deadline. QEMU greets early
+// but answers when the machine is complete; before that it waits for back ends,
+// disks and the guest's CPUs, and preallocates memory. On two slow CPUs on
+// which nine guests booted, one did not answer for more than 5 s.
 const DefaultTimeout = 30 * time.Second
 
 // quitTimeout bounds the command after which QEMU is killed anyway.
 const quitTimeout = 5 * time.Second
 
-// Timeout is how long a command may take at most.
+// Timeout returns how long a command may take.
 func Timeout(command string) time.Duration {
 	if command == "quit" {
 		return quitTimeout
@@ -28,8 +28,8 @@ func Timeout(command string) time.Duration {
 	return DefaultTimeout
 }
 
-// TimeoutError means that QEMU did not answer within the command's own
-// deadline. Whether the command had an effect, or will have one, is unknown.
+// TimeoutError means that QEMU did not answer within the command's deadline.
+// Whether the command had an effect, or will have one, is unknown.
 type TimeoutError struct {
 	Command string
 	After   time.Duration
@@ -44,22 +44,22 @@ func (e *TimeoutError) Error() string {
 func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // Execute runs a command and decodes its return value into out, if not nil.
-// args is marshalled to JSON; nil is no arguments. It waits for the reply as
-// long as ctx and Timeout(command) allow. QEMU's refusal is an *Error; after
-// any other error it is unknown whether the command had an effect.
+// args is marshalled to JSON; nil is no arguments. It waits for the reply
+// within ctx and Timeout(command). QEMU's refusal is an *Error; after any other
+// error it is unknown whether the command had an effect.
 func (m *Monitor) Execute(ctx context.Context, command string, args, out any) error {
 	return m.execute(ctx, Command{Execute: command, Args: args}, nil, out)
 }
 
 // ExecuteWithFile is Execute for a command that takes a file descriptor
-// (getfd, add-fd). QEMU gets a duplicate; f stays the caller's.
+// (getfd, add-fd). QEMU gets a duplicate; the caller owns f.
 func (m *Monitor) ExecuteWithFile(ctx context.Context, command string, args, out any, f *os.File) error {
 	return m.execute(ctx, Command{Execute: command, Args: args}, f, out)
 }
 
 // GetFD passes f to QEMU, which keeps the duplicate under that name until a
-// command that refers to the name takes it. A second descriptor of one name
-// replaces the first.
+// command that refers to the name takes it. A second descriptor with the same
+// name replaces the first.
 func (m *Monitor) GetFD(ctx context.Context, name string, f *os.File) error {
 	return m.ExecuteWithFile(ctx, "getfd", map[string]string{"fdname": name}, nil, f)
 }
@@ -83,7 +83,7 @@ func (m *Monitor) execute(ctx context.Context, cmd Command, f *os.File, out any)
 	return nil
 }
 
-// trace logs each command at debug level: a slow start explains itself.
+// trace logs each command at debug level, to explain slow starts.
 func trace(ctx context.Context, command string, took time.Duration, err error) {
 	entry := log.G(ctx).WithField("command", command).WithField("took", took)
 	if err != nil {
@@ -114,8 +114,8 @@ func (m *Monitor) roundTrip(ctx context.Context, cmd Command, f *os.File) (json.
 		m.release()
 	} else {
 		// QEMU keeps only the newest descriptor that it has read
-		// (chardev/char-socket.c, tcp_chr_recv): let it take this one
-		// before anyone sends another.
+		// (chardev/char-socket.c, tcp_chr_recv): let it take this one before
+		// another is sent.
 		defer m.release()
 	}
 	if err != nil {
@@ -143,7 +143,7 @@ func (m *Monitor) await(ctx context.Context, ch <-chan *reply) (json.RawMessage,
 	return r.value, nil
 }
 
-// enlist gives a command its id and the channel of its reply.
+// enlist returns a new command id and the channel for its reply.
 func (m *Monitor) enlist() (uint64, <-chan *reply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

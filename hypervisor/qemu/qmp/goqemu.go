@@ -10,7 +10,7 @@ import (
 	goqmp "github.com/digitalocean/go-qemu/qmp"
 )
 
-// This file makes a Monitor one of go-qemu's, whose calls have no context.
+// This file implements go-qemu's Monitor, whose calls have no context.
 
 var _ goqmp.Monitor = (*Monitor)(nil)
 
@@ -24,13 +24,13 @@ func (m *Monitor) Connect() error {
 	return m.Handshake(ctx)
 }
 
-// Events is Subscribe without the reason for the end.
+// Events is like Subscribe, without the reason for the end.
 func (m *Monitor) Events(ctx context.Context) (<-chan Event, error) {
 	return m.Subscribe(ctx).C(), nil
 }
 
-// Run runs a marshalled Command and returns the reply as QEMU wrote it, but
-// for its id. Prefer Execute.
+// Run runs a marshalled Command and returns the reply as QEMU wrote it, without
+// its id. Prefer Execute.
 func (m *Monitor) Run(command []byte) ([]byte, error) {
 	var cmd struct {
 		Execute string          `json:"execute"`

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// hub hands each event to all subscribers. What comes before the first
-// subscriber is kept for it, in the same bounds as a subscriber's queue; of
-// more than that, the oldest are dropped.
+// hub passes each event to all subscribers. Events before the first subscriber
+// are kept for it, within the bounds of a subscriber's queue; beyond these the
+// oldest are dropped.
 type hub struct {
 	mu     sync.Mutex
 	early  []queuedEvent
@@ -34,7 +34,7 @@ func (h *hub) publish(ev Event, size int) {
 	}
 }
 
-// keep needs mu.
+// keep stores an event for the first subscriber. The caller holds mu.
 func (h *hub) keep(q queuedEvent) {
 	h.early = append(h.early, q)
 	h.bytes += q.size

@@ -9,14 +9,13 @@ import (
 
 const (
 	// MaxMessage is the longest message that is accepted from QEMU, in
-	// bytes. query-qmp-schema's reply, the longest there is, has about
-	// 200 KiB.
+	// bytes. query-qmp-schema's reply, the longest, has about 200 KiB.
 	MaxMessage = 64 << 20
 	// keepBuffer is the largest line buffer that is kept for the next line.
 	keepBuffer = 1 << 20
 )
 
-// lineReader reads QMP's framing: one JSON object a line.
+// lineReader reads QMP's framing: one JSON object per line.
 type lineReader struct {
 	r     *bufio.Reader
 	limit int

@@ -10,13 +10,13 @@ import (
 )
 
 // Monitor is one QMP connection. Its methods may be called from several
-// goroutines; commands that run at the same time do not wait for each other
-// beyond being written one after the other.
+// goroutines; concurrent commands wait for each other only while they are
+// written.
 type Monitor struct {
 	conn    net.Conn
-	writer  chan struct{} // capacity 1: holds a token while nobody writes
+	writer  chan struct{} // capacity 1: holds a token unless a command is being written
 	hub     *hub
-	greeted chan struct{} // closed when version is there
+	greeted chan struct{} // closed when version is set
 	done    chan struct{} // closed when the reader has ended
 
 	mu      sync.Mutex
@@ -27,8 +27,8 @@ type Monitor struct {
 	err     error // why the monitor is closed
 }
 
-// New makes a monitor of a connection to QEMU, on which nothing was read yet,
-// and owns it from now on. A *net.UnixConn is needed to pass files.
+// New makes a Monitor for a connection to QEMU, from which nothing was read
+// yet; the Monitor owns it. A *net.UnixConn is needed to pass files.
 func New(conn net.Conn) *Monitor {
 	m := &Monitor{
 		conn:    conn,
@@ -66,7 +66,7 @@ func (m *Monitor) Disconnect() error {
 	err := m.conn.Close()
 	m.mu.Lock()
 	reading := m.reading
-	m.reading = true // no reader is started any more
+	m.reading = true // prevents starting a reader
 	m.mu.Unlock()
 	if !reading {
 		m.shut()
@@ -113,7 +113,7 @@ func (m *Monitor) startReader() error {
 	return nil
 }
 
-// read is the reader goroutine.
+// read is the body of the reader goroutine.
 func (m *Monitor) read() {
 	defer m.shut()
 	lines := newLineReader(m.conn, MaxMessage)
@@ -132,7 +132,7 @@ func (m *Monitor) read() {
 	}
 }
 
-// shut makes the end visible to all waiters.
+// shut reports the end to all waiters.
 func (m *Monitor) shut() {
 	_ = m.conn.Close()
 	close(m.done)
@@ -148,7 +148,7 @@ func (m *Monitor) fail(cause error) {
 	}
 }
 
-// handle takes one message. It never waits.
+// handle handles one message. It never blocks.
 func (m *Monitor) handle(line []byte) error {
 	msg, err := decode(line)
 	switch {
@@ -177,8 +177,7 @@ func (m *Monitor) greet(g *greeting) error {
 	return nil
 }
 
-// deliver hands a reply to its command. The reply to a command that nobody
-// waits for any more is dropped.
+// deliver passes a reply to its command. A reply without a waiter is dropped.
 func (m *Monitor) deliver(r *reply) {
 	m.mu.Lock()
 	ch := m.waiting[r.id]

@@ -53,8 +53,8 @@ func nextEvent(t *testing.T, c <-chan Event) Event {
 	}
 }
 
-// The tests named TestRow... are one for each row of the table of defects
-// that were found in go-qemu's own socket monitor.
+// Each test named TestRow... covers one row of a table of defects that were
+// found in go-qemu's socket monitor.
 
 // Row 1: replies share memory with the read buffer.
 func TestRowRepliesOwnTheirMemory(t *testing.T) {
@@ -110,7 +110,7 @@ func TestRowNoLineLimit(t *testing.T) {
 	}
 }
 
-// Row 3: an event that nobody takes blocks every later command.
+// Row 3: an event that is not received blocks every later command.
 func TestRowUndrainedEvents(t *testing.T) {
 	m, server := connect(t)
 	sub := m.Subscribe(t.Context())

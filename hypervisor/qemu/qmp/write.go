@@ -26,9 +26,8 @@ func (m *Monitor) acquire(ctx context.Context) error {
 
 func (m *Monitor) release() { m.writer <- struct{}{} }
 
-// write sends a whole line as long as ctx allows. The caller has acquired.
-// A line that was sent in part cannot be taken back: the monitor is closed
-// then.
+// write sends a whole line within ctx. The caller has called acquire. A partly
+// sent line cannot be taken back, so the Monitor is then closed.
 func (m *Monitor) write(ctx context.Context, line []byte, f *os.File) error {
 	if err := m.conn.SetWriteDeadline(time.Time{}); err != nil {
 		return &closedError{cause: err}
@@ -40,7 +39,7 @@ func (m *Monitor) write(ctx context.Context, line []byte, f *os.File) error {
 	})
 	n, err := m.send(line, f)
 	if !stop() {
-		<-aborted // it must not hit the next writer
+		<-aborted // the abort must not affect the next writer
 	}
 	switch {
 	case err == nil:
@@ -53,8 +52,8 @@ func (m *Monitor) write(ctx context.Context, line []byte, f *os.File) error {
 		return context.Cause(ctx)
 	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.ECONNRESET),
 		errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe):
-		// QEMU's end. The connection stays open for the reader, who may
-		// still find events in it that say why.
+		// QEMU has ended. The connection stays open for the reader, which may
+		// still find events that say why.
 		return &closedError{cause: err}
 	}
 	return err

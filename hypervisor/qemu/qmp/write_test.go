@@ -29,7 +29,7 @@ func TestGetFD(t *testing.T) {
 			if err := m.GetFD(bounded(t), name, w); err != nil {
 				t.Error(err)
 			}
-			// Ours is still ours, and in the mode it was in.
+			// Our file is still open, and its mode is unchanged.
 			if err := w.SetWriteDeadline(time.Now()); err != nil {
 				t.Errorf("the file left the poller: %v", err)
 			}
@@ -51,7 +51,7 @@ func TestGetFD(t *testing.T) {
 	wg.Wait()
 }
 
-// Nothing follows a descriptor until QEMU has taken it.
+// Nothing is sent after a descriptor until QEMU has taken it.
 func TestGetFDIsAlone(t *testing.T) {
 	m, server := connect(t)
 	f, err := os.Open(os.DevNull)
@@ -100,8 +100,8 @@ func TestGetFDOfClosedFile(t *testing.T) {
 	}
 }
 
-// A peer that reads nothing must not hold a writer for ever, and a line that
-// is sent in part must not be followed by another.
+// A peer that does not read must not block a writer without end, and a partly
+// sent line must not be followed by another.
 func TestWriteIsBounded(t *testing.T) {
 	m, server := connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func TestWriteIsBounded(t *testing.T) {
 	}
 }
 
-// What QEMU said before it died is still read when writing to it fails.
+// What QEMU sent before it died is still read when writing to it fails.
 func TestDyingWords(t *testing.T) {
 	m, server := connect(t)
 	server.Send(qmptest.Event("SHUTDOWN", map[string]any{"reason": "guest-panic"}))

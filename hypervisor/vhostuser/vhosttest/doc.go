@@ -2,5 +2,5 @@
 // the tests of devices on hypervisor/vhostuser: guest memory in a memfd, split
 // rings that the test fills by hand, and the protocol's messages. It shares no
 // code with what it tests, and it can misbehave as real front ends and drivers
-// do not. Its functions fail the test on an error of their own.
+// do not. Its functions fail the test on unexpected errors.
 package vhosttest

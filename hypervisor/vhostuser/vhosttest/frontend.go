@@ -45,8 +45,8 @@ type FrontEnd struct {
 	conn *net.UnixConn
 }
 
-// New makes a front end on a connected socket, which stays the caller's. It
-// closes with the test at the latest.
+// New makes a front end on a connected socket, which the caller owns. The front
+// end is closed at the test's end at the latest.
 func New(t testing.TB, socket *os.File) *FrontEnd {
 	t.Helper()
 	c, err := net.FileConn(socket)
@@ -61,7 +61,7 @@ func New(t testing.TB, socket *os.File) *FrontEnd {
 // Close ends the connection, as the death of a front end does.
 func (f *FrontEnd) Close() { _ = f.conn.Close() }
 
-// Send sends a request as it is.
+// Send sends a request unchanged.
 func (f *FrontEnd) Send(req, flags uint32, payload []byte, fds ...int) error {
 	p := binary.LittleEndian.AppendUint32(nil, req)
 	p = binary.LittleEndian.AppendUint32(p, flags|flagVersion)
@@ -94,7 +94,7 @@ func (f *FrontEnd) Receive(req uint32) ([]byte, error) {
 	return payload, err
 }
 
-// Get makes a request that has its own reply.
+// Get makes a request that has a reply.
 func (f *FrontEnd) Get(req uint32, payload []byte) []byte {
 	f.t.Helper()
 	if err := f.Send(req, 0, payload); err != nil {
@@ -138,8 +138,8 @@ func (f *FrontEnd) Handshake() {
 	f.must(SetMemTable, f.Mem.Table(), f.Mem.FD())
 }
 
-// U64 is the payload of a single number.
+// U64 returns the payload for a single number.
 func U64(v uint64) []byte { return binary.LittleEndian.AppendUint64(nil, v) }
 
-// State is the payload of a queue's state.
+// State returns the payload for a queue's state.
 func State(index, num uint32) []byte { return U64(uint64(index) | uint64(num)<<32) }

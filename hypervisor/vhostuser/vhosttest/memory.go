@@ -10,7 +10,7 @@ import (
 // MemSize is the length of the guest's memory, in bytes.
 const MemSize = 64 << 20
 
-// Where the memory lies for the guest, and for the front end.
+// The memory's address for the guest, and for the front end.
 const (
 	guestBase = 0x4000_0000
 	userBase  = 0x7f12_0000_0000
@@ -25,7 +25,7 @@ type Memory struct {
 	next uint64
 }
 
-// NewMemory makes a memfd with the given seals. It goes with the test.
+// NewMemory makes a memfd with the given seals. It is closed at the test's end.
 func NewMemory(t testing.TB, seals int) *Memory {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -50,10 +50,10 @@ func NewMemory(t testing.TB, seals int) *Memory {
 	return m
 }
 
-// FD is the memfd, which stays the memory's.
+// FD returns the memfd, which the Memory owns.
 func (m *Memory) FD() int { return m.fd }
 
-// Table is the memory table with this memory as its one region.
+// Table returns the memory table with this memory as its only region.
 func (m *Memory) Table() []byte {
 	le := binary.LittleEndian
 	p := le.AppendUint64(nil, 1)
@@ -63,7 +63,8 @@ func (m *Memory) Table() []byte {
 	return p
 }
 
-// Alloc takes n bytes, page-aligned, for good. addr is their guest address.
+// Alloc allocates n bytes, page-aligned, permanently. addr is their guest
+// address.
 func (m *Memory) Alloc(n int) (p []byte, addr uint64) {
 	m.t.Helper()
 	off := m.next
@@ -74,5 +75,5 @@ func (m *Memory) Alloc(n int) (p []byte, addr uint64) {
 	return m.Bytes[off : off+uint64(n)], guestBase + off
 }
 
-// user is the front end's address of what the guest has at addr.
+// user converts a guest address to the front end's.
 func user(addr uint64) uint64 { return addr - guestBase + userBase }

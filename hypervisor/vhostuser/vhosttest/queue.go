@@ -24,7 +24,7 @@ type Desc struct {
 	Flags, Next uint16
 }
 
-// Encode gives its 16 bytes.
+// Encode returns its 16 bytes.
 func (d Desc) Encode() []byte {
 	le := binary.LittleEndian
 	p := le.AppendUint64(nil, d.Addr)
@@ -34,7 +34,7 @@ func (d Desc) Encode() []byte {
 }
 
 // Queue is the driver's side of a virtqueue. Its methods are for one goroutine
-// at a time, Wait for one more.
+// at a time; Wait may be called by another one.
 type Queue struct {
 	Index, Size int
 
@@ -84,20 +84,20 @@ func (q *Queue) Start(base uint16) {
 	q.f.must(SetVringEnable, State(i, 1))
 }
 
-// Stop stops the queue and gives the next available entry.
+// Stop stops the queue and returns the next available entry.
 func (q *Queue) Stop() uint16 {
 	q.f.t.Helper()
 	return binary.LittleEndian.Uint16(q.f.Get(GetVringBase, State(uint32(q.Index), 0))[4:])
 }
 
-// Reset forgets what is in the rings, as a driver's reset does.
+// Reset clears the rings, as a driver's reset does.
 func (q *Queue) Reset() {
 	clear(q.avail)
 	clear(q.used)
 	q.availIdx, q.usedIdx = 0, 0
 }
 
-// fileFD gives a file's descriptor without making it blocking.
+// fileFD returns a file's descriptor without making it blocking.
 func fileFD(f *os.File) int {
 	fd := -1
 	if raw, err := f.SyscallConn(); err == nil {
@@ -122,13 +122,13 @@ func (q *Queue) Offer(heads ...uint16) {
 	q.Kick()
 }
 
-// SetAvailIdx publishes an index, whatever was put before it.
+// SetAvailIdx publishes an index, whatever is in the ring before it.
 func (q *Queue) SetAvailIdx(i uint16) { atomic.StoreUint32(word(q.avail), uint32(i)<<16) }
 
 // Kick notifies the back end.
 func (q *Queue) Kick() { _, _ = q.kick.Write(U64(1)) }
 
-// Used takes the next chain that the back end gave back.
+// Used takes the next chain that the back end returned.
 func (q *Queue) Used() (head uint16, n uint32, ok bool) {
 	if uint16(atomic.LoadUint32(word(q.used))>>16) == q.usedIdx {
 		return 0, 0, false
@@ -138,7 +138,8 @@ func (q *Queue) Used() (head uint16, n uint32, ok bool) {
 	return uint16(binary.LittleEndian.Uint32(elem)), binary.LittleEndian.Uint32(elem[4:]), true
 }
 
-// Wait waits for an interrupt. It is false at d, 0 for never, or after CloseCall.
+// Wait waits for an interrupt. It returns false after d (0 is no limit), or
+// after CloseCall.
 func (q *Queue) Wait(d time.Duration) bool {
 	if d > 0 {
 		_ = q.call.SetReadDeadline(time.Now().Add(d))
@@ -150,5 +151,5 @@ func (q *Queue) Wait(d time.Duration) bool {
 // CloseCall ends a Wait.
 func (q *Queue) CloseCall() { _ = q.call.Close() }
 
-// word is the flags and index of a ring.
+// word returns the flags and index of a ring.
 func word(p []byte) *uint32 { return (*uint32)(unsafe.Pointer(unsafe.SliceData(p))) }

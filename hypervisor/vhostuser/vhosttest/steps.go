@@ -1,8 +1,8 @@
 package vhosttest
 
-// Steps are the requests that set up and stop the queue, each to be sent in
-// any order. Number 0 makes each right; another makes it wrong in its own way.
-// An error means that the back end has hung up.
+// Steps returns the requests that set up and stop the queue, to be sent in any
+// order. With n = 0 a request is valid, with other numbers invalid in different
+// ways. An error means that the back end has hung up.
 func (q *Queue) Steps() []func(n uint32) error {
 	i := uint32(q.Index)
 	send := func(req uint32, payload []byte, fds ...int) error {

@@ -7,18 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities are those a thread keeps: what virtiofsd has too (QEMU,
+// Capabilities are those that a thread keeps, the same as virtiofsd's (QEMU,
 // tools/virtiofsd/passthrough_ll.c, setup_capabilities).
 const Capabilities uint64 = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_SETGID | 1<<unix.CAP_SETUID | 1<<unix.CAP_MKNOD | 1<<unix.CAP_SETFCAP
 
-// limitCapabilities leaves the calling thread Capabilities, and no way to get
-// others.
+// limitCapabilities reduces the calling thread's capabilities to Capabilities,
+// with no way to gain others.
 func limitCapabilities() error {
 	for c := range uintptr(64) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
-			break // the kernel's last one was before (capabilities(7))
+			break // beyond the kernel's last one (capabilities(7))
 		}
 		if err != nil {
 			return fmt.Errorf("drop capability %d from the bounding set: %w", c, err)
@@ -30,8 +30,8 @@ func limitCapabilities() error {
 	return SetEffective(Capabilities)
 }
 
-// SetEffective makes effective the capabilities of the calling thread those
-// given, of Capabilities, which are its permitted ones.
+// SetEffective sets the calling thread's effective capabilities, a subset of
+// Capabilities, which are its permitted ones.
 func SetEffective(effective uint64) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	permitted := Capabilities // a variable: constants do not shift out of range

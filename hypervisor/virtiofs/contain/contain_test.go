@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/child"
 )
 
-// inside runs f on a thread that is shut in a directory.
+// inside runs f on a thread that is confined to a directory.
 func inside(t *testing.T, dir string, f func() error) error {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -46,7 +46,7 @@ func inside(t *testing.T, dir string, f func() error) error {
 	return <-result
 }
 
-// What the thread may do, and that the rest of the process is not shut in.
+// What the thread may do, and that the rest of the process is not confined.
 func TestEnter(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "mine"), []byte("x"), 0o600); err != nil {
@@ -73,7 +73,8 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// lookAt opens a file by a call that is on the list, from the working directory.
+// lookAt opens a file in the working directory with a system call that is on
+// the list.
 func lookAt(path string) error {
 	fd, err := unix.Openat(unix.AT_FDCWD, path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -82,7 +83,7 @@ func lookAt(path string) error {
 	return unix.Close(fd)
 }
 
-// What it may not.
+// What the thread may not do.
 func TestRefused(t *testing.T) {
 	for what, try := range map[string]func() error{
 		"a file of the host's":         func() error { return unix.Access("/etc/passwd", 0) },
@@ -113,7 +114,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The thread's own status says what it has.
+// The thread's /proc status shows its restrictions.
 func TestStatus(t *testing.T) {
 	status, err := os.Open("/proc/self/task")
 	if err != nil {

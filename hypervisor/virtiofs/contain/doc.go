@@ -1,5 +1,5 @@
-// Package contain shuts a thread in, before it does what a guest asks for: it
-// takes from it all that a server of files does not need.
+// Package contain confines a thread before it serves a guest's requests: it
+// removes everything that a file server does not need.
 //
 //   - Its mount namespace and root directory are the share's. Its working
 //     directory is this process's /proc/self/fd, mounted nowhere, by which descriptors opened with
@@ -11,6 +11,6 @@
 //   - Its own seccomp filter allows the system calls that files and Go's
 //     runtime need. Every other one fails with EPERM.
 //
-// What it cannot take away: the thread shares memory and descriptors with the
-// rest of the process. docs/threat-model.md says what that means.
+// It cannot change that the thread shares memory and descriptors with the rest
+// of the process. docs/threat-model.md says what that means.
 package contain

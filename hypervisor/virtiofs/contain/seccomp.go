@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileCalls are what the pass-through does.
+// fileCalls are the system calls of package passthrough.
 var fileCalls = []uint32{
 	unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_CLOSE, unix.SYS_STATX, unix.SYS_FSTAT, unix.SYS_NEWFSTATAT, unix.SYS_FSTATFS,
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREADV, unix.SYS_PWRITEV, unix.SYS_PWRITEV2, unix.SYS_LSEEK,
@@ -21,11 +21,12 @@ var fileCalls = []uint32{
 	unix.SYS_DUP, unix.SYS_FCNTL, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_CAPSET,
 }
 
-// waitCalls are how the threads wait for requests.
+// waitCalls are those with which the threads wait for requests.
 var waitCalls = []uint32{unix.SYS_EPOLL_PWAIT}
 
-// runtimeCalls are what Go's runtime does on any thread (runtime/sys_linux_*.s,
-// os_linux.go). It makes no threads from a locked one, so clone is not here.
+// runtimeCalls are those that Go's runtime may make on any thread
+// (runtime/sys_linux_*.s, os_linux.go). It does not start threads from a locked
+// one, so clone is not among them.
 var runtimeCalls = []uint32{
 	unix.SYS_FUTEX, unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_MPROTECT, unix.SYS_MINCORE, unix.SYS_BRK, unix.SYS_PRCTL,
 	unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_RT_SIGACTION, unix.SYS_SIGALTSTACK, unix.SYS_TGKILL,
@@ -41,7 +42,7 @@ const (
 	offsetArch = 4
 )
 
-// filterCalls gives the calling thread, and no other, its filter.
+// filterCalls installs the filter for the calling thread only.
 func filterCalls() error {
 	program, err := filter()
 	if err != nil {
@@ -56,7 +57,8 @@ func filterCalls() error {
 	return nil
 }
 
-// filter is the program: only this architecture's calls, and of those the lists.
+// filter returns the program: it allows only this architecture's calls that are
+// in the lists.
 func filter() ([]unix.SockFilter, error) {
 	allowed := append(append(append([]uint32{}, fileCalls...), waitCalls...), runtimeCalls...)
 	refuse := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}

@@ -8,21 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Jail is where threads are shut in. Its files stay the caller's, and are
-// needed as long as threads enter.
+// Jail is what threads are confined to. The caller owns its files, which must
+// stay open while threads enter.
 type Jail struct {
-	// Mounts is the mount namespace (/proc/PID/ns/mnt) and Root the directory
-	// of it that becomes the root, opened with O_PATH.
+	// Mounts is the mount namespace (/proc/PID/ns/mnt), and Root the directory
+	// in it that becomes the root, opened with O_PATH.
 	Mounts, Root *os.File
 	// Descriptors is this process's /proc/self/fd, a directory.
 	Descriptors *os.File
 }
 
-// Enter shuts the calling thread in, for good. The caller has locked its
-// goroutine to the thread and never unlocks it. After an error the thread is
-// partly shut in, and good for nothing.
+// Enter permanently confines the calling thread. The caller has locked its
+// goroutine to the thread and must never unlock it. After an error the thread
+// is partly confined, and must not be used.
 func (j Jail) Enter() error {
-	// A working and a root directory of the thread's own (setns(2)).
+	// Separate working and root directories for the thread (setns(2)).
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare root directory: %w", err)
 	}
@@ -45,8 +45,8 @@ func (j Jail) Enter() error {
 	return filterCalls()
 }
 
-// OpenDescriptors opens this process's own /proc/self/fd, for Jail: a mount with
-// nothing above it, or ".." of a thread's working directory would lead through
+// OpenDescriptors opens this process's /proc/self/fd for Jail, as a detached
+// mount: otherwise ".." of a thread's working directory would lead through
 // /proc to the host's root.
 func OpenDescriptors() (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, "/proc/self/fd", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)

@@ -34,14 +34,15 @@ func (fs *FS) statx(t *Thread, r *wire.Request) unix.Errno {
 	var out fuse.StatxOut
 	setTime(&out.AttrValid, &out.AttrValidNsec, n.tree.policy.Attributes)
 	out.Statx.FromStatx(&t.stx)
-	// What the host knows of mounts and volumes means nothing in the guest.
+	// The host's attributes about mounts and volumes mean nothing in the guest.
 	out.Attributes, out.AttributesMask = 0, 0
 	out.Mask &= unix.STATX_BASIC_STATS | unix.STATX_BTIME
 	wire.Put(r, &out)
 	return 0
 }
 
-// look looks at a node into t.stx, by its handle if there is one, and holds it.
+// look reads a node's attributes into t.stx, through its handle if there is
+// one, and holds the node.
 func (fs *FS) look(t *Thread, id, fh uint64, byHandle bool) (*node, unix.Errno) {
 	n, errno := fs.nodes.get(id)
 	if errno != 0 {
@@ -81,8 +82,8 @@ func (fs *FS) setattr(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.leave(n)
-	// A link has no mode, and a device's is the guest's own affair: these go
-	// by the name of the descriptor and open nothing.
+	// A link has no mode, and a device must not be opened: these use the
+	// descriptor's name and open nothing.
 	for _, step := range []func(*Thread, *fuse.SetAttrIn, *node, int) unix.Errno{fs.setMode, fs.setOwner, fs.setSize, fs.setTimes} {
 		if errno := step(t, in, n, fd); errno != 0 {
 			return errno
@@ -187,7 +188,7 @@ func (fs *FS) statfs(t *Thread, r *wire.Request) unix.Errno {
 	return 0
 }
 
-// syncfs writes out the file system that a directory is on.
+// syncfs flushes the file system that a directory is on.
 func (fs *FS) syncfs(t *Thread, r *wire.Request) unix.Errno {
 	n, fd, errno := fs.dir(t, r.Node())
 	if errno != 0 {

@@ -7,8 +7,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// make makes an entry of a directory by do, as the guest's user, and replies
-// with it.
+// make makes a directory entry with do, as the guest's user, and replies with
+// it.
 func (fs *FS) make(t *Thread, r *wire.Request, name string, umask uint32, do func(dfd int) error) unix.Errno {
 	dir, dfd, errno := fs.dir(t, r.Node())
 	if errno != 0 {
@@ -26,8 +26,8 @@ func (fs *FS) make(t *Thread, r *wire.Request, name string, umask uint32, do fun
 	return fs.made(t, r, dir, dfd, name)
 }
 
-// capsOf are a user's capabilities for files that it makes: a directory's
-// group is not given to a file that its maker is not of, as anywhere.
+// capsOf returns a user's capabilities for making files: as usual, a file whose
+// maker is not in the directory's group does not keep the set-group-ID bit.
 func capsOf(uid uint32) uint64 {
 	if uid == 0 {
 		return keepSpecial
@@ -35,7 +35,7 @@ func capsOf(uid uint32) uint64 {
 	return dropSpecial
 }
 
-// made replies with an entry that was just made.
+// made replies with a new entry.
 func (fs *FS) made(t *Thread, r *wire.Request, dir *node, dfd int, name string) unix.Errno {
 	var out fuse.EntryOut
 	errno := fs.entry(t, dir, dfd, name, &out)
@@ -92,7 +92,7 @@ func (fs *FS) link(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.leave(dir)
-	// The descriptor's name in /proc leads to the file, be it a link itself.
+	// The descriptor's name in /proc leads to the file, even if that is a link.
 	if err := unix.Linkat(unix.AT_FDCWD, procName(fd), dfd, name, unix.AT_SYMLINK_FOLLOW); err != nil {
 		return errnoOf(err)
 	}
@@ -124,7 +124,7 @@ func (fs *FS) create(t *Thread, r *wire.Request) unix.Errno {
 	return fs.created(r, dir, name, fd, in.Flags, &t.stx)
 }
 
-// createAt makes a file that is not there yet; no link is followed.
+// createAt makes a file that does not exist yet; it follows no link.
 func (fs *FS) createAt(t *Thread, r *wire.Request, dfd int, name string, in *fuse.CreateIn) (int, unix.Errno) {
 	t.withUmask(in.Umask)
 	h := r.Header()
@@ -135,7 +135,7 @@ func (fs *FS) createAt(t *Thread, r *wire.Request, dfd int, name string, in *fus
 	return fd, errnoOf(err)
 }
 
-// createOver opens a file of which the guest did not know that it is there.
+// createOver opens a file that already exists, unknown to the guest.
 func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name string, in *fuse.CreateIn) unix.Errno {
 	if errno := t.asRoot(); errno != 0 {
 		return errno
@@ -152,7 +152,7 @@ func (fs *FS) createOver(t *Thread, r *wire.Request, dir *node, dfd int, name st
 	return fs.reply(r, &out, n, fd, in.Flags)
 }
 
-// created replies with a new file that is open.
+// created replies with a new, open file.
 func (fs *FS) created(r *wire.Request, dir *node, name string, fd int, flags uint32, stx *unix.Statx_t) unix.Errno {
 	n, errno := fs.intern(dir, name, stx, -1)
 	if errno != 0 {
@@ -169,7 +169,8 @@ func (fs *FS) created(r *wire.Request, dir *node, name string, fd int, flags uin
 	return fs.reply(r, &out, held, fd, flags)
 }
 
-// reply replies with an entry and a handle for fd of n, which it both takes over.
+// reply replies with an entry and a handle for n and fd, both of which it takes
+// over.
 func (fs *FS) reply(r *wire.Request, out *fuse.EntryOut, n *node, fd int, flags uint32) unix.Errno {
 	id, errno := fs.handles.add(&handle{fd: fd, node: n})
 	if errno != 0 {
@@ -183,8 +184,8 @@ func (fs *FS) reply(r *wire.Request, out *fuse.EntryOut, n *node, fd int, flags 
 	return 0
 }
 
-// tmpfile makes a file without a name. It may get one by link, so its
-// descriptor is kept.
+// tmpfile makes a file without a name. Link may give it one, so its descriptor
+// is kept.
 func (fs *FS) tmpfile(t *Thread, r *wire.Request) unix.Errno {
 	in, _ := wire.In[fuse.CreateIn](r)
 	if in == nil {
@@ -207,7 +208,7 @@ func (fs *FS) tmpfile(t *Thread, r *wire.Request) unix.Errno {
 	return fs.keepNameless(t, r, dir, fd, in.Flags)
 }
 
-// keepNameless replies with a file that has no name, open as fd.
+// keepNameless replies with a nameless file, open as fd.
 func (fs *FS) keepNameless(t *Thread, r *wire.Request, dir *node, fd int, flags uint32) unix.Errno {
 	errno := statFD(fd, &t.stx)
 	path := -1

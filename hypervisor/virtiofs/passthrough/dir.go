@@ -59,8 +59,8 @@ func (fs *FS) readdirplus(t *Thread, r *wire.Request) unix.Errno {
 			return false
 		}
 		if e.name != "." && e.name != ".." {
-			// One that has gone meanwhile is listed without a node; the guest
-			// looks it up if it wants it.
+			// An entry that has disappeared meanwhile is listed without a node;
+			// the guest looks it up if needed.
 			if fs.entry(t, h.node, h.fd, e.name, &out) != 0 {
 				out = fuse.EntryOut{}
 			}
@@ -78,7 +78,7 @@ type entry struct {
 	name      string
 }
 
-// length is how long it is for the guest: names are padded to 8 bytes.
+// length returns its length for the guest: names are padded to 8 bytes.
 func (e entry) length() int { return (direntLen + len(e.name) + 7) &^ 7 }
 
 func (e entry) put(r *wire.Request) {
@@ -92,13 +92,13 @@ func (e entry) put(r *wire.Request) {
 	r.PutBytes(pad[:e.length()-direntLen-len(e.name)])
 }
 
-// plusFactor is about how many times longer an entry with attributes is than
-// the host's, without.
+// plusFactor is roughly how many times longer an entry with attributes is than
+// the host's without.
 const plusFactor = 4
 
-// list gives the entries of a directory to put, from where the guest was, until
-// put has no room for one. An entry is factor times as long for the guest as for
-// the host: so few that were read find no room, and are read again.
+// list passes the entries of a directory to put, from the guest's offset, until
+// put has no room. An entry is factor times as long for the guest as for the
+// host, so only few that were read find no room and are read again.
 func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, factor int, put func(h *handle, e entry, left int) bool) unix.Errno {
 	h, errno := fs.handles.use(in.Fh, true)
 	if errno != 0 {
@@ -124,7 +124,7 @@ func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, factor int, put 
 			e, rest = parseEntry(rest)
 			if !put(h, e, room-r.ReplyLen()) {
 				if r.ReplyLen() == 0 {
-					return unix.EINVAL // no room for a single one
+					return unix.EINVAL // no room even for one
 				}
 				return 0
 			}
@@ -132,7 +132,7 @@ func (fs *FS) list(t *Thread, r *wire.Request, in *fuse.ReadIn, factor int, put 
 	}
 }
 
-// parseEntry takes one entry from what the kernel has given (getdents64(2)).
+// parseEntry parses one entry of getdents64(2)'s result.
 func parseEntry(p []byte) (e entry, rest []byte) {
 	const nameAt = 19
 	length := int(p[16]) | int(p[17])<<8

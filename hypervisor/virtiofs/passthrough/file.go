@@ -7,11 +7,11 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// kept are the flags of an open that the host's file gets too. O_APPEND is
-// said again with each write; O_DIRECT is between the guest and its own cache.
+// kept are the open flags that also apply on the host. O_APPEND is repeated
+// with each write; O_DIRECT only concerns the guest's own cache.
 const kept = unix.O_ACCMODE | unix.O_TRUNC | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
-// hostFlags are an open's flags for the host.
+// hostFlags returns an open's flags for the host.
 func hostFlags(flags uint32) int { return int(flags&kept) | unix.O_CLOEXEC }
 
 func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
@@ -33,7 +33,7 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 	return 0
 }
 
-// openFile opens a regular file, and nothing else, and holds its node.
+// openFile opens a regular file, refuses anything else, and holds its node.
 func (fs *FS) openFile(t *Thread, r *wire.Request, id uint64, flags, fuseFlags uint32) (*node, int, unix.Errno) {
 	n, path, errno := fs.file(t, id)
 	if errno != 0 {
@@ -132,8 +132,8 @@ func (fs *FS) flush(_ *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.handles.done(h)
-	// To close any descriptor of the file is what has a file system such as
-	// NFS say what became of the data.
+	// Closing any descriptor of the file makes a file system such as NFS report
+	// whether the data was written.
 	fd, err := unix.Dup(h.fd)
 	if err != nil {
 		return errnoOf(err)
@@ -176,7 +176,7 @@ func (fs *FS) fallocate(t *Thread, r *wire.Request) unix.Errno {
 	return errnoOf(unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length)))
 }
 
-// lseek finds data and holes; other ends are the guest's own affair.
+// lseek finds data and holes; the guest handles other values of whence itself.
 func (fs *FS) lseek(_ *Thread, r *wire.Request) unix.Errno {
 	in, _ := wire.In[fuse.LseekIn](r)
 	if in == nil || in.Whence != unix.SEEK_DATA && in.Whence != unix.SEEK_HOLE {
@@ -195,7 +195,8 @@ func (fs *FS) lseek(_ *Thread, r *wire.Request) unix.Errno {
 	return 0
 }
 
-// copyMost is as much as one request copies, so that no thread is long at it.
+// copyMost is the most that one request copies, so that no thread is busy for
+// long.
 const copyMost = 16 << 20
 
 func (fs *FS) copyFileRange(t *Thread, r *wire.Request) unix.Errno {

@@ -4,9 +4,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds how many directories are opened anew on the way to a file. A
-// guest may build deeper trees; then it cannot go on in them once the
-// descriptors on the way are closed.
+// maxDepth bounds how many directories are reopened on the way to a file. A
+// guest may build deeper trees, but cannot use them once the descriptors on the
+// way are closed.
 const maxDepth = 4096
 
 const (
@@ -14,23 +14,23 @@ const (
 	openHow  = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 )
 
-// fd gives a descriptor of a node that the caller holds, opened with O_PATH,
-// until done. A file that is not where it was seen last is stale.
+// fd returns a descriptor, opened with O_PATH, of a node that the caller holds;
+// it is valid until done. A file that is not where it was last seen is stale.
 func (fs *FS) fd(t *Thread, n *node) (int, unix.Errno) {
 	fd, errno := fs.fdAt(t, n, 0)
 	if errno != unix.ESTALE && errno != unix.ENOENT {
 		return fd, errno
 	}
-	// It may have been on its way from one name to another.
+	// A rename may have been under way.
 	n.tree.rename.RLock()
-	n.tree.rename.RUnlock() //nolint:staticcheck // to wait is what it is for
+	n.tree.rename.RUnlock() //nolint:staticcheck // only to wait for a rename
 	if fd, errno = fs.fdAt(t, n, 0); errno == unix.ENOENT {
 		errno = unix.ESTALE
 	}
 	return fd, errno
 }
 
-// done ends a use of the descriptor of a node.
+// done ends a use of a node's descriptor.
 func (fs *FS) done(n *node) {
 	tb := &fs.nodes
 	tb.mu.Lock()
@@ -72,7 +72,7 @@ func (fs *FS) fdAt(t *Thread, n *node, depth int) (int, unix.Errno) {
 	return fs.keep(t, n, fd)
 }
 
-// keep makes fd the descriptor of a node, in use, if it is that file.
+// keep makes fd the descriptor of a node, in use, if it is the node's file.
 func (fs *FS) keep(t *Thread, n *node, fd int) (int, unix.Errno) {
 	errno := statFD(fd, &t.stx)
 	if errno == 0 && !n.is(&t.stx) {
@@ -95,7 +95,7 @@ func (fs *FS) keep(t *Thread, n *node, fd int) (int, unix.Errno) {
 	return have, 0
 }
 
-// is reports whether what was looked at is the node's file.
+// is reports whether stx describes the node's file.
 func (n *node) is(stx *unix.Statx_t) bool {
 	return stx.Ino == n.key.ino && devOf(stx) == n.key.dev && stx.Mnt_id == n.tree.mount
 }
@@ -103,7 +103,7 @@ func (n *node) is(stx *unix.Statx_t) bool {
 // devOf packs a device's numbers as the kernel does (include/linux/kdev_t.h).
 func devOf(stx *unix.Statx_t) uint32 { return stx.Dev_major<<20 | stx.Dev_minor&0xfffff }
 
-// openPath opens an entry of a directory for no more than to name it.
+// openPath opens a directory entry with O_PATH.
 func openPath(dir int, name string) (int, unix.Errno) {
 	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: openHow})
 	return fd, errnoOf(err)
@@ -117,8 +117,8 @@ func statName(dir int, name string, stx *unix.Statx_t) unix.Errno {
 	return errnoOf(unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, statMask, stx))
 }
 
-// stat looks at a node into t.stx: by its descriptor, if it has one, and else
-// by its name, without opening anything.
+// stat reads a node's attributes into t.stx: through its descriptor, if it has
+// one, otherwise by its name, without opening anything.
 func (fs *FS) stat(t *Thread, n *node) unix.Errno {
 	tb := &fs.nodes
 	tb.mu.Lock()

@@ -9,16 +9,16 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
-// Options say what is served.
+// Options describe what is served.
 type Options struct {
-	// Root is the share's root directory, opened with O_PATH. It stays the
-	// caller's, and must be there as long as the FS.
+	// Root is the share's root directory, opened with O_PATH. The caller owns
+	// it, and must keep it open as long as the FS.
 	Root *os.File
-	// Policy says how a mount at a path of the share ("" for the share's own
+	// Policy returns how a mount at a path of the share ("" for the share's own
 	// root) is cached. It is called once for each, with a lock held.
 	Policy func(path string) Policy
-	// Descriptors is how many descriptors the FS may have open at most. 0 is
-	// half of what the process may.
+	// Descriptors is the most descriptors that the FS may have open. 0 is half
+	// of the process's limit.
 	Descriptors int
 }
 
@@ -29,7 +29,7 @@ type FS struct {
 	handles handles
 }
 
-// New makes an FS. It serves one guest, and has no threads.
+// New makes an FS, which serves one guest and has no threads.
 func New(opts Options) (*FS, error) {
 	if opts.Descriptors == 0 {
 		var limit unix.Rlimit
@@ -75,9 +75,9 @@ func (fs *FS) Close() {
 	closeAll(fds)
 }
 
-// Tree gives a number for the mount that a request is about: requests of one
-// mount may hang together. It is 0 for the share's own root, and for what is
-// not known.
+// Tree returns a number for the mount that a request is about: requests of one
+// mount may hang together. It is 0 for the share's own tree, and for unknown
+// nodes.
 func (fs *FS) Tree(id uint64) uint32 {
 	tb := &fs.nodes
 	tb.mu.Lock()
@@ -88,8 +88,8 @@ func (fs *FS) Tree(id uint64) uint32 {
 	return tb.byID[id-1].tree.id
 }
 
-// Serve does what a request asks for. It blocks as long as the host's file
-// system does. On success (0) r has the reply.
+// Serve carries out a request. It blocks as long as the host's file system
+// does. On success (0) r has the reply.
 func (fs *FS) Serve(t *Thread, r *wire.Request) unix.Errno {
 	op := r.Op()
 	if op >= wire.MaxOp || operations[op] == nil {
@@ -104,7 +104,7 @@ func (fs *FS) Serve(t *Thread, r *wire.Request) unix.Errno {
 // operation serves one kind of request.
 type operation func(fs *FS, t *Thread, r *wire.Request) unix.Errno
 
-// operations are those that are served, by opcode.
+// operations has the operations that are served, by opcode.
 var operations = [wire.MaxOp]operation{
 	wire.Init:          (*FS).init,
 	wire.Destroy:       (*FS).destroy,

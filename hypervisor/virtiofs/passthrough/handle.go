@@ -73,8 +73,8 @@ func (hs *handles) done(h *handle) {
 	}
 }
 
-// take removes a handle. The caller lets go of its node, and closes the
-// descriptor if it is the last user: fd is not negative then.
+// take removes a handle. The caller releases its node, and closes fd unless it
+// is negative, which means that the handle is still in use.
 func (hs *handles) take(id uint64) (h *handle, fd int) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -87,7 +87,7 @@ func (hs *handles) take(id uint64) (h *handle, fd int) {
 	return h, h.close()
 }
 
-// close gives the descriptor to close, or -1. handles.mu is held.
+// close returns the descriptor to close, or -1. handles.mu is held.
 func (h *handle) close() int {
 	if h.closed {
 		return -1
@@ -102,7 +102,7 @@ func (h *handle) close() int {
 func (hs *handles) closeAll() (fds []int) { return hs.closeIf(func(*handle) bool { return true }) }
 
 // closeIf closes handles, whose numbers stay taken until the guest releases
-// them. It gives the descriptors that nobody uses.
+// them. It returns the descriptors that are not in use.
 func (hs *handles) closeIf(which func(*handle) bool) (fds []int) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -117,7 +117,7 @@ func (hs *handles) closeIf(which func(*handle) bool) (fds []int) {
 	return fds
 }
 
-// clear empties the table and gives what was in it.
+// clear empties the table and returns what was in it.
 func (hs *handles) clear() (all []*handle) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()

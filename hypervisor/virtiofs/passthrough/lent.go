@@ -6,27 +6,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mount inside a volume is the host's, which may unmount it at any time: a
-// storage driver that mounts anew, for a volume with the propagation rslave. The
+// The host may unmount a mount inside a volume at any time: for example a
+// storage driver that remounts, for a volume with rslave propagation. The
 // kernel refuses that while a descriptor is open on any copy of the mount
-// (fs/pnode.c, propagate_mount_busy), and a guest keeps what it has looked at
-// known for as long as it has memory. Such a tree is lent: its descriptors are
-// closed shortly after their last use, and its files are found by their names
-// again. What the guest has open, and what has no name any more, stays open, as it
-// would with a process of the host's.
+// (fs/pnode.c, propagate_mount_busy), and a guest remembers what it has looked
+// up as long as it has memory. Such a tree is lent: its descriptors are closed
+// shortly after their last use, and its files are found again by their names.
+// What the guest has open, and what no longer has a name, stays open, as it
+// would with a process on the host.
 //
-// A file so found is known by the number of its mount, its device and inode. The
-// kernel gives a mount's number to no other one since Linux 6.8; before, a new
-// mount in the same place whose root has the same device and inode is taken for
-// the old one.
+// Such a file is identified by its mount's number, its device and inode. Since
+// Linux 6.8 the kernel does not reuse a mount's number; before, a new mount in
+// the same place whose root has the same device and inode is taken for the old
+// one.
 
-// lendTime is how long a descriptor of a lent tree stays open unused: up to twice
-// this. A guest that goes through a tree opens each directory once; one that looks
-// every second is no obstacle to the host.
+// lendTime is how long an unused descriptor of a lent tree stays open: up to
+// twice this. A guest that walks a tree opens each directory once; one that
+// looks every second does not hinder the host.
 const lendTime = 100 * time.Millisecond
 
-// lentEntries bounds how long the guest takes the place of a lent mount for the
-// same without asking, whatever the tree around it has.
+// lentEntries bounds how long the guest may cache the mount point of a lent
+// mount, whatever the policy of the tree around it.
 const lentEntries = time.Second
 
 // lender closes the descriptors of lent trees. table.mu guards it.
@@ -36,20 +36,20 @@ type lender struct {
 	closed bool
 }
 
-// lends reports whether mounts in a tree are lent. Those in the share itself are
-// made for it, and dropped before they go (FS.Drop).
+// lends reports whether mounts in a tree are lent. Those in the share itself
+// are made for it, and dropped before they are removed (FS.Drop).
 func (t *tree) lends() bool { return t.id != shareTree }
 
-// rest ends a use of a node's slot and gives a descriptor to close, or -1. The
-// caller holds mu.
+// rest ends a use of a node's slot and returns a descriptor to close, or -1.
+// The caller holds mu.
 func (tb *table) rest(n *node) int {
 	fd := tb.slots.done(n)
 	tb.lend()
 	return fd
 }
 
-// lend sees that idle descriptors of lent trees are closed in time. The caller
-// holds mu.
+// lend schedules closing the idle descriptors of lent trees. The caller holds
+// mu.
 func (tb *table) lend() {
 	l := &tb.lender
 	if l.armed || l.closed || tb.slots.lent.head < 0 {
@@ -63,7 +63,8 @@ func (tb *table) lend() {
 	l.timer.Reset(lendTime)
 }
 
-// recall closes what was idle for long enough, and comes again if there is more.
+// recall closes what was idle for long enough, and schedules another round if
+// there is more.
 func (tb *table) recall() {
 	tb.mu.Lock()
 	fds := tb.slots.recall(nil)
@@ -73,7 +74,7 @@ func (tb *table) recall() {
 	closeAll(fds)
 }
 
-// recall takes away the lent slots that were idle in the last round already.
+// recall removes the lent slots that were already idle in the last round.
 func (s *slots) recall(fds []int) []int {
 	for s.lent.head >= 0 && s.all[s.lent.head].round != s.round {
 		fds = append(fds, s.remove(s.all[s.lent.head].node))
@@ -82,7 +83,7 @@ func (s *slots) recall(fds []int) []int {
 	return fds
 }
 
-// stop ends it for good. The caller holds mu.
+// stop ends it permanently. The caller holds mu.
 func (l *lender) stop() {
 	l.closed = true
 	if l.timer != nil {
@@ -90,8 +91,9 @@ func (l *lender) stop() {
 	}
 }
 
-// renamed says where a node is now, and gives descriptors to close. One in a lent
-// tree that has a name again needs no descriptor any more. The caller holds mu.
+// renamed records where a node is now, and returns descriptors to close. A node
+// in a lent tree that has a name again no longer needs a descriptor. The caller
+// holds mu.
 func (tb *table) renamed(n, parent *node, name string) []int {
 	fds := tb.collect(n.move(parent, name), nil)
 	if n.tree.lent && n.slot >= 0 {
@@ -101,7 +103,7 @@ func (tb *table) renamed(n, parent *node, name string) []int {
 	return fds
 }
 
-// unpin ends pin.
+// unpin undoes pin.
 func (s *slots) unpin(n *node) {
 	sl := &s.all[n.slot]
 	if !sl.pinned {
@@ -114,8 +116,8 @@ func (s *slots) unpin(n *node) {
 	}
 }
 
-// reused reports whether a mount that was found in a place is another one than
-// the tree that had its number. The caller holds table.mu.
+// reused reports whether a mount found at a path is not the tree that had its
+// number, that is whether the number was reused. The caller holds table.mu.
 func (tb *table) reused(t *tree, where string, root *unix.Statx_t) bool {
 	return t.lent && !tb.uniqueMounts && (t.path != where || t.rootIno != root.Ino || t.rootDev != devOf(root))
 }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mount's number that the kernel may have used again is that of the same mount
+// A mount's number that the kernel may have reused stands for the same mount
 // only in the same place, with the same root.
 func TestReusedMountNumber(t *testing.T) {
 	const number = 7
@@ -38,11 +38,11 @@ func TestReusedMountNumber(t *testing.T) {
 	}
 }
 
-// A lent descriptor outlives one round after its last use, and no second; one that
-// is in use, and those that are not lent, stay.
+// A lent descriptor outlives one round after its last use, but not a second
+// one; those in use, and those not lent, stay.
 func TestRecall(t *testing.T) {
 	tb := &table{byKey: map[key]*node{}, trees: map[uint64]*tree{}, slots: newSlots(8)}
-	tb.lender.closed = true // without a clock
+	tb.lender.closed = true // no timer: the test calls recall
 	kept, lent := &tree{id: 1}, &tree{id: 2, lent: true}
 	tb.mu.Lock()
 	defer tb.mu.Unlock()

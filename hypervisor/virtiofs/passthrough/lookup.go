@@ -23,7 +23,7 @@ func (fs *FS) lookup(t *Thread, r *wire.Request) unix.Errno {
 	var out fuse.EntryOut
 	errno = fs.entry(t, dir, dfd, name, &out)
 	if absent := dir.tree.policy.Absent; errno == unix.ENOENT && absent > 0 {
-		out = fuse.EntryOut{} // no node: the name may be remembered as absent
+		out = fuse.EntryOut{} // no node: the guest may cache the name as absent
 		out.SetEntryTimeout(absent)
 		errno = 0
 	}
@@ -33,7 +33,7 @@ func (fs *FS) lookup(t *Thread, r *wire.Request) unix.Errno {
 	return errno
 }
 
-// dir holds a directory and gives its descriptor, until leave.
+// dir holds a directory and returns its descriptor, until leave.
 func (fs *FS) dir(t *Thread, id uint64) (*node, int, unix.Errno) {
 	n, fd, errno := fs.file(t, id)
 	if errno == 0 && !n.isDir() {
@@ -43,7 +43,7 @@ func (fs *FS) dir(t *Thread, id uint64) (*node, int, unix.Errno) {
 	return n, fd, errno
 }
 
-// file is dir for a node of any kind.
+// file is like dir for a node of any kind.
 func (fs *FS) file(t *Thread, id uint64) (*node, int, unix.Errno) {
 	n, errno := fs.nodes.get(id)
 	if errno != 0 {
@@ -62,7 +62,7 @@ func (fs *FS) leave(n *node) {
 	fs.nodes.put(n)
 }
 
-// entry looks a name up and counts it as known to the guest.
+// entry looks up a name and counts it as known to the guest.
 func (fs *FS) entry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryOut) unix.Errno {
 	if errno := statName(dfd, name, &t.stx); errno != 0 {
 		return errno
@@ -78,8 +78,8 @@ func (fs *FS) entry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryO
 }
 
 // mountEntry is entry for a mount point, which t.stx describes. The root of a
-// mount that is not lent is kept open as long as it is known: nothing else then
-// has its mount's number.
+// mount that is not lent is kept open while it is known, so that its mount's
+// number is not reused.
 func (fs *FS) mountEntry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryOut) unix.Errno {
 	fd := -1
 	if !dir.tree.lends() {
@@ -102,9 +102,9 @@ func (fs *FS) mountEntry(t *Thread, dir *node, dfd int, name string, out *fuse.E
 	return errno
 }
 
-// intern finds or makes the node of a file that was seen, and counts a lookup.
-// fd is a descriptor of it to be kept as long as the node, -1 for none; it is
-// taken over.
+// intern finds or makes the node of a file, and counts a lookup. fd is a
+// descriptor of it to keep as long as the node, -1 for none; intern takes it
+// over.
 func (fs *FS) intern(dir *node, name string, stx *unix.Statx_t, fd int) (*node, unix.Errno) {
 	tb := &fs.nodes
 	tb.mu.Lock()
@@ -126,7 +126,7 @@ func (fs *FS) intern(dir *node, name string, stx *unix.Statx_t, fd int) (*node, 
 	return n, errno
 }
 
-// find is intern's search. The caller holds table.mu and closes fds.
+// find does intern's search. The caller holds table.mu and closes fds.
 func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []int, errno unix.Errno) {
 	tb := &fs.nodes
 	tree := fs.treeBelow(dir, name, stx)
@@ -138,16 +138,16 @@ func (fs *FS) find(dir *node, name string, stx *unix.Statx_t) (n *node, fds []in
 		}
 		return n, fds, 0
 	}
-	// A number that is another kind of file now is another file: the old one
-	// stays known by its number alone.
+	// An inode number that is now another kind of file is another file: the old
+	// node stays known only by its number.
 	if tb.live() >= maxNodes {
 		return nil, nil, unix.ENFILE
 	}
 	return tb.add(k, tree, dir, name, kind), nil, 0
 }
 
-// fillEntry describes a node to the guest. How long its name holds is the
-// directory's, which may be of another tree.
+// fillEntry describes a node to the guest. The policy of the directory, which
+// may be in another tree, decides how long the name is cached.
 func fillEntry(dir, n *node, stx *unix.Statx_t, out *fuse.EntryOut) {
 	*out = fuse.EntryOut{NodeId: n.id}
 	valid := dir.tree.policy.Entries

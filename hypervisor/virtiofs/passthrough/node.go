@@ -9,39 +9,39 @@ import (
 // rootID is the number of the share's root (fuse.h, FUSE_ROOT_ID).
 const rootID = 1
 
-// maxNodes bounds what a guest may know at once: some 400 MB here, for which
-// it needs ten times as much memory itself.
+// maxNodes bounds the nodes that a guest may know: they take some 400 MB here,
+// for which the guest itself needs ten times as much memory.
 const maxNodes = 2 << 20
 
-// key is what makes a file the same file.
+// key identifies a file.
 type key struct {
 	ino  uint64
 	tree uint32
-	dev  uint32 // of the file; overlayfs has several in one mount
+	dev  uint32 // the file's device; overlayfs has several in one mount
 }
 
-// node is a file that the guest knows. table.mu guards all but id, key, tree
-// and kind, which do not change.
+// node is a file that the guest knows. id, key, tree and kind are immutable;
+// table.mu guards the rest.
 type node struct {
 	key  key
 	tree *tree
 	id   uint64
-	// parent and name are where the file was seen last; no parent is the
-	// share's root, and no name a file that has none any more.
+	// parent and name are where the file was last seen; the share's root has no
+	// parent, and a file that has lost its name has an empty one.
 	parent *node
 	name   string
-	// lookups is how often the guest was given the number, less what it has
-	// forgotten. refs are its children, and uses on the way (hold).
+	// lookups is how often the guest was given the number, minus its forgets.
+	// refs counts its children, and uses in progress (hold).
 	lookups uint64
 	refs    int32
-	slot    int32 // the descriptor's, -1 for none
+	slot    int32 // index of its descriptor's slot, -1 for none
 	kind    uint32
 }
 
 // isDir reports whether the node is a directory.
 func (n *node) isDir() bool { return n.kind == unix.S_IFDIR }
 
-// table is all nodes.
+// table has all nodes.
 type table struct {
 	// mu guards the table, its nodes and its slots.
 	mu    sync.Mutex
@@ -49,19 +49,19 @@ type table struct {
 	free  []uint32
 	byKey map[key]*node
 	slots slots
-	// most is how many nodes there were since the table was last made smaller.
+	// most is the greatest number of nodes since the table was last shrunk.
 	most int
-	// trees are those that are not dead, by their mounts' numbers. While a
-	// tree has nodes, the number is not used again: if the kernel may do that, its
-	// root's descriptor prevents it, but for lent ones (lent.go).
+	// trees has the trees that are not dead, by their mounts' numbers. While a
+	// tree has nodes its number is not reused: if the kernel might do that, its
+	// root's descriptor prevents it, except for lent ones (lent.go).
 	trees        map[uint64]*tree
 	lastTree     uint32
-	uniqueMounts bool // the kernel uses no number again
+	uniqueMounts bool // the kernel never reuses a number
 	lender       lender
 }
 
-// get finds a node by the guest's number and holds it. ESTALE if it is not
-// there, or its tree is gone.
+// get finds a node by the guest's number and holds it. It returns ESTALE if
+// there is none, or its tree is gone.
 func (tb *table) get(id uint64) (*node, unix.Errno) {
 	tb.mu.Lock()
 	defer tb.mu.Unlock()
@@ -76,7 +76,7 @@ func (tb *table) get(id uint64) (*node, unix.Errno) {
 	return n, 0
 }
 
-// put ends what get began.
+// put undoes get.
 func (tb *table) put(n *node) {
 	tb.mu.Lock()
 	n.refs--
@@ -105,8 +105,8 @@ func (tb *table) add(k key, t *tree, parent *node, name string, kind uint32) *no
 	return n
 }
 
-// move says where a node is now. The caller holds mu, and collects the parent
-// that it had.
+// move records where a node is now. The caller holds mu, and collects the old
+// parent.
 func (n *node) move(parent *node, name string) (old *node) {
 	if n.parent == parent {
 		n.name = name
@@ -123,7 +123,7 @@ func (n *node) move(parent *node, name string) (old *node) {
 	return old
 }
 
-// forget takes back n of the lookups of a node.
+// forget subtracts count from the lookups of a node.
 func (tb *table) forget(id, count uint64) {
 	tb.mu.Lock()
 	var fds []int
@@ -140,8 +140,8 @@ func (tb *table) forget(id, count uint64) {
 	}
 }
 
-// collect removes a node that nobody knows or uses any more, then its parent,
-// and so on. It gives the descriptors to close. The caller holds mu.
+// collect removes a node that is neither known nor used any more, then its
+// parent, and so on. It returns the descriptors to close. The caller holds mu.
 func (tb *table) collect(n *node, fds []int) []int {
 	for n != nil && n.id != rootID && n.lookups == 0 && n.refs == 0 {
 		if n.slot >= 0 {
@@ -164,7 +164,7 @@ func (tb *table) collect(n *node, fds []int) []int {
 	return fds
 }
 
-// forgetAll is for a guest that begins anew.
+// forgetAll is for a guest that starts a new session.
 func (tb *table) forgetAll() {
 	tb.mu.Lock()
 	var fds []int

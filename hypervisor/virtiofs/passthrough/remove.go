@@ -30,9 +30,9 @@ func (fs *FS) remove(t *Thread, r *wire.Request, flags int) unix.Errno {
 	return errnoOf(err)
 }
 
-// bindDescriptor finds the node of a name that is about to go, if the guest
-// knows it, holds it and sees that it has a descriptor in use: without a name
-// it is not found again. nil if there is none.
+// bindDescriptor finds the node of a name that is about to be removed, if the
+// guest knows it, holds it and ensures that it has a descriptor in use: without
+// a name it could not be found again. It returns nil if there is none.
 func (fs *FS) bindDescriptor(t *Thread, dir *node, dfd int, name string) *node {
 	fd, errno := openPath(dfd, name)
 	if errno != 0 {
@@ -45,8 +45,8 @@ func (fs *FS) bindDescriptor(t *Thread, dir *node, dfd int, name string) *node {
 	return n
 }
 
-// bind is bindDescriptor with the file opened with O_PATH. It gives a descriptor
-// to close, or -1.
+// bind is bindDescriptor with the file opened with O_PATH. It returns a
+// descriptor to close, or -1.
 func (fs *FS) bind(t *Thread, dir *node, fd int) (n *node, spare int) {
 	if statFD(fd, &t.stx) != 0 || t.stx.Mnt_id != dir.tree.mount {
 		return nil, fd
@@ -67,8 +67,8 @@ func (fs *FS) bind(t *Thread, dir *node, fd int) (n *node, spare int) {
 	return n, -1
 }
 
-// unname ends bindDescriptor. If the name has gone, and may have been the only
-// one, the node's descriptor is kept as long as the node.
+// unname completes bindDescriptor. If the name is gone, and may have been the
+// only one, the node's descriptor is kept as long as the node.
 func (fs *FS) unname(n, dir *node, name string, gone bool) {
 	tb := &fs.nodes
 	tb.mu.Lock()
@@ -128,7 +128,7 @@ func (fs *FS) renameTo(t *Thread, r *wire.Request, newdir uint64, flags uint, na
 	if dir.tree != olddir.tree {
 		return unix.EXDEV
 	}
-	// The whiteout is a device that the kernel makes.
+	// The kernel makes the whiteout, which is a device.
 	h := r.Header()
 	if flags&unix.RENAME_WHITEOUT != 0 {
 		if errno := t.become(h.Uid, h.Gid, keepSpecial); errno != 0 {
@@ -147,7 +147,7 @@ type place struct {
 	name string
 }
 
-// move renames, and tells the nodes concerned.
+// move renames, and updates the nodes concerned.
 func (fs *FS) move(t *Thread, from, to place, flags uint) unix.Errno {
 	var over *node
 	if flags&unix.RENAME_EXCHANGE == 0 {
@@ -167,7 +167,7 @@ func (fs *FS) move(t *Thread, from, to place, flags uint) unix.Errno {
 	return 0
 }
 
-// moved tells the node of a name, if the guest knows it, where it is.
+// moved updates the place of a name's node, if the guest knows it.
 func (fs *FS) moved(t *Thread, at place) {
 	if statName(at.fd, at.name, &t.stx) != 0 {
 		return

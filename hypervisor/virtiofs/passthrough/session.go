@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// The protocol that this package knows: 7.39, Linux 6.6, whose newer
-	// requests a client only makes when they are agreed on. The oldest that is
-	// served is 7.31, Linux 5.4, the first with virtio-fs.
+	// The protocol version of this package: 7.39, Linux 6.6; a client makes
+	// newer requests only if they were negotiated. The oldest that is served is
+	// 7.31, Linux 5.4, the first with virtio-fs.
 	protocolMajor, protocolMinor, oldestMinor = 7, 39, 31
 
 	maxWrite = 1 << 20
 	maxPages = maxWrite / 4096
-	// background bounds what the guest's kernel reads ahead and writes behind
-	// at once; see the pool of threads.
+	// background bounds the guest kernel's simultaneous readahead and
+	// write-back requests; see the pool of threads.
 	background = 64
 )
 
-// wanted are the features that are taken if the guest offers them (fuse.h,
+// wanted are the features that are accepted if the guest offers them (fuse.h,
 // "INIT request/reply flags"). Locks are not among them: the guest's kernel
-// keeps those of its own processes.
+// handles those of its own processes.
 const wanted = fuse.CAP_ASYNC_READ | fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_BIG_WRITES | fuse.CAP_DONT_MASK |
 	fuse.CAP_AUTO_INVAL_DATA | fuse.CAP_READDIRPLUS | fuse.CAP_READDIRPLUS_AUTO | fuse.CAP_ASYNC_DIO |
 	fuse.CAP_PARALLEL_DIROPS | fuse.CAP_POSIX_ACL | fuse.CAP_MAX_PAGES | fuse.CAP_CACHE_SYMLINKS |
 	fuse.CAP_SUBMOUNTS | fuse.CAP_HANDLE_KILLPRIV_V2 | fuse.CAP_SETXATTR_EXT | fuse.CAP_INIT_EXT
 
 // needed are those without which the guest would misread a reply, or its
-// requests be misread.
+// requests would be misread.
 const needed = fuse.CAP_SUBMOUNTS | fuse.CAP_DONT_MASK | fuse.CAP_SETXATTR_EXT
 
 // shortInit is FUSE_INIT as clients without CAP_INIT_EXT send it.
@@ -38,8 +38,8 @@ type shortInit struct {
 	Major, Minor, MaxReadAhead, Flags uint32
 }
 
-// init begins a session. A guest that was rebooted begins another one, and has
-// forgotten all.
+// init begins a session. A rebooted guest begins another one, and has forgotten
+// everything.
 func (fs *FS) init(_ *Thread, r *wire.Request) unix.Errno {
 	in, _ := wire.In[shortInit](r)
 	if in == nil {
@@ -65,7 +65,7 @@ func (fs *FS) destroy(*Thread, *wire.Request) unix.Errno {
 	return 0
 }
 
-// reset forgets all that a guest knew and had open.
+// reset removes everything that a guest knew and had open.
 func (fs *FS) reset() {
 	closeAll(fs.handles.closeAll())
 	for _, h := range fs.handles.clear() {

@@ -1,17 +1,16 @@
 package passthrough
 
-// slots are the descriptors of nodes, opened with O_PATH: at most limit that
-// nobody needs at the moment, the least recently used one being closed first.
-// table.mu guards them.
+// slots are the descriptors of nodes, opened with O_PATH: at most limit of them
+// idle, of which the least recently used is closed first. table.mu guards them.
 type slots struct {
 	all   []slot
 	free  []int32
 	limit int
 	idle  int // in both chains
-	// kept has the idle slots that stay open while there is room, and lent those
-	// that do not (lent.go).
+	// kept has the idle slots that stay open while there is room, and lent
+	// those of lent trees (lent.go).
 	kept, lent chain
-	round      uint32 // how often lent was gone through
+	round      uint32 // number of passes over lent
 	pinned     int
 }
 
@@ -25,8 +24,8 @@ type slot struct {
 	fd         int
 	prev, next int32
 	uses       int32  // while above 0 it is in no chain
-	round      uint32 // the slots' when it became idle
-	pinned     bool   // is kept as long as its node
+	round      uint32 // slots.round when it became idle
+	pinned     bool   // kept as long as its node
 }
 
 func newSlots(limit int) slots {
@@ -45,7 +44,7 @@ func (s *slots) insert(n *node, fd int) {
 	n.slot = i
 }
 
-// use takes a node's slot for one use and gives its descriptor.
+// use begins a use of a node's slot and returns its descriptor.
 func (s *slots) use(n *node) int {
 	sl := &s.all[n.slot]
 	if sl.uses == 0 && !sl.pinned {
@@ -55,7 +54,7 @@ func (s *slots) use(n *node) int {
 	return sl.fd
 }
 
-// done ends one use. It gives a descriptor to close, or -1.
+// done ends a use. It returns a descriptor to close, or -1.
 func (s *slots) done(n *node) int {
 	sl := &s.all[n.slot]
 	sl.uses--
@@ -72,7 +71,7 @@ func (s *slots) done(n *node) int {
 	return s.remove(s.all[s.lent.head].node)
 }
 
-// pin keeps the descriptor of a node, which has one in use, as long as the node.
+// pin keeps a node's descriptor, which must be in use, as long as the node.
 func (s *slots) pin(n *node) {
 	if sl := &s.all[n.slot]; !sl.pinned {
 		sl.pinned = true
@@ -80,7 +79,7 @@ func (s *slots) pin(n *node) {
 	}
 }
 
-// remove takes a node's slot away, which nobody uses, and gives its descriptor.
+// remove removes a node's slot, which must be idle, and returns its descriptor.
 func (s *slots) remove(n *node) int {
 	i := n.slot
 	sl := &s.all[i]
@@ -96,7 +95,7 @@ func (s *slots) remove(n *node) int {
 	return fd
 }
 
-// chainOf is where a slot is while it is idle.
+// chainOf returns the chain of a slot while it is idle.
 func (s *slots) chainOf(sl *slot) *chain {
 	if sl.node.tree.lent {
 		return &s.lent

@@ -6,15 +6,16 @@ import (
 	"slices"
 )
 
-// many is how many nodes a table must have had to be made smaller.
+// many is how many nodes a table must have had to be shrunk.
 const many = 1 << 16
 
-// live is how many nodes there are. The caller holds mu.
+// live returns the number of nodes. The caller holds mu.
 func (tb *table) live() int { return len(tb.byID) - len(tb.free) }
 
-// thin makes a table smaller that was large and has an eighth of its nodes left:
-// a map keeps the room of all that it ever had, for the pod's life. It reports
-// whether it did, which then is worth releaseMemory. The caller holds mu.
+// thin shrinks a table that was large and has an eighth of its nodes left:
+// otherwise a map keeps the room for all that it ever held, for the pod's life.
+// It reports whether it did, so that the caller calls releaseMemory. The caller
+// holds mu.
 func (tb *table) thin() bool {
 	live := tb.live()
 	if tb.most < many || live > tb.most/8 {
@@ -24,7 +25,7 @@ func (tb *table) thin() bool {
 	byKey := make(map[key]*node, len(tb.byKey))
 	maps.Copy(byKey, tb.byKey)
 	tb.byKey = byKey
-	// A node keeps its number: the guest knows it by that.
+	// A node keeps its number, because the guest knows it.
 	end := len(tb.byID)
 	for end > 0 && tb.byID[end-1] == nil {
 		end--
@@ -39,8 +40,8 @@ func (tb *table) thin() bool {
 	return true
 }
 
-// releaseMemory gives to the host what a thinned table has left. Go's collector
-// would begin at the next allocations, of which an idle pod makes few, and keep the
-// memory for others to come. It takes some ten milliseconds, once for tens of
-// thousands of forgotten files.
+// releaseMemory returns a thinned table's memory to the host. Go's collector
+// would only run at later allocations, of which an idle pod makes few, and
+// would keep the memory for future ones. It takes some ten milliseconds, once
+// for tens of thousands of forgotten files.
 func releaseMemory() { debug.FreeOSMemory() }

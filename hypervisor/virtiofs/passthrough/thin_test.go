@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heapNow is what the heap holds.
+// heapNow returns the size of the heap.
 func heapNow() int {
 	runtime.GC()
 	var m runtime.MemStats
@@ -16,8 +16,8 @@ func heapNow() int {
 	return int(m.HeapAlloc)
 }
 
-// A guest that has forgotten most of what it knew costs no more than one that never
-// knew it, and what it still knows stays under its numbers.
+// A guest that has forgotten most nodes costs no more than one that never knew
+// them, and the remaining nodes keep their numbers.
 func TestForgottenNodesLeaveNothing(t *testing.T) {
 	const count, keepEach = 3 * many, 100_000
 	tb := &table{byKey: map[key]*node{}, trees: map[uint64]*tree{}, slots: newSlots(8)}
@@ -73,7 +73,7 @@ func TestForgottenNodesLeaveNothing(t *testing.T) {
 	}
 }
 
-// A small table, and one that is in use, stays as it is.
+// A small table, and one that is in use, is not changed.
 func TestThinOnlyWhenWorthwhile(t *testing.T) {
 	for _, test := range []struct {
 		most, live int

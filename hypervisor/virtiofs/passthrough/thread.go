@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
 )
 
-// Thread is one serving thread's own state. It is used by that thread alone,
-// which contain.Enter has shut in: its working directory is /proc/self/fd.
+// Thread is one serving thread's own state. Only that thread uses it, which
+// contain.Enter has confined: its working directory is /proc/self/fd.
 type Thread struct {
 	uid, gid  uint32
 	umask     uint32
@@ -22,7 +22,7 @@ type Thread struct {
 	dirs []byte
 }
 
-// NewThread is the state of a thread that was just shut in.
+// NewThread returns the state of a thread that was just confined.
 func NewThread() *Thread {
 	return &Thread{effective: contain.Capabilities, dirs: make([]byte, dirBuffer)}
 }
@@ -33,13 +33,13 @@ const (
 
 	fsetid      = uint64(1) << unix.CAP_FSETID
 	keepSpecial = contain.Capabilities
-	// dropSpecial has the kernel clear set-user-ID and set-group-ID bits as
-	// it does for a user without privileges.
+	// dropSpecial makes the kernel clear set-user-ID and set-group-ID bits as
+	// it does for an unprivileged user.
 	dropSpecial = contain.Capabilities &^ fsetid
 )
 
 // become makes the thread act as a user and a group on files, with the given
-// capabilities. Permissions were checked by the guest's kernel already, so
+// capabilities. The guest's kernel has already checked permissions, so
 // CAP_DAC_OVERRIDE stays. It costs nothing if nothing changes.
 func (t *Thread) become(uid, gid uint32, caps uint64) unix.Errno {
 	if t.gid != gid {
@@ -52,7 +52,7 @@ func (t *Thread) become(uid, gid uint32, caps uint64) unix.Errno {
 		if errno := setID(unix.SYS_SETFSUID, uid); errno != 0 {
 			return errno
 		}
-		// The kernel has taken file capabilities away, or given them back
+		// The kernel has dropped or restored the file capabilities
 		// (capabilities(7), "Effect of user ID changes").
 		t.uid, t.effective = uid, 0
 	}
@@ -66,7 +66,7 @@ func (t *Thread) become(uid, gid uint32, caps uint64) unix.Errno {
 }
 
 // setID changes one of the thread's ids. These calls report no failure, but
-// give the id in use, and change nothing for -1 (setfsuid(2)).
+// return the id in use; for -1 they change nothing (setfsuid(2)).
 func setID(call uintptr, id uint32) unix.Errno {
 	if id == ^uint32(0) {
 		return unix.EINVAL
@@ -78,16 +78,17 @@ func setID(call uintptr, id uint32) unix.Errno {
 	return 0
 }
 
-// asRoot is become for what the server does itself.
+// asRoot is become for the server's own work.
 func (t *Thread) asRoot() unix.Errno { return t.become(0, 0, keepSpecial) }
 
 // asWriter makes the thread act as a request's sender, without CAP_FSETID. The
-// kernel then clears set-user-ID and set-group-ID bits as it does for the sender,
-// whose group may decide about the latter (fs/attr.c, setattr_should_drop_sgid).
+// kernel then clears set-user-ID and set-group-ID bits as it does for the
+// sender; the latter may depend on the sender's group (fs/attr.c,
+// setattr_should_drop_sgid).
 func (t *Thread) asWriter(h *fuse.InHeader) unix.Errno { return t.become(h.Uid, h.Gid, dropSpecial) }
 
 // asChanger is asWriter for requests that do not say whether their sender has
-// CAP_FSETID. Root is taken to have it.
+// CAP_FSETID. Root is assumed to have it.
 func (t *Thread) asChanger(h *fuse.InHeader) unix.Errno {
 	if h.Uid == 0 {
 		return 0
@@ -95,7 +96,7 @@ func (t *Thread) asChanger(h *fuse.InHeader) unix.Errno {
 	return t.asWriter(h)
 }
 
-// withUmask has files be made with an umask, which default ACLs override.
+// withUmask sets the umask for making files, which default ACLs override.
 func (t *Thread) withUmask(mask uint32) {
 	if t.umask != mask&0o777 {
 		t.umask = mask & 0o777
@@ -103,11 +104,11 @@ func (t *Thread) withUmask(mask uint32) {
 	}
 }
 
-// procName names a descriptor to calls that take a path, relative to the
-// thread's working directory.
+// procName returns a path for a descriptor, relative to the thread's working
+// directory, for calls that take a path.
 func procName(fd int) string { return strconv.Itoa(fd) }
 
-// errnoOf is the error number of a system call's error, or EIO.
+// errnoOf returns the error number of a system call's error, or EIO.
 func errnoOf(err error) unix.Errno {
 	var errno unix.Errno
 	switch {

@@ -9,21 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Policy is how much of a tree the guest may keep without asking again.
+// Policy is how much of a tree the guest may cache.
 type Policy struct {
-	// Entries and Attributes are for how long names and attributes hold.
+	// Entries and Attributes are for how long names and attributes may be
+	// cached.
 	Entries, Attributes time.Duration
-	// Absent is for how long a name that is not there holds as absent.
+	// Absent is for how long a missing name may be cached as absent.
 	Absent time.Duration
-	// Keep keeps a file's pages, and a directory's entries, from one open to
-	// the next. Direct has none kept at all.
+	// Keep keeps a file's pages, and a directory's entries, cached from one
+	// open to the next. Direct disables that cache.
 	Keep, Direct bool
-	// Quiet has a close of a file not ask whether its data arrived: every
-	// write was answered, and a local file system has no more to say.
+	// Quiet omits the flush request when a file is closed: every write was
+	// answered, and a local file system has nothing more to report.
 	Quiet bool
 }
 
-// forever is long enough for what nobody but the guest changes.
+// forever is long enough for what only the guest changes.
 const forever = 24 * time.Hour
 
 // Policies, by Kata's virtio_fs_cache, and Exclusive for a tree that only its
@@ -43,15 +44,15 @@ const shareTree = 0
 type tree struct {
 	id     uint32
 	mount  uint64
-	path   string // of its root, relative to the share's
+	path   string // its root's, relative to the share's root
 	policy Policy
-	// lent is set if the host may unmount it; then its root is told apart by
-	// these (lent.go).
+	// lent is set if the host may unmount it; the following then identify its
+	// root (lent.go).
 	lent    bool
 	rootIno uint64
 	rootDev uint32
-	// rename is held for reading while a file is found by its name again after
-	// that failed, and for writing while names change places.
+	// rename is held for reading while a failed search by name is repeated, and
+	// for writing during a rename.
 	rename sync.RWMutex
 
 	// table.mu guards the following.
@@ -59,7 +60,7 @@ type tree struct {
 	dead  bool
 }
 
-// openFlags are what an open's reply says of caching.
+// openFlags returns the caching flags of an open's reply.
 func (t *tree) openFlags(dir bool, flags uint32) uint32 {
 	var out uint32
 	switch {
@@ -77,7 +78,7 @@ func (t *tree) openFlags(dir bool, flags uint32) uint32 {
 	return out
 }
 
-// treeBelow is the tree that a file below parent is in: the parent's, unless
+// treeBelow returns the tree of a file below parent: the parent's, unless
 // something is mounted there. The caller holds table.mu.
 func (fs *FS) treeBelow(parent *node, name string, stx *unix.Statx_t) *tree {
 	if parent.tree.mount == stx.Mnt_id {
@@ -89,7 +90,7 @@ func (fs *FS) treeBelow(parent *node, name string, stx *unix.Statx_t) *tree {
 		if !tb.reused(t, where, stx) {
 			return t
 		}
-		t.dead = true // and has no descriptors: its number would not be free
+		t.dead = true // it has no descriptors, or its number would not have been reused
 	}
 	tb.lastTree++
 	t := &tree{
@@ -100,7 +101,7 @@ func (fs *FS) treeBelow(parent *node, name string, stx *unix.Statx_t) *tree {
 	return t
 }
 
-// pathOf is where a node is in the share. The caller holds table.mu.
+// pathOf returns a node's path in the share. The caller holds table.mu.
 func pathOf(n *node) string {
 	where := ""
 	for range maxDepth {
@@ -113,9 +114,9 @@ func pathOf(n *node) string {
 	return where
 }
 
-// Drop lets go of all that is mounted at and below a path of the share: its
-// descriptors are closed, those in use as soon as that ends, and what the guest
-// still knows of it is stale.
+// Drop releases everything that is mounted at and below a path of the share:
+// its descriptors are closed, those in use as soon as they become idle, and the
+// guest's nodes of it are stale.
 func (fs *FS) Drop(where string) {
 	fs.nodes.mu.Lock()
 	var fds []int
@@ -137,7 +138,7 @@ func (fs *FS) Drop(where string) {
 	closeAll(fs.handles.closeIf(func(h *handle) bool { return dead[h.node.tree] }))
 }
 
-// within reports whether p is below dir; all is below "".
+// within reports whether p is dir or below it; every path is below "".
 func within(p, dir string) bool {
 	return p != "" && (dir == "" || len(p) > len(dir) && p[:len(dir)] == dir && p[len(dir)] == '/')
 }

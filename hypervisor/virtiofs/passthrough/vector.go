@@ -10,8 +10,8 @@ import (
 )
 
 // vectored reads or writes a file at an offset, at most size bytes, with the
-// guest's memory as the buffer: the kernel copies, and a page that is not there
-// is EFAULT. It gives how many bytes were moved.
+// guest's memory as the buffer: the kernel copies, and a missing page is
+// EFAULT. It returns how many bytes were moved.
 func (t *Thread) vectored(call uintptr, fd int, memory vhostuser.Buffers, size int64, offset uint64, how uintptr) (int, unix.Errno) {
 	t.iov = t.iov[:0]
 	for _, piece := range memory {

@@ -30,8 +30,7 @@ func (fs *FS) listxattr(t *Thread, r *wire.Request) unix.Errno {
 	return fs.xattr(t, r, in.Size, unix.Listxattr)
 }
 
-// xattr replies with a value, or with its length if the guest asks for that by
-// a size of 0.
+// xattr replies with a value, or with its length if the guest's size is 0.
 func (fs *FS) xattr(t *Thread, r *wire.Request, size uint32, get func(path string, value []byte) (int, error)) unix.Errno {
 	n, fd, errno := fs.file(t, r.Node())
 	if errno != 0 {

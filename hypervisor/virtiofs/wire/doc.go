@@ -3,9 +3,8 @@
 // ones (virtio 1.2, section 5.11.6; Linux, include/uapi/linux/fuse.h). The
 // structures are go-fuse's.
 //
-// Nothing that a request says of its own size is believed. All but the data of
-// a write is copied out of guest memory once, at most MaxArgs bytes, before any
-// of it is looked at, so that it holds still; a reply is bounded by its
-// chain. Data is not copied: a file is read into the guest's memory and written
-// from it by the kernel.
+// The sizes in a request are not trusted. Everything but the data of a write is
+// copied once from guest memory, at most MaxArgs bytes, before it is parsed, so
+// that it cannot change; a reply is bounded by its chain. Data is not copied:
+// the kernel reads files into the guest's memory and writes them from it.
 package wire

@@ -9,7 +9,7 @@ import (
 
 const (
 	nameMax = 255  // NAME_MAX
-	pathMax = 4096 // PATH_MAX, the end included
+	pathMax = 4096 // PATH_MAX, including the final NUL
 )
 
 // Text takes a NUL-terminated string from the front of p.
@@ -24,8 +24,8 @@ func Text(p []byte) (s string, rest []byte, errno unix.Errno) {
 	return string(p[:i]), p[i+1:], 0
 }
 
-// Name takes the name of a directory's entry from the front of p: one
-// component, and none that leads out of the directory.
+// Name takes the name of a directory entry from the front of p: one component,
+// which must not lead out of the directory.
 func Name(p []byte) (name string, rest []byte, errno unix.Errno) {
 	name, rest, errno = Text(p)
 	switch {

@@ -46,7 +46,7 @@ const (
 	Tmpfile       Op = 51
 	Statx         Op = 52
 
-	// MaxOp is above all of them.
+	// MaxOp is larger than all of them.
 	MaxOp = 64
 )
 

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// MaxArgs is the most that is copied of a request: the value of an
-	// extended attribute (XATTR_SIZE_MAX) with its name, the longest there is.
+	// MaxArgs is the most that is copied of a request: the longest one has the
+	// value of an extended attribute (XATTR_SIZE_MAX) with its name.
 	MaxArgs = 64<<10 + 4096
-	// MaxReply is the longest reply but for a file's data, in bytes: what is
-	// asked for beyond it, as by a large readdir, is answered in part.
+	// MaxReply is the longest reply without a file's data, in bytes: a request
+	// for more, such as a large readdir, is answered in part.
 	MaxReply = 64<<10 + 4096
 
 	inHeaderLen  = int(unsafe.Sizeof(fuse.InHeader{}))
@@ -23,27 +23,27 @@ const (
 	writeLen     = int(unsafe.Sizeof(fuse.WriteIn{}))
 )
 
-// Request is one request and its reply to be. It is used again for the next
-// one, and by one goroutine at a time.
+// Request is one request and its reply. It is reused for the next one, and used
+// by one goroutine at a time.
 type Request struct {
 	// Data is what a write writes: the guest's memory, which may change.
 	Data vhostuser.Buffers
-	// Room is where the data of a read goes, behind the reply's header.
+	// Room is for the data of a read, after the reply's header.
 	Room vhostuser.Buffers
 
-	args  []byte // the copied part, the header included
+	args  []byte // the copied part, including the header
 	head  vhostuser.Buffers
 	reply []byte
 	read  int
 }
 
-// usualArgs is what most requests need: two names and the fixed part.
+// usualArgs suffices for most requests: two names and the fixed part.
 const usualArgs = 1024
 
-// NewRequest makes an empty request. It grows with what it is loaded with.
+// NewRequest makes an empty request. Its buffers grow as needed.
 func NewRequest() *Request { return &Request{args: make([]byte, 0, usualArgs)} }
 
-// Load takes a chain's request. EIO means that it has no header; then there is
+// Load reads a chain's request. EIO means that it has no header; then there is
 // nothing to reply to.
 func (r *Request) Load(out, in vhostuser.Buffers) (err error) {
 	r.reply, r.read = r.reply[:0], 0
@@ -77,14 +77,15 @@ func (r *Request) Header() *fuse.InHeader {
 	return (*fuse.InHeader)(unsafe.Pointer(unsafe.SliceData(r.args)))
 }
 
-// Op is what is asked for.
+// Op returns the request's opcode.
 func (r *Request) Op() Op { return Op(r.Header().Opcode) }
 
 // Node is the node that the request is about.
 func (r *Request) Node() uint64 { return r.Header().NodeId }
 
-// In gives the request's fixed part, T, which begins with the header, and what
-// follows it. It is nil if the request is shorter. T holds no pointers.
+// In returns the request's fixed part, T, which begins with the header, and
+// what follows it. It returns nil if the request is shorter. T must not hold
+// pointers.
 func In[T any](r *Request) (*T, []byte) {
 	var zero T
 	n := int(unsafe.Sizeof(zero))
@@ -102,24 +103,25 @@ func Put[T any](r *Request, v *T) {
 // PutBytes appends bytes to the reply, which may have MaxReply of them.
 func (r *Request) PutBytes(p []byte) { r.reply = append(r.reply, p...) }
 
-// Left is how many bytes the reply may still get: what the guest has room for,
-// and MaxReply. It takes time in the number of the room's pieces.
+// Left returns how many bytes may still be added to the reply: bounded by the
+// guest's room, and MaxReply. It takes time proportional to the number of the
+// room's pieces.
 func (r *Request) Left() int {
 	return int(min(r.Room.Len(), MaxReply)) - len(r.reply)
 }
 
-// ReplyLen is how long the reply is so far, without its header.
+// ReplyLen returns the length of the reply so far, without its header.
 func (r *Request) ReplyLen() int { return len(r.reply) }
 
 // Cut shortens the reply to its first n bytes.
 func (r *Request) Cut(n int) { r.reply = r.reply[:n] }
 
-// Filled says that n bytes of Room have been filled with data.
+// Filled records that n bytes of Room have been filled with data.
 func (r *Request) Filled(n int) { r.read = n }
 
 // Finish writes the reply's header, and the reply unless status is an error,
-// to guest memory. It gives the number of bytes written, data included: 0 if
-// the request is one without a reply or its room is too small for it.
+// to guest memory. It returns the number of bytes written, including data: 0 if
+// the request has no reply or its room is too small.
 func (r *Request) Finish(status unix.Errno) (written uint32, err error) {
 	if len(r.args) < inHeaderLen || !r.Op().HasReply() {
 		return 0, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/katabox/katabox/hypervisor/internal/guestinit"
 )
 
-// The ports served; the tests know them by the same numbers.
+// The ports served; the tests have the same numbers.
 const (
 	portEcho    = 1
 	portSink    = 2

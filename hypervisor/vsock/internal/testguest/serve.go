@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// echo gives everything back, then ends its side.
+// echo echoes everything, then ends its side.
 func echo(c *vsock.Conn) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{c}, struct{ io.Reader }{c}, make([]byte, 64<<10))
 	_ = c.CloseWrite()
-	// The host closes when it has everything.
+	// The host closes when it has received everything.
 	_, _ = io.Copy(io.Discard, c)
 }
 
@@ -56,7 +56,7 @@ func small(c *vsock.Conn) {
 	}
 }
 
-// source sends as many bytes as it is asked for.
+// source sends the requested number of bytes.
 func source(c *vsock.Conn) {
 	var want [8]byte
 	if _, err := io.ReadFull(c, want[:]); err != nil {
@@ -73,8 +73,8 @@ func source(c *vsock.Conn) {
 	}
 }
 
-// command obeys lines: "dial PORT N" asks the host for N connections at once
-// and answers how many it refused; "crash" resets the machine.
+// command obeys lines: "dial PORT N" dials the host N times concurrently and
+// answers how many dials it refused; "crash" resets the machine.
 func command(c *vsock.Conn) {
 	lines := bufio.NewScanner(c)
 	for lines.Scan() {
