@@ -1,4 +1,4 @@
-// Package accept serves a listener of the agent's: a bounded number of
-// connections at a time, each in a goroutine that is waited for, and one frame
-// of an answer to each.
+// Package accept serves one of the agent's listeners: a bounded number of
+// concurrent connections, each in a goroutine that Serve waits for, and sends
+// answers of one frame.
 package accept

@@ -13,14 +13,14 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Handler sees one connection through and closes it. It returns soon after ctx
-// ends. release makes room for another connection before the end of this one,
-// and may be called again. The error is logged.
+// Handler serves one connection to its end and closes it. It returns soon after
+// ctx ends. release makes room for another connection before this one ends, and
+// may be called again. The error is logged.
 type Handler func(ctx context.Context, conn net.Conn, release func()) error
 
 // Serve accepts connections on l until ctx is done or l fails, then ends the
-// handlers' context and waits for them. No more than limit connections are
-// handled at a time; further ones wait in the listener's backlog.
+// handlers' context and waits for them. At most limit connections are handled
+// concurrently; others wait in the listener's backlog.
 func Serve(ctx context.Context, l net.Listener, limit int, handle Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds what is waited for in one step.
+// patience bounds the wait of one step.
 const patience = 30 * time.Second
 
 // serve serves a socket, and returns a function that connects to it and one
@@ -50,8 +50,8 @@ func serve(t *testing.T, limit int, handle Handler) (dial func() net.Conn, end f
 	}, end
 }
 
-// hold answers and keeps the connection, and its place unless it is told to
-// give it up, until the peer or the serving ends.
+// hold answers and keeps the connection, and its place unless told to release
+// it, until the peer or the serving ends.
 func hold(ctx context.Context, conn net.Conn, release func()) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -75,7 +75,7 @@ func held(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A connection beyond the limit waits until one ends, or gives its place up.
+// A connection beyond the limit waits until another ends or releases its place.
 func TestLimit(t *testing.T) {
 	dial, _ := serve(t, 2, hold)
 	first, second, third, fourth := dial(), dial(), dial(), dial()
@@ -96,7 +96,7 @@ func TestLimit(t *testing.T) {
 	held(t, fourth)
 }
 
-// The end of the serving is that of every connection.
+// Every connection ends when the serving ends.
 func TestEnd(t *testing.T) {
 	dial, end := serve(t, 2, hold)
 	conn := dial()

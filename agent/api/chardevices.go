@@ -1,27 +1,27 @@
 package api
 
-// CharDevice is a character device of the kernel's own that a container may
-// get: it stands for software, which every kernel has alike, and not for
-// hardware of the host's.
+// CharDevice is a character device that a container may get from the guest's
+// kernel: it is implemented in software, the same in every kernel, and does not
+// stand for the host's hardware.
 type CharDevice struct {
 	// Name is the node's path below /dev, as the kernel names it.
 	Name string
 	// Major and Minor are its number where that is fixed (Linux's
 	// Documentation/admin-guide/devices.txt); Dynamic has Minor -1.
 	Major, Minor int64
-	// Module is the module that it comes with; empty when it is always there,
-	// or is there or not without our doing.
+	// Module is the module that provides it; empty if no module is to be
+	// loaded.
 	Module string
-	// Common: programs of all containers use it, so its mode and owner in the
-	// guest are not one container's to change.
+	// Common is set if programs of all containers use it, so that one container
+	// must not change its mode and owner in the guest.
 	Common bool
 }
 
-// Dynamic is the Minor of a device whose number each kernel chooses.
+// Dynamic is the Minor of a device whose number the kernel chooses.
 const Dynamic = -1
 
-// CharDevices are all of them. What is not here is hardware of the host's, or
-// would show more of the guest than its containers may see (mem, port, console).
+// CharDevices has all of them. Others are hardware of the host, or would show
+// more of the guest than its containers may see (mem, port, console).
 var CharDevices = []CharDevice{
 	{Name: "null", Major: 1, Minor: 3, Common: true},
 	{Name: "zero", Major: 1, Minor: 5, Common: true},

@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// MaxDatagram is the length of the longest datagram that is carried, in bytes.
-// It is the most that DNS servers send by UDP in practice (RFC 6891, section
-// 6.2.5).
+// MaxDatagram is the length of the longest datagram that is forwarded, in
+// bytes. It is the most that DNS servers send over UDP in practice (RFC 6891,
+// section 6.2.5).
 const MaxDatagram = 4 << 10
 
 // Datagram is a query from the guest, or the answer to one.

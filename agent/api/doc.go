@@ -20,8 +20,8 @@
 //	 | <= Events: Exit ============================ |
 //	 | -- Task.Delete ----------------------------> |
 //
-// The host may trust nothing that comes from the guest: every length is
-// bounded here, where it is read.
+// The host must not trust anything from the guest: every length is bounded
+// here, where it is read.
 package api
 
 //go:generate protoc -I . --go_out=. --go_opt=paths=source_relative --go-ttrpc_out=. --go-ttrpc_opt=paths=source_relative guest.proto

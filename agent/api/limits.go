@@ -1,7 +1,7 @@
 package api
 
-// What one SetNetwork may hold; a request beyond that is refused. They are
-// far above what a pod has, and keep a call below ttrpc's 4 MiB.
+// The limits of one SetNetwork; a larger request is refused. They are far above
+// what a pod has, and keep a call below ttrpc's 4 MiB.
 const (
 	MaxInterfaces = 28
 	// MaxAddresses is for each interface.
@@ -21,17 +21,17 @@ const MaxChangeFiles = 2 << 20
 // termination message (pkg/kubelet/container, MaxContainerTerminationMessageLength).
 const MaxReadFile = 4096
 
-// What one Timeline may hold; what is beyond that is left out.
+// The limits of one Timeline; anything beyond is dropped.
 const (
 	MaxSpans = 512
 	// MaxSpanName is in bytes.
 	MaxSpanName = 64
 )
 
-// MaxProcFile is how much of each file one Metrics returns, in bytes: several times what
-// /proc/vmstat has.
+// MaxProcFile is how much of each file one Metrics returns, in bytes: several
+// times the size of /proc/vmstat.
 const MaxProcFile = 32 << 10
 
-// EntropyBytes is the length of SetupSandboxRequest.entropy: twice what the Linux
-// kernel's generator is keyed with.
+// EntropyBytes is the length of SetupSandboxRequest.entropy: twice the key size
+// of the Linux kernel's generator.
 const EntropyBytes = 64

@@ -10,17 +10,17 @@ import (
 
 // A stdio connection (PortStream) starts with one frame each way, StreamOpen
 // from the host and StreamOpened from the agent; everything after is the
-// stream's own bytes. stdin flows to the guest, and a half-close of the
-// connection is the end of file; stdout and stderr flow to the host, and the
-// guest closes when the last writer is gone. Backpressure is the transport's.
+// stream's bytes. stdin flows to the guest, and a half-close of the connection
+// is the end of file; stdout and stderr flow to the host, and the guest closes
+// when the last writer is gone. The transport provides backpressure.
 //
 // A forwarding connection (PortForward) starts with ForwardOpen from the host
-// and ForwardOpened from the agent; everything after is the TCP or UNIX
-// connection's, half-closes included; of SOCK_SEQPACKET, each message after its
-// length.
+// and ForwardOpened from the agent; everything after is the bytes of the TCP or
+// UNIX connection, half-closes included; for SOCK_SEQPACKET each message is
+// preceded by its length.
 //
 // A reverse connection (PortReverse) starts with ReverseOpen from the host and
-// ReverseOpened from the agent. What follows depends on what was asked for:
+// ReverseOpened from the agent. What follows depends on the request:
 //
 //   - listen: an Incoming frame from the agent for each connection that was
 //     made to the listener. The host takes it by its own connection, or
@@ -29,8 +29,9 @@ import (
 //   - datagrams: queries from the agent and answers from the host, as
 //     Datagrams (datagram.go).
 //
-// The guest never opens a connection to the host: a process in a container can
-// dial every vsock port there is, and would be taken for the agent.
+// The guest never opens a connection to the host: the host could not
+// distinguish the agent from a process in a container that dials the same vsock
+// port.
 //
 // A frame is a big-endian uint32 length and that many bytes of protobuf.
 
@@ -54,8 +55,8 @@ func WriteFrame(w io.Writer, m proto.Message) error {
 }
 
 // ReadFrame reads one frame into m. It reads no byte beyond the frame, so the
-// stream's own bytes stay in r. It blocks until the frame is there: callers
-// set a deadline on the connection.
+// stream's bytes stay in r. It blocks until the frame has arrived: callers set
+// a deadline on the connection.
 func ReadFrame(r io.Reader, m proto.Message) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// maxPartials is how many files there may be at once whose last part has
-	// not come: one for each volume that is being copied.
+	// maxPartials bounds the incomplete files: one for each volume that is
+	// being copied.
 	maxPartials = 64
 	// partialAge is how long a file waits for its next part: several times the
 	// host's bound on a call.
 	partialAge = time.Minute
 )
 
-// partial is a file whose last part has not come.
+// partial is an incomplete file.
 type partial struct {
 	rel  string
 	file *os.File // without a name
 	size uint64
-	// since is when the last part came.
+	// since is when the latest part arrived.
 	since time.Time
 }
 
-// addPart writes a part of a file, and puts the file into its place with the
-// last one. A part that does not fit takes the parts before it along.
+// addPart writes a part of a file; with the last part the file gets its name. A
+// part that does not fit discards the parts before it.
 func (t *Tree) addPart(at place, rel string, c *api.FileChange) error {
 	part := c.GetFile()
 	p, err := t.partial(at, rel, part)
@@ -55,7 +55,7 @@ func (t *Tree) addPart(at place, rel string, c *api.FileChange) error {
 	return at.finish(p.file, c)
 }
 
-// partial finds the file that the part belongs to; the first part makes it.
+// partial finds the part's file, or makes it for the first part.
 func (t *Tree) partial(at place, rel string, part *api.FilePart) (*partial, error) {
 	if part.GetOffset() == 0 {
 		t.drop(rel)
@@ -101,8 +101,8 @@ func (p place) finish(file *os.File, c *api.FileChange) error {
 	})
 }
 
-// openRegular opens the regular file that is there. What else may
-// be there is looked at before it is opened: that may block, or do something.
+// openRegular opens an existing regular file. It checks the type before
+// opening, because opening another type may block or have side effects.
 func (p place) openRegular(flags int) (*os.File, error) {
 	fd, err := unix.Openat(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -119,8 +119,8 @@ func (p place) openRegular(flags int) (*os.File, error) {
 	return os.OpenFile(descriptorPath(fd), flags, 0)
 }
 
-// overwrite makes one file of another's content. It is cut off last: who reads
-// it meanwhile does not find it empty.
+// overwrite replaces old's content by file's. It truncates last, so that
+// concurrent readers do not see an empty file.
 func overwrite(old, file *os.File, c *api.FileChange) error {
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("read the parts received: %w", err)
@@ -135,7 +135,7 @@ func overwrite(old, file *os.File, c *api.FileChange) error {
 	return describe(int(old.Fd()), c)
 }
 
-// describe gives an open file owner, mode and time.
+// describe sets an open file's owner, mode and time.
 func describe(fd int, c *api.FileChange) error {
 	if err := setOwner(fd, c); err != nil {
 		return err
@@ -143,7 +143,7 @@ func describe(fd int, c *api.FileChange) error {
 	return setTime(fd, c.GetFile().GetMtime())
 }
 
-// setTime sets when the file was last written; nil leaves it.
+// setTime sets the file's modification time; nil leaves it.
 func setTime(fd int, mtime *timestamppb.Timestamp) error {
 	if mtime == nil {
 		return nil
@@ -158,7 +158,7 @@ func setTime(fd int, mtime *timestamppb.Timestamp) error {
 	return nil
 }
 
-// drop drops the file of a path, and those below it.
+// drop drops the incomplete file of a path, and those below it.
 func (t *Tree) drop(rel string) {
 	for i, p := range slices.Backward(t.partials) {
 		if p.rel == rel || strings.HasPrefix(p.rel, rel+"/") {
@@ -167,7 +167,7 @@ func (t *Tree) drop(rel string) {
 	}
 }
 
-// dropOld drops files that nobody seems to go on with.
+// dropOld drops incomplete files that have not been continued for long.
 func (t *Tree) dropOld() {
 	for i, p := range slices.Backward(t.partials) {
 		if time.Since(p.since) > partialAge {
@@ -177,6 +177,6 @@ func (t *Tree) dropOld() {
 }
 
 func (t *Tree) dropAt(i int) {
-	_ = t.partials[i].file.Close() // It goes away: nobody misses what was not written.
+	_ = t.partials[i].file.Close() // The file is deleted by this: write errors do not matter.
 	t.partials = slices.Delete(t.partials, i, i+1)
 }

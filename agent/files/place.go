@@ -14,14 +14,14 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// place is a name in an open directory. Nothing there is followed.
+// place is a name in an open directory. Links are never followed.
 type place struct {
 	dir  int
 	name string
 }
 
-// openParent opens the directory that a path's last name is in. A symbolic
-// link on the way is unix.ELOOP.
+// openParent opens a path's parent directory. A symbolic link on the way is
+// unix.ELOOP.
 func openParent(root int, rel string) (int, error) {
 	dir, err := unix.Openat2(root, path.Dir(rel), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -33,8 +33,8 @@ func openParent(root int, rel string) (int, error) {
 	return dir, nil
 }
 
-// makeDirectory makes a directory, or gives the one that is there mode and
-// owner, if it is not to be kept.
+// makeDirectory makes a directory, or sets mode and owner of an existing one,
+// unless the change says to keep it.
 func (p place) makeDirectory(c *api.FileChange) error {
 	err := unix.Mkdirat(p.dir, p.name, 0o700)
 	there := errors.Is(err, unix.EEXIST)
@@ -52,8 +52,8 @@ func (p place) makeDirectory(c *api.FileChange) error {
 	return setOwner(fd, c)
 }
 
-// setOwner gives an open file its owner and mode, in this order: the kernel
-// takes set-user-id away with a change of owner (chown(2)).
+// setOwner sets an open file's owner and mode, in this order: the kernel clears
+// set-user-ID when the owner changes (chown(2)).
 func setOwner(fd int, c *api.FileChange) error {
 	if err := unix.Fchown(fd, int(c.GetUid()), int(c.GetGid())); err != nil {
 		return fmt.Errorf("set owner: %w", err)
@@ -64,8 +64,8 @@ func setOwner(fd int, c *api.FileChange) error {
 	return nil
 }
 
-// makeSymlink puts a symbolic link in the place of what was there, which must
-// not be a directory.
+// makeSymlink makes a symbolic link, replacing what is there, which must not be
+// a directory.
 func (p place) makeSymlink(target string) error {
 	if target == "" || len(target) > maxPath {
 		return fmt.Errorf("the link's target has %d bytes, want 1 to %d: %w", len(target), maxPath, errdefs.ErrInvalidArgument)
@@ -73,28 +73,28 @@ func (p place) makeSymlink(target string) error {
 	return p.replace(func(name string) error { return unix.Symlinkat(target, p.dir, name) })
 }
 
-// replace makes something under a name that nobody knows and moves it, by
-// rename(2), to where it belongs.
+// replace makes something under a random name and renames it into place
+// (rename(2)).
 func (p place) replace(create func(name string) error) error {
 	hidden := ".katabox." + rand.Text()
 	if err := create(hidden); err != nil {
 		return fmt.Errorf("make it under a temporary name: %w", err)
 	}
 	if err := unix.Renameat(p.dir, hidden, p.dir, p.name); err != nil {
-		_ = unix.Unlinkat(p.dir, hidden, 0) // A container may have been quicker.
+		_ = unix.Unlinkat(p.dir, hidden, 0) // A container may have removed it already.
 		return fmt.Errorf("rename it to its final name: %w", err)
 	}
 	return nil
 }
 
-// remove removes what is there, and all that is below it. Nothing there is no
-// error. os.RemoveAll goes down by open directories and follows no link, once
-// it is led to ours by its descriptor.
+// remove removes what is there, and everything below it. It is no error if
+// there is nothing. os.RemoveAll descends by open directories and follows no
+// link; it starts from our directory's descriptor.
 func (p place) remove() error {
 	err := os.RemoveAll(descriptorPath(p.dir) + "/" + p.name)
 	var at *os.PathError
 	if errors.As(err, &at) {
-		err = at.Err // Its path is of no use to anybody.
+		err = at.Err // The error's path means nothing to the host.
 	}
 	if err != nil {
 		return fmt.Errorf("remove: %w", err)
@@ -102,5 +102,5 @@ func (p place) remove() error {
 	return nil
 }
 
-// descriptorPath is a path to an open file (proc(5)).
+// descriptorPath returns a path to an open file (proc(5)).
 func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -14,7 +14,7 @@ import (
 )
 
 // ReadEnd returns the last bytes of a regular file, at most most of them
-// (api.MaxReadFile). It blocks for as long as the file system does.
+// (api.MaxReadFile). It blocks as long as the file system does.
 func (t *Tree) ReadEnd(full string, most uint32) ([]byte, error) {
 	content, err := t.readEnd(full, most)
 	if err != nil {
@@ -49,7 +49,7 @@ func (t *Tree) readEnd(full string, most uint32) ([]byte, error) {
 	return endOf(f, int64(most))
 }
 
-// endOf reads the end of a file, which somebody may be writing.
+// endOf reads the end of a file, which may be written concurrently.
 func endOf(f *os.File, most int64) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// The end of a file is read, and nothing that a container may have put in its
+// The end of a file is read, but nothing that a container may have put in its
 // place or on the way to it.
 func TestReadEnd(t *testing.T) {
 	tree := newTree(t)

@@ -20,15 +20,15 @@ type Tree struct {
 	root string
 
 	mu sync.Mutex // Held while one change is made; guards partials.
-	// partials are the files whose last part has not come, oldest first.
+	// partials are the incomplete files, oldest first.
 	partials []*partial
 }
 
-// New makes the Tree of a directory, which need not be there yet.
+// New makes the Tree of a directory, which need not exist yet.
 func New(root string) *Tree { return &Tree{root: root} }
 
-// Change makes the changes in order. The first that cannot be made ends it;
-// those before it stay. It blocks for as long as the file system does.
+// Change makes the changes in order. It stops at the first that fails; those
+// before it stay. It blocks as long as the file system does.
 func (t *Tree) Change(ctx context.Context, changes []*api.FileChange) error {
 	root, err := unix.Open(t.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -46,7 +46,7 @@ func (t *Tree) Change(ctx context.Context, changes []*api.FileChange) error {
 	return nil
 }
 
-// Close drops the files whose last part has not come.
+// Close drops the incomplete files.
 func (t *Tree) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,7 @@ const (
 	maxName = 255
 )
 
-// relative checks a path and returns it without the tree's own.
+// relative checks a path and returns it relative to the tree.
 func (t *Tree) relative(full string) (string, error) {
 	rel, below := strings.CutPrefix(full, t.root+"/")
 	switch {
@@ -119,7 +119,7 @@ func (t *Tree) relative(full string) (string, error) {
 	return rel, nil
 }
 
-// checkOwner checks mode and owner. The ids of all ones mean "as it is" to
+// checkOwner checks mode and owner. Ids of all ones mean "unchanged" to
 // chown(2).
 func checkOwner(c *api.FileChange) error {
 	const allBits, noID = 0o7777, 1<<32 - 1
@@ -132,7 +132,7 @@ func checkOwner(c *api.FileChange) error {
 	return nil
 }
 
-// withKind gives an error of the kernel's its errdefs kind.
+// withKind gives a kernel error its errdefs kind.
 func withKind(err error) error {
 	for errno, kind := range map[unix.Errno]error{
 		unix.ENOENT: errdefs.ErrNotFound, unix.ELOOP: errdefs.ErrInvalidArgument, unix.EINVAL: errdefs.ErrInvalidArgument,

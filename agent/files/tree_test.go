@@ -18,8 +18,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// newTree makes a Tree in a directory of the test's, beside a directory
-// "outside".
+// newTree makes a Tree in a temporary directory, beside a directory "outside".
 func newTree(t testing.TB) *Tree {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +37,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// own gives a change the test's own user.
+// own sets a change's owner to the test's user.
 func own(c *api.FileChange) *api.FileChange {
 	c.Uid, c.Gid = uint32(os.Getuid()), uint32(os.Getgid())
 	return c
@@ -126,7 +125,7 @@ func TestParts(t *testing.T) {
 		must(t, tree.Change(t.Context(), []*api.FileChange{c}))
 		tree.want(t, "f -rw-r----- old")
 	}
-	// Files of several volumes come at the same time.
+	// Files of several volumes arrive interleaved.
 	must(t, tree.Change(t.Context(), []*api.FileChange{
 		tree.part("g", 0o600, 0, "x", false), tree.part("f", 0o600, 4, "", true), tree.part("g", 0o600, 1, "y", true),
 	}))
@@ -195,7 +194,7 @@ func TestInPlace(t *testing.T) {
 		}
 		tree.want(t, "d drwx------", "f -rw----r-- "+content, "l -> f")
 	}
-	// What is no file is replaced, not followed.
+	// What is not a regular file is replaced, not followed.
 	must(t, tree.Change(t.Context(), inPlace("l", "link")))
 	must(t, unix.Mkfifo(tree.root+"/fifo", 0o600))
 	must(t, tree.Change(t.Context(), inPlace("fifo", "fifo")))
@@ -300,8 +299,8 @@ func TestTheFirstRefusalEndsIt(t *testing.T) {
 	}
 }
 
-// FuzzChange has a container's links in the way. Whatever the host asks for,
-// nothing outside the tree changes.
+// FuzzChange makes changes in a tree with a container's links. Whatever the
+// host requests, nothing outside the tree changes.
 func FuzzChange(f *testing.F) {
 	f.Add("a", "x", uint32(0o644), uint64(0), true, uint8(0))
 	f.Add("out/kept", "../outside/kept", uint32(0o777), uint64(0), true, uint8(1))

@@ -20,7 +20,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// waitTime bounds what is waited for in one step.
+// waitTime bounds the wait of one step.
 const waitTime = 20 * time.Second
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// start serves on a UNIX socket, whose ends close in halves as a vsock's do.
+// start serves on a UNIX socket, which can be half-closed like a vsock.
 func start(t *testing.T) (addr string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "forward"))
@@ -64,7 +64,7 @@ func connect(t *testing.T, addr string) *net.UnixConn {
 	return conn.(*net.UnixConn)
 }
 
-// open asks for a port and returns the answer.
+// open requests a port and returns the answer.
 func open(t *testing.T, addr, port string) (*net.UnixConn, string) {
 	t.Helper()
 	return ask(t, addr, &api.ForwardOpen{Address: port})
@@ -172,8 +172,8 @@ func TestResetOfThePort(t *testing.T) {
 	}
 }
 
-// What a server sends before it closes with bytes unread comes through, though
-// the kernel resets the connection.
+// What a server sends before it closes with unread bytes arrives, although the
+// kernel resets the connection.
 func TestLastWordsOfThePort(t *testing.T) {
 	addr, _ := start(t)
 	host, port := pair(t, addr, "tcp4", localhost)
@@ -282,7 +282,7 @@ func TestMostConnections(t *testing.T) {
 	}
 }
 
-// The end of the server ends what is open and what is opening.
+// When the server ends, so do connections that are open or being opened.
 func TestEndOfTheServer(t *testing.T) {
 	addr, stop := start(t)
 	silent := connect(t, addr)
@@ -302,8 +302,8 @@ type halfPipe struct{ net.Conn }
 
 func (halfPipe) CloseWrite() error { return nil }
 
-// A host that does not say where to is let go in time, and at the server's end
-// at once.
+// A host that does not name a target is disconnected in time, and immediately
+// when the server ends.
 func TestSilentHostIsDropped(t *testing.T) {
 	for _, serverEnds := range []time.Duration{time.Hour, time.Second} {
 		synctest.Test(t, func(t *testing.T) {

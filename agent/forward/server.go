@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// openTimeout bounds the wait for ForwardOpen and the sending of the
-	// answer, dialTimeout what is between them.
+	// openTimeout bounds the wait for ForwardOpen and sending the answer,
+	// dialTimeout the dialling in between.
 	openTimeout = 10 * time.Second
 	dialTimeout = 10 * time.Second
-	// maxOpen bounds the connections at a time: each costs the guest two
+	// maxOpen bounds the simultaneous connections: each costs the guest two
 	// blocks, two descriptors and two goroutines.
 	maxOpen = 512
-	// maxOpening bounds those that are not open yet; further ones wait in the
+	// maxOpening bounds those that are not open yet; others wait in the
 	// listener's backlog.
 	maxOpening = 64
 )
@@ -42,8 +42,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// serve sees one connection through and closes it. It calls opened when the
-// connection is open: another may be opened then.
+// serve serves one connection to its end and closes it. It calls opened when
+// the connection is open, so that another may be opened.
 func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error {
 	defer conn.Close()
 	host, ok := conn.(relay.HalfCloser)
@@ -72,7 +72,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, opened func()) error 
 	return relay.Join(ctx, host, far)
 }
 
-// request reads where the host wants to go.
+// request reads the host's target.
 func (s *Server) request(ctx context.Context, conn net.Conn) (target, error) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
@@ -89,7 +89,7 @@ func (s *Server) request(ctx context.Context, conn net.Conn) (target, error) {
 	return to, nil
 }
 
-// refuse tells the host why, and returns that.
+// refuse sends the host the reason, and returns it.
 func refuse(conn net.Conn, why error) error {
 	return errors.Join(why, answer(conn, why.Error()))
 }

@@ -21,25 +21,25 @@ const maxPath = 1024
 type Sockets interface {
 	// DialSocket connects to a socket by its absolute path in a container. kind
 	// is SOCK_STREAM or SOCK_SEQPACKET (socket(2)); a socket of another type is an
-	// error. It fails soon after ctx ends; the connection outlives ctx. Its error
-	// is told to the host.
+	// error. It fails soon after ctx ends; the connection outlives ctx. Its
+	// error is sent to the host.
 	DialSocket(ctx context.Context, containerID, path string, kind int) (*net.UnixConn, error)
 }
 
-// target is where the host wants to go.
+// target is what the host wants to connect to.
 type target struct {
 	name string
 	dial func(context.Context) (relay.HalfCloser, error)
 }
 
-// connect dials, no longer than dialTimeout.
+// connect dials, bounded by dialTimeout.
 func (t target) connect(ctx context.Context) (relay.HalfCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	return t.dial(ctx)
 }
 
-// targetOf checks what the host asks for.
+// targetOf checks the host's request.
 func (s *Server) targetOf(open *api.ForwardOpen) (target, error) {
 	stream, packets := open.GetUnix(), open.GetUnixpacket()
 	switch {
@@ -49,8 +49,8 @@ func (s *Server) targetOf(open *api.ForwardOpen) (target, error) {
 	case packets != nil:
 		return s.socket(packets, unix.SOCK_SEQPACKET)
 	}
-	// Only numbers: a name would be looked up by the guest's resolver, and
-	// mean something else than on the host.
+	// Only numeric addresses: the guest's resolver would look up a name, with a
+	// different result than on the host.
 	address, err := netip.ParseAddrPort(open.GetAddress())
 	if err != nil || address.Port() == 0 || address.Addr().Zone() != "" || stream != nil || packets != nil {
 		return target{}, fmt.Errorf(`forward to %.100q: want an address and a port, as "127.0.0.1:80" or "[::1]:80", or a UNIX socket`, open.GetAddress())

@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// sockets are those of a container "c1", whose paths are this process's own.
+// sockets finds those of a container "c1", whose paths are this process's.
 type sockets struct{}
 
 func (sockets) DialSocket(ctx context.Context, containerID, path string, kind int) (*net.UnixConn, error) {
@@ -65,7 +65,8 @@ func TestUnixSocket(t *testing.T) {
 	wantAll(t, host, "answer")
 }
 
-// The messages of a SOCK_SEQPACKET socket come each after its length, and go so.
+// Messages from and to a SOCK_SEQPACKET socket are each preceded by their
+// length.
 func TestUnixSocketOfMessages(t *testing.T) {
 	host, server := forwarded(t, "unixpacket", func(s *api.ContainerSocket) *api.ForwardOpen { return &api.ForwardOpen{Unixpacket: s} })
 	write(t, host, "\x00\x00\x00\x03one\x00\x00\x00\x03two")

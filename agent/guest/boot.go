@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/internal/spans"
 )
 
-// maxFiles is the agent's own RLIMIT_NOFILE: three streams and a few pipes a
+// maxFiles is the agent's RLIMIT_NOFILE: three streams and a few pipes per
 // process, with room for thousands of processes.
 const maxFiles = 1 << 20
 

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Char is a character device of the guest's.
+// Char is a character device in the guest.
 type Char struct {
 	// Node is its device node in the guest.
 	Node         string
@@ -22,8 +22,8 @@ type Char struct {
 }
 
 // FindChar finds a character device of api.CharDevices by its name, and loads
-// the module that it comes with. One that this guest's kernel does not have is
-// an errdefs.ErrNotFound, a name that is not listed an ErrInvalidArgument.
+// the module that provides it. A device that this kernel lacks is an
+// errdefs.ErrNotFound, a name that is not listed an ErrInvalidArgument.
 func (m *Mounter) FindChar(name string) (Char, error) {
 	i := slices.IndexFunc(api.CharDevices, func(d api.CharDevice) bool { return d.Name == name })
 	if i < 0 {

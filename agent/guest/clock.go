@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clockSlack is how far the guest's clock may be off before it is set: about
-// what a request's way through the transport costs.
+// clockSlack is how far the guest's clock may be off before it is set: about a
+// request's latency.
 const clockSlack = 5 * time.Millisecond
 
 // SetClock sets the wall clock to now when it differs by more than clockSlack.
@@ -26,7 +26,7 @@ func SetClock(now time.Time) error {
 	return nil
 }
 
-// SinceBoot is the time since the kernel started, suspend included.
+// SinceBoot returns the time since the kernel started, including suspend.
 func SinceBoot() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

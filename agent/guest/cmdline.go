@@ -8,7 +8,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Options are what the kernel command line tells the agent.
+// Options are the agent's options on the kernel command line.
 type Options struct {
 	// LogLevel is the least severe level that is logged (agent.log=LEVEL).
 	LogLevel logrus.Level
@@ -23,9 +23,9 @@ func ReadOptions() (Options, error) {
 	return ParseOptions(string(line)), nil
 }
 
-// ParseOptions picks the "agent." words out of a kernel command line. Unknown
-// words and values are ignored: an older agent must boot with a newer host's
-// line.
+// ParseOptions parses the "agent." parameters of a kernel command line. Unknown
+// parameters and values are ignored: an older agent must boot with a newer
+// host's command line.
 func ParseOptions(line string) Options {
 	opts := Options{LogLevel: logrus.InfoLevel}
 	for _, word := range strings.Fields(line) {

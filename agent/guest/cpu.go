@@ -11,11 +11,12 @@ import (
 )
 
 // onlineCPUs brings CPUs online, the lowest numbers first, until want of them
-// are, and returns how many are. One that the kernel refuses is not counted and
-// is in the error. A machine may have more than the host wants used.
+// are online, and returns how many are. One that the kernel refuses is not
+// counted and is in the error. A machine may have more CPUs than the host wants
+// used.
 //
-// A CPU's file "online" is missing when it cannot be taken out of use, as the
-// first one's (Documentation/core-api/cpu_hotplug.rst).
+// A CPU's file "online" is missing if it cannot be taken offline, as with the
+// first one (Documentation/core-api/cpu_hotplug.rst).
 func (r *Resources) onlineCPUs(want uint32) (inUse uint32, err error) {
 	dirs, err := filepath.Glob(filepath.Join(r.sys, "devices/system/cpu/cpu[0-9]*"))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/pci"
 )
 
-// Disk is a block device of the guest's.
+// Disk is a block device in the guest.
 type Disk struct {
 	// Node is its device node in the guest.
 	Node         string
@@ -23,7 +23,7 @@ type Disk struct {
 
 // FindDisk finds a disk by the driver and source of an api.Device or
 // api.Storage, and loads its driver. It blocks until the disk can be opened,
-// pci.Timeout at most: a disk that does not come is an errdefs.ErrNotFound.
+// pci.Timeout at most: a disk that does not appear is an errdefs.ErrNotFound.
 func (m *Mounter) FindDisk(ctx context.Context, driver, source string) (Disk, error) {
 	place, err := parsePlace(driver, source)
 	if err != nil {
@@ -41,8 +41,8 @@ func (m *Mounter) FindDisk(ctx context.Context, driver, source string) (Disk, er
 	return disk, nil
 }
 
-// kernelDriver is a driver of the kernel's: the module it may be in, and the
-// directory below sysfs that it has once it is there, module or not.
+// kernelDriver is a kernel driver: the module that may contain it, and the
+// directory below sysfs that exists once it is loaded or built in.
 type kernelDriver struct{ module, dir string }
 
 func (m *Mounter) loadDrivers(drivers []kernelDriver) error {
@@ -57,9 +57,9 @@ func (m *Mounter) loadDrivers(drivers []kernelDriver) error {
 	return nil
 }
 
-// diskAt looks for a disk. It is an errdefs.ErrNotFound as long as it cannot
-// be opened: the kernel shows its number before there is a node, and the node
-// before the disk behind it (block/genhd.c, device_add_disk).
+// diskAt looks for a disk. It returns errdefs.ErrNotFound until the disk can be
+// opened: the kernel shows its number before its node exists, and the node
+// before the disk is ready (block/genhd.c, device_add_disk).
 func (m *Mounter) diskAt(place diskPlace) (Disk, error) {
 	dir, err := pci.Device(filepath.Join(m.sys, pci.Root), place.path)
 	if err != nil {
@@ -86,8 +86,8 @@ func (m *Mounter) diskAt(place diskPlace) (Disk, error) {
 	return disk, nil
 }
 
-// openDisk opens and closes a disk. A node that is not the disk's, or none, is
-// unix.ENODEV.
+// openDisk opens and closes a disk. It returns unix.ENODEV if the node is
+// missing or another device's.
 func openDisk(disk Disk, flags int) error {
 	fd, err := unix.Open(disk.Node, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOFOLLOW|flags, 0)
 	if err != nil {

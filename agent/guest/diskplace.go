@@ -23,12 +23,12 @@ const (
 	maxLUN    = 1<<14 - 1
 )
 
-// diskPlace is where a disk is plugged in.
+// diskPlace is a disk's address.
 type diskPlace struct {
 	driver string
-	// path is the disk's own place on the PCI buses or its controller's.
+	// path is the PCI path of the disk or of its controller.
 	path string
-	// target and lun are the place at a SCSI controller.
+	// target and lun are the address at a SCSI controller.
 	target, lun int
 }
 
@@ -49,7 +49,7 @@ func parsePlace(driver, source string) (diskPlace, error) {
 			return place, wrongSCSI(source)
 		}
 		place.path = m[1]
-		place.target, _ = strconv.Atoi(m[2]) // Digits, as few as an int holds.
+		place.target, _ = strconv.Atoi(m[2]) // The pattern allows only digits, few enough for an int.
 		place.lun, _ = strconv.Atoi(m[3])
 		if !pci.ValidPath(place.path) || place.target > maxTarget || place.lun > maxLUN {
 			return place, wrongSCSI(source)
@@ -65,7 +65,7 @@ func wrongSCSI(source string) error {
 		scsi, source, pci.PathForm, maxTarget, maxLUN, errdefs.ErrInvalidArgument)
 }
 
-// drivers are what must be there for the kernel to see the disk, in order.
+// drivers returns the drivers that the kernel needs to see the disk, in order.
 func (p diskPlace) drivers() []kernelDriver {
 	if p.driver == scsi {
 		return []kernelDriver{
@@ -76,9 +76,10 @@ func (p diskPlace) drivers() []kernelDriver {
 	return []kernelDriver{{"virtio_blk", "bus/virtio/drivers/virtio_blk"}}
 }
 
-// pattern is the disk's directory below that of the PCI device. SCSI devices
-// are called host:channel:target:LUN (drivers/scsi/scsi_sysfs.c,
-// scsi_sysfs_device_initialize); virtio-scsi has channel 0 only.
+// pattern returns a pattern for the disk's directory below that of the PCI
+// device. SCSI devices are named host:channel:target:LUN
+// (drivers/scsi/scsi_sysfs.c, scsi_sysfs_device_initialize); virtio-scsi has
+// channel 0 only.
 func (p diskPlace) pattern() string {
 	if p.driver == scsi {
 		return fmt.Sprintf("virtio*/host*/target*:0:%d/*:0:%d:%d", p.target, p.target, p.lun)
@@ -86,7 +87,7 @@ func (p diskPlace) pattern() string {
 	return "virtio*"
 }
 
-// String says where the disk is behind its PCI device.
+// String describes the disk's address behind its PCI device.
 func (p diskPlace) String() string {
 	if p.driver == scsi {
 		return fmt.Sprintf("target %d, LUN %d", p.target, p.lun)

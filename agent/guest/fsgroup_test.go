@@ -101,7 +101,8 @@ func TestSetGroupOnRootMismatch(t *testing.T) {
 	}
 }
 
-// A change that was interrupted is not taken for done: the root is last.
+// An interrupted change does not count as done, because the root is changed
+// last.
 func TestSetGroupStops(t *testing.T) {
 	asRoot(t)
 	volume, _ := groupVolume(t)

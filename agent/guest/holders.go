@@ -11,8 +11,8 @@ import (
 // maxHolders is how many holders an error names.
 const maxHolders = 3
 
-// filesIn says who has files open below a directory and what is mounted
-// there, in words for an error.
+// filesIn describes, for an error, which processes have files open below a
+// directory and what is mounted there.
 func (m *Mounter) filesIn(dir string) string {
 	var found []string
 	for _, at := range m.mountsBelow(dir) {
@@ -29,8 +29,8 @@ func (m *Mounter) filesIn(dir string) string {
 	return holderWords(found)
 }
 
-// mountsOf says who has a disk mounted, in words for an error: one process for
-// each mount namespace.
+// mountsOf describes, for an error, which processes have a disk mounted: one
+// for each mount namespace.
 func (m *Mounter) mountsOf(disk Disk) string {
 	var found []string
 	seen := map[string]bool{}
@@ -57,7 +57,7 @@ func holderWords(found []string) string {
 	return strings.Join(found, ", ")
 }
 
-// processes lists the PIDs that there are; one may be gone when looked at.
+// processes lists all PIDs; a process may be gone when it is inspected.
 func (m *Mounter) processes() (pids []string) {
 	entries, err := os.ReadDir(m.proc)
 	if err != nil {
@@ -71,7 +71,7 @@ func (m *Mounter) processes() (pids []string) {
 	return pids
 }
 
-// linkBelow finds a link of a process to something in dir.
+// linkBelow finds one of a process's links in /proc that leads into dir.
 func (m *Mounter) linkBelow(pid, pattern, dir string) (string, bool) {
 	links, err := filepath.Glob(filepath.Join(m.proc, pid, pattern))
 	if err != nil {
@@ -86,7 +86,7 @@ func (m *Mounter) linkBelow(pid, pattern, dir string) (string, bool) {
 	return "", false
 }
 
-// processName is a process in words.
+// processName describes a process.
 func (m *Mounter) processName(pid string) string {
 	comm, err := os.ReadFile(filepath.Join(m.proc, pid, "comm"))
 	if err != nil {
@@ -124,7 +124,7 @@ func (m *Mounter) mountedAt(pid string, disk Disk) (string, bool) {
 	return "", false
 }
 
-// mountInfo is readMountInfo for what may be gone.
+// mountInfo is readMountInfo for processes that may be gone.
 func (m *Mounter) mountInfo(pid string) [][]string {
 	lines, err := m.readMountInfo(pid)
 	if err != nil {
@@ -148,6 +148,6 @@ func (m *Mounter) readMountInfo(pid string) (lines [][]string, err error) {
 	return lines, nil
 }
 
-// unescape undoes what the kernel does to names in mountinfo (fs/namespace.c,
-// mangle): blanks and backslashes are a backslash and three octal digits.
+// unescape undoes the kernel's escaping of names in mountinfo (fs/namespace.c,
+// mangle): blanks and backslashes become a backslash and three octal digits.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetHostname names the UTS namespace pinned at path. It reports whether the
-// name was another one before.
+// SetHostname sets the hostname of the UTS namespace pinned at path. It reports
+// whether the name has changed.
 func SetHostname(path, name string) (changed bool, err error) {
 	ns, err := os.Open(path)
 	if err != nil {
@@ -31,7 +31,8 @@ func SetHostname(path, name string) (changed bool, err error) {
 	return changed, nil
 }
 
-// nameNamespace moves the calling thread into a UTS namespace and names that.
+// nameNamespace moves the calling thread into a UTS namespace and sets its
+// hostname.
 func nameNamespace(ns *os.File, name string) (changed bool, err error) {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWUTS); err != nil {
 		return false, fmt.Errorf("enter %s: %w", ns.Name(), err)

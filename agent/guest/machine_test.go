@@ -15,18 +15,17 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// fakeMachine is a Mounter on directories of a test, whose system calls are
-// written down.
+// fakeMachine is a Mounter on temporary directories, whose system calls are
+// recorded.
 type fakeMachine struct {
 	*Mounter
 
 	mu sync.Mutex
-	// done is the mounts and unmounts there were.
+	// done records the mounts and unmounts.
 	done []string
-	// answers are the errors of further calls, by call; what is not there
-	// succeeds.
+	// answers are the errors of coming calls, by call; other calls succeed.
 	answers map[string][]error
-	// held are the nodes that cannot be opened alone.
+	// held are the nodes that cannot be opened exclusively.
 	held map[string]bool
 }
 
@@ -77,7 +76,7 @@ func (f *fakeMachine) lun(t *testing.T, target, lun int, name, number string) {
 	must(t, os.WriteFile(filepath.Join(f.dev, name), nil, 0o600))
 }
 
-// note writes a call down and gives its answer.
+// note records a call and returns its answer.
 func (f *fakeMachine) note(call string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +127,7 @@ func (f *fakeMachine) fakeOpen(disk Disk, flags int) error {
 	return nil
 }
 
-// short takes the test's directory out of a text.
+// short removes the test's directory from a text.
 func (f *fakeMachine) short(text string) string {
 	return strings.ReplaceAll(text, filepath.Dir(f.run)+"/", "")
 }

@@ -17,11 +17,11 @@ const mib = 1 << 20
 // (Documentation/admin-guide/mm/memory-hotplug.rst).
 const memoryDir = "devices/system/memory"
 
-// onlineMemory brings every block of memory that the machine has into use and
-// returns how much that is in MiB: whole blocks, of 128 MiB in a small
-// machine, so that a machine whose memory does not end with a block seems to
-// have a little more. A block that the kernel refuses is not counted and is in
-// the error. A kernel that cannot take memory in brings what it has.
+// onlineMemory brings every block of the machine's memory online and returns
+// how much is online in MiB: whole blocks, of 128 MiB in a small machine, so
+// that a machine whose memory does not end with a block seems to have a little
+// more. A block that the kernel refuses is not counted and is in the error. On
+// a kernel without memory hot-plug it returns the total memory.
 func (r *Resources) onlineMemory() (inUse uint64, err error) {
 	size, err := r.blockSize()
 	if errors.Is(err, os.ErrNotExist) {
@@ -40,7 +40,7 @@ func (r *Resources) onlineMemory() (inUse uint64, err error) {
 		switch {
 		case err == nil:
 			inUse += size
-		case errors.Is(err, os.ErrNotExist): // It is being taken away.
+		case errors.Is(err, os.ErrNotExist): // It is being removed.
 		default:
 			errs = append(errs, fmt.Errorf("online %s: %w", filepath.Base(dir), err))
 		}
@@ -48,7 +48,7 @@ func (r *Resources) onlineMemory() (inUse uint64, err error) {
 	return inUse / mib, errors.Join(errs...)
 }
 
-// blockSize is how much one block of memory is, in bytes.
+// blockSize returns the size of a block of memory, in bytes.
 func (r *Resources) blockSize() (uint64, error) {
 	text, err := os.ReadFile(filepath.Join(r.sys, memoryDir, "block_size_bytes"))
 	if err != nil {
@@ -69,19 +69,19 @@ func totalMemory() (uint64, error) {
 	return info.Totalram * uint64(info.Unit) / mib, nil
 }
 
-// virtioMem is the number of the virtio device that brings memory (virtio 1.2,
-// section 5, "Device Types"), as the virtio bus shows it.
+// virtioMem is the device type of virtio-mem (virtio 1.2, section 5, "Device
+// Types"), as the virtio bus shows it.
 const virtioMem = "0x0018"
 
-// needMemoryDriver loads the driver of a virtio-mem device once there is one.
-// Memory of other kinds, such as pc-dimm, needs none.
+// needMemoryDriver loads virtio-mem's driver once there is such a device. Other
+// kinds of memory, such as pc-dimm, need none.
 func (r *Resources) needMemoryDriver() error {
 	if r.memoryDriver || !r.hasVirtio(virtioMem) {
 		return nil
 	}
-	// What virtio-mem brings, it shall be able to take back: the kernel then
-	// keeps data that cannot move out of most of it (memory-hotplug.rst,
-	// "Online Policies"). A kernel before 5.16 has no such file.
+	// So that virtio-mem can unplug its memory: the kernel then keeps unmovable
+	// data out of most of it (memory-hotplug.rst, "Online Policies"). A kernel
+	// before 5.16 has no such file.
 	err := writeFile(filepath.Join(r.sys, "module/memory_hotplug/parameters/online_policy"), "auto-movable")
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -93,7 +93,7 @@ func (r *Resources) needMemoryDriver() error {
 	return err
 }
 
-// hasVirtio reports whether there is a virtio device of a kind.
+// hasVirtio reports whether there is a virtio device of a type.
 func (r *Resources) hasVirtio(kind string) bool {
 	files, err := filepath.Glob(filepath.Join(r.sys, "bus/virtio/devices/*/device"))
 	if err != nil {

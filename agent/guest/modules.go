@@ -46,9 +46,9 @@ func (m *Modules) LoadBoot() error {
 }
 
 // Demand loads one module given as "NAME" or "NAME key=value ...", and those
-// it needs. A name the image does not list must be built into the kernel, with
-// parameters (it then has /sys/module/NAME); otherwise the error says that it is
-// missing.
+// it needs. A name that the image does not list must be built into the kernel
+// with parameters (so that /sys/module/NAME exists); otherwise the error says
+// that it is missing.
 func (m *Modules) Demand(request string) error {
 	name, params, _ := strings.Cut(strings.TrimSpace(request), " ")
 	place := m.list.Find(name)
@@ -61,7 +61,7 @@ func (m *Modules) Demand(request string) error {
 	return m.list.Load(place, params, m.loadOnce)
 }
 
-// loadOnce spares the kernel what this process has loaded.
+// loadOnce skips what this process has already loaded.
 func (m *Modules) loadOnce(path, params string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

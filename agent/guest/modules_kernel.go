@@ -14,12 +14,12 @@ const (
 	modprobeFile = "/sbin/modprobe"
 )
 
-// answerKernel gives the kernel's requests for modules to the agent: under the
-// name modprobe it is what package agent/modules/modprobe describes. An image
-// that has its own modprobe keeps it.
+// answerKernel directs the kernel's requests for modules to the agent, which
+// under the name modprobe behaves as package agent/modules/modprobe describes.
+// An image with its own modprobe keeps that.
 //
-// Ours has none because a kernel that boots asks for what it can do without,
-// and would wait each time for a process to say no.
+// Our image contains no modprobe, because a booting kernel requests modules
+// that it can do without, and would each time wait for a process to refuse.
 func answerKernel(modprobe string) error {
 	if err := os.MkdirAll(filepath.Dir(modprobe), 0o755); err != nil {
 		return fmt.Errorf("make directory of modprobe: %w", err)

@@ -22,7 +22,7 @@ const (
 	noSuidExecDev = noSuidExec | unix.MS_NODEV
 )
 
-// kernelMounts are made in order; each target is made when missing.
+// kernelMounts are mounted in order; missing targets are made.
 var kernelMounts = []mount{
 	{"proc", "/proc", "proc", noSuidExecDev, ""},
 	{"sysfs", "/sys", "sysfs", noSuidExecDev, ""},
@@ -40,7 +40,7 @@ func mountAll() error {
 			return fmt.Errorf("make mount point: %w", err)
 		}
 		err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data)
-		// EBUSY: the very same file system is mounted there already.
+		// EBUSY: the same file system is already mounted there.
 		if err != nil && !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("mount %s on %s: %w", m.fstype, m.target, err)
 		}

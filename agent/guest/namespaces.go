@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PinNamespaces makes one IPC and one UTS namespace and pins them as the
-// files "ipc" and "uts" below dir, so that they live without a process.
+// PinNamespaces makes one IPC and one UTS namespace and pins them as the files
+// "ipc" and "uts" below dir, so that they exist without a process.
 //
 // It also mounts the file systems "mqueue" (that IPC namespace's) and "sysfs"
-// there. A container in a user namespace cannot mount its own: the kernel lets
-// only the owner of an IPC or network namespace do that.
+// there. A container in a user namespace cannot mount these itself: the kernel
+// allows that only to the owner of an IPC or network namespace.
 func PinNamespaces(dir string) error {
-	// Searchable by all: a container's own root, in its user namespace, goes
-	// through the directory above on the way to its root file system.
+	// Searchable by all: the root user of a container's user namespace
+	// traverses the parent directory on the way to its root file system.
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("make namespace directory: %w", err)
 	}
@@ -54,7 +54,7 @@ func mountOwn(fstype, target string) error {
 		return fmt.Errorf("make mount point: %w", err)
 	}
 	err := unix.Mount(fstype, target, fstype, noSuidExecDev, "")
-	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the kernel has none.
+	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the kernel has no mqueue.
 		return fmt.Errorf("mount %s: %w", fstype, err)
 	}
 	return nil
@@ -75,8 +75,8 @@ func PinNamespace(ns, path string) error {
 	return nil
 }
 
-// HasOwnNamespace reports whether a process is in another namespace of that kind
-// than the agent.
+// HasOwnNamespace reports whether a process is in a different namespace of that
+// kind than the agent.
 func HasOwnNamespace(pid uint32, kind string) (bool, error) {
 	own, err := os.Readlink("/proc/self/ns/" + kind)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountFlags maps the option words of mount(8) to flags; a word that starts a
-// pair of opposites clears what the other sets.
+// mountFlags maps the options of mount(8) to flags; one of a pair of opposites
+// clears what the other sets.
 var mountFlags = map[string]struct {
 	flag  uintptr
 	clear bool
@@ -34,7 +34,7 @@ var mountFlags = map[string]struct {
 }
 
 // parseMountOptions splits mount(8) options into mount(2) flags and the data
-// string that is the file system's own.
+// string for the file system.
 func parseMountOptions(options []string) (flags uintptr, data string) {
 	var rest []string
 	for _, word := range strings.Split(strings.Join(options, ","), ",") {

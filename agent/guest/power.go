@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleTimeout bounds the writing out of file systems: a share whose host side
-// is dead never answers.
+// settleTimeout bounds flushing file systems: a share whose host side is dead
+// never answers.
 const settleTimeout = 8 * time.Second
 
-// PowerOff writes out file systems, makes those on disks read-only, so that who
-// mounts them next finds them whole, and switches the machine off. It takes
+// PowerOff flushes file systems, makes those on disks read-only, so that they
+// are consistent at the next mount, and powers the machine off. It takes
 // settleTimeout at most, and returns only on failure.
 func PowerOff() error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
@@ -38,10 +38,10 @@ func PowerOff() error {
 	return nil
 }
 
-// settleDisks writes out all that is cached, and what a read-only file system
-// has left. One that is still written to stays writable and is written out.
+// settleDisks flushes all caches, and makes file systems on disks read-only.
+// One that is still written to stays writable, but is flushed.
 func settleDisks(ctx context.Context) {
-	unix.Sync() // block devices that no file system is on, too
+	unix.Sync() // includes block devices without a file system
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("file systems stay as they are")
@@ -50,7 +50,7 @@ func settleDisks(ctx context.Context) {
 	done := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		if len(fields) <= 5 || done[fields[2]] || strings.HasPrefix(fields[2], "0:") { // of no device: mountinfo in proc(5)
+		if len(fields) <= 5 || done[fields[2]] || strings.HasPrefix(fields[2], "0:") { // without a device: mountinfo in proc(5)
 			continue
 		}
 		done[fields[2]] = true
@@ -60,7 +60,7 @@ func settleDisks(ctx context.Context) {
 	}
 }
 
-// makeReadOnly makes the whole file system read-only, whoever has it mounted.
+// makeReadOnly makes the whole file system read-only, in all its mounts.
 func makeReadOnly(at string) error {
 	err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY, "")
 	if err == nil {

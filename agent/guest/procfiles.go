@@ -8,8 +8,8 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// ProcFiles reads what the kernel says of the guest and of the agent. The host
-// makes sense of it, so that the guest, where memory counts, need not.
+// ProcFiles reads the kernel's files about the guest and the agent. The host
+// parses them, which saves the guest's memory.
 func ProcFiles() *api.MetricsResponse {
 	fds, _ := os.ReadDir("/proc/self/fd")
 	return &api.MetricsResponse{

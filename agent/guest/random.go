@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reseed starts the kernel's random number generator anew with bytes that
-// nobody in the guest knows. What was drawn from it before stays: the keys that the
-// kernel made at its start, and the seeds of the agent's own maps.
+// Reseed reseeds the kernel's random number generator with bytes that are
+// unknown in the guest. Earlier results stay the same: the keys that the kernel
+// made at its start, and the seeds of the agent's maps.
 func Reseed(entropy []byte) error {
 	if err := reseed(entropy); err != nil {
 		return fmt.Errorf("seed the random number generator: %w", err)
@@ -26,8 +26,8 @@ func reseed(entropy []byte) error {
 	}
 	defer f.Close()
 	pool := poolInfo(entropy)
-	// random(4). The first call counts the bytes as random, and the second has the
-	// generator take them at once: otherwise it would when a minute has passed.
+	// random(4). The first call credits the bytes as entropy, and the second
+	// reseeds the generator immediately instead of after up to a minute.
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.RNDADDENTROPY, uintptr(unsafe.Pointer(&pool[0]))); errno != 0 {
 		return os.NewSyscallError("RNDADDENTROPY", errno)
 	}
@@ -35,8 +35,8 @@ func reseed(entropy []byte) error {
 	return os.NewSyscallError("RNDRESEEDCRNG", err)
 }
 
-// poolInfo is the kernel's struct rand_pool_info (linux/random.h): how many bits
-// of the bytes are random, how many bytes there are, and the bytes.
+// poolInfo encodes the kernel's struct rand_pool_info (linux/random.h): the
+// number of random bits, the number of bytes, and the bytes.
 func poolInfo(entropy []byte) []byte {
 	info := make([]byte, 0, 8+len(entropy))
 	info = binary.NativeEndian.AppendUint32(info, uint32(8*len(entropy)))

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaper waits for the orphans that PID 1 inherits and leaves alone the
-// children that somebody else in the agent waits for.
+// Reaper reaps the orphans that PID 1 inherits, and spares the children for
+// which other code in the agent waits.
 //
-// Whose child a zombie is cannot be read off it: whoever starts a process
-// learns its PID late (libcontainer's init is a grandchild made a sibling by
-// CLONE_PARENT). So the start is bracketed by Begin and its end function:
+// A zombie does not show for whom it is: the code that starts a process learns
+// its PID late (libcontainer's init is a grandchild made a sibling by
+// CLONE_PARENT). So a start is bracketed by Begin and its end function:
 //
 //	Begin ── start ── end(pid) ── Wait ── Done(pid)
 //	   └ young zombies are spared ┘└ pid is spared ┘
 //
-// A zombie older than every start in progress is nobody's but ours, so a start
+// A zombie older than every start in progress must be an orphan, so a start
 // that hangs does not stop the reaping of older orphans.
 type Reaper struct {
 	wake chan struct{}
@@ -36,10 +36,10 @@ type Reaper struct {
 // start is one start in progress and when it began, in clock ticks.
 type start struct{ began uint64 }
 
-// NewReaper makes a Reaper that tracks nothing. Run makes it work.
+// NewReaper makes a Reaper that tracks nothing. Run does the work.
 func NewReaper() *Reaper {
-	// The os package finds out once whether pidfds work, by waiting for a
-	// child of its own, which must not be taken for an orphan.
+	// The os package checks once whether pidfds work, by waiting for a child,
+	// which must not be taken for an orphan.
 	if p, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = p.Release()
 	}
@@ -50,8 +50,8 @@ func NewReaper() *Reaper {
 	}
 }
 
-// Begin says that a child is about to be started. end must be called once,
-// with the child's PID, or 0 if there is none to wait for.
+// Begin announces the start of a child. end must be called once, with the
+// child's PID, or 0 if there is none to wait for.
 func (r *Reaper) Begin() (end func(pid int)) {
 	s := &start{began: bootTicks()}
 	r.mu.Lock()
@@ -68,7 +68,7 @@ func (r *Reaper) Begin() (end func(pid int)) {
 	}
 }
 
-// Done says that the child has been waited for: its PID may come again.
+// Done is called when the child has been waited for: its PID may be reused.
 func (r *Reaper) Done(pid int) {
 	r.mu.Lock()
 	delete(r.tracked, pid)
@@ -76,7 +76,7 @@ func (r *Reaper) Done(pid int) {
 	r.kick()
 }
 
-// kick makes Run look again: what was spared may be an orphan now.
+// kick makes Run check again: what was spared may be an orphan now.
 func (r *Reaper) kick() {
 	select {
 	case r.wake <- struct{}{}:
@@ -102,8 +102,8 @@ func (r *Reaper) Run(ctx context.Context) error {
 	}
 }
 
-// reap waits for every orphan there is. A zombie that is not ours hides those
-// behind it from waitid(P_ALL), so then all processes are gone through.
+// reap reaps all orphans. A spared zombie hides those behind it from
+// waitid(P_ALL), so reap then iterates over all processes.
 func (r *Reaper) reap() error {
 	for {
 		pid, err := peek(unix.P_ALL, 0)
@@ -141,7 +141,7 @@ func (r *Reaper) reapAll() error {
 	return nil
 }
 
-// reapOne waits for the zombie pid if it is an orphan, and reports whether.
+// reapOne reaps the zombie pid if it is an orphan, and reports whether it was.
 func (r *Reaper) reapOne(pid int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,8 +186,8 @@ const userHZ = 100
 
 func bootTicks() uint64 { return uint64(SinceBoot().Seconds() * userHZ) }
 
-// startTicks reads field 22 of /proc/PID/stat (proc(5)): when the process was
-// forked, in ticks since boot.
+// startTicks reads field 22 of /proc/PID/stat (proc(5)): the time of the fork,
+// in ticks since boot.
 func startTicks(pid int) (uint64, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -35,7 +35,7 @@ func becomeReaper(t *testing.T) *Reaper {
 	return r
 }
 
-// zombies lists the dead children of this process that nobody waited for.
+// zombies lists this process's zombie children.
 func zombies(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -56,8 +56,8 @@ func zombies(t *testing.T) []string {
 	return list
 }
 
-// eventually waits for what another process does; there is nothing to be told
-// by when a zombie has gone.
+// eventually polls for what another process does; nothing signals that a zombie
+// is gone.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); {
@@ -68,8 +68,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// track runs a command as libcontainer runs processes: its end is waited for
-// some time after it.
+// track runs a command as libcontainer runs processes: it waits for the command
+// some time after its end.
 func track(r *Reaper, script string) error {
 	cmd := exec.Command("/bin/sh", "-c", script)
 	end := r.Begin()
@@ -156,7 +156,7 @@ func orphanOf(t *testing.T, r *Reaper) int {
 func TestReaperAfterFailedStart(t *testing.T) {
 	r := becomeReaper(t)
 	end := r.Begin()
-	cmd := exec.Command("/bin/true") // Nobody will wait for it.
+	cmd := exec.Command("/bin/true") // It is never waited for.
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

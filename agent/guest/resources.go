@@ -11,25 +11,25 @@ import (
 
 const (
 	// resourcesWait bounds the wait for CPUs and memory. Memory of a pc-dimm
-	// is seen within 0.2 s; virtio-mem brings it block by block. Linux waits
-	// ten seconds for a CPU to come up (arch/x86/kernel/smpboot.c), which one
-	// that a busy host does not run may need.
+	// is seen within 0.2 s; virtio-mem adds it block by block. Linux waits ten
+	// seconds for a CPU to come up (arch/x86/kernel/smpboot.c), which a CPU on
+	// a busy host may need.
 	resourcesWait = 30 * time.Second
 	resourcesPoll = 20 * time.Millisecond
 )
 
-// Resources are the guest's CPUs and memory. Its methods may be called from
-// several goroutines, and wait for each other.
+// Resources manages the guest's CPUs and memory. Its methods may be called from
+// several goroutines, and are serialized.
 //
-// Containers need not be told: a cgroup whose cpuset is not set has all CPUs
-// that its parent has, also those that come later (Documentation/admin-guide/
-// cgroup-v2.rst, "cpuset.cpus").
+// Containers need no update: a cgroup whose cpuset is not set has all CPUs of
+// its parent, including later ones (Documentation/admin-guide/ cgroup-v2.rst,
+// "cpuset.cpus").
 type Resources struct {
 	modules *Modules
 	sys     string // where sysfs is
 
 	calls ctxmutex.Mutex // guards memoryDriver
-	// memoryDriver: the driver of virtio-mem was loaded.
+	// memoryDriver is set once virtio-mem's driver was loaded.
 	memoryDriver bool
 }
 
@@ -39,15 +39,15 @@ type Amount struct {
 	MemoryMiB uint64
 }
 
-// NewResources makes the Resources of this machine. modules are what the
-// driver of memory may be in.
+// NewResources makes the Resources of this machine. modules may contain the
+// memory driver.
 func NewResources(modules *Modules) *Resources {
 	return &Resources{modules: modules, sys: "/sys", calls: ctxmutex.New()}
 }
 
-// Online brings into use so many CPUs, and all memory that the machine has, and
+// Online brings the wanted CPUs, and all of the machine's memory, online and
 // returns what is in use. It blocks until that is as much as wanted,
-// resourcesWait at most; what is wanted less than there is stays. The error says why there is
+// resourcesWait at most; it takes nothing offline. The error says why there is
 // less than wanted, and nothing is undone.
 func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	ctx, cancel := context.WithTimeout(ctx, resourcesWait)
@@ -72,7 +72,7 @@ func (r *Resources) Online(ctx context.Context, want Amount) (Amount, error) {
 	}
 }
 
-// online brings into use what there is by now.
+// online brings online what exists now.
 func (r *Resources) online(want Amount) (have Amount, err error) {
 	var errs [3]error
 	if want.MemoryMiB > 0 {

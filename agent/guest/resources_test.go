@@ -16,8 +16,8 @@ import (
 	"github.com/katabox/katabox/agent/modules"
 )
 
-// newResources makes a machine of two CPUs, of which the second is not in use,
-// and of three blocks of 128 MiB, of which the last is not.
+// newResources makes a machine with two CPUs, the second one offline, and three
+// blocks of 128 MiB, the last one offline.
 func newResources(t *testing.T) (*Resources, *fakeMachine, *[]string) {
 	t.Helper()
 	f := newMachine(t)

@@ -18,7 +18,7 @@ const newRoot = "/mnt"
 // over "/", has a parent and costs no copy.
 //
 // Preconditions: nothing is mounted yet, and the process has one thread that
-// matters: fs_struct is shared by all threads, so chroot holds for them all.
+// matters: fs_struct is shared by all threads, so chroot applies to them all.
 func EnterRoot() error {
 	if err := os.MkdirAll(newRoot, 0o755); err != nil {
 		return fmt.Errorf("make new root: %w", err)

@@ -22,25 +22,24 @@ import (
 type Mounter struct {
 	Modules *Modules
 
-	// Where things are: sysfs, device nodes, proc, and what storages must be
-	// below.
+	// The directories of sysfs, device nodes, proc, and of storages' targets.
 	sys, dev, proc, run string
 	kernel              calls
 
 	mu sync.Mutex // guards disks
-	// disks are the disks of mounted storages, by target, each until the
-	// kernel has let go of it.
+	// disks are the disks of mounted storages, by target, each until the kernel
+	// has released it.
 	disks map[string]diskUse
 
 	hugepagesMu sync.Mutex // Held while the kernel finds huge pages; guards hugepages.
-	// hugepages are those that a storage may have, by target.
+	// hugepages are the reserved huge pages, by the storage's target.
 	hugepages map[string]hugepages
 }
 
 // diskUse is the disks as one storage uses them.
 type diskUse struct {
 	disks []Disk
-	// released: the storage is unmounted.
+	// released is set once the storage is unmounted.
 	released bool
 }
 
@@ -54,8 +53,8 @@ type calls struct {
 	grow     func(fd int, magic int64, block, bytes uint64) error
 }
 
-// NewMounter makes a Mounter of the guest's own. modules are what drivers and
-// file systems may be in.
+// NewMounter makes the guest's Mounter. modules may contain drivers and file
+// systems.
 func NewMounter(modules *Modules) *Mounter {
 	return &Mounter{
 		Modules: modules,
@@ -65,7 +64,7 @@ func NewMounter(modules *Modules) *Mounter {
 	}
 }
 
-// request is a storage made ready for mount(2).
+// request has a storage's arguments of mount(2).
 type request struct {
 	source, target, fstype string
 	flags                  uintptr
@@ -84,9 +83,9 @@ var drivers = map[string]func(m *Mounter, ctx context.Context, s *api.Storage) e
 }
 
 // Mount mounts the storages in order and gives their files to the groups that
-// are to have them; when one fails, it and those before it are unmounted again.
-// It blocks until devices are there, pci.Timeout at most for each, and as long
-// as the change of a group takes or ctx lasts.
+// they name; when one fails, it and those before it are unmounted. It blocks
+// until devices appear, pci.Timeout at most for each, and while a group is
+// changed, bounded by ctx.
 func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 	for i, s := range storages {
 		if err := m.mountOne(ctx, s); err != nil {
@@ -99,8 +98,8 @@ func (m *Mounter) Mount(ctx context.Context, storages []*api.Storage) error {
 	return nil
 }
 
-// StorageError is about one of the storages that Mount was to mount: that with
-// the target Target.
+// StorageError is the error of one storage in a Mount call: the one with the
+// target Target.
 type StorageError struct {
 	Target string
 	err    error
@@ -113,7 +112,7 @@ func storageError(what string, s *api.Storage, err error) error {
 // Error implements error.
 func (e *StorageError) Error() string { return e.err.Error() }
 
-// Unwrap gives the error that it is made of.
+// Unwrap returns the underlying error.
 func (e *StorageError) Unwrap() error { return e.err }
 
 // Mounted reports whether something is mounted on a target.
@@ -125,7 +124,7 @@ func (m *Mounter) Mounted(target string) (bool, error) {
 	return slices.ContainsFunc(lines, func(fields []string) bool { return unescape(fields[4]) == target }), nil
 }
 
-// shareOut gives a mounted storage to the group that is to have it.
+// shareOut gives a mounted storage's files to the group that it names.
 func (m *Mounter) shareOut(ctx context.Context, s *api.Storage) error {
 	if !wantsGroup(s) {
 		return nil
@@ -155,7 +154,7 @@ func (m *Mounter) mountTmpfs(_ context.Context, s *api.Storage) error {
 	return m.mount(request{sourceOr(s, "tmpfs"), s.GetTarget(), "tmpfs", flags, data})
 }
 
-// mountShare mounts a virtio-fs share, whose device may be on its way.
+// mountShare mounts a virtio-fs share, whose device may not exist yet.
 func (m *Mounter) mountShare(ctx context.Context, s *api.Storage) error {
 	if err := m.Modules.Demand("virtiofs"); err != nil {
 		return err
@@ -189,15 +188,15 @@ func (m *Mounter) mount(r request) error {
 		return fmt.Errorf("make target: %w", err)
 	}
 	if err := m.kernel.mount(r.source, r.target, r.fstype, r.flags, r.data); err != nil {
-		_ = os.Remove(r.target) // What is mounted there or in use stays.
+		_ = os.Remove(r.target) // Fails if it is mounted or in use.
 		return fmt.Errorf("mount %s %s: %w", r.fstype, r.source, err)
 	}
 	return nil
 }
 
 // checkPath keeps storages below the agent's own directory, where no mount can
-// hide a part of the running system. What is on a disk or in the share is not
-// the agent's: a symbolic link there may lead anywhere.
+// hide a part of the running system. Disks and the share are not under the
+// agent's control: a symbolic link there may lead anywhere.
 func (m *Mounter) checkPath(path string) error {
 	rest, below := strings.CutPrefix(path, m.run+"/")
 	if !below || rest == "" || filepath.Clean(path) != path {

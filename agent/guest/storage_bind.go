@@ -16,11 +16,11 @@ import (
 	"github.com/katabox/katabox/agent/files"
 )
 
-// mountBind mounts a part of a volume, which containers may change at any time:
-// a symbolic link that one puts in the way must not lead another into the
-// guest's own files. So the part is opened by a way without links, and what was
-// opened is mounted. With the options mode=, uid= and gid= a directory that is
-// missing is made, and those on the way to it.
+// mountBind mounts a part of a volume. Containers may change the volume at any
+// time: a symbolic link from one must not lead another into the guest's files.
+// So the part is opened without following links, and the opened part is
+// mounted. With the options mode=, uid= and gid= a missing directory and its
+// missing parents are made.
 func (m *Mounter) mountBind(ctx context.Context, s *api.Storage) error {
 	if err := m.makePart(ctx, s); err != nil {
 		return fmt.Errorf("make source: %w", err)
@@ -41,8 +41,8 @@ func (m *Mounter) mountBind(ctx context.Context, s *api.Storage) error {
 	return nil
 }
 
-// makePart makes the directories of a source that are missing, if its options
-// say of what mode and whose they are to be.
+// makePart makes a source's missing directories, if its options give their mode
+// and owner.
 func (m *Mounter) makePart(ctx context.Context, s *api.Storage) error {
 	if len(s.GetOptions()) == 0 {
 		return nil
@@ -62,13 +62,13 @@ func (m *Mounter) makePart(ctx context.Context, s *api.Storage) error {
 	return files.New(m.filesDir()).Change(ctx, missing)
 }
 
-// filesDir is what parts of volumes must be below.
+// filesDir returns the directory that parts of volumes must be below.
 func (m *Mounter) filesDir() string {
 	return m.run + strings.TrimPrefix(api.GuestFilesDir, api.GuestRunDir)
 }
 
-// openPart opens a copy of the mount that a path below the directory of files
-// is in, beginning at the path (open_tree(2)). It is mounted nowhere yet.
+// openPart opens a detached copy of the mount at a path below the directory of
+// files (open_tree(2)).
 func (m *Mounter) openPart(path string) (int, error) {
 	top := m.filesDir()
 	rel, below := strings.CutPrefix(path, top+"/")
@@ -100,8 +100,8 @@ func (m *Mounter) openPart(path string) (int, error) {
 	return part, nil
 }
 
-// makePoint makes a directory, or an empty file, for what is open to be mounted
-// on.
+// makePoint makes a mount point for an open file: a directory, or an empty
+// file.
 func makePoint(open int, target string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(open, &st); err != nil {

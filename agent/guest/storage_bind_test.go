@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// newBinder is a Mounter in a directory of the test's, with a volume in it.
+// newBinder returns a Mounter in a temporary directory, with a volume in it.
 func newBinder(t *testing.T) (m *Mounter, volume string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -37,7 +37,7 @@ func TestMountBind(t *testing.T) {
 	defer func() { must(t, m.Unmount(dir)) }()
 	must(t, m.Mount(t.Context(), file))
 	defer func() { must(t, m.Unmount(file)) }()
-	// What is put in its place later is another one's affair.
+	// The mount does not follow what is put in its place later.
 	must(t, os.Rename(volume+"/sub", volume+"/moved"))
 	must(t, os.Symlink("/", volume+"/sub"))
 	for _, path := range []string{"1/file", "2"} {

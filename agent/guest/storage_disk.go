@@ -39,13 +39,13 @@ func (m *Mounter) mountDisk(ctx context.Context, s *api.Storage) error {
 	return err
 }
 
-// maxDevices is how many further disks a file system may have: as many as
-// their nodes have room for in the page of mount options, and more than the
-// layers of an image.
+// maxDevices is how many additional disks a file system may have: their nodes
+// must fit into the page of mount options. It is more than the layers of an
+// image.
 const maxDevices = 128
 
-// findDisks finds the disk of a storage and, behind it, those that the file
-// system needs besides.
+// findDisks finds the disk of a storage and, after it, the file system's
+// additional disks.
 func (m *Mounter) findDisks(ctx context.Context, s *api.Storage) ([]Disk, error) {
 	switch n := len(s.GetDevices()); {
 	case n > 0 && s.GetFstype() != "erofs":
@@ -64,7 +64,7 @@ func (m *Mounter) findDisks(ctx context.Context, s *api.Storage) ([]Disk, error)
 	return disks, nil
 }
 
-// checkData refuses options that mount(2) would cut off: it takes one page
+// checkData refuses options that mount(2) would truncate: it takes one page
 // (fs/namespace.c, copy_mount_options).
 func checkData(data string) error {
 	if most := os.Getpagesize() - 1; len(data) > most {
@@ -73,17 +73,17 @@ func checkData(data string) error {
 	return nil
 }
 
-// diskOptions are a disk's mount options: what the host wants and what its
-// file system needs, which may be further disks.
+// diskOptions returns a disk's mount options: the host's, and those that its
+// file system needs, which may name additional disks.
 func diskOptions(fstype string, wanted []string, further []Disk) []string {
 	options := slices.Clone(wanted)
 	switch {
 	case fstype == "xfs" && !slices.Contains(strings.Split(strings.Join(options, ","), ","), "nouuid"):
-		// Snapshots of one image have the same UUID, and XFS mounts only one
-		// of them otherwise (xfs(5)).
+		// Snapshots of one image have the same UUID, and without this XFS
+		// mounts only one of them (xfs(5)).
 		options = append(options, "nouuid")
 	case fstype == "erofs":
-		options = append(options, "ro") // A disk that is read-only cannot be opened otherwise.
+		options = append(options, "ro") // A read-only disk cannot be opened otherwise.
 	}
 	for _, disk := range further {
 		options = append(options, "device="+disk.Node)
@@ -91,10 +91,10 @@ func diskOptions(fstype string, wanted []string, further []Disk) []string {
 	return options
 }
 
-// mountShared mounts a disk that may be mounted elsewhere already. All its
+// mountShared mounts a disk that may already be mounted elsewhere. All its
 // mounts share one file system, which is either read-only or not: the kernel
-// refuses one that asks for the other (EBUSY: fs/super.c, get_tree_bdev). It
-// is then mounted as it is, and
+// refuses a mount that requests the other (EBUSY: fs/super.c, get_tree_bdev).
+// The disk is then mounted in its current mode, and
 //
 //	to read beside one that writes:  this mount alone is made read-only
 //	to write beside those that read: the file system is made writable; those
@@ -128,7 +128,7 @@ func (m *Mounter) mountBeside(r request, busy error) error {
 
 var filesystemName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
 
-// needFilesystem loads the file system of a disk, unless the kernel has it.
+// needFilesystem loads a disk's file system, unless the kernel has it.
 func (m *Mounter) needFilesystem(name string) error {
 	if !filesystemName.MatchString(name) {
 		return fmt.Errorf("file system is %.40q, want a name such as \"ext4\": %w", name, errdefs.ErrInvalidArgument)
@@ -140,8 +140,8 @@ func (m *Mounter) needFilesystem(name string) error {
 	return m.Modules.Demand(name)
 }
 
-// hasFilesystem reads /proc/filesystems (proc(5)): a line for each, with
-// "nodev" before those that need no disk.
+// hasFilesystem reads /proc/filesystems (proc(5)): one per line, with "nodev"
+// before those that need no disk.
 func (m *Mounter) hasFilesystem(name string) (bool, error) {
 	list, err := os.ReadFile(filepath.Join(m.proc, "filesystems"))
 	if err != nil {
@@ -159,7 +159,7 @@ func (m *Mounter) hasFilesystem(name string) (bool, error) {
 	return false, nil
 }
 
-// use notes that a storage uses disks.
+// use records that a storage uses disks.
 func (m *Mounter) use(target string, disks []Disk) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,18 +15,18 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// hugepagesDir has a directory for each size of huge pages, called
+// hugepagesDir has a directory for each size of huge pages, named
 // "hugepages-<size>kB" (Documentation/admin-guide/mm/hugetlbpage.rst).
 const hugepagesDir = "kernel/mm/hugepages"
 
-// hugepages is how many huge pages of one size.
+// hugepages is a number of huge pages of one size.
 type hugepages struct {
 	pageKiB, pages uint64
 }
 
-// mountHugepages mounts memory in huge pages. The kernel has none of them by
-// itself; as many as the storage may have, if it has a size, are taken out of
-// the guest's memory.
+// mountHugepages mounts memory in huge pages. By default the kernel reserves
+// none; if the storage has a size, that many are reserved from the guest's
+// memory.
 func (m *Mounter) mountHugepages(_ context.Context, s *api.Storage) error {
 	flags, data := parseMountOptions(s.GetOptions())
 	wanted, data, err := parseHugepages(data)
@@ -46,8 +46,8 @@ func (m *Mounter) mountHugepages(_ context.Context, s *api.Storage) error {
 	return err
 }
 
-// parseHugepages reads the options "pagesize=", which must be there, and
-// "size=", and returns the options with those two in bytes.
+// parseHugepages reads the options "pagesize=", which is required, and "size=",
+// and returns the options with those two in bytes.
 func parseHugepages(data string) (hugepages, string, error) {
 	var page, size uint64
 	var rest []string
@@ -81,8 +81,8 @@ func parseHugepages(data string) (hugepages, string, error) {
 	return wanted, strings.Join(rest, ","), nil
 }
 
-// byteSize is a number of bytes with the kernel's suffixes (lib/cmdline.c,
-// memparse) or those of Kubernetes' quantities, which have an "i" after them.
+// byteSize matches a number of bytes with the kernel's suffixes (lib/cmdline.c,
+// memparse) or those of Kubernetes' quantities, which end with "i".
 var byteSize = regexp.MustCompile(`^([0-9]{1,18})(?:([kKmMgGtT])i?)?$`)
 
 func parseBytes(text string) (uint64, error) {
@@ -90,7 +90,7 @@ func parseBytes(text string) (uint64, error) {
 	if parts == nil {
 		return 0, fmt.Errorf("%.40q is not a number of bytes such as \"2M\": %w", text, errdefs.ErrInvalidArgument)
 	}
-	n, _ := strconv.ParseUint(parts[1], 10, 64) // Digits, as few as it holds.
+	n, _ := strconv.ParseUint(parts[1], 10, 64) // The pattern allows only digits, few enough for it.
 	shift := 10 * (1 + strings.Index("kmgt", strings.ToLower(parts[2])))
 	if parts[2] == "" {
 		shift = 0
@@ -101,8 +101,8 @@ func parseBytes(text string) (uint64, error) {
 	return n << shift, nil
 }
 
-// reserve has the kernel keep huge pages for a target, beside those that it
-// has. When it cannot, all is as before.
+// reserve makes the kernel reserve huge pages for a target, in addition to
+// existing ones. On an error nothing has changed.
 func (m *Mounter) reserve(target string, wanted hugepages) error {
 	m.hugepagesMu.Lock()
 	defer m.hugepagesMu.Unlock()
@@ -118,8 +118,8 @@ func (m *Mounter) reserve(target string, wanted hugepages) error {
 	}
 	has, err := m.writePages(wanted.pageKiB, had+wanted.pages)
 	if err == nil && has < had+wanted.pages {
-		// It gives what it has, without an error (mm/hugetlb.c,
-		// set_max_huge_pages).
+		// The kernel reserves as many as it can, without an error
+		// (mm/hugetlb.c, set_max_huge_pages).
 		err = tooLittle(wanted, has-min(had, has))
 	}
 	if err != nil {
@@ -135,8 +135,8 @@ func tooLittle(wanted hugepages, have uint64) error {
 		have, wanted.pageKiB, wanted.pages, errdefs.ErrResourceExhausted)
 }
 
-// checkMemory refuses what is more than the guest has left: the kernel would
-// take all that there is away from everybody before it says so.
+// checkMemory refuses more than the guest has left: the kernel would otherwise
+// take all free memory before it gives up.
 func (m *Mounter) checkMemory(wanted hugepages) error {
 	text, err := os.ReadFile(filepath.Join(m.proc, "meminfo"))
 	if err != nil {
@@ -151,7 +151,7 @@ func (m *Mounter) checkMemory(wanted hugepages) error {
 	return nil
 }
 
-// unreserve gives the huge pages of a target back, if it has any.
+// unreserve releases a target's huge pages, if it has any.
 func (m *Mounter) unreserve(target string) error {
 	m.hugepagesMu.Lock()
 	defer m.hugepagesMu.Unlock()
@@ -189,8 +189,8 @@ func (m *Mounter) readPages(pageKiB uint64) (uint64, error) {
 	return n, nil
 }
 
-// writePages has the kernel keep that many huge pages, and returns how many it
-// keeps.
+// writePages makes the kernel reserve that many huge pages in total, and
+// returns how many it has reserved.
 func (m *Mounter) writePages(pageKiB, pages uint64) (uint64, error) {
 	if err := m.kernel.write(m.pagesFile(pageKiB), strconv.FormatUint(pages, 10)); err != nil {
 		return 0, fmt.Errorf("set number of huge pages: %w", err)
@@ -198,7 +198,7 @@ func (m *Mounter) writePages(pageKiB, pages uint64) (uint64, error) {
 	return m.readPages(pageKiB)
 }
 
-// pageSizes lists the sizes of huge pages that there are, in words.
+// pageSizes describes the sizes of huge pages that the kernel supports.
 func (m *Mounter) pageSizes() string {
 	dirs, err := filepath.Glob(filepath.Join(m.sys, hugepagesDir, "hugepages-*"))
 	if err != nil || len(dirs) == 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// mountOverlay mounts an overlay of directories that other storages brought.
-// The upper and the work directory are made when they are missing; without
-// them the overlay is read-only.
+// mountOverlay mounts an overlay of other storages' directories. Missing upper
+// and work directories are made; without these options the overlay is
+// read-only.
 func (m *Mounter) mountOverlay(_ context.Context, s *api.Storage) error {
 	if err := m.Modules.Demand("overlay"); err != nil {
 		return err
@@ -49,7 +49,7 @@ type overlay struct {
 	upper, work string
 }
 
-// made are the directories that may be missing.
+// made returns the directories that may be missing.
 func (o overlay) made() []string {
 	if o.upper == "" {
 		return nil
@@ -59,9 +59,9 @@ func (o overlay) made() []string {
 
 func (o overlay) all() []string { return append(o.made(), o.lower...) }
 
-// overlayDirs reads an overlay's directories out of its options (kernel,
+// overlayDirs reads an overlay's directories from its options (kernel,
 // Documentation/filesystems/overlayfs.rst). Names with a backslash, which
-// escapes the characters that part names, are refused.
+// escapes separators, are refused.
 func overlayDirs(data string) (overlay, error) {
 	var o overlay
 	for option := range strings.SplitSeq(data, ",") {

@@ -42,7 +42,7 @@ func TestMountDisks(t *testing.T) {
 	if len(f.disks) != 0 {
 		t.Errorf("remembered: %v", f.disks)
 	}
-	if left, err := os.ReadDir(f.run); err != nil || len(left) != 1 { // c, which it did not make for itself
+	if left, err := os.ReadDir(f.run); err != nil || len(left) != 1 { // c, which it did not make
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
@@ -73,7 +73,7 @@ func TestMountWithFurtherDisks(t *testing.T) {
 		must(t, f.Mount(t.Context(), []*api.Storage{a}))
 		must(t, f.Mount(t.Context(), []*api.Storage{b}))
 		f.held["vda"], f.held["vdb"], f.held["vdc"] = false, true, true
-		must(t, f.Unmount([]*api.Storage{a})) // Both of the others are used by b.
+		must(t, f.Unmount([]*api.Storage{a})) // b uses both of the others.
 		began := time.Now()
 		if err := f.Unmount([]*api.Storage{b}); !errdefs.IsFailedPrecondition(err) || time.Since(began) != unmountWait {
 			t.Errorf("%v after %v", err, time.Since(began))

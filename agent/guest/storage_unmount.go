@@ -14,19 +14,20 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// unmountWait bounds the wait for who still uses a disk: the mount namespace
-// of a container that has just ended, or of one that is being made and has not
-// left the agent's mounts yet.
+// unmountWait bounds the wait for users of a disk: the mount namespace of a
+// container that has just ended, or of one that is being made and has not left
+// the agent's mounts yet.
 const (
 	unmountWait = 5 * time.Second
 	unmountPoll = 10 * time.Millisecond
 )
 
-// Unmount undoes Mount, in reverse order. It blocks until the kernel has let
-// go of disks that no other storage uses, unmountWait at most for each: a disk
-// that is pulled out before takes data and, later, other disks' removal with
-// it. Then the error, an errdefs.ErrFailedPrecondition, says who uses the disk;
-// the call may be made again. A storage that is not mounted is not an error.
+// Unmount undoes Mount, in reverse order. It blocks until the kernel has
+// released disks that no other storage uses, unmountWait at most for each:
+// unplugging a disk earlier loses data and, later, blocks the removal of other
+// disks. If a disk is still in use after that, the error, an
+// errdefs.ErrFailedPrecondition, names its users; the call may be repeated. A
+// storage that is not mounted is not an error.
 func (m *Mounter) Unmount(storages []*api.Storage) error {
 	var errs []error
 	for i := len(storages) - 1; i >= 0; i-- {
@@ -48,8 +49,8 @@ func (m *Mounter) unmountOne(s *api.Storage) error {
 	return errors.Join(m.release(ctx, target), m.unreserve(target))
 }
 
-// unmountTarget takes a mount away. One that keeps a disk in use is not
-// detached from the tree while it is busy: it would go on in secret.
+// unmountTarget unmounts a target. A mount that uses a disk is not detached
+// lazily while it is busy: the disk would invisibly stay in use.
 func (m *Mounter) unmountTarget(ctx context.Context, s *api.Storage) error {
 	err := m.whileBusy(ctx, keepsDisk(s), func() error {
 		return m.kernel.unmount(s.GetTarget(), unix.UMOUNT_NOFOLLOW)
@@ -65,7 +66,7 @@ func (m *Mounter) unmountTarget(ctx context.Context, s *api.Storage) error {
 	return m.kernel.unmount(s.GetTarget(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 }
 
-// keepsDisk says that a storage is a disk or may be made of some.
+// keepsDisk reports whether a storage is a disk or may consist of some.
 func keepsDisk(s *api.Storage) bool {
 	return s.GetDriver() == virtioBlk || s.GetDriver() == scsi || s.GetDriver() == "overlay"
 }
@@ -92,11 +93,11 @@ func (m *Mounter) releaseDisk(ctx context.Context, disk Disk) error {
 	if errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("release disk %s: %w: %s (%w)", disk.Node, err, m.mountsOf(disk), errdefs.ErrFailedPrecondition)
 	}
-	return nil // Another error: there is no such disk any more.
+	return nil // Another error: the disk no longer exists.
 }
 
-// whileBusy tries again, when it may, for as long as the kernel says that
-// something is busy and ctx lasts.
+// whileBusy retries, if again allows, while the kernel reports EBUSY and ctx
+// lasts.
 func (m *Mounter) whileBusy(ctx context.Context, again bool, try func() error) error {
 	poll := time.NewTicker(unmountPoll)
 	defer poll.Stop()
@@ -113,7 +114,8 @@ func (m *Mounter) whileBusy(ctx context.Context, again bool, try func() error) e
 	}
 }
 
-// letGo notes that a storage is unmounted and returns its disks, if it has any.
+// letGo records that a storage is unmounted and returns its disks, if it has
+// any.
 func (m *Mounter) letGo(target string) []Disk {
 	m.mu.Lock()
 	defer m.mu.Unlock()

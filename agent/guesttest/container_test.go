@@ -77,7 +77,7 @@ func TestGuestConfinement(t *testing.T) {
 	}
 }
 
-// forget drops the events of a container, so that its id can be used again.
+// forget drops a container's events, so that its id can be reused.
 func (m *machine) forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

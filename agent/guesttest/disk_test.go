@@ -27,7 +27,8 @@ func upperDisk(target string) *api.Storage {
 	return &api.Storage{Driver: "scsi", Source: "01/04:3:0", Fstype: "ext4", Target: diskDir + target}
 }
 
-// on is a container with a root file system on storages.
+// on returns the configuration of a container with a root file system on
+// storages.
 func on(t *testing.T, root, script string, config *api.ContainerConfig) *api.ContainerConfig {
 	t.Helper()
 	spec := shell("export PATH=/bin; for a in cat ls stat head dd df nproc sleep kill touch grep; do alias $a=\"busybox $a\"; done; " + script)
@@ -45,7 +46,7 @@ func withSpec(t *testing.T, spec *specs.Spec, config *api.ContainerConfig) *api.
 	return config
 }
 
-// create makes a container and leaves it to finish.
+// create makes a container, for finish.
 func (m *machine) create(t *testing.T, id string, config *api.ContainerConfig) error {
 	t.Helper()
 	_, err := m.task.Create(t.Context(), &taskapi.CreateTaskRequest{ID: id, Stdout: "y", Stderr: "y", Options: packedConfig(t, config)})
@@ -54,7 +55,7 @@ func (m *machine) create(t *testing.T, id string, config *api.ContainerConfig) e
 
 func TestGuestRootOnADisk(t *testing.T) {
 	m := guestOnly(t)
-	// Two at once on the same disk, of which one only reads.
+	// Two containers use the same disk, one of them only for reading.
 	for _, order := range [][]string{{"writer", "reader"}, {"reader", "writer"}} {
 		configs := map[string]*api.ContainerConfig{
 			"writer": on(t, diskDir+"w/rootfs", "echo written >/tmp/f; grep ' / ' /proc/mounts",
@@ -107,7 +108,7 @@ func TestGuestDevices(t *testing.T) {
 	const want = "block special file 640 0:6\nblock special file 666 0:0\nraw disk\nchanged\n"
 	raw := &api.Device{Path: "/dev/raw", Driver: "scsi", Source: "01/04:3:7", Mode: 0o640, Gid: 6, Access: "rwm"}
 	late := &api.Device{Path: "/dev/sub/read", Driver: "scsi", Source: "01/04:3:7", Mode: 0o666, Access: "r"}
-	// One node for both: what is allowed of one number is so for all nodes.
+	// One node for both: device rules apply to numbers, not to nodes.
 	config := withSpec(t, shell(look), &api.ContainerConfig{Devices: []*api.Device{raw, late}})
 	if err := m.create(t, "devices", config); err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestGuestMissingDisk(t *testing.T) {
 	}
 }
 
-// A disk that somebody still uses is not given back.
+// A disk that is still in use is not released.
 func TestGuestBusyDisk(t *testing.T) {
 	m := guestOnly(t)
 	const target = diskDir + "busy"
@@ -228,7 +229,7 @@ func TestGuestDiskIsFreeAfterDelete(t *testing.T) {
 	}
 }
 
-// comeAndGo makes a container that never starts, and deletes it.
+// comeAndGo makes and deletes a container that is never started.
 func (m *machine) comeAndGo(t *testing.T, id string, config *api.ContainerConfig) error {
 	t.Helper()
 	if err := m.create(t, id, withSpec(t, shell("true"), config)); err != nil {

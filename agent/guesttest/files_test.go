@@ -29,7 +29,8 @@ func (m *machine) mustAdd(t *testing.T, storages ...*api.Storage) {
 	}
 }
 
-// bound is a container with a directory of the guest's at /v.
+// bound returns the spec of a container with one of the guest's directories at
+// /v.
 func bound(source, script string) *specs.Spec {
 	spec := shell(script)
 	spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/v", Type: "bind", Source: source, Options: []string{"rbind"}})
@@ -48,7 +49,7 @@ func TestGuestStoragesOfThePod(t *testing.T) {
 	if r := m.run(t, "reader", bound(memory.Target, "cat /v/f; stat -c %g /v/f")); r.out != "kept\n123\n" {
 		t.Errorf("%+v", r)
 	}
-	// One that cannot be mounted takes along those of its call alone.
+	// If one cannot be mounted, only those of the same call are unmounted.
 	other := &api.Storage{Driver: "tmpfs", Target: api.GuestStorageDir + "/2"}
 	if err := m.add(t, memory, other, &api.Storage{Driver: "tmpfs", Target: "/etc"}); !errdefs.IsInvalidArgument(err) {
 		t.Error(err)
@@ -59,7 +60,7 @@ func TestGuestStoragesOfThePod(t *testing.T) {
 	}
 }
 
-// hugepages says how many huge pages of 2 MiB the guest has.
+// hugepages returns how many huge pages of 2 MiB the guest has.
 func hugepages(t *testing.T) (n int) {
 	t.Helper()
 	if _, err := fmt.Sscan(fileIn(t, "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"), &n); err != nil {
@@ -90,7 +91,7 @@ func TestGuestHugepages(t *testing.T) {
 	}
 }
 
-// A container may have huge pages of its own, which go with it.
+// A container may have its own huge pages, which are released with it.
 func TestGuestHugepagesOfAContainer(t *testing.T) {
 	m := guestOnly(t)
 	before := hugepages(t)
@@ -115,7 +116,8 @@ func TestGuestErofsOnTwoDisks(t *testing.T) {
 		t.Skip("the host has no mkfs.erofs")
 	}
 	erofs := &api.Storage{Driver: "virtio-blk", Source: "01/09", Fstype: "erofs", Target: diskDir + "erofs"}
-	// Linux 6.12 mounts it without its second disk, and has nothing to read.
+	// Linux 6.12 mounts it without its second disk, and cannot read any
+	// content.
 	err := m.create(t, "half", withSpec(t, bound(erofs.Target, "cat /v/file"), &api.ContainerConfig{Storages: []*api.Storage{erofs}}))
 	if err == nil {
 		if r := m.finish(t, "half", ""); r.out == erofsContent || r.exit.GetStatus() == 0 {
@@ -197,7 +199,7 @@ func TestGuestFiles(t *testing.T) {
 	}
 }
 
-// A file that is mounted alone changes in containers that run.
+// A single mounted file changes in running containers.
 func TestGuestFileThatIsMountedAlone(t *testing.T) {
 	m := guestOnly(t)
 	alone := func(content string) *api.FileChange {
@@ -218,7 +220,7 @@ func TestGuestFileThatIsMountedAlone(t *testing.T) {
 	}
 }
 
-// A container that may write to its copies leads nobody astray.
+// A container with write access to its copies cannot redirect changes.
 func TestGuestFilesAreNotLedAstray(t *testing.T) {
 	m := guestOnly(t)
 	m.mustChange(t, dirChange("2"), dirChange("2/d"), dirChange("3"), fileChange("3/f", "other's\n"))
@@ -248,8 +250,8 @@ func TestGuestFilesAreNotLedAstray(t *testing.T) {
 	m.mustChange(t, removal("2"), removal("3"))
 }
 
-// watchDir returns the names of what comes into a directory, by rename(2) or
-// otherwise, as inotify tells.
+// watchDir returns the names that appear in a directory, by rename(2) or
+// otherwise, according to inotify.
 func watchDir(t *testing.T, dir string) func(change func()) []string {
 	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -262,7 +264,7 @@ func watchDir(t *testing.T, dir string) func(change func()) []string {
 	}
 	return func(change func()) (names []string) {
 		change()
-		buf := make([]byte, 16<<10) // Events are there when what they tell of is done.
+		buf := make([]byte, 16<<10) // An event is queued before the change's system call returns.
 		n, err := unix.Read(fd, buf)
 		if errors.Is(err, unix.EAGAIN) {
 			return nil
@@ -280,7 +282,7 @@ func watchDir(t *testing.T, dir string) func(change func()) []string {
 	}
 }
 
-// What programs in a pod wait for: the change of a ConfigMap.
+// Programs in a pod see the change of a ConfigMap.
 func TestGuestFilesTellOfChanges(t *testing.T) {
 	m := guestOnly(t)
 	m.mustChange(t, dirChange("4"), dirChange("4/..1"), fileChange("4/..1/key", "1"), linkChange("4/..data", "..1"), linkChange("4/key", "..data/key"))
@@ -297,9 +299,8 @@ func TestGuestFilesTellOfChanges(t *testing.T) {
 	m.mustChange(t, removal("4"))
 }
 
-// The kernel bounds what copies and volumes take of the guest's memory. A
-// storage may be among the copies: a volume with directories that the host
-// makes.
+// The kernel bounds the memory that copies and volumes take. A storage may be
+// among the copies: a volume in which the host makes directories.
 func TestGuestFilesAreBounded(t *testing.T) {
 	m := guestOnly(t)
 	m.mustAdd(t, &api.Storage{Driver: "tmpfs", Target: api.GuestFilesDir + "/full", Options: []string{"size=2m"}})

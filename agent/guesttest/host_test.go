@@ -46,7 +46,7 @@ func TestInGuest(t *testing.T) {
 	}
 }
 
-// needed finds what the test cannot do without.
+// needed finds the programs and files that the test needs.
 func needed(t *testing.T) (qemu string) {
 	t.Helper()
 	qemu, err := exec.LookPath("qemu-system-x86_64")
@@ -64,7 +64,7 @@ func needed(t *testing.T) (qemu string) {
 	return qemu
 }
 
-// build makes the guest's program of this package.
+// build builds this package's test program for the guest.
 func build(t *testing.T, dir string) []byte {
 	t.Helper()
 	out := filepath.Join(dir, program)
@@ -120,8 +120,8 @@ func archive(t *testing.T, self []byte) []byte {
 	return append(buf.Bytes(), make([]byte, -buf.Len()&3)...)
 }
 
-// nics are the guest's, on a bridge as a pod's are. Each has a network of
-// QEMU's own that leads nowhere, but for one server.
+// nics are the guest's, on a bridge as a pod's are. Each has its own isolated
+// QEMU user network with a single server.
 func nics() []string {
 	args := []string{"-device", "pci-bridge,id=pod,bus=pcie.0,addr=0x1,chassis_nr=1,shpc=on"}
 	for i, slot := range []string{"0x1e", "0x02"} {
@@ -132,22 +132,22 @@ func nics() []string {
 	return args
 }
 
-// serverAddress is where a NIC's network has a server, which says that
-// network's name.
+// serverAddress returns the address of the server in a NIC's network; the
+// server sends that network's name.
 func serverAddress(nic int) string { return fmt.Sprintf("10.0.%d.100:80", nic) }
 
 // boot runs the guest to its end and returns what it printed.
 func boot(ctx context.Context, t *testing.T, qemu, initrd string) string {
 	t.Helper()
 	dir := t.TempDir()
-	// What the kernel does not know becomes the init's environment
+	// Parameters that the kernel does not know become the init's environment
 	// (Documentation/admin-guide/kernel-parameters.rst).
 	environment := fmt.Sprintf(" %s=%v %s=%v", erofsKey, hasErofs(), xfsKey, hasProgram("mkfs.xfs"))
 	args := []string{
-		// As for a pod without KVM, both CPUs are there and one is not online:
-		// Linux 6.12 takes a CPU that is plugged in later only where it knows
-		// the hypervisor (arch/x86/kernel/acpi/boot.c,
-		// acpi_is_processor_usable), and TCG is none.
+		// As for a pod without KVM, both CPUs exist and one is offline: Linux
+		// 6.12 accepts a hot-plugged CPU only if it recognizes the hypervisor
+		// (arch/x86/kernel/acpi/boot.c, acpi_is_processor_usable), and TCG is
+		// not one.
 		"-M", "q35,accel=tcg", "-cpu", "max", "-smp", "2,sockets=2,cores=1,threads=1,maxcpus=2",
 		"-m", fmt.Sprintf("%d,slots=2,maxmem=4G", startMiB),
 		"-kernel", image + "/vmlinux", "-initrd", initrd,

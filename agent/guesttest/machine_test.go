@@ -26,10 +26,10 @@ import (
 	"github.com/katabox/katabox/agent/stream"
 )
 
-// callTimeout bounds what is waited for in one step.
+// callTimeout bounds the wait of one step.
 const callTimeout = 30 * time.Second
 
-// machine is the guest as its host sees it.
+// machine is the guest as a host sees it.
 type machine struct {
 	task    taskapi.TTRPCTaskService
 	guest   api.GuestClient
@@ -41,7 +41,7 @@ type machine struct {
 	changed *sync.Cond
 }
 
-// startMachine wires the agent's parts as its main does, on local sockets.
+// startMachine connects the agent's parts as its main does, on local sockets.
 func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error) {
 	reaper := guest.NewReaper()
 	pod := service.NewPod(service.Config{
@@ -73,7 +73,7 @@ func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error)
 	return connect(ctx)
 }
 
-// confine is container.RefuseVsock, with the time it takes.
+// confine calls container.RefuseVsock and reports how long it takes.
 func confine() error {
 	begin := time.Now()
 	err := container.RefuseVsock()
@@ -207,13 +207,13 @@ func packedConfig(t *testing.T, config *api.ContainerConfig) *anypb.Any {
 	return &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: value}
 }
 
-// result is what became of a process.
+// result is how a process ended.
 type result struct {
 	out, errs string
 	exit      *api.Exit
 }
 
-// finish starts a process, sees it to its end and deletes it.
+// finish starts a process, waits for its end and deletes it.
 func (m *machine) finish(t *testing.T, id, execID string) result {
 	t.Helper()
 	out, errs := m.output(t, id, execID, api.Stream_STREAM_STDOUT), m.output(t, id, execID, api.Stream_STREAM_STDERR)
@@ -280,7 +280,7 @@ func (m *machine) start(t *testing.T, id string, spec *specs.Spec) {
 	})
 }
 
-// guestOnly skips a test that is about a guest.
+// guestOnly skips a test outside of a guest.
 func guestOnly(t *testing.T) *machine {
 	t.Helper()
 	if !inGuest() {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// verdict stands before the tests' exit code on the console.
+	// verdict precedes the tests' exit code on the console.
 	verdict = "guesttest-exit"
 	busybox = "/bin/busybox"
 )
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	fmt.Println(guest.PowerOff())
 }
 
-// theMachine is the one pod of this guest.
+// theMachine is the only pod of this guest.
 var theMachine *machine
 
 func bootGuest() error {

@@ -20,8 +20,8 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// twoNICs names the guest's NICs (host_test.go) other than its kernel does,
-// which counts them by slot.
+// twoNICs gives the guest's NICs (host_test.go) other names than its kernel,
+// which numbers them by slot.
 func twoNICs() *api.SetNetworkRequest {
 	return &api.SetNetworkRequest{
 		Hostname: "podname",
@@ -37,10 +37,10 @@ func twoNICs() *api.SetNetworkRequest {
 	}
 }
 
-// setNetwork sets the network twice, of which the second must change nothing.
+// setNetwork sets the network twice; the second time must change nothing.
 func (m *machine) setNetwork(t *testing.T, want *api.SetNetworkRequest) {
 	t.Helper()
-	// A test that has ended has no context of its own any more.
+	// The test's context has already ended here.
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	began := time.Now()
@@ -96,8 +96,8 @@ func TestGuestNetwork(t *testing.T) {
 	}
 }
 
-// counts wants the stats of a container to count these interfaces, with
-// something sent and received on each.
+// counts checks that a container's stats count these interfaces, with traffic
+// in both directions on each.
 func (m *machine) counts(t *testing.T, id string, names ...string) {
 	t.Helper()
 	resp, err := m.task.Stats(t.Context(), &taskapi.StatsRequest{ID: id})
@@ -176,8 +176,8 @@ func TestGuestForward(t *testing.T) {
 	}
 }
 
-// A container's UNIX socket is looked up below its root, with its own mounts; the
-// agent's own sockets are not found.
+// A container's UNIX socket is looked up below its root, with its mounts; the
+// agent's sockets are not found.
 func TestGuestForwardToASocket(t *testing.T) {
 	m := guestOnly(t)
 	spec := shell("ln -s ../../../../run/rpc /run/out; echo made; exec sleep 1000")
@@ -203,8 +203,7 @@ func TestGuestForwardToASocket(t *testing.T) {
 	}
 }
 
-// dial opens a forwarding connection and returns the agent's refusal, if it
-// did.
+// dial opens a forwarding connection and returns the agent's refusal, if any.
 func (m *machine) dial(t *testing.T, address string) (*net.UnixConn, string) {
 	t.Helper()
 	return m.ask(t, &api.ForwardOpen{Address: address})

@@ -15,18 +15,18 @@ import (
 	"testing"
 )
 
-// wish stands before the name of what the tests in the guest want to be
-// plugged in, on the console.
+// wish precedes, on the console, the name of what the tests in the guest want
+// hot-plugged.
 const wish = "guesttest-wants"
 
-// A machine that is larger later.
+// What is hot-plugged.
 const (
 	startMiB = 768
 	dimmMiB  = 128
 	vmemMiB  = 256
 )
 
-// plugs are the monitor's commands for each wish.
+// plugs are the QMP commands for each wish.
 var plugs = map[string][]string{
 	"disk": {
 		`{"execute":"blockdev-add","arguments":{"node-name":"late","driver":"raw","file":{"driver":"file","filename":"DIR/late.img"}}}`,
@@ -55,7 +55,7 @@ var plugs = map[string][]string{
 	},
 }
 
-// wants asks the host to plug something in; it is there some time later.
+// wants asks the host to hot-plug something, which appears some time later.
 func wants(what string) { fmt.Println("\n"+wish, what) }
 
 // disks makes the images of the guest's disks in dir and returns QEMU's
@@ -130,7 +130,7 @@ func growing(t *testing.T, dir, fstype string, args ...string) string {
 }
 
 // makeErofs makes a file system on two disks, of which the second has the
-// content. It needs erofs-utils, and reports whether they are there.
+// content. It needs erofs-utils, and returns false if they are missing.
 func makeErofs(t *testing.T, dir string) bool {
 	t.Helper()
 	if !hasErofs() {
@@ -170,13 +170,13 @@ func hasProgram(name string) bool {
 	return err == nil
 }
 
-// console is what the guest prints. It plugs in what the guest wants.
+// console collects the guest's output, and hot-plugs what the guest wants.
 type console struct {
 	wanted chan string
 
 	mu   sync.Mutex
 	text []byte
-	seen int // of text, the lines that were looked at
+	seen int // how many lines of text were scanned
 }
 
 // Write never blocks: there are fewer wishes than wanted has room for.
@@ -217,7 +217,7 @@ func (c *console) plug(ctx context.Context, dir string) (err error) {
 	}
 }
 
-// tell sends commands to QEMU's monitor, one after the answer to the other.
+// tell sends QMP commands, each after the previous one's answer.
 func tell(ctx context.Context, dir string, commands []string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", dir+"/qmp")
 	if err != nil {
@@ -239,7 +239,7 @@ func tell(ctx context.Context, dir string, commands []string) error {
 				return fmt.Errorf("%s: %s", command, answer.Error)
 			}
 			if answer.Return != nil {
-				break // What else comes are the greeting and events.
+				break // Other messages are the greeting and events.
 			}
 		}
 	}

@@ -187,7 +187,7 @@ func TestGuestPauseUpdateStats(t *testing.T) {
 
 func TestGuestSharedPIDNamespace(t *testing.T) {
 	m := guestOnly(t)
-	// The pod's first container is the first that was ever made and lives.
+	// The pod's first container is the oldest one that lives.
 	m.pause(t, "sandbox")
 	spec := shell("grep -c \"trap 'exit 7\" /proc/1/cmdline; sleep 777 & exit 3")
 	_, err := m.task.Create(t.Context(), &taskapi.CreateTaskRequest{ID: "member", Stdout: "y", Options: packed(t, spec, true)})
@@ -226,13 +226,13 @@ func TestGuestLeavesNothing(t *testing.T) {
 	var after string
 	for deadline := time.Now().Add(callTimeout); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if after = leftovers(t); after == before {
-			return // The kernel frees some of it in its own time.
+			return // The kernel frees some of it later.
 		}
 	}
 	t.Errorf("before:\n%s\nafter:\n%s", before, after)
 }
 
-// leftovers is what a container could leave behind in the guest.
+// leftovers lists what a container could leave behind in the guest.
 func leftovers(t *testing.T) string {
 	t.Helper()
 	var list []string

@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/agent/pci"
 )
 
-// set asks for CPUs and memory and expects to get them.
+// set requests CPUs and memory and checks that it gets them.
 func (m *machine) set(t *testing.T, cpus uint32, mib uint64) {
 	t.Helper()
 	began := time.Now()
@@ -31,7 +31,7 @@ func TestGuestResources(t *testing.T) {
 	}
 	before := memTotal(t)
 	const id = "sized"
-	m.pause(t, id) // A container sees CPUs that come after it.
+	m.pause(t, id) // A container sees CPUs that are plugged later.
 	m.set(t, 2, 0)
 	wants("dimm")
 	m.set(t, 2, startMiB+dimmMiB)
@@ -73,7 +73,7 @@ func (m *machine) gaveBack(t *testing.T, mib uint64) {
 	t.Logf("given back after %v", time.Since(began))
 }
 
-// memTotal is the memory that the guest's kernel has to give, in MiB.
+// memTotal returns the guest kernel's total memory, in MiB.
 func memTotal(t *testing.T) (mib uint64) {
 	t.Helper()
 	if _, err := fmt.Sscanf(fileIn(t, "/proc/meminfo"), "MemTotal: %d kB", &mib); err != nil {

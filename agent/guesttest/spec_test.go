@@ -12,7 +12,8 @@ func process(script string) *specs.Process {
 	}
 }
 
-// shell is a container that runs a script, with what engines put into a spec.
+// shell returns the spec of a container that runs a script, with what engines
+// put into a spec.
 func shell(script string) *specs.Spec {
 	caps := []string{"CAP_CHOWN", "CAP_KILL", "CAP_MKNOD", "CAP_SETUID", "CAP_SETGID"}
 	p := process(script)

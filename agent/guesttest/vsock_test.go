@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prober is this program's name in a container, where it asks for sockets.
+// prober is this program's name in a container, where it tries to make sockets.
 const prober = "/bin/vsockprober"
 
-// No container has a socket of AF_VSOCK, by whichever way it asks for one: the
-// host's listeners are behind it.
+// No container can make an AF_VSOCK socket, in any way: it would reach the
+// host's listeners.
 func TestGuestContainersHaveNoVsock(t *testing.T) {
 	m := guestOnly(t)
-	// The guest can make both, or the refusals would say nothing.
+	// The guest itself can make both; otherwise the refusals would prove
+	// nothing.
 	if own := asked(unix.AF_VSOCK); own != answers(nil) {
 		t.Errorf("the guest itself: %q, want %q", own, answers(nil))
 	}
@@ -38,7 +39,7 @@ func TestGuestContainersHaveNoVsock(t *testing.T) {
 	}
 }
 
-// A 32-bit program has a way of its own.
+// A 32-bit program has another system call for it.
 func TestGuestContainersHaveNoVsockBySocketcall(t *testing.T) {
 	m := guestOnly(t)
 	for family, want := range map[byte]uint32{unix.AF_VSOCK: uint32(unix.EAFNOSUPPORT), unix.AF_INET: 0} {
@@ -54,7 +55,8 @@ func TestGuestContainersHaveNoVsockBySocketcall(t *testing.T) {
 	}
 }
 
-// An exec is in its container, and what has left its cgroup namespace too.
+// The refusal also applies to execs, and to a process that has left its cgroup
+// namespace.
 func TestGuestExecsHaveNoVsock(t *testing.T) {
 	m := guestOnly(t)
 	spec := probing("vsock")
@@ -75,7 +77,7 @@ func TestGuestExecsHaveNoVsock(t *testing.T) {
 	}
 }
 
-// probing is a container that asks for sockets of a family.
+// probing returns a container that tries to make sockets of a family.
 func probing(family string) *specs.Spec {
 	spec := shell("")
 	spec.Process.Args = []string{prober, family}
@@ -83,7 +85,7 @@ func probing(family string) *specs.Spec {
 	return spec
 }
 
-// privileged takes away what a container of an engine is confined by.
+// privileged removes an engine's confinement from a container.
 func privileged(spec *specs.Spec) {
 	var caps []string
 	for _, name := range strings.Fields("CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE " +
@@ -105,7 +107,7 @@ func probe() int {
 	return 0
 }
 
-// asked asks for a socket by each way that a 64-bit program has.
+// asked tries to make a socket in each way that a 64-bit program has.
 func asked(family int) string {
 	fd, err := unix.Socket(family, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -114,7 +116,7 @@ func asked(family int) string {
 	return fmt.Sprintf("socket: %v\nio_uring: %v\n", err, socketByRing(family))
 }
 
-// answers is what asked says when each way ends with err.
+// answers returns asked's result if each way ends with err.
 func answers(err error) string { return fmt.Sprintf("socket: %[1]v\nio_uring: %[1]v\n", err) }
 
 // Of include/uapi/linux/io_uring.h.
@@ -128,7 +130,7 @@ const (
 	sqeSize        = 64
 )
 
-// socketByRing asks io_uring.
+// socketByRing makes a socket with io_uring.
 func socketByRing(family int) error {
 	var params [paramsSize]byte
 	ring, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params)), 0)
@@ -167,8 +169,8 @@ func socketByRing(family int) error {
 	return unix.Close(int(result))
 }
 
-// socketcall is a 32-bit ELF program that makes a socket by socketcall(2) and ends
-// with its error's number, or 0.
+// socketcall is a 32-bit ELF program that makes a socket with socketcall(2) and
+// exits with the errno, or 0.
 func socketcall(family byte) []byte {
 	const base, head = 0x08048000, 52 + 32
 	code := []byte{

@@ -8,8 +8,8 @@ import (
 )
 
 // Console is a logrus hook that shows warnings and worse on the machine's
-// console until a reader of the ring has attached: what goes wrong before is
-// seen nowhere else.
+// console until a reader of the ring has attached: earlier problems would be
+// visible nowhere else.
 type Console struct {
 	W    io.Writer
 	Ring *Ring
@@ -17,7 +17,7 @@ type Console struct {
 
 var _ logrus.Hook = (*Console)(nil)
 
-// Levels says which levels the hook is called for.
+// Levels returns the levels for which the hook is called.
 func (*Console) Levels() []logrus.Level {
 	return []logrus.Level{logrus.WarnLevel, logrus.ErrorLevel, logrus.FatalLevel, logrus.PanicLevel}
 }

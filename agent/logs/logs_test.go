@@ -94,7 +94,7 @@ func TestServeBufferedThenLive(t *testing.T) {
 	write(t, r, "after\n")
 	expect(t, first, "after")
 
-	second := dial() // Takes the first one's place.
+	second := dial() // Replaces the first one.
 	if _, err := first.ReadByte(); err == nil {
 		t.Error("the first reader goes on")
 	}

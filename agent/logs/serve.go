@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// Serve gives the lines to whoever connects to l: first those in the ring,
-// then new ones as they come. There is one reader at a time; a new one takes
-// the place of the last, which may be the dead end of a host that came back.
-// It returns when ctx is done or l fails, after its goroutines have ended.
+// Serve sends the lines to each reader that connects to l: first those in the
+// ring, then new ones. There is one reader at a time; a new one replaces the
+// last, which may be a dead connection of a host that has reconnected. It
+// returns when ctx is done or l fails, after its goroutines have ended.
 func (r *Ring) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -47,7 +47,7 @@ func (r *Ring) stream(ctx context.Context, conn net.Conn, next uint64) uint64 {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	watched := make(chan struct{})
-	go func() { // The reader sends nothing: an end here is its end.
+	go func() { // The reader sends nothing: the end of file is its end.
 		defer close(watched)
 		defer cancel()
 		_, _ = io.Copy(io.Discard, conn)

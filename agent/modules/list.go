@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// ListFile is where the image has its list of modules.
+// ListFile is the path of the image's list of modules.
 const ListFile = "/etc/katabox/modules"
 
 // When says when a module is loaded.
 type When string
 
-// The words of the list.
+// The values in the list.
 const (
 	// Boot modules are loaded at start.
 	Boot When = "boot"
-	// Demand modules are loaded when the host asks for them by name.
+	// Demand modules are loaded when the host requests them by name.
 	Demand When = "demand"
-	// Kernel modules are loaded when the kernel asks for them.
+	// Kernel modules are loaded when the kernel requests them.
 	Kernel When = "kernel"
 	// Builtin modules are part of the kernel: there is nothing to load.
 	Builtin When = "builtin"
@@ -34,22 +34,22 @@ var whens = []When{Boot, Demand, Kernel, Builtin}
 type Module struct {
 	When       When
 	Name, Path string
-	// Needs are the modules that must be loaded before, by name. What is not
-	// in the list is built into the kernel.
+	// Needs are the names of modules that must be loaded first. Those that are
+	// not in the list are built into the kernel.
 	Needs []Need
-	// Aliases are the further names by which the kernel asks for it.
+	// Aliases are the other names by which the kernel requests it.
 	Aliases []string
 }
 
 // Need is one module that another one needs.
 type Need struct {
 	Name string
-	// Soft says that the other one does without it if it cannot be loaded.
+	// Soft is set if the other one works without it when it cannot be loaded.
 	Soft bool
 }
 
-// List is the modules of an image in load order: what a module needs stands
-// before it.
+// List is the modules of an image in load order: a module follows those that it
+// needs.
 type List []Module
 
 // ReadList reads the list at path. A missing file is an empty list: every
@@ -92,8 +92,8 @@ func ParseList(r io.Reader) (List, error) {
 	return list, lines.Err()
 }
 
-// parseNeeds reads "-" for nothing, or names with commas between them. A
-// question mark before a name makes it a soft need.
+// parseNeeds reads "-" for none, or names separated by commas. A question mark
+// before a name makes it a soft need.
 func parseNeeds(word string) []Need {
 	if word == "-" {
 		return nil
@@ -106,13 +106,13 @@ func parseNeeds(word string) []Need {
 	return needs
 }
 
-// Find returns the place of the module called name, or -1.
+// Find returns the index of the module with that name, or -1.
 func (l List) Find(name string) int {
 	return slices.IndexFunc(l, func(m Module) bool { return sameName(m.Name, name) })
 }
 
-// Lookup returns the places of the modules that the kernel means by name: the
-// module's own or an alias, of which several may have the same.
+// Lookup returns the indexes of the modules that the kernel means by name: a
+// module's name or an alias, which several modules may have.
 func (l List) Lookup(name string) []int {
 	var places []int
 	for at, m := range l {
@@ -126,7 +126,7 @@ func (l List) Lookup(name string) []int {
 	return places
 }
 
-// sameName compares names as the kernel does: '-' and '_' are one.
+// sameName compares names as the kernel does: '-' and '_' are equal.
 func sameName(a, b string) bool {
 	return a == b || strings.ReplaceAll(a, "-", "_") == strings.ReplaceAll(b, "-", "_")
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxModule bounds a module that was packed, in bytes. The kernel's largest is
-// a few MiB.
+// maxModule bounds a module that was compressed, in bytes. The kernel's largest
+// is a few MiB.
 const maxModule = 64 << 20
 
 // sysModules has a directory for each module (Documentation/ABI/testing/
@@ -22,10 +22,10 @@ const maxModule = 64 << 20
 const sysModules = "/sys/module"
 
 // Loader loads the module in the file at path with parameters as in
-// "NAME key=value ...". A module that is loaded already is no error.
+// "NAME key=value ...". A module that is already loaded is no error.
 type Loader func(path, params string) error
 
-// Load loads the module at a place of the list with its parameters, after all
+// Load loads the module at an index of the list with its parameters, after all
 // that it needs. Loading twice is no error.
 func (l List) Load(place int, params string, load Loader) error {
 	needs := l.needs(place)
@@ -44,11 +44,11 @@ func (l List) Load(place int, params string, load Loader) error {
 	return nil
 }
 
-// needs returns the places of all that the module at place needs, through
-// others too. What only a soft need leads to is itself soft.
+// needs returns the indexes of all modules that the one at place needs, also
+// indirectly. What is needed only through a soft need is itself soft.
 func (l List) needs(place int) map[int]Need {
 	wanted := map[int]Need{place: {}}
-	for at := place; at >= 0; at-- { // Needs stand before the needy.
+	for at := place; at >= 0; at-- { // Modules follow those that they need.
 		needy, ok := wanted[at]
 		if !ok {
 			continue
@@ -66,9 +66,9 @@ func (l List) needs(place int) map[int]Need {
 	return wanted
 }
 
-// LoadFile is the Loader of a running kernel. A path as in "DIR/FILE.zip/NAME"
-// leads to a module in a zip file: in Debian's kernel, only user space unpacks
-// modules (CONFIG_MODULE_COMPRESS_NONE).
+// LoadFile is the Loader of a running kernel. A path like "DIR/FILE.zip/NAME"
+// names a module in a zip file: Debian's kernel cannot decompress modules
+// (CONFIG_MODULE_COMPRESS_NONE).
 func LoadFile(path, params string) error {
 	err := loadFile(path, params)
 	if errors.Is(err, unix.EEXIST) {
@@ -97,16 +97,16 @@ func loadFile(path, params string) error {
 	return unix.FinitModule(int(f.Fd()), params, 0)
 }
 
-// live reports whether a module is loaded and at work (show_initstate in
-// kernel/module/main.c): most of what a module needs is, and unpacking it to
-// be told that it exists would take longer than all the rest. One that is
-// being loaded is not live; to load it too is to wait for it.
+// live reports whether a module is loaded and initialized (show_initstate in
+// kernel/module/main.c). Most needed modules already are, and decompressing
+// them only to get EEXIST would take longer than everything else. A module that
+// is being loaded is not live; loading it again waits for it.
 func live(dir, name string) bool {
 	state, err := os.ReadFile(filepath.Join(dir, name, "initstate"))
 	return err == nil && string(state) == "live\n"
 }
 
-// unpack reads a file in a zip file. A file of more than limit bytes is an
+// unpack reads a file in a zip file. A file larger than limit bytes is an
 // error.
 func unpack(archive, name string, limit uint64) ([]byte, error) {
 	r, err := zip.OpenReader(archive)
@@ -126,7 +126,7 @@ func unpack(archive, name string, limit uint64) ([]byte, error) {
 		return nil, fmt.Errorf("open %s of %s: %w", name, archive, err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(f) // Its end is where the checksum is compared.
+	data, err := io.ReadAll(f) // The checksum is compared at the end of file.
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s of %s: %w", name, archive, err)
 	}

@@ -110,8 +110,8 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// The kernel's refusal is passed on. What these files hold is not a module, so
-// that nothing happens to the machine that runs the test.
+// The kernel's refusal is passed on. These files are not modules, so the test
+// does not affect the machine.
 func TestLoadFileIsRefused(t *testing.T) {
 	for _, path := range []string{written(t, "a.ko", []byte("no module")), zipFile(t, "b.ko", "no module") + "/b.ko"} {
 		err := LoadFile(path, "")

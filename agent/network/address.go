@@ -51,7 +51,7 @@ func (j *job) addAddress(nic nic, a address, have []address) error {
 	return nil
 }
 
-// explainAddress says what to look at.
+// explainAddress adds to an error what to check.
 func explainAddress(a address, err error) error {
 	if a.prefix.Addr().Is6() {
 		switch {
@@ -66,9 +66,9 @@ func explainAddress(a address, err error) error {
 	return err
 }
 
-// netlink is the address as the library wants it. An IPv6 one can be used at
-// once: the host's side vouches that nobody else has it, and a container that
-// binds to it must not have to wait for duplicate address detection.
+// netlink converts the address for the library. An IPv6 address is usable
+// immediately: the host guarantees that it is unique, and a container that
+// binds to it must not wait for duplicate address detection.
 func (a address) netlink() *netlink.Addr {
 	own := &net.IPNet{IP: a.prefix.Addr().AsSlice(), Mask: net.CIDRMask(a.prefix.Bits(), a.prefix.Addr().BitLen())}
 	addr := &netlink.Addr{IPNet: own}
@@ -124,7 +124,8 @@ func addressFrom(addr netlink.Addr) (address, bool) {
 	return a, ok
 }
 
-// isGone tells that what was to be taken away, or its link, is not there.
+// isGone reports whether err means that what was to be removed, or its link,
+// does not exist.
 func isGone(err error) bool {
 	for _, errno := range []error{unix.ESRCH, unix.ENOENT, unix.ENODEV, unix.ENXIO, unix.EADDRNOTAVAIL} {
 		if errors.Is(err, errno) {

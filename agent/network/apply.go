@@ -15,13 +15,12 @@ import (
 // resolvConf is the guest's own; containers bring theirs.
 const resolvConf = "/etc/resolv.conf"
 
-// The kernel's own words for a refusal are asked for ("Nexthop has invalid
-// gateway"): errno says too little (Documentation/userspace-api/netlink/
-// intro.rst, "Ext ACK").
+// Request the kernel's messages ("Nexthop has invalid gateway"): an errno says
+// too little (Documentation/userspace-api/netlink/ intro.rst, "Ext ACK").
 func init() { nl.EnableErrorMessageReporting = true }
 
-// Network is the guest's network as the host wants it. Its methods may be
-// called from several goroutines.
+// Network configures the guest's network as the host wants it. Its methods may
+// be called from several goroutines.
 type Network struct {
 	loadDriver func() error
 	// pci is the directory of the root PCI bus, resolvConf the file's path.
@@ -31,11 +30,11 @@ type Network struct {
 	own   memory
 }
 
-// memory is what earlier calls made, also one that failed half way.
+// memory records what earlier calls made, including one that failed half-way.
 type memory struct {
-	nics map[int]string // names by the kernel's number
-	// given are the numbers of all NICs that were ever named: of those that
-	// are not any more, the name may be taken.
+	nics map[int]string // names by the kernel's index
+	// given has the indexes of all NICs that were ever named: the name of one
+	// that is no longer wanted may be reused.
 	given      map[int]bool
 	addresses  map[ownAddress]struct{}
 	routes     map[route]struct{}
@@ -62,14 +61,14 @@ func New(loadDriver func() error) *Network {
 	}
 }
 
-// Apply makes the guest's network what want says and tells what it changed,
-// nothing when all was so. It waits for calls before it, and at most 10 s for
-// NICs that are not there yet.
+// Apply makes the guest's network as want describes and returns what it
+// changed, which may be nothing. It waits for earlier calls, and at most 10 s
+// for NICs that do not exist yet.
 //
-// A request that is wrong in itself fails with errdefs.ErrInvalidArgument and
-// changes nothing; so does one with a NIC that does not come, with
-// errdefs.ErrNotFound. After another error a part is done: the changes say
-// which, and the call may be made again.
+// An invalid request fails with errdefs.ErrInvalidArgument and changes nothing;
+// so does one with a NIC that does not appear, with errdefs.ErrNotFound. After
+// another error a part is done, as the changes show, and the call may be
+// repeated.
 func (n *Network) Apply(ctx context.Context, want *api.SetNetworkRequest) (changes []string, err error) {
 	s, err := check(want)
 	if err != nil {
@@ -126,7 +125,7 @@ func (j *job) locate(ctx context.Context) error {
 	return nil
 }
 
-// wantedNames has the names of the request by the kernel's number.
+// wantedNames returns the request's names by the kernel's index.
 func (j *job) wantedNames() map[int]string {
 	names := map[int]string{}
 	for _, nic := range j.want.nics {
@@ -135,7 +134,7 @@ func (j *job) wantedNames() map[int]string {
 	return names
 }
 
-// linkOf stands for a link in calls that only look at its number.
+// linkOf returns a link for calls that use only its index.
 func linkOf(index int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
 }

@@ -57,7 +57,8 @@ func (g *guest) resolves(want string) {
 	}
 }
 
-// An IPv6 address can be used at once: no duplicate address detection.
+// An IPv6 address is usable immediately: there is no duplicate address
+// detection.
 func TestIPv6IsReady(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		newGuest(t, 2).apply(twoNICs())
@@ -120,13 +121,13 @@ func TestApplyNothing(t *testing.T) {
 		if _, err := os.Stat(g.resolvConf); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("resolv.conf is left: %v", err)
 		}
-		// And again, from the state in which that left the NICs.
+		// And again, from the state that this left.
 		g.apply(twoNICs())
 		g.has("address fd01::9/128 dev net1", "route 0.0.0.0/0 via 10.88.0.1 dev eth0")
 	})
 }
 
-// What a container of the pod made stays, and so does the kernel's own.
+// What a container of the pod made stays, and so does what the kernel made.
 func TestApplyLeavesOthersAlone(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
@@ -156,7 +157,7 @@ func ipNet(text string) *net.IPNet {
 	return network
 }
 
-// What somebody else put where a wanted thing belongs makes room.
+// Conflicting configuration is replaced.
 func TestApplyReplaces(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
@@ -195,7 +196,7 @@ func TestApplySwapsNames(t *testing.T) {
 		g.apply(want)
 		g.has("address 10.88.0.2/16 dev eth0", "address fd00::2/64 dev eth0", "address 192.168.7.9/32 dev eth1", "route 0.0.0.0/0 via 10.88.0.1 dev eth0")
 
-		// A name of a NIC that is not wanted any more goes to another.
+		// The name of a NIC that is no longer wanted goes to another.
 		want.Interfaces = want.Interfaces[1:]
 		want.Interfaces[0].Name, want.Routes = "eth0", nil
 		g.apply(want)
@@ -249,7 +250,7 @@ func TestApplySameDestination(t *testing.T) {
 	})
 }
 
-// A NIC may come late, and leave before the host says so.
+// A NIC may appear late, and disappear before the host says so.
 func TestApplyHotPlug(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
@@ -293,7 +294,7 @@ func TestApplyErrors(t *testing.T) {
 		}), "interface eth0: set MTU 67, it has 1400 and takes 68 to 65535")
 		g.refuse(with(func(w *api.SetNetworkRequest) { w.Interfaces[0].Name = "peer1" }), "interface peer1: the name belongs to another interface")
 
-		// After all of that, what is right still goes.
+		// After all of that, a valid request still works.
 		g.apply(twoNICs())
 	})
 }
@@ -376,7 +377,7 @@ func TestChangesAreBounded(t *testing.T) {
 	}
 }
 
-// Tables of the largest size, there and back.
+// Tables of the largest size are made and withdrawn.
 func TestApplyMany(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)
@@ -396,8 +397,8 @@ func TestApplyMany(t *testing.T) {
 	})
 }
 
-// The kernel makes the route to an address's network, unless it must not; that
-// can change.
+// The kernel makes the route to an address's network unless the request forbids
+// it; that can change.
 func TestApplyWithoutPrefixRoute(t *testing.T) {
 	inNamespace(t, func(t *testing.T) {
 		g := newGuest(t, 1)

@@ -2,11 +2,11 @@ package network
 
 import "fmt"
 
-// maxChanges bounds the list of one call; how many more there were is its
-// last entry.
+// maxChanges bounds the list of one call; its last entry then says how many
+// more there were.
 const maxChanges = 256
 
-// changes are what was done, in words.
+// changes describes what was done.
 type changes struct {
 	list []string
 	more int

@@ -17,10 +17,10 @@ const (
 	// maxMTU is the largest of an Ethernet device (include/uapi/linux/
 	// if_ether.h, ETH_MAX_MTU); a NIC may allow less.
 	maxMTU = 0xffff
-	// minMTU6 is the least MTU of a link with IPv6 (RFC 8200, section 5): the
-	// kernel gives a link below it no IPv6 at all.
+	// minMTU6 is the smallest MTU for IPv6 (RFC 8200, section 5): below it the
+	// kernel disables IPv6 on a link.
 	minMTU6 = 1280
-	// maxName is IFNAMSIZ less its NUL.
+	// maxName is IFNAMSIZ without the NUL.
 	maxName = unix.IFNAMSIZ - 1
 	// maxHostname is __NEW_UTS_LEN (include/uapi/linux/utsname.h).
 	maxHostname = 64
@@ -39,14 +39,14 @@ func check(req *api.SetNetworkRequest) (*state, error) {
 	return c.state, nil
 }
 
-// checker gathers what was read.
+// checker collects what was read.
 type checker struct {
 	state *state
-	// names has the place of each interface in the request.
+	// names has the index of each interface in the request.
 	names map[string]int
 }
 
-// wrong says what is wrong with a field.
+// wrong returns the error for a field.
 func wrong(field, value, want string) error {
 	return fmt.Errorf("%s is %.100q, want %s: %w", field, value, want, errdefs.ErrInvalidArgument)
 }
@@ -66,7 +66,7 @@ func checkHostname(req *api.SetNetworkRequest) error {
 	return nil
 }
 
-// isBlank tells blanks and control characters, DEL included.
+// isBlank reports whether r is a blank or a control character, including DEL.
 func isBlank(r rune) bool { return r <= ' ' || r == 0x7f }
 
 func (c *checker) interfaces(req *api.SetNetworkRequest) error {
@@ -111,7 +111,7 @@ func checkInterface(field string, in *api.Interface) (nic, error) {
 	return n, err
 }
 
-// checkName accepts what net/core/dev.c (dev_valid_name) does, but for names
+// checkName accepts what net/core/dev.c (dev_valid_name) does, except names
 // with '%', which a rename takes for a pattern, and lo.
 func checkName(field, name string) error {
 	if name == "" || len(name) > maxName || name == "." || name == ".." ||
@@ -125,7 +125,7 @@ func checkName(field, name string) error {
 }
 
 // checkMAC accepts what is_valid_ether_addr (include/linux/etherdevice.h)
-// does: neither a group's address nor zero.
+// does: neither a group address nor zero.
 func checkMAC(field string, mac []byte) (valid [macLen]byte, err error) {
 	if len(mac) != macLen || mac[0]&1 != 0 || [macLen]byte(mac) == valid {
 		return valid, fmt.Errorf("%s.mac is %x, want the %d bytes of one station: %w", field, mac, macLen, errdefs.ErrInvalidArgument)
@@ -181,8 +181,8 @@ func checkAddr(field, text string, like netip.Addr) (netip.Addr, error) {
 	return addr, nil
 }
 
-// isStation tells an address that one station can have. One that is IPv4
-// within IPv6 is refused: it is not clear which of both is meant.
+// isStation reports whether a is a unicast address. IPv4-mapped IPv6 addresses
+// are refused: it is not clear which family is meant.
 func isStation(a netip.Addr) bool {
 	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6()
 }

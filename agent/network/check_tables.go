@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// maxRouteMTU is the most a route can carry (net/ipv4/metrics.c,
-	// ip_metrics_convert, cuts what is above).
+	// maxRouteMTU is the largest MTU of a route (net/ipv4/metrics.c,
+	// ip_metrics_convert, lowers larger ones).
 	maxRouteMTU = maxMTU - 15
-	// metric6 is what the kernel takes for an IPv6 route without a metric
+	// metric6 is the kernel's metric for an IPv6 route without one
 	// (include/uapi/linux/ipv6_route.h, IP6_RT_PRIO_USER).
 	metric6 = 1024
 	// maxDNSEntry is the length of a server, a search domain or an option in
@@ -41,7 +41,7 @@ func (c *checker) routes(req *api.SetNetworkRequest) error {
 	return nil
 }
 
-// route reads one route and puts it into the kernel's form: IPv6 has no scope
+// route reads one route and normalizes it as the kernel does: IPv6 has no scope
 // and always a metric.
 func (c *checker) route(field string, in *api.Route) (route, error) {
 	r := route{scope: uint8(in.GetScope()), onlink: in.GetOnlink(), mtu: int(in.GetMtu()), metric: int(in.GetMetric())}
@@ -62,7 +62,7 @@ func (c *checker) route(field string, in *api.Route) (route, error) {
 	if r.mtu > maxRouteMTU {
 		return r, fmt.Errorf("%s.mtu is %d, want at most %d: %w", field, r.mtu, maxRouteMTU, errdefs.ErrInvalidArgument)
 	}
-	r.onlink = r.onlink && r.gateway.IsValid() // It says something of gateways only.
+	r.onlink = r.onlink && r.gateway.IsValid() // It only applies to gateways.
 	if err := checkScope(field, in); err != nil {
 		return r, err
 	}
@@ -75,8 +75,8 @@ func (c *checker) route(field string, in *api.Route) (route, error) {
 	return r, nil
 }
 
-// checkScope accepts rtnetlink(7)'s scopes but RT_SCOPE_NOWHERE; a gateway is
-// farther away than the link.
+// checkScope accepts rtnetlink(7)'s scopes except RT_SCOPE_NOWHERE; a route
+// with a gateway cannot have link scope.
 func checkScope(field string, in *api.Route) error {
 	most, what := uint32(unix.RT_SCOPE_HOST), ""
 	if in.GetGateway() != "" {
@@ -88,7 +88,7 @@ func checkScope(field string, in *api.Route) error {
 	return nil
 }
 
-// place finds an interface in the request.
+// place returns an interface's index in the request.
 func (c *checker) place(field, name string) (int, error) {
 	i, ok := c.names[name]
 	if !ok {

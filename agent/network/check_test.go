@@ -21,7 +21,7 @@ func TestCheckAccepts(t *testing.T) {
 	}
 }
 
-// The kernel's form of routes, and nothing twice.
+// Routes are normalized as by the kernel, and duplicates removed.
 func TestCheckMakesUniform(t *testing.T) {
 	want := twoNICs()
 	want.Routes = []*api.Route{
@@ -119,7 +119,7 @@ func twice(in *api.Interface, prefixes ...string) {
 }
 
 // FuzzCheck reads requests as they come from the host: what is accepted is
-// within the limits, and refers only to what is there.
+// within the limits, and refers only to existing interfaces.
 func FuzzCheck(f *testing.F) {
 	for _, seed := range []*api.SetNetworkRequest{nil, twoNICs(), {Hostname: "pod", Interfaces: []*api.Interface{{}}}} {
 		data, err := proto.Marshal(seed)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Counters are what one interface has carried, as proc_net_dev counts.
+// Counters are the traffic counters of one interface (/proc/net/dev).
 type Counters struct {
 	Name                                    string
 	RxBytes, RxPackets, RxErrors, RxDropped uint64
@@ -24,11 +24,11 @@ func ReadCounters() ([]Counters, error) {
 	return parseCounters(string(table))
 }
 
-// fieldsPerLine is how many numbers stand behind an interface's name: eight
-// received, eight sent (net/core/net-procfs.c, dev_seq_printf_stats).
+// fieldsPerLine is how many numbers follow an interface's name: eight received,
+// eight sent (net/core/net-procfs.c, dev_seq_printf_stats).
 const fieldsPerLine = 16
 
-// parseCounters reads the table below its two lines of heading.
+// parseCounters reads the table after its two heading lines.
 func parseCounters(table string) ([]Counters, error) {
 	var list []Counters
 	for line := range strings.Lines(table) {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links gives each NIC its hardware address, MTU and flags, and sets it up.
+// links gives each NIC its hardware address, MTU and flags, and brings it up.
 func (j *job) links(ctx context.Context) error {
 	for _, nic := range j.want.nics {
 		if err := ctx.Err(); err != nil {
@@ -55,9 +55,9 @@ func (j *job) link(nic nic) error {
 	return nil
 }
 
-// setMAC gives a NIC its hardware address and reports whether it is up. Not every
-// driver changes the address while it runs, though virtio_net does: a link that
-// goes down loses routes.
+// setMAC gives a NIC its hardware address and reports whether it is up. It
+// first tries without taking the link down, which would lose routes: virtio_net
+// supports that, but not every driver does.
 func (j *job) setMAC(nic nic, link netlink.Link) (up bool, err error) {
 	have, mac := link.Attrs(), hardwareAddr(nic.mac)
 	up = have.Flags&net.FlagUp != 0
@@ -93,7 +93,7 @@ func (j *job) setARP(nic nic, link netlink.Link) error {
 	return nil
 }
 
-// mtuError says what the NIC can do when that is why it was refused.
+// mtuError adds the NIC's range of MTUs if that is why the MTU was refused.
 func mtuError(nic nic, have int, err error) error {
 	if errors.Is(err, unix.EINVAL) {
 		if least, most, ok := mtuRange(nic.index); ok {
@@ -103,8 +103,8 @@ func mtuError(nic nic, have int, err error) error {
 	return fmt.Errorf("set MTU %d, it has %d: %w", nic.mtu, have, err)
 }
 
-// mtuRange asks for a link's IFLA_MIN_MTU and IFLA_MAX_MTU, which the netlink
-// library does not read.
+// mtuRange reads a link's IFLA_MIN_MTU and IFLA_MAX_MTU, which the netlink
+// library ignores.
 func mtuRange(index int) (least, most uint32, ok bool) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)

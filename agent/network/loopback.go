@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LoopbackUp sets the link "lo" up; the kernel then gives it 127.0.0.1/8 and
-// ::1/128. An ioctl does what a netlink socket would, without its library.
+// LoopbackUp brings up the link "lo"; the kernel then gives it 127.0.0.1/8 and
+// ::1/128. It uses an ioctl, which needs no netlink library.
 func LoopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

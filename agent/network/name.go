@@ -47,8 +47,8 @@ func (j *job) name(ctx context.Context) error {
 	return nil
 }
 
-// rename does one step. The link is set down for it: kernels before 6.2
-// rename no other (net/core/dev.c, dev_change_name).
+// rename does one step. It takes the link down first: kernels before 6.2 do not
+// rename one that is up (net/core/dev.c, dev_change_name).
 func (j *job) rename(step rename, link *netlink.LinkAttrs) error {
 	if link.Flags&net.FlagUp != 0 {
 		if err := netlink.LinkSetDown(linkOf(step.index)); err != nil {
@@ -65,9 +65,9 @@ func (j *job) rename(step rename, link *netlink.LinkAttrs) error {
 	return nil
 }
 
-// planNames says how to come from the names that links have to those that
-// some of them are to have. A link in the way goes to a temporary name first;
-// only wanted ones and those that movable tells may be.
+// planNames returns the steps from the links' current names to the wanted ones.
+// A link in the way first gets a temporary name; only wanted links and those
+// for which movable returns true may be renamed.
 func planNames(have, want map[int]string, movable func(index int) bool) ([]rename, error) {
 	have = maps.Clone(have)
 	holder := map[string]int{}
@@ -104,7 +104,7 @@ func planNames(have, want map[int]string, movable func(index int) bool) ([]renam
 	return plan, nil
 }
 
-// temporary makes a name that nobody has.
+// temporary makes an unused name.
 func temporary(index int, taken func(string) bool) string {
 	for n := index; ; n++ {
 		if name := fmt.Sprintf("nic%d", n); !taken(name) {

@@ -41,7 +41,7 @@ func (n neighbour) netlink() *netlink.Neigh {
 	}
 }
 
-// unplaced is the neighbour without its interface's place in the request.
+// unplaced returns the neighbour without its interface's index in the request.
 func (n neighbour) unplaced() neighbour {
 	n.nic = 0
 	return n

@@ -36,7 +36,7 @@ func inNamespace(t *testing.T, f func(t *testing.T)) {
 	<-done
 }
 
-// guest is a namespace whose NICs are veths, with a PCI tree that leads to
+// guest is a namespace whose NICs are veths, with a fake PCI tree that leads to
 // them.
 type guest struct {
 	*Network
@@ -50,7 +50,7 @@ func newGuest(t *testing.T, nics int) *guest {
 	dir := t.TempDir()
 	g := &guest{Network: New(nil), t: t}
 	g.pci, g.resolvConf = filepath.Join(dir, "pci"), filepath.Join(dir, "resolv.conf")
-	// What is beside the devices in such a directory.
+	// Other entries in such a directory.
 	for _, other := range []string{"pci_bus/0000:00", "0000:00:01.0/0000:00:01.0:pcie001", "power"} {
 		mkdir(t, filepath.Join(g.pci, other))
 	}
@@ -76,7 +76,7 @@ func (g *guest) plug(i int) {
 	g.show(i, link.Attrs().Index)
 }
 
-// show puts NIC i into the PCI tree.
+// show adds NIC i to the PCI tree.
 func (g *guest) show(i, index int) {
 	g.t.Helper()
 	dir := filepath.Join(g.pci, "0000:00:01.0", fmt.Sprintf("0000:07:%02x.0", i), fmt.Sprintf("virtio%d", i), "net", fmt.Sprintf("eth%d", i))
@@ -109,7 +109,7 @@ func (g *guest) apply(want *api.SetNetworkRequest) []string {
 	return changes
 }
 
-// refuse applies want, which must fail with words of its error.
+// refuse applies want, which must fail with an error that contains words.
 func (g *guest) refuse(want *api.SetNetworkRequest, words ...string) {
 	g.t.Helper()
 	changes, err := g.Apply(g.t.Context(), want)
@@ -123,8 +123,8 @@ func (g *guest) refuse(want *api.SetNetworkRequest, words ...string) {
 	}
 }
 
-// has looks for each of want among what the kernel has: addresses, routes,
-// permanent neighbours and links, in this package's words.
+// has checks that the kernel has each of want: addresses, routes, permanent
+// neighbours and links, in this package's text form.
 func (g *guest) has(want ...string) {
 	g.t.Helper()
 	all := g.all()
@@ -145,7 +145,7 @@ func (g *guest) hasNot(unwanted ...string) {
 	}
 }
 
-// all tells what the namespace has.
+// all lists what the namespace has.
 func (g *guest) all() []string {
 	g.t.Helper()
 	links, err := netlink.LinkList()
@@ -181,7 +181,7 @@ func mac(last byte) []byte { return []byte{0x02, 0, 0, 0, 0, last} }
 
 func macText(last byte) string { return net.HardwareAddr(mac(last)).String() }
 
-// twoNICs is a pod with two networks of both families.
+// twoNICs returns a pod's request with two networks of both families.
 func twoNICs() *api.SetNetworkRequest {
 	return &api.SetNetworkRequest{
 		Dns: &api.DNS{Servers: []string{"10.96.0.10", "fd00::a"}, Searches: []string{"default.svc", "svc"}, Options: []string{"ndots:5"}},

@@ -16,8 +16,8 @@ import (
 // pciRoot is the directory of the machine's root bus.
 const pciRoot = "/sys/" + pci.Root
 
-// find returns the kernel's number of each NIC, in order. It waits for those
-// that are not there yet.
+// find returns the kernel's index of each NIC, in order. It waits for those
+// that do not exist yet.
 func (n *Network) find(ctx context.Context, nics []nic) ([]int, error) {
 	ctx, cancel := pci.WithTimeout(ctx)
 	defer cancel()
@@ -50,8 +50,8 @@ func nicAt(root, path string) (index int, err error) {
 	return readIndex(files[0])
 }
 
-// readIndex reads an interface's number. A file that is gone by now is as one
-// that was not there yet.
+// readIndex reads an interface's index. A file that has disappeared counts as
+// one that did not exist yet.
 func readIndex(file string) (int, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/katabox/katabox/agent/pci"
 )
 
-// tree makes a PCI tree of files, one for each path, with what they hold.
+// tree makes a PCI tree of files with the given paths and contents.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

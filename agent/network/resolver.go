@@ -40,7 +40,7 @@ func (j *job) dropResolver() error {
 	return nil
 }
 
-// replace writes a file so that a reader sees the old or the new one.
+// replace writes a file atomically: a reader sees the old or the new one.
 func replace(path, text string) error {
 	part := path + ".new"
 	if err := os.WriteFile(part, []byte(text), 0o644); err != nil {

@@ -14,8 +14,8 @@ import (
 // protocol marks the agent's routes, as an administrator's (rtnetlink(7)).
 const protocol = unix.RTPROT_STATIC
 
-// addRoutes adds the routes that are missing: those without a gateway first,
-// as they say how gateways are reached.
+// addRoutes adds the missing routes: those without a gateway first, because
+// gateways are reached through them.
 func (j *job) addRoutes(ctx context.Context) error {
 	if len(j.want.routes) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func (j *job) addRoutes(ctx context.Context) error {
 	return nil
 }
 
-// routeKey is what the kernel tells routes of one table apart by.
+// routeKey is what distinguishes routes of one table in the kernel.
 type routeKey struct {
 	destination netip.Prefix
 	metric      int
@@ -52,15 +52,15 @@ type routeKey struct {
 
 func (r route) key() routeKey { return routeKey{r.destination, r.metric} }
 
-// unplaced is the route without its interface's place in the request, which
-// may be another in the next.
+// unplaced returns the route without its interface's index in the request,
+// which may differ in the next request.
 func (r route) unplaced() route {
 	r.nic = 0
 	return r
 }
 
-// addRoute adds one route. It takes the place of one with the same key that
-// somebody else made, unless several with that key are wanted.
+// addRoute adds one route. It replaces a foreign route with the same key,
+// unless several with that key are wanted.
 func (j *job) addRoute(r route, several bool) error {
 	device := j.want.nics[r.nic].name
 	add := netlink.RouteReplace
@@ -75,7 +75,7 @@ func (j *job) addRoute(r route, several bool) error {
 	return nil
 }
 
-// explainRoute says what to look at.
+// explainRoute adds to an error what to check.
 func explainRoute(r route, err error) error {
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
@@ -133,8 +133,8 @@ func routes() (map[route]bool, error) {
 	return set, nil
 }
 
-// hops are a route's next hops; IPv6 tells routes that differ in nothing else
-// as one with several.
+// hops returns a route's next hops; the kernel reports IPv6 routes that differ
+// only in their hops as one multipath route.
 func hops(r netlink.Route) []*netlink.NexthopInfo {
 	if len(r.MultiPath) > 0 {
 		return r.MultiPath
@@ -145,7 +145,7 @@ func hops(r netlink.Route) []*netlink.NexthopInfo {
 func routeFrom(r netlink.Route, hop *netlink.NexthopInfo) route {
 	ones, _ := r.Dst.Mask.Size()
 	destination, _ := netip.AddrFromSlice(r.Dst.IP)
-	if r.Family == netlink.FAMILY_V4 { // The library tells a default route's in 16 bytes.
+	if r.Family == netlink.FAMILY_V4 { // The library returns a default route's in 16 bytes.
 		destination = destination.Unmap()
 	}
 	gateway, _ := netip.AddrFromSlice(hop.Gw)

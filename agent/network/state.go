@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// state is a request that was checked.
+// state is a checked request.
 type state struct {
 	nics       []nic
 	routes     []route
@@ -18,14 +18,14 @@ type state struct {
 
 // nic is one wanted interface.
 type nic struct {
-	path string // on the PCI buses: "01/1e"
+	path string // PCI path: "01/1e"
 	name string
 	mac  [macLen]byte
 	// mtu in bytes; 0 leaves the driver's.
 	mtu       int
 	noARP     bool
 	addresses []address
-	// index is the kernel's, once the NIC is found.
+	// index is the kernel's index, once the NIC is found.
 	index int
 }
 
@@ -35,7 +35,7 @@ type address struct {
 	// (IFA_PREFIXLEN in rtnetlink(7)).
 	prefix netip.Prefix
 	peer   netip.Addr
-	// unrouted: the kernel makes no route to the prefix.
+	// unrouted is set if the kernel must not make the route to the prefix.
 	unrouted bool
 }
 
@@ -50,8 +50,8 @@ func (a address) String() string {
 	return text
 }
 
-// key is what the kernel tells a link's addresses apart by: in IPv6 only the
-// address itself.
+// key returns what distinguishes a link's addresses in the kernel: for IPv6
+// only the address itself.
 func (a address) key() address {
 	if a.prefix.Addr().Is6() {
 		return address{prefix: netip.PrefixFrom(a.prefix.Addr(), a.prefix.Addr().BitLen())}
@@ -60,11 +60,11 @@ func (a address) key() address {
 	return a
 }
 
-// route is one route of the main table, in the form in which the kernel would
-// tell it. It can be compared with ==.
+// route is one route of the main table, normalized as the kernel reports it. It
+// can be compared with ==.
 type route struct {
-	// nic is the place of its interface in the request, index the kernel's
-	// number of that, once it is found.
+	// nic is its interface's index in the request, index the kernel's, once the
+	// NIC is found.
 	nic, index  int
 	destination netip.Prefix
 	gateway     netip.Addr
@@ -75,7 +75,7 @@ type route struct {
 	metric      int
 }
 
-// text is the route as ip-route(8) writes it.
+// text returns the route as ip-route(8) writes it.
 func (r route) text(device string) string {
 	var b strings.Builder
 	b.WriteString("route " + r.destination.String())
@@ -110,7 +110,7 @@ func (n neighbour) text(device string) string {
 	return fmt.Sprintf("neighbour %s at %s dev %s", n.address, net.HardwareAddr(n.mac[:]), device)
 }
 
-// locate writes the kernel's number of each NIC into all that refers to it.
+// locate sets the kernel's index of each NIC in everything that refers to it.
 func (s *state) locate(indexes []int) {
 	for i := range s.nics {
 		s.nics[i].index = indexes[i]

@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// withdraw takes away what earlier calls made and this one does not name.
-// What is gone already, perhaps with its NIC, is only forgotten.
+// withdraw removes what earlier calls made and this one does not name. What is
+// already gone, perhaps with its NIC, is only removed from the record.
 func (j *job) withdraw(ctx context.Context) error {
 	for _, step := range []func() error{j.dropNeighbours, j.dropRoutes, j.dropAddresses, j.dropNICs} {
 		if err := ctx.Err(); err != nil {
@@ -60,7 +60,7 @@ func (j *job) dropAddresses() error {
 	})
 }
 
-// drop removes those of own that are not wanted, in the order of their text.
+// drop removes those of own that are not wanted, sorted by their text.
 func drop[T comparable](changes *changes, own map[T]struct{}, wanted map[T]bool, text func(T) string, remove func(T) error) error {
 	list := slices.SortedFunc(maps.Keys(own), func(a, b T) int { return cmp.Compare(text(a), text(b)) })
 	for _, thing := range list {
@@ -79,7 +79,7 @@ func drop[T comparable](changes *changes, own map[T]struct{}, wanted map[T]bool,
 	return nil
 }
 
-// dropNICs takes the addresses from NICs that are not named any more and sets
+// dropNICs removes the addresses of NICs that are no longer named and takes
 // them down.
 func (j *job) dropNICs() error {
 	wanted := j.wantedNames()
@@ -107,7 +107,7 @@ func (j *job) dropNIC(index int, name string) error {
 	}
 	for _, a := range list {
 		if a.prefix.Addr().IsLinkLocalUnicast() && a.prefix.Addr().Is6() {
-			continue // The kernel's own: it goes as the link goes down.
+			continue // The kernel's own: it removes it when the link goes down.
 		}
 		if err := netlink.AddrDel(link, a.netlink()); err != nil && !isGone(err) {
 			return fmt.Errorf("remove address %s: %w", a, err)

@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// Timeout bounds the wait for a device that is not there yet. One that is
-	// plugged into a running guest takes about 0.1 s; a loaded host gets more.
+	// Timeout bounds the wait for a device that does not exist yet. One that is
+	// hot-plugged takes about 0.1 s, longer on a loaded host.
 	Timeout = 10 * time.Second
 	// Poll is the time between two looks.
 	Poll = 10 * time.Millisecond
 )
 
-// ErrLate is the end of the wait.
+// ErrLate means that the device did not appear in time.
 var ErrLate = fmt.Errorf("it did not come within %v", Timeout)
 
-// WithTimeout gives devices their time to come: ctx ends after Timeout with
-// the cause ErrLate.
+// WithTimeout bounds the wait for devices: ctx ends after Timeout with the
+// cause ErrLate.
 func WithTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, Timeout, ErrLate)
 }
 
-// Await calls look until it answers with another error than
-// errdefs.ErrNotFound, or with none, and returns that answer. When ctx is done
-// before, the error is ctx's cause and look's last one.
+// Await calls look until it returns nil or an error other than
+// errdefs.ErrNotFound, and returns that result. If ctx is done first, the error
+// has ctx's cause and look's last error.
 func Await[T any](ctx context.Context, look func() (T, error)) (T, error) {
 	poll := time.NewTicker(Poll)
 	defer poll.Stop()

@@ -1,7 +1,7 @@
-// Package pci finds the devices that the host plugs into the guest by their
-// place on the PCI buses, and waits for those that are not there yet: names
-// and bus numbers are the kernel's choice and depend on who came first.
+// Package pci finds the devices that the host plugs into the guest by their PCI
+// paths, and waits for those that do not exist yet: names and bus numbers are
+// the kernel's choice and depend on the order in which devices appear.
 //
-// It knows directories of sysfs and nothing of what a device is; packages
-// network and guest look below the directory for theirs.
+// It handles directories of sysfs, not kinds of devices; packages network and
+// guest look for theirs below the directory.
 package pci

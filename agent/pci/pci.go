@@ -15,7 +15,7 @@ import (
 // domain and its root bus is 0.
 const Root = "devices/pci0000:00"
 
-// maxDepth is how many PCI buses may be behind one another.
+// maxDepth is how many PCI buses may be nested.
 const maxDepth = 8
 
 // slot is a slot's number; a bus has 32 of them.
@@ -25,11 +25,11 @@ var slot = regexp.MustCompile(`^[01][0-9a-f]$`)
 // (Documentation/ABI/testing/sysfs-bus-pci).
 var function = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:([0-9a-f]{2})\.0$`)
 
-// PathForm says what ValidPath wants.
+// PathForm describes a valid path.
 const PathForm = `slots of two hexadecimal digits up to 1f, as "01/1e"`
 
-// ValidPath reports whether path is a place on the PCI buses: the slots from the
-// root bus down to the device.
+// ValidPath reports whether path is a PCI path: the slots from the root bus
+// down to the device.
 func ValidPath(path string) bool {
 	slots := strings.Split(path, "/")
 	valid := len(slots) <= maxDepth

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxQueries bounds the queries without an answer; further ones are
-	// dropped, as by a busy server.
+	// maxQueries bounds the unanswered queries; more are dropped, as by a busy
+	// server.
 	maxQueries = 256
-	// queryTimeout is how long the answer to a query is waited for. A resolver
-	// asks again after 5 s (resolv.conf(5), RES_TIMEOUT).
+	// queryTimeout bounds the wait for the answer to a query. A resolver asks
+	// again after 5 s (resolv.conf(5), RES_TIMEOUT).
 	queryTimeout = 20 * time.Second
 )
 
-// serveDatagrams brings datagrams to the host and the answers back, until the
+// serveDatagrams forwards datagrams to the host and the answers back, until the
 // host closes its connection.
 func serveDatagrams(ctx context.Context, host net.Conn, address string) error {
 	at, err := loopback(address)
@@ -52,14 +52,14 @@ func serveDatagrams(ctx context.Context, host net.Conn, address string) error {
 	return errors.Join(err, ended)
 }
 
-// queries are those without an answer yet.
+// queries are the unanswered queries.
 type queries struct {
 	mu   sync.Mutex // guards what follows
 	last uint32
 	open map[uint32]query
 }
 
-// query is one of them: where the answer goes, and until when.
+// query has an unanswered query's sender and deadline.
 type query struct {
 	from    netip.AddrPort
 	expires time.Time
@@ -67,7 +67,7 @@ type query struct {
 
 func newQueries() *queries { return &queries{open: map[uint32]query{}} }
 
-// add notes a query; it reports false when there are too many.
+// add records a query; it returns false if there are too many.
 func (q *queries) add(from netip.AddrPort, now time.Time) (id uint32, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,7 +82,7 @@ func (q *queries) add(from netip.AddrPort, now time.Time) (id uint32, ok bool) {
 	return q.last, true
 }
 
-// take gives where an answer goes, once.
+// take returns the address for an answer, once.
 func (q *queries) take(id uint32) (netip.AddrPort, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -104,7 +104,7 @@ func (q *queries) passQueries(ctx context.Context, host net.Conn, socket *datagr
 			continue
 		}
 		if n == 0 || n > api.MaxDatagram {
-			continue // not carried
+			continue // not forwarded
 		}
 		id, ok := q.add(from, time.Now())
 		if !ok {
@@ -124,7 +124,7 @@ func (q *queries) passAnswers(socket *datagramSocket, host net.Conn) error {
 			return err
 		}
 		if to, ok := q.take(d.ID); ok {
-			socket.answer(d.Data, to) // a client that is gone is no matter
+			socket.answer(d.Data, to) // it does not matter if the client is gone
 		}
 	}
 }

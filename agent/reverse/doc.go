@@ -1,6 +1,7 @@
-// Package reverse listens in the guest for what is on the host: the engine's
-// DNS resolver, and UNIX sockets that are mounted into containers. It is the
-// reverse of package forward, and the host opens every connection here too:
+// Package reverse listens in the guest on behalf of servers on the host: the
+// engine's DNS resolver, and UNIX sockets that are mounted into containers. It
+// is the reverse of package forward, but here too the host opens every
+// connection:
 //
 //	process in a container       agent                         host
 //	   connect ───────────────> listener ──Incoming(n)──────> listen connection
@@ -10,7 +11,7 @@
 //	   query ─────────────────> UDP socket ──(id, query)────> datagram connection
 //	   answer <──────────────── UDP socket <─(id, answer)────
 //
-// What listens, and what waits to be taken, ends with the connection that asked
-// for it. Connections, those that wait, and queries without an answer are
+// Listeners, and connections that wait to be taken, end with the connection
+// that requested them. Connections, waiting ones, and unanswered queries are
 // bounded in number and time.
 package reverse

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTCP listens for an address without taking its port, if the kernel can
-// steer connections. remove undoes what the listener's Close leaves.
+// openTCP listens for an address without occupying its port, if the kernel can
+// steer connections. remove cleans up what the listener's Close leaves.
 func openTCP(ctx context.Context, at netip.AddrPort) (_ *net.TCPListener, remove func(), err error) {
 	l, err := listenPlain(ctx, netip.AddrPortFrom(at.Addr(), 0))
 	if err != nil {
@@ -34,7 +34,8 @@ func openTCP(ctx context.Context, at netip.AddrPort) (_ *net.TCPListener, remove
 	return l, func() {}, nil
 }
 
-// listenPlain listens without MPTCP, whose sockets no map of sockets takes.
+// listenPlain listens without MPTCP, whose sockets cannot be in a BPF socket
+// map.
 func listenPlain(ctx context.Context, at netip.AddrPort) (*net.TCPListener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(false)
@@ -45,16 +46,17 @@ func listenPlain(ctx context.Context, at netip.AddrPort) (*net.TCPListener, erro
 	return l.(*net.TCPListener), nil
 }
 
-// datagramSocket receives what is sent to an address, and answers from it.
+// datagramSocket receives datagrams to an address, and answers from that
+// address.
 type datagramSocket struct {
 	*net.UDPConn
 	at       netip.AddrPort
-	steering io.Closer // nil: the socket has the address itself
+	steering io.Closer // nil: the socket is bound to the address
 	raw      *os.File  // sends from the address, with steering
 	closing  sync.Once // a link's Close is not safe for concurrent use
 }
 
-// openUDP is openTCP for datagrams.
+// openUDP is like openTCP, for datagrams.
 func openUDP(ctx context.Context, at netip.AddrPort) (*datagramSocket, error) {
 	s, err := openBeside(at)
 	if err == nil {
@@ -68,14 +70,14 @@ func openUDP(ctx context.Context, at netip.AddrPort) (*datagramSocket, error) {
 	return &datagramSocket{UDPConn: conn, at: at}, nil
 }
 
-// openBeside receives at another port.
+// openBeside receives at another port by steering.
 func openBeside(at netip.AddrPort) (*datagramSocket, error) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at.Addr(), 0)))
 	if err != nil {
 		return nil, fmt.Errorf("receive datagrams for %s: %w", at, err)
 	}
 	s := &datagramSocket{UDPConn: conn, at: at}
-	// It sends only: the kernel gives IPPROTO_RAW nothing to receive (raw(7)).
+	// It only sends: an IPPROTO_RAW socket receives nothing (raw(7)).
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
 	if err == nil {
 		s.raw = os.NewFile(uintptr(fd), "raw")
@@ -87,7 +89,7 @@ func openBeside(at netip.AddrPort) (*datagramSocket, error) {
 	return s, nil
 }
 
-// Close may be called again, by several goroutines at a time.
+// Close may be called again, and concurrently.
 func (s *datagramSocket) Close() error {
 	var err error
 	s.closing.Do(func() {
@@ -130,8 +132,9 @@ const (
 	udpHeader = 8
 )
 
-// udpPacket is a datagram with its headers. The kernel fills in the IP header's
-// length, identification and checksum (raw(7)); UDP's checksum 0 is none.
+// udpPacket returns a datagram with its headers. The kernel fills in the IP
+// header's length, identification and checksum (raw(7)); UDP's checksum 0 is
+// none.
 func udpPacket(from, to netip.AddrPort, data []byte) []byte {
 	p := make([]byte, ipHeader+udpHeader, ipHeader+udpHeader+len(data))
 	p[0] = 4<<4 | ipHeader/4

@@ -24,8 +24,8 @@ const (
 	acceptPause = 100 * time.Millisecond
 )
 
-// listen announces the connections to what a ReverseListen names, until the
-// host closes its connection.
+// listen announces connections to a ReverseListen's address, until the host
+// closes its connection.
 func (s *Server) listen(ctx context.Context, conn net.Conn, what *api.ReverseListen) error {
 	l, remove, err := s.open(ctx, what)
 	if err != nil {
@@ -76,12 +76,12 @@ func (s *Server) announce(ctx context.Context, conn, incoming net.Conn) error {
 	return api.WriteFrame(conn, &api.Incoming{Connection: id})
 }
 
-// streamOf makes a stream of a connection that has messages.
+// streamOf returns conn as a byte stream, with messages framed.
 func streamOf(conn net.Conn) relay.HalfCloser {
 	if c, ok := conn.(*net.UnixConn); ok && c.LocalAddr().Network() == "unixpacket" {
 		return relay.Packets(c)
 	}
-	return conn.(relay.HalfCloser) // listeners of TCP and UNIX sockets give no other
+	return conn.(relay.HalfCloser) // true for connections of TCP and UNIX listeners
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -91,7 +91,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open listens; remove takes away what the listener's Close leaves.
+// open listens; remove cleans up what the listener's Close leaves.
 func (s *Server) open(ctx context.Context, what *api.ReverseListen) (l net.Listener, remove func(), err error) {
 	switch place := what.GetPlace().(type) {
 	case *api.ReverseListen_Tcp:
@@ -106,7 +106,7 @@ func (s *Server) open(ctx context.Context, what *api.ReverseListen) (l net.Liste
 	return nil, nil, errors.New("listen: want an address or a UNIX socket")
 }
 
-// openUnix makes a UNIX socket. Nobody can connect before it has its owner.
+// openUnix makes a UNIX socket. No client can connect before its owner is set.
 func (s *Server) openUnix(u *api.UnixSocket) (net.Listener, func(), error) {
 	dir := s.SocketDir
 	if dir == "" {
@@ -128,7 +128,7 @@ func (s *Server) openUnix(u *api.UnixSocket) (net.Listener, func(), error) {
 		return nil, nil, fmt.Errorf("listen at %s: %w", path, os.NewSyscallError("socket", err))
 	}
 	file := os.NewFile(uintptr(fd), path)
-	defer file.Close() // net.FileListener has its own
+	defer file.Close() // net.FileListener duplicates it
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return nil, nil, fmt.Errorf("listen at %s: %w", path, os.NewSyscallError("bind", err))
 	}

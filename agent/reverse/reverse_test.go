@@ -20,7 +20,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// patience bounds what is waited for in one step.
+// patience bounds the wait of one step.
 const patience = 30 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -109,7 +109,8 @@ func dial(t *testing.T, network, address string) net.Conn {
 	return conn
 }
 
-// exchange sends a question with its end of file, and the answer with its own.
+// exchange sends a question and an end of file, then an answer and an end of
+// file.
 func exchange(t *testing.T, client, server net.Conn) {
 	t.Helper()
 	type half interface{ CloseWrite() error }
@@ -129,7 +130,7 @@ func exchange(t *testing.T, client, server net.Conn) {
 	}
 }
 
-// freeAddress is a loopback address with a port that is free.
+// freeAddress returns a loopback address with a free port.
 func freeAddress(t *testing.T, network string) string {
 	t.Helper()
 	if network == "udp" {
@@ -158,8 +159,8 @@ func TestTCP(t *testing.T) {
 	if err := api.ReadFrame(control, &api.Incoming{}); err != nil {
 		t.Fatal(err)
 	}
-	// The end of the host's connection is that of the listener and of what
-	// waits.
+	// When the host's connection ends, so do the listener and waiting
+	// connections.
 	_ = control.Close()
 	if n, err := waits.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("what waited reads %d bytes, %v", n, err)
@@ -194,7 +195,7 @@ func TestUnix(t *testing.T) {
 	}
 }
 
-// awaitGone waits until the agent has taken a socket away.
+// awaitGone waits until the agent has removed a socket.
 func awaitGone(t *testing.T, path string) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -252,7 +253,7 @@ func TestDatagramsBothWays(t *testing.T) {
 			t.Fatal(err)
 		}
 		q.Data = append([]byte("answer to "), q.Data...)
-		// Each query has one answer; one that nobody asked for goes nowhere.
+		// Each query gets one answer; an unsolicited one is dropped.
 		for _, d := range []api.Datagram{{ID: 1 << 30, Data: []byte("x")}, q, q} {
 			if err := api.WriteDatagram(conn, d); err != nil {
 				t.Fatal(err)

@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	// openTimeout bounds the wait for ReverseOpen, and the sending of each
-	// frame to the host.
+	// openTimeout bounds the wait for ReverseOpen, and sending each frame to
+	// the host.
 	openTimeout = 10 * time.Second
-	// maxOpen bounds the host's connections at a time. Each costs the guest two
-	// blocks, two descriptors and two goroutines; more is the host's error.
+	// maxOpen bounds the host's simultaneous connections. Each costs the guest
+	// two blocks, two descriptors and two goroutines; more would be a bug of
+	// the host.
 	maxOpen = 1024
 )
 
@@ -41,7 +42,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// serve sees one connection of the host through and closes it.
+// serve serves one of the host's connections to its end and closes it.
 func (s *Server) serve(ctx context.Context, conn net.Conn, _ func()) error {
 	defer conn.Close()
 	host, ok := conn.(relay.HalfCloser)
@@ -67,7 +68,7 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, _ func()) error {
 	return refuse(conn, errors.New("reverse: want listen, take or datagrams"))
 }
 
-// take joins the host's connection with the one that waits.
+// take joins the host's connection with the waiting one.
 func (s *Server) take(ctx context.Context, host relay.HalfCloser, id uint64) error {
 	conn, ok := s.waiting.take(id)
 	if !ok {
@@ -79,7 +80,7 @@ func (s *Server) take(ctx context.Context, host relay.HalfCloser, id uint64) err
 	return relay.Join(ctx, host, conn)
 }
 
-// refuse tells the host why, and returns that.
+// refuse sends the host the reason, and returns it.
 func refuse(conn net.Conn, why error) error {
 	return errors.Join(why, answer(conn, why.Error()))
 }
@@ -90,7 +91,7 @@ func answer(conn net.Conn, refusal string) error {
 	return accept.Answer(conn, &api.ReverseOpened{Error: refusal}, openTimeout)
 }
 
-// loopback reads an address and a port of the guest's loopback.
+// loopback parses an address and a port of the guest's loopback.
 func loopback(address string) (netip.AddrPort, error) {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil || a.Port() == 0 || a.Addr().Zone() != "" || !a.Addr().IsLoopback() {

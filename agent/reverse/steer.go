@@ -15,10 +15,10 @@ import (
 	"github.com/katabox/katabox/internal/sklookup"
 )
 
-// steer makes what is sent to an IPv4 address and port come to a socket of
-// another port, as Docker's rules do in a namespace: the port stays free for a
-// server of a container's that listens on every address. protocol is
-// IPPROTO_TCP or IPPROTO_UDP. Closing what it returns ends that.
+// steer directs connections or datagrams to an IPv4 address and port to a
+// socket at another port, as Docker's rules do in a namespace: the port stays
+// free for a container's server that listens on all addresses. protocol is
+// IPPROTO_TCP or IPPROTO_UDP. Closing the result ends it.
 func steer(socket syscall.Conn, protocol int32, at netip.AddrPort) (io.Closer, error) {
 	if !at.Addr().Is4() {
 		return nil, fmt.Errorf("steer %s: %w: want an IPv4 address", at, errors.ErrUnsupported)
@@ -35,7 +35,7 @@ func steer(socket syscall.Conn, protocol int32, at netip.AddrPort) (io.Closer, e
 	return steering, nil
 }
 
-// match picks the socket for what is sent to one address. In C's words:
+// match picks the socket for one address. In C:
 //
 //	if (ctx->protocol != protocol || ctx->family != AF_INET ||
 //	    ctx->local_ip4 != address || ctx->local_port != port) return SK_PASS;
@@ -48,7 +48,7 @@ func match(protocol int32, at netip.AddrPort) asm.Instructions {
 		asm.LoadMem(asm.R2, asm.R6, sklookup.OffFamily, asm.Word),
 		asm.JNE.Imm(asm.R2, unix.AF_INET, sklookup.Pass),
 		asm.LoadMem(asm.R2, asm.R6, sklookup.OffLocalIP4, asm.Word),
-		asm.LoadImm(asm.R3, int64(binary.NativeEndian.Uint32(ip[:])), asm.DWord), // an immediate has a sign
+		asm.LoadImm(asm.R3, int64(binary.NativeEndian.Uint32(ip[:])), asm.DWord), // immediates are signed
 		asm.JNE.Reg(asm.R2, asm.R3, sklookup.Pass),
 		asm.LoadMem(asm.R2, asm.R6, sklookup.OffLocalPort, asm.Word),
 		asm.JNE.Imm(asm.R2, int32(at.Port()), sklookup.Pass),

@@ -13,7 +13,8 @@ import (
 )
 
 // ownNetns puts the test's thread, and what it starts, into a network namespace
-// with its loopback up: the host's has steering of its own, and servers.
+// with its loopback up: the host's may have other steering programs and
+// servers.
 func ownNetns(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -38,7 +39,7 @@ func ownNetns(t *testing.T) {
 	}
 }
 
-// says reports what answers a datagram at an address.
+// says returns the answer to a datagram at an address.
 func says(t *testing.T, address string) string {
 	t.Helper()
 	c := dial(t, "udp", address)
@@ -79,8 +80,8 @@ func answering(t *testing.T, word string) net.PacketConn {
 	return server
 }
 
-// Port 53 of the resolver's address does not take that of every address: a
-// container's server has it, and the resolver is still the resolver.
+// The resolver at port 53 of its address does not block port 53 of all
+// addresses: a container's server can have that, and the resolver still works.
 func TestServerBesideTheResolver(t *testing.T) {
 	ownNetns(t)
 	const resolver = "127.0.0.11:53"
@@ -142,7 +143,7 @@ func TestServerBesideTheResolver(t *testing.T) {
 	}
 }
 
-// Without steering the port is taken, as long as the resolver is there.
+// Without steering the port is occupied while the resolver exists.
 func TestNoSteeringForIPv6(t *testing.T) {
 	at := netip.MustParseAddrPort("[::1]:53535")
 	if s, err := openBeside(at); err == nil {
@@ -159,10 +160,10 @@ func TestNoSteeringForIPv6(t *testing.T) {
 	}
 }
 
-// The largest answer comes whole.
+// The largest answer arrives complete.
 func TestLargeAnswer(t *testing.T) {
 	ownNetns(t)
-	at := netip.MustParseAddrPort("127.200.0.11:53") // an address whose bytes have a sign as a number
+	at := netip.MustParseAddrPort("127.200.0.11:53") // an address that is negative as a number
 	s, err := openUDP(t.Context(), at)
 	if err != nil {
 		t.Fatal(err)

@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxWaiting bounds the connections that wait to be taken; further ones
-	// wait in the kernel's backlog.
+	// maxWaiting bounds the connections that wait to be taken; more wait in the
+	// kernel's backlog.
 	maxWaiting = 128
-	// takeTimeout is how long one waits: the host takes it at once or, where it
-	// has too many already, not at all.
+	// takeTimeout is how long one waits: the host takes it immediately or, if
+	// it already has too many, not at all.
 	takeTimeout = 20 * time.Second
 )
 
@@ -32,7 +32,7 @@ type waiting struct {
 // waiter is a connection that waits.
 type waiter struct {
 	conn relay.HalfCloser
-	// stop ends the clock.
+	// stop stops the timer.
 	stop func()
 }
 
@@ -43,7 +43,7 @@ func (w *waiting) init() {
 	})
 }
 
-// add takes over a connection, which is closed when it was not taken in time or
+// add takes over a connection, and closes it unless it is taken in time and
 // before ctx ends. It waits for room; on an error the caller keeps conn.
 func (w *waiting) add(ctx context.Context, conn relay.HalfCloser) (uint64, error) {
 	w.init()
@@ -69,7 +69,7 @@ func (w *waiting) add(ctx context.Context, conn relay.HalfCloser) (uint64, error
 	return id, nil
 }
 
-// take gives the connection of that number, once.
+// take returns the connection of that number, once.
 func (w *waiting) take(id uint64) (relay.HalfCloser, bool) {
 	w.init()
 	w.mu.Lock()

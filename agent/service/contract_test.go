@@ -13,7 +13,8 @@ import (
 	"github.com/katabox/katabox/agent/stream"
 )
 
-// The service is what the host relies on, as is the guest of the host's tests.
+// The service passes the host's contract test, as the guest of the host's tests
+// does.
 func TestContract(t *testing.T) {
 	apitest.Run(t, func(t *testing.T) apitest.Guest {
 		pod, runtime := testPod(t)
@@ -37,7 +38,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// process is the init, or the one exec that such a test has.
+// process returns the init, or the only exec of such a test.
 func (c *fakeContainer) process(execID string) *fakeProcess {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/typeurl/v2"
 )
 
-// container finds a container that is made and not deleted.
+// container finds a container that was made and not deleted.
 func (p *Pod) container(id string) (Container, error) {
 	t, err := p.task(id)
 	if err != nil {
@@ -17,7 +17,7 @@ func (p *Pod) container(id string) (Container, error) {
 	return t.container()
 }
 
-// pids lists a container's processes; those that are execs say so.
+// pids lists a container's processes; execs are marked.
 func (p *Pod) pids(id string) ([]*tasktypes.ProcessInfo, error) {
 	t, err := p.task(id)
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *Pod) resume(id string) error {
 	return p.turn(id, "resume", paused, running, Container.Resume)
 }
 
-// turn does to a container what leads from one state to another.
+// turn moves a container from one state to another by do.
 func (p *Pod) turn(id, verb string, from, to state, do func(Container) error) error {
 	t, err := p.task(id)
 	if err != nil {

@@ -57,8 +57,8 @@ func (p *Pod) prepare(ctx context.Context, t *task, spec *specs.Spec, config *ap
 	return p.mountStorages(ctx, t.storages)
 }
 
-// newTask reserves the id of a new container, whose streams the host may bind
-// from then on.
+// newTask reserves the id of a new container. From then on the host may bind
+// its streams.
 func (p *Pod) newTask(req *taskapi.CreateTaskRequest, config *api.ContainerConfig) (*task, error) {
 	stdio, err := stream.New(stream.Request{
 		Terminal: req.GetTerminal(),
@@ -80,13 +80,13 @@ func (p *Pod) newTask(req *taskapi.CreateTaskRequest, config *api.ContainerConfi
 	return t, nil
 }
 
-// abandon undoes newTask and the mounts that were made.
+// abandon undoes newTask and the mounts.
 func (p *Pod) abandon(t *task, mounted []*api.Storage) error {
 	t.init.stdio.Child().Close()
 	t.init.stdio.Close()
 	err := p.disks.Unmount(mounted)
 	p.remove(t)
-	t.init.failed() // Whoever waits for it already.
+	t.init.failed() // Wakes callers that already wait for it.
 	return err
 }
 
@@ -129,7 +129,7 @@ func decodeConfig(options *anypb.Any) (*api.ContainerConfig, *specs.Spec, error)
 	return &config, &spec, nil
 }
 
-// start lets a created container's init go, or starts an exec.
+// start starts a created container's init, or an exec.
 func (p *Pod) start(ctx context.Context, id, execID string) (uint32, error) {
 	t, proc, err := p.process(id, execID)
 	if err != nil {
@@ -150,10 +150,10 @@ func (p *Pod) start(ctx context.Context, id, execID string) (uint32, error) {
 	}
 	defer p.config.Spans.Begin(id, "start")()
 	if err := ctr.Start(); err != nil {
-		_ = ctr.Kill() // What cannot start must not linger; its exit is told.
+		_ = ctr.Kill() // What cannot start must not linger; its exit is reported.
 		return 0, err
 	}
-	_ = proc.move("start", running, starting) // It may have ended already.
+	_ = proc.move("start", running, starting) // It may already have ended.
 	p.late.Do(func() { p.watchers.Go(func() { p.loadLateDrivers(context.WithoutCancel(ctx)) }) })
 	return proc.pid(), nil
 }

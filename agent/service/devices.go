@@ -28,8 +28,8 @@ var _ storer = (*guest.Mounter)(nil)
 // charDriver is the driver of character devices in api.Device.
 const charDriver = "char"
 
-// addDevices puts a container's devices into its spec. It waits for disks that
-// are not there yet, and for none when one of the devices is wrong in itself.
+// addDevices adds a container's devices to its spec. It waits for disks that do
+// not exist yet, but first checks all devices.
 func (p *Pod) addDevices(ctx context.Context, spec *specs.Spec, devices []*api.Device) error {
 	wanted := make([]container.Device, 0, len(devices))
 	paths := map[string]bool{}
@@ -59,7 +59,7 @@ func (p *Pod) addDevices(ctx context.Context, spec *specs.Spec, devices []*api.D
 	return nil
 }
 
-// findDevice completes w with what d is in the guest.
+// findDevice completes w with d's properties in the guest.
 func (p *Pod) findDevice(ctx context.Context, d *api.Device, w *container.Device) error {
 	if d.GetDriver() == charDriver {
 		char, err := p.disks.FindChar(d.GetSource())

@@ -19,14 +19,14 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 )
 
-// fakeDisks writes down what is mounted and unmounted. The disk at source
-// "N" is the device 254:N.
+// fakeDisks records mounts and unmounts. The disk at source "N" is the device
+// 254:N.
 type fakeDisks struct {
 	mu     sync.Mutex
 	done   []string
 	there  map[string]bool // by target
 	mount  error
-	umount []error // of further calls
+	umount []error // of coming calls
 	bytes  uint64
 }
 
@@ -74,7 +74,7 @@ func (f *fakeDisks) FindDisk(_ context.Context, driver, source string) (guest.Di
 	return d, nil
 }
 
-// FindChar knows fuse, which is 10:229, and null, which is common.
+// FindChar finds fuse, 10:229, and null, which is common.
 func (f *fakeDisks) FindChar(name string) (guest.Char, error) {
 	switch name {
 	case "fuse":
@@ -230,7 +230,7 @@ func TestDeleteReleasesStorages(t *testing.T) {
 	}
 }
 
-// fakeMachine has what it was told.
+// fakeMachine reports what it was told.
 type fakeMachine struct {
 	asked, have guest.Amount
 	err         error

@@ -1,7 +1,7 @@
-// Package service is what the host talks to: containerd's Task service for
-// the pod's containers and processes, and Guest for what a virtual machine
-// adds. It holds their states and decides; agent/container, agent/stream and
-// agent/guest do the work.
+// Package service implements the host's APIs: containerd's Task service for the
+// pod's containers and processes, and Guest for what a virtual machine adds. It
+// holds their states and decides; agent/container, agent/stream and agent/guest
+// do the work.
 //
 // The states of a process; a container is its init process and its execs:
 //
@@ -14,8 +14,9 @@
 // the process and its state. Each container and each process has its own
 // mutex, and no mutex is held while the kernel or libcontainer works.
 //
-// Storages are a container's, mounted and unmounted with it, or the pod's
-// (storages.go): mounted once, no matter who asks for them, until the guest ends.
+// Storages belong to a container, mounted and unmounted with it, or to the pod
+// (storages.go): mounted once, however many containers request them, until the
+// guest ends.
 //
 // Order of events: an OOM kill comes before the exit it caused, the exits of
 // execs before that of their container's init, and every exit exactly once.

@@ -35,7 +35,7 @@ func (q *eventQueue) add(e *api.Event) {
 	q.changed = make(chan struct{})
 }
 
-// oom adds an OOM kill unless one of the same container waits already.
+// oom adds an OOM kill unless one of the same container is already queued.
 func (q *eventQueue) oom(containerID string) {
 	if !q.waits(containerID) {
 		q.add(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: containerID}}})
@@ -85,8 +85,8 @@ func (q *eventQueue) drop(e *api.Event) {
 	}
 }
 
-// subscribe ends the subscriber before, if any, and waits until it sends no
-// more: no event goes to both. end must be called.
+// subscribe ends the previous subscriber, if any, and waits until it sends no
+// more, so that no event goes to both. end must be called.
 func (q *eventQueue) subscribe(ctx context.Context) (_ context.Context, end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/stream"
 )
 
-// addExec registers a further process of a running container.
+// addExec registers an exec of a running container.
 func (p *Pod) addExec(req *taskapi.ExecProcessRequest) error {
 	if err := checkID("exec", req.GetExecID()); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, er
 	proc, err := ctr.Exec(exec.sized(), childStdio(exec.stdio))
 	if err != nil {
 		// As with runc's shim, a failed start ends the process: no exit is
-		// told, and Delete is what remains.
+		// reported, and only Delete remains to be called.
 		exec.stdio.Child().Close()
 		exec.failed()
 		return 0, err
@@ -80,7 +80,7 @@ func (p *Pod) startExec(ctx context.Context, t *task, exec *process) (uint32, er
 	return pid, nil
 }
 
-// sized is an exec's spec with the size that its terminal was given since.
+// sized returns an exec's spec with the size that its terminal was given since.
 func (p *process) sized() *specs.Process {
 	if size, ok := p.stdio.StartSize(); ok {
 		p.spec.ConsoleSize = &specs.Box{Width: uint(size.Width), Height: uint(size.Height)}
@@ -88,7 +88,7 @@ func (p *process) sized() *specs.Process {
 	return p.spec
 }
 
-// kill sends a signal to a process, or to all of a container.
+// kill sends a signal to a process, or to all processes of a container.
 func (p *Pod) kill(req *taskapi.KillRequest) error {
 	t, proc, err := p.process(req.GetID(), req.GetExecID())
 	if err != nil {
@@ -109,8 +109,8 @@ func (p *Pod) kill(req *taskapi.KillRequest) error {
 	return ctr.Signal(sig)
 }
 
-// delete drops a process that has ended, or never was; with its init, a
-// container.
+// delete removes a process that has ended or was never started; deleting an
+// init removes its container.
 func (p *Pod) delete(ctx context.Context, id, execID string) (*taskapi.DeleteResponse, error) {
 	t, proc, err := p.process(id, execID)
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *Pod) delete(ctx context.Context, id, execID string) (*taskapi.DeleteRes
 	return proc.deleted(), nil
 }
 
-// endCreated kills an init that was never started: it waits for nothing.
+// endCreated kills an init that was never started, which does nothing but wait.
 func (p *Pod) endCreated(ctx context.Context, t *task) error {
 	if !t.init.is(created) {
 		return nil
@@ -165,8 +165,9 @@ func (p *Pod) deleteExec(t *task, exec *process) (*taskapi.DeleteResponse, error
 	return exec.deleted(), nil
 }
 
-// destroy removes all of a container whose init has ended. When its storages
-// cannot be released, the rest is gone and it may be called again.
+// destroy removes everything of a container whose init has ended. If its
+// storages cannot be released, the rest is gone and destroy may be called
+// again.
 func (p *Pod) destroy(t *task, ctr Container) error {
 	for _, exec := range t.allExecs() {
 		exec.stdio.Child().Close()

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeRuntime makes containers of fake processes, which end when told.
+// fakeRuntime makes containers of fake processes, which the test ends.
 type fakeRuntime struct {
 	mu        sync.Mutex
 	pid       int
@@ -34,7 +34,7 @@ type fakeRuntime struct {
 	hooks     string
 }
 
-// newProcess makes a process, which keeps its stdout open as one would.
+// newProcess makes a process, which keeps its stdout open like a real one.
 func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,13 +13,14 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// filesDir is where copies of the host's files are, below the pod's directory.
+// filesDir returns the directory for copies of the host's files, below the
+// pod's directory.
 func filesDir(config Config) string {
 	return filepath.Join(config.RunDir, strings.TrimPrefix(api.GuestFilesDir, api.GuestRunDir))
 }
 
-// filesOptions are the mount options of that directory. Whose names in it
-// others may know is the containers' affair, not whose files.
+// filesOptions are the mount options of that directory: it can be traversed,
+// but not listed, by all users.
 var filesOptions = []string{"nosuid", "nodev", "mode=0711"}
 
 // ChangeFiles implements the Guest service.
@@ -59,8 +60,8 @@ func (p *Pod) readFile(req *api.ReadFileRequest) ([]byte, error) {
 	return p.files.ReadEnd(req.GetPath(), req.GetBytes())
 }
 
-// mountFiles sees to it that copies of files have their own file system:
-// the kernel bounds what it holds.
+// mountFiles ensures that copies of files have their own file system, whose
+// size the kernel bounds.
 func (p *Pod) mountFiles(ctx context.Context) error {
 	p.mu.Lock()
 	mounted := p.filesMounted
@@ -76,7 +77,7 @@ func (p *Pod) mountFiles(ctx context.Context) error {
 	return p.mountFilesAlone(ctx)
 }
 
-// mountFilesAlone is mountFiles for who holds the mounts.
+// mountFilesAlone is mountFiles for callers that hold the mounts.
 func (p *Pod) mountFilesAlone(ctx context.Context) error {
 	s := &api.Storage{Driver: "tmpfs", Target: filesDir(p.config), Options: filesOptions}
 	if err := p.mountMissing(ctx, []*api.Storage{s}); err != nil {

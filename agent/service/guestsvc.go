@@ -17,10 +17,11 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 )
 
-// Version is the agent's, told in Hello; the build sets it.
+// Version is the agent's version, reported in Hello; the build sets it.
 var Version = "dev"
 
-// BootTimes are how long after the kernel's start the agent got going.
+// BootTimes are how long after the kernel's start the agent started and began
+// to serve.
 type BootTimes struct {
 	Agent, Serving time.Duration
 }
@@ -117,8 +118,8 @@ func (s guestService) PowerOff(ctx context.Context, _ *api.PowerOffRequest) (*ap
 	return &api.PowerOffResponse{}, nil
 }
 
-// setup gives the guest its pod. A setup that failed is not tried again: the
-// host throws the machine away.
+// setup gives the guest its pod. A failed setup is not tried again: the host
+// discards the machine.
 func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 	p.mu.Lock()
 	again := p.setUp
@@ -156,8 +157,8 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 	return nil
 }
 
-// reseed gives the guest random numbers of its own, if the host has sent seed
-// for them.
+// reseed reseeds the guest's random number generator, if the host has sent
+// entropy.
 func reseed(entropy []byte) error {
 	switch len(entropy) {
 	case 0:
@@ -168,8 +169,8 @@ func reseed(entropy []byte) error {
 	return fmt.Errorf("set up sandbox: %d bytes of entropy, want %d: %w", len(entropy), api.EntropyBytes, errdefs.ErrInvalidArgument)
 }
 
-// setHooks has hooks of the guest's run for every container; an empty path is
-// that of none.
+// setHooks makes the guest's hooks run for every container; an empty path means
+// no hooks.
 func (p *Pod) setHooks(dir string) error {
 	if dir == "" {
 		return nil

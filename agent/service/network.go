@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/agent/network"
 )
 
-// nicModule drives the pod's NICs; it is loaded with the first one.
+// nicModule is the driver of the pod's NICs; it is loaded for the first one.
 const nicModule = "virtio_net"
 
 // networkApplier is the guest's network.
@@ -31,7 +31,7 @@ func newNetwork(config Config) networkApplier {
 func (s guestService) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) (*api.SetNetworkResponse, error) {
 	changes, err := s.pod.setNetwork(ctx, req)
 	if err != nil {
-		// The answer has no room for what was done in spite of it.
+		// The error answer has no field for the changes made before it.
 		for _, change := range changes {
 			log.G(ctx).WithError(err).Warnf("network half set: %s", change)
 		}
@@ -40,8 +40,8 @@ func (s guestService) SetNetwork(ctx context.Context, req *api.SetNetworkRequest
 	return &api.SetNetworkResponse{Changes: changes}, nil
 }
 
-// setNetwork makes the guest's network what the host wants, its host name
-// last: a request that is wrong changes nothing.
+// setNetwork configures the guest's network, its hostname last: an invalid
+// request changes nothing.
 func (p *Pod) setNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]string, error) {
 	p.mu.Lock()
 	ready := p.ready
@@ -57,7 +57,7 @@ func (p *Pod) setNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]str
 	return append(changes, named...), err
 }
 
-// nameHost names the pod; an empty name leaves the one it has.
+// nameHost sets the pod's hostname; an empty name leaves it unchanged.
 func (p *Pod) nameHost(name string) ([]string, error) {
 	if name == "" {
 		return nil, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// fakeNetwork notes what is wanted.
+// fakeNetwork records the requests.
 type fakeNetwork struct {
 	wanted []*api.SetNetworkRequest
 	err    error
@@ -40,7 +40,7 @@ func networkPod(t *testing.T) (*Pod, *fakeNetwork) {
 	if err := os.Mkdir(pod.nsPath(""), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// The namespace lives as long as this thread, which ends with the
+	// The namespace exists as long as this thread, which ends with the
 	// goroutine.
 	unshared, end, ended := make(chan error), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -109,7 +109,7 @@ func TestSetNetworkBeforeSetup(t *testing.T) {
 	}
 }
 
-// A network that is refused leaves the host name.
+// A refused network leaves the hostname unchanged.
 func TestSetNetworkRefused(t *testing.T) {
 	pod, n := networkPod(t)
 	n.err = fmt.Errorf("interfaces[0].name: %w", errdefs.ErrInvalidArgument)

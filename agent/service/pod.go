@@ -18,7 +18,7 @@ import (
 	"github.com/katabox/katabox/internal/spans"
 )
 
-// Config is what a Pod works with.
+// Config has a Pod's dependencies.
 type Config struct {
 	Runtime Runtime
 	Mounter *guest.Mounter
@@ -35,7 +35,7 @@ type Pod struct {
 	network networkApplier
 	machine resources
 	disks   storer
-	// mounting is held while storages of the whole pod are mounted.
+	// mounting is held while the pod's storages are mounted.
 	mounting ctxmutex.Mutex
 	files    *files.Tree
 	events   *eventQueue
@@ -44,14 +44,14 @@ type Pod struct {
 
 	mu    sync.Mutex
 	tasks map[string]*task
-	// setUp: SetupSandbox was called; ready: it is done.
+	// setUp is set when SetupSandbox was called, ready when it is done.
 	setUp, ready bool
-	// filesMounted: there is a file system for copies of files.
+	// filesMounted is set once there is a file system for copies of files.
 	filesMounted bool
-	// hostname: the pod's UTS namespace has its own name.
+	// hostname is set once the pod's UTS namespace has a hostname.
 	hostname bool
-	// first is the container whose namespaces others may join, and pinned
-	// the kinds of those.
+	// first is the container whose namespaces others may join, and pinned their
+	// kinds.
 	first  string
 	pinned []string
 }
@@ -70,7 +70,7 @@ func NewPod(config Config) *Pod {
 // Wait blocks until nothing waits for a process any more.
 func (p *Pod) Wait() { p.watchers.Wait() }
 
-// nsPath is where a namespace of the pod is pinned.
+// nsPath returns where a namespace of the pod is pinned.
 func (p *Pod) nsPath(kind string) string { return filepath.Join(p.config.RunDir, "ns", kind) }
 
 // add reserves a container's id.
@@ -121,8 +121,8 @@ func (p *Pod) FindStdio(containerID, execID string) (*stream.Stdio, error) {
 	return proc.stdio, nil
 }
 
-// place says where a new container goes, and which namespaces of the pod's
-// first container it joins.
+// place returns the paths and namespaces for a new container, including those
+// of the pod's first container that it joins.
 func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +161,8 @@ func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement
 	return at, nil
 }
 
-// pidNamespaceOf is the PID namespace of a running container. It needs mu.
+// pidNamespaceOf returns the path of a running container's PID namespace. The
+// caller holds mu.
 func (p *Pod) pidNamespaceOf(id string) (string, error) {
 	t, ok := p.tasks[id]
 	if !ok {
@@ -174,8 +175,8 @@ func (p *Pod) pidNamespaceOf(id string) (string, error) {
 	return fmt.Sprintf("/proc/%d/ns/pid", pid), nil
 }
 
-// pinFirst makes t's PID namespace, and its user namespace if it has one of
-// its own, those that others may join, if there are none yet.
+// pinFirst makes t's PID namespace, and its user namespace if it has its own,
+// the ones that others may join, if there are none yet.
 func (p *Pod) pinFirst(t *task, pid uint32) error {
 	p.mu.Lock()
 	if p.first != "" {
@@ -193,7 +194,8 @@ func (p *Pod) pinFirst(t *task, pid uint32) error {
 	return err
 }
 
-// pin pins the namespaces of a process that others may join, and says which.
+// pin pins the namespaces of a process that others may join, and returns their
+// kinds.
 func (p *Pod) pin(pid uint32) (pinned []string, err error) {
 	for _, kind := range []string{"pid", "user"} {
 		own, err := guest.HasOwnNamespace(pid, kind)

@@ -21,7 +21,7 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 )
 
-// testPod is a pod that is set up, without the namespaces.
+// testPod returns a pod that is set up, without namespaces.
 func testPod(t *testing.T) (*Pod, *fakeRuntime) {
 	t.Helper()
 	runtime := &fakeRuntime{}
@@ -31,7 +31,7 @@ func testPod(t *testing.T) (*Pod, *fakeRuntime) {
 	}
 	pod := NewPod(Config{Runtime: runtime, Mounter: guest.NewMounter(modules), RunDir: t.TempDir()})
 	pod.setUp, pod.ready, pod.hostname = true, true, true
-	pod.first = "elsewhere" // Keeps the test from pinning its own namespace.
+	pod.first = "elsewhere" // Prevents pinning the test's namespace.
 	t.Cleanup(func() {
 		if runtime.last != nil {
 			_ = runtime.last.Kill()
@@ -102,7 +102,7 @@ func wait(t *testing.T, pod *Pod, id, execID string) uint32 {
 	return exit.Status
 }
 
-// told lists the events that wait, as words.
+// told lists the queued events, as text.
 func told(pod *Pod) []string {
 	var words []string
 	for _, e := range pod.events.events {
@@ -364,7 +364,7 @@ func TestWaitForWhatNeverStarts(t *testing.T) {
 	}
 }
 
-// The host deletes a container as soon as it hears of its exit.
+// The host deletes a container as soon as it gets the exit.
 func TestDeleteAtTheNewsOfTheExit(t *testing.T) {
 	pod, runtime := testPod(t)
 	news := make(chan string, 1)

@@ -21,7 +21,7 @@ type process struct {
 	containerID, execID string
 	stdio               *stream.Stdio
 	spec                *specs.Process // an exec's, until it is started
-	exited              chan struct{}  // closed once exit is set and told
+	exited              chan struct{}  // closed once exit is set and reported
 
 	mu    sync.Mutex
 	state state
@@ -40,7 +40,7 @@ func (p *process) name() string {
 	return "process " + p.execID + " of container " + p.containerID
 }
 
-// begun sets the started process; a process that ended at once stays stopped.
+// begun sets the started process; one that has already ended stays stopped.
 func (p *process) begun(proc Process, to state) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +57,7 @@ func (p *process) pid() uint32 {
 	return uint32(p.proc.Pid())
 }
 
-// livePid is the PID while the process has not ended, else 0.
+// livePid returns the PID while the process has not ended, otherwise 0.
 func (p *process) livePid() uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,8 +67,8 @@ func (p *process) livePid() uint32 {
 	return uint32(p.proc.Pid())
 }
 
-// ended records the exit. It comes before the exit is told, for the answer to
-// that may be Delete; wake comes after.
+// ended records the exit. It is called before the exit is reported, because the
+// host may respond with Delete; wake is called after.
 func (p *process) ended(exit container.Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,7 @@ func (p *process) ended(exit container.Exit) {
 	p.state = stopped
 }
 
-// wake wakes who waits for the exit.
+// wake wakes those that wait for the exit.
 func (p *process) wake() { close(p.exited) }
 
 // wait blocks until the process has ended.
@@ -105,8 +105,8 @@ func (p *process) signal(sig syscall.Signal) error {
 	return proc.Signal(sig)
 }
 
-// bound fails unless the host has bound every stream it asked for: output
-// that comes before would have nowhere to go.
+// bound fails unless the host has bound every stream that it requested: earlier
+// output would be lost.
 func (p *process) bound() error {
 	if missing := p.stdio.Unbound(); len(missing) > 0 {
 		return fmt.Errorf("%s: no connection for %v: %w", p.name(), missing, errdefs.ErrFailedPrecondition)
@@ -114,7 +114,7 @@ func (p *process) bound() error {
 	return nil
 }
 
-// childStdio is what the runtime gives to the process.
+// childStdio returns the stdio that the runtime gives to the process.
 func childStdio(s *stream.Stdio) container.Stdio {
 	files := s.Child()
 	return container.Stdio{
@@ -123,8 +123,8 @@ func childStdio(s *stream.Stdio) container.Stdio {
 	}
 }
 
-// adopt gives the started process's terminal to its stdio and lets go of the
-// process's ends, so that its streams end with it.
+// adopt gives the started process's terminal to its stdio and closes our copies
+// of the process's ends, so that its streams end with it.
 func adopt(s *stream.Stdio, proc Process) error {
 	s.Child().Close()
 	if !s.Terminal() {
@@ -133,7 +133,7 @@ func adopt(s *stream.Stdio, proc Process) error {
 	return s.SetConsole(proc.Console())
 }
 
-// failed ends a process that could not be started. No exit is told.
+// failed ends a process that could not be started. No exit is reported.
 func (p *process) failed() {
 	p.ended(container.Exit{Status: failedStatus, At: time.Now()})
 	p.wake()
@@ -142,7 +142,7 @@ func (p *process) failed() {
 // failedStatus is the status of a process that could not be started.
 const failedStatus = 255
 
-// deleted is the answer to Delete.
+// deleted returns the answer to Delete.
 func (p *process) deleted() *taskapi.DeleteResponse {
 	pid := p.pid()
 	p.mu.Lock()

@@ -18,8 +18,8 @@ type resources interface {
 
 var _ resources = (*guest.Resources)(nil)
 
-// SetResources implements the Guest service. Less than wanted is an answer,
-// not an error: the host compares.
+// SetResources implements the Guest service. Less than requested is not an
+// error: the host compares.
 func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesRequest) (*api.SetResourcesResponse, error) {
 	want := guest.Amount{CPUs: req.GetCpus(), MemoryMiB: req.GetMemoryMib()}
 	have, err := s.pod.machine.Online(ctx, want)
@@ -32,8 +32,8 @@ func (s guestService) SetResources(ctx context.Context, req *api.SetResourcesReq
 	return &api.SetResourcesResponse{Cpus: have.CPUs, MemoryMib: have.MemoryMiB}, nil
 }
 
-// loadLateDrivers loads what waits until the first container runs. What cannot
-// be loaded is missed by nobody in the pod.
+// loadLateDrivers loads the drivers that are deferred until the first container
+// runs. The pod works without them, so failures are only logged.
 func (p *Pod) loadLateDrivers(ctx context.Context) {
 	if err := p.machine.LoadLateDrivers(); err != nil {
 		log.G(ctx).WithError(err).Warn("a device of the machine has no driver")

@@ -28,8 +28,8 @@ func (p *Pod) DialSocket(ctx context.Context, containerID, path string, kind int
 		return nil, fmt.Errorf("container %s: %w", containerID, err)
 	}
 	defer root.Close()
-	// Had it ended before, the directory could be that of another process of
-	// the same number.
+	// If it had ended earlier, the directory could be that of another process
+	// with the same PID.
 	if t.init.livePid() != pid {
 		return nil, notRunning(containerID)
 	}

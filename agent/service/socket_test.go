@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A socket is found as long as its container runs. (The fake containers'
-// processes are this one.)
+// A socket is found as long as its container runs. (This process stands for the
+// fake container's.)
 func TestDialSocket(t *testing.T) {
 	pod, runtime := testPod(t)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

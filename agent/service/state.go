@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// state is where a process is in its life; doc.go has the diagram.
+// state is a process's state; doc.go has the diagram.
 type state int
 
 const (
@@ -25,7 +25,7 @@ var stateNames = [...]string{"creating", "created", "starting", "running", "paus
 
 func (s state) String() string { return stateNames[s] }
 
-// status is the state in containerd's words.
+// status returns the state in containerd's terms.
 func (s state) status() tasktypes.Status {
 	switch s {
 	case created, starting:
@@ -41,7 +41,7 @@ func (s state) status() tasktypes.Status {
 	}
 }
 
-// move goes from one of the given states to another, or says why not.
+// move moves from one of the given states to another, or returns why it cannot.
 func (p *process) move(verb string, to state, from ...state) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +52,7 @@ func (p *process) move(verb string, to state, from ...state) error {
 	return nil
 }
 
-// check says whether the process is in one of the given states.
+// check returns an error unless the process is in one of the given states.
 func (p *process) check(verb string, in ...state) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,8 @@ func (p *process) is(s state) bool {
 	return p.state == s
 }
 
-// refuse is the error of a call that the state does not allow. p.mu is held.
+// refuse returns the error of a call that the state does not allow. p.mu is
+// held.
 func (p *process) refuse(verb string) error {
 	return fmt.Errorf("cannot %s %s: it is %s: %w", verb, p.name(), p.state, errdefs.ErrFailedPrecondition)
 }

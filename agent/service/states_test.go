@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls are what the host can ask of a container "c" and its exec "e".
+// calls are the host's calls for a container "c" and its exec "e".
 var calls = map[string]func(t *testing.T, p *Pod) error{
 	"start":  func(t *testing.T, p *Pod) error { _, err := p.start(t.Context(), "c", ""); return err },
 	"pause":  func(_ *testing.T, p *Pod) error { return p.pause("c") },

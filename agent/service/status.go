@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 )
 
-// statusOf is the gRPC status of a call that mounts storages: its details name
-// the one that could not be mounted.
+// statusOf returns the gRPC status of a call that mounts storages: its details
+// name the one that could not be mounted.
 func statusOf(err error) error {
 	var failed *guest.StorageError
 	st, ok := status.FromError(errgrpc.ToGRPC(err))
@@ -20,7 +20,7 @@ func statusOf(err error) error {
 	}
 	detailed, detailErr := st.WithDetails(&api.FailedStorage{Target: failed.Target})
 	if detailErr != nil {
-		return st.Err() // the message has it, too
+		return st.Err() // the message names it, too
 	}
 	return detailed.Err()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/agent/guest"
 )
 
-// The host is told which storage it was, and not only in words.
+// The status names the storage in its details, not only in its message.
 func TestStatusNamesTheStorage(t *testing.T) {
 	mounter := guest.NewMounter(nil)
 	failure := mounter.Mount(context.Background(), []*api.Storage{{Driver: "none", Target: "/run/x"}})

@@ -17,9 +17,9 @@ func (s guestService) AddStorages(ctx context.Context, req *api.AddStoragesReque
 	return &api.AddStoragesResponse{}, nil
 }
 
-// addStorages mounts storages of the whole pod, those that are not there. When
-// one cannot be mounted, those that this call has mounted are unmounted: the
-// calls come one after the other, so that nobody has relied on them yet.
+// addStorages mounts those of the pod's storages that are not mounted. If one
+// cannot be mounted, those that this call has mounted are unmounted: calls are
+// serialized, so nothing uses them yet.
 func (p *Pod) addStorages(ctx context.Context, storages []*api.Storage) error {
 	if err := p.checkReady(); err != nil {
 		return fmt.Errorf("add storages: %w", err)
@@ -30,7 +30,7 @@ func (p *Pod) addStorages(ctx context.Context, storages []*api.Storage) error {
 	}
 	defer release()
 	if p.amongFiles(storages) {
-		if err := p.mountFilesAlone(ctx); err != nil { // Later it would hide them.
+		if err := p.mountFilesAlone(ctx); err != nil { // Mounted later, it would hide them.
 			return err
 		}
 	}
@@ -40,15 +40,15 @@ func (p *Pod) addStorages(ctx context.Context, storages []*api.Storage) error {
 // mountStorages mounts a container's storages.
 func (p *Pod) mountStorages(ctx context.Context, storages []*api.Storage) error {
 	if p.amongFiles(storages) {
-		if err := p.mountFiles(ctx); err != nil { // Later it would hide them.
+		if err := p.mountFiles(ctx); err != nil { // Mounted later, it would hide them.
 			return err
 		}
 	}
 	return p.disks.Mount(ctx, storages)
 }
 
-// amongFiles reports whether one of the storages is to be where copies of files
-// are.
+// amongFiles reports whether the target of one of the storages is among the
+// copies of files.
 func (p *Pod) amongFiles(storages []*api.Storage) bool {
 	return slices.ContainsFunc(storages, func(s *api.Storage) bool {
 		return strings.HasPrefix(s.GetTarget(), filesDir(p.config)+"/")
@@ -73,8 +73,8 @@ func (p *Pod) mountMissing(ctx context.Context, storages []*api.Storage) error {
 	return p.disks.Mount(ctx, missing)
 }
 
-// holdMounts waits until no other call mounts storages of the whole pod, and
-// keeps others from it until release is called.
+// holdMounts waits until no other call mounts the pod's storages, and blocks
+// others until release is called.
 func (p *Pod) holdMounts(ctx context.Context) (release func(), err error) {
 	if err := p.mounting.Lock(ctx); err != nil {
 		return nil, fmt.Errorf("wait for other storages: %w", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// add asks for storages of the whole pod by the names of their targets.
+// add requests storages of the pod by the names of their targets.
 func add(ctx context.Context, pod *Pod, names ...string) error {
 	req := &api.AddStoragesRequest{}
 	for _, name := range names {
@@ -46,7 +46,7 @@ func TestAddStorages(t *testing.T) {
 	}
 }
 
-// Of many calls for the same storages one mounts each.
+// Of many concurrent calls for the same storages one mounts each.
 func TestAddStoragesAtOnce(t *testing.T) {
 	pod, _, disks := diskPod(t)
 	var calls sync.WaitGroup
@@ -90,7 +90,7 @@ func TestStoragesAmongFiles(t *testing.T) {
 	}
 }
 
-// A container's own storage there does not hide copies, nor they it.
+// A container's storage there does not hide copies, and they do not hide it.
 func TestContainerStorageAmongFiles(t *testing.T) {
 	pod, _, disks := diskPod(t)
 	req := &taskapi.CreateTaskRequest{ID: "c", Options: packed(t, &api.ContainerConfig{

@@ -16,7 +16,7 @@ import (
 )
 
 // execsEnd bounds how long an init's exit waits for those of its execs, which
-// SIGKILL ends at once unless they hang in the kernel.
+// SIGKILL ends immediately unless they hang in the kernel.
 const execsEnd = 10 * time.Second
 
 // task is one container: its init process and its execs.
@@ -24,16 +24,16 @@ type task struct {
 	id       string
 	storages []*api.Storage
 	init     *process
-	// destroyed: the runtime's container is gone. It belongs to whoever
-	// deletes the task, of whom there is one at a time.
+	// destroyed is set once the runtime's container is gone. Only the current
+	// delete call, of which there is one at a time, uses it.
 	destroyed bool
 
 	mu    sync.Mutex
 	ctr   Container           // nil until it is made
 	execs map[string]*process // by exec id
 
-	oomMu sync.Mutex // held while OOM kills are counted and told, in one go
-	ooms  uint64     // OOM kills that were told
+	oomMu sync.Mutex // held while OOM kills are counted and reported
+	ooms  uint64     // OOM kills reported so far
 }
 
 func (t *task) process(execID string) (*process, error) {
@@ -65,7 +65,7 @@ func (t *task) removeExec(p *process) {
 	delete(t.execs, p.execID)
 }
 
-// container is the runtime's container, once it is made.
+// container returns the runtime's container, once it is made.
 func (t *task) container() (Container, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,7 @@ func (t *task) allExecs() []*process {
 	return slices.Collect(maps.Values(t.execs))
 }
 
-// startedExecs are the execs that will have an exit, or had one.
+// startedExecs returns the execs that will have an exit, or had one.
 func (t *task) startedExecs() []*process {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,8 +94,8 @@ func (t *task) startedExecs() []*process {
 	return list
 }
 
-// watchInit waits for the container's init and does what its end means: every
-// other process of the container ends too.
+// watchInit waits for the container's init and then ends every other process of
+// the container.
 func (p *Pod) watchInit(ctx context.Context, t *task, proc Process) {
 	exit := proc.Wait()
 	ctr, err := t.container()
@@ -114,7 +114,7 @@ func (p *Pod) watchExec(ctx context.Context, t *task, exec *process, proc Proces
 	p.finish(ctx, t, exec, proc.Wait())
 }
 
-// finish tells everyone that a process has ended.
+// finish reports that a process has ended.
 func (p *Pod) finish(ctx context.Context, t *task, proc *process, exit container.Exit) {
 	stdout, stderr := proc.stdio.Totals()
 	p.checkOOM(t)
@@ -137,7 +137,7 @@ func (t *task) awaitExecs(ctx context.Context) {
 	}
 }
 
-// checkOOM tells of OOM kills that were not told yet.
+// checkOOM reports OOM kills that were not reported yet.
 func (p *Pod) checkOOM(t *task) {
 	ctr, err := t.container()
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *Pod) checkOOM(t *task) {
 	p.events.oom(t.id)
 }
 
-// watchOOM tells of OOM kills as they happen, until the container is empty.
+// watchOOM reports OOM kills as they happen, until the container is empty.
 func (p *Pod) watchOOM(ctx context.Context, t *task, ctr Container) {
 	hints, err := ctr.OOMHints()
 	if err != nil {

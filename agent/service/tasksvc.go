@@ -163,12 +163,13 @@ func (s taskService) Stats(_ context.Context, req *taskapi.StatsRequest) (*taska
 	return &taskapi.StatsResponse{Stats: packed}, nil
 }
 
-// Connect implements the Task service: Guest.Hello says who answers.
+// Connect implements the Task service: Guest.Hello identifies the agent.
 func (taskService) Connect(context.Context, *taskapi.ConnectRequest) (*taskapi.ConnectResponse, error) {
 	return nil, errgrpc.ToGRPC(fmt.Errorf("connect: %w", errdefs.ErrNotImplemented))
 }
 
-// Checkpoint implements the Task service: a guest process cannot be saved.
+// Checkpoint implements the Task service: guest processes cannot be
+// checkpointed.
 func (taskService) Checkpoint(context.Context, *taskapi.CheckpointTaskRequest) (*emptypb.Empty, error) {
 	return nil, errgrpc.ToGRPC(fmt.Errorf("checkpoint: %w", errdefs.ErrNotImplemented))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/internal/spans"
 )
 
-// A container's creation and start are told, on the clock that Hello tells.
+// A container's creation and start are reported, on Hello's clock.
 func TestTimelineOfAContainer(t *testing.T) {
 	pod, _ := testPod(t)
 	asked := time.Now()
@@ -51,7 +51,7 @@ func TestTimelineOfAContainer(t *testing.T) {
 			t.Errorf("span %v, want it between %d and %d", s, before, after)
 		}
 	}
-	slices.Sort(names) // a coarse clock gives two the same start
+	slices.Sort(names) // with a coarse clock two may have the same start
 	if diff := cmp.Diff([]string{"c create", "c start", "c storages"}, names); diff != "" || line.GetForgotten() != 0 {
 		t.Errorf("%d forgotten, spans (-want +got):\n%s", line.GetForgotten(), diff)
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// lastInput is how long an input that is to end waits for bytes still on
-// their way from the host.
+// lastInput is how long an ending input waits for bytes that are still under
+// way from the host.
 const lastInput = 100 * time.Millisecond
 
 // input carries what the host sends to a process.
@@ -19,7 +19,7 @@ type input struct {
 	ready  chan struct{} // closed when file is set
 	gone   chan struct{} // closed by close
 	ending bool
-	// terminal: the file is shared with the output and stays open.
+	// terminal is set if the file is shared with the output and stays open.
 	terminal bool
 }
 
@@ -47,8 +47,8 @@ func (in *input) attach(conn net.Conn) {
 	}
 }
 
-// pump carries until the host's half-close, the process's end or close. The
-// pipe's end is then the process's end of file.
+// pump copies until the host's half-close, the process's end or close. Closing
+// the pipe is then the process's end of file.
 func (in *input) pump() {
 	defer in.conn.Close()
 	select {
@@ -74,7 +74,7 @@ func (in *input) pump() {
 	}
 }
 
-// extend waits some more for an input that is to end: bytes still come.
+// extend extends the wait of an ending input, because bytes are still arriving.
 func (in *input) extend() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -83,7 +83,7 @@ func (in *input) extend() {
 	}
 }
 
-// end lets the input end after what has arrived.
+// end ends the input after what has arrived.
 func (in *input) end() {
 	in.mu.Lock()
 	defer in.mu.Unlock()

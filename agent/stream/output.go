@@ -20,9 +20,9 @@ type output struct {
 	conn  net.Conn
 	ready chan struct{} // closed when file is set
 	gone  chan struct{} // closed by close
-	// read is the number of bytes taken from file, those in ahead included.
+	// read is the number of bytes read from file, including those in ahead.
 	read  uint64
-	ahead []byte // taken by total, not yet carried
+	ahead []byte // read by total, not yet sent
 	ended bool
 }
 
@@ -47,10 +47,10 @@ func (o *output) attach(conn net.Conn) {
 	o.conn = conn
 }
 
-// pump carries until the last writer is gone, then closes the connection: the
-// host's end of file. When the host closes it first, nobody reads any more: the
-// pipe is closed, and the process gets SIGPIPE. A terminal has no such end, and
-// its output is dropped then, as it is without a connection.
+// pump copies until the last writer is gone, then closes the connection, which
+// is the host's end of file. If the host closes it first, the pipe is closed,
+// and the process gets SIGPIPE. A terminal cannot be half-closed, so its output
+// is then dropped, as without a connection.
 func (o *output) pump(conn net.Conn) {
 	if conn != nil {
 		defer conn.Close()
@@ -80,9 +80,9 @@ func (o *output) pump(conn net.Conn) {
 	}
 }
 
-// A process that writes line by line must not cost a packet each: after a
-// small block that came soon after another, pump lets some more gather. The
-// first after a pause goes out at once, so that nobody waits for an echo.
+// A process that writes line by line must not cost a packet each: after a small
+// block that followed another soon, pump waits for more. The first block after
+// a pause is sent immediately, so that an echo is not delayed.
 const (
 	smallBlock = blockSize / 4
 	gatherTime = 500 * time.Microsecond
@@ -99,8 +99,8 @@ func gather(last time.Time, n int) time.Time {
 	return now
 }
 
-// next gets the next bytes, waiting for them. io.EOF is the end; a terminal
-// says EIO when no process has it open any more (tty_ldisc.c, n_tty_read).
+// next waits for and returns the next bytes. io.EOF is the end; a terminal
+// returns EIO when no process has it open any more (tty_ldisc.c, n_tty_read).
 func (o *output) next(block []byte) (n int, err error) {
 	raw, err := o.file.SyscallConn()
 	if err != nil {
@@ -113,14 +113,14 @@ func (o *output) next(block []byte) (n int, err error) {
 			return !errors.Is(rerr, unix.EAGAIN)
 		})
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			_ = o.file.SetReadDeadline(time.Time{}) // total woke us up.
+			_ = o.file.SetReadDeadline(time.Time{}) // total set it to wake us.
 			continue
 		}
 		return n, errors.Join(err, rerr)
 	}
 }
 
-// take reads without waiting; what total took ahead comes first.
+// take reads without waiting; what total read ahead comes first.
 func (o *output) take(fd int, block []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -180,7 +180,7 @@ func (o *output) total() uint64 {
 	return total
 }
 
-// readable is FIONREAD, which has a second name in package unix.
+// readable returns FIONREAD's result; package unix has it under another name.
 func readable(fd int) uint64 {
 	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 	if err != nil || n < 0 {
@@ -193,8 +193,8 @@ func readable(fd int) uint64 {
 // buffer and 4 KiB of line discipline (drivers/tty/pty.c, n_tty.c).
 const maxAhead = 64 << 10
 
-// readAhead empties a terminal: FIONREAD does not count what still waits in
-// the flip buffer, only reading does.
+// readAhead empties a terminal: FIONREAD does not count what is in the flip
+// buffer, so it must be read.
 func (o *output) readAhead(fd int) {
 	block := make([]byte, 4<<10)
 	for len(o.ahead) < maxAhead && !o.ended {
@@ -205,7 +205,7 @@ func (o *output) readAhead(fd int) {
 			break
 		}
 	}
-	_ = o.file.SetReadDeadline(time.Now()) // Wake the pump up.
+	_ = o.file.SetReadDeadline(time.Now()) // Wakes the pump.
 }
 
 func (o *output) close() {

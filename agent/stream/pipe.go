@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockSize is the largest piece carried at once: a pipe's capacity.
+// blockSize is the largest block that is copied at a time: a pipe's capacity.
 const blockSize = 64 << 10
 
 // pipeIn makes the process's and the agent's end of an input stream.

@@ -16,7 +16,7 @@ import (
 const openTimeout = 10 * time.Second
 
 // Finder finds the stdio of a process; execID is empty for a container's
-// init. Its error is told to the host.
+// init. Its error is sent to the host.
 type Finder interface {
 	FindStdio(containerID, execID string) (*Stdio, error)
 }
@@ -49,7 +49,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// open does the exchange and hands conn over; on error conn is the caller's.
+// open does the exchange and passes conn on; on error the caller keeps conn.
 func (s *Server) open(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
 		return fmt.Errorf("set deadline: %w", err)
@@ -66,8 +66,8 @@ func (s *Server) open(conn net.Conn) error {
 		_ = api.WriteFrame(conn, &api.StreamOpened{Error: err.Error()})
 		return fmt.Errorf("bind %v of %q %q: %w", req.GetStream(), req.GetContainerId(), req.GetExecId(), err)
 	}
-	// From here the stream is claimed: a connection that fails is attached
-	// all the same, and its output discarded.
+	// From here on the stream is claimed: even a failed connection is attached,
+	// and its output discarded.
 	_ = api.WriteFrame(conn, &api.StreamOpened{})
 	_ = conn.SetDeadline(time.Time{})
 	stdio.Attach(req.GetStream(), conn)

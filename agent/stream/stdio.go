@@ -13,20 +13,20 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Request says which streams of a process the host will bind. A stream that
-// is not asked for is /dev/null; the output of a terminal that is not asked
-// for is discarded.
+// Request says which streams of a process the host will bind. A stream that is
+// not requested is /dev/null; a terminal's output that is not requested is
+// discarded.
 type Request struct {
 	Terminal              bool
 	Stdin, Stdout, Stderr bool
 }
 
-// Files are the process's ends: nil for all of a terminal's.
+// Files are the process's ends: all nil for a terminal.
 type Files struct {
 	Stdin, Stdout, Stderr *os.File
 }
 
-// Close closes the files that are there.
+// Close closes the files that are not nil.
 func (f Files) Close() {
 	for _, file := range []*os.File{f.Stdin, f.Stdout, f.Stderr} {
 		if file != nil {
@@ -45,8 +45,8 @@ type Stdio struct {
 	mu      sync.Mutex
 	closed  bool
 	console *os.File // a terminal's master end, once there is one
-	size    Size     // asked for before there was one
-	stdin   *input   // nil when not asked for
+	size    Size     // requested before there was one
+	stdin   *input   // nil if not requested
 	stdout  *output
 	stderr  *output
 	bound   map[api.Stream]bool
@@ -91,14 +91,14 @@ func (s *Stdio) makePipes() (err error) {
 	return nil
 }
 
-// Child returns the process's ends. The caller closes them once the process
-// has them: until then no stream can end.
+// Child returns the process's ends. The caller closes them once the process has
+// duplicates: until then no stream can end.
 func (s *Stdio) Child() Files { return s.child }
 
 // Terminal reports whether the process gets a terminal.
 func (s *Stdio) Terminal() bool { return s.request.Terminal }
 
-// SetConsole gives the terminal's master end, a non-blocking file which Stdio
+// SetConsole sets the terminal's master end, a non-blocking file that Stdio
 // then owns.
 func (s *Stdio) SetConsole(master *os.File) error {
 	s.mu.Lock()
@@ -117,8 +117,8 @@ func (s *Stdio) SetConsole(master *os.File) error {
 
 var errClosed = fmt.Errorf("process is deleted: %w", errdefs.ErrNotFound)
 
-// Reserve claims a stream for one connection. It fails when the stream was
-// not asked for or is claimed already.
+// Reserve claims a stream for one connection. It fails if the stream was not
+// requested or is already claimed.
 func (s *Stdio) Reserve(stream api.Stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *Stdio) asked(stream api.Stream) bool {
 	}
 }
 
-// Attach starts to carry a reserved stream over conn, which Stdio then owns.
+// Attach starts to copy a reserved stream over conn, which Stdio then owns.
 func (s *Stdio) Attach(stream api.Stream, conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Stdio) Attach(stream api.Stream, conn net.Conn) {
 	}
 }
 
-// Unbound names the streams that were asked for and have no connection.
+// Unbound returns the streams that were requested and have no connection.
 func (s *Stdio) Unbound() []api.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,11 +190,11 @@ func (s *Stdio) CloseStdin() {
 	}
 }
 
-// Size is a terminal's, in characters.
+// Size is a terminal's size, in characters.
 type Size struct{ Width, Height uint16 }
 
-// StartSize is the size that was asked for before the process was started; ok
-// is false when none was.
+// StartSize returns the size that was requested before the process was started;
+// ok is false if none was.
 func (s *Stdio) StartSize() (size Size, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +202,7 @@ func (s *Stdio) StartSize() (size Size, ok bool) {
 }
 
 // Resize sets the size of the terminal in characters. Before the process is
-// started the size is kept for that.
+// started the size is stored for it.
 func (s *Stdio) Resize(width, height uint16) error {
 	s.mu.Lock()
 	master := s.console
@@ -232,8 +232,8 @@ func (s *Stdio) Resize(width, height uint16) error {
 	return nil
 }
 
-// Totals returns the number of bytes that were written to stdout and stderr
-// so far, whether or not they are on their way to the host already.
+// Totals returns the number of bytes that were written to stdout and stderr so
+// far, whether or not they have been sent to the host.
 func (s *Stdio) Totals() (stdout, stderr uint64) {
 	if s.stdout != nil {
 		stdout = s.stdout.total()
@@ -244,8 +244,8 @@ func (s *Stdio) Totals() (stdout, stderr uint64) {
 	return stdout, stderr
 }
 
-// Close ends every stream at once and waits until nothing is carried any
-// more. The process's ends are not touched.
+// Close ends every stream immediately and waits for the copying to stop. It
+// does not close the process's ends.
 func (s *Stdio) Close() {
 	s.mu.Lock()
 	s.closed = true

@@ -138,8 +138,8 @@ func TestBackpressureAndClose(t *testing.T) {
 	}
 }
 
-// "yes | head": a process whose output nobody reads any more gets SIGPIPE, and
-// one stream's end is not the other's.
+// "yes | head": a process whose output is no longer read gets SIGPIPE, and the
+// end of one stream does not end the other.
 func TestLostReaderBreaksThePipe(t *testing.T) {
 	s := newStdio(t, Request{Stdout: true, Stderr: true})
 	host, errs := attach(t, s, stdout), attach(t, s, stderr)

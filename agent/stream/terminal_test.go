@@ -13,8 +13,8 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// openPty makes a terminal: its master end as libcontainer hands it over, and
-// the process's end, raw so that bytes are what was written.
+// openPty makes a terminal: its master end as libcontainer passes it, and the
+// process's end, raw so that bytes arrive unchanged.
 func openPty(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -105,14 +105,14 @@ func TestTerminalTotalWhileNobodyReads(t *testing.T) {
 	if o, _ := s.Totals(); o != size+1 {
 		t.Errorf("total %d, want %d", o, size+1)
 	}
-	// What was counted is carried although the terminal stays open.
+	// Counted bytes are sent although the terminal stays open.
 	got := make([]byte, size+1)
 	if _, err := io.ReadFull(out, got); err != nil || string(got) != data+"y" {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
 
-// A pump that waits in the poller must be woken for what Totals has taken.
+// A pump that waits in the poller must be woken for what Totals has read.
 func TestTotalsWakesThePump(t *testing.T) {
 	s := newStdio(t, Request{Terminal: true, Stdout: true})
 	master, slave := openPty(t)

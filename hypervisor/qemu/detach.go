@@ -31,7 +31,7 @@ var errGuestKeeps = errors.New("the guest does not release the device")
 // controller the bridge has, and removes the device when the guest ejects it.
 // So a machine must have run for firstTick.
 //
-// Wait for the guest's first sign of life before calling it: Linux 6.1 was seen
+// Wait for the guest's first output before calling it: Linux 6.1 was seen
 // to crash when a device was removed while it was still assigning resources to
 // devices.
 //

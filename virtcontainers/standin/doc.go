@@ -18,7 +18,7 @@
 // the pod's stand-ins. The kernel kills them when that thread ends, and so also
 // when the shim does.
 //
-//	Host.Start --> [running] --SIGKILL by anybody, or End--> [ended]
+//	Host.Start --> [running] --SIGKILL by any process, or End--> [ended]
 //	                   |
 //	                   +-- any other signal is reported (Process.Signals)
 package standin

@@ -18,10 +18,10 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Guest is an agent whose processes do what the test says. It is set up: it can
-// make containers.
+// Guest is an agent whose processes the test controls. It has been set up: it
+// can make containers.
 type Guest struct {
-	// Dial connects to a port of the agent's.
+	// Dial connects to one of the agent's ports.
 	Dial func(ctx context.Context, port uint32) (net.Conn, error)
 	// Write has a process write to its stdout, and Exit end with that status. An
 	// empty execID is a container's init. An exec's first argument is its id.
@@ -41,7 +41,7 @@ type host struct {
 	events api.Guest_EventsClient
 }
 
-// connect opens the connections that a host has from the beginning.
+// connect opens a host's initial connections.
 func connect(t *testing.T, g Guest) *host {
 	t.Helper()
 	conn, err := g.Dial(t.Context(), api.PortRPC)
@@ -68,7 +68,7 @@ func (h *host) want(what string, err error, kind func(error) bool) {
 	}
 }
 
-// must ends the test at an error.
+// must ends the test on an error.
 func (h *host) must(what string, err error) {
 	h.Helper()
 	if err != nil {
@@ -76,7 +76,7 @@ func (h *host) must(what string, err error) {
 	}
 }
 
-// create makes a container, with the stdout that is asked for ("" is none).
+// create makes a container, with the given stdout ("" is none).
 func (h *host) create(id, stdout string) error {
 	h.Helper()
 	config, err := proto.Marshal(&api.ContainerConfig{Spec: []byte("{}")})
@@ -132,7 +132,7 @@ func (h *host) exits(want ...*api.Exit) (last *api.Exit) {
 	return last
 }
 
-// bind connects to a stream, and returns the agent's word against it.
+// bind connects to a stream, and returns the agent's refusal.
 func (h *host) bind(open *api.StreamOpen) (net.Conn, string) {
 	h.Helper()
 	conn, err := h.Dial(h.Context(), api.PortStream)

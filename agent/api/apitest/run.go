@@ -34,7 +34,7 @@ func hello(h *host) {
 	}
 }
 
-// notThere asks for a container that there is not, and for such an exec.
+// notThere makes calls for a container and an exec that do not exist.
 func notThere(h *host) {
 	ctx := h.Context()
 	h.running("c")
@@ -80,7 +80,7 @@ func never(h *host) {
 	h.want("Shutdown", err, errdefs.IsNotImplemented)
 }
 
-// life is a container's, with output.
+// life runs a container with output from create to delete.
 func life(h *host) {
 	h.must("create", h.create("c", "y"))
 	h.want("a second of that id", h.create("c", ""), errdefs.IsAlreadyExists)
@@ -111,7 +111,7 @@ func life(h *host) {
 	h.must("the id again", h.create("c", ""))
 }
 
-// order is that of a life.
+// order checks that calls out of order are refused.
 func order(h *host) {
 	h.must("create", h.create("c", ""))
 	h.must("start", h.start("c", ""))

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptPause is the wait after an error that passes by itself.
+// acceptPause is the pause after a temporary error.
 const acceptPause = 10 * time.Millisecond
 
 // hostListener accepts connections from the host alone: a process in a
-// container can open vsock connections as well as anybody, and must not reach
-// the agent should the kernel offer a way back into the guest.
+// container must not reach the agent if the kernel supports vsock connections
+// within the guest.
 type hostListener struct{ net.Listener }
 
-// listen opens a vsock port for whatever CID the machine has or will get: its
-// device may be added later.
+// listen opens a vsock port for any CID: the machine's device may be added
+// later.
 func listen(port uint32) (net.Listener, error) {
 	l, err := vsock.ListenContextID(unix.VMADDR_CID_ANY, port, nil)
 	if err != nil {
@@ -29,8 +29,8 @@ func listen(port uint32) (net.Listener, error) {
 	return hostListener{l}, nil
 }
 
-// Accept waits for the host's next connection. It fails only for good: the
-// agent's end is the machine's.
+// Accept waits for the host's next connection. It retries temporary errors,
+// because the agent's end would be the machine's.
 func (l hostListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
@@ -52,8 +52,8 @@ func fromHost(addr net.Addr) bool {
 	return ok && a.ContextID == unix.VMADDR_CID_HOST
 }
 
-// passes tells errors that say nothing of the listener: a peer that is gone,
-// or resources that are short for now.
+// passes reports whether an error is temporary: a peer that is gone, or a lack
+// of resources.
 func passes(err error) bool {
 	for _, errno := range []syscall.Errno{unix.ECONNABORTED, unix.ECONNRESET, unix.EINTR, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS} {
 		if errors.Is(err, errno) {

@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/agent/logs"
 )
 
-// logTo sends the log to the ring and, until the host reads it there, what is
-// grave to the console.
+// logTo sends the log to the ring and, until the host reads that, warnings and
+// errors to the console.
 func logTo(ring *logs.Ring) {
 	logger := log.L.Logger
 	_ = log.SetFormat(log.JSONFormat)
@@ -19,13 +19,13 @@ func logTo(ring *logs.Ring) {
 	logger.AddHook(&logs.Console{W: os.Stderr, Ring: ring})
 }
 
-// quiet leaves out what libcontainer says whenever it saves the state of a
-// container with a hook of ours: that it cannot save the hook. Nothing reads
-// that state when the agent has ended: the guest ends with it.
+// quiet drops libcontainer's warning, each time it saves the state of a
+// container with one of our hooks, that it cannot save the hook. That state is
+// never read: the guest ends with the agent.
 type quiet struct{ io.Writer }
 
-// saysSo begins the message in a line of the log; a quotation mark inside of a
-// message is not written so.
+// saysSo begins the message in a line of the log; quotation marks within a
+// message are escaped.
 var saysSo = []byte(`"msg":"cannot serialize hook of type `)
 
 // Write implements io.Writer; it is called once for each line.

@@ -28,9 +28,9 @@ import (
 // logBytes is how much of its log the agent keeps for the host.
 const logBytes = 256 << 10
 
-// The first thread is kept for main. Goroutines that join a container's mount
-// namespace end with their thread, but the first one would stay, and
-// /proc/self and the container's mounts with it.
+// The main thread is reserved for main. Threads that join a container's mount
+// namespace end with their goroutine, but the main thread would stay, and with
+// it /proc/self and the container's mounts.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -63,7 +63,7 @@ func run(ctx context.Context, started time.Duration) error {
 	}
 	log.L.Logger.SetLevel(opts.LogLevel)
 	confine := sync.OnceValue(container.RefuseVsock)
-	go func() { _ = confine() }() // containers wait for it, and it need not wait for them
+	go func() { _ = confine() }() // containers wait for it; the agent's start need not
 	reaper := guest.NewReaper()
 	pod := service.NewPod(service.Config{
 		Runtime: service.LibRuntime{Runtime: &container.Runtime{

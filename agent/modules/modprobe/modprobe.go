@@ -19,7 +19,7 @@ func init() {
 	}
 }
 
-// answer loads what the kernel asked for and returns the exit status.
+// answer loads what the kernel requested and returns the exit status.
 func answer() int {
 	list, err := modules.ReadList(modules.ListFile)
 	if err == nil {
@@ -35,8 +35,8 @@ func answer() int {
 	return 1
 }
 
-// probe loads the modules that args ask for. known says that there are some;
-// one of them must be loaded.
+// probe loads the modules that args request. known reports whether there are
+// any; one of them must be loaded.
 func probe(args []string, list modules.List, load modules.Loader) (known bool, err error) {
 	name, err := request(args)
 	if err != nil {
@@ -57,7 +57,7 @@ func probe(args []string, list modules.List, load modules.Loader) (known bool, e
 	return known, err
 }
 
-// request reads the command line, which is always the same but for the name
+// request reads the command line, which is always the same except for the name
 // (call_modprobe in kernel/module/kmod.c).
 func request(args []string) (string, error) {
 	if len(args) != 3 || args[0] != "-q" || args[1] != "--" || args[2] == "" {
@@ -66,7 +66,7 @@ func request(args []string) (string, error) {
 	return args[2], nil
 }
 
-// tell writes to the kernel's log: the process has no other way to speak.
+// tell writes to the kernel's log, the process's only output.
 func tell(err error) {
 	kmsg, openErr := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0)
 	if openErr != nil {

@@ -67,8 +67,8 @@ func TestLogLine(t *testing.T) {
 	}
 }
 
-// Started as modprobe, a program with this package does that and nothing else.
-// The name it is asked for is one that no image has.
+// Started as modprobe, a program with this package does only that. No image has
+// a module of the requested name.
 func TestTakesOver(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
