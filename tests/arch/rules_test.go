@@ -39,8 +39,8 @@ var layers = []struct {
 	{"tests", []string{""}},
 }
 
-// rooms says which folders have packages of their own below them, that no other
-// package imports, and which of those are open to all the same.
+// rooms lists the folders whose subpackages no other package imports, each with
+// those of them that are open all the same.
 var rooms = map[string][]string{
 	"virtcontainers/guestfs": {"virtcontainers/guestfs/volume/direct"},
 	"virtcontainers/sizing":  {"virtcontainers/sizing/hostcgroup"},

@@ -62,8 +62,8 @@ func newBareMachine(ctx context.Context, d *harness.Daemon, podArgs []string) (*
 // plainFlags are what the plain machine keeps of the pod's.
 var plainFlags = []string{"-accel", "-m", "-kernel"}
 
-// plain is the kernel's boot before anybody tuned anything: QEMU's own q35
-// board and the kernel's own parameters.
+// plain is the kernel's boot without any tuning: QEMU's own q35 board and the
+// kernel's default parameters.
 func (m *bareMachine) plain() *bareMachine {
 	p := &bareMachine{path: m.path, args: append([]string{"-machine", "q35", "-cpu", "max", "-display", "none",
 		"-append", "console=ttyS0 quiet panic=-1"}, bareFlags...)}

@@ -1,8 +1,8 @@
 // Package chaos is the suite that kills. At each of ten moments of a pod's life
-// it ends, by SIGKILL or worse, each of those who serve the pod: QEMU,
-// virtiofsd, the agent inside the guest, the shim, containerd. Then it asks
-// what a user would: did each Wait return, did each process exit exactly once
-// and with an honest code, and is nothing left behind?
+// it ends, by SIGKILL or worse, each of the processes that serve the pod: QEMU,
+// virtiofsd, the agent inside the guest, the shim, containerd. Then it checks
+// what a user would: did each Wait return, did each process exit exactly once and
+// with a truthful code, and is nothing left behind?
 //
 //	moment ──> strike ──> answers ──> cleaning up ──> judgement
 //	 (the operation of     (every call  (by ordinary    (exits counted, host

@@ -123,7 +123,7 @@ func TestNoAgent(t *testing.T) {
 	})
 }
 
-// QEMU and virtiofsd end with their shim even if nobody calls delete:
+// QEMU and virtiofsd end with their shim even if delete is never called:
 // containerd is stopped meanwhile.
 func TestNobodyDeletes(t *testing.T) {
 	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

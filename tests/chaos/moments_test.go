@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// moment is a time in a pod's life at which somebody dies.
+// moment is a time in a pod's life at which one of its processes is killed.
 type moment struct {
 	name string
 	// play brings the scene there, strikes, and returns once the operation

@@ -10,9 +10,9 @@ import (
 	"github.com/containerd/containerd/v2/client"
 )
 
-// noticeTimeout bounds how long anybody waits once the VM is dead. It is less
-// than the health check's time (the harness sets 120 s): a death must be
-// noticed, not asked for.
+// noticeTimeout bounds the wait of any call once the VM is dead. It is less than
+// the health check's timeout (the harness sets 120 s): a death must be noticed by
+// itself, not by the health check.
 const noticeTimeout = 60 * time.Second
 
 // judge asks everything that must hold once the victim is dead: each Wait
@@ -61,7 +61,7 @@ func (s *scene) all(ctx context.Context, judge func(context.Context, *actor) err
 	}
 }
 
-// judgeWait sees that who waited for a started process has an answer.
+// judgeWait checks that every Wait for a started process was answered.
 func (s *scene) judgeWait(ctx context.Context, a *actor) error {
 	if !a.started || a.waited {
 		return nil
@@ -147,7 +147,7 @@ func (s *scene) judgeCode(a *actor, code uint32) error {
 func (s *scene) judgeExits(ctx context.Context, a *actor) error {
 	least, most := 1, 1
 	if a.exec && (s.victim.takesShim || !a.started) {
-		least = 0 // with its shim dies the only one who knew of it
+		least = 0 // with its shim dies the only process that knew of it
 	}
 	if s.victim.takesShim && len(a.codes) > 0 || s.victim.name == engine.name && a.ended {
 		// Of a task that it has not finished deleting containerd tells once

@@ -16,8 +16,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// scene is one pod, whom it loses, and what its processes must be said to have
-// done in the end. It is used by one goroutine.
+// scene is one pod, the process that it loses, and the expected ends of its
+// processes. It is used by one goroutine.
 type scene struct {
 	t      *testing.T
 	d      *harness.Daemon

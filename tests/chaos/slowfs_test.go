@@ -25,8 +25,8 @@ type slowFS struct {
 	gate chan struct{}
 }
 
-// mountSlow mounts one with a file in it. It is let go of, and unmounted, when
-// the test ends.
+// mountSlow mounts one with a file in it. It is released, and unmounted, when the
+// test ends.
 func mountSlow(t *testing.T) *slowFS {
 	t.Helper()
 	if _, err := os.Stat("/dev/fuse"); err != nil {
@@ -79,7 +79,7 @@ func (s *slowFS) pass() {
 	<-gate
 }
 
-// awaitHeld waits until somebody waits for an answer.
+// awaitHeld waits until a request waits for its answer.
 func (s *slowFS) awaitHeld(ctx context.Context) error {
 	select {
 	case <-s.held:

@@ -106,7 +106,7 @@ func TestStopped(t *testing.T) {
 			if err := signalKind(d, kind, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			// Somebody asks for what does not come.
+			// A call is made whose answer does not come.
 			askCtx, cancel := context.WithTimeout(ctx, time.Second)
 			if p, err := c.Exec(askCtx, harness.ExecConfig{Args: script("cat /bin/busybox | wc -c")}); err == nil {
 				_ = p.Start(askCtx)
@@ -117,8 +117,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// A file system of the host's that hangs blocks who asks it, and nothing else: not
-// the pod's other files, not other pods, not the pod's end.
+// A file system of the host that hangs blocks the processes that use it, and
+// nothing else: not the pod's other files, not other pods, not the pod's end.
 func TestHungFileSystem(t *testing.T) {
 	d := daemonServedBy(t, 0, "")
 	ctx := within(t, d)

@@ -59,7 +59,7 @@ func (r *tape) run(ctx context.Context, socket string, subscribed func()) {
 	}
 }
 
-// connect fails at once when nobody listens, where a client would wait.
+// connect fails immediately if there is no listener; a client would wait.
 func connect(socket string) (*client.Client, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {

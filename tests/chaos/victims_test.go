@@ -22,7 +22,7 @@ const (
 	lostContact = 255
 )
 
-// victim is one of those who serve a pod.
+// victim is one of the processes that serve a pod.
 type victim struct {
 	name   string
 	strike func(context.Context, *scene) error

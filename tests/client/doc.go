@@ -7,7 +7,7 @@
 //	buildImages: the images that it pulls ──> proxy: every registry, on 127.0.0.1
 //	runSuite: the program, with the proxy and a runtime ──> results
 //
-// The suite starts containerd under fixed paths, so it gets a host that is
-// nobody else's (tests/engines/host). It knows nothing of Katabox: the runtime is
-// named in its environment (TEST_RUNTIME).
+// The suite starts containerd under fixed paths, so it gets a private host
+// (tests/engines/host). It knows nothing of Katabox: the runtime is named in its
+// environment (TEST_RUNTIME).
 package client

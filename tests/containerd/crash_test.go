@@ -56,7 +56,7 @@ func exits(r *harness.Recorder, id string) map[string][]uint32 {
 	return found
 }
 
-// lostContact is the exit code of a process whose end nobody saw.
+// lostContact is the exit code of a process whose end was not observed.
 const lostContact = 255
 
 // The VM dies under the pod: each waiter hears of it, each process has one

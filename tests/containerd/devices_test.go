@@ -173,7 +173,8 @@ func TestBlockDeviceAccess(t *testing.T) {
 			t.Errorf("write: %v, %d, %s", err, code, p.Err)
 		}
 		host.wantWritten(t, 0, "read\n")
-		// Another's disk, by its number, and one of its own made anew, which it may not.
+		// A container may make another node of its disk, but not of another
+		// container's disk.
 		text := `set -- $(stat -c "%t %T" /dev/all); mknod /tmp/all b $((0x$1)) $((0x$2)) && head -c 1 /tmp/all`
 		execOut(ctx, t, c, harness.ExecConfig{Args: script(text)})
 		other := with(ctx, t, pod)
@@ -199,7 +200,7 @@ func TestPrivilegedGetsNoDisk(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// chars are devices that the guest's kernel has, at paths of our own.
+// chars are devices that the guest's kernel has, at paths that the test chooses.
 var chars = []oci.SpecOpts{
 	withDevice(specs.LinuxDevice{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229}, "rwm"),
 	withDevice(specs.LinuxDevice{Path: "/dev/net/tun", Type: "c", Major: 10, Minor: 200}, "rw"),
@@ -230,9 +231,9 @@ func TestCharacterDevices(t *testing.T) {
 	})
 }
 
-// A character device that was asked for and that no guest, or not this one,
-// has is an error with its name. Nobody has asked for one of those that a
-// privileged container's spec lists.
+// A requested character device that no guest, or not this one, has is an error
+// with its name. The devices that a privileged container's spec lists were not
+// requested.
 func TestCharacterDevicesThatAreNotThere(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

@@ -114,8 +114,8 @@ func entries(t *testing.T, pid int, dir string) int {
 	return len(list)
 }
 
-// awaitSame waits until the usage is what it was: what an exec held is let go
-// a moment after its Delete.
+// awaitSame waits until the usage is what it was: what an exec held is released a
+// moment after its Delete.
 func (u usage) awaitSame(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Container) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(d.Context(ctx), 5*time.Second)

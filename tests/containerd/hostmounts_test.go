@@ -41,8 +41,9 @@ func TestHostMountsBelowVolume(t *testing.T) {
 	}
 }
 
-// hostMounts goes through it. A guest that may cache for ever is not told of what
-// is mounted where it has looked before.
+// hostMounts mounts and unmounts on the host below a container's volume, in one
+// cache mode. A guest that may cache without limit does not see mounts on names
+// that it has accessed before.
 func hostMounts(ctx context.Context, t *testing.T, d *harness.Daemon, mode string) {
 	v := newSlaveVolume(ctx, t, d)
 	if mode != "always" {
@@ -59,7 +60,7 @@ func hostMounts(ctx context.Context, t *testing.T, d *harness.Daemon, mode strin
 	v.mount(t, "second")
 	v.await(ctx, t, "second")
 	holder := v.hold(ctx, t)
-	for range fewestLooks { // longer than any descriptor is kept that nobody uses
+	for range fewestLooks { // longer than an unused descriptor is kept
 		if err := unix.Unmount(v.sub, 0); !errors.Is(err, unix.EBUSY) {
 			t.Fatalf("unmount while the container has a file open: %v, want EBUSY", err)
 		}

@@ -126,8 +126,8 @@ func networkWithLink(t *testing.T, d *harness.Daemon) string {
 	return "/run/netns/" + name
 }
 
-// A pod's QEMU is nobody, and has all that it needs: a disk, a card, a volume, memory
-// that is added, an exec.
+// A pod's QEMU runs as an unprivileged user, and has all that it needs: a disk, a
+// card, a volume, memory that is added, an exec.
 func TestQEMUIsNobody(t *testing.T) {
 	needVM(t)
 	newestOwn(t, func(o *harness.Options) { o.Kata.Extra = "default_maxmemory = 1024\n" }, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

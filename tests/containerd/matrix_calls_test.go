@@ -97,7 +97,7 @@ func (s *stage) briefly(ctx context.Context, wait func(context.Context) (uint32,
 	defer cancel()
 	code, err := wait(ctx)
 	if kind(err) == "DeadlineExceeded" || err != nil && strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
-		return "blocks", nil // whoever noticed first, and gave it whatever kind
+		return "blocks", nil // depends on which goroutine noticed first, and its kind of error
 	}
 	return fmt.Sprintf("exit %d", code), err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// signalScenes send signals, and look at exits and who hears of them.
+// signalScenes send signals, and check exits and the answers of the waiters.
 func signalScenes() []scene {
 	return []scene{
 		{"signals to init", playSignals},

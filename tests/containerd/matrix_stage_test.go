@@ -152,7 +152,7 @@ func (s *stage) end(ctx context.Context, p *harness.Process) uint32 {
 	return code
 }
 
-// code waits for the end of a process, but not for ever.
+// code waits for the end of a process, with a timeout.
 func (s *stage) code(ctx context.Context, p *harness.Process) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -221,6 +221,6 @@ func (s *stage) events(ctx context.Context, c *harness.Container, until string) 
 	return text
 }
 
-// mended is what is put right in runc's events: its shim wakes who waits
-// before it sends the exit, so that a Delete that follows can overtake it.
+// mended is what is corrected in runc's events: its shim wakes the waiters before
+// it sends the exit, so that a Delete that follows can overtake it.
 var mended = regexp.MustCompile(`(delete), (exit\(init\)=\d+)`)

@@ -65,7 +65,7 @@ func playTerminal(ctx context.Context, s *stage) {
 	s.note("exec", "%s %q", s.code(ctx, e), e.Out)
 }
 
-// blocked is a stdin on which nobody types.
+// blocked is a stdin without input.
 type blocked struct{}
 
 func (blocked) Read([]byte) (int, error) { select {} }

@@ -85,7 +85,7 @@ done
 for pid in $pids; do wait $pid || exit 1; done
 `
 
-// The kernel runs a modprobe for each who asks, all at once.
+// The kernel runs a modprobe for each request, all of them concurrently.
 func TestModulesForManyAtOnce(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -133,10 +133,10 @@ $1 -t nat -S
 $1 -S
 `
 
-// iptables works, the one over nf_tables and the old one, for both families.
-// The old one wants ip_tables before it asks for anything that the kernel
-// could ask for. Docker's image in a pod brings it so: who may load modules
-// may bring one by asking for a link of its name (dev_load in
+// iptables works, the one over nf_tables and the old one, for both families. The
+// old one needs ip_tables before it requests anything that the kernel could load.
+// Docker's image in a pod loads it in this way: a process that may load modules
+// can load one by asking for a link of its name (dev_load in
 // net/core/dev_ioctl.c).
 func TestIptablesBringsItsModules(t *testing.T) {
 	needVM(t)

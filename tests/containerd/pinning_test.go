@@ -101,7 +101,7 @@ func TestPodPlaceAndPinning(t *testing.T) {
 	needVM(t)
 	needTwoCPUs(t)
 	configure := func(o *harness.Options) {
-		// The machine has one vCPU of its own, and no more than two.
+		// The machine has one vCPU by default, and at most two.
 		o.Kata.Extra = "default_maxvcpus = 2\n"
 	}
 	newestOwn(t, configure, playPlaces)

@@ -175,8 +175,8 @@ func TestSysctls(t *testing.T) {
 	})
 }
 
-// A sysctl that is nobody's own, or that the guest has not, fails the container
-// by its name and leaves nothing.
+// A sysctl that is not namespaced, or that the guest lacks, fails the container
+// with an error that names it, and leaves nothing.
 func TestSysctlsThatFail(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -191,9 +191,9 @@ func TestSysctlsThatFail(t *testing.T) {
 	})
 }
 
-// withDevices replaces the rules for devices: none is allowed, but what runc
-// allows everybody (to make nodes, and /dev/null and its like) and what is asked
-// for.
+// withDevices replaces the rules for devices: none is allowed, except those that
+// runc always allows (to make nodes, and /dev/null and similar devices) and those
+// in allowed.
 func withDevices(allowed ...specs.LinuxDeviceCgroup) oci.SpecOpts {
 	return withLimits(func(r *specs.LinuxResources) {
 		r.Devices = append([]specs.LinuxDeviceCgroup{{Access: "rwm"}}, allowed...)

@@ -46,8 +46,8 @@ func makeTemplate(ctx context.Context, t *testing.T, d *harness.Daemon) string {
 	return strings.TrimSpace(string(out))
 }
 
-// startIdle starts a container in a pod of its own, and reports the template that
-// the machine came from: "" if it booted.
+// startIdle starts a container in a new pod, and reports the template that the
+// machine was started from: "" if it booted.
 func startIdle(ctx context.Context, t *testing.T, d *harness.Daemon, spec ...oci.SpecOpts) (c *harness.Container, template string) {
 	t.Helper()
 	mark := d.LogSize()
@@ -94,8 +94,8 @@ func drawn(ctx context.Context, t *testing.T, c *harness.Container) map[string]s
 	return all
 }
 
-// Pods that start from one template are pods of their own: what they draw differs,
-// their clocks are right, and all that a pod can do works.
+// Pods that start from one template are independent: the random numbers they draw
+// differ, their clocks are right, and all features of a pod work.
 func TestTemplate(t *testing.T) {
 	withTemplates(t, func(ctx context.Context, t *testing.T, d *harness.Daemon, _ string) {
 		key := makeTemplate(ctx, t, d)

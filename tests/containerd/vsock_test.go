@@ -15,9 +15,10 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// A container reaches nobody by vsock: neither the host's listeners, nor the guest's
-// agent by whatever CID, privileged or not, by either transport, and with the
-// profiles of engines left out (disable_guest_seccomp), as they are here.
+// A container cannot connect to anything by vsock: neither to the host's
+// listeners, nor to the guest's agent by any CID, privileged or not, by either
+// transport, and with the profiles of engines left out (disable_guest_seccomp),
+// as they are here.
 func TestContainersHaveNoVsock(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

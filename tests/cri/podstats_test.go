@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/tests/cri/env"
 )
 
-// A pod whose engine gives it a cgroup, as kubelet does, has counters of its own,
+// A pod whose engine gives it a cgroup, as kubelet does, has its own counters,
 // and leaves the cgroup empty.
 func TestCrictlPodStats(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {

@@ -40,7 +40,7 @@ func TestEmptyDirOnADisk(t *testing.T) {
 		dir := k.fsGroup(k.volume("empty-dir", "scratch"), 123)
 		part := k.subPath(dir, "part", 0)
 		p := runp(ctx, t, e, "emptydisk")
-		// Whoever comes first makes the disk.
+		// The first container makes the disk.
 		writer := p.create(ctx, t, forever, as(1001, 123, with(dir+":/scratch", part+":/part")))
 		reader := p.create(ctx, t, forever, with(dir+":/scratch:ro"))
 		p.startAll(ctx, t, writer, reader)

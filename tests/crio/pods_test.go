@@ -108,8 +108,8 @@ func (s *stage) execs(ctx context.Context, id string) {
 	s.note("exec", crictl(ctx, "", "exec", id, "sh", "-c", "echo out; hostname; exit 7"))
 	s.note("exec with input", crictl(ctx, "input\n", "exec", "-i", id, "cat"))
 	typed := command(ctx, "", "script", "-qec", crictlPath()+" --config "+workDir+"/crictl.yaml exec -it "+id+" tty", os.DevNull)
-	// The end of script's input comes once or twice, and its terminal adds a carriage
-	// return of its own until crictl has made it raw.
+	// The end of script's input comes once or twice, and its terminal adds
+	// another carriage return until crictl has made it raw.
 	typed.out = strings.NewReplacer("^@", "", "\r\r\n", "\r\n").Replace(typed.out)
 	s.note("terminal", typed)
 	s.note("attach", crictl(ctx, "line\n", "attach", "-i", id))

@@ -111,7 +111,7 @@ func render(t *testing.T, change func(values object)) map[string]string {
 	return rendered
 }
 
-// The plain manifests are what the chart makes of its own values.
+// The plain manifests are what the chart renders with its default values.
 func TestManifestsAreTheCharts(t *testing.T) {
 	want := render(t, nil)
 	want["uninstaller.yaml"] = render(t, func(values object) { values["uninstall"] = true })["installer.yaml"]

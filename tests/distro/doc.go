@@ -1,6 +1,6 @@
-// Command distro runs this checkout on another release of Debian, as a new
-// user there would: a fresh root file system made by debootstrap, entered by
-// pivot_root in namespaces of its own.
+// Command distro runs this checkout on another release of Debian, as a new user
+// there would: a fresh root file system made by debootstrap, entered by
+// pivot_root in separate namespaces.
 //
 //	build/distro/RELEASE/root     the root file system, made once
 //	build/distro/RELEASE/checkout bin and build of the checkout in there

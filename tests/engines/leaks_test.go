@@ -58,9 +58,9 @@ func vmProcesses() ([]string, error) {
 // hostState is a host before an engine was started.
 type hostState struct {
 	state harness.HostState
-	// mounts are the ids of its mounts. Those that the machine had when the private
-	// host was made stay in it, and get another path when somebody outside renames a
-	// directory above them.
+	// mounts are the ids of its mounts. Those that the machine had when the
+	// private host was made stay in it, and their paths change when a directory
+	// above them is renamed outside.
 	mounts map[string]bool
 }
 

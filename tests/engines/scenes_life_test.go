@@ -120,8 +120,9 @@ func playPause(ctx context.Context, s *stage) {
 	s.expect("stop while paused", s.run(ctx, "rm", "-f", name).code, "0")
 }
 
-// asksAgain says "ready" until it is given a line: who attaches late sees it too.
-// It begins late itself: Podman shows output before it reads its terminal's keys.
+// asksAgain says "ready" until it gets a line, so that a client that attaches
+// late sees it too. It begins late itself: Podman shows output before it reads
+// its terminal's keys.
 const asksAgain = "sleep 2; until read -t 1 line; do echo ready; done; echo got $line; exit 8"
 
 func playAttach(ctx context.Context, s *stage) {

@@ -47,7 +47,7 @@ func playPorts(ctx context.Context, s *stage) {
 	s.expect("after the end", get(ctx, "http://"+net.JoinHostPort("127.0.0.1", port)) == "served\n", "false")
 }
 
-// freePort finds a TCP port of the private host that nobody has.
+// freePort finds an unused TCP port of the private host.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -53,7 +53,7 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 	ended := make(chan error, 1)
 	go func() {
 		ended <- wait()
-		cancel() // nobody reads keys any more
+		cancel() // keys are not read any more
 	}()
 	if typed != "" && screen.Await(ctx, "ready") == nil {
 		if err := typeKeys(ctx, pty, tty, typed); err != nil && ctx.Err() == nil {
@@ -72,10 +72,10 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 	return r
 }
 
-// typeKeys types each key when the one before was read, as a person does. Podman
-// finds the keys for detaching only if each comes by a read of its own. Before
-// the client has made the terminal raw, the kernel takes ^Q for itself (IXON),
-// and what is typed can be lost when it does.
+// typeKeys types each key when the previous one was read, as a person does.
+// Podman finds the keys for detaching only if each comes in a separate read.
+// Before the client has made the terminal raw, the kernel handles ^Q itself
+// (IXON), and what is typed can be lost when it does.
 func typeKeys(ctx context.Context, pty io.Writer, tty *os.File, keys string) error {
 	fd := int(tty.Fd())
 	raw := func() (bool, error) {

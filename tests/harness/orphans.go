@@ -30,7 +30,7 @@ var adoptOrphans = sync.OnceValue(func() error {
 	return nil
 })
 
-// own are the children outside the process group that somebody waits for.
+// own are the children outside the process group for which other code waits.
 var own struct {
 	mu   sync.Mutex
 	pids map[int]bool
@@ -59,8 +59,8 @@ func StartOwn(cmd *exec.Cmd) (wait func() error, err error) {
 	}, nil
 }
 
-// reapOrphans reaps the adopted children that ended. The children that this
-// process started itself are left to those who wait for them: they are in its
+// reapOrphans reaps the adopted children that ended. It leaves the children that
+// this process started itself to the code that waits for them: they are in its
 // process group, or of StartOwn, and each containerd is known by its name.
 func reapOrphans() {
 	procs, err := tree("")

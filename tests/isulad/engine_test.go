@@ -34,7 +34,7 @@ func TestEngineRestart(t *testing.T) {
 		"running": began(engine.Detached, "sleep", "1000"),
 		"paused":  began(engine.Detached, "sleep", "1000"),
 		"stopped": began(engine.Detached, script("until [ -e /etc/end ]; do sleep 0.05; done; exit 8")...),
-		// It talks when nobody can read its output any more.
+		// It writes when its output has no reader any more.
 		"talking": began(engine.Attached, script("until [ -e /etc/end ]; do sleep 0.05; done; cat /data/blob; exit 3")...),
 	}
 	if err := old["paused"].Pause(ctx); err != nil {
@@ -139,8 +139,8 @@ func TestShimKilled(t *testing.T) {
 	}
 }
 
-// The shim is killed while it boots the machine, and nobody asks for the
-// container again: any start, even one that fails, takes the rest away.
+// The shim is killed while it boots the machine, and the container is not
+// requested again: any start, even one that fails, removes the rest.
 func TestShimKilledDuringCreate(t *testing.T) {
 	ctx := testContext(t)
 	c := create(t, bed.engine, single("true"))

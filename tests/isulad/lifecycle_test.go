@@ -124,7 +124,7 @@ func TestStopSignalIsTheContainersToHandle(t *testing.T) {
 	wantExit(ctx, t, c, 21)
 }
 
-// A Create that fails in a pod hurts nobody else.
+// A Create that fails in a pod does not affect the other containers.
 func TestCreateFailsInPod(t *testing.T) {
 	ctx := testContext(t)
 	for name, change := range map[string]func(*engine.Config){

@@ -63,8 +63,7 @@ func procPath(pid int, parts ...string) string {
 	return filepath.Join(append([]string{"/proc", strconv.Itoa(pid)}, parts...)...)
 }
 
-// 3. The rootfs is where root.path says, mounted by the engine, who unmounts
-// it too.
+// 3. The rootfs is at root.path, mounted by the engine, which unmounts it too.
 func TestPoint3RootfsIsMountedAlready(t *testing.T) {
 	ctx := testContext(t)
 	c := start(ctx, t, app(sharedPod(ctx, t), script("echo mine >/etc/own; exit 4")...), engine.Detached)

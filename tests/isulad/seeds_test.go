@@ -56,7 +56,7 @@ func TestSeedsWithFullID(t *testing.T) {
 	}
 }
 
-// The second stops the sandbox first: nobody stops its containers, which end
+// The second stops the sandbox first: its containers are not stopped, but end
 // with it, and the shim waits for their Delete.
 func TestSeedsWithShortIDStopSandboxFirst(t *testing.T) {
 	ctx := testContext(t)

@@ -94,7 +94,7 @@ func (m *machine) share(source string) (_ *os.File, err error) {
 		Path: harness.DefaultVirtiofsd,
 		Args: []string{
 			fmt.Sprintf("--fd=%d", child.FirstExtraFD), "-o", "source=" + source, "-o", "sandbox=chroot",
-			// Nobody else changes what the machine reads, or writes.
+			// No other process changes what the machine reads, or writes.
 			"-o", "cache=always", "-o", "xattr", "-o", "log_level=err",
 		},
 		ExtraFiles: []*os.File{listener},
@@ -106,9 +106,9 @@ func (m *machine) share(source string) (_ *os.File, err error) {
 	return conn, nil
 }
 
-// socketPair makes a listening unix socket and a connection to it, which is
-// made before somebody accepts. The socket's name is gone afterwards, so that
-// no end of this program leaves it.
+// socketPair makes a listening unix socket and a connection to it, which is made
+// before it is accepted. The socket's name is removed afterwards, so that it is
+// not left however this program ends.
 func socketPair() (listener, conn *os.File, err error) {
 	dir, err := os.MkdirTemp("", "kvmhost")
 	if err != nil {

@@ -138,8 +138,8 @@ func TestSecondPodOfANamespace(t *testing.T) {
 	}
 }
 
-// A configuration that cannot hold for a namespace, or would take the place of
-// what somebody else has set there, is refused rather than left out.
+// A configuration that cannot apply to a namespace, or would replace what another
+// program has set there, is refused rather than left out.
 func TestConfigurationsThatCannotHold(t *testing.T) {
 	needVM(t)
 	for _, test := range []struct {

@@ -30,8 +30,9 @@ const (
 	clonePeer  = "10.88.0.1"
 )
 
-// The ports of the clones' connections, to which nobody listens: from the fixed ones,
-// each twice, to closedPort, and from ports that the guest chooses to those after.
+// The ports of the clones' connections, which have no listeners: from the fixed
+// ones, each twice, to closedPort, and from ports that the guest chooses to those
+// after.
 var fixedPorts = []uint16{40001, 40002, 40003, 40004}
 
 const (

@@ -33,8 +33,8 @@ type cni struct {
 	net4, net6         netip.Prefix
 }
 
-// newCNI makes a network with ranges of its own for both families. plugin is
-// the first plugin's configuration; name, type and so on are filled in.
+// newCNI makes a network with separate ranges for both families. plugin is the
+// first plugin's configuration; name, type and so on are filled in.
 func newCNI(t *testing.T, d *harness.Daemon, plugin object, more ...object) *cni {
 	t.Helper()
 	bed.networks++

@@ -48,11 +48,11 @@ func (ns netns) do(t *testing.T, commands string) {
 // state is what a process in the namespace sees of its network (probe state).
 func (ns netns) state() (string, error) { return ns.run(probePath(), "state") }
 
-// all is everything of the namespace that somebody can have changed, for a
+// all returns everything in the namespace that can have been changed, for a
 // comparison of before and after: links, addresses, routes, neighbours, queues
-// and filters. Not so the length of a link's queue, which the kernel gives to
-// one without (CNI's veth) when it gets its first qdisc (net/sched/sch_api.c,
-// qdisc_create).
+// and filters. It leaves out the length of a link's queue, which the kernel gives
+// to a link without one (CNI's veth) when it gets its first qdisc
+// (net/sched/sch_api.c, qdisc_create).
 func (ns netns) all() (string, error) {
 	return ns.run("sh", "-ec", `
 		ip -o link | sed -E 's/ (qlen [0-9]+)?\\/\\/'; ip -o addr; ip route show table all; ip -6 route show table all

@@ -105,7 +105,7 @@ func TestContainerSeesWhatRuncShows(t *testing.T) {
 // lines say nothing of the network.
 var incidental = regexp.MustCompile(`(?m)^[0-9]+: |@if[0-9]+|@[a-z0-9]+| uid 0| tentative|^ *cache *$|\\ +`)
 
-// essence takes away what may differ, and orders the lines.
+// essence removes what may differ, and sorts the lines.
 func essence(out string) string {
 	lines := strings.Split(incidental.ReplaceAllString(out, ""), "\n")
 	for i := range lines {

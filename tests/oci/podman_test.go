@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// podman is a Podman with storage of its own.
+// podman is a Podman with separate storage.
 type podman struct {
 	t       *testing.T
 	dir     string

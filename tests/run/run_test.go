@@ -34,8 +34,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// When nobody reads the output any more, the process that writes gets SIGPIPE,
-// as in a shell's pipeline, and the other stream goes on.
+// When the output has no reader any more, the process that writes gets SIGPIPE,
+// as in a shell's pipeline, and the other stream continues.
 func TestReaderGoesAway(t *testing.T) {
 	ctx := testContext(t)
 	cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout,

@@ -13,10 +13,10 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// figures are what somebody holds, by name.
+// figures are the resources that one of the rows holds, by name.
 type figures map[string]int
 
-// who holds what is looked at.
+// The holders that are not processes of the resident pod.
 const (
 	host       = "host"
 	containerd = "containerd"

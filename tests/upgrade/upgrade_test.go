@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-// A container that runs keeps its version while another is installed: it goes on,
-// takes execs and is removed, and if its shim dies the new version cleans up. New
-// containers get the new version. The old one's files go when nobody uses them.
+// A running container keeps its version while another is installed: it keeps
+// running, takes execs and is removed, and if its shim dies the new version
+// cleans up. New containers get the new version. The old version's files are
+// removed when they are unused.
 func TestUpgradeBelowARunningContainer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()

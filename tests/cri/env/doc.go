@@ -1,7 +1,7 @@
-// Package env is a private containerd with CRI, for the conformance suite and
-// for crictl: the harness's containerd 2.x, a registry of stand-in images, and a
-// pod network of its own by Debian's CNI plugins. It has two runtime handlers,
-// "runc" and "kata", so that both are asked the same under one configuration.
+// Package env is a private containerd with CRI, for the conformance suite and for
+// crictl: the harness's containerd 2.x, a registry of stand-in images, and a
+// separate pod network made by Debian's CNI plugins. It has two runtime handlers,
+// "runc" and "kata", so that both get the same requests under one configuration.
 //
 //	Start ──> running ──(Crictl, critest, ...)──> Settled: no pod left anything
 //	             └──> Stop: pods removed, bridge and chains gone, host as before

@@ -48,7 +48,7 @@ func (f firewall) restore() error {
 	}
 	for _, line := range lines {
 		if strings.Contains(line, "-j CNI-DN-") {
-			return nil // a pod of somebody else has a host port
+			return nil // a pod of another run has a host port
 		}
 	}
 	for _, args := range undoChains(lines, f.chains) {

@@ -12,7 +12,7 @@ const (
 	criImages = "k8s-staging-cri-tools/"
 )
 
-// Busybox is the suite's default image, for tests of our own.
+// Busybox is the suite's default image, for the tests of this package's users.
 const Busybox = "registry.k8s.io/" + e2eImages + "busybox:1.29-2"
 
 // Web is the suite's web server; it listens on port 80.

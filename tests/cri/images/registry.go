@@ -82,7 +82,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(b.data)))
 	w.Header().Set("Docker-Content-Digest", d.String())
 	if r.Method == http.MethodGet {
-		_, _ = w.Write(b.data) // a client that went away has nobody to tell
+		_, _ = w.Write(b.data) // a client that went away gets no error
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package host runs a test binary on a "host" of its own, so that container
-// engines with fixed paths, bridges and firewall rules leave the machine alone.
+// Package host runs a test binary on a private "host", so that container engines
+// with fixed paths, bridges and firewall rules leave the machine alone.
 //
 // The binary starts itself twice more, in new network, mount, PID and IPC
 // namespaces:

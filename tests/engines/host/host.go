@@ -65,8 +65,8 @@ func runOuter(after func() error) (int, error) {
 	return code, errors.Join(err, after())
 }
 
-// namespaces are what the host has of its own. Cgroups are shared: a cgroup
-// namespace would need version 1's hierarchies mounted again.
+// namespaces are those that the host does not share with the machine. Cgroups are
+// shared: a cgroup namespace would need version 1's hierarchies mounted again.
 const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
 
 func report(what string, run func() (int, error)) int {

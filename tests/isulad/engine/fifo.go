@@ -79,8 +79,8 @@ func makeFIFO(path string, flags int) (int, error) {
 	return fd, nil
 }
 
-// unlink removes the FIFOs' names, which iSulad does as soon as the start has
-// returned: whoever has not opened them yet never will.
+// unlink removes the FIFOs' names, as iSulad does as soon as the start has
+// returned: they cannot be opened afterwards.
 func (f *fifos) unlink() { _ = os.RemoveAll(f.dir) }
 
 func (f *fifos) close() {

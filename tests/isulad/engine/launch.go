@@ -15,8 +15,8 @@ type Launched struct {
 	ExitCode int
 	// Stdout and Stderr are what one read each got after the program's end.
 	Stdout, Stderr string
-	// HeldOpen: somebody could still write to those pipes, whose other ends
-	// are closed now.
+	// HeldOpen: a process could still write to those pipes, whose other ends are
+	// closed now.
 	HeldOpen bool
 }
 

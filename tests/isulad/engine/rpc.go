@@ -84,7 +84,8 @@ func (c *conn) close() {
 	<-c.done
 }
 
-// call waits for the answer as long as ctx allows; iSulad waits for ever.
+// call waits for the answer as long as ctx allows; iSulad waits without a
+// timeout.
 func (c *conn) call(ctx context.Context, method string, req, resp proto.Message) error {
 	payload, err := proto.Marshal(req)
 	if err != nil {

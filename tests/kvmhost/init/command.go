@@ -14,8 +14,8 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// outputWait bounds how long output is waited for when the command has ended
-// and somebody else still holds its pipes.
+// outputWait bounds the wait for output when the command has ended and another
+// process still holds its pipes.
 const outputWait = 5 * time.Second
 
 // sender makes frames of what is written.

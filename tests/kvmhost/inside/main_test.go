@@ -61,7 +61,7 @@ func runAll(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
 		return 1
 	}
-	if err := os.Setenv(harness.EnvAccel, "kvm"); err != nil { // also where nobody asked
+	if err := os.Setenv(harness.EnvAccel, "kvm"); err != nil { // even if it was not requested
 		fmt.Fprintln(os.Stderr, "prepare the suite:", err)
 		return 1
 	}

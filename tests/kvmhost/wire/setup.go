@@ -36,7 +36,7 @@ type Setup struct {
 	Results string `json:"results"`
 	// Binds are mounted in the new root, by target.
 	Binds map[string]string `json:"binds,omitempty"`
-	// Devices are files that must be there in the end; one that is missing
-	// is a problem in the Hello.
+	// Devices are files that must exist after the setup; a missing one is a
+	// problem in the Hello.
 	Devices []string `json:"devices"`
 }

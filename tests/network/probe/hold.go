@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdFiles keeps files open and tells, as often as it is asked, what can be
-// seen of them by their descriptors: a line with path, size, number of links and
-// text for each. It is asked by whoever writes into the first FIFO and answers
-// into the second one. It says "ready" first, and goes on until it is killed.
+// holdFiles keeps files open and reports, as often as it is asked, what their
+// descriptors show of them: a line with path, size, number of links and text for
+// each. A process asks by writing into the first FIFO; the answer goes into the
+// second. It says "ready" first, and continues until it is killed.
 func holdFiles(args []string, out io.Writer) error {
 	if len(args) < 3 {
 		return errors.New("want two FIFOs, and the files to hold")

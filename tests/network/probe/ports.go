@@ -14,7 +14,7 @@ import (
 // dialTimeout bounds one connection that is to be refused.
 const dialTimeout = 20 * time.Second
 
-// usePorts connects to a host where nobody listens, for each further argument
+// usePorts connects to a host without a listener, for each further argument
 // "FROM:TO" once (FROM 0: the kernel chooses), and prints which ports the kernel
 // chooses for listeners.
 func usePorts(args []string, out io.Writer) error {

@@ -20,9 +20,9 @@ import (
 //	neigh eth0 10.88.0.9 02:00:00:00:00:09
 //	route 0.0.0.0/0 dev eth0 via 10.88.0.1
 //
-// Links are those with a hardware address, less the taps that join a link to
-// a VM; routes are those of the main table; neighbours the permanent ones.
-// Indexes, queueing and who added a route are left out.
+// Links are those with a hardware address, without the taps that connect a link
+// to a VM; routes are those of the main table; neighbours the permanent ones.
+// Indexes, queueing and the routes' protocols are left out.
 func printState(out io.Writer) error {
 	links, err := netlink.LinkList()
 	if err != nil {

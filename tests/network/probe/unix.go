@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveUnix echoes at a UNIX socket, or with peercred says who connects. The
-// socket's file is replaced if it is there.
+// serveUnix echoes at a UNIX socket, or with peercred reports the client's
+// credentials. It replaces the socket's file if there is one.
 func serveUnix(scheme, path string, ended chan<- error) error {
 	if err := unix.Unlink(path); err != nil && err != unix.ENOENT {
 		return err

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envCommand is in the environment of a command and all that it starts. Shims
-// and machines are sessions of their own: the end of a test program that
-// panics or is killed is not theirs.
+// envCommand is in the environment of a command and of all processes that it
+// starts. Shims and machines have their own sessions: they do not end with a test
+// program that panics or is killed.
 const envCommand = "KATABOX_SUITES_COMMAND"
 
 // killLeftovers kills what a command has left, so that it does not take the
@@ -34,9 +34,8 @@ func killLeftovers(word string) (killed int) {
 	return killed
 }
 
-// withEnv are the processes that have this assignment in the environment that
-// they started with. One that has ended, also if nobody has waited for it yet,
-// has none.
+// withEnv returns the processes that started with this assignment in their
+// environment. A process that has ended has none, even if it was not reaped yet.
 func withEnv(assignment string) []int {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ") // fails for bad patterns only
 	var pids []int

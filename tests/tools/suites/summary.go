@@ -98,7 +98,7 @@ func summarize(w io.Writer, reports []*report) bool {
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%.0f\t\n", r.suite.name,
 			c.passed+c.failed+c.skipped, c.passed, c.failed, c.skipped, c.retried, r.took.Seconds())
 	}
-	_ = table.Flush() // nobody reads what cannot be written
+	_ = table.Flush() // an output that cannot be written has no reader
 	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", all.passed, all.failed, all.skipped)
 	return ok
 }

@@ -73,7 +73,7 @@ func builds() []suite {
 // would add nothing but time to what QEMU does.
 var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock", "./agent/guesttest"}
 
-// apart are the packages whose tests are rows of their own.
+// apart are the packages whose tests have separate rows.
 var apart = append(
 	[]string{"./tests/containerd", "./tests/isulad", "./tests/chaos", "./tests/network", "./tests/cri", "./tests/engines", "./tests/run", "./tests/oci", "./tests/client", "./tests/hostile", "./tests/soak", "./tests/upgrade"},
 	elsewhere...,
