@@ -128,7 +128,7 @@ func (c *Container) plan(spec *specs.Process) (*spawn.Plan, error) {
 // processes in cgroups below it alone, in the init's.
 func (c *Container) startPlan(p *Process, plan *spawn.Plan) error {
 	err := c.startIn(c.cgroupFile(""), p, plan)
-	if !errors.Is(err, spawn.ErrCgroup) || !(errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EOPNOTSUPP)) {
+	if isFull := errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EOPNOTSUPP); !isFull || !errors.Is(err, spawn.ErrCgroup) {
 		return err
 	}
 	cgroup, findErr := c.initCgroup()

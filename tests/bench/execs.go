@@ -14,12 +14,17 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
+// outputRounds is how often each way's stdout is measured.
+const outputRounds = 3
+
 // execWay is one way to run an exec, and what it took.
 type execWay struct {
 	name string
 	c    *harness.Container
 	spec func(*specs.Process)
 	took series
+	// output is how fast its stdout comes through its FIFO, in MiB/s.
+	output series
 }
 
 // benchExecs measures and prints execs alone.
@@ -42,6 +47,15 @@ func benchExecs(ctx context.Context, d *harness.Daemon, rounds int) (err error) 
 			if i > 0 {
 				w.took = append(w.took, milliseconds(took))
 			}
+		}
+	}
+	for range outputRounds {
+		for _, w := range ways {
+			speed, err := measureOutput(ctx, w.c)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			w.output = append(w.output, speed)
 		}
 	}
 	printExecs(os.Stdout, ways)
@@ -77,6 +91,11 @@ func printExecs(out io.Writer, ways []*execWay) {
 	fmt.Fprintln(w, "\tmedian\tp90\tto runc\t")
 	for _, way := range ways {
 		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%.2f\t\n", way.name, way.took.median(), way.took.percentile(90), way.took.median()/ways[0].took.median())
+	}
+	_ = w.Flush()
+	fmt.Fprintf(out, "\nstdout through a FIFO, MiB/s, %d MiB at a time\n", outputMiB)
+	for _, way := range ways {
+		fmt.Fprintf(w, "%s\t%.1f\t%.2f\t\n", way.name, way.output.median(), way.output.median()/ways[0].output.median())
 	}
 	_ = w.Flush()
 }
