@@ -59,7 +59,7 @@ func (in *input) pump() {
 	if !in.terminal {
 		defer in.file.Close()
 	}
-	block := make([]byte, blockSize/2)
+	block := make([]byte, inputBlock)
 	for {
 		n, err := in.conn.Read(block)
 		if n > 0 {

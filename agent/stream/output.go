@@ -60,7 +60,7 @@ func (o *output) pump(conn net.Conn) {
 	case <-o.gone:
 		return
 	}
-	block := make([]byte, blockSize)
+	block := make([]byte, firstBlock)
 	for last := (time.Time{}); ; {
 		n, err := o.next(block)
 		if n > 0 && conn != nil {
@@ -77,14 +77,27 @@ func (o *output) pump(conn net.Conn) {
 			return
 		}
 		last = gather(last, n)
+		if n == len(block) && n < maxBlock {
+			block = o.widen(2 * n)
+		}
 	}
+}
+
+// widen makes a block of that size and a pipe that fills several.
+func (o *output) widen(size int) []byte {
+	if raw, err := o.file.SyscallConn(); err == nil && !o.terminal {
+		_ = raw.Control(func(fd uintptr) {
+			_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size*pipeBlocks) // A small pipe is only slower.
+		})
+	}
+	return make([]byte, size)
 }
 
 // A process that writes line by line must not cost a packet each: after a small
 // block that followed another soon, pump waits for more. The first block after
 // a pause is sent immediately, so that an echo is not delayed.
 const (
-	smallBlock = blockSize / 4
+	smallBlock = 16 << 10
 	gatherTime = 500 * time.Microsecond
 )
 

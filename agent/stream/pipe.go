@@ -7,8 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockSize is the largest block that is copied at a time: a pipe's capacity.
-const blockSize = 64 << 10
+// inputBlock is the largest block of an input that is copied at a time: half of a
+// pipe's capacity. An output's block begins with firstBlock and grows to maxBlock
+// while reads fill it, and its pipe to pipeBlocks of them: a process that writes much
+// is woken less often, and one that writes little costs little memory.
+const (
+	inputBlock = 32 << 10
+	firstBlock = 16 << 10
+	maxBlock   = 256 << 10
+	pipeBlocks = 4
+)
 
 // pipeIn makes the process's and the agent's end of an input stream.
 func pipeIn(asked bool) (child, parent *os.File, err error) {

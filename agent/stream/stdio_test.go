@@ -100,6 +100,28 @@ func TestOutputUntilLastWriter(t *testing.T) {
 	}
 }
 
+// A process that fills its pipe gets a larger one, and one that does not keeps it.
+func TestPipeGrows(t *testing.T) {
+	s := newStdio(t, Request{Stdout: true, Stderr: true})
+	out, errs := attach(t, s, stdout), attach(t, s, stderr)
+	const size = 16 << 20
+	go func() {
+		_, _ = s.Child().Stderr.WriteString("few")
+		_, _ = s.Child().Stdout.Write(make([]byte, size))
+	}()
+	if _, err := io.ReadFull(errs, make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	for want, f := range map[int]*os.File{maxBlock * pipeBlocks: s.Child().Stdout, 64 << 10: s.Child().Stderr} {
+		if got, err := unix.FcntlInt(f.Fd(), unix.F_GETPIPE_SZ, 0); got != want || err != nil {
+			t.Errorf("%s has %d bytes, %v, want %d", f.Name(), got, err, want)
+		}
+	}
+}
+
 func TestTotalsBeforeTheHostReads(t *testing.T) {
 	s := newStdio(t, Request{Stdout: true})
 	for range 3 {

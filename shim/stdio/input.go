@@ -9,6 +9,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
+// inputBuffer is the size of one read, in bytes: the capacity of a FIFO.
+const inputBuffer = 64 << 10
+
 // input copies the engine's stdin FIFO to the guest, and half-closes the guest's
 // stream at the end of file or after finish.
 type input struct {
@@ -36,7 +39,7 @@ func (in *input) finish() {
 
 func (in *input) run() {
 	defer in.fifo.Close()
-	buf := make([]byte, copyBuffer)
+	buf := make([]byte, inputBuffer)
 	for {
 		n, err := readFIFO(in.fifo, buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) {

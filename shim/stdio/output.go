@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// copyBuffer is the size of one read, in bytes: the capacity of a FIFO.
-const copyBuffer = 64 << 10
+// The size of one read, in bytes. It grows as long as reads fill it: many
+// processes write little, and each has a buffer.
+const (
+	firstBuffer = 16 << 10
+	maxBuffer   = 256 << 10
+)
 
 type reader interface{ Read([]byte) (int, error) }
 
@@ -42,7 +46,7 @@ func newOutput(breaks bool) *output {
 // rest, so that the process does not block.
 func (o *output) copy(fifo *os.File, conn guestStream) {
 	defer o.end()
-	buf := make([]byte, copyBuffer)
+	buf := make([]byte, firstBuffer)
 	dropping := false
 	for {
 		n, err := conn.Read(buf)
@@ -57,6 +61,9 @@ func (o *output) copy(fifo *os.File, conn guestStream) {
 		o.add(n)
 		if err != nil {
 			return // io.EOF, or the guest is gone
+		}
+		if n == len(buf) && n < maxBuffer {
+			buf = make([]byte, 2*n)
 		}
 	}
 }
