@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Device is a device of the guest's that a container gets as a device node.
+// Device is a device of the guest that a container gets as a device node.
 type Device struct {
 	// Type is "b" for a block device, "c" for a character device.
 	Type string
@@ -25,7 +25,7 @@ type Device struct {
 	UID, GID uint32
 	// Access is what the device cgroup allows: some of "r", "w" and "m".
 	Access string
-	// Node is the guest's own node of it, Major and Minor its number.
+	// Node is the path of the guest's node, Major and Minor its device number.
 	Node         string
 	Major, Minor uint32
 }
@@ -33,8 +33,8 @@ type Device struct {
 // maxMode is the largest mode without a file type (inode(7)).
 const maxMode = 0o7777
 
-// CheckDevice says what is wrong with a device, as errdefs.ErrInvalidArgument.
-// Node and number are not looked at.
+// CheckDevice validates a device, except for its Node and number. Its error is an
+// errdefs.ErrInvalidArgument.
 func CheckDevice(d Device) error {
 	switch {
 	case !path.IsAbs(d.Path) || path.Clean(d.Path) != d.Path || d.Path == "/":
@@ -47,13 +47,13 @@ func CheckDevice(d Device) error {
 	return nil
 }
 
-// AddDevice gives a container a device. A device of the spec's at the same
-// path is replaced, and what its number was allowed goes with it: here it is
-// another device's, if any.
+// AddDevice gives a container a device. It replaces a device of the spec at the
+// same path, with the rules for its number, which is another device's here or
+// none's.
 //
 // A container in a user namespace cannot have its own node: it gets the
-// guest's, with the mode and owner that d names. Only the last one of several
-// such containers with the same device has it the way it wants.
+// guest's, with the mode and owner of d. If several such containers share a
+// device, the last one sets them.
 func AddDevice(spec *specs.Spec, d Device) error {
 	if err := CheckDevice(d); err != nil {
 		return err
@@ -94,8 +94,7 @@ func dropDevice(l *specs.Linux, at string) {
 	l.Devices = slices.DeleteFunc(l.Devices, isIt)
 }
 
-// ownNode gives the guest's node the owner and mode that the container's shall
-// have.
+// ownNode gives the guest's node the owner and mode of the container's.
 func ownNode(l *specs.Linux, d Device) error {
 	if d.Common {
 		return nil
@@ -117,7 +116,7 @@ func ownNode(l *specs.Linux, d Device) error {
 	return nil
 }
 
-// inGuest is what an id of the container's is in the guest.
+// inGuest maps an id of the container to the guest's.
 func inGuest(kind string, mappings []specs.LinuxIDMapping, id uint32) (int, error) {
 	for _, m := range mappings {
 		if id >= m.ContainerID && id-m.ContainerID < m.Size {
@@ -127,7 +126,7 @@ func inGuest(kind string, mappings []specs.LinuxIDMapping, id uint32) (int, erro
 	return 0, fmt.Errorf("%s %d is not one of its user namespace: %w", kind, id, errdefs.ErrInvalidArgument)
 }
 
-// allows reports whether a rule is about one device alone, and that one.
+// allows reports whether a rule is about this device and no other.
 func allows(r specs.LinuxDeviceCgroup, d specs.LinuxDevice) bool {
 	return r.Allow && r.Type == d.Type && r.Major != nil && r.Minor != nil && *r.Major == d.Major && *r.Minor == d.Minor
 }

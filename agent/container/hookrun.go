@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// hookTimeout bounds one hook. OCI leaves it to each hook, and these have
-	// no configuration of their own.
+	// hookTimeout bounds one hook. OCI has a timeout in each hook's entry; these
+	// hooks have no entries.
 	hookTimeout = 10 * time.Second
-	// hookDrain is how long what a hook has left behind may hold its stderr.
+	// hookDrain is how long processes that a hook left running may hold its stderr.
 	hookDrain = time.Second
-	// hookWords is how much of the end of a hook's stderr is told.
+	// hookWords is how many of the last bytes of a hook's stderr are reported.
 	hookWords = 2 << 10
 	// hookPath is the search path of hooks.
 	hookPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -44,8 +44,8 @@ type hookRun struct {
 	timeout  time.Duration // of one hook
 }
 
-// newHookRun writes the container's spec to where hooks look for it:
-// config.json in the bundle. annotations are those that Adjust takes away.
+// newHookRun writes the container's spec where hooks expect it: config.json in
+// the bundle. annotations are those that Adjust removes.
 func (r *Runtime) newHookRun(id string, spec *specs.Spec, annotations map[string]string) (*hookRun, error) {
 	if len(r.hooks) == 0 {
 		return nil, nil //nolint:nilnil // none is not an error
@@ -65,7 +65,8 @@ func (r *Runtime) newHookRun(id string, spec *specs.Spec, annotations map[string
 	return &hookRun{hooks: r.hooks, children: r.Children, state: state, timeout: hookTimeout}, nil
 }
 
-// forLibcontainer has it run the prestart hooks: only it knows the moment.
+// forLibcontainer returns the prestart hooks for libcontainer to run: only
+// libcontainer knows when the mounts are made.
 func (h *hookRun) forLibcontainer() configs.Hooks {
 	if h == nil || len(h.hooks[prestart]) == 0 {
 		return nil
@@ -79,10 +80,10 @@ func (h *hookRun) forLibcontainer() configs.Hooks {
 	return configs.Hooks{configs.Prestart: list}
 }
 
-// poststart runs those hooks. One that fails is told and stops nothing.
+// poststart runs the poststart hooks. A failure is logged and changes nothing else.
 func (h *hookRun) poststart(pid int) { h.runAll(poststart, specs.StateRunning, pid) }
 
-// poststop runs those hooks, likewise, and removes the bundle.
+// poststop runs the poststop hooks in the same way and removes the bundle.
 func (h *hookRun) poststop() {
 	h.runAll(poststop, specs.StateStopped, 0)
 	h.forget()
@@ -110,8 +111,8 @@ func (h *hookRun) runAll(kind string, status specs.ContainerState, pid int) {
 }
 
 // run runs one hook, with the container's state on its stdin and the kind as
-// its argument, as Kata's agent does. It blocks until the hook has ended, or
-// has been killed with all that it has started in its process group.
+// its argument, as Kata's agent does. It blocks until the hook has exited, or
+// its process group has been killed.
 func (h *hookRun) run(hook, kind string, status specs.ContainerState, pid int) error {
 	state := h.state
 	state.Status, state.Pid = status, pid
@@ -137,7 +138,7 @@ func (h *hookRun) run(hook, kind string, status specs.ContainerState, pid int) e
 	return nil
 }
 
-// wait runs a command under the eyes of the reaper.
+// wait runs a command that the reaper spares.
 func (h *hookRun) wait(cmd *exec.Cmd) error {
 	end := h.children.Begin()
 	if err := cmd.Start(); err != nil {

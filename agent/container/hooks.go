@@ -21,14 +21,13 @@ const (
 
 var hookKinds = []string{prestart, poststart, poststop}
 
-// Hooks are programs of the guest's that are run for every container: for each
-// kind their paths, in the order in which they run.
+// Hooks are programs in the guest that run for every container: their paths by
+// kind, in the order in which they run.
 type Hooks map[string][]string
 
-// FindHooks finds the hooks in the folders of an absolute directory of the
-// guest's, by name: files that may be executed, and no links to such. What else
-// is there is left out, with a line in the log. A folder may be missing; the
-// directory may not.
+// FindHooks lists the hooks in the folders of dir, an absolute directory in the
+// guest, ordered by name: executable regular files. Anything else is skipped
+// and logged, symbolic links too. A folder may be missing; dir may not.
 func FindHooks(dir string) (Hooks, error) {
 	if !filepath.IsAbs(dir) {
 		return nil, fmt.Errorf("find hooks: %q is not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
@@ -54,14 +53,14 @@ func FindHooks(dir string) (Hooks, error) {
 	return hooks, nil
 }
 
-// isHook reports whether a file is one, and may be executed by somebody.
+// isHook reports whether a file is regular and has an execute bit.
 func isHook(entry fs.DirEntry) bool {
 	info, err := entry.Info()
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-// SetHooks gives the containers that are made from now on the hooks in a
-// directory of the guest's. It must not run alongside Create.
+// SetHooks sets the hooks of containers created later to those in a directory in
+// the guest. It must not be called concurrently with Create.
 func (r *Runtime) SetHooks(dir string) error {
 	hooks, err := FindHooks(dir)
 	if err != nil {

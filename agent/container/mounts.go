@@ -8,11 +8,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// dropBindData takes from bind mounts the options that are meant for a file
-// system, in place, and returns them for the log. mount(2) ignores them on a
-// bind mount, and libcontainer refuses the container for them
-// (configs/validate, checkBindOptions). iSulad gives every container's
-// /dev/shm, a bind mount, the option size=.
+// dropBindData removes file system options from bind mounts, in place, and
+// returns them for the log. mount(2) ignores them on a bind mount; libcontainer
+// refuses the container (configs/validate, checkBindOptions). iSulad sets size= on
+// the bind mount of every container's /dev/shm.
 func dropBindData(mounts []specs.Mount) (dropped []string) {
 	known := specconv.KnownMountOptions()
 	for i := range mounts {

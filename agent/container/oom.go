@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// OOMHints returns a channel that gives a value when the kernel may have
-// killed a process of the container for lack of memory, and is closed when
-// the container's last process is gone. The receiver must drain it.
+// OOMHints returns a channel that receives a value when the OOM killer may have
+// killed a process of the container, and is closed when the container's last
+// process has exited. The caller must drain it.
 func (c *Container) OOMHints() (<-chan struct{}, error) {
 	hints, err := c.lib.NotifyOOM()
 	if err != nil {
@@ -18,9 +18,9 @@ func (c *Container) OOMHints() (<-chan struct{}, error) {
 	return hints, nil
 }
 
-// OOMKills returns how many processes of the container the kernel has killed
-// for lack of memory. The kernel counts before it kills (mm/oom_kill.c), so
-// that the count holds a kill whose victim has been waited for.
+// OOMKills returns how many processes of the container the OOM killer has killed.
+// The kernel counts before it kills (mm/oom_kill.c): the count includes every
+// victim that has been waited for.
 func (c *Container) OOMKills() (uint64, error) {
 	events, err := os.ReadFile(c.cgroupFile("memory.events"))
 	if err != nil {

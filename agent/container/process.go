@@ -20,7 +20,7 @@ type Exit struct {
 	At     time.Time
 }
 
-// unknownStatus is the status of a process whose end nobody saw.
+// unknownStatus is the status of a process that could not be waited for.
 const unknownStatus = 255
 
 // child is a process that was started: libcontainer's or the os package's.

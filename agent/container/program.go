@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// libcontainer answers a start a moment before the init calls execve(2). Until
-// then it is a Go program, to which a SIGTERM that the container's own would
-// not even notice is the end. So Start waits until another program runs.
+// libcontainer answers a start just before the init calls execve(2). Until then
+// the init is a Go program, and a SIGTERM that the container's program would
+// ignore ends it. So Start waits until the init runs another program.
 const (
 	execPoll = time.Millisecond
 	execWait = 5 * time.Second
@@ -28,7 +28,7 @@ func programOf(pid int) (program, error) {
 }
 
 // awaitOther waits until the process executes another file, or has ended: then
-// it executes none. One that does neither keeps nobody waiting for ever.
+// it executes none. The wait is bounded by execWait.
 func (p program) awaitOther() {
 	for deadline := time.Now().Add(execWait); time.Now().Before(deadline); time.Sleep(execPoll) {
 		now, err := os.Stat(p.path)

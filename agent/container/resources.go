@@ -53,8 +53,8 @@ func fitResources(r *specs.LinuxResources, has func(file string) bool) (lost []s
 	return lost
 }
 
-// parentHas reports whether the cgroups of containers have a file. It looks at
-// their parent, which it makes if it must: the root has few of them.
+// parentHas reports whether the cgroups of containers have a file. It checks
+// their parent, which it makes if needed: the root cgroup lacks most files.
 func parentHas(file string) bool {
 	if makeParent() != nil {
 		return false // making a container will fail, and say why
@@ -69,9 +69,8 @@ var makeParent = sync.OnceValue(func() error {
 	return fs2.CreateCgroupPath(parentDir, &cgroups.Cgroup{Resources: &cgroups.Resources{}})
 })
 
-// weightless takes the CPU weight from a cgroup that only runs when nothing
-// else does: the kernel refuses one (kernel/sched/fair.c,
-// sched_group_set_shares).
+// weightless removes the CPU weight of a SCHED_IDLE cgroup: the kernel refuses
+// to set one (kernel/sched/fair.c, sched_group_set_shares).
 func weightless(r *cgroups.Resources) {
 	if idle, ok := r.Unified["cpu.idle"]; r.CPUIdle != nil && *r.CPUIdle != 0 || ok && idle != "0" {
 		r.CpuShares, r.CpuWeight = 0, 0

@@ -12,8 +12,8 @@ import (
 	"github.com/katabox/katabox/internal/unixsocket"
 )
 
-// lookupTries bounds how often a path is looked up anew because something was
-// renamed on the way (openat2(2), EAGAIN).
+// lookupTries bounds how often a lookup is repeated because a rename raced with
+// it (openat2(2), EAGAIN).
 const lookupTries = 128
 
 // OpenRoot refers to the root directory of a process, in its mount namespace.

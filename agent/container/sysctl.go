@@ -10,7 +10,7 @@ import (
 // procSys is where the kernel shows its sysctls.
 const procSys = "/proc/sys"
 
-// setSysctls writes sysctls of the guest's own network.
+// setSysctls writes sysctls of the guest's network namespace.
 func setSysctls(values map[string]string) error {
 	for key, value := range values {
 		file, err := sysctlFile(key)
@@ -24,9 +24,9 @@ func setSysctls(values map[string]string) error {
 	return nil
 }
 
-// sysctlFile finds the file of a sysctl. The first separator tells which of
-// '.' and '/' parts the words; the other one then stands for the first inside
-// a word, as in "net.ipv4.conf.eth0/100.rp_filter" (sysctl.d(5)).
+// sysctlFile returns the path of a sysctl's file. The first separator says which
+// of '.' and '/' separates the words; inside a word the other one stands for it,
+// as in "net.ipv4.conf.eth0/100.rp_filter" (sysctl.d(5)).
 func sysctlFile(key string) (string, error) {
 	name := key
 	if i := strings.IndexAny(key, "./"); i >= 0 && key[i] == '.' {

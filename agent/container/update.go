@@ -10,8 +10,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Update changes the container's resource limits: those that res sets. What
-// it leaves out stays as it is, and so do the rules for devices.
+// Update changes the resource limits that res sets. The other limits and the
+// device rules stay as they are.
 func (c *Container) Update(res *specs.LinuxResources) error {
 	adjustResources(res)
 	sayLost(c.id, fitResources(res, parentHas))
@@ -62,8 +62,9 @@ func mergeHugepages(to, from []*cgroups.HugepageLimit) []*cgroups.HugepageLimit 
 	return append(merged, from...)
 }
 
-// mergeUnified adds what a change sets by the names of files. What was set so
-// before and is now set by a field must go: names are written after fields.
+// mergeUnified adds limits that a change sets by file name. An earlier one is
+// removed when a field now sets the same limit: file names are written after
+// fields and would win.
 func mergeUnified(to map[string]string, from *cgroups.Resources) map[string]string {
 	merged := maps.Clone(to)
 	for file, now := range map[string]bool{

@@ -110,7 +110,7 @@ type loadAttr struct {
 }
 
 // modifyReturn loads the program and attaches it before the function with that
-// id. It stays as long as the agent has the descriptor, which nobody closes.
+// id. It stays for as long as the agent has the link's descriptor, which it never closes.
 func modifyReturn(function uint32, instructions asm.Instructions) error {
 	var code bytes.Buffer
 	if err := instructions.Marshal(&code, byteOrder); err != nil {

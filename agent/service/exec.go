@@ -154,7 +154,7 @@ func (p *Pod) endCreated(ctx context.Context, t *task) error {
 
 func (p *Pod) deleteExec(t *task, exec *process) (*taskapi.DeleteResponse, error) {
 	if exec.move("delete", stopped, created) == nil {
-		exec.failed() // Whoever waits for it already.
+		exec.failed() // wakes the waiters
 	}
 	if err := exec.move("delete", deleting, stopped); err != nil {
 		return nil, err

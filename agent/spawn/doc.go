@@ -1,5 +1,5 @@
 // Package spawn starts a process in the namespaces and the cgroup of another
-// one: what an exec in a container needs, without a program in between.
+// process, as an exec in a container needs it, without an intermediate program.
 //
 // libcontainer starts three processes for an exec, the last of them a Go program
 // that reads what to do from a pipe. Here the agent clones itself twice with
@@ -15,8 +15,8 @@
 // namespace. The helper's child is made the agent's (CLONE_PARENT).
 //
 // Between clone and execve no Go code can run: that part is C (spawn.c), which
-// makes system calls and touches nothing but the memory prepared for it. A step
-// that fails is told through that memory.
+// makes system calls and touches nothing but the memory prepared for it. It
+// reports a step that fails through that memory.
 //
 // The clones share the agent's memory and are seen by the container's processes.
 // The agent is therefore not dumpable (prctl(2), PR_SET_DUMPABLE), which keeps

@@ -69,8 +69,8 @@ static void check(struct run *run, long result)
 		fail(run);
 }
 
-// clone3 calls body in the clone, on the stack given. libc's clone(2) has no
-// cgroup, and has none of its own to call for clone3(2).
+// clone3 calls body in the clone, on the stack given. libc has no function for
+// clone3(2), and its clone(2) takes no cgroup.
 static long clone3(struct clone_arguments *arguments, void (*body)(struct run *), struct run *run)
 {
 	long result;

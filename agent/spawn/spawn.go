@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notDumpable makes the agent one whose memory is root's alone: its clones in
-// containers have it too.
+// notDumpable makes the agent's memory, which its clones in containers share,
+// inaccessible without CAP_SYS_PTRACE.
 var notDumpable = sync.OnceValue(func() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("refuse to be traced: %w", err)
