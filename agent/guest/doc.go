@@ -12,7 +12,7 @@
 // reserves them from the guest's memory; a volume's files are given to a group
 // when it is mounted (fsgroup.go). A storage's life:
 //
-//	Mount ──> mounted ──Unmount──> unmounted ── kernel lets go ──> (gone)
+//	Mount ──> mounted ──Unmount──> unmounted ── kernel frees it ──> (gone)
 //	                                   └─ 5 s: error, may be called again
 //
 // The host unplugs a disk once Unmount has succeeded.

@@ -137,7 +137,7 @@ func TestUnmountBelowVolume(t *testing.T) {
 	}
 	m.await(0)
 	if got := m.content(f); got != "first" {
-		t.Errorf("a file that was let go reads %q", got)
+		t.Errorf("a released file reads %q", got)
 	}
 	fh := m.c.open(f, unix.O_RDONLY).Fh
 	m.await(1)

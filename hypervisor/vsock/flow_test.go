@@ -298,7 +298,7 @@ func TestTurns(t *testing.T) {
 	conns[1].wantTurn, conns[2].wantTurn = true, true
 	d.line.next()
 	if conns[0].hasTurn || !conns[1].hasTurn || conns[2].hasTurn {
-		t.Error("the first who wanted a turn did not get it")
+		t.Error("the first that wanted a turn did not get it")
 	}
 	// The second one cannot use its turn.
 	must(t, conns[1].SetWriteDeadline(time.Unix(1, 0)))

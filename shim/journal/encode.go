@@ -9,7 +9,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Names of a line's own values; a field of such a name is left out.
+// Names of a line's own values; a field with such a name is left out.
 const (
 	numberField  = "seq"
 	timeField    = "time"
@@ -27,7 +27,7 @@ const (
 	maxLine   = 16 << 10
 )
 
-// encode is an entry as a JSON object, to which appendTo adds its number.
+// encode returns an entry as a JSON object, to which appendTo adds its number.
 func encode(e *logrus.Entry) []byte {
 	values := make(map[string]any, len(e.Data)+3)
 	for name, value := range e.Data {
@@ -46,15 +46,15 @@ func encode(e *logrus.Entry) []byte {
 	return bare(e, values[timeField].(string))
 }
 
-// bare is a line without its fields.
+// bare returns a line without its fields.
 func bare(e *logrus.Entry, at string) []byte {
-	text, _ := json.Marshal(map[string]string{ // cannot fail: encoding/json takes any string
+	text, _ := json.Marshal(map[string]string{ // cannot fail: encoding/json accepts any string
 		timeField: at, levelField: e.Level.String(), messageField: cut(e.Message) + " (its fields are too long)",
 	})
 	return text
 }
 
-// plain is a field's value as a number, a truth or a text.
+// plain returns a field's value as a number, a boolean or a text.
 func plain(value any) any {
 	switch v := value.(type) {
 	case bool, int, int32, int64, uint, uint32, uint64:
@@ -74,7 +74,7 @@ func cut(s string) string {
 	return s
 }
 
-// appendTo appends the line with its number, which comes first.
+// appendTo appends the line with its number first.
 func (l line) appendTo(out []byte) []byte {
 	out = append(out, `{"`+numberField+`":`...)
 	out = strconv.AppendUint(out, l.number, 10)

@@ -30,7 +30,7 @@ type line struct {
 	text   []byte
 }
 
-// list is the newest lines, limit bytes of them at most.
+// list has the newest lines, at most limit bytes of them.
 type list struct {
 	lines []line
 	bytes int
@@ -42,8 +42,8 @@ func New() *Journal { return &Journal{changed: make(chan struct{})} }
 // Levels implements logrus.Hook.
 func (*Journal) Levels() []logrus.Level { return logrus.AllLevels }
 
-// Fire implements logrus.Hook. It never fails: a line that cannot be encoded says
-// so.
+// Fire implements logrus.Hook. It never fails: a line that cannot be encoded is
+// replaced by one that says so.
 func (j *Journal) Fire(e *logrus.Entry) error {
 	text := encode(e)
 	_, foreign := e.Data[sourceField]
@@ -70,15 +70,15 @@ func (l *list) add(newest line) {
 	}
 }
 
-// after are the lines with a higher number.
+// after returns the lines with a higher number.
 func (l *list) after(number uint64) []line {
 	at := sort.Search(len(l.lines), func(i int) bool { return l.lines[i].number > number })
 	return l.lines[at:]
 }
 
-// After returns the kept lines whose numbers are higher, each a JSON object and a
-// newline; 0 is before all. Numbers that are missing are those of lines that are
-// no longer kept.
+// After returns the kept lines with higher numbers, each a JSON object and a
+// newline; with 0 it returns all kept lines. Missing numbers are those of lines
+// that are no longer kept.
 func (j *Journal) After(number uint64) []byte {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// newLogger is a logger whose lines go to the journal alone.
+// newLogger returns a logger whose lines go only to the journal.
 func newLogger() (*logrus.Logger, *Journal) {
 	l, j := logrus.New(), New()
 	l.SetOutput(io.Discard)
@@ -36,7 +36,7 @@ func read(t *testing.T, text []byte) (lines []map[string]any) {
 	return lines
 }
 
-// messages are the messages of lines, in order.
+// messages returns the messages of lines, in order.
 func messages(t *testing.T, text []byte) (list []string) {
 	t.Helper()
 	for _, l := range read(t, text) {
@@ -85,7 +85,7 @@ func TestAfter(t *testing.T) {
 	}
 }
 
-// What a guest logs has a bound, and does not push out what the shim has said.
+// A guest's lines are bounded, and do not push out the shim's.
 func TestBounds(t *testing.T) {
 	l, j := newLogger()
 	l.Info("the shim's")
@@ -115,7 +115,7 @@ func TestWait(t *testing.T) {
 		if time.Since(began) != time.Second {
 			t.Errorf("waited %v", time.Since(began))
 		}
-		j.Wait(t.Context(), 0) // there is one
+		j.Wait(t.Context(), 0) // there is a line already
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		j.Wait(ctx, 1)

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// LogPath has the latest lines of the log, one JSON object a line. With
-	// LogAfterKey they are those with a higher number (seq); with LogWaitKey as well
-	// the answer waits so many seconds for the first of them, and is empty if none
-	// comes.
+	// LogPath returns the latest lines of the log, one JSON object a line. With
+	// LogAfterKey it returns those with a higher number (seq); with LogWaitKey as
+	// well the answer waits that many seconds for the first of them, and is empty
+	// if none comes.
 	LogPath     = "/log"
 	LogAfterKey = "after"
 	LogWaitKey  = "wait"
 	// MaxLogWait bounds the wait, in seconds.
 	MaxLogWait = 30
-	// ConsolePath has the end of the guest's console.
+	// ConsolePath returns the end of the guest's console.
 	ConsolePath = "/console"
 )
 
@@ -52,7 +52,7 @@ func lines(ctx context.Context, log *journal.Journal, r *request) response {
 	return response{200, "application/x-ndjson", log.After(after)}
 }
 
-// number is a parameter of a request, 0 if it is not there.
+// number returns a parameter of a request, or 0 if it is missing.
 func number(r *request, key string, most uint64) (uint64, error) {
 	text := r.query.Get(key)
 	if text == "" {

@@ -216,7 +216,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// The end of a pod does not wait for those who follow its log.
+// The end of a pod does not wait for clients that follow its log.
 func TestLogEndsWithThePod(t *testing.T) {
 	var began time.Time
 	t.Cleanup(func() { // after serve's, which ends the server

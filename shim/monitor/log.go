@@ -15,21 +15,22 @@ import (
 
 // LogLine is one line of a pod's log.
 type LogLine struct {
-	// Number is higher than those of all lines before it.
+	// Number is higher than that of every earlier line.
 	Number uint64 `json:"seq"`
-	// Time, Level and Message are what they say.
+	// Time, Level and Message are the entry's.
 	Time    time.Time `json:"time"`
 	Level   string    `json:"level"`
 	Message string    `json:"msg"`
-	// Source is who has logged it: "agent", "console", or empty for the shim.
+	// Source is the program that logged it: "agent", "console", or empty for the
+	// shim.
 	Source string `json:"source"`
 	// JSON is the line with all its fields, without a newline.
 	JSON json.RawMessage `json:"-"`
 }
 
-// Log returns the lines of the pod's log whose numbers are higher than after, as
-// far as its shim has kept them. If there is none it waits for the first, so many
-// seconds at most, management.MaxLogWait or less.
+// Log returns the kept lines of the pod's log with numbers higher than after. If
+// there is none it waits for the first, at most wait seconds, which are at most
+// management.MaxLogWait.
 func (p Pod) Log(ctx context.Context, after uint64, wait int) ([]LogLine, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(wait)*time.Second+askTimeout)
 	defer cancel()

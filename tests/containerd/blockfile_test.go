@@ -146,8 +146,8 @@ func runOver(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Co
 	}
 }
 
-// letGo is how long a guest may still have a disk that the machine has no more:
-// its kernel lets go of SCSI disks in its own time.
+// letGo is how long a guest may still have a disk that the machine has not any
+// more: its kernel releases SCSI disks with a delay.
 const letGo = 30 * time.Second
 
 // wantBlockDevices fails the test unless the guest has so many disks.

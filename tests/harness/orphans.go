@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes this process the parent of every descendant whose own
-// parent died (prctl(2), PR_SET_CHILD_SUBREAPER), so that a leak check finds
-// it. Who adopts must also reap: the init of a container does not end before
-// every process of its PID namespace is reaped (pid_namespaces(7)), and an exec
-// of a killed shim is now ours.
+// adoptOrphans makes this process the parent of every descendant whose own parent
+// died (prctl(2), PR_SET_CHILD_SUBREAPER), so that a leak check finds it. The
+// adopter must also reap: the init of a container does not end before every
+// process of its PID namespace is reaped (pid_namespaces(7)), and an exec of a
+// killed shim is now a child of this process.
 var adoptOrphans = sync.OnceValue(func() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)

@@ -23,7 +23,7 @@
 //	stdio   FIFOs opened once, that lose their names           Point9
 //	        both outputs stay open until the end               Point9
 //	        a terminal without any, or with a stderr           Point7, Point8
-//	        output that nobody reads any more is dropped       EngineRestart
+//	        output without a reader is dropped                 EngineRestart
 //	spec    the size among the options of /dev/shm's bind,
 //	        swappiness -1, devices -1, PATH twice              every test (engine/spec.go), DevShm
 //	        the host's network by path                         HostNetwork

@@ -19,8 +19,8 @@ func buildDoc(doc string) (*Config, error) {
 	return build(settings, 4)
 }
 
-// diffConfig compares what callers see, but for the origins and the unrounded
-// vCPUs: they have tests of their own.
+// diffConfig compares what callers see, except the origins and the unrounded
+// vCPUs, which have separate tests.
 func diffConfig(want, got *Config) string {
 	return cmp.Diff(want, got, cmpopts.IgnoreUnexported(Config{}), cmpopts.IgnoreFields(Config{}, "Origins", "Plain"),
 		cmpopts.IgnoreFields(Hypervisor{}, "DefaultVCPUs"))

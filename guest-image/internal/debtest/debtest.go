@@ -11,7 +11,7 @@ import (
 const control = `Package: linux-image-test
 Version: 1
 Architecture: amd64
-Maintainer: nobody <nobody@example.org>
+Maintainer: Test <test@example.org>
 Description: test
 `
 

@@ -23,9 +23,9 @@ import (
 	"github.com/katabox/katabox/shim/monitor"
 )
 
-const logDescription = "ID is the pod's, or its beginning. A line is the shim's own, or has a source: agent is the guest's agent, console the\n" +
-	"guest's console, which is logged with enable_debug; --console writes its end without that. The shim keeps the newest\n" +
-	"64 KiB of its own lines and as many of the others. The engine's log has all, also of pods that have ended."
+const logDescription = "ID is the pod's id, or a prefix of it. A line is the shim's, or has a source: agent is the guest's agent, console the\n" +
+	"guest's console, which is logged with enable_debug; --console writes the console's end without that. The shim keeps the\n" +
+	"newest 64 KiB of its lines and as many of the others. The engine's log has all lines, also of pods that have ended."
 
 func logCommand(h host) *cli.Command {
 	return &cli.Command{
@@ -63,8 +63,8 @@ func logCommand(h host) *cli.Command {
 }
 
 const (
-	// endWait bounds the time that a pod has to end once its shim no longer answers,
-	// looked at every endPoll: the socket goes before the rest.
+	// endWait bounds the wait for the end of a pod whose shim no longer answers,
+	// checked every endPoll: the socket is removed before the rest.
 	endWait = 15 * time.Second
 	endPoll = 200 * time.Millisecond
 )
@@ -95,7 +95,8 @@ func (h host) log(ctx context.Context, pod monitor.Pod, follow bool, write func(
 	}
 }
 
-// ends waits for the pod's end and reports whether it came, or a signal did.
+// ends waits for the pod's end and reports whether it came; false means that a
+// signal came first.
 func (h host) ends(ctx context.Context, pod monitor.Pod) bool {
 	poll, end := time.NewTicker(endPoll), time.After(endWait)
 	defer poll.Stop()
@@ -124,12 +125,12 @@ func writeLogJSON(w io.Writer, l monitor.LogLine) error {
 	return err
 }
 
-// shownElsewhere are fields that have their own place in a line, or are the same
-// in each.
+// shownElsewhere are fields that have their own column in a line, or are the same
+// in each line.
 var shownElsewhere = []string{"seq", "time", "level", "msg", "source", "sandbox"}
 
-// writeLogLine writes a line as text: what a guest has put into it cannot begin
-// another line or steer a terminal.
+// writeLogLine writes a line as text: text from a guest cannot begin another line
+// or control a terminal.
 func writeLogLine(w io.Writer, l monitor.LogLine) error {
 	var fields map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(l.JSON))
@@ -153,7 +154,8 @@ func writeLogLine(w io.Writer, l monitor.LogLine) error {
 	return err
 }
 
-// printable is a text without what is not to be shown: quoted if it has any.
+// printable returns a text that is safe to show: quoted if it has other
+// characters.
 func printable(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
 		return strconv.Quote(s)
@@ -161,7 +163,7 @@ func printable(s string) string {
 	return s
 }
 
-// word is a value that ends where it ends.
+// word returns a value so that its end is visible.
 func word(s string) string {
 	if s == "" || strings.ContainsAny(s, " =\"") {
 		return strconv.Quote(s)

@@ -18,7 +18,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// somethingLogged is a journal of two lines, the second of a hostile guest.
+// somethingLogged is a journal with two lines, the second from a hostile guest.
 func somethingLogged() *journal.Journal {
 	logger, kept := logrus.New(), journal.New()
 	logger.SetOutput(io.Discard)

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/shim/monitor"
 )
 
-const metricsDescription = "ID is the pod's, or its beginning. The numbers are in Prometheus's text format; with --all each has its pod's id and\n" +
+const metricsDescription = "ID is the pod's id, or a prefix of it. The metrics are in Prometheus's text format; with --all each has its pod's id and\n" +
 	"name. Metrics that begin with kata_guest_ or kata_agent_ are as the guest reports them. docs/observability.md has the list."
 
 func metricsCommand(h host) *cli.Command {

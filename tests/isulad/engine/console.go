@@ -105,7 +105,7 @@ func (c *Console) run() {
 	sources := c.sources()
 	var deadline time.Time
 	for len(sources) > 0 {
-		left := -1 // poll(2): for ever
+		left := -1 // poll(2): without a timeout
 		if !deadline.IsZero() {
 			left = int(time.Until(deadline).Milliseconds())
 		}

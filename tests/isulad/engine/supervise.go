@@ -120,5 +120,5 @@ func (c *Container) awaitGone(ctx context.Context) error {
 		_ = c.Kill(ctx, 9)
 		time.Sleep(gonePause)
 	}
-	return fmt.Errorf("container %.12s exited and answers signal 0: it is in garbage collection for ever", c.ID)
+	return fmt.Errorf("container %.12s exited and answers signal 0: it stays in garbage collection forever", c.ID)
 }

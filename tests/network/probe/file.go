@@ -69,12 +69,12 @@ func useAttribute(f *os.File, out io.Writer) error {
 // useACL gives user 1000 the right to read the file, by a POSIX ACL: a version
 // and entries of tag, permissions and id (linux/posix_acl_xattr.h).
 func useACL(f *os.File, _ io.Writer) error {
-	const version, nobody = 2, ^uint32(0)
+	const version, noID = 2, ^uint32(0)
 	acl := binary.LittleEndian.AppendUint32(nil, version)
 	for _, e := range []struct {
 		tag, permissions uint16
 		id               uint32
-	}{{0x01, 6, nobody}, {0x02, 4, 1000}, {0x04, 0, nobody}, {0x10, 4, nobody}, {0x20, 0, nobody}} {
+	}{{0x01, 6, noID}, {0x02, 4, 1000}, {0x04, 0, noID}, {0x10, 4, noID}, {0x20, 0, noID}} {
 		acl = binary.LittleEndian.AppendUint16(acl, e.tag)
 		acl = binary.LittleEndian.AppendUint16(acl, e.permissions)
 		acl = binary.LittleEndian.AppendUint32(acl, e.id)

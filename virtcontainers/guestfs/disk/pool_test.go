@@ -219,7 +219,7 @@ func TestConcurrentUsersAttachOnce(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		if _, err := p.Use(ctx, disk.Source{Path: path}); !errors.Is(err, errInjected) {
-			t.Errorf("who gave up: %v", err)
+			t.Errorf("the caller that gave up: %v", err)
 		}
 	})
 	<-entered
@@ -235,7 +235,7 @@ func TestConcurrentUsersAttachOnce(t *testing.T) {
 	gone, stop := context.WithCancel(t.Context())
 	stop()
 	if _, err := p.Use(gone, disk.Source{Path: path}); !errors.Is(err, context.Canceled) {
-		t.Errorf("who waits with an ended context: %v", err)
+		t.Errorf("a caller with an ended context: %v", err)
 	}
 	cancel(errInjected)
 	all.Wait()

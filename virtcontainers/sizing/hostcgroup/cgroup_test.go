@@ -438,11 +438,11 @@ func TestReleaseWithoutHome(t *testing.T) {
 func TestAddFails(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
 		s := newScene(t, root, true)
-		const nobody = 1 << 23 // beyond PID_MAX_LIMIT
-		if err := s.Add(nobody); !errors.Is(err, fs.ErrNotExist) {
+		const noProcess = 1 << 23 // beyond PID_MAX_LIMIT
+		if err := s.Add(noProcess); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("moving no process: %v", err)
 		}
-		if _, err := s.AddVM(VM{PID: nobody}); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.AddVM(VM{PID: noProcess}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("moving no machine: %v", err)
 		}
 	})
