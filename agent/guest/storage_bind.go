@@ -88,7 +88,7 @@ func (m *Mounter) openPart(path string) (int, error) {
 	case errors.Is(err, unix.ELOOP):
 		return -1, fmt.Errorf("%s leads over a symbolic link: %w", path, errdefs.ErrInvalidArgument)
 	case errors.Is(err, unix.ENOENT):
-		return -1, fmt.Errorf("%s is not there: %w", path, errdefs.ErrNotFound)
+		return -1, fmt.Errorf("%s does not exist: %w", path, errdefs.ErrNotFound)
 	case err != nil:
 		return -1, fmt.Errorf("open %s: %w", path, err)
 	}
