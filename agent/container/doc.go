@@ -2,7 +2,7 @@
 // of runc's libcontainer, whose Go interface moves between minor versions.
 //
 // A Container is made with its init process forked and stopped just before
-// exec(2); Start lets it go. Further processes start with Exec, from the agent
+// exec(2); Start lets it continue. Further processes start with Exec, from the agent
 // itself (package spawn). Each Process is waited for exactly once, by its
 // creator.
 //
