@@ -22,8 +22,12 @@ func build(ctx context.Context, opts options, r *report) error {
 	if err != nil {
 		return err
 	}
+	tools, err := readTools(ctx, opts.busybox)
+	if err != nil {
+		return err
+	}
 	now := stamp{Request: currentRequest(opts)}
-	if now.Content, err = currentContent(agent, opts.compress); err != nil {
+	if now.Content, err = currentContent(agent, tools, opts.compress); err != nil {
 		return err
 	}
 	old := readStamp(opts.out)
@@ -43,7 +47,7 @@ func build(ctx context.Context, opts options, r *report) error {
 		r.upToDate(opts.out)
 		return old.write(opts.out)
 	}
-	kernelELF, initrd, err := assemble(ctx, opts, agent, pkg.path, r)
+	kernelELF, initrd, err := assemble(ctx, opts, agent, tools, pkg.path, r)
 	if err != nil {
 		return err
 	}
@@ -88,7 +92,7 @@ func fetch(ctx context.Context, opts options, r *report) (packageFile, error) {
 }
 
 // assemble makes the contents of both outputs.
-func assemble(ctx context.Context, opts options, agent []byte, file string, r *report) (kernelELF, initrd []byte, err error) {
+func assemble(ctx context.Context, opts options, agent []byte, tools debugTools, file string, r *report) (kernelELF, initrd []byte, err error) {
 	pkg, err := readPackage(ctx, file)
 	if err != nil {
 		return nil, nil, err
@@ -102,7 +106,7 @@ func assemble(ctx context.Context, opts options, agent []byte, file string, r *r
 		return nil, nil, err
 	}
 	r.line("modules: %s, of %d%s", mods, len(pkg.modules), mods.missing())
-	plain, err := archive(agent, mods)
+	plain, err := archive(agent, tools, mods)
 	if err != nil {
 		return nil, nil, err
 	}

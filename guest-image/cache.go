@@ -42,6 +42,7 @@ type content struct {
 	Builder     string `json:"builder"` // this program, including its list of modules
 	Agent       string `json:"agent"`
 	Deb         string `json:"deb"`
+	Tools       string `json:"tools,omitempty"` // busybox
 	Compression string `json:"compression"`
 }
 
@@ -72,7 +73,7 @@ func currentRequest(opts options) request {
 }
 
 // currentContent hashes all inputs except the package.
-func currentContent(agent []byte, compression string) (content, error) {
+func currentContent(agent []byte, tools debugTools, compression string) (content, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return content{}, fmt.Errorf("find this program: %w", err)
@@ -82,7 +83,12 @@ func currentContent(agent []byte, compression string) (content, error) {
 		return content{}, fmt.Errorf("hash this program: %w", err)
 	}
 	sum := sha256.Sum256(agent)
-	return content{Builder: builder, Agent: hex.EncodeToString(sum[:]), Compression: compression}, nil
+	c := content{Builder: builder, Agent: hex.EncodeToString(sum[:]), Compression: compression}
+	if len(tools.busybox) > 0 {
+		sum := sha256.Sum256(tools.busybox)
+		c.Tools = hex.EncodeToString(sum[:])
+	}
+	return c, nil
 }
 
 // readStamp returns the stamp in dir, or an empty one if it cannot be read: then

@@ -162,7 +162,7 @@ func size(mods []*modules.Module) int {
 }
 
 // archive makes the initial RAM file system.
-func archive(agent []byte, c chosen) ([]byte, error) {
+func archive(agent []byte, tools debugTools, c chosen) ([]byte, error) {
 	var tree initramfs.Tree
 	for dir, perm := range mountPoints {
 		if err := tree.Dir(dir, perm); err != nil {
@@ -176,6 +176,9 @@ func archive(agent []byte, c chosen) ([]byte, error) {
 		return nil, err
 	}
 	if err := tree.File("init", 0o755, agent); err != nil {
+		return nil, err
+	}
+	if err := tools.addFiles(&tree); err != nil {
 		return nil, err
 	}
 	if err := tree.File(moduleListPath, 0o644, c.list()); err != nil {

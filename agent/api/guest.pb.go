@@ -3505,6 +3505,267 @@ func (x *FailedStorage) GetTarget() string {
 	return ""
 }
 
+// DebugOpen asks for a process in the guest itself, beside its containers
+// (PortDebug).
+type DebugOpen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The program and its arguments; none is a shell.
+	Args []string `protobuf:"bytes,1,rep,name=args,proto3" json:"args,omitempty"`
+	// On a terminal of that size; else its input and output are pipes, both
+	// outputs being one.
+	Terminal bool   `protobuf:"varint,2,opt,name=terminal,proto3" json:"terminal,omitempty"`
+	Rows     uint32 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns  uint32 `protobuf:"varint,4,opt,name=columns,proto3" json:"columns,omitempty"`
+	// The environment's TERM.
+	Term          string `protobuf:"bytes,5,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebugOpen) Reset() {
+	*x = DebugOpen{}
+	mi := &file_guest_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebugOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebugOpen) ProtoMessage() {}
+
+func (x *DebugOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebugOpen.ProtoReflect.Descriptor instead.
+func (*DebugOpen) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *DebugOpen) GetArgs() []string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *DebugOpen) GetTerminal() bool {
+	if x != nil {
+		return x.Terminal
+	}
+	return false
+}
+
+func (x *DebugOpen) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *DebugOpen) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *DebugOpen) GetTerm() string {
+	if x != nil {
+		return x.Term
+	}
+	return ""
+}
+
+type DebugOpened struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty when the process runs.
+	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebugOpened) Reset() {
+	*x = DebugOpened{}
+	mi := &file_guest_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebugOpened) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebugOpened) ProtoMessage() {}
+
+func (x *DebugOpened) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebugOpened.ProtoReflect.Descriptor instead.
+func (*DebugOpened) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *DebugOpened) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// DebugInput is what the host sends then, one frame each.
+type DebugInput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most MaxDebugData bytes (stream.go).
+	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// The end of the input.
+	End bool `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	// A terminal's new size, if it is not 0.
+	Rows          uint32 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns       uint32 `protobuf:"varint,4,opt,name=columns,proto3" json:"columns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebugInput) Reset() {
+	*x = DebugInput{}
+	mi := &file_guest_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebugInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebugInput) ProtoMessage() {}
+
+func (x *DebugInput) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebugInput.ProtoReflect.Descriptor instead.
+func (*DebugInput) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *DebugInput) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *DebugInput) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+func (x *DebugInput) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *DebugInput) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+// DebugOutput is what the agent sends. The last has exited.
+type DebugOutput struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Data   []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	Exited bool                   `protobuf:"varint,2,opt,name=exited,proto3" json:"exited,omitempty"`
+	// What the process passed to exit(2), or 128 + signal.
+	Status        uint32 `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DebugOutput) Reset() {
+	*x = DebugOutput{}
+	mi := &file_guest_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DebugOutput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DebugOutput) ProtoMessage() {}
+
+func (x *DebugOutput) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DebugOutput.ProtoReflect.Descriptor instead.
+func (*DebugOutput) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *DebugOutput) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *DebugOutput) GetExited() bool {
+	if x != nil {
+		return x.Exited
+	}
+	return false
+}
+
+func (x *DebugOutput) GetStatus() uint32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
 var File_guest_proto protoreflect.FileDescriptor
 
 const file_guest_proto_rawDesc = "" +
@@ -3735,7 +3996,25 @@ const file_guest_proto_rawDesc = "" +
 	"connection\x18\x01 \x01(\x04R\n" +
 	"connection\"'\n" +
 	"\rFailedStorage\x12\x16\n" +
-	"\x06target\x18\x01 \x01(\tR\x06target*X\n" +
+	"\x06target\x18\x01 \x01(\tR\x06target\"}\n" +
+	"\tDebugOpen\x12\x12\n" +
+	"\x04args\x18\x01 \x03(\tR\x04args\x12\x1a\n" +
+	"\bterminal\x18\x02 \x01(\bR\bterminal\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\x04 \x01(\rR\acolumns\x12\x12\n" +
+	"\x04term\x18\x05 \x01(\tR\x04term\"#\n" +
+	"\vDebugOpened\x12\x14\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\"`\n" +
+	"\n" +
+	"DebugInput\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\bR\x03end\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\x04 \x01(\rR\acolumns\"Q\n" +
+	"\vDebugOutput\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x16\n" +
+	"\x06exited\x18\x02 \x01(\bR\x06exited\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\rR\x06status*X\n" +
 	"\x06Stream\x12\x16\n" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
@@ -3771,7 +4050,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -3827,11 +4106,15 @@ var file_guest_proto_goTypes = []any{
 	(*UnixSocket)(nil),            // 51: katabox.agent.v1.UnixSocket
 	(*Incoming)(nil),              // 52: katabox.agent.v1.Incoming
 	(*FailedStorage)(nil),         // 53: katabox.agent.v1.FailedStorage
-	(*timestamppb.Timestamp)(nil), // 54: google.protobuf.Timestamp
+	(*DebugOpen)(nil),             // 54: katabox.agent.v1.DebugOpen
+	(*DebugOpened)(nil),           // 55: katabox.agent.v1.DebugOpened
+	(*DebugInput)(nil),            // 56: katabox.agent.v1.DebugInput
+	(*DebugOutput)(nil),           // 57: katabox.agent.v1.DebugOutput
+	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
 	23, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	54, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	58, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
 	7,  // 2: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
 	15, // 3: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
 	16, // 4: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
@@ -3844,12 +4127,12 @@ var file_guest_proto_depIdxs = []int32{
 	32, // 11: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
 	34, // 12: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
 	33, // 13: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	54, // 14: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	58, // 14: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
 	23, // 15: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
 	35, // 16: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
 	39, // 17: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
 	40, // 18: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	54, // 19: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	58, // 19: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 20: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
 	46, // 21: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
 	46, // 22: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
@@ -3918,7 +4201,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   53,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

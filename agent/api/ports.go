@@ -7,8 +7,11 @@ const (
 	// PortLog gives the agent's log to one reader at a time: JSON objects, one
 	// per line, at most MaxLogLine bytes each.
 	PortLog = 1025
-	// PortStream takes stdio connections (stream.go). 1026 is unused because it
-	// is the debug console's port in Kata.
+	// PortDebug takes connections that each start a process in the guest itself
+	// (stream.go), where the kernel command line has agent.debug_console. It is
+	// Kata Containers' port for that.
+	PortDebug = 1026
+	// PortStream takes stdio connections (stream.go).
 	PortStream = 1027
 	// PortForward takes connections that are forwarded to a TCP port or a
 	// container's UNIX socket in the guest (stream.go).

@@ -29,6 +29,10 @@ import (
 //   - datagrams: queries from the agent and answers from the host, as
 //     Datagrams (datagram.go).
 //
+// A debug connection (PortDebug) starts with DebugOpen from the host and DebugOpened
+// from the agent. DebugInput and DebugOutput frames follow, until the process has
+// ended. The end of the connection kills the process.
+//
 // The guest never opens a connection to the host: the host could not
 // distinguish the agent from a process in a container that dials the same vsock
 // port.
@@ -37,6 +41,9 @@ import (
 
 // MaxFrame is the length of the longest frame either side accepts, in bytes.
 const MaxFrame = 4 << 10
+
+// MaxDebugData is how much data a DebugInput or DebugOutput has at most, in bytes.
+const MaxDebugData = 2 << 10
 
 // WriteFrame writes m as one frame in a single Write.
 func WriteFrame(w io.Writer, m proto.Message) error {

@@ -12,6 +12,9 @@ import (
 type Options struct {
 	// LogLevel is the least severe level that is logged (agent.log=LEVEL).
 	LogLevel logrus.Level
+	// DebugConsole lets the host start processes in the guest itself
+	// (agent.debug_console).
+	DebugConsole bool
 }
 
 // ReadOptions reads the kernel command line. /proc must be mounted.
@@ -30,11 +33,13 @@ func ParseOptions(line string) Options {
 	opts := Options{LogLevel: logrus.InfoLevel}
 	for _, word := range strings.Fields(line) {
 		key, value, _ := strings.Cut(word, "=")
-		if key != "agent.log" {
-			continue
-		}
-		if level, err := logrus.ParseLevel(value); err == nil {
-			opts.LogLevel = level
+		switch key {
+		case "agent.debug_console":
+			opts.DebugConsole = true
+		case "agent.log":
+			if level, err := logrus.ParseLevel(value); err == nil {
+				opts.LogLevel = level
+			}
 		}
 	}
 	return opts

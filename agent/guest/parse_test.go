@@ -26,6 +26,16 @@ func TestParseOptions(t *testing.T) {
 	}
 }
 
+func TestParseDebugConsole(t *testing.T) {
+	for line, want := range map[string]bool{
+		"quiet agent.debug_console panic=-1": true, "agent.log=debug": false, "": false, "my.agent.debug_console": false, "agent.debug_console_vport=1026": false,
+	} {
+		if got := ParseOptions(line).DebugConsole; got != want {
+			t.Errorf("%q: %v, want %v", line, got, want)
+		}
+	}
+}
+
 func FuzzParseOptions(f *testing.F) {
 	f.Add("root=/dev/sda agent.log=info")
 	f.Fuzz(func(_ *testing.T, line string) { ParseOptions(line) })

@@ -15,6 +15,7 @@ import (
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/container"
 	_ "github.com/katabox/katabox/agent/container/inside" // Takes over when started as "init".
+	"github.com/katabox/katabox/agent/debug"
 	"github.com/katabox/katabox/agent/forward"
 	"github.com/katabox/katabox/agent/guest"
 	"github.com/katabox/katabox/agent/logs"
@@ -73,11 +74,11 @@ func run(ctx context.Context, started time.Duration) error {
 		RunDir:  api.GuestRunDir,
 		Spans:   rec,
 	})
-	return serve(ctx, reaper, ring, pod, started)
+	return serve(ctx, reaper, ring, pod, started, opts.DebugConsole)
 }
 
 // serve opens the ports, then serves them.
-func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *service.Pod, started time.Duration) error {
+func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *service.Pod, started time.Duration, console bool) error {
 	logPort, err := listen(api.PortLog)
 	if err != nil {
 		return err
@@ -94,6 +95,10 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	if err != nil {
 		return err
 	}
+	debugPort, err := listenIf(console, api.PortDebug)
+	if err != nil {
+		return err
+	}
 	rpcPort, err := listen(api.PortRPC)
 	if err != nil {
 		return err
@@ -107,6 +112,9 @@ func serve(ctx context.Context, reaper *guest.Reaper, ring *logs.Ring, pod *serv
 	group.Go(func() error { return (&stream.Server{Finder: pod}).Serve(ctx, streamPort) })
 	group.Go(func() error { return (&forward.Server{Sockets: pod}).Serve(ctx, forwardPort) })
 	group.Go(func() error { return new(reverse.Server).Serve(ctx, reversePort) })
+	if console {
+		group.Go(func() error { return (&debug.Server{Children: reaper}).Serve(ctx, debugPort) })
+	}
 	group.Go(func() error { return service.Serve(ctx, rpcPort, pod, times, guest.PowerOff) })
 	return errors.Join(errors.New("agent stopped serving"), group.Wait())
 }

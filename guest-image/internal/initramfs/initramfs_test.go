@@ -34,6 +34,8 @@ func tree(t *testing.T, adds ...add) *Tree {
 	return out
 }
 
+func link(name, target string) add { return func(t *Tree) error { return t.Symlink(name, target) } }
+
 func archive(t *testing.T, adds ...add) []byte {
 	t.Helper()
 	out, err := tree(t, adds...).Archive()
@@ -78,6 +80,7 @@ func TestArchive(t *testing.T) {
 		file("/init", "agent"),
 		char("dev/console", 5, 1),
 		dir("tmp", 0o1777),
+		link("tmp/link", "../init"),
 		file("empty", ""),
 		dir("lib", 0o700)))
 	want := []record{
@@ -89,6 +92,7 @@ func TestArchive(t *testing.T) {
 		{Name: "lib/modules", Mode: 0o40755, Ino: 6, NLink: 2},
 		{Name: "lib/modules/a.ko", Mode: 0o100644, Ino: 7, NLink: 1, Bytes: 6, Data: "module"},
 		{Name: "tmp", Mode: 0o41777, Ino: 8, NLink: 2},
+		{Name: "tmp/link", Mode: 0o120777, Ino: 9, NLink: 1, Bytes: 7, Data: "../init"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -12,6 +12,7 @@ const (
 	typeChar = 0o020000
 	typeDir  = 0o040000
 	typeFile = 0o100000
+	typeLink = 0o120000
 	permMask = 0o7777
 )
 
@@ -37,6 +38,11 @@ func (t *Tree) Dir(name string, perm uint32) error {
 // the archive is written.
 func (t *Tree) File(name string, perm uint32, data []byte) error {
 	return t.add(name, entry{mode: typeFile | perm&permMask, data: data})
+}
+
+// Symlink adds a symbolic link to target.
+func (t *Tree) Symlink(name, target string) error {
+	return t.add(name, entry{mode: typeLink | 0o777, data: []byte(target)})
 }
 
 // CharDevice adds a character device node.

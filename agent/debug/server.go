@@ -1,0 +1,61 @@
+package debug
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/agent/accept"
+	"github.com/katabox/katabox/agent/api"
+)
+
+const (
+	// openTimeout bounds the wait for DebugOpen and the sending of the answer.
+	openTimeout = 10 * time.Second
+	// maxProcesses bounds the processes at a time.
+	maxProcesses = 16
+)
+
+// Children is told of children that the agent itself waits for; see guest.Reaper.
+type Children interface {
+	Begin() (end func(pid int))
+	Done(pid int)
+}
+
+// Server serves api.PortDebug.
+type Server struct {
+	Children Children
+}
+
+// Serve starts a process for each connection to l until ctx is done or l fails,
+// then kills those that run and waits for their end.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	if err := accept.Serve(ctx, l, maxProcesses, s.serve); err != nil {
+		return fmt.Errorf("debug: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) serve(ctx context.Context, conn net.Conn, _ func()) error {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := conn.SetDeadline(time.Now().Add(openTimeout)); err != nil {
+		return fmt.Errorf("debug: %w", err)
+	}
+	var open api.DebugOpen
+	if err := api.ReadFrame(conn, &open); err != nil {
+		return fmt.Errorf("debug: %w", err)
+	}
+	p, err := s.start(&open)
+	if err != nil {
+		return accept.Answer(conn, &api.DebugOpened{Error: err.Error()}, openTimeout)
+	}
+	log.G(ctx).WithField("pid", p.cmd.Process.Pid).Warn("the debug console has started a process")
+	if err := accept.Answer(conn, &api.DebugOpened{}, openTimeout); err != nil {
+		p.kill()
+	}
+	return p.run(conn)
+}
