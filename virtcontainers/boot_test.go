@@ -78,12 +78,12 @@ func TestKernelParams(t *testing.T) {
 	host := newHost(t)
 	platform, opts := host.Platform(), options(newObserver())
 	platform.KernelParams, platform.AccelReason = "console=ttyS0", "no KVM"
-	opts.Config.Agent.Debug, opts.Config.Hypervisor.KernelParams = true, "mine=1"
+	opts.Config.Agent.Debug, opts.Config.Agent.DebugConsole, opts.Config.Hypervisor.KernelParams = true, true, "mine=1"
 	s, err := virtcontainers.New(t.Context(), platform, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := host.VM().Spec.KernelParams; got != "console=ttyS0 agent.log=debug mine=1" {
+	if got := host.VM().Spec.KernelParams; got != "console=ttyS0 agent.log=debug agent.debug_console mine=1" {
 		t.Errorf("kernel parameters are %q", got)
 	}
 	if err := s.Stop(t.Context()); err != nil {

@@ -78,6 +78,9 @@ func (s *Sandbox) kernelParams() string {
 	if s.opts.Config.Agent.Debug {
 		params = append(params, "agent.log=debug")
 	}
+	if s.opts.Config.Agent.DebugConsole {
+		params = append(params, "agent.debug_console")
+	}
 	return strings.TrimSpace(strings.Join(append(params, s.opts.Config.Hypervisor.KernelParams), " "))
 }
 

@@ -4,6 +4,7 @@
 //	GET /metrics        numbers, in Prometheus's text format
 //	GET /healthz        200 when the agent answers, else 503
 //	GET /sandbox        what runs, as JSON (virtcontainers.Description)
+//	GET /debug-console                  becomes a connection to the guest's debug console (DebugProtocol)
 //	GET /direct-volume/stats?path=PATH  size and use of a volume, as CSI's JSON
 //	POST /direct-volume/resize          makes a volume larger (ResizeRequest)
 //	GET /log?after=N&wait=SECONDS       the latest lines of the shim's log and the guest's, as JSON

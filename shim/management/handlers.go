@@ -7,6 +7,7 @@ import (
 
 	"github.com/katabox/katabox/shim/journal"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
@@ -21,6 +22,8 @@ type Sandbox interface {
 	Describe() virtcontainers.Description
 	// Console returns the end of what the guest wrote to its console.
 	Console() string
+	// OpenDebug connects to the guest's debug console.
+	OpenDebug(ctx context.Context) (*guest.DebugConsole, error)
 	// VolumeStats and GrowVolume handle the direct-assigned volume at a path.
 	VolumeStats(ctx context.Context, path string) (guestfs.AssignedVolume, error)
 	GrowVolume(ctx context.Context, path string, size uint64) (uint64, error)
@@ -44,6 +47,9 @@ type handler struct {
 	answer  func(ctx context.Context, r *request) response
 	// method is the request's; empty is GET.
 	method string
+	// upgrade, if set, takes the place of answer: it opens what the connection is
+	// joined with from then on.
+	upgrade func(ctx context.Context) (*guest.DebugConsole, error)
 }
 
 func (h handler) wants() string { return cmp.Or(h.method, "GET") }
@@ -63,6 +69,7 @@ func handlers(source Source) map[string]handler {
 	}
 	addVolumes(all, source.Sandbox)
 	addLog(all, source)
+	all[DebugPath] = handler{timeout: debugTimeout, upgrade: source.Sandbox.OpenDebug}
 	if source.Profiles {
 		addProfiles(all)
 	}

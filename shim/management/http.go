@@ -18,10 +18,12 @@ type request struct {
 	method, path string
 	query        url.Values
 	body         []byte
+	// upgrade is the protocol that the client wants to go on with, or empty.
+	upgrade string
 }
 
 // readRequest reads a request: its first line, its headers, of which only the
-// body's length matters, and its body.
+// body's length and an upgrade matter, and its body.
 func readRequest(r io.Reader) (*request, error) {
 	lines := bufio.NewReader(io.LimitReader(r, maxRequest))
 	first, err := readLine(lines)
@@ -37,19 +39,20 @@ func readRequest(r io.Reader) (*request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read request: %w", err)
 	}
-	length, err := readHeaders(lines)
+	req := &request{method: method, path: u.Path, query: u.Query()}
+	length, err := req.readHeaders(lines)
 	if err != nil {
 		return nil, err
 	}
-	body := make([]byte, length)
-	if _, err := io.ReadFull(lines, body); err != nil {
+	req.body = make([]byte, length)
+	if _, err := io.ReadFull(lines, req.body); err != nil {
 		return nil, fmt.Errorf("read request: its body is shorter than its %d bytes, or the request longer than %d: %w", length, maxRequest, err)
 	}
-	return &request{method: method, path: u.Path, query: u.Query(), body: body}, nil
+	return req, nil
 }
 
 // readHeaders returns the length of the body that the headers announce.
-func readHeaders(lines *bufio.Reader) (length int, err error) {
+func (r *request) readHeaders(lines *bufio.Reader) (length int, err error) {
 	for {
 		line, err := readLine(lines)
 		if line == "" || err != nil {
@@ -57,6 +60,8 @@ func readHeaders(lines *bufio.Reader) (length int, err error) {
 		}
 		name, value, _ := strings.Cut(line, ":")
 		switch value = strings.TrimSpace(value); strings.ToLower(name) {
+		case "upgrade":
+			r.upgrade = value
 		case "transfer-encoding":
 			return 0, fmt.Errorf("read request: its body is %q, want one with a Content-Length", value)
 		case "content-length":

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type pod struct {
 	pingErr error
 	hang    bool
+	console string // a socket
 }
 
 func (p pod) Ping(ctx context.Context) error {
@@ -45,6 +46,17 @@ func (p pod) Ping(ctx context.Context) error {
 
 func (p pod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
+}
+
+func (p pod) OpenDebug(context.Context) (*guest.DebugConsole, error) {
+	if p.console == "" {
+		return nil, fmt.Errorf("no debug console: %w", errdefs.ErrFailedPrecondition)
+	}
+	conn, err := net.Dial("unix", p.console)
+	if err != nil {
+		return nil, err
+	}
+	return guest.NewDebugConsole(conn.(*net.UnixConn)), nil
 }
 
 func (pod) Console() string { return "the guest's console\n" }
@@ -234,6 +246,60 @@ func TestLogEndsWithThePod(t *testing.T) {
 		t.Fatal(err)
 	}
 	began = time.Now()
+}
+
+// A connection becomes one to the guest, and nothing before its answer is lost.
+func TestDebugConsole(t *testing.T) {
+	far, err := net.Listen("unix", filepath.Join(t.TempDir(), "guest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	path, client := serve(t, Source{Sandbox: pod{console: far.Addr().String()}})
+	if code, body := get(t, client, DebugPath); code != 400 || !strings.Contains(body, DebugProtocol) {
+		t.Errorf("without an upgrade: %d, %s", code, body)
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET "+DebugPath+" HTTP/1.1\r\nUpgrade: "+DebugProtocol+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	guestEnd, err := far.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 512)
+	n, err := conn.Read(answer)
+	if err != nil || !strings.HasPrefix(string(answer[:n]), "HTTP/1.1 101 ") || !strings.HasSuffix(string(answer[:n]), "\r\n\r\n") {
+		t.Fatalf("%q, %v", answer[:n], err)
+	}
+	if _, err := io.WriteString(guestEnd, "hello"); err != nil {
+		t.Error(err)
+	}
+	if err := guestEnd.Close(); err != nil {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(conn); err != nil || string(rest) != "hello" {
+		t.Errorf("%q, %v", rest, err)
+	}
+}
+
+func TestDebugConsoleRefused(t *testing.T) {
+	path, _ := serve(t, Source{Sandbox: pod{}})
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET "+DebugPath+" HTTP/1.1\r\nUpgrade: "+DebugProtocol+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 409 ") || !strings.Contains(string(answer), "no debug console") {
+		t.Errorf("%s, %v", answer, err)
+	}
 }
 
 func TestHealthOfDeadAgent(t *testing.T) {

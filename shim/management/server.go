@@ -116,20 +116,18 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 	if err != nil {
 		return errors.Join(err, write(conn, fail(400, err.Error())))
 	}
-	return write(conn, s.route(ctx, r))
-}
-
-func (s *Server) route(ctx context.Context, r *request) response {
 	h, ok := s.find(r)
-	if !ok {
-		return fail(404, fmt.Sprintf("there is nothing at %s", r.path))
+	switch {
+	case !ok:
+		return write(conn, fail(404, fmt.Sprintf("there is nothing at %s", r.path)))
+	case r.method != h.wants():
+		return write(conn, fail(405, fmt.Sprintf("only %s is answered at %s", h.wants(), r.path)))
+	case h.upgrade != nil:
+		return upgrade(ctx, conn, r, h)
 	}
-	if want := h.wants(); r.method != want {
-		return fail(405, fmt.Sprintf("only %s is answered at %s", want, r.path))
-	}
-	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	answerCtx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
-	return h.answer(ctx, r)
+	return write(conn, h.answer(answerCtx, r))
 }
 
 // find returns the handler for a path. A handler whose path ends with a slash

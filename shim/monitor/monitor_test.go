@@ -20,6 +20,7 @@ import (
 	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/prom"
@@ -36,6 +37,10 @@ func (p pod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
 	t.Family("kata_guest_load", prom.Gauge, "Load.")
 	t.Sample(0.5, "item", "load1")
+}
+
+func (pod) OpenDebug(context.Context) (*guest.DebugConsole, error) {
+	return nil, fmt.Errorf("no debug console: %w", errdefs.ErrFailedPrecondition)
 }
 
 func (p pod) Console() string { return "console of " + p.id }

@@ -172,6 +172,8 @@ const (
 type Agent struct {
 	// Debug raises the agent's log level to debug.
 	Debug bool
+	// DebugConsole lets the host's root start processes in the guest itself.
+	DebugConsole bool
 	// KernelModules are loaded in the guest before the first container: a
 	// module's name, then its parameters, separated by blanks.
 	KernelModules []string

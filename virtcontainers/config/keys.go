@@ -182,6 +182,9 @@ var agentKeys = []key{
 	define("agent.kata.enable_debug", false, boolean,
 		func(d *draft) *bool { return &d.Agent.Debug },
 		"Log the agent's debug messages."),
+	define("agent.kata.debug_console_enabled", false, boolean,
+		func(d *draft) *bool { return &d.Agent.DebugConsole },
+		"Let the host's root run commands in the guest itself (kata-runtime debug)."),
 	define("agent.kata.kernel_modules", []any{}, modules,
 		func(d *draft) *[]string { return &d.Agent.KernelModules },
 		`Modules to load in the guest, each with its parameters: "e1000e EEE=1".`).

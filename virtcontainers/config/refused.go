@@ -41,8 +41,6 @@ var plannedAgentKeys = []key{
 	later("agent.kata.enable_tracing", false, boolean,
 		"Trace the agent's calls.").
 		annotated("config.agent.enable_tracing"),
-	later("agent.kata.debug_console_enabled", false, boolean,
-		"Offer a shell in the guest, for debugging."),
 	later("agent.kata.visible_cdi_devices", "", text,
 		"The CDI devices that containers may see."),
 	never("agent.kata.cdh_api_timeout", int64(50), count,

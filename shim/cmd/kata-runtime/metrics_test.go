@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 	"github.com/katabox/katabox/virtcontainers/prom"
@@ -23,6 +25,10 @@ func (onePod) Ping(context.Context) error { return nil }
 
 func (onePod) WriteMetrics(_ context.Context, t *prom.Text) {
 	t.Single("kata_shim_agent_up", prom.Gauge, "Up.", 1)
+}
+
+func (onePod) OpenDebug(context.Context) (*guest.DebugConsole, error) {
+	return nil, fmt.Errorf("no debug console: %w", errdefs.ErrFailedPrecondition)
 }
 
 func (onePod) Console() string { return "the guest's console\n" }
