@@ -21,7 +21,7 @@ func TestArchitectureHasTheSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, after, found := strings.Cut(string(page), "The boot is a list of named steps")
-	table, _, end := strings.Cut(after, "A container is created by a list too")
+	table, _, end := strings.Cut(after, "A container is created by a list of steps too")
 	if !found || !end {
 		t.Fatal("ARCHITECTURE.md has no table of the boot's steps any more")
 	}
