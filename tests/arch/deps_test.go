@@ -12,15 +12,15 @@ import (
 	"testing"
 )
 
-// listed is a package as go list tells it.
+// listed is a package in go list's output.
 type listed struct {
 	ImportPath string
-	// Deps is all that is linked with it, directly or not.
+	// Deps is everything that is linked with it, directly or not.
 	Deps []string
 }
 
-// list asks go list about every package. A package that does not build is
-// listed with the dependencies found so far: compiling is another test's duty.
+// list runs go list for every package. A package that does not build is listed
+// with the dependencies found so far: another test checks that it compiles.
 func list(t *testing.T) []listed {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-e", "-tags", buildTag, "-json=ImportPath,Deps", "./...")
@@ -45,8 +45,8 @@ func list(t *testing.T) []listed {
 	}
 }
 
-// TestNothingForeignIsLinked looks at whole programs: what a package must not
-// import must not come with one of its imports either.
+// TestNothingForeignIsLinked checks whole programs: what a package must not
+// import must not be linked through its imports either.
 func TestNothingForeignIsLinked(t *testing.T) {
 	packages := list(t)
 	if len(packages) == 0 {
@@ -67,8 +67,8 @@ func TestNothingForeignIsLinked(t *testing.T) {
 	}
 }
 
-// linkViolation says why a folder's packages may not be linked with a
-// package; "" means that they may.
+// linkViolation returns why a folder's packages may not be linked with a
+// package; "" if they may.
 func linkViolation(folder, dep string) string {
 	for from, modules := range foreign {
 		if within(folder, from) && withinAny(dep, modules) {

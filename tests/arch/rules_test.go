@@ -8,8 +8,8 @@ import (
 const module = "github.com/katabox/katabox"
 
 // layers says for each folder which folders of this module its packages may
-// import. The first that matches a package is the one that counts; a folder
-// that is not here has no rules yet, which is an error.
+// import. The first that matches a package counts; a folder without an entry is
+// an error.
 var layers = []struct {
 	folder string
 	may    []string
@@ -39,14 +39,14 @@ var layers = []struct {
 	{"tests", []string{""}},
 }
 
-// rooms lists the folders whose subpackages no other package imports, each with
-// those of them that are open all the same.
+// rooms has the folders with private packages below them, which no other
+// package imports, and which of these are public nevertheless.
 var rooms = map[string][]string{
 	"virtcontainers/guestfs": {"virtcontainers/guestfs/volume/direct"},
 	"virtcontainers/sizing":  {"virtcontainers/sizing/hostcgroup"},
 }
 
-// owners says which folders alone may import a module of others.
+// owners has, for third-party modules, the only folders that may import them.
 var owners = map[string][]string{
 	"github.com/opencontainers/runc":  {"agent/container", "agent/cmd/kata-agent"},
 	"github.com/digitalocean/go-qemu": {"hypervisor/qemu/qmp"},
@@ -54,19 +54,19 @@ var owners = map[string][]string{
 	"github.com/vishvananda/netlink":  {"virtcontainers/network", "agent/network", "tests"},
 	// A shim writes its own metrics (adr/0040).
 	"github.com/prometheus/client_golang": {"shim/monitor", "tests"},
-	// Fetching images is kata-runtime's, never a shim's.
+	// Only kata-runtime fetches images, never a shim.
 	"github.com/google/go-containerregistry": {"standalone/image", "deploy/image", "tests"},
 }
 
-// heavy is what each pod would pay for on the host, and each guest in its memory,
-// without a use for it. It comes with gRPC, which containerd's API drags in
-// unless buildTag is set.
+// heavy is what would cost each pod memory on the host and in its guest without
+// being used. It comes with gRPC, which containerd's API imports unless
+// buildTag is set.
 var heavy = []string{"google.golang.org/grpc/internal/transport", "net/http", "crypto/tls", "html/template"}
 
 // buildTag is what the Makefile builds the programs with.
 const buildTag = "no_grpc"
 
-// foreign says what must not even come indirectly, through modules of others:
+// foreign has what must not be imported even indirectly, through other modules:
 // it would be linked into the binary.
 var foreign = map[string][]string{
 	"shim":                             {"github.com/opencontainers/runc"},
@@ -77,8 +77,8 @@ var foreign = map[string][]string{
 	"agent":                            {"github.com/digitalocean/go-qemu"},
 }
 
-// violation says why the package in the folder from may not import a path; ""
-// means that it may.
+// violation returns why the package in the folder from may not import a path;
+// "" if it may.
 func violation(from, path string) string {
 	if folder, ours := inModule(path); ours {
 		return layerViolation(from, folder)
@@ -109,7 +109,7 @@ func layerViolation(from, to string) string {
 	return "the folder is in no layer: add it to tests/arch and .golangci.yml"
 }
 
-// inModule gives the folder of a package of this module.
+// inModule returns the folder of a package of this module.
 func inModule(path string) (folder string, ok bool) {
 	if path == module {
 		return ".", true

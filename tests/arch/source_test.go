@@ -28,7 +28,7 @@ type source struct {
 // root is the repository's root, seen from this package.
 const root = "../.."
 
-// sources parses every Go file of the module, as far as its imports.
+// sources parses every Go file of the module, up to its imports.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var all []source
@@ -55,8 +55,8 @@ func sources(t *testing.T) []source {
 	return all
 }
 
-// skip leaves out what is not part of the module: build products, test data,
-// hidden directories and nested modules.
+// skip skips what is not part of the module: build products, test data, hidden
+// directories and nested modules.
 func skip(path, name string) error {
 	if path == root {
 		return nil

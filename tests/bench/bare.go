@@ -21,9 +21,9 @@ import (
 //go:embed init/init.c
 var initSource string
 
-// bareMachine is the pod's QEMU without the pod: same machine, CPU, memory,
+// bareMachine is the pod's QEMU without the pod: the same machine, CPU, memory,
 // firmware, kernel and kernel parameters, no device but the serial port, and an
-// init that only says so.
+// init that only prints a word.
 type bareMachine struct {
 	path string
 	args []string
@@ -62,7 +62,7 @@ func newBareMachine(ctx context.Context, d *harness.Daemon, podArgs []string) (*
 // plainFlags are what the plain machine keeps of the pod's.
 var plainFlags = []string{"-accel", "-m", "-kernel"}
 
-// plain is the kernel's boot without any tuning: QEMU's own q35 board and the
+// plain returns the machine without tuning: QEMU's default q35 board and the
 // kernel's default parameters.
 func (m *bareMachine) plain() *bareMachine {
 	p := &bareMachine{path: m.path, args: append([]string{"-machine", "q35", "-cpu", "max", "-display", "none",
@@ -98,7 +98,7 @@ func writeBareInitrd(ctx context.Context, dir, path string) error {
 }
 
 // boot starts the machine and returns the milliseconds from the start of QEMU
-// to the init's word. The machine is gone when it returns.
+// to the init's output. The machine is gone when it returns.
 func (m *bareMachine) boot(ctx context.Context) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()

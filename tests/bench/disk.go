@@ -25,7 +25,7 @@ const (
 	diskRounds = 3
 )
 
-// medium is one place of a container's to write to and read from.
+// medium is one place in a container to write to and read from.
 type medium struct {
 	name, path string
 	// write and read are in MiB/s, small in reads per second.
@@ -33,8 +33,8 @@ type medium struct {
 }
 
 // volumes measures the same directory and the same disk of the host, in a
-// container of each runtime. With kata the directory comes by virtio-fs and
-// the disk by block_device_driver.
+// container of each runtime. With kata the directory is shared by virtio-fs and
+// the disk attached by block_device_driver.
 type volumes struct{ media []medium }
 
 func newVolumes() *volumes {
@@ -46,8 +46,8 @@ func newVolumes() *volumes {
 	return v
 }
 
-// measureVolumes measures by turns: what else the machine does falls on both
-// runtimes.
+// measureVolumes alternates between the runtimes, so that other load on the
+// machine affects both.
 func measureVolumes(ctx context.Context, d *harness.Daemon) (_ *volumes, err error) {
 	dir, err := os.MkdirTemp(d.Dir, "volumes")
 	if err != nil {

@@ -3,7 +3,7 @@
 // to a trivial init, all in one run on one machine, so that only ratios need to
 // be compared with other machines; the steps of a boot as the shim logged them;
 // what a pod of pause and four containers costs the host in memory; what files
-// cost when the shim serves the share, and when a virtiofsd does; and how fast
-// TCP goes between a guest and the host, beside a process in an equal network
-// namespace.
+// cost when the shim serves the share, and when a virtiofsd does; and the TCP
+// throughput between a guest and the host, compared with a process in an equal
+// network namespace.
 package main

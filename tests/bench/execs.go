@@ -63,8 +63,8 @@ func benchExecs(ctx context.Context, d *harness.Daemon, rounds int) (err error) 
 	return nil
 }
 
-// execWays starts a container of each peer. In the shim's an exec goes the
-// agent's own way and, with an I/O priority, through libcontainer's stage.
+// execWays starts a container of each peer. In the shim's an exec uses the
+// agent's own stage and, with an I/O priority, libcontainer's.
 func execWays(ctx context.Context, d *harness.Daemon) ([]*execWay, error) {
 	var ways []*execWay
 	for _, p := range sharePeers() {

@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// part measures and prints one part of it all.
+// part measures and prints one part of the benchmark.
 type part func(context.Context, *harness.Daemon) error
 
 // bench measures and prints: all, or one part alone. The daemon is stopped in
@@ -142,8 +142,8 @@ func measure(ctx context.Context, d *harness.Daemon, rounds int) (*result, error
 	return r, err
 }
 
-// round measures each thing once, by turns: what else the machine does then
-// falls on all of them.
+// round measures each thing once, in turn, so that other load on the machine
+// affects all of them.
 func (r *result) round(ctx context.Context, d *harness.Daemon, machine *bareMachine) error {
 	for _, m := range []struct {
 		into *series

@@ -17,7 +17,8 @@ import (
 type podMemory struct {
 	pss    map[string]int64
 	vmArgs []string
-	// agentRSS is the agent's own, in bytes, as the shim logged it at boot.
+	// agentRSS is the agent's resident set, in bytes, as the shim logged it at
+	// boot.
 	agentRSS int64
 }
 

@@ -27,14 +27,14 @@ const (
 	throughputSeconds = 3
 )
 
-// throughput is how fast TCP goes, in Mbit/s, between a process of the host's
-// and one at the other end of a veth: in a guest, or just in the namespace.
+// throughput is the TCP throughput, in Mbit/s, between a process on the host
+// and one at the other end of a veth: in a guest, or only in the namespace.
 type throughput struct {
 	// toHost and fromHost are the directions as the guest sees them.
 	toHost, fromHost struct{ guest, plain series }
 }
 
-// iperfReport is the part of iperf3's JSON that counts.
+// iperfReport is the part of iperf3's JSON that is used.
 type iperfReport struct {
 	End struct {
 		Received struct {
@@ -68,7 +68,7 @@ const (
 	plainWire = "10.76.2"
 )
 
-// layWires makes the namespaces; the caller removes them, also after an error.
+// layWires makes the namespaces; the caller removes them, even after an error.
 func layWires(d *harness.Daemon) (w wires, err error) {
 	for _, ns := range []*harness.Netns{&w.server, &w.pod, &w.plain} {
 		if *ns, err = d.NewNetns(); err != nil {
@@ -99,8 +99,8 @@ func (w wires) remove() error {
 	return errors.Join(errs...)
 }
 
-// measureThroughput runs iperf3's server as a process of the host's, and its
-// client by turns in a guest and in a plain namespace.
+// measureThroughput runs iperf3's server on the host, and its client
+// alternately in a guest and in a plain namespace.
 func measureThroughput(ctx context.Context, d *harness.Daemon) (_ *throughput, err error) {
 	w, err := layWires(d)
 	defer func() { err = errors.Join(err, w.remove()) }()
@@ -231,8 +231,8 @@ func startServer(ctx context.Context, ns harness.Netns) (stop func(), err error)
 // loader is the name of x86-64's dynamic loader.
 const loader = "ld-linux-x86-64.so.2"
 
-// staged copies a program and the libraries that it needs into a directory of
-// their own, which the caller removes, also after an error.
+// staged copies a program and its libraries into a new directory, which the
+// caller removes, even after an error.
 func staged(program string) (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "kbtools"); err != nil {
 		return "", err
@@ -259,7 +259,8 @@ func staged(program string) (dir string, err error) {
 	return dir, nil
 }
 
-// print writes the table; a ratio is the guest's part of the plain throughput.
+// print writes the table; a ratio is the guest's throughput relative to the
+// plain one.
 func (t *throughput) print(out io.Writer) {
 	fmt.Fprintf(out, "\nTCP with a process of the host's over a veth, median of %d times %d s, Mbit/s (iperf3)\n", throughputRounds, throughputSeconds)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// What the project wants of itself on a machine without KVM.
+// The project's goals on a machine without KVM.
 const (
 	goalRatio   = 1.5
 	goalShimMiB = 20

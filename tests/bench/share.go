@@ -31,7 +31,7 @@ var filesSource string
 // annotationDaemon names what serves a pod's share (docs/configuration.md).
 const annotationDaemon = "io.katacontainers.config.hypervisor.virtio_fs_daemon"
 
-// peer is one way to give a container its files.
+// peer is one way to provide a container's files.
 type peer struct {
 	name    string
 	runtime harness.Runtime
@@ -78,8 +78,8 @@ func (s *sharing) add(row string, p peer, ms float64) {
 	s.took[row][p.name] = append(s.took[row][p.name], ms)
 }
 
-// measureShare measures by turns: what else the machine does falls on all
-// peers.
+// measureShare alternates between the peers, so that other load on the machine
+// affects all of them.
 func measureShare(ctx context.Context, d *harness.Daemon) (_ *sharing, err error) {
 	dir, err := os.MkdirTemp(d.Dir, "share")
 	if err != nil {

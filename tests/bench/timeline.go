@@ -54,7 +54,7 @@ func medianTimeline(ctx context.Context, d *harness.Daemon, rounds int) (*timeli
 	return starts[len(starts)/2].line, nil
 }
 
-// oneTimeline runs a pod until it says something, and asks how it started.
+// oneTimeline runs a pod until its first output, and reads its timeline.
 func oneTimeline(ctx context.Context, d *harness.Daemon) (_ *timeline.Timeline, err error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()

@@ -16,11 +16,11 @@ const outputMiB = 256
 type warm struct {
 	// execs are the times of "true", from Exec to the end of its output.
 	execs series
-	// output is how fast stdout comes through its FIFO, in MiB/s.
+	// output is the throughput of stdout through its FIFO, in MiB/s.
 	output float64
 }
 
-// measureWarm measures one container of each runtime, by turns.
+// measureWarm measures one container of each runtime, alternating.
 func measureWarm(ctx context.Context, d *harness.Daemon, execs int) (_ map[string]*warm, err error) {
 	boxes := make(map[string]*harness.Container)
 	result := make(map[string]*warm)

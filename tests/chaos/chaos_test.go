@@ -9,8 +9,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// short is the selection that -short plays: each moment once, each victim
-// twice.
+// short is the selection of -short: each moment once, each victim twice.
 var short = map[string]string{
 	"boot":             qemu.name,
 	"created":          virtiofsd.name,

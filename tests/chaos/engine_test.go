@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// What ends while containerd is dead is told when it is back: a service's end
-// and an exec's, each with its own code; the rest runs on.
+// Exits while containerd is dead are reported when it is back: a service's and
+// an exec's, each with its own code; the rest runs on.
 func TestExitsWhileContainerdIsDead(t *testing.T) {
 	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		s, c := newScene(ctx, t, d, engine)
@@ -71,7 +71,7 @@ func outputEnds(ctx context.Context, p *harness.Process) error {
 	}
 }
 
-// toldOnce sees that an actor has one exit event, with that very code.
+// toldOnce checks that an actor has exactly one exit event, with that code.
 func (s *scene) toldOnce(p *harness.Process, want uint32) error {
 	for _, a := range s.actors {
 		if a.process != p {
@@ -97,7 +97,7 @@ func TestShimDiesWhileContainerdIsDead(t *testing.T) {
 		if err := s.strike(ctx); err != nil {
 			t.Error(err)
 		}
-		for _, a := range s.actors { // each Wait has an answer
+		for _, a := range s.actors { // each Wait returns
 			if err := s.judgeWait(ctx, a); err != nil {
 				t.Errorf("%s: %v", a.name, err)
 			}

@@ -40,7 +40,7 @@ func newScene(ctx context.Context, t *testing.T, d *harness.Daemon, v victim) (*
 	return s, c
 }
 
-// lostLine returns the one line by which the shim says that it lost a sandbox.
+// lostLine returns the only line in which the shim logs that it lost a sandbox.
 func lostLine(ctx context.Context, t *testing.T, d *harness.Daemon, mark int64) string {
 	t.Helper()
 	const word = "sandbox lost"
@@ -55,8 +55,8 @@ func lostLine(ctx context.Context, t *testing.T, d *harness.Daemon, mark int64) 
 	return lines[0]
 }
 
-// A guest that hangs closes no connection: the shim's question finds out, and
-// its waiters hear 255.
+// A hung guest closes no connection: the shim's health check detects it, and
+// the waiters get 255.
 func TestHang(t *testing.T) {
 	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		configure(t, d, "", "health_check_interval = 1\nhealth_check_timeout = 3")
@@ -75,7 +75,7 @@ func TestHang(t *testing.T) {
 	})
 }
 
-// A guest kernel that panics says why on its console, and the log repeats it.
+// The console's output of a panicking guest kernel is in the log.
 func TestGuestPanic(t *testing.T) {
 	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		mark := d.LogSize()
@@ -90,7 +90,8 @@ func TestGuestPanic(t *testing.T) {
 	})
 }
 
-// An agent that is overwritten is an init that dies: the kernel says so.
+// An agent whose code is overwritten dies, and the guest's kernel reports that
+// its init is dead.
 func TestAgentDies(t *testing.T) {
 	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		mark := d.LogSize()
@@ -105,7 +106,7 @@ func TestAgentDies(t *testing.T) {
 	})
 }
 
-// A guest without an agent ends the create, whose error says why.
+// Without an agent in the guest the create fails, and its error says why.
 func TestNoAgent(t *testing.T) {
 	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		configure(t, d, `kernel_params = "rdinit=/nothing"`, "")
@@ -123,8 +124,8 @@ func TestNoAgent(t *testing.T) {
 	})
 }
 
-// QEMU and virtiofsd end with their shim even if delete is never called:
-// containerd is stopped meanwhile.
+// QEMU and virtiofsd end with their shim even without a delete: containerd is
+// stopped meanwhile.
 func TestNobodyDeletes(t *testing.T) {
 	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		s, _ := newScene(ctx, t, d, shim)

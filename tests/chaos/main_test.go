@@ -79,7 +79,8 @@ func daemon(t *testing.T, turn int) *harness.Daemon {
 	return daemonWith(t, turn, "")
 }
 
-// daemonWith is daemon for pods whose share a program serves, unless that is "".
+// daemonWith is like daemon, for pods whose share virtiofsd serves, unless that
+// is "".
 func daemonWith(t *testing.T, turn int, virtiofsd string) *harness.Daemon {
 	t.Helper()
 	release := bed.releases[turn%len(bed.releases)]
@@ -100,8 +101,8 @@ func daemonWith(t *testing.T, turn int, virtiofsd string) *harness.Daemon {
 // VM in seconds, or in many when it has other work too.
 const sceneTimeout = 6 * time.Minute
 
-// within gives a test its time and its leak check, and shows the daemon's log
-// when it failed.
+// within gives a test its timeout and its leak check, and prints the daemon's
+// log if it failed.
 func within(t *testing.T, d *harness.Daemon) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(d.Context(t.Context()), sceneTimeout)

@@ -10,14 +10,14 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// moment is a time in a pod's life at which one of its processes is killed.
+// moment is a time in a pod's life at which the victim dies.
 type moment struct {
 	name string
-	// play brings the scene there, strikes, and returns once the operation
-	// that was under way has answered. Only a failure to get there, or no
-	// answer, is an error.
+	// play brings the scene to the moment, strikes, and returns once the
+	// operation under way has returned. Only a failure to get there, or a
+	// hanging operation, is an error.
 	play func(context.Context, *scene) error
-	// empty tells that no process of a container runs in the guest yet.
+	// empty is set if no process of a container runs in the guest yet.
 	empty bool
 }
 
@@ -35,7 +35,7 @@ var moments = []moment{
 	{name: "removing pod", play: playRemoving},
 }
 
-// restoring is one more, where pods start from templates.
+// restoring is an additional moment, if pods start from templates.
 var restoring = moment{name: "restoring", play: playRestoring, empty: true}
 
 // bootSpan is how long after its VM's process a pod may be struck while it boots, and
@@ -64,7 +64,7 @@ func playBootWithin(ctx context.Context, s *scene, span time.Duration) error {
 	if err := awaitKind(ctx, s.d, harness.KindVMM); err != nil {
 		return err
 	}
-	time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // anywhere in it
+	time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // at a random point in it
 	err := s.strike(ctx)
 	select {
 	case m := <-answered:
@@ -78,8 +78,8 @@ func playBootWithin(ctx context.Context, s *scene, span time.Duration) error {
 	}
 }
 
-// strikeAgain ends a pod that has survived: one that loses its machine while it starts
-// from a template boots once more without.
+// strikeAgain kills the victim again: a pod that loses its machine while it
+// starts from a template boots once more without one.
 func (s *scene) strikeAgain(ctx context.Context) error {
 	if !s.victim.takesVM || s.victim.takesShim {
 		return nil
@@ -113,7 +113,7 @@ func playCreated(ctx context.Context, s *scene) error {
 		return err
 	}
 	if s.victim.takesVM {
-		// What was not noticed yet may answer a start.
+		// The start may succeed if the strike was not noticed yet.
 		s.last().started = c.Start(ctx) == nil
 	}
 	return nil
@@ -188,7 +188,7 @@ func playExecRunning(ctx context.Context, s *scene) error {
 	return s.strike(ctx)
 }
 
-// meter counts what is written to it and tells when it is enough.
+// meter counts the bytes written to it and signals when there are enough.
 type meter struct {
 	left   int
 	enough chan struct{}

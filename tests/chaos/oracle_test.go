@@ -10,14 +10,14 @@ import (
 	"github.com/containerd/containerd/v2/client"
 )
 
-// noticeTimeout bounds the wait of any call once the VM is dead. It is less than
-// the health check's timeout (the harness sets 120 s): a death must be noticed by
-// itself, not by the health check.
+// noticeTimeout bounds all waits once the VM is dead. It is less than the
+// health check's timeout (the harness sets 120 s): a death must be noticed
+// without the health check.
 const noticeTimeout = 60 * time.Second
 
-// judge asks everything that must hold once the victim is dead: each Wait
-// returns, with a code that may be; what was not hit runs on; cleaning up
-// works; each process was told once to have exited.
+// judge checks everything that must hold once the victim is dead: each Wait
+// returns, with an allowed code; what was not hit runs on; cleaning up works;
+// each process's exit was reported once.
 func (s *scene) judge(ctx context.Context) {
 	s.t.Helper()
 	if s.victim.name == engine.name {
@@ -45,11 +45,11 @@ func (s *scene) revive(ctx context.Context) error {
 	if err := s.d.Restart(ctx); err != nil {
 		return err
 	}
-	return s.d.Client.Reconnect() // at once, where the client would wait
+	return s.d.Client.Reconnect() // immediately, whereas the client would wait
 }
 
-// all asks one thing of all processes; the first container comes last, for its
-// end is the pod's.
+// all applies a check to all processes; the first container is last, because
+// its end is the pod's.
 func (s *scene) all(ctx context.Context, judge func(context.Context, *actor) error) {
 	s.t.Helper()
 	for _, a := range slices.Backward(s.actors) {
@@ -61,7 +61,7 @@ func (s *scene) all(ctx context.Context, judge func(context.Context, *actor) err
 	}
 }
 
-// judgeWait checks that every Wait for a started process was answered.
+// judgeWait checks that the Wait for a started process has returned.
 func (s *scene) judgeWait(ctx context.Context, a *actor) error {
 	if !a.started || a.waited {
 		return nil
@@ -73,13 +73,13 @@ func (s *scene) judgeWait(ctx context.Context, a *actor) error {
 	case err == nil:
 		return s.judgeCode(a, code)
 	case s.victim.takesShim || a.ended:
-		return nil // an answer, if not the code
+		return nil // it returned, though with an error
 	}
 	return err
 }
 
-// judgeLife asks the engine that came back for a process: it runs, unless it
-// may have ended by itself. The Wait that was under way has ended.
+// judgeLife asks the restarted engine for a process: it must run, unless it may
+// have ended by itself. The earlier Wait must have ended.
 func (s *scene) judgeLife(ctx context.Context, a *actor) error {
 	if err := s.judgeFirstWait(ctx, a); err != nil {
 		return err
@@ -111,7 +111,8 @@ func (s *scene) judgeFirstWait(ctx context.Context, a *actor) error {
 	return nil
 }
 
-// judgeEnd kills a process that does not end by itself; its exit can be had.
+// judgeEnd kills a process that does not end by itself, and checks that its
+// exit is available.
 func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
 	if !a.started || a.waited || a.ended {
 		return nil
@@ -150,8 +151,8 @@ func (s *scene) judgeExits(ctx context.Context, a *actor) error {
 		least = 0 // with its shim dies the only process that knew of it
 	}
 	if s.victim.takesShim && len(a.codes) > 0 || s.victim.name == engine.name && a.ended {
-		// Of a task that it has not finished deleting containerd tells once
-		// more when the connection to the shim ends.
+		// When the connection to the shim ends, containerd reports the exit
+		// again for a task that it has not finished deleting.
 		most = 2
 	}
 	if least > 0 {

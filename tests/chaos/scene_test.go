@@ -16,8 +16,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// scene is one pod, the process that it loses, and the expected ends of its
-// processes. It is used by one goroutine.
+// scene is one pod, its victim, and what must be reported about its processes.
+// It is used by one goroutine.
 type scene struct {
 	t      *testing.T
 	d      *harness.Daemon
@@ -26,7 +26,7 @@ type scene struct {
 	random *rand.Rand
 	pod    *harness.Pod
 	actors []*actor
-	// bomb is what the victims inside the guest are killed by.
+	// bomb kills victims inside the guest.
 	bomb io.Writer
 	// struck is when the victim was killed.
 	struck time.Time
@@ -38,14 +38,14 @@ type actor struct {
 	container, id string // as an exit event names it
 	process       *harness.Process
 	exec, started bool
-	// codes are those with which it may end by itself.
+	// codes are the exit codes with which it may end by itself.
 	codes []uint32
-	// ended tells that its exit may have been told before the strike, waited
-	// that its Wait has returned.
+	// ended is set if its exit may have been reported before the strike, waited
+	// if its Wait has returned.
 	ended, waited bool
 }
 
-// cast makes a process an actor. What is started must be told to have exited.
+// cast makes a process an actor. The exit of a started one must be reported.
 func (s *scene) cast(a actor) {
 	if a.id == "" {
 		a.id = a.container
@@ -53,7 +53,7 @@ func (s *scene) cast(a actor) {
 	s.actors = append(s.actors, &a)
 }
 
-// last is the actor that was cast last.
+// last returns the latest actor.
 func (s *scene) last() *actor { return s.actors[len(s.actors)-1] }
 
 // openPod makes the pod, with its bomb if the victim needs one.
@@ -104,7 +104,7 @@ func (s *scene) strike(ctx context.Context) error {
 }
 
 // during strikes at a random time within span after the operation began, and
-// returns the operation's error once it has answered.
+// returns the operation's error once it has returned.
 func (s *scene) during(ctx context.Context, span time.Duration, operation func(context.Context) error) (answer, err error) {
 	answered := make(chan error, 1)
 	go func() { answered <- operation(ctx) }()
@@ -120,12 +120,12 @@ func (s *scene) during(ctx context.Context, span time.Duration, operation func(c
 	}
 }
 
-// answerTimeout bounds every answer after the strike: longer than any timeout
-// of the shim's that may be on the way.
+// answerTimeout bounds every call after the strike: longer than any of the
+// shim's timeouts that may be involved.
 const answerTimeout = 90 * time.Second
 
-// cleanUp does what a user would do: delete tasks, then containers, and again
-// while containerd is still busy with the end of a shim that died.
+// cleanUp does what a user would do: delete tasks, then containers, and repeat
+// while containerd is still handling the death of a shim.
 func (s *scene) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -171,5 +171,5 @@ func removeBox(ctx context.Context, box client.Container) error {
 	return nil
 }
 
-// script is a container's or exec's command line.
+// script returns a container's or exec's command line.
 func script(text string) []string { return []string{"sh", "-c", text} }

@@ -13,19 +13,19 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// slowFS is a file system of the host's, served by this process, whose server
-// stops to answer when it is told to, as that of an NFS mount may.
+// slowFS is a file system on the host, served by this process, that can be made
+// to hang, like an NFS mount.
 type slowFS struct {
 	dir    string
 	server *fuse.Server
-	// held has a word when a request waits at the gate.
+	// held receives a value when a request waits at the gate.
 	held chan struct{}
-	// mu guards gate, which is nil while all is answered.
+	// mu guards gate, which is nil while requests are answered.
 	mu   sync.Mutex
 	gate chan struct{}
 }
 
-// mountSlow mounts one with a file in it. It is released, and unmounted, when the
+// mountSlow mounts one with a file in it. It is released and unmounted when the
 // test ends.
 func mountSlow(t *testing.T) *slowFS {
 	t.Helper()
@@ -64,7 +64,7 @@ func (s *slowFS) release() {
 	}
 }
 
-// pass waits as long as the file system hangs, whatever is interrupted.
+// pass waits while the file system hangs, regardless of interrupts.
 func (s *slowFS) pass() {
 	s.mu.Lock()
 	gate := s.gate
@@ -79,7 +79,7 @@ func (s *slowFS) pass() {
 	<-gate
 }
 
-// awaitHeld waits until a request waits for its answer.
+// awaitHeld waits until a request hangs.
 func (s *slowFS) awaitHeld(ctx context.Context) error {
 	select {
 	case <-s.held:
@@ -153,7 +153,7 @@ func (f *slowFile) Read(_ context.Context, _ fs.FileHandle, dest []byte, off int
 	return fuse.ReadResultData([]byte(slowText)[min(off, int64(len(slowText))):]), 0
 }
 
-// The double answers, stops to, and answers again.
+// The file system answers, hangs, and answers again.
 func TestSlowFS(t *testing.T) {
 	s := mountSlow(t)
 	name := filepath.Join(s.dir, "file")

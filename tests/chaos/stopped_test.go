@@ -16,12 +16,12 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// quickKill has a guest that does not report a killed container's end given up
-// soon: a second, six with QEMU's translator.
+// quickKill shortens the time after which a guest that does not report a killed
+// container's end is given up: a second, six with TCG.
 const quickKill = "kill_timeout = 1"
 
-// daemonServedBy is a daemon whose shares a program serves, unless that is "",
-// and whose silent guests are given up soon.
+// daemonServedBy returns a daemon whose shares server serves, unless that is
+// "", and which soon gives up silent guests.
 func daemonServedBy(t *testing.T, turn int, server string) *harness.Daemon {
 	t.Helper()
 	if server == harness.DefaultVirtiofsd && !harness.HasVirtiofsd() {
@@ -71,8 +71,8 @@ func works(ctx context.Context, t *testing.T, c *harness.Container, command, wan
 	}
 }
 
-// removable removes a pod as a user would, and what still ran in it, and sees
-// that it takes no longer than every answer may.
+// removable removes a pod as a user would, with what still runs in it, and
+// checks that this takes no longer than a single call may.
 func removable(ctx context.Context, t *testing.T, pod *harness.Pod, ran ...*harness.Process) {
 	t.Helper()
 	began := time.Now()
@@ -89,9 +89,9 @@ func removable(ctx context.Context, t *testing.T, pod *harness.Pod, ran ...*harn
 	t.Logf("removed within %.1f s", time.Since(began).Seconds())
 }
 
-// A process that serves the pod and is stopped, not killed, says nothing at
-// all. The pod can be ended all the same. (An init that SIGSTOP does not reach,
-// as the agent is one, is stopped with its machine.)
+// A process that serves the pod and is stopped, not killed, does not answer at
+// all. The pod can still be ended. (The agent, an init that SIGSTOP does not
+// reach, is stopped with its machine.)
 func TestStopped(t *testing.T) {
 	for kind, server := range map[string]string{harness.KindVMM: "", harness.KindVirtiofsd: harness.DefaultVirtiofsd} {
 		t.Run(kind, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestStopped(t *testing.T) {
 			if err := signalKind(d, kind, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			// A call is made whose answer does not come.
+			// A request that is never answered.
 			askCtx, cancel := context.WithTimeout(ctx, time.Second)
 			if p, err := c.Exec(askCtx, harness.ExecConfig{Args: script("cat /bin/busybox | wc -c")}); err == nil {
 				_ = p.Start(askCtx)
@@ -117,8 +117,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// A file system of the host that hangs blocks the processes that use it, and
-// nothing else: not the pod's other files, not other pods, not the pod's end.
+// A hung file system of the host blocks only processes that use it: not the
+// pod's other files, not other pods, not the pod's end.
 func TestHungFileSystem(t *testing.T) {
 	d := daemonServedBy(t, 0, "")
 	ctx := within(t, d)
@@ -143,10 +143,10 @@ func TestHungFileSystem(t *testing.T) {
 	works(ctx, t, other, "cat /y", "y\n")
 }
 
-// QEMU's virtiofsd waits for such a file system with every thread that it has, and
-// the pod's other files hang too. The pod can be ended all the same, within the
-// time of any answer, and other pods do not notice. The daemon is killed, but
-// ends only when the file system answers: no signal ends what its threads do.
+// All threads of QEMU's virtiofsd wait for such a file system, so the pod's
+// other files hang too. The pod can still be ended, within the time of any
+// call, and other pods are not affected. The daemon is killed, but ends only
+// when the file system answers: no signal interrupts its threads.
 func TestHungFileSystemBelowDaemon(t *testing.T) {
 	d := daemonServedBy(t, 0, harness.DefaultVirtiofsd)
 	ctx := within(t, d)
@@ -168,12 +168,13 @@ func TestHungFileSystemBelowDaemon(t *testing.T) {
 	works(ctx, t, other, "cat /y", "y\n")
 }
 
-// bind is a mount of a host's directory.
+// bind returns a mount of a host directory.
 func bind(from, to string) specs.Mount {
 	return specs.Mount{Type: "bind", Source: from, Destination: to, Options: []string{"rbind", "rw"}}
 }
 
-// ask reads the file by more processes than the server has threads for one mount.
+// ask reads the file in more processes than the server has threads for one
+// mount.
 func ask(ctx context.Context, t *testing.T, c *harness.Container) *harness.Process {
 	t.Helper()
 	waiter, err := c.Exec(ctx, harness.ExecConfig{Args: script("for i in $(seq 80); do cat /slow/file & done; echo asked; wait")})
@@ -186,8 +187,8 @@ func ask(ctx context.Context, t *testing.T, c *harness.Container) *harness.Proce
 	return waiter
 }
 
-// askInVain is ask, and waits until all processes have been started: files other
-// than the one that hangs are there.
+// askInVain is like ask, but only waits until all processes have been started,
+// which shows that other files are served.
 func askInVain(ctx context.Context, t *testing.T, c *harness.Container) *harness.Process {
 	t.Helper()
 	waiter := ask(ctx, t, c)

@@ -21,8 +21,8 @@ type exit struct {
 	at            time.Time
 }
 
-// tape records the exits that a daemon tells of, also across its death: it
-// connects again before the shims, which try every 50 ms at most, do.
+// tape records the exits that a daemon reports, even across its death: it
+// reconnects before the shims do, which try every 50 ms at most.
 type tape struct {
 	// mu guards exits.
 	mu     sync.Mutex
@@ -45,8 +45,8 @@ func (r *tape) stop() {
 	<-r.done
 }
 
-// run subscribes again and again, until ctx ends. Its client is its own: the
-// daemon's waits between two tries.
+// run subscribes again and again, until ctx ends. It uses its own client,
+// because the daemon's waits between two tries.
 func (r *tape) run(ctx context.Context, socket string, subscribed func()) {
 	defer close(r.done)
 	defer subscribed()
@@ -59,7 +59,7 @@ func (r *tape) run(ctx context.Context, socket string, subscribed func()) {
 	}
 }
 
-// connect fails immediately if there is no listener; a client would wait.
+// connect fails immediately without a listener, whereas a client would wait.
 func connect(socket string) (*client.Client, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *tape) add(value any) {
 	}
 }
 
-// codes are those of one process's exits so far.
+// codes returns the codes of one process's exits so far.
 func (r *tape) codes(container, id string) []uint32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

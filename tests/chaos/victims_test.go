@@ -16,9 +16,9 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// The exit codes that are not a process's own.
+// The exit codes that do not come from the process itself.
 const (
-	killed      = 137 // by us, by the sandbox's end, or by "shim delete"
+	killed      = 137 // killed by us, by the sandbox's end, or by "shim delete"
 	lostContact = 255
 )
 
@@ -31,11 +31,10 @@ type victim struct {
 	// bomb is the command that ends it from inside the guest, if it lives
 	// there.
 	bomb string
-	// takesVM tells that the VM dies with the victim, and with it all that
-	// runs in it; else the pod runs on.
+	// takesVM is set if the VM dies with the victim, and with it everything in
+	// it; otherwise the pod runs on.
 	takesVM bool
-	// takesShim tells that the task API goes with it: what is asked then may
-	// be answered by an error.
+	// takesShim is set if the task API dies with it: later calls may fail.
 	takesShim bool
 }
 
@@ -57,8 +56,8 @@ func strikeKind(kind string) func(context.Context, *scene) error {
 	return func(_ context.Context, s *scene) error { return signalKind(s.d, kind, syscall.SIGKILL) }
 }
 
-// signalKind sends a signal to all processes of a kind. There may be none any
-// more: some moments end them.
+// signalKind sends a signal to all processes of a kind. There may be none: at
+// some moments they have already ended.
 func signalKind(d *harness.Daemon, kind string, signal syscall.Signal) error {
 	procs, err := find(d, kind)
 	for _, p := range procs {
@@ -87,10 +86,10 @@ func find(d *harness.Daemon, kind string) ([]harness.Proc, error) {
 }
 
 // outliveTimeout is how long QEMU and virtiofsd may outlive their shim: the
-// kernel kills them at once, but a busy machine takes its time to end them.
+// kernel kills them immediately, but on a busy machine their end takes a while.
 const outliveTimeout = 15 * time.Second
 
-// strikeShim kills the shim and sees that its children follow.
+// strikeShim kills the shim and checks that its children end too.
 func strikeShim(_ context.Context, s *scene) error {
 	if err := signalKind(s.d, harness.KindShim, syscall.SIGKILL); err != nil {
 		return err
@@ -148,20 +147,20 @@ func enginePID(d *harness.Daemon) (int, error) {
 	return 0, fmt.Errorf("no containerd of %s is running", d.Dir)
 }
 
-// strikeBomb sets off what waits in the guest.
+// strikeBomb triggers the bomb in the guest.
 func strikeBomb(_ context.Context, s *scene) error {
 	_, err := s.bomb.Write([]byte("now\n"))
 	return err
 }
 
-// The ways to die in the guest. SIGKILL does nothing to an init from inside its
-// own PID namespace (kill(2)), so its code is overwritten: a fault at an
-// instruction cannot be ignored (kernel/signal.c, force_sig_info_to_task). Only
-// a process of the guest's own namespaces reaches it, and the kernel makes one:
-// core_pattern's helper (core(5)). Its root is the guest's first one, over
-// which the agent has mounted its own: "/.." leads there. The agent's code is
-// linked at 4 MiB, as Go's is. It dies when it next wakes up: the bomb goes on to
-// talk.
+// The ways to die in the guest. An init ignores SIGKILL from inside its PID
+// namespace (kill(2)), so its code is overwritten: a fault at an instruction
+// cannot be ignored (kernel/signal.c, force_sig_info_to_task). Only a process
+// in the guest's initial namespaces can reach it, and the kernel makes one:
+// core_pattern's helper (core(5)). That helper's root is the guest's initial
+// one, over which the agent has mounted its own: "/.." leads there. The agent's
+// code is linked at 4 MiB, as usual for Go. It dies when it next runs, so the
+// bomb keeps talking to it.
 const (
 	killInit = "echo '|/../run/kata-containers/shared/containers/%s/rootfs/bin/dd" +
 		" if=/../dev/zero of=/../proc/1/mem bs=1M seek=4' >/proc/sys/kernel/core_pattern; sh -c 'kill -SEGV $$'"
@@ -169,7 +168,7 @@ const (
 )
 
 // bombScript waits for a word on stdin, then runs the victim's command in the
-// container called id.
+// container id.
 func (v victim) bombScript(id string) string {
 	return "echo armed; read word; " + fmt.Sprintf(v.bomb, id) + "; while :; do echo wake up; sleep 0.1; done"
 }

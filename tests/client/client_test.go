@@ -18,18 +18,19 @@ import (
 // suiteTimeout bounds one run of the suite.
 const suiteTimeout = 20 * time.Minute
 
-// EnvTests names the tests of the suite to run, as a pattern, also among those
-// that are otherwise left out.
+// EnvTests names the tests of the suite to run, as a pattern, including those
+// that are skipped by default.
 const EnvTests = "KATABOX_TEST_CLIENT"
 
-// short are what -short runs: each way to begin, to end and to ask, once, and
-// what a machine makes hard.
+// short are the tests of -short: each way to begin, to end and to query, once,
+// and what is hard with a machine.
 var short = []string{
 	"TestTaskUpdate", "TestContainerPids", "TestDaemonRestartWithRunningShim", "TestDaemonReconnectsToShimIOPipesOnRestart",
 	"TestContainerHook", "TestWaitStoppedTask", "TestTaskForceDelete", "TestContainerKillAll",
 }
 
-// secondTries is how many tests may get one: more are no accident.
+// secondTries is how many tests may be tried again: more failures are not
+// coincidental.
 const secondTries = 5
 
 // What passes with runc passes with Katabox.
@@ -51,7 +52,7 @@ func TestClientSuite(t *testing.T) {
 	}
 }
 
-// chosen are the patterns of the tests that are run, and of those that are not.
+// chosen returns the patterns of the tests to run, and of those to skip.
 func chosen() (tests, skip string) {
 	if asked := os.Getenv(EnvTests); asked != "" {
 		return asked, ""
@@ -84,7 +85,7 @@ func runSuite(t *testing.T, r harness.Runtime, tests, skip, log string) results 
 	return found
 }
 
-// complaints are the tests that are not as they must be, with what is wrong.
+// complaints returns the tests with unexpected results, with what is wrong.
 func complaints(runc, kata results, known []exception) map[string]string {
 	found := map[string]string{}
 	for name, o := range runc {
@@ -103,7 +104,7 @@ func complaints(runc, kata results, known []exception) map[string]string {
 	return found
 }
 
-// topLevel are the tests whose subtests, or which themselves, failed.
+// topLevel returns the top-level tests that failed, or whose subtests did.
 func topLevel(found map[string]string) []string {
 	var names []string
 	for name := range found {
@@ -122,7 +123,7 @@ func describe(found map[string]string, kata results) string {
 	return b.String()
 }
 
-// The comparison itself must find what is new, what is mended and what is gone.
+// The comparison must find new differences, fixed ones and vanished ones.
 func TestOutputsCompare(t *testing.T) {
 	const output = `=== RUN   TestA
     a_test.go:1: fine

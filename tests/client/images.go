@@ -45,8 +45,8 @@ var catalog = map[string]int{
 	"e2e-test-images/busybox:1.29-2":  2,
 }
 
-// others are the platforms, beside this one, for which each image has content of
-// some kind: the suite looks at what is pulled of them.
+// others are the other platforms for which each image has some content: the
+// suite checks what is pulled for them.
 var others = []v1.Platform{
 	{OS: "linux", Architecture: "arm64", Variant: "v8"},
 	{OS: "linux", Architecture: "arm", Variant: "v7"},
@@ -62,16 +62,17 @@ type file struct {
 	data string
 }
 
-// common is what the suite expects of each image beside busybox.
+// common is what the suite expects in each image besides busybox.
 var common = files{
 	"etc/passwd": {0o644, "root:x:0:0:root:/root:/bin/sh\nsys:x:3:3:sys:/dev:/bin/false\n" +
 		"www-data:x:33:33:www-data:/var/www:/bin/false\nnobody:x:65534:65534:nobody:/:/bin/false\n"},
 	"etc/group": {0o644, "root:x:0:\nsys:x:3:\nwww-data:x:33:\nnogroup:x:65534:\n"},
 	"bin/bash":  {0o755, "#!/bin/sh\nexec sh \"$@\"\n"},
-	// Root's, with the bit that the test of user namespaces looks for.
+	// Owned by root, with the set-user-ID bit that the test of user namespaces
+	// checks.
 	"usr/bin/passwd": {0o4755, ""},
-	// An init is not ended by a signal for which it has no handler
-	// (pid_namespaces(7)); Debian's nc has none.
+	// An init ignores a signal without a handler (pid_namespaces(7)); Debian's
+	// nc has none.
 	"usr/local/sbin/nc": {0o755, "#!/bin/sh\ntrap 'exit 143' TERM\n/usr/bin/nc \"$@\" &\nwait $!\n"},
 }
 
@@ -111,7 +112,8 @@ func buildImages(ctx context.Context, archive, work string) (handler http.Handle
 }
 
 // newIndex is an image of this platform, with some layers above the base, and
-// small ones of others. The path makes it another than those of the same layers.
+// small ones of others. The path makes it differ from others with the same
+// layers.
 func newIndex(base v1.Layer, path string, layers int) (v1.ImageIndex, error) {
 	content := []files{common}
 	for i := range layers {

@@ -12,16 +12,16 @@ import (
 // run.
 type exception struct{ name, why string }
 
-// known is the list of differences. What is merely not done yet has no place
-// in it.
+// known is the list of differences. What is only not implemented yet must not
+// be in it.
 var known = []exception{
 	{"TestKillContainerDeletedByRunc", "removes the container below the shim by `runc delete --force`, which knows no container of another runtime and says it did"},
 	{"TestContainerKillInitPidHost", "wants the host's PID namespace, which is refused; with `allow_host_namespaces = true` it passes"},
 	{"TestContainerKillAll", "as above"},
 }
 
-// left are patterns of tests that are not run with any runtime, unless they are
-// asked for.
+// left are patterns of tests that are not run with any runtime unless
+// requested.
 var left = []exception{
 	{"TestCheckpoint.*", "wants CRIU on the host"},
 	{"TestIssue9103|TestIssue10589", "wants a double of runc that fails on command"},
@@ -48,7 +48,7 @@ func TestCompatPageListsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// knownTable is the lists as the page has them.
+// knownTable returns the lists in the page's format.
 func knownTable() string {
 	var b strings.Builder
 	b.WriteString("| test | | why |\n| --- | --- | --- |\n")

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// suiteCgroups lists the cgroups that the suite, its containerds and runc make
-// for good, children first: those around containers of the suite's namespace,
-// and that of the test of shims' cgroups.
+// suiteCgroups lists the cgroups that the suite, its containerds and runc leave
+// behind, children first: those around containers of the suite's namespace, and
+// that of the test of shims' cgroups.
 func suiteCgroups() []string {
 	var found []string
 	for _, name := range []string{"testing/*", "testing", "testing-*", "containerd/*", "containerd"} {
@@ -26,8 +26,8 @@ func suiteCgroups() []string {
 	return found
 }
 
-// removeCgroups removes those that were not there before. All that was in them
-// has ended with the private host.
+// removeCgroups removes those that did not exist before. All processes in them
+// have ended with the private host.
 func removeCgroups(before []string) error {
 	deadline := time.Now().Add(20 * time.Second)
 	var errs []error
@@ -37,7 +37,7 @@ func removeCgroups(before []string) error {
 		}
 		err := os.Remove(dir)
 		for err != nil && !errors.Is(err, fs.ErrNotExist) && time.Now().Before(deadline) {
-			time.Sleep(50 * time.Millisecond) // the kernel still takes processes out
+			time.Sleep(50 * time.Millisecond) // the kernel is still removing processes
 			err = os.Remove(dir)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -47,8 +47,8 @@ func removeCgroups(before []string) error {
 	return errors.Join(errs...)
 }
 
-// podFiles lists what pods of Katabox have on the private host, and the
-// cgroups of containers of the suite.
+// podFiles lists the files of Katabox pods on the private host, and the cgroups
+// of the suite's containers.
 func podFiles() []string {
 	var found []string
 	for _, name := range []string{"/run/kata-containers/sandboxes/*", "/sys/fs/cgroup/*/testing/*/", "/sys/fs/cgroup/testing/*/"} {

@@ -87,9 +87,9 @@ func prepare() (closeAll func() error, err error) {
 	return closeAll, err
 }
 
-// Directories of the suite. Snapshots are overlays, which another overlay, as the
-// private host's /var/lib is one, does not bear: both are mounted from below
-// build. The second has a short name, for sockets.
+// Directories of the suite. Snapshots are overlays, which do not work on
+// another overlay, such as the private host's /var/lib, so both directories are
+// mounted from below build. The second has a short name, for sockets.
 const (
 	suiteRoot = "/var/lib/containerd-test" // containerd's root
 	suiteTemp = "/run/t"
@@ -137,9 +137,8 @@ func writeConfig() error {
 	return harness.KataConfig{}.Write(bed.layout, config)
 }
 
-// newSuite says how the suite is run: with what it pulls from the proxy, the
-// main image's digest as we have it, and the programs of the containerd under
-// test.
+// newSuite configures the suite: it pulls from the proxy, uses our digest of
+// the main image, and the programs of the containerd under test.
 func newSuite(work string, p *proxy, digest string) (suite, error) {
 	release, err := harness.FindRelease(bed.layout, "2.4")
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 // registryHosts are those that the suite pulls from.
 var registryHosts = []string{"ghcr.io", "registry.k8s.io", "docker.io", "registry-1.docker.io"}
 
-// proxy is an HTTPS proxy that answers by itself for every host: to whom
-// believes its certificate it is every registry.
+// proxy is an HTTPS proxy that answers for every host itself: to clients that
+// trust its certificate it is every registry.
 type proxy struct {
 	// URL is where it listens, on 127.0.0.1.
 	URL     string
@@ -31,8 +31,8 @@ type proxy struct {
 	ended   sync.WaitGroup
 }
 
-// startProxy serves the handler as every registry, and writes the certificate
-// that clients are to believe to a file. The caller must Close it.
+// startProxy serves the handler as every registry, and writes its certificate,
+// for clients to trust, to a file. The caller must Close it.
 func startProxy(handler http.Handler, certFile string) (*proxy, error) {
 	cert, err := newCertificate(certFile)
 	if err != nil {

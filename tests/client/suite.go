@@ -28,10 +28,10 @@ const (
 	skipped = "SKIP" // by the suite itself: the host lacks something
 )
 
-// outcome is what became of one test.
+// outcome is the result of one test.
 type outcome struct {
 	state string
-	// output is what the test said.
+	// output is the test's output.
 	output string
 }
 
@@ -53,12 +53,12 @@ type suite struct {
 	layout harness.Layout
 	// env is added to its environment.
 	env []string
-	// timeout is of one run.
+	// timeout bounds one run.
 	timeout time.Duration
 }
 
-// run runs the tests whose names match, but for those that match skip, with a
-// runtime. All that the suite says goes to the log of that name in build/logs.
+// run runs the tests whose names match, except those that match skip, with a
+// runtime. The suite's output goes to the log of that name in build/logs.
 func (s suite) run(ctx context.Context, r harness.Runtime, tests, skip, name string) (results, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout+time.Minute)
 	defer cancel()
@@ -69,7 +69,7 @@ func (s suite) run(ctx context.Context, r harness.Runtime, tests, skip, name str
 	defer log.Close()
 	args := []string{
 		"-test.v", "-test.root", "-test.timeout", s.timeout.String(), "-test.run", tests, "-test.skip", skip,
-		// Pods under QEMU's translator take all of a small machine.
+		// Pods under TCG use all of a small machine.
 		"-test.parallel", "3",
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(suiteDir(s.layout), "client.test"), args...)
@@ -103,8 +103,9 @@ var (
 	end   = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+)`)
 )
 
-// parse reads what a test program says with -test.v (cmd/go, testing). ended
-// reports whether it came to its end. A test that has begun and not ended failed.
+// parse reads a test program's output with -test.v (cmd/go, testing). ended
+// reports whether it ran to completion. A test that has begun but not ended
+// failed.
 func parse(output io.Reader) (found results, ended bool) {
 	found = results{}
 	current := ""
@@ -133,7 +134,7 @@ func parse(output io.Reader) (found results, ended bool) {
 	}
 }
 
-// shown is the end of what a test said.
+// shown returns the end of a test's output.
 func (o outcome) shown() string {
 	lines := strings.Split(strings.TrimSpace(o.output), "\n")
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")

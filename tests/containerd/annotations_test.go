@@ -12,7 +12,7 @@ import (
 )
 
 // openEuler's annotations on the pause container set the size of the machine;
-// on a service container they say nothing.
+// on a service container they have no effect.
 func TestAnnotationsSetTheSize(t *testing.T) {
 	needVM(t)
 	const memory = "com.github.containers.virtcontainers.sandbox_mem"

@@ -27,8 +27,8 @@ func create(ctx context.Context, d *harness.Daemon, cfg harness.ContainerConfig)
 	return err
 }
 
-// rawCreate gives containerd a spec's bytes as they are, past the client, and
-// asks for a task without any root file system.
+// rawCreate passes containerd a spec's bytes unchanged, bypassing the client,
+// and requests a task without any root file system.
 func rawCreate(ctx context.Context, d *harness.Daemon, spec []byte) error {
 	id := d.NewID("raw")
 	store := d.Client.ContainerService()
@@ -61,7 +61,7 @@ func TestSpecIsNoSpec(t *testing.T) {
 	})
 }
 
-// Only another engine, or a damaged disk, brings the shim a spec like this.
+// Only another engine, or a damaged disk, gives the shim a spec like this.
 func TestShimRefusesSpecThatIsNotJSON(t *testing.T) {
 	needVM(t)
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -136,7 +136,8 @@ func TestIDWithASlash(t *testing.T) {
 	})
 }
 
-// containerd refuses such an id itself; a shim called by anything else must too.
+// containerd refuses such an id itself; a shim must too, if called by another
+// program.
 func TestShimRefusesIDWithASlash(t *testing.T) {
 	needVM(t)
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -147,7 +148,7 @@ func TestShimRefusesIDWithASlash(t *testing.T) {
 	})
 }
 
-// callShim runs the shim as containerd 1.6 does; the error holds what it said.
+// callShim runs the shim as containerd 1.6 does; the error contains its output.
 func callShim(ctx context.Context, d *harness.Daemon, bundle, id, action string) error {
 	shim := d.Layout().Shim()
 	cmd := exec.CommandContext(ctx, shim, "-namespace", d.Namespace(), "-address", d.Socket(),

@@ -18,8 +18,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// eachWithDisks is eachOwn for the releases whose snapshotters have images, with
-// root file systems that are disks of the guest, or are not.
+// eachWithDisks is eachOwn for the releases with a snapshotter that makes
+// images; with disks the root file systems are the guest's disks.
 func eachWithDisks(t *testing.T, disks bool, change func(*harness.Options), run func(context.Context, *testing.T, *harness.Daemon)) {
 	t.Helper()
 	needVM(t)
@@ -42,8 +42,8 @@ func eachWithDisks(t *testing.T, disks bool, change func(*harness.Options), run 
 	}
 }
 
-// rootMount is the container's root in its own list of mounts: source, type and
-// options.
+// rootMount returns the root's entry in the container's list of mounts: source,
+// type and options.
 func rootMount(ctx context.Context, t *testing.T, c *harness.Container) [3]string {
 	t.Helper()
 	out := execOut(ctx, t, c, harness.ExecConfig{Args: []string{"cat", "/proc/mounts"}})
@@ -56,7 +56,7 @@ func rootMount(ctx context.Context, t *testing.T, c *harness.Container) [3]strin
 	return [3]string{}
 }
 
-// wantShared fails the test unless the container's root comes through the share.
+// wantShared fails the test unless the container's root is in the share.
 func wantShared(ctx context.Context, t *testing.T, c *harness.Container) {
 	t.Helper()
 	if root := rootMount(ctx, t, c); root[1] != "virtiofs" {
@@ -83,7 +83,7 @@ func inSnapshot(ctx context.Context, t *testing.T, d *harness.Daemon, key, name 
 }
 
 // A root file system in a file is a disk of the guest, and what is written to
-// it is the snapshot's.
+// it is in the snapshot.
 func TestBlockfileRootfs(t *testing.T) {
 	for driver, device := range map[string]string{"virtio-scsi": "/dev/sd", "virtio-blk": "/dev/vd"} {
 		t.Run(driver, func(t *testing.T) {
@@ -146,11 +146,11 @@ func runOver(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Co
 	}
 }
 
-// letGo is how long a guest may still have a disk that the machine has not any
-// more: its kernel releases SCSI disks with a delay.
+// letGo is how long a guest may still have a disk that the machine no longer
+// has: its kernel removes SCSI disks asynchronously.
 const letGo = 30 * time.Second
 
-// wantBlockDevices fails the test unless the guest has so many disks.
+// wantBlockDevices fails the test unless the guest has that many disks.
 func wantBlockDevices(ctx context.Context, t *testing.T, c *harness.Container, want int) {
 	t.Helper()
 	for limit := time.Now().Add(letGo); ; {
@@ -166,7 +166,7 @@ func wantBlockDevices(ctx context.Context, t *testing.T, c *harness.Container, w
 	}
 }
 
-// Disks come and go with their containers.
+// Disks are attached and detached with their containers.
 func TestBlockfileDisksGo(t *testing.T) {
 	eachWithDisks(t, true, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
@@ -182,7 +182,7 @@ func TestBlockfileDisksGo(t *testing.T) {
 	})
 }
 
-// A root that may not be written is not, and its disk is as it was.
+// A read-only root cannot be written, and its disk is unchanged.
 func TestBlockfileReadOnlyRootfs(t *testing.T) {
 	eachWithDisks(t, true, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
@@ -194,13 +194,14 @@ func TestBlockfileReadOnlyRootfs(t *testing.T) {
 	})
 }
 
-// A root file system that the guest cannot mount is named, and its disk goes.
+// The error names a root file system that the guest cannot mount, and its disk
+// is detached.
 func TestBlockfileBroken(t *testing.T) {
 	eachWithDisks(t, true, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		watcher := idle(ctx, t, pod)
 		file := ""
-		spoil := func(ctx context.Context, _ oci.Client, c *containers.Container, _ *oci.Spec) error { // containerd has mounted it by then
+		spoil := func(ctx context.Context, _ oci.Client, c *containers.Container, _ *oci.Spec) error { // containerd has already mounted it
 			mounts, err := d.Client.SnapshotService(d.Snapshotter).Mounts(ctx, c.SnapshotKey)
 			if err != nil {
 				return err
@@ -216,8 +217,8 @@ func TestBlockfileBroken(t *testing.T) {
 	})
 }
 
-// With disable_block_device_use the host mounts the file, and writes it out when
-// the container goes: its pod may keep files of it open.
+// With disable_block_device_use the host mounts the file, and flushes it when
+// the container is removed: its pod may keep files of it open.
 func TestBlockfileShared(t *testing.T) {
 	eachWithDisks(t, false, (*harness.Options).UseBlockfile, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
@@ -229,8 +230,8 @@ func TestBlockfileShared(t *testing.T) {
 	})
 }
 
-// Whatever dies, neither a loop device nor an open file is left, and what was
-// synced is in the snapshot.
+// Whichever process dies, neither a loop device nor an open file is left, and
+// synced data is in the snapshot.
 func TestBlockfileDeaths(t *testing.T) {
 	for _, disks := range []bool{true, false} {
 		for _, kind := range []string{harness.KindVMM, harness.KindShim} {
@@ -258,7 +259,7 @@ func TestBlockfileDeaths(t *testing.T) {
 }
 
 // awaitLoss waits until containerd has noticed that its pod's VMM or shim was
-// killed: what a dead shim had is cleaned up then, too.
+// killed, and has cleaned up after a dead shim.
 func awaitLoss(ctx context.Context, t *testing.T, recorder *harness.Recorder, kind string, pod *harness.Pod) {
 	t.Helper()
 	for _, c := range append([]*harness.Container{pod.Sandbox}, pod.Services...) {

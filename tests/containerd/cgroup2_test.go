@@ -15,9 +15,10 @@ import (
 )
 
 // v2Script runs a test binary where all controllers are cgroup v2's: the
-// container's processes leave the root of its cgroup namespace first, for
-// cgroups with processes pass no controller on (the kernel's
-// Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
+// container's processes first leave the root of its cgroup namespace, because a
+// cgroup with processes cannot enable controllers for its children (the
+// kernel's Documentation/admin-guide/cgroup-v2.rst, "No Internal Process
+// Constraint").
 const v2Script = `set -e
 mount -t cgroup2 none /sys/fs/cgroup
 cd /sys/fs/cgroup
@@ -29,7 +30,7 @@ cd /tests
 exec ./hostcgroup.test -test.v`
 
 // The host's cgroups are tested in the hierarchies that the host has. A guest
-// has v2 with all controllers: the same tests run there.
+// has v2 with all controllers, so the same tests run there.
 func TestHostCgroupsWithV2(t *testing.T) {
 	needVM(t)
 	dir := t.TempDir()

@@ -44,8 +44,8 @@ func awaitNoCgroup(t *testing.T, path string) {
 	}
 }
 
-// placeOf tells in which of a pod's cgroups a process or thread is with regard
-// to one controller; "v2" is cgroup v2's only hierarchy.
+// placeOf returns in which of a pod's cgroups a process or thread is for one
+// controller; "v2" is cgroup v2's only hierarchy.
 func placeOf(t *testing.T, id int, controller string, names map[string]string) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", id))
@@ -76,7 +76,7 @@ func hasV2() bool {
 	return err == nil
 }
 
-// places tells where each part of the daemon's only pod is.
+// places returns where each part of the daemon's only pod is.
 func places(t *testing.T, d *harness.Daemon, names map[string]string) map[string]string {
 	t.Helper()
 	procs, err := d.Processes()
@@ -130,7 +130,7 @@ func vcpusOf(t *testing.T, p harness.Proc) []int {
 // standInMemory is the part of a pod that is in its container's cgroup.
 const standInMemory = harness.KindStandIn + " memory"
 
-// wantPlaces is where the parts of a pod belong.
+// wantPlaces returns where the parts of a pod belong.
 func wantPlaces(only bool) map[string]string {
 	want := map[string]string{}
 	parts := []string{harness.KindShim, harness.KindStandIn, harness.KindVMM, "vCPU"}
@@ -142,9 +142,9 @@ func wantPlaces(only bool) map[string]string {
 			want[part+" "+c] = map[bool]string{true: "pod", false: "overhead"}[only]
 		}
 	}
-	// The machine's memory is the pod's, and its vCPUs' time.
+	// The machine's memory is charged to the pod, and its vCPUs' time.
 	want[harness.KindVMM+" memory"], want["vCPU memory"], want["vCPU cpu"] = "pod", "pod", "pod"
-	// A container's limit is looked for from its pid.
+	// Engines look up a container's limit from its pid.
 	want[standInMemory] = "container"
 	if !hasV2() {
 		return want
@@ -157,7 +157,7 @@ func wantPlaces(only bool) map[string]string {
 }
 
 // A pod's processes are charged where the configuration says, and the cgroups
-// end with the pod, also with one whose shim was killed.
+// are removed with the pod, even if its shim was killed.
 func TestPodCgroup(t *testing.T) {
 	needVM(t)
 	for _, only := range []bool{false, true} {
@@ -209,8 +209,8 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 	awaitNoCgroup(t, "/kata_overhead/"+name)
 }
 
-// wantBounded fails the test unless a cgroup has the bounds of what a pod costs beside
-// its guest.
+// wantBounded fails the test unless a cgroup has the bounds of a pod's
+// overhead.
 func wantBounded(t *testing.T, path string) {
 	t.Helper()
 	memory, pids := "/sys/fs/cgroup/memory"+path+"/memory.limit_in_bytes", "/sys/fs/cgroup/pids"+path+"/pids.max"
@@ -262,8 +262,8 @@ func TestPodCgroupWithoutRoom(t *testing.T) {
 	})
 }
 
-// limitMemory makes a cgroup of the host's, as the kubelet does for a pod, with
-// a limit in bytes.
+// limitMemory makes a cgroup on the host, as the kubelet does for a pod, with a
+// limit in bytes.
 func limitMemory(t *testing.T, path string, limit int) {
 	t.Helper()
 	dir, file := "/sys/fs/cgroup/memory"+path, "memory.limit_in_bytes"
@@ -278,8 +278,8 @@ func limitMemory(t *testing.T, path string, limit int) {
 	}
 }
 
-// removeCgroup removes a cgroup of the test's own. It is to be empty, and to
-// have stayed.
+// removeCgroup removes a cgroup that the test made. It must be empty, and still
+// exist.
 func removeCgroup(t *testing.T, path string) {
 	t.Helper()
 	dirs := cgroupDirs(t, path)
@@ -293,7 +293,7 @@ func removeCgroup(t *testing.T, path string) {
 	}
 }
 
-// The CPU time of a busy guest is the pod's, with its parent's.
+// The CPU time of a busy guest is charged to the pod's cgroup and its parent.
 func TestPodCgroupCountsTheGuest(t *testing.T) {
 	needVM(t)
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -312,8 +312,8 @@ func TestPodCgroupCountsTheGuest(t *testing.T) {
 	})
 }
 
-// cpuTime is a cgroup's CPU time, its children's included, in the unit of the
-// host's version of cgroups.
+// cpuTime returns a cgroup's CPU time, including its children's, in the unit of
+// the host's cgroup version.
 func cpuTime(t *testing.T, path string) (spent uint64) {
 	t.Helper()
 	for _, dir := range cgroupDirs(t, path) {

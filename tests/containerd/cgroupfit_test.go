@@ -10,9 +10,9 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// A pod's limit that leaves room for a smaller machine than the default holds it:
-// the machine is so small that a container's limit, and the guest's memory, are
-// reached before the pod's limit on the host.
+// If a pod's limit only leaves room for a machine smaller than the default, the
+// machine is made so small that a container's limit, and the guest's memory,
+// are reached before the pod's limit on the host.
 func TestPodCgroupHoldsTheMachine(t *testing.T) {
 	needVM(t)
 	const containerLimit, podLimit = 128 << 20, 1728 << 20

@@ -18,7 +18,7 @@ const (
 	churnPods   = 10
 )
 
-// Ten pods come and go at once, five times over.
+// Ten pods are made and removed concurrently, five times.
 func TestPodsInParallel(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		for round := range churnRounds {
@@ -36,7 +36,7 @@ func TestPodsInParallel(t *testing.T) {
 	})
 }
 
-// onePod runs a pod with one service container from birth to removal.
+// onePod runs a pod with one service container from creation to removal.
 func onePod(ctx context.Context, d *harness.Daemon, i int) (err error) {
 	born := time.Now()
 	pod, err := d.NewPod(ctx, fmt.Sprintf("churn%d", i))
@@ -64,9 +64,9 @@ func onePod(ctx context.Context, d *harness.Daemon, i int) (err error) {
 }
 
 // checkChurn checks what the container printed. A guest that booted while the
-// host was busy may mistake its TSC's frequency and live too fast, so that
-// each timeout in it ends too early: it is never older than its pod. One that comes
-// from a template is, by that guest's age.
+// host was busy may misjudge its TSC's frequency, so that its clock runs too
+// fast and each timeout ends too early: so a guest must never be older than its
+// pod. One from a template is, by the saved guest's age.
 func checkChurn(d *harness.Daemon, i int, out string, age time.Duration) error {
 	var pod, uptime int
 	if _, err := fmt.Sscanf(out, "pod %d up %d\n", &pod, &uptime); err != nil || pod != i {

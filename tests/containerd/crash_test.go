@@ -56,11 +56,11 @@ func exits(r *harness.Recorder, id string) map[string][]uint32 {
 	return found
 }
 
-// lostContact is the exit code of a process whose end was not observed.
+// lostContact is the exit code of a process whose real exit is unknown.
 const lostContact = 255
 
-// The VM dies under the pod: each waiter hears of it, each process has one
-// exit event, and removing the pod leaves nothing.
+// The pod's VM dies: each waiter is woken, each process has one exit event, and
+// removing the pod leaves nothing.
 func TestKilledVMM(t *testing.T) {
 	needVM(t)
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -90,7 +90,7 @@ func TestKilledVMM(t *testing.T) {
 	})
 }
 
-// An external file server dies under the pod: the same, for its containers have
+// The pod's external file server dies: the same, because its containers have
 // lost their root file systems.
 func TestKilledVirtiofsd(t *testing.T) {
 	needVM(t)
@@ -107,8 +107,8 @@ func TestKilledVirtiofsd(t *testing.T) {
 // to kill.
 const killedByCleanup = 137
 
-// The shim dies: containerd calls "shim delete", which must find and end all
-// that the shim had started, and reports each container's exit once.
+// The shim dies: containerd calls "shim delete", which must find and end
+// everything that the shim had started, and reports each container's exit once.
 func TestKilledShim(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		recorder := d.Record(ctx)

@@ -30,7 +30,7 @@ func runDetached(ctx context.Context, t *testing.T, d *harness.Daemon) string {
 	ctr(ctx, t, d, "run", "-d", "--runtime", d.Runtime().Type, "--snapshotter", d.Snapshotter,
 		image.Busybox, id, "sleep", "100000")
 	t.Cleanup(func() {
-		// Only matters when the test ended early: all these fail otherwise.
+		// Only needed if the test ended early: otherwise all these fail.
 		after, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		_, _ = d.Ctr(after, "task", "rm", "-f", id)
@@ -39,7 +39,8 @@ func runDetached(ctx context.Context, t *testing.T, d *harness.Daemon) string {
 	return id
 }
 
-// taskRow is the row of "ctr task ls" for one container: its pid and status.
+// taskRow returns the row of "ctr task ls" for one container: its pid and
+// status.
 func taskRow(ctx context.Context, t *testing.T, d *harness.Daemon, id string) []string {
 	t.Helper()
 	for line := range strings.Lines(ctr(ctx, t, d, "task", "ls")) {
@@ -71,7 +72,7 @@ func TestCtrTask(t *testing.T) {
 		wantError(t, err, id)
 		ctr(ctx, t, d, "task", "kill", "-s", "SIGKILL", id)
 		awaitStatus(ctx, t, d, id, "STOPPED")
-		// ctr tells the exit code of what it removes in a warning.
+		// ctr prints the exit code of what it removes in a warning.
 		if out := ctr(ctx, t, d, "task", "rm", id); !strings.Contains(out, "exit code 137") {
 			t.Errorf("task rm of a killed task printed %q", out)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// hostDisk is a loop device of the host's, over a file in the daemon's
-// directory. It is there as long as the test or a machine has it open.
+// hostDisk is a loop device on the host, over a file in the daemon's directory.
+// It exists while the test or a machine has it open.
 type hostDisk struct {
 	// file holds its content; it begins with its name.
 	file         string
@@ -49,7 +49,7 @@ func newHostDisk(t *testing.T, d *harness.Daemon, name string) *hostDisk {
 	return h
 }
 
-// as gives a container the disk as a node of that path.
+// as gives a container the disk at that path.
 func (h *hostDisk) as(path, access string) oci.SpecOpts {
 	return withDevice(specs.LinuxDevice{Path: path, Type: "b", Major: h.major, Minor: h.minor}, access)
 }
@@ -83,7 +83,7 @@ func (h *hostDisk) wantWritten(t *testing.T, block int64, text string) {
 	}
 }
 
-// with is an idle container with such a spec.
+// with starts an idle container with such a spec.
 func with(ctx context.Context, t *testing.T, pod *harness.Pod, spec ...oci.SpecOpts) *harness.Container {
 	t.Helper()
 	return add(ctx, t, pod, harness.ContainerConfig{Name: "disks", Args: []string{"sleep", "100000"}, Spec: spec})
@@ -101,8 +101,8 @@ func writeDisk(ctx context.Context, t *testing.T, c *harness.Container, path str
 	execOut(ctx, t, c, harness.ExecConfig{Args: script(fmt.Sprintf("printf %s | dd of=%s bs=512 seek=%d conv=fsync,notrunc", text, path, block))})
 }
 
-// A disk of the host's is one of the guest's, with a node in the container, and
-// goes with the last container that has it.
+// A disk of the host becomes a disk of the guest, with a node in the container,
+// and is detached with the last container that has it.
 func TestBlockDevice(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -138,7 +138,7 @@ func TestBlockDevice(t *testing.T) {
 }
 
 // wantNode fails the test unless the container has a node with that mode and
-// owner, and the number is that of the guest's disk.
+// owner, and the number of the guest's disk.
 func wantNode(ctx context.Context, t *testing.T, c *harness.Container, path, want string) {
 	t.Helper()
 	text := fmt.Sprintf(`set -e; stat -c "%%a %%u %%g" %[1]s; cat /sys/dev/block/$((0x$(stat -c %%t %[1]s))):$((0x$(stat -c %%T %[1]s)))/size`, path)
@@ -148,7 +148,7 @@ func wantNode(ctx context.Context, t *testing.T, c *harness.Container, path, wan
 	}
 }
 
-// wantNoLoop fails the test if the loop device is still there.
+// wantNoLoop fails the test if the loop device still exists.
 func wantNoLoop(t *testing.T, host *hostDisk) {
 	t.Helper()
 	backing := filepath.Join("/sys/block", filepath.Base(host.dev.Name()), "loop/backing_file")
@@ -157,7 +157,7 @@ func wantNoLoop(t *testing.T, host *hostDisk) {
 	}
 }
 
-// What a container may not do with its disk, it cannot.
+// The access rules for a container's disk are enforced.
 func TestBlockDeviceAccess(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -186,8 +186,8 @@ func TestBlockDeviceAccess(t *testing.T) {
 	})
 }
 
-// A container that may use every device has all of the host's in its spec, and
-// gets none.
+// A container that may use every device has all of the host's disks in its
+// spec, and gets none.
 func TestPrivilegedGetsNoDisk(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -209,8 +209,8 @@ var chars = []oci.SpecOpts{
 	withDevice(specs.LinuxDevice{Path: "/dev/uhid", Type: "c", Major: 10, Minor: 239}, "r"),
 }
 
-// Character devices that the guest's kernel has come from there, whether their
-// drivers were loaded or not, with the spec's mode, owner and access.
+// Character devices of the guest's kernel are made available, whether or not
+// their drivers were loaded, with the spec's mode, owner and access.
 func TestCharacterDevices(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -232,7 +232,7 @@ func TestCharacterDevices(t *testing.T) {
 }
 
 // A requested character device that no guest, or not this one, has is an error
-// with its name. The devices that a privileged container's spec lists were not
+// with its name. Those that a privileged container's spec lists do not count as
 // requested.
 func TestCharacterDevicesThatAreNotThere(t *testing.T) {
 	needVM(t)
@@ -291,14 +291,14 @@ func TestManyBlockDevices(t *testing.T) {
 	})
 }
 
-// A container whose disk cannot be had is not made, and nothing of it is left.
+// A container whose disk is unavailable is not made, and nothing of it is left.
 func TestWrongBlockDevice(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
 		watcher := idle(ctx, t, pod)
 		good, used := newHostDisk(t, d, "good"), newHostDisk(t, d, "used")
-		alone, err := os.OpenFile(used.dev.Name(), os.O_RDONLY|unix.O_EXCL, 0) // as a mount has it
+		alone, err := os.OpenFile(used.dev.Name(), os.O_RDONLY|unix.O_EXCL, 0) // as a mount holds it
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,8 +324,8 @@ func TestWrongBlockDevice(t *testing.T) {
 	})
 }
 
-// Whatever dies, the host has its disk back: the leak check sees the loop
-// device otherwise.
+// Whichever process dies, the host gets its disk back: otherwise the leak check
+// finds the loop device.
 func TestBlockDeviceDeaths(t *testing.T) {
 	needVM(t)
 	for _, kind := range []string{harness.KindVMM, harness.KindShim} {

@@ -1,7 +1,7 @@
 // Package containerd is the integration suite: real containerd, of every
 // release that the harness knows, with the runtime that KATABOX_TEST_RUNTIME
-// names. What holds for any runtime is also run with runc, which says whether
-// the suite is right; the rest is for virtual machines only.
+// names. Tests that apply to any runtime also run with runc, which validates
+// the suite; the rest is for virtual machines only.
 //
 // Each test has its own pods and ends with the check that nothing of them is
 // left on the host. It needs root, and what "make build guest-image containerd"

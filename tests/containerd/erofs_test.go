@@ -19,7 +19,8 @@ func withErofs(t *testing.T, size string) func(*harness.Options) {
 	return func(o *harness.Options) { o.UseErofs(size) }
 }
 
-// Layers and what is written are disks, of which the guest makes an overlay.
+// The layers and the writable part are disks, of which the guest makes an
+// overlay.
 func TestErofsRootfs(t *testing.T) {
 	eachWithDisks(t, true, withErofs(t, "64MiB"), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
@@ -29,7 +30,7 @@ func TestErofsRootfs(t *testing.T) {
 		}
 		wantBlockDevices(ctx, t, c, 4) // one to write and one layer of each
 		other := idle(ctx, t, pod)
-		wantBlockDevices(ctx, t, c, 5) // the layer is there
+		wantBlockDevices(ctx, t, c, 5) // the layer is already attached
 		execOut(ctx, t, c, harness.ExecConfig{Args: script("echo kept > /file; rm /bin/vi; ls /bin/sh")})
 		if out := execOut(ctx, t, other, harness.ExecConfig{Args: script("ls /bin/vi; ls /file || true")}); out != "/bin/vi\n" {
 			t.Errorf("the other container sees %q", out)
@@ -47,9 +48,9 @@ func TestErofsRootfs(t *testing.T) {
 	})
 }
 
-// Where the guest has no disks, or what is written goes to a directory of the
-// host's, the host makes the overlay: containerd or, as far as it was told that
-// the guest does so, the shim.
+// If the guest has no disks, or the writable part is a directory on the host,
+// the host makes the overlay: containerd or, if it was told that the guest does
+// so, the shim.
 func TestErofsShared(t *testing.T) {
 	for name, test := range map[string]struct {
 		disks bool

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// wantError checks that err is one clear message: it names all words, is no
-// crash, and is short enough to be read.
+// wantError checks that err is one clear message: it contains all words, is not
+// a crash, and is short enough to be read.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {

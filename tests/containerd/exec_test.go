@@ -72,8 +72,8 @@ func onlyCaps(names ...string) *specs.LinuxCapabilities {
 	return &specs.LinuxCapabilities{Bounding: names, Effective: names, Permitted: names}
 }
 
-// An exec that was never started can be removed, and an exec in a stopped
-// container is refused.
+// An exec that was never started can be removed, and one in a stopped container
+// is refused.
 func TestExecAtTheWrongTime(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		c := idle(ctx, t, newPod(ctx, t, d))

@@ -19,12 +19,12 @@ const (
 	execsAtOnce     = 20
 )
 
-// Many execs, one after the other and many at once, leave nothing in the
-// shim, the VMM, the file server or the guest.
+// Many execs, in sequence and concurrently, leave nothing in the shim, the VMM,
+// the file server or the guest.
 func TestManyExecsLeaveNothing(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		c := idle(ctx, t, newPod(ctx, t, d))
-		// Once before it counts: what is started at first use, and stays.
+		// Once before counting: some things are started at first use, and stay.
 		execsTogether(ctx, t, c)
 		execOut(ctx, t, c, harness.ExecConfig{Args: []string{"true"}})
 		before := usageOf(ctx, t, d, c)
@@ -39,7 +39,8 @@ func TestManyExecsLeaveNothing(t *testing.T) {
 	})
 }
 
-// execsTogether runs execs at once, each with its own output and exit code.
+// execsTogether runs execs concurrently, each with its own output and exit
+// code.
 func execsTogether(ctx context.Context, t *testing.T, c *harness.Container) {
 	t.Helper()
 	processes := make([]*harness.Process, execsAtOnce)
@@ -81,7 +82,7 @@ type usage struct {
 	threads map[string]int
 }
 
-// moreThreads is by how many threads a process may grow. A leak of one per
+// moreThreads is how many more threads a process may have. A leak of one per
 // exec would be two hundred.
 const moreThreads = 10
 
@@ -114,8 +115,8 @@ func entries(t *testing.T, pid int, dir string) int {
 	return len(list)
 }
 
-// awaitSame waits until the usage is what it was: what an exec held is released a
-// moment after its Delete.
+// awaitSame waits until the usage is what it was: what an exec held is released
+// a moment after its Delete.
 func (u usage) awaitSame(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Container) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(d.Context(ctx), 5*time.Second)

@@ -46,7 +46,7 @@ func TestSingleContainer(t *testing.T) {
 	})
 }
 
-// A program that cannot be started fails the start, and says which.
+// A program that cannot be started fails the start, and the error names it.
 func TestStartOfNoProgram(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
@@ -62,7 +62,7 @@ func TestStartOfNoProgram(t *testing.T) {
 }
 
 // PID 1 of a namespace is not killed by a signal that it has no handler for
-// (pid_namespaces(7)), so the init hands the signal to a child.
+// (pid_namespaces(7)), so the init passes the signal to a child.
 const passOnTERM = `sleep 1000 & trap "kill -TERM $!" TERM; echo ready; wait $!; wait $!`
 
 func TestSignalsToInit(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 )
 
-// A boot that fails at any of its steps leaves nothing, and says where it was.
+// A boot that fails at any of its steps leaves nothing, and the error names the
+// step.
 func TestBootFailsAtEachStep(t *testing.T) {
 	needVM(t)
 	for _, step := range virtcontainers.BootSteps() {

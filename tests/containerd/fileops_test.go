@@ -23,7 +23,7 @@ const (
 
 // The same random operations on files, in a container of runc and in one of
 // ours, have the same results and leave the same files: in the root file system
-// and in a volume, by several processes at once.
+// and in a volume, by several concurrent processes.
 func TestFileOperations(t *testing.T) {
 	needVM(t)
 	if daemon := harness.ExternalVirtiofsd(); daemon != "" {
@@ -80,7 +80,7 @@ func firstSeed(t *testing.T) int {
 	return first
 }
 
-// runFileOps plays all sequences at once.
+// runFileOps plays all sequences concurrently.
 func runFileOps(ctx context.Context, t *testing.T, c *harness.Container, first int) map[string]string {
 	t.Helper()
 	runs := make(map[string]*harness.Process)

@@ -15,7 +15,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// everyLimit is one of each limit, the numbers counted from n on.
+// everyLimit returns one of each limit, with numbers from n on.
 func everyLimit(n int64) *specs.LinuxResources {
 	var (
 		memory, swap, reservation = n * mib, (n + 1) * mib, n * mib / 2
@@ -65,8 +65,8 @@ func wantEveryLimit(ctx context.Context, t *testing.T, c *harness.Container, n i
 	}
 }
 
-// Each limit that the guest's kernel has is set, at the start and by an update,
-// and what is lost is told.
+// Each limit that the guest's kernel supports is set, at the start and by an
+// update, and unsupported ones are logged.
 func TestEveryLimit(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -92,8 +92,8 @@ func TestEveryLimit(t *testing.T) {
 	})
 }
 
-// What is set by the name of a file stays until it is set again, by that name
-// or by a field; a cgroup that runs when nothing else does has no weight.
+// A limit that is set by a file's name stays until it is set again, by that
+// name or by a field; an idle cgroup (cpu.idle) has no weight.
 func TestLimitsByName(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -130,7 +130,8 @@ func TestLimitsByName(t *testing.T) {
 	})
 }
 
-// A value that the kernel does not take fails the container by the file's name.
+// A value that the kernel refuses fails the container with an error that names
+// the file.
 func TestLimitsThatFail(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

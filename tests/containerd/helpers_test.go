@@ -19,8 +19,8 @@ func newPod(ctx context.Context, t *testing.T, d *harness.Daemon) *harness.Pod {
 	return pod
 }
 
-// removed calls a clean-up with its own time: long enough for a machine that is
-// busy with ten others.
+// removed calls a clean-up with its own timeout: long enough for a machine that
+// is busy with ten others.
 func removed(t *testing.T, what string, remove func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -46,13 +46,13 @@ func add(ctx context.Context, t *testing.T, pod *harness.Pod, cfg harness.Contai
 	return c
 }
 
-// idle is a container that waits to be used.
+// idle starts a container that only waits.
 func idle(ctx context.Context, t *testing.T, pod *harness.Pod) *harness.Container {
 	t.Helper()
 	return add(ctx, t, pod, harness.ContainerConfig{Name: "idle", Args: []string{"sleep", "100000"}})
 }
 
-// script is a container's or exec's command line.
+// script returns a container's or exec's command line.
 func script(text string) []string { return []string{"sh", "-c", text} }
 
 // wantCode waits for a process and compares its exit code.

@@ -17,8 +17,8 @@ import (
 
 const hookDir = "/test/hooks"
 
-// hook is a hook of the guest's: a script that finds the container's state in
-// $state, its root file system at $root, and its first argument in $1.
+// hook is a guest hook: a script that gets the container's state in $state, its
+// root file system at $root, and its first argument in $1.
 func hook(name, text string) cpio.Record {
 	return cpio.StaticFile(hookDir[1:]+"/"+name, `#!/test/busybox sh
 export PATH=/test
@@ -29,8 +29,8 @@ root=$(busybox sed 's/.*"root":{"path":"\([^"]*\)".*/\1/' $bundle/config.json)
 }
 
 // guestHooks are hooks of each kind. Those of prestart and poststart leave the
-// state in the container; the last one of poststop, whose container is gone, in
-// the log.
+// state in the container; the last poststop hook, when the container is gone,
+// in the log.
 func guestHooks() []cpio.Record {
 	return []cpio.Record{
 		hook("prestart/10-state", `echo "$state" > $root/$1; echo first >> $root/order`),
@@ -63,8 +63,8 @@ func stateOf(ctx context.Context, t *testing.T, c *harness.Container, file strin
 	return state
 }
 
-// The guest's hooks run for every container at their time, in order, with the
-// container's state.
+// The guest's hooks run for every container at the right time, in order, with
+// the container's state.
 func TestGuestHooks(t *testing.T) {
 	needVM(t)
 	newestOwn(t, withHooks(t, ""), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -106,8 +106,8 @@ func TestGuestHooks(t *testing.T) {
 	})
 }
 
-// A container in a pod ends with its hooks for that; one whose prestart hook
-// fails is not made, and says why.
+// A container's end runs its poststop hooks; one whose prestart hook fails is
+// not made, and the error says why.
 func TestGuestHooksThatFail(t *testing.T) {
 	needVM(t)
 	newestOwn(t, withHooks(t, ""), func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -115,7 +115,7 @@ func TestGuestHooksThatFail(t *testing.T) {
 		mark := d.LogSize()
 		_, err := pod.Add(ctx, harness.ContainerConfig{Name: "refused", Args: []string{"true"}})
 		wantError(t, err, "prestart hook "+hookDir+"/prestart/20-refuse: exit status 7: this one is not wanted")
-		// One that never was has no end.
+		// A container that was not made has no poststop hooks.
 		_, err = pod.Add(ctx, harness.ContainerConfig{
 			Name: "invalid", Args: []string{"true"}, Spec: []oci.SpecOpts{withSysctls(map[string]string{"kernel.threads-max": "1"})},
 		})
@@ -132,8 +132,8 @@ func TestGuestHooksThatFail(t *testing.T) {
 	})
 }
 
-// A pod may name the directory where the operator lets it; one that the guest
-// has not fails the pod.
+// A pod may name the directory if the operator allows it; a directory that the
+// guest lacks fails the pod.
 func TestGuestHooksByAnnotation(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

@@ -10,17 +10,17 @@ import (
 // runs. Each has its own directory, with a file f that says "before".
 type hostChange struct {
 	name string
-	// make adds to the directory what is there from the start.
+	// make prepares the directory.
 	make func(dir string) error
-	// change is the host's.
+	// change is the change on the host.
 	change func(dir string) error
 	// look is a script that prints what a container sees in the directory;
 	// "held" in it prints what f's descriptor shows to a process that opened f
 	// before, "mounted" what is at a mount of f by itself.
 	look string
-	// unchanged says that a container is to see nothing of it.
+	// unchanged is set if a container must not see the change.
 	unchanged bool
-	// always says that it is seen even if the guest may cache without end.
+	// always is set if it is seen even if the guest may cache without expiry.
 	always bool
 }
 
@@ -85,7 +85,7 @@ var hostChanges = []hostChange{
 	{name: "a ConfigMap", look: "readlink ..data; cat key; ls", make: configMap("1"), change: configMap("22")},
 }
 
-// inDir makes a change of a directory of one of a path in it.
+// inDir turns a change of a path into a change of its directory.
 func inDir(name string, change func(path string) error) func(dir string) error {
 	return func(dir string) error { return change(filepath.Join(dir, name)) }
 }
@@ -105,8 +105,8 @@ func replace(path string) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// again has the file system give the number of the old file to the new one,
-// where it does so.
+// again makes the file system reuse the old file's inode number for the new
+// one, if it does so.
 func again(path string) error {
 	if err := os.Remove(path); err != nil {
 		return err
@@ -118,7 +118,7 @@ func link(target string) func(string) error {
 	return func(path string) error { return os.Symlink(target, path) }
 }
 
-// turn has a link lead elsewhere, from one moment to the next.
+// turn atomically redirects a link.
 func turn(path, target string) error {
 	if err := os.Symlink(target, path+"_tmp"); err != nil {
 		return err
@@ -136,7 +136,8 @@ func treeOf(name string) func(string) error {
 }
 
 // configMap writes a version as the kubelet does (k8s.io/kubernetes,
-// pkg/volume/util/atomic_writer.go): a new directory, to which ..data is turned.
+// pkg/volume/util/atomic_writer.go): a new directory, to which ..data is
+// redirected.
 func configMap(version string) func(dir string) error {
 	return func(dir string) error {
 		in := func(name string) string { return filepath.Join(dir, name) }

@@ -16,8 +16,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// What a host does to the files of a volume shows up in a container as with
-// runc: at the next look if the guest caches nothing, and after a while if it
+// The host's changes to a volume's files are visible in a container as with
+// runc: at the next access if the guest caches nothing, and after a while if it
 // may cache.
 func TestHostChangesFiles(t *testing.T) {
 	needVM(t)
@@ -47,8 +47,8 @@ func TestHostChangesFiles(t *testing.T) {
 	}
 }
 
-// changesWithRunc returns what runc's container sees of each change, and checks that
-// there is something to see.
+// changesWithRunc returns what runc's container sees of each change, and checks
+// that each is visible.
 func changesWithRunc(ctx context.Context, t *testing.T, d *harness.Daemon) []string {
 	t.Helper()
 	v := newChangedVolume(ctx, t, d)
@@ -148,7 +148,7 @@ func buildProbe(t *testing.T, dir string) {
 	}
 }
 
-// change lets the host make all of the changes.
+// change makes all of the changes on the host.
 func (v changedVolume) change(t *testing.T) {
 	t.Helper()
 	for i, row := range hostChanges {
@@ -177,16 +177,16 @@ func (v changedVolume) look(ctx context.Context, t *testing.T) []string {
 	return seen[:len(hostChanges)]
 }
 
-// patience is for how long a change may take to show up before a test says that it
-// does not: many times what a cache holds. However slow the machine is, the
-// container looks fewestLooks times.
+// patience is how long a change may take to be visible before the test fails:
+// many times the cache's expiry. However slow the machine is, the container
+// looks fewestLooks times.
 const (
 	patience    = 30 * time.Second
 	fewestLooks = 6
 )
 
-// await looks until the container sees what is wanted: once where nothing is
-// cached. It returns what was seen last.
+// await looks until the container sees what is wanted: once if nothing is
+// cached. It returns what was last seen.
 func (v changedVolume) await(ctx context.Context, t *testing.T, mode string, want []string) []string {
 	t.Helper()
 	began := time.Now()

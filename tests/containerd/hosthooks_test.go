@@ -17,8 +17,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// hostHook is a hook that notes in dir that it ran, what it was told, and the
-// network namespaces of itself and of the pid that it was told.
+// hostHook returns a hook that records in dir that it ran, the state that it
+// got, and the network namespaces of itself and of the state's pid.
 func hostHook(dir, name, then string) []specs.Hook {
 	script := fmt.Sprintf(`cd %s; cat > %s.json; echo %[2]s >> order
 		pid=$(sed 's/.*"pid":\([0-9]*\).*/\1/;t;s/.*/self/' %[2]s.json)
@@ -42,8 +42,8 @@ func readWord(t *testing.T, elem ...string) string {
 	return strings.Join(strings.Fields(string(data)), " ")
 }
 
-// The spec's hooks run on the host, in its namespaces, and are told of the
-// container: its state and a pid that leads to the pod's network.
+// The spec's hooks run on the host, in its namespaces, and get the container's
+// state, with a pid that leads to the pod's network.
 func TestHostHooks(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestHostHooks(t *testing.T) {
 	})
 }
 
-// A hook that fails before the container runs fails what it belongs to, and
+// A hook that fails before the container runs fails the create or start, and
 // leaves nothing.
 func TestHostHookFails(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -122,8 +122,8 @@ func TestHostHookFails(t *testing.T) {
 	})
 }
 
-// Engines make the network of a container in its hooks: what they have put into
-// the namespace of the pid is in the container when it starts.
+// Engines make the network of a container in its hooks: what they put into the
+// pid's namespace is in the container when it starts.
 func TestNetworkMadeByAHook(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		link := "kbhook" + d.NewID("link")[2:8]

@@ -17,9 +17,10 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// What the host mounts and unmounts below a volume with the propagation rslave
-// (Kubernetes: HostToContainer) comes and goes in a container that uses it, and
-// only what the container has open keeps the host from it, as with runc.
+// What the host mounts and unmounts below a volume with rslave propagation
+// (Kubernetes: HostToContainer) appears and disappears in a container that uses
+// it, and only files that the container has open prevent an unmount, as with
+// runc.
 func TestHostMountsBelowVolume(t *testing.T) {
 	needVM(t)
 	if daemon := harness.ExternalVirtiofsd(); daemon != "" {
@@ -41,9 +42,8 @@ func TestHostMountsBelowVolume(t *testing.T) {
 	}
 }
 
-// hostMounts mounts and unmounts on the host below a container's volume, in one
-// cache mode. A guest that may cache without limit does not see mounts on names
-// that it has accessed before.
+// hostMounts tests it. A guest that may cache without expiry does not notice
+// mounts where it has looked before.
 func hostMounts(ctx context.Context, t *testing.T, d *harness.Daemon, mode string) {
 	v := newSlaveVolume(ctx, t, d)
 	if mode != "always" {
@@ -73,7 +73,7 @@ func hostMounts(ctx context.Context, t *testing.T, d *harness.Daemon, mode strin
 	v.await(ctx, t, "below")
 }
 
-// slaveVolume is a directory of the host's that a container has at /v.
+// slaveVolume is a host directory that a container has at /v.
 type slaveVolume struct {
 	c   *harness.Container
 	sub string // where the host mounts
@@ -91,7 +91,7 @@ func newSlaveVolume(ctx context.Context, t *testing.T, d *harness.Daemon) slaveV
 		}
 	}
 	t.Cleanup(func() {
-		_ = unix.Unmount(sub, unix.MNT_DETACH) // it is there if the test failed
+		_ = unix.Unmount(sub, unix.MNT_DETACH) // mounted if the test failed
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
@@ -143,7 +143,7 @@ func (v slaveVolume) look(ctx context.Context, t *testing.T, text string) string
 	return execOut(ctx, t, v.c, harness.ExecConfig{Args: script("{ " + text + "; } 2>&1")})
 }
 
-// await looks until the container sees what is there.
+// await looks until the container sees what is mounted.
 func (v slaveVolume) await(ctx context.Context, t *testing.T, what string) {
 	t.Helper()
 	began := time.Now()

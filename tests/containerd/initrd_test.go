@@ -9,7 +9,7 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
-// initrdWith makes an initramfs of the guest image's and files of a test's, and
+// initrdWith makes an initramfs from the guest image's and a test's files, and
 // returns its path. A script finds a shell at /test/busybox.
 //
 // The kernel unpacks archives one after the other

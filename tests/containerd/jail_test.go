@@ -23,7 +23,7 @@ const (
 	uids     = 65536
 )
 
-// statusOf is what the kernel says of a process.
+// statusOf returns the kernel's status of a process.
 func statusOf(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -38,7 +38,7 @@ func statusOf(t *testing.T, pid int) map[string]string {
 	return all
 }
 
-// userOf is a process's only user id, which is its only group's too.
+// userOf returns a process's only user id, which is its only group id too.
 func userOf(t *testing.T, status map[string]string) int {
 	t.Helper()
 	ids := append(strings.Fields(status["Uid"]), strings.Fields(status["Gid"])...)
@@ -52,8 +52,8 @@ func userOf(t *testing.T, status map[string]string) int {
 	return uid
 }
 
-// wantJailed fails the test unless a QEMU has no right of root's and none of the
-// host's files, and returns its user.
+// wantJailed fails the test unless a QEMU has none of root's rights and none of
+// the host's files, and returns its user.
 func wantJailed(t *testing.T, pid int) int {
 	t.Helper()
 	status := statusOf(t, pid)
@@ -91,7 +91,8 @@ func wantJailed(t *testing.T, pid int) int {
 	return uid
 }
 
-// wantNoWayOut fails the test if a QEMU has a directory open, from which paths lead on.
+// wantNoWayOut fails the test if a QEMU has a directory open, which could lead
+// out of the jail.
 func wantNoWayOut(t *testing.T, pid int) {
 	t.Helper()
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -106,7 +107,8 @@ func wantNoWayOut(t *testing.T, pid int) {
 	}
 }
 
-// networkWithLink makes a network namespace with a link for a pod, and is its path.
+// networkWithLink makes a network namespace with a link for a pod, and returns
+// its path.
 func networkWithLink(t *testing.T, d *harness.Daemon) string {
 	t.Helper()
 	name := d.NewID("jail")
@@ -126,8 +128,8 @@ func networkWithLink(t *testing.T, d *harness.Daemon) string {
 	return "/run/netns/" + name
 }
 
-// A pod's QEMU runs as an unprivileged user, and has all that it needs: a disk, a
-// card, a volume, memory that is added, an exec.
+// A pod's QEMU is unprivileged, and everything works: a disk, a NIC, a volume,
+// memory hot-plug, an exec.
 func TestQEMUIsNobody(t *testing.T) {
 	needVM(t)
 	newestOwn(t, func(o *harness.Options) { o.Kata.Extra = "default_maxmemory = 1024\n" }, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -160,7 +162,7 @@ func TestQEMUIsNobody(t *testing.T) {
 	})
 }
 
-// Each pod's QEMU is another user; with rootless off it is root.
+// Each pod's QEMU has a different user; with rootless off it is root.
 func TestUsersOfQEMU(t *testing.T) {
 	needVM(t)
 	newestOwn(t, func(o *harness.Options) {

@@ -19,12 +19,12 @@ const (
 	// journalBlock is the size of a record of testdata/journal.c; block 0 has
 	// the number of the last one.
 	journalBlock = 4096
-	// journalEnough is what each writer has written before the blow.
+	// journalEnough is how much each writer has written before the kill.
 	journalEnough = 20
 )
 
-// What a container has flushed is in its volume on the host, whatever is killed
-// then: the machine or the shim.
+// What a container has flushed is in its volume on the host, whether the
+// machine or the shim is killed.
 func TestFlushedIsKept(t *testing.T) {
 	needVM(t)
 	for _, kind := range []string{harness.KindVMM, harness.KindShim} {
@@ -53,7 +53,7 @@ func TestFlushedIsKept(t *testing.T) {
 				if _, err := recorder.Await(ctx, c.Box.ID(), "exit"); err != nil {
 					t.Error(err)
 				}
-				if kind == harness.KindShim { // then containerd cleans up
+				if kind == harness.KindShim { // containerd then cleans up
 					if _, err := recorder.Await(ctx, pod.Sandbox.Box.ID(), "delete"); err != nil {
 						t.Error(err)
 					}
@@ -78,7 +78,7 @@ func compileC(ctx context.Context, t *testing.T, name, dir string) {
 	}
 }
 
-// flushed is each writer's last record that it said to be flushed.
+// flushed returns each writer's last record that it reported as flushed.
 func flushed(t *testing.T, said string) map[int]uint32 {
 	t.Helper()
 	last := make(map[int]uint32)
@@ -87,7 +87,7 @@ func flushed(t *testing.T, said string) map[int]uint32 {
 		var n uint32
 		if _, err := fmt.Sscanf(line, "%d %d\n", &writer, &n); err != nil {
 			if !strings.HasSuffix(line, "\n") {
-				continue // cut off by the blow
+				continue // cut off by the kill
 			}
 			t.Fatalf("the program said %q", line)
 		}
@@ -96,7 +96,7 @@ func flushed(t *testing.T, said string) map[int]uint32 {
 	return last
 }
 
-// checkJournal wants a file's first records, up to the last one.
+// checkJournal checks a file's records up to the last one.
 func checkJournal(t *testing.T, path string, last uint32) {
 	t.Helper()
 	data, err := os.ReadFile(path)

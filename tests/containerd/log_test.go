@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// A running pod's log is to be had from its shim: the shim's lines and the
-// agent's, and new ones until the pod ends.
+// The shim serves a running pod's log: the shim's lines and the agent's, and
+// new ones until the pod ends.
 func TestPodLog(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

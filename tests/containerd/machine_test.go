@@ -17,8 +17,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// Every guest has a random number generator of the host's. Its driver comes
-// when the first container runs.
+// Every guest has the host's random number generator. Its driver is loaded when
+// the first container runs.
 func TestRandomNumbersOfTheHost(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -61,8 +61,8 @@ func qemuHas(t *testing.T, d *harness.Daemon, name string) {
 	t.Errorf("QEMU has no file %s: %q", name, all)
 }
 
-// What the configuration says of the machine reaches QEMU, and a pod works and
-// grows with all of it.
+// The machine's configuration reaches QEMU, and a pod works and grows with all
+// of it.
 func TestMachineSettings(t *testing.T) {
 	needVM(t)
 	configure := func(o *harness.Options) {
@@ -104,7 +104,8 @@ func qemuArguments(t *testing.T, d *harness.Daemon) string {
 	return strings.ReplaceAll(string(text), "\x00", " ")
 }
 
-// askMonitor gives QEMU a command by the second monitor and returns its answer.
+// askMonitor sends QEMU a command over the extra monitor and returns its
+// answer.
 func askMonitor(t *testing.T, socket, command, arguments string) string {
 	t.Helper()
 	conn, err := net.Dial("unix", socket)
@@ -134,8 +135,8 @@ func askMonitor(t *testing.T, socket, command, arguments string) string {
 	return lines.Text()
 }
 
-// hugePages makes the host have n huge pages of the default size more, until
-// the test ends.
+// hugePages adds n huge pages of the default size to the host's, until the test
+// ends.
 func hugePages(t *testing.T, n int) {
 	t.Helper()
 	const file = "/proc/sys/vm/nr_hugepages"
@@ -162,8 +163,8 @@ func hugePages(t *testing.T, n int) {
 	}
 }
 
-// A machine of huge pages starts, grows as far as there are any, and says which
-// key wants more.
+// A machine of huge pages starts, grows while there are any, and then the error
+// names the key that requests them.
 func TestMachineOfHugePages(t *testing.T) {
 	needVM(t)
 	const free = 384 / 2
@@ -188,7 +189,7 @@ func TestMachineOfHugePages(t *testing.T) {
 	})
 }
 
-// A guest whose kernel panics leaves its memory, and its pod ends.
+// The memory of a guest whose kernel panics is saved, and its pod ends.
 func TestPanicIsDumped(t *testing.T) {
 	needVM(t)
 	dir := t.TempDir()
@@ -208,7 +209,7 @@ func TestPanicIsDumped(t *testing.T) {
 }
 
 // awaitDump waits until the only file of that pattern has a size. The end of
-// the guest may be told while its memory is still being written.
+// the guest may be reported while its memory is still being written.
 func awaitDump(t *testing.T, pattern string, size int64) string {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)

@@ -60,8 +60,8 @@ func each(t *testing.T, run func(context.Context, *testing.T, *harness.Daemon)) 
 	onShared(t, bed.releases, run)
 }
 
-// newest is each with the newest release alone: for what a machine or its guest
-// does whatever engine there is.
+// newest is each with only the newest release: for what does not depend on the
+// engine.
 func newest(t *testing.T, run func(context.Context, *testing.T, *harness.Daemon)) {
 	t.Helper()
 	onShared(t, bed.releases[len(bed.releases)-1:], run)
@@ -81,13 +81,13 @@ func onShared(t *testing.T, releases []harness.Release, run func(context.Context
 	}
 }
 
-// eachOwn is each with a daemon of the test's own, whose options it may change.
+// eachOwn is each with a dedicated daemon, whose options the test may change.
 func eachOwn(t *testing.T, change func(*harness.Options), run func(context.Context, *testing.T, *harness.Daemon)) {
 	t.Helper()
 	onOwn(t, bed.releases, change, run)
 }
 
-// newestOwn is newest with a daemon of the test's own.
+// newestOwn is newest with a dedicated daemon.
 func newestOwn(t *testing.T, change func(*harness.Options), run func(context.Context, *testing.T, *harness.Daemon)) {
 	t.Helper()
 	onOwn(t, bed.releases[len(bed.releases)-1:], change, run)
@@ -110,8 +110,8 @@ func onOwn(t *testing.T, releases []harness.Release, change func(*harness.Option
 	}
 }
 
-// within runs the test with its time and its leak check, and shows the
-// daemon's log when it failed.
+// within runs the test with its timeout and its leak check, and prints the
+// daemon's log if it failed.
 func within(t *testing.T, d *harness.Daemon, run func(context.Context, *testing.T, *harness.Daemon)) {
 	ctx, cancel := context.WithTimeout(d.Context(t.Context()), testTimeout)
 	mark := d.LogSize()

@@ -17,7 +17,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// factoryState is what kata-runtime factory status says.
+// factoryState is the output of kata-runtime factory status.
 type factoryState struct {
 	Templates []struct{ Key string }
 	Maker     int
@@ -41,7 +41,7 @@ func factoryStatus(ctx context.Context, t *testing.T, d *harness.Daemon) factory
 	return s
 }
 
-// awaitFactory waits until the status is as it should be.
+// awaitFactory waits until the status is as wanted.
 func awaitFactory(ctx context.Context, t *testing.T, d *harness.Daemon, what string, done func(factoryState) bool) factoryState {
 	t.Helper()
 	for deadline := time.Now().Add(harness.MakerPatience); ; time.Sleep(20 * time.Millisecond) {
@@ -55,7 +55,7 @@ func awaitFactory(ctx context.Context, t *testing.T, d *harness.Daemon, what str
 	}
 }
 
-// destroyTemplates removes all templates, and ends what makes them.
+// destroyTemplates removes all templates, and ends their makers.
 func destroyTemplates(t *testing.T, d *harness.Daemon, dir string) {
 	t.Helper()
 	out, err := kataRuntime(context.Background(), d, "factory", "destroy", "--config", d.KataConfigPath()).CombinedOutput()
@@ -79,9 +79,9 @@ func surroundings(pid int) (map[string]string, error) {
 	return place, err
 }
 
-// A pod that misses its template boots, and has it made by a process that is no part
-// of it: that goes on when the shim is killed. Another pod meanwhile starts none. The
-// pods after that come from the template.
+// A pod that misses its template boots, and has it made by a process that is
+// not part of the pod and survives the shim. Another pod meanwhile starts no
+// maker. Later pods start from the template.
 func TestPodHasTemplateMade(t *testing.T) {
 	withTemplates(t, func(ctx context.Context, t *testing.T, d *harness.Daemon, _ string) {
 		recorder := d.Record(ctx)
@@ -163,8 +163,8 @@ func TestDestroyEndsMaker(t *testing.T) {
 	})
 }
 
-// A template that cannot be made is told once, and not tried again at once; pods run
-// all the same.
+// A template that cannot be made is logged once, and not retried immediately;
+// pods still run.
 func TestTemplateCannotBeMade(t *testing.T) {
 	needVM(t)
 	dir := filepath.Join(t.TempDir(), "templates")
@@ -193,8 +193,8 @@ func TestTemplateCannotBeMade(t *testing.T) {
 	})
 }
 
-// A maker that is killed at any step leaves nothing that the next one does not remove,
-// and no process.
+// A maker that is killed at any step leaves no process, and the next one
+// removes everything else that it left.
 func TestKilledTemplateMaker(t *testing.T) {
 	withTemplates(t, func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string) {
 		for _, step := range []string{"state", "user", "vm", "hardware", "vsock", "resume", "agent", "save"} {

@@ -21,9 +21,9 @@ import (
 // target is the process that a call is about: exec is empty for an init.
 type target struct{ id, exec string }
 
-// verb is one method, as the shim answers it and as containerd does. A nil
-// function is a method that this side does not have. The text says what the
-// answer held that can be compared.
+// verb is one method, called on the shim and on containerd. A nil function
+// means that this side lacks the method. The text is the comparable part of the
+// answer.
 type verb struct {
 	name   string
 	shim   func(context.Context, *stage, target) (string, error)
@@ -50,8 +50,8 @@ var kinds = []struct {
 	{"Canceled", errdefs.IsCanceled},
 }
 
-// kind is the kind of an error; "ok" for none. Errors off the wire carry a gRPC
-// status, those of containerd's client are errdefs' already.
+// kind is the kind of an error; "ok" for none. Errors from the shim carry a
+// gRPC status, those of containerd's client are already errdefs'.
 func kind(err error) string {
 	if err == nil {
 		return "ok"
@@ -65,7 +65,7 @@ func kind(err error) string {
 	return "Unknown"
 }
 
-// outcome is a row's text for an answer.
+// outcome returns a row's text for an answer.
 func outcome(detail string, err error) string {
 	if err != nil || detail == "" {
 		return kind(err)
@@ -73,12 +73,12 @@ func outcome(detail string, err error) string {
 	return detail
 }
 
-// call asks the shim itself.
+// call calls the shim directly.
 func (s *stage) call(ctx context.Context, method string, req, resp any) error {
 	return s.shim.Call(s.d.Context(ctx), s.service, method, req, resp)
 }
 
-// order is call for methods whose answer is empty.
+// order is like call, for methods with an empty answer.
 func (s *stage) order(ctx context.Context, method string, req any) (string, error) {
 	return "", s.call(ctx, method, req, &emptypb.Empty{})
 }
@@ -86,8 +86,8 @@ func (s *stage) order(ctx context.Context, method string, req any) (string, erro
 // noText is for answers without content.
 func noText[T any](_ T, err error) (string, error) { return "", err }
 
-// briefly bounds a Wait: shortly where it is expected to block, so that a slow
-// machine does not make an answer look like none.
+// briefly bounds a Wait: only if it is expected to block is the time short, so
+// that a late answer on a slow machine is not missed.
 func (s *stage) briefly(ctx context.Context, wait func(context.Context) (uint32, error)) (string, error) {
 	patience := 30 * time.Second
 	if s.alive {
@@ -114,7 +114,7 @@ func processes(list []*tasktypes.ProcessInfo) string {
 	return fmt.Sprintf("%d processes, execs [%s]", len(list), strings.Join(execs, " "))
 }
 
-// pidsLimit is a change of limits that any container can take.
+// pidsLimit returns a change of limits that is valid for any container.
 func pidsLimit(limit int64) *anypb.Any {
 	return resources(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// execScenes ask every method of an exec in every state, and what becomes of
-// execs when their container changes.
+// execScenes call every method on an exec in every state, and check execs when
+// their container changes.
 func execScenes() []scene {
 	return []scene{
 		{"exec", playExec},
@@ -48,8 +48,8 @@ func playExec(ctx context.Context, s *stage) {
 	s.note("events", "%s", s.events(ctx, c, "exit(init)"))
 }
 
-// startedTwice asks for what runc's shim of containerd 2.4 does not survive: it
-// then counts the exec twice and panics at its init's exit.
+// startedTwice makes a call that runc's shim of containerd 2.4 does not
+// survive: it counts the exec twice and panics at its init's exit.
 func (s *stage) startedTwice(ctx context.Context, at target) {
 	s.t.Helper()
 	if !s.d.Runtime().VM {
@@ -107,8 +107,8 @@ func playExecPaused(ctx context.Context, s *stage) {
 	s.note("added before", "%s", s.code(ctx, before))
 }
 
-// playExecsEnd lets the init exit while execs run: they end first, each with
-// its own exit.
+// playExecsEnd lets the init exit while execs run: they end first, and each has
+// an exit event.
 func playExecsEnd(ctx context.Context, s *stage) {
 	c := s.run(ctx, harness.ContainerConfig{Args: script(`trap "exit 5" TERM; echo ready; while :; do sleep 0.1; done`)})
 	s.says(ctx, &c.Process, "ready")

@@ -10,13 +10,13 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// idScenes ask for what is there already.
+// idScenes try to make what already exists.
 func idScenes() []scene {
 	return []scene{
 		{"same id", playSameID},
 		{"shutdown", playShutdown},
 		{"container without a pod", playSingle},
-		{"pause killed", playPodEnd}, // the last: the pod is no more
+		{"pause killed", playPodEnd}, // the last one: the pod is gone
 	}
 }
 
@@ -52,7 +52,7 @@ func playSingle(ctx context.Context, s *stage) {
 	s.note("kill after", "%s", kind(c.Task.Kill(ctx, 15)))
 	s.note("delete", "%s", outcome(engineDelete(s.d.Context(ctx), s, at)))
 	s.note("State at last", "%s", outcome(verbGet(s.d.Context(ctx), s, at)))
-	// runc's shim ends with its last container and may take the last event along.
+	// runc's shim ends with its last container and may lose the last event.
 	s.note("events", "%s", strings.TrimSuffix(s.events(ctx, c, "exit(init)"), ", delete"))
 	if all := s.events(ctx, c, "delete"); s.d.Runtime().VM && !strings.HasSuffix(all, ", delete") {
 		s.t.Errorf("%s: the delete was not told: %s", s.scene, all)
@@ -75,7 +75,7 @@ func playPodEnd(ctx context.Context, s *stage) {
 	s.note("events", "%s", s.events(ctx, c, "delete"))
 }
 
-// playShutdown asks a shim to end that has containers: it must not.
+// playShutdown asks a shim with containers to end: it must not.
 func playShutdown(ctx context.Context, s *stage) {
 	c := s.run(ctx, harness.ContainerConfig{Args: []string{"sleep", "100000"}})
 	at := target{id: c.Box.ID()}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// difference is a way in which Katabox differs from runc's shim and is meant
-// to. docs/compat.md lists the same.
+// difference is an intended difference between Katabox and runc's shim.
+// docs/compat.md lists the same.
 type difference struct {
 	// rows are patterns (path.Match, where "/" is a plain character).
 	rows []string
@@ -24,7 +24,7 @@ type difference struct {
 
 // matches reports whether the pattern fits the name of a row.
 func matches(pattern, name string) bool {
-	// path.Match keeps "*" from crossing "/"; rows have none.
+	// With path.Match "*" does not match "/"; rows have none.
 	ok, err := path.Match(pattern, name)
 	return ok && err == nil
 }
@@ -42,14 +42,15 @@ func (k difference) covers(name, runc, kata string) string {
 	return ""
 }
 
-// applies reports whether the difference is one of a containerd of that version
-// ("1.6.20"). Under the suites' name 1.6 a newer distribution has a newer one.
+// applies reports whether the difference exists with a containerd of that
+// version ("1.6.20"). On a newer distribution the suites' 1.6 is a newer
+// release.
 func (k difference) applies(version string) bool {
 	return k.release == "" || strings.HasPrefix(version+".", k.release+".")
 }
 
-// compare lists what differs and is not known, and what is known and does not
-// differ, with a containerd of that version.
+// compare lists unknown differences, and known ones that were not seen, with a
+// containerd of that version.
 func compare(version string, runc, kata *sheet, known []difference) []string {
 	var complaints []string
 	seen := map[string]bool{}
@@ -84,7 +85,7 @@ func compare(version string, runc, kata *sheet, known []difference) []string {
 	return complaints
 }
 
-// The comparison itself must find what is new, what is wrong and what is gone.
+// The comparison must find new, wrong and vanished differences.
 func TestMatrixCompares(t *testing.T) {
 	runc, kata := newSheet(), newSheet()
 	for _, r := range [][3]string{{"same", "ok", "ok"}, {"meant 1", "a", "b"}, {"meant 2", "a", "c"}, {"new", "a", "b"}} {
@@ -130,7 +131,7 @@ func TestCompatPageListsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// knownTable is a list as the page has it.
+// knownTable returns a list in the page's format.
 func knownTable(list []difference) string {
 	var b strings.Builder
 	b.WriteString("| rows | runc's shim | Katabox | why |\n| --- | --- | --- | --- |\n")

@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// limitScenes look at cgroups: limits, counters, and memory that is used up.
+// limitScenes test cgroups: limits, counters, and running out of memory.
 func limitScenes() []scene {
 	return []scene{
 		{"update", playUpdate},
@@ -103,7 +103,8 @@ func playStats(ctx context.Context, s *stage) {
 	m := s.stats(ctx, c)
 	cpu, memory := m.GetCPU().GetUsage(), m.GetMemory().GetUsage()
 	s.note("cpu used", "%t", cpu.GetTotal() > 0)
-	// cgroup v1 samples user and system time apart from the total, v2 parts it.
+	// cgroup v1 samples user and system time apart from the total, v2 splits
+	// it.
 	s.note("user and system within total", "%t", cpu.GetUser()+cpu.GetKernel() <= cpu.GetTotal()+20e6)
 	if s.d.Runtime().VM && cpu.GetUser()+cpu.GetKernel() > cpu.GetTotal() {
 		s.t.Errorf("%s: user %d and system %d are more than the total %d", s.scene, cpu.GetUser(), cpu.GetKernel(), cpu.GetTotal())
@@ -115,11 +116,12 @@ func playStats(ctx context.Context, s *stage) {
 	s.note("cpu grows", "%t", again.GetCPU().GetUsage().GetTotal() >= cpu.GetTotal())
 }
 
-// hog takes more memory than 32 MiB, at once.
+// hog allocates more than 32 MiB at once.
 var hog = []string{"dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"}
 
 func playOOM(ctx context.Context, s *stage) {
-	// Not at once: runc's shim begins to watch after it has started the init.
+	// Not immediately: runc's shim begins to watch after it has started the
+	// init.
 	late := script("sleep 1; exec " + strings.Join(hog, " "))
 	c := s.run(ctx, harness.ContainerConfig{Args: late, Spec: []oci.SpecOpts{withMemory(32 * mib)}})
 	s.note("exit", "%s", s.code(ctx, &c.Process))
@@ -133,8 +135,8 @@ func playExecOOM(ctx context.Context, s *stage) {
 	s.noteOOM(ctx, c, fmt.Sprintf("exit(%s)=137", e.ID()))
 }
 
-// noteOOM notes the events. runc's shim hears of the kill and of the exit by
-// two ways, in any order; ours must tell the kill first.
+// noteOOM records the events. runc's shim learns of the kill and of the exit
+// independently, in any order; ours must report the kill first.
 func (s *stage) noteOOM(ctx context.Context, c *harness.Container, exit string) {
 	s.t.Helper()
 	s.events(ctx, c, exit)

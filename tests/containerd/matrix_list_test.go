@@ -1,6 +1,6 @@
 package containerd
 
-// known are the differences that are meant. docs/compat.md has the same list.
+// known are the intended differences. docs/compat.md has the same list.
 var known = []difference{
 	{
 		rows: []string{

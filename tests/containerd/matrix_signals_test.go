@@ -11,7 +11,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// signalScenes send signals, and check exits and the answers of the waiters.
+// signalScenes send signals, and check exits and how they are reported.
 func signalScenes() []scene {
 	return []scene{
 		{"signals to init", playSignals},
@@ -23,11 +23,11 @@ func signalScenes() []scene {
 	}
 }
 
-// trapper says which signals come. busybox's shell knows realtime signals by
-// number only; 35 is SIGRTMIN+1 as glibc and musl count.
+// trapper prints which signals it receives. busybox's shell knows realtime
+// signals only by number; 35 is SIGRTMIN+1 as glibc and musl count.
 const trapper = `for n in 1 10 15 28 35; do trap "echo got $n" $n; done; echo ready; while :; do sleep 0.05; done`
 
-// sent are signals that trapper knows, in the order in which they are sent.
+// sent are signals that trapper handles, in the order in which they are sent.
 var sent = []uint32{uint32(unix.SIGHUP), uint32(unix.SIGUSR1), uint32(unix.SIGTERM), uint32(unix.SIGWINCH), 35}
 
 func playSignals(ctx context.Context, s *stage) {
@@ -63,8 +63,8 @@ func playExecSignals(ctx context.Context, s *stage) {
 }
 
 // playUnhandled sends SIGTERM to an init without a handler: the kernel drops
-// it (pid_namespaces(7)). runc's own init, which is there until the program is,
-// has one and dies of it: the program must have said a word.
+// it (pid_namespaces(7)). runc's own init, which runs until it executes the
+// program, has one and dies of it: so first wait for the program's output.
 func playUnhandled(ctx context.Context, s *stage) {
 	c := s.run(ctx, harness.ContainerConfig{Args: script("echo ready; exec sleep 100000")})
 	s.says(ctx, &c.Process, "ready")
@@ -102,7 +102,7 @@ func playCodes(ctx context.Context, s *stage) {
 	}
 }
 
-// playWaiters has several clients wait, before and after the exit.
+// playWaiters makes several clients wait, before and after the exit.
 func playWaiters(ctx context.Context, s *stage) {
 	c := s.run(ctx, harness.ContainerConfig{Args: script(`trap "exit 21" TERM; echo ready; while :; do sleep 0.05; done`)})
 	s.says(ctx, &c.Process, "ready")

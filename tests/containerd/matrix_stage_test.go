@@ -18,8 +18,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// stage is where scenes are played: a pod, its shim's own socket beside
-// containerd's, and a record of the events.
+// stage is the environment of scenes: a pod, connections to its shim and to
+// containerd, and a record of the events.
 type stage struct {
 	t     *testing.T
 	d     *harness.Daemon
@@ -29,12 +29,12 @@ type stage struct {
 	rec   *harness.Recorder
 	shim  *ttrpc.Client
 	// service is the version of the task API that this containerd's shims
-	// speak: ours answers both, runc's only one.
+	// serve: ours serves both, runc's only one.
 	service string
 	engine  tasks.TasksClient
 	execs   int
 	added   []*harness.Process
-	// alive tells that the process that is asked about has not ended.
+	// alive is set if the probed process has not ended.
 	alive bool
 }
 
@@ -63,7 +63,7 @@ func (s *stage) close() {
 	s.rec.Close()
 }
 
-// shimAddress reads where the shim listens: containerd keeps it in the bundle,
+// shimAddress reads the shim's address, which containerd stores in the bundle,
 // since 2.0 in bootstrap.json.
 func shimAddress(bundle string) (string, error) {
 	if data, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json")); err == nil {
@@ -80,7 +80,7 @@ func shimAddress(bundle string) (string, error) {
 	return string(data), nil
 }
 
-// note writes a row of the scene.
+// note adds a row of the scene.
 func (s *stage) note(row, format string, args ...any) {
 	s.t.Helper()
 	if err := s.sheet.note(s.scene+": "+row, fmt.Sprintf(format, args...)); err != nil {
@@ -88,7 +88,8 @@ func (s *stage) note(row, format string, args ...any) {
 	}
 }
 
-// must ends the play for an error of what every runtime can do.
+// must aborts the scene on an error of an operation that every runtime
+// supports.
 func (s *stage) must(err error, what string) {
 	s.t.Helper()
 	if err != nil {
@@ -115,7 +116,7 @@ func (s *stage) run(ctx context.Context, cfg harness.ContainerConfig) *harness.C
 	return c
 }
 
-// sleeper is a container that does nothing and that only SIGKILL ends.
+// sleeper starts a container that only sleeps and that only SIGKILL ends.
 func (s *stage) sleeper(ctx context.Context) *harness.Container {
 	s.t.Helper()
 	return s.run(ctx, harness.ContainerConfig{Args: []string{"sleep", "100000"}})
@@ -138,7 +139,7 @@ func (s *stage) addExec(ctx context.Context, c *harness.Container, cfg harness.E
 	return p
 }
 
-// says waits for a word of a process.
+// says waits for a word in a process's output.
 func (s *stage) says(ctx context.Context, p *harness.Process, word string) {
 	s.t.Helper()
 	s.must(p.Out.Await(ctx, word), "wait for output")
@@ -163,15 +164,15 @@ func (s *stage) code(ctx context.Context, p *harness.Process) string {
 	return fmt.Sprint(code)
 }
 
-// silent reports whether a process keeps from saying a word for a while.
+// silent reports whether a process does not print a word for a while.
 func (s *stage) silent(ctx context.Context, p *harness.Process, word string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	return p.Out.Await(ctx, word) != nil
 }
 
-// soon is code for a process that may run on: it is killed when it has not ended
-// after a while.
+// soon is like code for a process that may run on: it is killed if it has not
+// ended after a while.
 func (s *stage) soon(ctx context.Context, p *harness.Process) string {
 	s.t.Helper()
 	first, cancel := context.WithTimeout(ctx, 8*time.Second)
@@ -197,8 +198,8 @@ func (s *stage) strike(ctx context.Context) {
 	s.pod.Services = nil
 }
 
-// events are those of a container up to the first such word (words), or all
-// that came in a while.
+// events returns a container's events up to the first of the given words, or
+// all that arrive within a while.
 func (s *stage) events(ctx context.Context, c *harness.Container, until string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -221,6 +222,6 @@ func (s *stage) events(ctx context.Context, c *harness.Container, until string) 
 	return text
 }
 
-// mended is what is corrected in runc's events: its shim wakes the waiters before
-// it sends the exit, so that a Delete that follows can overtake it.
+// mended matches what is corrected in runc's events: its shim wakes waiters
+// before it sends the exit, so that a following Delete can overtake it.
 var mended = regexp.MustCompile(`(delete), (exit\(init\)=\d+)`)

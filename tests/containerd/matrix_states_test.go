@@ -11,7 +11,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// stateScenes ask every method of an init in every state.
+// stateScenes call every method on an init in every state.
 func stateScenes() []scene {
 	return []scene{
 		{"init", playInit},
@@ -43,7 +43,7 @@ func playInit(ctx context.Context, s *stage) {
 	s.probe(ctx, "deleted", at)
 }
 
-// playTerminal looks at what a terminal changes.
+// playTerminal checks what a terminal changes.
 func playTerminal(ctx context.Context, s *stage) {
 	c := s.create(ctx, harness.ContainerConfig{Args: script(`stty size; read x; stty size; echo got $x; exit 3`), Stdio: harness.Stdio{
 		TTY: true, Stdin: blocked{},
@@ -65,7 +65,7 @@ func playTerminal(ctx context.Context, s *stage) {
 	s.note("exec", "%s %q", s.code(ctx, e), e.Out)
 }
 
-// blocked is a stdin without input.
+// blocked is a stdin without any input.
 type blocked struct{}
 
 func (blocked) Read([]byte) (int, error) { select {} }
@@ -103,7 +103,7 @@ func playKillPaused(ctx context.Context, s *stage) {
 	s.note("events", "%s", s.events(ctx, c, "delete"))
 }
 
-// playFrozen does to a frozen container what should leave it so.
+// playFrozen makes calls that must leave a frozen container frozen.
 func playFrozen(ctx context.Context, s *stage) {
 	c := s.run(ctx, harness.ContainerConfig{Args: script(trapper)})
 	s.says(ctx, &c.Process, "ready")
@@ -139,8 +139,8 @@ func playNoProgram(ctx context.Context, s *stage) {
 	s.note("events", "%s", s.events(ctx, used, "exit(init)"))
 }
 
-// sorted puts a list of words in order: for events of which runc's shim does
-// not always send the same one first.
+// sorted sorts a list of words: for events that runc's shim sends in varying
+// order.
 func sorted(list string) string {
 	parts := strings.Split(list, ", ")
 	slices.Sort(parts)

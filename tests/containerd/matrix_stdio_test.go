@@ -7,7 +7,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// stdioScenes look at what goes in and out.
+// stdioScenes test input and output.
 func stdioScenes() []scene {
 	return []scene{
 		{"stdin", playStdin},

@@ -10,8 +10,9 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// scene plays one subject of the matrix: it makes containers, does things to
-// them, and notes what came of it. It is the same for every runtime.
+// scene plays one subject of the matrix: it makes containers, performs
+// operations on them, and records the outcomes. It is the same for every
+// runtime.
 type scene struct {
 	name string
 	play func(context.Context, *stage)
@@ -31,8 +32,9 @@ const sceneTimeout = 3 * time.Minute
 func TestMatrix(t *testing.T) {
 	needVM(t)
 	each(t, func(_ context.Context, t *testing.T, d *harness.Daemon) {
-		// No subtests: one of the two says nothing without the other. The scenes
-		// have their own time: together they may take longer than other tests.
+		// No subtests: one of the two proves nothing without the other. The
+		// scenes have their own time: together they may take longer than other
+		// tests.
 		ctx := d.Context(t.Context())
 		runc := playAll(ctx, t, startPeer(t, d))
 		kata := playAll(ctx, t, d)
@@ -60,8 +62,8 @@ func startPeer(t *testing.T, d *harness.Daemon) *harness.Daemon {
 	return peer
 }
 
-// playAll plays the scenes with one daemon. A scene that cannot go on ends
-// the test: what follows would say nothing.
+// playAll plays the scenes with one daemon. A scene that cannot continue ends
+// the test: the rest would prove nothing.
 func playAll(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 	t.Helper()
 	all := newSheet()
@@ -89,7 +91,7 @@ func (s *stage) playOne(ctx context.Context, sc scene) {
 	s.strike(ctx)
 }
 
-// sheet is what was noted while the scenes were played: one outcome per row.
+// sheet has the recorded outcomes of the scenes: one per row.
 type sheet struct {
 	order []string
 	rows  map[string]string
@@ -107,7 +109,7 @@ func (s *sheet) note(name, outcome string) error {
 	return nil
 }
 
-// last is the name of the row that was noted last; "" for none.
+// last returns the name of the latest row; "" if there is none.
 func (s *sheet) last() string {
 	if len(s.order) == 0 {
 		return ""
@@ -115,7 +117,7 @@ func (s *sheet) last() string {
 	return s.order[len(s.order)-1]
 }
 
-// beside shows two sheets as one table.
+// beside formats two sheets as one table.
 func (s *sheet) beside(other *sheet) string {
 	text := "row | runc | kata"
 	for _, name := range s.order {

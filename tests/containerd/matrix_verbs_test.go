@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probes are the methods that every state is asked, in this order: those that
-// change nothing first.
+// probes are the methods that are called in every state, in this order: those
+// that change nothing first.
 var probes = []verb{
 	{"State", verbState, verbGet},
 	{"Connect", verbConnect, nil},
@@ -104,12 +104,12 @@ func killVerb(name string, signal uint32, all bool) verb {
 	}}
 }
 
-// ofProcess are the methods that can be about an exec.
+// ofProcess are the methods that accept an exec.
 var ofProcess = []string{"State", "Wait", "ResizePty", "CloseIO", "Kill 0", "Kill SIGWINCH", "Kill 0 all", "Kill 999", "Start", "Delete"}
 
-// probe asks a process every method, first of the shim, then of containerd,
-// and notes the answers. Methods that would succeed and change its state are
-// to be named in but.
+// probe calls every method on a process, first on the shim, then on containerd,
+// and records the answers. Methods that would succeed and change its state must
+// be named in but.
 func (s *stage) probe(ctx context.Context, state string, at target, but ...string) {
 	s.t.Helper()
 	ctx = s.d.Context(ctx)
@@ -129,7 +129,7 @@ func (s *stage) probe(ctx context.Context, state string, at target, but ...strin
 	}
 }
 
-// do asks the shim one method.
+// do calls one method of the shim.
 func (s *stage) do(ctx context.Context, method string, at target) string {
 	s.t.Helper()
 	for _, v := range probes {

@@ -24,8 +24,8 @@ import (
 // once it was scraped, in KiB: a fifth more than was seen.
 const maxShimPSS = 28 << 10
 
-// A running pod's numbers are there for Prometheus: the host's, the guest's and
-// the agent's, which differ.
+// A running pod serves metrics for Prometheus: the host's, the guest's and the
+// agent's, which differ.
 func TestManagementSocket(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -68,8 +68,8 @@ func TestManagementSocket(t *testing.T) {
 // metricName is a metric's name in a query.
 var metricName = regexp.MustCompile(`kata_(shim|hypervisor|guest|agent)_\w+`)
 
-// checkDashboard compares what the dashboard asks for with what kata-runtime says of
-// all pods, and of one.
+// checkDashboard checks that kata-runtime's metrics, of all pods and of one,
+// have what the dashboard queries.
 func checkDashboard(ctx context.Context, t *testing.T, d *harness.Daemon, id string) {
 	t.Helper()
 	data, err := os.ReadFile("../../deploy/grafana-dashboard.json")
@@ -82,7 +82,7 @@ func checkDashboard(ctx context.Context, t *testing.T, d *harness.Daemon, id str
 	}
 	all, err := kataRuntime(ctx, d, "metrics", "--all").Output()
 	if !strings.Contains(string(all), `sandbox_id="`+id+`"`) {
-		t.Errorf("the pod is not among all: %v", err) // another test's pod may just end
+		t.Errorf("the pod is not among all: %v", err) // another test's pod may be ending
 	}
 	names := metricName.FindAllString(string(data), -1)
 	for _, name := range names {

@@ -20,7 +20,7 @@ var hostTools = oci.WithMounts([]specs.Mount{
 	{Type: "tmpfs", Source: "tmpfs", Destination: "/run", Options: []string{"nosuid"}},
 })
 
-// networkAdmin is a container that may change the pod's network.
+// networkAdmin starts a container that may change the pod's network.
 func networkAdmin(ctx context.Context, t *testing.T, pod *harness.Pod, more ...string) *harness.Container {
 	t.Helper()
 	caps := append([]string{"CAP_NET_ADMIN", "CAP_NET_RAW"}, more...)
@@ -30,7 +30,7 @@ func networkAdmin(ctx context.Context, t *testing.T, pod *harness.Pod, more ...s
 	})
 }
 
-// try runs a script in the container and returns its exit code and all it said.
+// try runs a script in the container and returns its exit code and output.
 func try(ctx context.Context, t *testing.T, c *harness.Container, text string) (uint32, string) {
 	t.Helper()
 	p, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script(text)})
@@ -74,8 +74,8 @@ ip link add wg type wireguard
 ip link add red type vrf table 9
 `
 
-// manyAtOnce are requests for one module, and others with the same needs, from
-// processes that do not wait for each other.
+// manyAtOnce makes concurrent requests for one module, and for others with the
+// same needs.
 const manyAtOnce = `
 for i in 1 2 3; do
 	ip link add b$i type bridge & pids="$pids $!"
@@ -85,7 +85,7 @@ done
 for pid in $pids; do wait $pid || exit 1; done
 `
 
-// The kernel runs a modprobe for each request, all of them concurrently.
+// The kernel runs a modprobe for each request, concurrently.
 func TestModulesForManyAtOnce(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -133,11 +133,11 @@ $1 -t nat -S
 $1 -S
 `
 
-// iptables works, the one over nf_tables and the old one, for both families. The
-// old one needs ip_tables before it requests anything that the kernel could load.
-// Docker's image in a pod loads it in this way: a process that may load modules
-// can load one by asking for a link of its name (dev_load in
-// net/core/dev_ioctl.c).
+// iptables works, both over nf_tables and the legacy one, for both families.
+// The legacy one needs ip_tables before it does anything for which the kernel
+// would request a module. Docker's image in a pod loads it this way: a process
+// that may load modules can load one by querying a link of that name (dev_load
+// in net/core/dev_ioctl.c).
 func TestIptablesBringsItsModules(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -173,8 +173,8 @@ const refused = `
 ! busybox ip link show bridge || exit 4
 `
 
-// A container that may not change the network cannot bring modules by it, and
-// a request that no module answers fails as it does elsewhere.
+// A container that may not change the network cannot load modules that way, and
+// a request without a matching module fails as usual.
 func TestModulesAreNotForEverybody(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

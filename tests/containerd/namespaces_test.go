@@ -22,7 +22,8 @@ func withSpec(change func(*specs.Spec)) oci.SpecOpts {
 	}
 }
 
-// solo makes and starts a container without a pod; it goes with the test.
+// solo makes and starts a container without a pod; it is removed at the test's
+// end.
 func solo(ctx context.Context, t *testing.T, d *harness.Daemon, spec ...oci.SpecOpts) *harness.Container {
 	t.Helper()
 	c, err := d.Create(ctx, harness.ContainerConfig{Name: "solo", Args: []string{"sleep", "100000"}, Spec: spec})
@@ -36,8 +37,8 @@ func solo(ctx context.Context, t *testing.T, d *harness.Daemon, spec ...oci.Spec
 	return c
 }
 
-// What a spec says of names, time and personality, its container has, alone or
-// as one of a pod.
+// A spec's hostname, time offsets and personality apply to its container, alone
+// or in a pod.
 func TestNamesTimeAndPersonality(t *testing.T) {
 	needVM(t) // runc of Debian 12 knows no time namespaces
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -67,7 +68,7 @@ func TestNamesTimeAndPersonality(t *testing.T) {
 }
 
 // --pid=host and --ipc=host are refused by name, and so are the namespaces of a
-// container in another machine; --uts=host is a copy.
+// container in another machine; --uts=host copies the hostname.
 func TestNamespacesOfTheHost(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -94,7 +95,7 @@ func TestNamespacesOfTheHost(t *testing.T) {
 }
 
 // wantNoContainer fails the test unless a container is refused with an error
-// that has those words.
+// that contains those words.
 func wantNoContainer(ctx context.Context, t *testing.T, d *harness.Daemon, words string, spec ...oci.SpecOpts) {
 	t.Helper()
 	c, err := d.Create(ctx, harness.ContainerConfig{Name: "refused", Args: []string{"true"}, Spec: spec})
@@ -106,8 +107,8 @@ func wantNoContainer(ctx context.Context, t *testing.T, d *harness.Daemon, words
 	}
 }
 
-// With allow_host_namespaces a container that asks for the host's PID and IPC
-// namespaces has its pod's, and the log says so.
+// With allow_host_namespaces a container that requests the host's PID and IPC
+// namespaces gets its pod's, and this is logged.
 func TestHostNamespacesAllowed(t *testing.T) {
 	needVM(t)
 	allow := func(o *harness.Options) { o.Kata.Extra = "[runtime]\nallow_host_namespaces = true\n" }
@@ -128,7 +129,7 @@ func TestHostNamespacesAllowed(t *testing.T) {
 }
 
 // The PID namespace of another container of the pod, as kubectl debug --target
-// and --pid=container:X ask for it, and the pod's.
+// and --pid=container:X request it, and the pod's.
 func TestPIDNamespaceOfAContainer(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)

@@ -10,8 +10,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// A process that takes more than its container may is killed alone: neither
-// its pod's other containers nor its machine notice.
+// Only the process that exceeds its container's limit is killed: neither its
+// pod's other containers nor its machine are affected.
 func TestHogIsKilledAlone(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		recorder := d.Record(ctx)

@@ -19,7 +19,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// on is an idle container with a cpuset and CPU shares.
+// on returns an idle container with a cpuset and CPU shares.
 func on(name, cpus string, shares uint64) harness.ContainerConfig {
 	return harness.ContainerConfig{
 		Name: name, Args: []string{"sleep", "100000"},
@@ -72,7 +72,7 @@ func vcpuPlaces(t *testing.T, d *harness.Daemon) []string {
 	return found
 }
 
-// podPlace is what a pod's cgroup has: CPUs and shares, or weight.
+// podPlace returns a pod's cgroup's CPUs and shares, or weight.
 func podPlace(t *testing.T, path string) string {
 	t.Helper()
 	found := map[string]string{}
@@ -86,8 +86,8 @@ func podPlace(t *testing.T, path string) string {
 	return strings.TrimSpace(found["cpuset.cpus"] + " " + found["cpu.shares"] + found["cpu.weight"])
 }
 
-// needTwoCPUs skips where the CPUs 0 and 1 are not all there are: on a host
-// with more, vCPUs are not as many.
+// needTwoCPUs skips unless exactly CPUs 0 and 1 exist: on a host with more CPUs
+// their number would differ from the vCPUs'.
 func needTwoCPUs(t *testing.T) {
 	t.Helper()
 	if list := allowedCPUs(t, os.Getpid()); list != "0-1" {
@@ -95,13 +95,14 @@ func needTwoCPUs(t *testing.T) {
 	}
 }
 
-// A pod's cgroup has the CPUs and shares of its containers together, as they
-// come, change and go, and each vCPU one CPU while there are as many of both.
+// A pod's cgroup has the combined CPUs and shares of its containers, as they
+// are added, changed and removed, and each vCPU has one CPU while their numbers
+// are equal.
 func TestPodPlaceAndPinning(t *testing.T) {
 	needVM(t)
 	needTwoCPUs(t)
 	configure := func(o *harness.Options) {
-		// The machine has one vCPU by default, and at most two.
+		// The machine has one default vCPU, and at most two.
 		o.Kata.Extra = "default_maxvcpus = 2\n"
 	}
 	newestOwn(t, configure, playPlaces)
@@ -131,7 +132,7 @@ func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
 	}
 	booted := []string{"0-1"}
 	if strings.Contains(d.LogSince(mark, 1000), "accel=tcg") {
-		booted = append(booted, "0-1") // it has all threads from the start (hypervisor/qemu, SetVCPUs)
+		booted = append(booted, "0-1") // all threads exist from the start (hypervisor/qemu, SetVCPUs)
 	}
 	is("a pause", v2Shares("0-1 1024", "", "100"), booted...)
 	add(ctx, t, pod, on("first", "0", 100))
@@ -152,8 +153,8 @@ func playPlaces(ctx context.Context, t *testing.T, d *harness.Daemon) {
 	awaitNoCgroup(t, "/kata_overhead/"+d.HostName(pod.Sandbox.Box.ID()))
 }
 
-// v2Shares chooses what is wanted of a pod's place: v1's, or the set and the
-// weight of v2.
+// v2Shares selects the expected place of a pod: v1's, or the set and the weight
+// of v2.
 func v2Shares(v1, set, weight string) string {
 	if hasV2() {
 		return strings.TrimSpace(set + " " + weight)
@@ -161,8 +162,8 @@ func v2Shares(v1, set, weight string) string {
 	return v1
 }
 
-// awaitPlaces waits until a pod's place and its vCPUs' are as wanted: the end
-// of a container is followed after it was told.
+// awaitPlaces waits until a pod's place and its vCPUs' are as wanted: they are
+// updated after a container's exit was reported.
 func awaitPlaces(t *testing.T, what, place string, vcpus []string, now func() (string, []string)) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -187,8 +188,8 @@ func setCPUs(ctx context.Context, t *testing.T, c *harness.Container, cpus strin
 	}
 }
 
-// A cpuset that cannot be read fails the create, and with a pod that must be
-// in its cgroup so does one that the host has not.
+// An invalid cpuset fails the create, and so does one that the host lacks if
+// the pod must be in its cgroup.
 func TestCPUsThatCannotBe(t *testing.T) {
 	needVM(t)
 	configure := func(o *harness.Options) { o.Kata.Extra = "[runtime]\nsandbox_cgroup_only = true\n" }

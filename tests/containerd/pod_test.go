@@ -32,7 +32,7 @@ func TestPodCostsOneOfEach(t *testing.T) {
 			want[harness.KindVirtiofsd] = 1
 		}
 		if !bed.runtime.VM {
-			// Without a VM the containers' own processes are the host's.
+			// Without a VM the containers' processes are on the host.
 			want = map[string]int{harness.KindShim: 1, harness.KindOther: 5}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -62,7 +62,7 @@ func TestPodSharesNamespaces(t *testing.T) {
 	})
 }
 
-// What a container writes stays its own, and is there until it is removed.
+// What a container writes is private to it, and stays until it is removed.
 func TestRootfsIsWritableAndOwn(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
@@ -78,7 +78,7 @@ func TestRootfsIsWritableAndOwn(t *testing.T) {
 	})
 }
 
-// A service container may come and go while the pod stays.
+// Service containers can be added and removed while the pod stays.
 func TestServicesComeAndGo(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)

@@ -7,8 +7,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// containerd dies and comes back: the pod runs on, and all that can be done to
-// it before can be done after.
+// containerd dies and is restarted: the pod runs on, and every operation still
+// works.
 func TestContainerdComesBack(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)

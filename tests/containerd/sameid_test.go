@@ -18,8 +18,8 @@ import (
 	"github.com/katabox/katabox/tests/image"
 )
 
-// Containers of two namespaces may have one id: the end of one, and the delete
-// that containerd calls when its shim was killed, leave the other alone.
+// Containers of two namespaces may have the same id: ending one, or the delete
+// that containerd calls when its shim was killed, does not affect the other.
 func TestSameIDInTwoNamespaces(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -35,7 +35,7 @@ func TestSameIDInTwoNamespaces(t *testing.T) {
 			if err := c.Start(ctx); err != nil {
 				t.Fatal(err)
 			}
-			if kill { // containerd calls delete then
+			if kill { // containerd then calls delete
 				killShimOf(t, d.BundleDir(id))
 				if _, err := recorder.Await(ctx, id, "delete"); err != nil {
 					t.Fatal(err)
@@ -49,7 +49,7 @@ func TestSameIDInTwoNamespaces(t *testing.T) {
 	})
 }
 
-// twinned is a container in another namespace than the harness's.
+// twinned is a container in a namespace other than the harness's.
 type twinned struct {
 	ctx  context.Context //nolint:containedctx // it carries the namespace
 	task client.Task

@@ -10,7 +10,7 @@ import (
 )
 
 // A pod of the sandbox API is a machine without a pause container: containers
-// come and go, and only ending the sandbox ends it.
+// can be added and removed, and only ending the sandbox ends it.
 func TestSandboxAPI(t *testing.T) {
 	needVM(t)
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

@@ -15,7 +15,7 @@ import (
 )
 
 // awaitLog waits until the daemon's log, from mark on, has a line with all
-// words: a guest's lines come after what they are about.
+// words: a guest's lines arrive with a delay.
 func awaitLog(ctx context.Context, t *testing.T, d *harness.Daemon, mark int64, words ...string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -42,8 +42,8 @@ func hasLine(log string, words ...string) bool {
 	return false
 }
 
-// withoutMkdir is a seccomp profile by which directories cannot be made, with
-// an error that nothing else gives.
+// withoutMkdir sets a seccomp profile that forbids making directories, with an
+// otherwise unused error.
 func withoutMkdir(_ context.Context, _ oci.Client, _ *containers.Container, spec *oci.Spec) error {
 	quota := uint(122) // EDQUOT
 	spec.Linux.Seccomp = &specs.LinuxSeccomp{
@@ -55,8 +55,8 @@ func withoutMkdir(_ context.Context, _ oci.Client, _ *containers.Container, spec
 
 const seccompAnnotation = "io.katacontainers.config.runtime.disable_guest_seccomp"
 
-// profileApplies reports whether a container with withoutMkdir can make none, in
-// its init and in an exec.
+// profileApplies reports whether withoutMkdir is effective, in a container's
+// init and in an exec.
 func profileApplies(ctx context.Context, t *testing.T, d *harness.Daemon, annotations map[string]string) bool {
 	t.Helper()
 	c, err := d.Create(ctx, harness.ContainerConfig{
@@ -87,8 +87,8 @@ func profileApplies(ctx context.Context, t *testing.T, d *harness.Daemon, annota
 
 const unconfined = "the container's seccomp profile is not applied: runtime.disable_guest_seccomp is true"
 
-// A container's seccomp profile applies where the configuration or the pod's
-// annotation says so, and the log says where it does not.
+// A container's seccomp profile applies if the configuration or the pod's
+// annotation says so; otherwise this is logged.
 func TestSeccompProfile(t *testing.T) {
 	needVM(t)
 	apply := func(o *harness.Options) { o.Kata.Extra = "[runtime]\ndisable_guest_seccomp = false\n" }
@@ -107,7 +107,7 @@ func TestSeccompProfile(t *testing.T) {
 	})
 }
 
-// By default the profile is left out, as Kata Containers does.
+// By default the profile is ignored, as in Kata Containers.
 func TestSeccompProfileByDefault(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -122,8 +122,8 @@ func TestSeccompProfileByDefault(t *testing.T) {
 	})
 }
 
-// With enable_debug what the guest's kernel says is in the log, line by line;
-// without it, nothing.
+// With enable_debug the guest kernel's output is in the log, line by line;
+// without it, it is not.
 func TestConsoleInTheLog(t *testing.T) {
 	needVM(t)
 	for _, debug := range []bool{true, false} {
@@ -187,20 +187,19 @@ func TestSysctlsThatFail(t *testing.T) {
 			})
 			wantError(t, err, name)
 		}
-		idle(ctx, t, pod) // the pod is as it was
+		idle(ctx, t, pod) // the pod still works
 	})
 }
 
-// withDevices replaces the rules for devices: none is allowed, except those that
-// runc always allows (to make nodes, and /dev/null and similar devices) and those
-// in allowed.
+// withDevices replaces the device rules: only what runc always allows (making
+// nodes, and /dev/null and similar) and what is requested is allowed.
 func withDevices(allowed ...specs.LinuxDeviceCgroup) oci.SpecOpts {
 	return withLimits(func(r *specs.LinuxResources) {
 		r.Devices = append([]specs.LinuxDeviceCgroup{{Access: "rwm"}}, allowed...)
 	})
 }
 
-// A container can make a device node and not open it, unless a rule says so.
+// A container can make a device node but not open it, unless a rule allows it.
 func TestDeviceRules(t *testing.T) {
 	needVM(t)
 	const open = "mknod /dev/it c 1 11 && echo hello > /dev/it"

@@ -15,7 +15,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// A machine that is sized once has what CRI says of the pod, and keeps it.
+// A statically sized machine has the size that CRI's annotations give for the
+// pod, and keeps it.
 func TestStaticSizing(t *testing.T) {
 	needVM(t)
 	configure := func(o *harness.Options) {
@@ -39,7 +40,8 @@ func TestStaticSizing(t *testing.T) {
 	})
 }
 
-// limited is an idle container with limits: a quota of 100 ms, bytes, processes.
+// limited returns an idle container with limits: a quota of 100 ms, bytes,
+// processes.
 func limited(name string, quota, memory, pids int64) harness.ContainerConfig {
 	return harness.ContainerConfig{
 		Name: name, Args: []string{"sleep", "100000"},
@@ -51,11 +53,11 @@ func limited(name string, quota, memory, pids int64) harness.ContainerConfig {
 	}
 }
 
-// own is more than what the guest's kernel keeps of its memory, in MiB.
+// own is more than what the guest's kernel reserves of its memory, in MiB.
 const own = 60
 
-// wantGuest fails the test unless the guest has so many CPUs and so much memory,
-// of which its kernel keeps some for itself.
+// wantGuest fails the test unless the guest has that many CPUs and that much
+// memory, less what its kernel reserves.
 func wantGuest(ctx context.Context, t *testing.T, c *harness.Container, cpus, memoryMiB int) {
 	t.Helper()
 	gotCPUs, gotMiB := guestSize(ctx, t, c)
@@ -84,8 +86,8 @@ func wantLimits(ctx context.Context, t *testing.T, c *harness.Container, cpu str
 	}
 }
 
-// A machine grows with its containers' limits and shrinks where it can: CPUs
-// go with KVM, memory with virtio-mem.
+// A machine grows with its containers' limits and shrinks if it can: CPUs with
+// KVM, memory with virtio-mem.
 func TestDynamicSizing(t *testing.T) {
 	needVM(t)
 	for _, virtio := range []bool{false, true} {
@@ -119,7 +121,7 @@ func playDynamic(ctx context.Context, t *testing.T, d *harness.Daemon, virtio bo
 	}
 	cpus, memory := 1, 640
 	if strings.Contains(d.LogSince(mark, 1000), "accel=tcg") {
-		cpus = 2 // QEMU cannot take them out (hypervisor/qemu, SetVCPUs)
+		cpus = 2 // QEMU cannot unplug them (hypervisor/qemu, SetVCPUs)
 	}
 	if virtio {
 		memory = 256
@@ -138,7 +140,7 @@ func updateLimits(ctx context.Context, t *testing.T, c *harness.Container, quota
 	}
 }
 
-// awaitGuest waits until the guest has that size: it shrinks after the answer.
+// awaitGuest waits until the guest has that size: it shrinks asynchronously.
 func awaitGuest(ctx context.Context, t *testing.T, c *harness.Container, cpus, memoryMiB int) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)

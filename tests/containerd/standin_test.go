@@ -58,7 +58,7 @@ func TestCopyThroughTheProcess(t *testing.T) {
 	})
 }
 
-// A signal to a container's process on the host is one to the container.
+// A signal to a container's stand-in is passed to the container.
 func TestSignalToTheProcess(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)
@@ -83,8 +83,8 @@ func TestSignalToTheProcess(t *testing.T) {
 	})
 }
 
-// What ps shows on the host of a container, by the pids that the engine has,
-// is the container's, and no other process of the host.
+// For the pids that the engine has, ps on the host shows the container's
+// stand-in, and no unrelated process.
 func TestTopOnTheHost(t *testing.T) {
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		pod := newPod(ctx, t, d)

@@ -92,7 +92,7 @@ func TestStdinEndsWhenClosed(t *testing.T) {
 	})
 }
 
-// What a process answers after its stdin ended must still come: the end is a
+// Output after the end of stdin must still arrive: the end of stdin is a
 // half-close, not a close.
 func TestOutputAfterStdinEnded(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {

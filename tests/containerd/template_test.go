@@ -46,8 +46,8 @@ func makeTemplate(ctx context.Context, t *testing.T, d *harness.Daemon) string {
 	return strings.TrimSpace(string(out))
 }
 
-// startIdle starts a container in a new pod, and reports the template that the
-// machine was started from: "" if it booted.
+// startIdle starts a container in a new pod, and returns the template from
+// which the machine started: "" if it booted.
 func startIdle(ctx context.Context, t *testing.T, d *harness.Daemon, spec ...oci.SpecOpts) (c *harness.Container, template string) {
 	t.Helper()
 	mark := d.LogSize()
@@ -76,8 +76,8 @@ func startIdle(ctx context.Context, t *testing.T, d *harness.Daemon, spec ...oci
 	return c, strings.Trim(template, `"`)
 }
 
-// drawn is what a guest draws from its random number generator, and what else must
-// not be the same in two guests, by name.
+// drawn returns random numbers from a guest, and other values that must differ
+// between two guests, by name.
 func drawn(ctx context.Context, t *testing.T, c *harness.Container) map[string]string {
 	t.Helper()
 	const questions = `
@@ -94,8 +94,8 @@ func drawn(ctx context.Context, t *testing.T, c *harness.Container) map[string]s
 	return all
 }
 
-// Pods that start from one template are independent: the random numbers they draw
-// differ, their clocks are right, and all features of a pod work.
+// Pods that start from one template are independent: their random numbers
+// differ, their clocks are right, and everything that a pod can do works.
 func TestTemplate(t *testing.T) {
 	withTemplates(t, func(ctx context.Context, t *testing.T, d *harness.Daemon, _ string) {
 		key := makeTemplate(ctx, t, d)
@@ -143,7 +143,7 @@ func withBind(from, to string) oci.SpecOpts {
 	}
 }
 
-// A pod boots where there is no template for it, where its own is bad, and where it
+// A pod boots if there is no template for it, if its template is bad, and if it
 // does not want one.
 func TestTemplateThatDoesNotFit(t *testing.T) {
 	withTemplates(t, func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string) {

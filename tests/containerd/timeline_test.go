@@ -15,7 +15,7 @@ import (
 )
 
 // The timeline of a pod with two containers has every part of their starts, in
-// order, and says of the boot what the shim's log line says.
+// order, and agrees with the shim's log line about the boot.
 func TestTimeline(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -76,7 +76,8 @@ func checkTimelineOrder(t *testing.T, line *timeline.Timeline, container string)
 			t.Errorf("the timeline has no %s span %q", want.Side, want.Name)
 			continue
 		}
-		// Where the sides meet, the order is as exact as the clocks' comparison.
+		// Between host and guest the order is only as exact as the clocks'
+		// comparison.
 		if got.Start+2*line.Slack < last.Start {
 			t.Errorf("%s %s starts at %v, before %s %s at %v (guest ± %v)", got.Side, got.Name, got.Start, last.Side, last.Name, last.Start, line.Slack)
 		}

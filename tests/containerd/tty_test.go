@@ -52,8 +52,8 @@ func TestTerminalIsResized(t *testing.T) {
 	})
 }
 
-// A shell on a terminal: what is typed is echoed, both outputs come in one
-// stream, and the shell's own exit code is the container's.
+// A shell on a terminal: input is echoed, stdout and stderr arrive in one
+// stream, and the shell's exit code is the container's.
 func TestShellOnATerminal(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		stdin, typed := io.Pipe()

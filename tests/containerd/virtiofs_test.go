@@ -25,8 +25,8 @@ func volume(t *testing.T) (dir string, spec oci.SpecOpts) {
 	return dir, oci.WithMounts([]specs.Mount{{Type: "bind", Source: dir, Destination: "/volume", Options: []string{"rbind", "rw"}}})
 }
 
-// withVirtiofsd has QEMU's virtiofsd serve the share, and skips the test where it
-// is not installed.
+// withVirtiofsd makes QEMU's virtiofsd serve the share, and skips the test if
+// it is not installed.
 func withVirtiofsd(t *testing.T) func(*harness.Options) {
 	t.Helper()
 	if !harness.HasVirtiofsd() {
@@ -43,8 +43,8 @@ func write(t *testing.T, path, text string) {
 }
 
 // show prints a file's size and another one's content: an attribute and data.
-// To read a file makes the guest ask for its attributes again, for the time of
-// that (fs/fuse/dir.c, fuse_invalidate_atime).
+// Reading a file makes the guest fetch its attributes again, because of atime
+// (fs/fuse/dir.c, fuse_invalidate_atime).
 const show = "stat -c %s /volume/size; cat /volume/data"
 
 // change gives both files this content.
@@ -54,8 +54,8 @@ func change(t *testing.T, dir, text string) {
 	write(t, filepath.Join(dir, "data"), text)
 }
 
-// Each cache mode shows a change on the host when it says: at once, when the
-// file is opened again after a moment, or never.
+// Each cache mode shows a change on the host when it should: immediately, when
+// the file is reopened after a moment, or never.
 func TestVirtioFSCache(t *testing.T) {
 	needVM(t)
 	const before, after = "3\nold", "5\nnewer"
@@ -87,7 +87,8 @@ func TestVirtioFSCache(t *testing.T) {
 				}
 				change(t, dir, "newer")
 				check(ctx, t, see)
-				// What the guest writes is on the host at once, in each mode.
+				// What the guest writes is on the host immediately, in each
+				// mode.
 				works(ctx, t, c, "echo -n written > /volume/other")
 				if got, err := os.ReadFile(filepath.Join(dir, "other")); string(got) != "written" || err != nil {
 					t.Errorf("the host sees %q, %v", got, err)
@@ -97,7 +98,8 @@ func TestVirtioFSCache(t *testing.T) {
 	}
 }
 
-// awaitChange wants the change seen within the cache's time, a second.
+// awaitChange checks that the change is seen within the cache's expiry, a
+// second.
 func awaitChange(want string) func(context.Context, *testing.T, func() string) {
 	return func(ctx context.Context, t *testing.T, see func() string) {
 		for got := see(); got != want; got = see() {
@@ -110,14 +112,14 @@ func awaitChange(want string) func(context.Context, *testing.T, func() string) {
 	}
 }
 
-// readRequest is what virtiofsd says of a request to read (QEMU's
+// readRequest matches virtiofsd's log line for a read request (QEMU's
 // tools/virtiofsd/passthrough_ll.c, lo_read).
 var readRequest = regexp.MustCompile(`lo_read\(ino=\d+, size=(\d+),`)
 
-// The queue has the length that is configured, and the daemon its further
-// arguments: with the debug log on, it tells the size of what it is asked for,
-// which no more descriptors can hold than the queue has, four less for the
-// request itself (fs/fuse/virtio_fs.c, FUSE_HEADER_OVERHEAD).
+// The queue has the length that is configured, and the daemon gets the
+// additional arguments: its debug log shows the size of requests, which is
+// bounded by the queue's descriptors, less four for the request itself
+// (fs/fuse/virtio_fs.c, FUSE_HEADER_OVERHEAD).
 func TestVirtioFSQueueSize(t *testing.T) {
 	needVM(t)
 	for size, largest := range map[int]int{8: 4 * 4096, 16: 12 * 4096, 1024: 256 * 4096} {
@@ -151,8 +153,8 @@ func TestVirtioFSQueueSize(t *testing.T) {
 	}
 }
 
-// An argument that virtiofsd does not know fails the sandbox, with its own
-// words.
+// An argument that virtiofsd does not know fails the sandbox, with virtiofsd's
+// message.
 func TestVirtioFSBadArgument(t *testing.T) {
 	needVM(t)
 	external := withVirtiofsd(t)

@@ -65,8 +65,8 @@ var fileScripts = []struct{ name, script string }{
 	{"what the host made", "cat later; stat -c %s later"},
 }
 
-// fileDifferences are the rows that a virtual machine shows otherwise, as
-// docs/compat.md says.
+// fileDifferences are the rows that differ in a virtual machine, as documented
+// in docs/compat.md.
 var fileDifferences = []difference{
 	{
 		rows: []string{"lock that the host holds"}, runc: "exit 1: probe: resource temporarily unavailable", kata: "exit 0: ok",
@@ -84,7 +84,8 @@ var fileDifferences = []difference{
 	},
 }
 
-// What containers do with the files of a volume comes out as with runc.
+// Containers' operations on a volume's files have the same results as with
+// runc.
 func TestVolumeFiles(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -125,12 +126,12 @@ func playFiles(ctx context.Context, t *testing.T, d *harness.Daemon) *sheet {
 	return s
 }
 
-// outcomeOf is what a row is compared by.
+// outcomeOf returns what is compared of a row.
 func outcomeOf(code uint32, out string) string {
 	return fmt.Sprintf("exit %d: %s", code, strings.ReplaceAll(strings.TrimSpace(out), "\n", " / "))
 }
 
-// filesOfVolume is a directory with what the scripts want.
+// filesOfVolume makes a directory with what the scripts need.
 func filesOfVolume(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,10 +15,9 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// A container cannot connect to anything by vsock: neither to the host's
-// listeners, nor to the guest's agent by any CID, privileged or not, by either
-// transport, and with the profiles of engines left out (disable_guest_seccomp),
-// as they are here.
+// A container reaches nothing over vsock: neither the host's listeners, nor the
+// guest's agent by any CID, privileged or not, with either transport, even
+// without engines' seccomp profiles (disable_guest_seccomp), as here.
 func TestContainersHaveNoVsock(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
@@ -33,7 +32,8 @@ func TestContainersHaveNoVsock(t *testing.T) {
 				want[name] = uint32(unix.EAFNOSUPPORT)
 			}
 		}
-		// The program can make sockets, or its failures would say nothing.
+		// Check that the program can make sockets; otherwise its failures would
+		// prove nothing.
 		connector(t, filepath.Join(dir, "inet"), []byte{unix.AF_INET, 0, 0, 9, 127, 0, 0, 1})
 		want["inet"] = uint32(unix.ECONNREFUSED)
 
@@ -53,8 +53,8 @@ func TestContainersHaveNoVsock(t *testing.T) {
 	})
 }
 
-// connector writes an ELF program that connects a stream to an address and ends with
-// the error's number, or 0. An address begins with its family.
+// connector writes an ELF program that connects a stream socket to an address
+// and exits with the errno, or 0. An address begins with its family.
 func connector(t *testing.T, path string, address []byte) {
 	t.Helper()
 	const base, head = 0x400000, 64 + 56

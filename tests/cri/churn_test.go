@@ -18,8 +18,8 @@ const (
 	churnAtOnce  = 5
 )
 
-// Pods that come and go side by side leave nothing: no process, mount, network
-// namespace, link, lease or rule.
+// Pods that are made and removed concurrently leave nothing: no process, mount,
+// network namespace, link, lease or rule.
 func TestChurn(t *testing.T) {
 	within(t, 10*time.Minute, func(ctx context.Context, t *testing.T, e *env.Env) {
 		dir := t.TempDir()
@@ -38,7 +38,7 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-// runAndRemove is a pod's life.
+// runAndRemove runs a pod from creation to removal.
 func runAndRemove(ctx context.Context, e *env.Env, dir, name string) error {
 	config := filepath.Join(dir, name+".json")
 	text := fmt.Sprintf(podConfig, name, e.Daemon.NewID(name), filepath.Join(dir, name), "")

@@ -26,7 +26,7 @@ type pod struct {
 	made    int
 }
 
-// podConfig is a sandbox-config.json as an engine's documentation has it.
+// podConfig is a sandbox-config.json as in engines' documentation.
 const podConfig = `{
 	"metadata": {"name": %q, "namespace": "default", "uid": %q, "attempt": 1},
 	"log_directory": %q,
@@ -122,7 +122,7 @@ func (p *pod) awaitState(ctx context.Context, t *testing.T, id, state string) in
 	}
 }
 
-// The commands that a person's first hour has.
+// The commands of a user's first hour.
 func TestCrictl(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		p := runp(ctx, t, e, "walk")
@@ -171,7 +171,8 @@ func checkExec(ctx context.Context, t *testing.T, p *pod, id string) {
 	}
 }
 
-// counters are the two of CRI's statistics that nothing can run without.
+// counters are the two CRI statistics that can never be zero for a running
+// container.
 type counters struct {
 	CPU    struct{ UsageCoreNanoSeconds struct{ Value string } }
 	Memory struct{ WorkingSetBytes struct{ Value string } }
@@ -181,7 +182,7 @@ func (c counters) positive() bool {
 	return positive(c.CPU.UsageCoreNanoSeconds.Value) && positive(c.Memory.WorkingSetBytes.Value)
 }
 
-// checkStats looks at the container's counters.
+// checkStats checks the container's counters.
 func checkStats(ctx context.Context, t *testing.T, p *pod, id string) {
 	t.Helper()
 	var container struct{ Stats []counters }

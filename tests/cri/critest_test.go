@@ -19,8 +19,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// EnvKnown, when it is not empty, makes TestCritest run the cases of the list of
-// known differences too, and complain of those that pass.
+// EnvKnown, when it is not empty, makes TestCritest also run the cases of the
+// list of known differences, and fail on those that pass.
 const EnvKnown = "KATABOX_TEST_CRI_KNOWN"
 
 // critestTimeout bounds one run of the suite. Virtual machines without KVM take
@@ -49,8 +49,8 @@ func TestCritest(t *testing.T) {
 	})
 }
 
-// critest runs the suite with a runtime handler and returns what became of each
-// case. Its output and report stay in build/logs.
+// critest runs the suite with a runtime handler and returns each case's result.
+// Its output and report stay in build/logs.
 func critest(ctx context.Context, t *testing.T, e *env.Env, handler, skip string) results {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, critestTimeout)
@@ -90,8 +90,8 @@ func critest(ctx context.Context, t *testing.T, e *env.Env, handler, skip string
 
 func critestArgs(e *env.Env, handler, skip, report string) []string {
 	args := []string{
-		// Cases that cannot stand others beside them say so (ginkgo's
-		// Serial); more than four at once are more than their timeouts bear.
+		// Cases that cannot run in parallel are marked (ginkgo's Serial); with
+		// more than four in parallel their timeouts are too short.
 		"-parallel", strconv.Itoa(min(runtime.NumCPU(), 4)),
 		"-runtime-endpoint", e.Endpoint(), "-runtime-handler", handler,
 		"-ginkgo.no-color", "-ginkgo.json-report", report, "-ginkgo.timeout", (critestTimeout - time.Minute).String(),
@@ -115,7 +115,7 @@ func skipPattern(known []exception) string {
 }
 
 // workDir is where the suite makes its directories. It is below the daemon's,
-// and so gone with it; a case that ends early leaves some.
+// and so is removed with it; a case that ends early leaves some directories.
 func workDir(t *testing.T, e *env.Env, handler string) string {
 	t.Helper()
 	dir := filepath.Join(e.Daemon.Dir, "critest-"+handler)
@@ -132,8 +132,8 @@ func writeLog(t *testing.T, name, text string) {
 	}
 }
 
-// progress passes the suite's output on and says now and then how far it is: the
-// reporter prints a dot for each case that ran (ginkgo, reporters).
+// progress passes on the suite's output and prints its progress now and then:
+// the reporter prints a dot for each case that ran (ginkgo, reporters).
 type progress struct {
 	name  string
 	start time.Time

@@ -3,8 +3,9 @@
 //
 // TestCritest runs critest twice under one containerd configuration, with runc
 // and with Katabox, and compares case by case: what passes with runc must pass
-// with Katabox, but for the list in known_test.go, which is docs/compat.md's too.
-// TestCrictl walks through crictl's commands, TestChurn makes and removes pods.
+// with Katabox, except for the list in known_test.go, which is also in
+// docs/compat.md. TestCrictl tries crictl's commands, TestChurn makes and
+// removes pods.
 //
 // Needs root, and what "make critools build guest-image containerd" makes.
 // The pods' world is in tests/cri/env, the images in tests/cri/images.

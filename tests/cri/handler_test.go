@@ -26,7 +26,7 @@ func TestHandlersHaveTheirConfiguration(t *testing.T) {
 			}
 			memory[handler] = kib / 1024
 		}
-		// The guest's kernel keeps some for itself, the same in both.
+		// The guest's kernel reserves some memory, the same in both.
 		small, large := memory[env.KataHandler], memory[env.ConfiguredHandler]
 		if large > env.ConfiguredMemoryMiB || large < env.ConfiguredMemoryMiB*3/4 || small >= env.ConfiguredMemoryMiB*3/4 {
 			t.Errorf("memory of the guests: %v MiB, want something below %d with %s only", memory, env.ConfiguredMemoryMiB, env.ConfiguredHandler)

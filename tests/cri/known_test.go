@@ -16,7 +16,7 @@ type exception struct {
 	why  string
 }
 
-// known is the list. What is merely not done yet has no place in it.
+// known is the list. What is only not implemented yet must not be in it.
 var known = []exception{
 	{"[k8s.io] Security Context NamespaceOption runtime should support HostIpc is true",
 		"a System V segment of the host's kernel is not in the guest's"},
@@ -47,7 +47,7 @@ func TestCompatPageListsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// knownTable is the list as the page has it.
+// knownTable returns the list in the page's format.
 func knownTable() string {
 	var b strings.Builder
 	b.WriteString("| case | why a virtual machine cannot |\n| --- | --- |\n")

@@ -45,8 +45,8 @@ func prepare() (err error) {
 	return err
 }
 
-// within runs a test with its time and its leak check, and shows containerd's
-// log when it failed.
+// within runs a test with its timeout and its leak check, and prints
+// containerd's log if it failed.
 func within(t *testing.T, timeout time.Duration, run func(context.Context, *testing.T, *env.Env)) {
 	t.Helper()
 	if bed.env == nil {

@@ -54,8 +54,8 @@ func withPID(mode int) map[string]any {
 	return map[string]any{"security_context": map[string]any{"namespace_options": map[string]any{"pid": mode}}}
 }
 
-// A container that has ended is followed by a new one in the same pod, as the
-// kubelet restarts it; the pod's processes on the host stay what they are.
+// A container that has ended is replaced by a new one in the same pod, as when
+// the kubelet restarts it; the pod's processes on the host stay the same.
 func TestContainerRestarts(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		p := runp(ctx, t, e, "restarts")
@@ -89,7 +89,7 @@ func TestImageVolume(t *testing.T) {
 	})
 }
 
-// New limits hold in a container that runs.
+// New limits apply to a running container.
 func TestUpdateResources(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		if !bed.runtime.VM {
@@ -110,8 +110,8 @@ func TestUpdateResources(t *testing.T) {
 	})
 }
 
-// The pod's files that the engine writes are the containers'; IPC and host
-// name are the pod's, PIDs only when that is asked for.
+// The files that the engine writes for the pod are in its containers; IPC and
+// hostname are the pod's, PIDs only if requested.
 func TestPodIsShared(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		p := runShared(ctx, t, e)

@@ -13,8 +13,8 @@ import (
 	"github.com/katabox/katabox/tests/cri/env"
 )
 
-// A pod whose engine gives it a cgroup, as kubelet does, has its own counters,
-// and leaves the cgroup empty.
+// A pod whose engine gives it a cgroup, as the kubelet does, has its own
+// counters, and leaves the cgroup empty.
 func TestCrictlPodStats(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		parent := e.Daemon.NewID("pods")

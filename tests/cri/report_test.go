@@ -19,7 +19,7 @@ const (
 	left    = "left out"
 )
 
-// outcome is what became of one case.
+// outcome is the result of one case.
 type outcome struct {
 	state, message string
 	took           time.Duration
@@ -71,8 +71,8 @@ func parseReport(data []byte) (results, error) {
 	return r, nil
 }
 
-// stateOf tells the four states apart. A case that skips itself says why; one
-// that is left out by a flag does not.
+// stateOf determines the state. A case that skips itself gives a reason; one
+// that is skipped by a flag does not.
 func stateOf(state, message string) string {
 	switch {
 	case state == passed:
@@ -85,7 +85,7 @@ func stateOf(state, message string) string {
 	return failed // and panicked, timedout, interrupted, aborted, pending
 }
 
-// count says how many cases are in a state.
+// count returns how many cases are in a state.
 func (r results) count(state string) int {
 	n := 0
 	for _, c := range r.cases {
@@ -101,7 +101,7 @@ func (r results) counts() string {
 		r.name, r.count(passed), r.count(failed), r.count(skipped), r.took.Round(time.Second))
 }
 
-// sideBySide is the outcome for a person: both counts, and each difference.
+// sideBySide formats the outcome for people: both counts, and each difference.
 func sideBySide(runc, kata results, known []exception) string {
 	var b strings.Builder
 	b.WriteString(runc.counts())
@@ -125,8 +125,8 @@ func firstLine(s string) string {
 	return s
 }
 
-// complaints lists what is not as it must be: a case that only runc passes, and
-// one of the list that is not in the suite or, if the list was run, passes.
+// complaints lists unexpected results: a case that only runc passes, and one of
+// the list that is not in the suite or, if the list was run, passes.
 func complaints(runc, kata results, known []exception, ranKnown bool) []string {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(runc.cases)) {
@@ -149,7 +149,7 @@ func indexOf(known []exception, name string) int {
 	return slices.IndexFunc(known, func(k exception) bool { return k.name == name })
 }
 
-// The comparison itself must find what is new, what is gone and what is mended.
+// The comparison must find new, vanished and fixed differences.
 func TestReportsCompare(t *testing.T) {
 	const report = `[{"SpecReports":[
 		{"LeafNodeType":"BeforeSuite","State":"passed"},

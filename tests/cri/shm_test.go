@@ -34,7 +34,7 @@ func sharedMemory(t *testing.T) map[int]bool {
 	return ids
 }
 
-// removeSharedMemory removes what has come since before.
+// removeSharedMemory removes segments that are not in before.
 func removeSharedMemory(t *testing.T, before map[int]bool) {
 	t.Helper()
 	for id := range sharedMemory(t) {

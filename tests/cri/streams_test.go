@@ -21,7 +21,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// An exec with a terminal has its size, and follows when it changes.
+// An exec's terminal has the client's size, and follows its changes.
 func TestCrictlExecTerminal(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		p := runp(ctx, t, e, "terminal")
@@ -32,8 +32,8 @@ func TestCrictlExecTerminal(t *testing.T) {
 		if err := term.Resize(console.WinSize{Height: 33, Width: 99}); err != nil {
 			t.Fatal(err)
 		}
-		// The new size takes its way through two daemons: asked for until it
-		// is there, or the test's time ends.
+		// The new size passes through two daemons: poll until it arrives, or
+		// the test times out.
 		term.say(t, "until [ \"$(stty size)\" = '33 99' ]; do sleep 0.1; done; echo resi''zed\n")
 		term.await(ctx, t, "resized")
 		term.say(t, "exit 7\n")
@@ -52,8 +52,7 @@ type terminal struct {
 	done  chan struct{}
 }
 
-// startInTerminal starts cmd with a new terminal as its own; the test's end ends
-// both.
+// startInTerminal starts cmd in a new terminal; the test's end ends both.
 func startInTerminal(t *testing.T, cmd *exec.Cmd, size console.WinSize) *terminal {
 	t.Helper()
 	master, name, err := console.NewPty()
@@ -100,7 +99,7 @@ func (s *terminal) await(ctx context.Context, t *testing.T, text string) {
 	}
 }
 
-// wait returns the program's end once all its output came.
+// wait returns the program's result once all its output has arrived.
 func (s *terminal) wait() error {
 	err := s.ended()
 	<-s.done
@@ -142,13 +141,13 @@ func TestCrictlAttach(t *testing.T) {
 	})
 }
 
-// Followed logs come while the container runs, whole and in order, and end with
-// it.
+// Followed logs arrive while the container runs, complete and in order, and end
+// with it.
 func TestCrictlLogsFollow(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		p := runp(ctx, t, e, "logs")
-		// It goes on when it is told to, so that what is followed is not
-		// only the past.
+		// It continues on request, so that there is output after the following
+		// has begun.
 		id := p.start(ctx, t, []string{"sh", "-c",
 			"echo first; until [ -e /go ]; do sleep 0.1; done; for i in $(seq 1 200); do echo line $i; done"}, nil)
 		out := &harness.Buffer{}
@@ -175,7 +174,8 @@ func TestCrictlLogsFollow(t *testing.T) {
 	})
 }
 
-// forwarded is the line by which crictl tells the local port that it chose.
+// forwarded matches the line in which crictl prints the local port that it
+// chose.
 var forwarded = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) -> 80`)
 
 // A server in the pod is reached through a port of this machine.
@@ -209,8 +209,8 @@ func TestCrictlPortForward(t *testing.T) {
 	})
 }
 
-// checkPage asks for the page until it comes, or 60 s have passed: the server may
-// still be starting.
+// checkPage requests the page until it arrives, or 60 s have passed: the server
+// may still be starting.
 func checkPage(ctx context.Context, t *testing.T, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

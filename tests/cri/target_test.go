@@ -10,8 +10,8 @@ import (
 // targetPID is CRI's NamespaceMode for another container's processes.
 const targetPID = 3
 
-// A container that names another one, as kubectl debug --target has it, sees that
-// one's processes and no others of the pod.
+// A container that targets another one, as with kubectl debug --target, sees
+// that one's processes and no others of the pod.
 func TestTargetPIDs(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		p := runp(ctx, t, e, "target")

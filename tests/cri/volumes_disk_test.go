@@ -61,7 +61,7 @@ func TestEmptyDirOnADisk(t *testing.T) {
 		if len(entries) != 2 || entries[0].Name() != "disk.img" {
 			t.Errorf("on the host: %v, want disk.img and the kubelet's directory", entries)
 		}
-		// The kubelet makes a pod's sandbox again when it has ended.
+		// The kubelet recreates a pod's sandbox when it has ended.
 		k.must(e.RemovePods(ctx))
 		p = runp(ctx, t, e, "emptydisk2")
 		if got := p.sh(ctx, t, p.start(ctx, t, forever, with(dir+":/scratch:ro")), "cat /scratch/file"); got != "word" {
@@ -88,7 +88,7 @@ func TestDirectVolume(t *testing.T) {
 			}
 			p.do(ctx, t, "stop", id)
 			p.do(ctx, t, "rm", id)
-			// The host has the disk back while the pod lives on.
+			// The host gets the disk back while the pod lives on.
 			checkOnDisk(ctx, t, device, "word\n")
 			again := p.start(ctx, t, forever, with(path+":/data:ro"))
 			if got := p.sh(ctx, t, again, "cat /data/file; touch /data/new 2>/dev/null || echo read-only"); got != "word\nread-only" {
@@ -121,14 +121,15 @@ func (k *kubelet) assign(path, info string) {
 	}
 	k.undo = append(k.undo, func() error {
 		err := exec.Command(program, "direct-volume", "remove", "--volume-path", path).Run()
-		// Empty directories are no leak, but the strict check of the host counts them.
+		// Empty directories are not a leak, but the strict check of the host
+		// reports them.
 		os.Remove(string(direct.Default))
 		os.Remove(filepath.Dir(string(direct.Default)))
 		return err
 	})
 }
 
-// What is assigned wrongly is refused with what is wrong.
+// An invalid assignment is refused with the reason.
 func TestDirectVolumeRefused(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)

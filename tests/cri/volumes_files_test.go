@@ -13,7 +13,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// A ConfigMap's update reaches the container, whose programs are told of it.
+// A ConfigMap's update reaches the container, and inotify reports it to
+// programs.
 func TestConfigMapUpdate(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)
@@ -64,7 +65,7 @@ func (p *pod) awaitLog(ctx context.Context, t *testing.T, id, line string) {
 	}
 }
 
-// What is not a directory, and what the host changes while the container runs.
+// Volumes that are files, and changes by the host while the container runs.
 func TestFilesOfTheHost(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)
@@ -97,8 +98,8 @@ func TestFilesOfTheHost(t *testing.T) {
 	})
 }
 
-// A socket of the host's is carried connection by connection, which one for
-// datagrams does not have.
+// A socket of the host is forwarded by connection, so datagram sockets are
+// refused.
 func TestSocketVolume(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)
@@ -113,7 +114,7 @@ func TestSocketVolume(t *testing.T) {
 		if got := p.refused(ctx, t, with(packets+":/run/socket")); !strings.Contains(got, "SOCK_DGRAM") {
 			t.Errorf("the error is: %s", got)
 		}
-		// Nothing of it is in the way of the next container.
+		// Nothing of it blocks the next container.
 		id := p.start(ctx, t, forever, with(stream+":/run/socket"))
 		if got := p.sh(ctx, t, id, "test -S /run/socket && echo socket"); got != "socket" {
 			t.Errorf("in the container: %q", got)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// diskBytes is how large disks are that (*kubelet).disk makes, grownBytes how
-	// large they become.
+	// diskBytes is the size of disks that (*kubelet).disk makes, grownBytes
+	// their size after growing.
 	diskBytes  = 64 << 20
 	grownBytes = 256 << 20
 )
@@ -87,7 +87,7 @@ func (k *kubelet) grows(ctx context.Context, name, device string, before func())
 	k.must(k.e.RemovePods(ctx))
 }
 
-// directVolume runs kata-runtime direct-volume and returns what it says.
+// directVolume runs kata-runtime direct-volume and returns its output.
 func (k *kubelet) directVolume(ctx context.Context, args ...string) (string, error) {
 	program := filepath.Join(bed.layout.Bin(), "kata-runtime")
 	cmd := exec.CommandContext(ctx, program, append([]string{"direct-volume"}, args...)...)
@@ -99,7 +99,7 @@ func (k *kubelet) directVolume(ctx context.Context, args ...string) (string, err
 	return out.String(), nil
 }
 
-// volumeBytes is the size of a volume's file system as its statistics say.
+// volumeBytes returns the size of a volume's file system from its statistics.
 func (k *kubelet) volumeBytes(ctx context.Context, path string) uint64 {
 	k.t.Helper()
 	out, err := k.directVolume(ctx, "stats", "--volume-path", path)

@@ -9,9 +9,9 @@ import (
 	"github.com/katabox/katabox/tests/cri/env"
 )
 
-// A container that has all of a volume leads another container's part of it
-// nowhere else: the way to a part is the guest's to check, since the host has
-// none of the volume's files.
+// A container that has a whole volume cannot redirect another container's part
+// of it: the guest must check the path to a part, because the host has none of
+// the volume's files.
 func TestSubPathIsNotLedAstray(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)
@@ -25,7 +25,7 @@ func TestSubPathIsNotLedAstray(t *testing.T) {
 				t.Errorf("the error is: %s", got)
 			}
 		}
-		// What was there before, of whatever mode, stays as it is.
+		// Existing directories keep their mode.
 		p.sh(ctx, t, id, "rm /cache/part /cache/on; mkdir -m 0711 /cache/part; echo mine > /cache/part/file")
 		other := p.start(ctx, t, forever, with(part+":/mnt"))
 		if got := p.sh(ctx, t, other, "stat -c %a /mnt; cat /mnt/file"); got != "711\nmine" {

@@ -18,8 +18,8 @@ import (
 	"github.com/katabox/katabox/tests/cri/env"
 )
 
-// kubelet does for a pod's volumes what a kubelet does: directories and mounts
-// below its own directory, which the runtime's configuration names.
+// kubelet makes a pod's volumes as a kubelet does: directories and mounts below
+// its directory, which the runtime's configuration names.
 type kubelet struct {
 	t *testing.T
 	e *env.Env
@@ -28,16 +28,17 @@ type kubelet struct {
 	undo     []func() error
 }
 
-// newKubelet makes the directories, and has pods that are made from now on find
-// them. settings are lines of the runtime's configuration. All of it goes with
-// the test, after its pods.
+// newKubelet makes the directories, and configures the runtime for later pods
+// to find them. settings are lines of the runtime's configuration. Everything
+// is removed at the test's end, after its pods.
 func newKubelet(t *testing.T, e *env.Env, settings ...string) *kubelet {
 	t.Helper()
 	if !bed.runtime.VM {
 		t.Skip("the kubelet's volumes are plain directories to runc")
 	}
 	k := &kubelet{t: t, e: e}
-	// Below the daemon's directory, mounts that are left are a leak of ours.
+	// Below the daemon's directory, so that the leak check finds mounts that
+	// are left.
 	k.dir = k.mkdir(filepath.Join(e.Daemon.Dir, e.Daemon.NewID("kubelet")))
 	k.pod = filepath.Join(k.dir, "pods", "uid")
 	dropIn := filepath.Join(filepath.Dir(e.Daemon.KataConfigPath()), "config.d", "volumes.toml")
@@ -59,7 +60,7 @@ func newKubelet(t *testing.T, e *env.Env, settings ...string) *kubelet {
 	return k
 }
 
-// mustDo gives the value of a call that must not fail.
+// mustDo returns the value of a call that must not fail.
 func mustDo(t *testing.T) func(string, error) string {
 	t.Helper()
 	return func(s string, err error) string {
@@ -90,7 +91,7 @@ func (k *kubelet) write(path, text string) string {
 	return path
 }
 
-// own gives a directory an owner and a mode; mode has the bits of chmod(2).
+// own sets a directory's owner and mode; mode has the bits of chmod(2).
 func (k *kubelet) own(path string, uid, gid int, mode uint32) string {
 	k.t.Helper()
 	k.must(os.Chown(path, uid, gid))
@@ -125,8 +126,8 @@ func (k *kubelet) memory(name, size string) string {
 	return k.own(dir, 0, 0, 0o777)
 }
 
-// subPath binds a part of a volume, a directory that is made or a file that is
-// there, for a container's mount of that index (Kubernetes,
+// subPath bind-mounts a part of a volume, a directory that it makes or an
+// existing file, for a container's mount of that index (Kubernetes,
 // pkg/volume/util/subpath).
 func (k *kubelet) subPath(volume, part string, index int) string {
 	k.t.Helper()
@@ -144,7 +145,7 @@ func (k *kubelet) subPath(volume, part string, index int) string {
 }
 
 // publish writes a ConfigMap's or a Secret's files as the kubelet does: into a
-// new directory, to which ..data is turned at once (Kubernetes,
+// new directory, to which ..data is atomically redirected (Kubernetes,
 // pkg/volume/util/atomic_writer.go).
 func (k *kubelet) publish(dir string, files map[string]string) {
 	k.t.Helper()
@@ -214,7 +215,7 @@ func mounts(volumes ...string) []any {
 // with is the configuration of a container with volumes.
 func with(volumes ...string) map[string]any { return map[string]any{"mounts": mounts(volumes...)} }
 
-// as lets a container run as a user with a further group.
+// as makes a container run as a user with an additional group.
 func as(uid, group int, more map[string]any) map[string]any {
 	more["linux"] = map[string]any{"security_context": map[string]any{
 		"run_as_user": map[string]any{"value": uid}, "supplemental_groups": []int{group},
@@ -222,7 +223,7 @@ func as(uid, group int, more map[string]any) map[string]any {
 	return more
 }
 
-// refused starts a container that cannot be started, and gives the error.
+// refused starts a container that cannot be started, and returns the error.
 func (p *pod) refused(ctx context.Context, t *testing.T, more map[string]any) string {
 	t.Helper()
 	id := p.create(ctx, t, forever, more)
@@ -233,7 +234,7 @@ func (p *pod) refused(ctx context.Context, t *testing.T, more map[string]any) st
 	return err.Error()
 }
 
-// startAll starts containers at once.
+// startAll starts containers concurrently.
 func (p *pod) startAll(ctx context.Context, t *testing.T, ids ...string) {
 	t.Helper()
 	var group errgroup.Group
@@ -254,7 +255,7 @@ func (p *pod) sh(ctx context.Context, t *testing.T, id, line string) string {
 	return p.exec(ctx, t, id, "sh", "-c", line)
 }
 
-// mounted gives type and options of what is mounted at a path of a container.
+// mounted returns type and options of what is mounted at a path in a container.
 func (p *pod) mounted(ctx context.Context, t *testing.T, id, path string) (fstype, options, device string) {
 	t.Helper()
 	for line := range strings.Lines(p.exec(ctx, t, id, "cat", "/proc/mounts")) {
@@ -278,7 +279,7 @@ func (p *pod) awaitOutput(ctx context.Context, t *testing.T, id, line, want stri
 	}
 }
 
-// pause waits a moment before something is looked at again, if there is time.
+// pause waits a moment before another look, if there is time.
 func (p *pod) pause(ctx context.Context, t *testing.T, what string) {
 	t.Helper()
 	select {

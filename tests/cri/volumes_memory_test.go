@@ -10,7 +10,7 @@ import (
 )
 
 // An emptyDir of medium Memory is the guest's memory, of the size that it has
-// on the host, the same for all containers and for those that come later.
+// on the host, shared by all containers, including later ones.
 func TestMemoryVolume(t *testing.T) {
 	within(t, walkTimeout, func(ctx context.Context, t *testing.T, e *env.Env) {
 		k := newKubelet(t, e)

@@ -37,8 +37,8 @@ func withoutShare(t *testing.T, run func(context.Context, *testing.T, *env.Env, 
 	run(ctx, t, e, newKubelet(t, e, `hypervisor.qemu.shared_fs = "none"`, `hypervisor.qemu.disable_block_device_use = false`))
 }
 
-// unpackToBlockfile has CRI unpack images into files: its pulls are the transfer
-// service's, which knows other snapshotters only (containerd,
+// unpackToBlockfile makes CRI unpack images into files: by default its pulls
+// use the transfer service, which supports only other snapshotters (containerd,
 // plugins/transfer/plugin_defaults_linux.go).
 const unpackToBlockfile = `
 [[plugins.'io.containerd.transfer.v1.local'.unpack_config]]
@@ -79,8 +79,8 @@ func TestWithoutShare(t *testing.T) {
 	})
 }
 
-// A container's termination message is on the host when its end is seen, as much
-// of it as the kubelet reads.
+// A container's termination message, as much of it as the kubelet reads, is on
+// the host when its exit is reported.
 func TestWithoutShareTerminationMessage(t *testing.T) {
 	withoutShare(t, func(ctx context.Context, t *testing.T, e *env.Env, k *kubelet) {
 		p := runp(ctx, t, e, "message")
@@ -103,8 +103,7 @@ func TestWithoutShareTerminationMessage(t *testing.T) {
 	})
 }
 
-// What cannot be copied is refused with what it is, how large it is and what
-// to do.
+// What cannot be copied is refused with its name, its size and what to do.
 func TestWithoutShareRefused(t *testing.T) {
 	withoutShare(t, func(ctx context.Context, t *testing.T, e *env.Env, k *kubelet) {
 		large := k.write(filepath.Join(k.dir, "large"), "")

@@ -6,11 +6,11 @@ import (
 	"github.com/katabox/katabox/tests/engines/host"
 )
 
-// networkConf is a bridge without a way out.
+// networkConf is an isolated bridge.
 const networkConf = `{"cniVersion": "0.4.0", "name": "crio", "plugins": [{"type": "bridge", "bridge": "crio0", "isGateway": true,
 "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.77.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}`
 
-// registriesConf has all images come from one registry.
+// registriesConf makes all images come from one registry.
 func registriesConf(address string) string {
 	return fmt.Sprintf("[[registry]]\nprefix = \"registry.k8s.io\"\nlocation = %q\ninsecure = true\n", address)
 }
@@ -72,8 +72,9 @@ done
 exec runc "$@"
 `
 
-// cgroupParent is the parent of all pods' cgroups, which are the machine's.
+// cgroupParent returns the parent of all pods' cgroups, which are not private
+// to the host.
 func cgroupParent() string { return "/" + host.Name() }
 
-// removeCgroups removes it, with what CRI-O leaves in it.
+// removeCgroups removes it, including what CRI-O leaves in it.
 func removeCgroups() error { return host.RemoveCgroups(cgroupParent()) }

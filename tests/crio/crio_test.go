@@ -25,14 +25,14 @@ const (
 	endpoint = "unix://" + workDir + "/crio.sock"
 )
 
-// The runtimes, as CRI-O's configuration calls them.
+// The runtimes' names in CRI-O's configuration.
 const (
 	runc   = "runc"
 	byShim = "kata"     // runtime_type "vm"
 	asOCI  = "kata-oci" // runtime_type "oci"
 )
 
-// startTimeout bounds CRI-O's start, and sceneTimeout all that is done with one
+// startTimeout bounds CRI-O's start, and sceneTimeout the scenes of one
 // runtime, in which a machine boots twice.
 const startTimeout, sceneTimeout = time.Minute, 10 * time.Minute
 
@@ -52,8 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(host.RunTests(m, prepare, removeCgroups))
 }
 
-// makeImages makes the images before there is a private host, which has no network
-// to download by. They are kept.
+// makeImages makes the images before the private host is made, which has no
+// network for downloads. They are kept.
 func makeImages() (err error) {
 	if layout, err = harness.FindLayout(); err == nil {
 		_, err = images.Build(context.Background(), imageCache())
@@ -63,7 +63,7 @@ func makeImages() (err error) {
 
 func imageCache() string { return filepath.Join(layout.Build(), "cri-images") }
 
-// prepare writes what CRI-O and Katabox read at fixed places.
+// prepare writes what CRI-O and Katabox read at fixed paths.
 func prepare() (err error) {
 	if layout, err = harness.FindLayout(); err != nil {
 		return err

@@ -19,12 +19,12 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// known are the rows in which a runtime does not do what runc does, with what it
-// does.
+// known are the rows in which a runtime differs from runc, with its result.
 var known = map[string]map[string]string{
 	byShim: {
-		"port-forward": "nothing", // CRI-O forwards no port of a VM runtime (internal/oci, PortForwardContainer)
-		// After its restart CRI-O waits for no container of a VM runtime that ran before.
+		"port-forward": "nothing", // CRI-O does not forward ports of a VM runtime (internal/oci, PortForwardContainer)
+		// After a restart CRI-O does not wait for a VM runtime's containers
+		// from before.
 		"killed after the restart": "CONTAINER_RUNNING",
 	},
 	asOCI: {
@@ -32,7 +32,7 @@ var known = map[string]map[string]string{
 	},
 }
 
-// The same is done with each runtime.
+// The same scenes are played with each runtime.
 func TestPods(t *testing.T) {
 	ctx := t.Context()
 	d := startDaemon(ctx, t)
@@ -61,15 +61,15 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// stage is one pod of one runtime, and what was seen of it.
+// stage is one pod of one runtime, with the results.
 type stage struct {
 	*testing.T
 	handler, dir, pod string
 	rows              map[string]string
 }
 
-// play leads the life of a pod, through a restart of CRI-O, and returns the CRI-O
-// that runs then.
+// play runs a pod from creation to removal, with a restart of CRI-O, and
+// returns the restarted CRI-O.
 func (s *stage) play(ctx context.Context, d *harness.Child) *harness.Child {
 	ctx, cancel := context.WithTimeout(ctx, sceneTimeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (s *stage) play(ctx context.Context, d *harness.Child) *harness.Child {
 	return d
 }
 
-// refuse asks for what only runc can give.
+// refuse requests what only runc supports.
 func (s *stage) refuse(ctx context.Context) {
 	if s.handler == runc {
 		return
@@ -108,8 +108,8 @@ func (s *stage) execs(ctx context.Context, id string) {
 	s.note("exec", crictl(ctx, "", "exec", id, "sh", "-c", "echo out; hostname; exit 7"))
 	s.note("exec with input", crictl(ctx, "input\n", "exec", "-i", id, "cat"))
 	typed := command(ctx, "", "script", "-qec", crictlPath()+" --config "+workDir+"/crictl.yaml exec -it "+id+" tty", os.DevNull)
-	// The end of script's input comes once or twice, and its terminal adds
-	// another carriage return until crictl has made it raw.
+	// The end of script's input arrives once or twice, and its terminal adds a
+	// carriage return until crictl has made it raw.
 	typed.out = strings.NewReplacer("^@", "", "\r\r\n", "\r\n").Replace(typed.out)
 	s.note("terminal", typed)
 	s.note("attach", crictl(ctx, "line\n", "attach", "-i", id))
@@ -151,7 +151,7 @@ func (s *stage) forward(ctx context.Context) {
 	<-gone
 }
 
-// kill ends all processes of the pod, or its machine, and says what CRI-O thinks
+// kill ends all processes of the pod, or its machine, and records CRI-O's view
 // of a container.
 func (s *stage) kill(ctx context.Context, id string) {
 	const name = "killed after the restart"
@@ -211,7 +211,8 @@ func (s *stage) end(ctx context.Context, id string) string {
 
 func (s *stage) state(ctx context.Context, id string) string { return s.inspect(ctx, id).State }
 
-// status is what "crictl inspect" says of a container (CRI's ContainerStatus).
+// status is the output of "crictl inspect" for a container (CRI's
+// ContainerStatus).
 type status struct {
 	State, Reason string
 	ExitCode      int
@@ -225,8 +226,8 @@ func (s *stage) inspect(ctx context.Context, id string) status {
 	return answer.Status
 }
 
-// until calls look until it returns want, for ten seconds, and returns what it
-// said last.
+// until calls look until it returns want, for ten seconds, and returns its last
+// result.
 func (s *stage) until(want string, look func() string) string {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		if got := look(); got == want || time.Now().After(deadline) {
@@ -237,7 +238,7 @@ func (s *stage) until(want string, look func() string) string {
 
 func (s *stage) note(row string, r result) { s.rows[row] = fmt.Sprintf("%d %q", r.code, r.out) }
 
-// must returns what a command that may not fail printed.
+// must returns the output of a command that must not fail.
 func (s *stage) must(r result) string {
 	s.Helper()
 	if r.code != 0 {

@@ -10,17 +10,17 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// service is one service container of the pod and what must come of it.
+// service is one service container of the pod and its expected result.
 type service struct {
 	name, says string
 	script     string
 	code       uint32
-	terminate  bool // ends only when it is sent SIGTERM
+	terminate  bool // ends only by SIGTERM
 }
 
 // services are the pod's. The last one's shell is PID 1 of the container and
-// hands the signal to a child that has no handler for it: 143 is then how a
-// process killed by SIGTERM really ends.
+// passes the signal to a child without a handler: 143 is then the real exit
+// code of a process killed by SIGTERM.
 var services = []service{
 	{name: "worker", says: "exits 0", code: 0, script: `echo "hello from $(hostname), kernel $(uname -r)"`},
 	{name: "failing", says: "prints and exits 42", code: 42, script: `echo "about to fail"; echo "reason: none" >&2; exit 42`},
@@ -30,7 +30,7 @@ var services = []service{
 	},
 }
 
-// play runs the pod and removes it; whatever it made is removed on an error too.
+// play runs the pod and removes it, even on an error.
 func play(ctx context.Context, s *stage, d *harness.Daemon) (err error) {
 	s.step("create the pod: its pause container")
 	pod, err := d.NewPod(ctx, "demo")
@@ -72,7 +72,7 @@ func launch(ctx context.Context, pod *harness.Pod, svc service) error {
 	return c.Start(ctx)
 }
 
-// collect ends a service, when it is to be ended, and shows what came of it.
+// collect ends a service, if needed, and shows its result.
 func collect(ctx context.Context, s *stage, c *harness.Container, svc service) error {
 	if svc.terminate {
 		if err := c.Out.Await(ctx, "ready"); err != nil {
@@ -101,8 +101,8 @@ func showStream(s *stage, name, text string) {
 	}
 }
 
-// count shows the pod's host processes and checks that it cost one of each
-// kind; containers' own processes are on the host only without a VM.
+// count shows the pod's host processes and checks that there is one of each
+// kind; containers' processes are on the host only without a VM.
 func count(s *stage, d *harness.Daemon) error {
 	procs, err := d.Processes()
 	if err != nil {

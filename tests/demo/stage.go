@@ -38,7 +38,7 @@ func (s *stage) note(format string, args ...any) {
 	}
 }
 
-// end closes the story.
+// end prints the end of the demo.
 func (s *stage) end() {
 	fmt.Fprintf(s.out, "%s[%4.1fs] done%s\n", s.bold, time.Since(s.start).Seconds(), s.plain)
 }

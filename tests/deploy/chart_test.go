@@ -24,7 +24,7 @@ const (
 	generated = "# From the templates of deploy/helm/katabox: go test ./tests/deploy -update\n"
 )
 
-// object is a manifest as YAML has it.
+// object is a decoded YAML manifest.
 type object = map[string]any
 
 // parse reads the documents of a file.
@@ -58,8 +58,8 @@ func readYAML(t *testing.T, name string) object {
 	return objects[0]
 }
 
-// helmFunctions are those of Helm's that the chart uses; a template with another one
-// does not parse here.
+// helmFunctions are the Helm functions that the chart uses; a template with
+// another one does not parse here.
 var helmFunctions = template.FuncMap{
 	"default": func(unset, value any) any {
 		if value == nil || value == "" {
@@ -111,7 +111,7 @@ func render(t *testing.T, change func(values object)) map[string]string {
 	return rendered
 }
 
-// The plain manifests are what the chart renders with its default values.
+// The plain manifests are the chart rendered with its default values.
 func TestManifestsAreTheCharts(t *testing.T) {
 	want := render(t, nil)
 	want["uninstaller.yaml"] = render(t, func(values object) { values["uninstall"] = true })["installer.yaml"]
@@ -141,7 +141,7 @@ func TestManifestsAreTheCharts(t *testing.T) {
 	}
 }
 
-// at returns what is at a path of keys and indexes; nil when it is not there.
+// at returns what is at a path of keys and indexes, or nil.
 func at(value any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -176,7 +176,7 @@ func find(t *testing.T, rendered map[string]string, kind string) object {
 	return found[0]
 }
 
-// The parts name each other: what one has is what the other looks for.
+// The parts refer to each other by the right names.
 func TestPartsFit(t *testing.T) {
 	rendered := render(t, nil)
 	class, installer := find(t, rendered, "RuntimeClass"), find(t, rendered, "DaemonSet")
@@ -228,7 +228,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// The chart's version is the tree's, or a build would be installed as another.
+// The chart's version must equal the tree's; otherwise a build would be
+// installed as another version.
 func TestChartVersion(t *testing.T) {
 	version, err := os.ReadFile("../../VERSION")
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package deploy tests what lies in deploy/ as a cluster gets it: the installer's
-// image, run by a real containerd, and the manifests.
+// Package deploy tests deploy/ as a cluster gets it: the installer's image, run
+// by a real containerd, and the manifests.
 package deploy

@@ -24,8 +24,9 @@ const startTimeout = 5 * time.Minute
 
 const image = "katabox.local/installer:test"
 
-// The installer's image, imported into each containerd and run by runc, installs on
-// a node that is mounted below /host, and uninstalls what it has installed.
+// The installer's image, imported into each containerd and run by runc,
+// installs on a node that is mounted at /host, and uninstalls what it has
+// installed.
 func TestImageInstalls(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("containerd needs root")
@@ -89,12 +90,12 @@ func installFrom(t *testing.T, layout harness.Layout, release harness.Release, a
 	}
 }
 
-// runInstaller runs the image with the node's root at /host. Without arguments it is
-// the image's own command, which ends with an error where no service can be
+// runInstaller runs the image with the node's root at /host. Without arguments
+// it runs the image's default command, which fails if no service can be
 // restarted; a second run accepts that.
 func runInstaller(ctx context.Context, t *testing.T, d *harness.Daemon, root string, args ...string) {
 	t.Helper()
-	if len(args) > 0 { // ctr's arguments take the place of the entry point too
+	if len(args) > 0 { // ctr's arguments also replace the entry point
 		args = append([]string{"/opt/kata/bin/kata-runtime"}, args...)
 	}
 	options := []string{"--mount", "type=bind,src=" + root + ",dst=/host,options=rbind:rw"}

@@ -15,7 +15,7 @@ import (
 // insideArg makes this program process 1 of the other release.
 const insideArg = "inside"
 
-// view says what the other release's root file system is made of.
+// view describes the other release's root file system.
 type view struct {
 	Root    string   `json:"root"`
 	Binds   []bind   `json:"binds"`
@@ -48,8 +48,8 @@ func (r *root) enter(ctx context.Context, command []string) (int, error) {
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	// Process 1 passes the signal on, waits for the command, and takes what
-	// is left with it.
+	// Process 1 passes on the signal and waits for the command; the remaining
+	// processes end with it.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = time.Minute
 	fmt.Fprintf(r.out, "distro: in Debian %s: %s\n", r.release, strings.Join(command, " "))
@@ -96,13 +96,13 @@ func (r *root) view(ctx context.Context, command []string) (view, error) {
 	return v, nil
 }
 
-// inGuest says where Go's directories lie in there.
+// inGuest has the paths of Go's directories in there.
 var inGuest = map[string]string{
 	"GOROOT": "/usr/local/go", "GOMODCACHE": "/root/go/pkg/mod", "GOCACHE": "/root/.cache/go-build",
 }
 
-// environ is what a login there has, and what this host needs to reach its
-// archives.
+// environ returns a login's environment there, with what this host needs to
+// reach its archives.
 func environ() []string {
 	env := []string{
 		"HOME=/root", "USER=root", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin",

@@ -69,7 +69,7 @@ func (v view) mount() error {
 	return os.Chdir(source)
 }
 
-// mount binds a file or a tree, and makes the place for it.
+// mount binds a file or a tree, and makes the mount point.
 func (b bind) mount(root string) error {
 	info, err := os.Stat(b.From)
 	if err != nil {
@@ -90,8 +90,8 @@ func (b bind) mount(root string) error {
 	return nil
 }
 
-// touch makes an empty file, in place of a link if there is one: the link
-// would lead to a file of this host's.
+// touch makes an empty file, replacing a link, which would lead to a file of
+// this host.
 func touch(path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
 		return nil

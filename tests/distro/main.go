@@ -44,7 +44,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run makes the root file system if it is not there and runs the command in
+// run makes the root file system if it does not exist and runs the command in
 // it. The code is the command's.
 func run(ctx context.Context, o options) (code int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("all took longer than %v (-timeout)", o.timeout))

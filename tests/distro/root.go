@@ -47,8 +47,8 @@ func findRoot(release string) (*root, error) {
 // tree is the root file system itself.
 func (r *root) tree() string { return filepath.Join(r.dir, "root") }
 
-// own is what stands in there for a directory of the checkout that holds
-// builds: those of one release do not fit another.
+// own returns the directory that replaces, in there, one of the checkout's
+// build directories: builds of one release do not work on another.
 func (r *root) own(name string) string { return filepath.Join(r.dir, "checkout", name) }
 
 // lock makes this the only program that uses the root file system.
@@ -66,7 +66,7 @@ func (r *root) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// prepare makes the root file system, unless it is there.
+// prepare makes the root file system, unless it exists.
 func (r *root) prepare(ctx context.Context, fresh bool) error {
 	if fresh {
 		for _, dir := range []string{r.tree(), r.own("")} {
@@ -79,11 +79,11 @@ func (r *root) prepare(ctx context.Context, fresh bool) error {
 		fmt.Fprintf(r.out, "distro: %s is there\n", r.tree())
 		return nil
 	}
-	// Packages come with Go files, which are none of this module's.
+	// Packages contain Go files that are not part of this module.
 	if err := os.WriteFile(filepath.Join(r.dir, "go.mod"), []byte("module distro\n"), 0o644); err != nil {
 		return fmt.Errorf("keep %s out of this module: %w", r.dir, err)
 	}
-	// A root that was not finished has another name, and is thrown away.
+	// An unfinished root has another name, and is discarded.
 	unfinished := r.tree() + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {
 		return fmt.Errorf("remove an unfinished root: %w", err)

@@ -2,8 +2,8 @@ package engines
 
 import "golang.org/x/sys/unix"
 
-// hasAllCapabilities reports whether root here may do all that the kernel knows:
-// in a container it often may not.
+// hasAllCapabilities reports whether root here has all of the kernel's
+// capabilities, which it often lacks in a container.
 func hasAllCapabilities() bool {
 	for c := range 64 {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)

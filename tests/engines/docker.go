@@ -25,7 +25,7 @@ type docker struct {
 	daemon *harness.Child // nil before it is started
 }
 
-// startDocker28 starts the Docker that knows shims by name.
+// startDocker28 starts a Docker that supports shims by name.
 func startDocker28(ctx context.Context, l harness.Layout, archive string) (Engine, error) {
 	release, err := harness.FindRelease(l, "2.4")
 	if err != nil {
@@ -40,11 +40,11 @@ func startDocker28(ctx context.Context, l harness.Layout, archive string) (Engin
 	return d.boot(ctx, l, archive, map[string]any{"runtimeType": harness.Kata.Type})
 }
 
-// shimsByName is the first Docker that knows shims by name.
+// shimsByName is the first Docker release that supports shims by name.
 const shimsByName = 23
 
-// startDebianDocker starts Debian's Docker: 20.10 of Debian 12, which knows OCI
-// command lines only, or 26.1 of Debian 13.
+// startDebianDocker starts Debian's Docker: 20.10 of Debian 12, which supports
+// only OCI command lines, or 26.1 of Debian 13.
 func startDebianDocker(ctx context.Context, l harness.Layout, archive string) (Engine, error) {
 	root := debianDir(l)
 	d := &docker{dir: filepath.Join(root, "usr/bin")}
@@ -137,8 +137,8 @@ func (d *docker) start(ctx context.Context) error {
 // Name implements Engine.
 func (d *docker) Name() string { return d.name }
 
-// Lacks implements Engine. Docker 20.10 asks for all capabilities, and runc fails
-// where root has not got them.
+// Lacks implements Engine. Docker 20.10 requests all capabilities, and runc
+// fails if root lacks them.
 func (d *docker) Lacks() []Feature {
 	lacks := []Feature{Compose, Pods}
 	if d.name == "docker-20.10" && !hasAllCapabilities() {

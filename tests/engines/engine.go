@@ -8,8 +8,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// Engine is one container engine that runs on a private host. Its client takes
-// Docker's words.
+// Engine is one container engine that runs on a private host. Its client has
+// Docker's command line.
 type Engine interface {
 	// Name is "nerdctl", "docker-28", "docker-20.10" or "podman"; on Debian 13
 	// "docker-26.1" and "podman-5.4".
@@ -28,7 +28,7 @@ type Engine interface {
 	Stop(ctx context.Context) error
 }
 
-// Feature is what some engines have and others have not.
+// Feature is something that some engines lack.
 type Feature string
 
 // The features.
@@ -36,10 +36,10 @@ const (
 	HealthChecks  Feature = "health checks"
 	Compose       Feature = "compose"
 	Pods          Feature = "pods"
-	Daemon        Feature = "daemon" // that can end while containers run
+	Daemon        Feature = "daemon" // which can end while containers run
 	OOMReport     Feature = "out of memory in inspect"
 	RestartPolicy Feature = "restart policies"
-	EmptyInput    Feature = "empty input" // a client that ends it at once
+	EmptyInput    Feature = "empty input" // a client that ends it immediately
 	StartInput    Feature = "start -i"
 	TerminalSize  Feature = "terminal size" // set once the container runs
 	Privileged    Feature = "privileged processes"
@@ -54,7 +54,7 @@ func isMake(args []string) bool {
 	return len(args) > 0 && (args[0] == "run" || args[0] == "create")
 }
 
-// withFlags puts flags behind the client's first word.
+// withFlags inserts flags after the client's first argument.
 func withFlags(args []string, flags ...string) []string {
 	return slices.Concat(args[:1], flags, args[1:])
 }

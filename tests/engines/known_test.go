@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// known is the list of differences. What is merely not done yet has no place
-// in it.
+// known is the list of differences. What is only not implemented yet must not
+// be in it.
 var known = []difference{
 	{
 		engines: []string{"podman", "podman-5.4"}, row: "top: the container's processes", runc: "true", kata: "false",
@@ -83,7 +83,7 @@ var known = []difference{
 	},
 }
 
-// quirk is a row in which an engine with runc does not do what a scene wants:
+// quirk is a row in which an engine with runc does not do what a scene expects:
 // with Katabox it must do the same, or what kata says.
 type quirk struct {
 	engine, row, runc string // patterns
@@ -112,8 +112,8 @@ func isQuirk(engine, row, runc string) bool {
 	return slices.ContainsFunc(quirks, func(q quirk) bool { return q.is(engine, row, runc) })
 }
 
-// mendsQuirk reports whether Katabox does what is wanted where the engine with
-// runc has a quirk.
+// mendsQuirk reports whether Katabox does what is expected where the engine
+// with runc has a quirk.
 func mendsQuirk(engine, row, runc, kata string) bool {
 	return slices.ContainsFunc(quirks, func(q quirk) bool {
 		return q.is(engine, row, runc) && q.kata != "" && matches(q.kata, kata)
@@ -137,7 +137,7 @@ func TestCompatPageListsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// knownTable is the list as the page has it.
+// knownTable returns the list in the page's format.
 func knownTable() string {
 	var b strings.Builder
 	b.WriteString("| row | engines | runc | Katabox | why |\n| --- | --- | --- | --- | --- |\n")

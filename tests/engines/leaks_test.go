@@ -16,12 +16,12 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// leakPatience is how long what a pod had may take to go.
+// leakPatience is how long a pod's remains may take to disappear.
 const leakPatience = 30 * time.Second
 
-// podsGone waits until the private host, which has no other processes than the
-// tests and the engine, runs no shim of Katabox and no machine, and until the
-// runtime's directories are empty.
+// podsGone waits until the private host, on which only the tests and the engine
+// run, has no Katabox shim and no machine, and the runtime's directories are
+// empty.
 func podsGone(ctx context.Context) error {
 	return untilNone(ctx, func() ([]string, error) {
 		found, err := vmProcesses()
@@ -58,8 +58,8 @@ func vmProcesses() ([]string, error) {
 // hostState is a host before an engine was started.
 type hostState struct {
 	state harness.HostState
-	// mounts are the ids of its mounts. Those that the machine had when the
-	// private host was made stay in it, and their paths change when a directory
+	// mounts are the ids of its mounts. Mounts that the machine had when the
+	// private host was made stay in it, and their path changes when a directory
 	// above them is renamed outside.
 	mounts map[string]bool
 }
@@ -87,8 +87,9 @@ func eachMount(use func(id, path string)) error {
 	return nil
 }
 
-// settled waits until the host is as it was before an engine was started, but
-// for what engines leave on purpose: bridges, and mounts below their roots.
+// settled waits until the host is as it was before an engine was started,
+// except for what engines leave on purpose: bridges, and mounts below their
+// roots.
 func settled(ctx context.Context, before hostState) error {
 	return untilNone(ctx, func() ([]string, error) {
 		now, err := harness.ReadHostState()
@@ -108,10 +109,10 @@ func settled(ctx context.Context, before hostState) error {
 	})
 }
 
-// isEngines reports whether a line of the host's state is an engine's own.
+// isEngines reports whether a line of the host's state belongs to an engine.
 func isEngines(line string) bool {
 	if dir, ok := strings.CutPrefix(line, "file "); ok && filepath.Dir(dir) == "/run/kata-containers" {
-		return true // the first pod made it; podsGone looks into it
+		return true // the first pod made it; podsGone checks its content
 	}
 	for _, own := range []string{
 		"mount " + workDir, "mount /run/docker/", "link docker0", "link br-", "link nerdctl", "link podman",
@@ -141,12 +142,12 @@ func untilNone(ctx context.Context, find func() ([]string, error)) error {
 	}
 }
 
-// removeCgroups removes the cgroups that engines leave below the suite's own
-// parent: they, unlike all else, are the machine's.
+// removeCgroups removes the cgroups that engines leave below the suite's
+// parent: unlike everything else, they are the machine's.
 func removeCgroups() error { return host.RemoveCgroups(cgroupParent()) }
 
-// Debian's tree of tests/distro gets its name when it is whole, while /proc is
-// mounted in it: in this host, too, that mount then has another path.
+// The Debian tree of tests/distro is renamed when it is complete, while /proc
+// is mounted in it: then that mount's path changes on this host, too.
 func TestRenamedMountIsNoLeak(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "unfinished")
 	if err := os.MkdirAll(filepath.Join(dir, "proc"), 0o755); err != nil {

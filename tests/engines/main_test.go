@@ -114,9 +114,9 @@ func playAll(t *testing.T, start func(context.Context, harness.Layout, string) (
 }
 
 // compareScene plays a scene with runc, and with Katabox unless the suite is
-// for runc alone. A scene with complaints is played once more, and the first try
-// shown: engines lose a line of output now and then on a busy machine, with runc
-// too.
+// for runc alone. A scene with complaints is repeated once, and the first try
+// shown: on a busy machine engines sometimes lose a line of output, even with
+// runc.
 func compareScene(t *testing.T, e Engine, sc scene, seen map[int]bool) {
 	first := tryScene(t, e, sc, seen)
 	if len(first) == 0 || t.Failed() {
@@ -164,7 +164,7 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// since returns the end of what a log has after offset bytes.
+// since returns the end of a log's content after offset bytes.
 func since(path string, offset int64) string {
 	data, err := os.ReadFile(path)
 	if err != nil || int64(len(data)) < offset {

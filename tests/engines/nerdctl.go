@@ -28,7 +28,8 @@ func startNerdctl(ctx context.Context, l harness.Layout, _ string) (Engine, erro
 	if err != nil {
 		return nil, err
 	}
-	// nerdctl puts a container into the cgroup called as its namespace.
+	// nerdctl puts a container into the cgroup that is named like its
+	// namespace.
 	n.daemon, err = harness.Start(ctx, harness.Options{
 		Layout: l, Release: release, Runtime: harness.Kata, Namespace: host.Name(),
 		Kata: kataConfig,
@@ -50,9 +51,9 @@ func (n *nerdctl) Name() string { return "nerdctl" }
 // LogPath implements Engine.
 func (n *nerdctl) LogPath() string { return n.daemon.LogPath }
 
-// Lacks implements Engine: nerdctl never ends an empty input, sets a terminal's size before the start,
-// where runc's shim drops it, and its logger loses the end of long output when it
-// is slower than the container. Seen with runc.
+// Lacks implements Engine: nerdctl never ends an empty input, sets a terminal's
+// size before the start, when runc's shim ignores it, and its logger loses the
+// end of long output if it is slower than the container. Seen with runc.
 func (n *nerdctl) Lacks() []Feature {
 	return []Feature{Pods, HealthChecks, OOMReport, EmptyInput, StartInput, TerminalSize, WholeLogs}
 }

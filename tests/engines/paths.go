@@ -27,7 +27,7 @@ const (
 const cniBinDir = "/usr/lib/cni"
 
 // workDir holds the engines' roots, sockets and configurations. It is on the
-// private host's tmpfs, which any storage driver can work on.
+// private host's tmpfs, on which any storage driver works.
 const workDir = "/run/katabox-engines"
 
 func enginesDir(l harness.Layout) string { return filepath.Join(l.Build(), "engines") }
@@ -40,7 +40,7 @@ func dockerDir(l harness.Layout) string {
 	return filepath.Join(enginesDir(l), "docker-"+DockerVersion)
 }
 
-// debianDir is the root that Debian's packages were unpacked in.
+// debianDir returns the root into which Debian's packages were unpacked.
 func debianDir(l harness.Layout) string { return filepath.Join(enginesDir(l), "debian") }
 
 func debianLibraries(l harness.Layout) string {
@@ -50,7 +50,8 @@ func debianLibraries(l harness.Layout) string {
 // tini is the init that engines put into a container for --init.
 func tini(l harness.Layout) string { return filepath.Join(debianDir(l), "usr/bin/tini-static") }
 
-// missing says which of the files are not there, and the command that gets them.
+// missing returns an error that names missing files, and the command that gets
+// them.
 func missing(command string, paths ...string) error {
 	var errs []error
 	for _, path := range paths {
@@ -66,8 +67,8 @@ func searchPath(first ...string) string {
 	return strings.Join(append(first, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
 }
 
-// cgroupParent is the cgroup below which every engine puts its containers: cgroups
-// are the machine's.
+// cgroupParent returns the cgroup below which every engine puts its containers:
+// cgroups are the machine's.
 func cgroupParent() string { return "/" + host.Name() }
 
 var releaseWord = regexp.MustCompile(`version (([0-9]+)\.[0-9]+)`)
@@ -95,6 +96,6 @@ func lookIn(path, name string) (string, error) {
 	return "", fmt.Errorf("no %s in %s", name, path)
 }
 
-// kataConfig has seccomp profiles applied in the guest, as the file that "make
-// install" brings has it.
+// kataConfig applies seccomp profiles in the guest, like the file that "make
+// install" installs.
 var kataConfig = harness.KataConfig{Extra: "[runtime]\ndisable_guest_seccomp = false\n"}

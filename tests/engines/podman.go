@@ -48,8 +48,8 @@ func startPodman(ctx context.Context, l harness.Layout, archive string) (Engine,
 
 func (p *podman) program(name string) string { return filepath.Join(p.root, "usr/bin", name) }
 
-// configure writes the files that Podman has under fixed names; the private
-// host's /etc is not the machine's.
+// configure writes Podman's files with fixed names; the private host's /etc is
+// not the machine's.
 func (p *podman) configure(l harness.Layout) error {
 	engine := fmt.Sprintf(`[engine]
 runtime = "runc"
@@ -68,9 +68,9 @@ network_backend = "netavark"
 	storage := fmt.Sprintf("[storage]\ndriver = \"overlay\"\ngraphroot = %q\nrunroot = %q\n",
 		filepath.Join(p.work, "root"), filepath.Join(p.work, "run"))
 	if p.name != "podman" {
-		// The rules that netavark makes by default since Podman 5 (nftables) drop what
-		// one container of a network sends to another where the host's kernel
-		// shows bridged packets to them. Seen with runc.
+		// Since Podman 5 netavark's default rules (nftables) drop traffic
+		// between containers of a network if the host's kernel passes bridged
+		// packets to them. Seen with runc.
 		engine += "firewall_driver = \"iptables\"\n"
 	}
 	files := map[string]string{
@@ -109,7 +109,7 @@ func (p *podman) Command(ctx context.Context, r harness.Runtime, args ...string)
 	}
 	all := slices.Concat([]string{"--runtime", r.Name}, args)
 	cmd := exec.CommandContext(ctx, p.program("podman"), all...)
-	cmd.Dir = p.work // conmon makes a file "oom" where it is started, once it has seen that
+	cmd.Dir = p.work // at an OOM kill conmon makes a file "oom" in its working directory
 	cmd.Env = []string{
 		"PATH=" + searchPath(filepath.Join(p.root, "usr/bin"), p.bin), "HOME=" + p.work,
 		"LD_LIBRARY_PATH=" + p.libs, "PODMAN_IGNORE_CGROUPSV1_WARNING=1",

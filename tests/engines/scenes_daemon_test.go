@@ -53,7 +53,8 @@ func playHealth(ctx context.Context, s *stage) {
 	s.expect("ill", s.eventually(ctx, "unhealthy", health), "unhealthy")
 }
 
-// checkHealth makes Podman look: its timers are systemd's, which is not there.
+// checkHealth runs Podman's health check: its timers need systemd, which does
+// not run here.
 func (s *stage) checkHealth(ctx context.Context, name string) {
 	if strings.HasPrefix(s.engine.Name(), "podman") {
 		s.run(ctx, "healthcheck", "run", name)

@@ -83,7 +83,7 @@ func playStats(ctx context.Context, s *stage) {
 	s.expect("processes", amount(fields[2]) > 0, "true")
 }
 
-// amount is the number that text begins with; 0 if there is none.
+// amount returns the number at the beginning of text, or 0.
 func amount(text string) float64 {
 	end := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789.", r) })
 	if end < 0 {

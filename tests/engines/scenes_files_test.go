@@ -39,7 +39,7 @@ func copies(ctx context.Context, s *stage, name, dir string) {
 	s.expect("nothing out", s.run(ctx, "cp", name+":/nowhere", filepath.Join(dir, "nowhere")).code != 0, "true")
 }
 
-// read is a file's content, or why there is none, without the file's path.
+// read returns a file's content, or the error without the file's path.
 func read(path string) string {
 	data, err := os.ReadFile(path)
 	var failed *fs.PathError
@@ -59,7 +59,7 @@ func playCopy(ctx context.Context, s *stage) {
 	s.expect("ready", s.logged(ctx, name, "ready"), "true")
 	copies(ctx, s, name, s.t.TempDir())
 	s.expect("in: content", s.run(ctx, "exec", name, "sh", "-c", copied), `exit 0 "from the host\nleaf\n"`)
-	// A link of the container's must lead to the container's files.
+	// A link in the container must lead to the container's files.
 	dir := s.t.TempDir()
 	target := s.file(dir, "host", "the host's\n")
 	s.run(ctx, "exec", name, "sh", "-c", fmt.Sprintf("mkdir -p %s; echo the container\\'s >%s; ln -s %s /link", dir, target, target))
@@ -115,7 +115,7 @@ func playRoot(ctx context.Context, s *stage) {
 	in := func(script string) result { return s.run(ctx, "exec", name, "sh", "-c", script) }
 	s.note("masked", in("cat /proc/kcore 2>/dev/null | wc -c; ls /sys/firmware /proc/scsi 2>/dev/null | wc -l"))
 	s.expect("read-only proc", in("echo 1 >/proc/sys/vm/drop_caches 2>/dev/null || echo refused"), `exit 0 "refused\n"`)
-	// runc makes /dev/core where its kernel has a /proc/kcore.
+	// runc makes /dev/core if its kernel has a /proc/kcore.
 	s.note("devices", in("ls /dev | grep -vx core | sort | tr '\\n' ' '"))
 	s.expect("device nodes", in("head -c 4 /dev/zero | wc -c; echo x >/dev/null; head -c 4 /dev/urandom | wc -c"), `exit 0 "4\n4\n"`)
 	s.expect("big file", in("dd if=/dev/zero of=/big bs=1M count=64 2>/dev/null; stat -c %s /big"), `exit 0 "67108864\n"`)

@@ -22,7 +22,7 @@ func lifeScenes() []scene {
 	}
 }
 
-// ends gives state and exit code of a container that has ended.
+// ends returns state and exit code of a container that has ended.
 func ends(ctx context.Context, s *stage, name, want string) string {
 	return s.eventually(ctx, want, func() string { return s.inspect(ctx, name, "{{.State.Status}} {{.State.ExitCode}}") })
 }
@@ -120,9 +120,9 @@ func playPause(ctx context.Context, s *stage) {
 	s.expect("stop while paused", s.run(ctx, "rm", "-f", name).code, "0")
 }
 
-// asksAgain says "ready" until it gets a line, so that a client that attaches
-// late sees it too. It begins late itself: Podman shows output before it reads
-// its terminal's keys.
+// asksAgain prints "ready" until it gets a line, so that late clients see it
+// too. It begins with a delay: Podman shows output before it reads its
+// terminal's keys.
 const asksAgain = "sleep 2; until read -t 1 line; do echo ready; done; echo got $line; exit 8"
 
 func playAttach(ctx context.Context, s *stage) {

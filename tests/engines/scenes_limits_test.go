@@ -14,7 +14,7 @@ func limitScenes() []scene {
 	}
 }
 
-// The limits of the reader's cgroup, of version 2 or 1, in the same words.
+// The limits of the reader's cgroup, of version 2 or 1, in the same format.
 const (
 	memoryLimit = "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
 	cpuLimit    = "cat /sys/fs/cgroup/cpu.max 2>/dev/null || " +
@@ -31,7 +31,7 @@ func playCPUs(ctx context.Context, s *stage) {
 func playMemory(ctx context.Context, s *stage) {
 	s.expect("limit", s.script(ctx, memoryLimit, "--memory", "48m"), `exit 0 "50331648\n"`)
 	name := s.container("oom")
-	// The buffer of dd is memory that no cache can give back.
+	// dd's buffer is memory that cannot be reclaimed.
 	if s.start(ctx, name, "exec dd if=/dev/zero of=/dev/null bs=200M", "--memory", "32m", "--memory-swap", "32m") {
 		s.expect("too much", ends(ctx, s, name, "exited 137"), "exited 137")
 		if has(s.engine, OOMReport) {

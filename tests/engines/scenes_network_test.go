@@ -58,7 +58,7 @@ func freePort() (string, error) {
 	return port, err
 }
 
-// get is what a URL has, or why it has nothing.
+// get returns a URL's content, or the error.
 func get(ctx context.Context, url string) string {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

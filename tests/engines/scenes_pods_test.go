@@ -43,8 +43,8 @@ func playPods(ctx context.Context, s *stage) {
 	s.expect("gone", s.run(ctx, "inspect", "--type", "container", web).code != 0, "true")
 }
 
-// machines is how many machines run, or 1 for a runtime that has none: the same for
-// a pod with both.
+// machines returns how many machines run, or 1 for a runtime without machines,
+// so that a pod has the same number with both.
 func (s *stage) machines() string {
 	if !s.runtime.VM {
 		return "1"

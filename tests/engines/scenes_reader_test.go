@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/tests/image"
 )
 
-// Output whose reader goes away: "run IMAGE yes | head -1".
+// Output whose reader disappears: "run IMAGE yes | head -1".
 func readerScenes() []scene {
 	return []scene{{name: "head", play: playHead}}
 }
@@ -26,8 +26,8 @@ func playHead(ctx context.Context, s *stage) {
 	s.note("exec", s.head(ctx, "exec", name, "yes"))
 }
 
-// head reads one line of the client's output, closes the pipe, and waits for the
-// client's end: what a shell's user sees of "client args | head -1".
+// head reads one line of the client's output, closes the pipe, and waits for
+// the client's end, like "client args | head -1" in a shell.
 func (s *stage) head(ctx context.Context, args ...string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/tests/image"
 )
 
-// What a command's user sees of it: output, exit code, terminal, input, logs.
+// What a command's user sees: output, exit code, terminal, input, logs.
 func runScenes() []scene {
 	return []scene{
 		{name: "run", short: true, play: playRun},
@@ -45,8 +45,8 @@ func playExitCodes(ctx context.Context, s *stage) {
 }
 
 func playTerminal(ctx context.Context, s *stage) {
-	// The client sets the size when the container runs already. Until then stty
-	// fails, of which its exit code says nothing.
+	// The client sets the size when the container is already running. Until
+	// then stty fails, though with exit code 0.
 	r := s.terminal(ctx, "", "run", "-it", "--rm", image.Busybox, "sh", "-c", "test -t 0 && test -t 1 && test -t 2 && echo all; "+
 		"for i in $(seq 100); do stty size 2>/dev/null | grep . && break; sleep 0.1; done; exit 7")
 	s.expect("run: exit", r.code, "7")
@@ -96,7 +96,7 @@ func playLogs(ctx context.Context, s *stage) {
 
 func playProcess(ctx context.Context, s *stage) {
 	s.expect("user", s.script(ctx, "id -u; id -g", "--user", "1000:37"), `exit 0 "1000\n37\n"`)
-	// One container for all that does not depend on each other: each is a boot.
+	// One container for all independent checks: each container is a boot.
 	r := s.script(ctx, `id; pwd; echo "$A $B"; hostname; cat /proc/sys/kernel/hostname; exec cat /proc/1/comm`,
 		"--user", "app", "--workdir", "/home/app", "-e", "A=one two", "-e", "B=$HOME", "--hostname", "boxed")
 	s.expect("user by name", r.line(0), "uid=1000(app) gid=1000(app) groups=37(operator),1000(app)")

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// scene plays one subject with an engine's client and notes what came of it.
-// It is the same for every engine and every runtime.
+// scene plays one subject with an engine's client and records the outcomes. It
+// is the same for every engine and every runtime.
 type scene struct {
 	name string
 	// needs is a feature without which an engine cannot play it.

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// sheet is what one runtime made of a scene: outcomes by the names of rows,
-// "scene: what was looked at".
+// sheet has one runtime's outcomes by the names of rows, "scene: what was
+// checked".
 type sheet map[string]string
 
-// difference is a way in which a container of Katabox differs from runc's under
-// an engine and is meant to. docs/compat.md lists the same.
+// difference is an intended difference between containers of Katabox and runc
+// under an engine. docs/compat.md lists the same.
 type difference struct {
-	// engines are the names of those that show it; empty for all.
+	// engines are the names of the engines that show it; empty for all.
 	engines []string
 	// row is a pattern (path.Match, where "/" is a plain character).
 	row string
@@ -35,15 +35,16 @@ func (d difference) covers(engine, row, runc, kata string) bool {
 	return d.concerns(engine) && matches(d.row, row) && matches(d.runc, runc) && matches(d.kata, kata)
 }
 
-// matches is path.Match with "*" crossing "/", and nothing else special.
+// matches is path.Match in which "*" also matches "/", and nothing else is
+// special.
 func matches(pattern, text string) bool {
 	plain := strings.NewReplacer("/", "\x00", `\`, `\\`, "[", `\[`, "?", `\?`)
 	ok, err := path.Match(plain.Replace(pattern), strings.ReplaceAll(text, "/", "\x00"))
 	return ok && err == nil
 }
 
-// compare lists the rows that differ and are not known. What is known and was
-// seen is marked in seen, by its place in the list.
+// compare lists the rows with unknown differences. Known differences that it
+// sees are marked in seen, by their index in the list.
 func compare(engine string, runc, kata sheet, known []difference, seen map[int]bool) []string {
 	var complaints []string
 	rows := maps.Clone(runc)
@@ -66,7 +67,8 @@ func compare(engine string, runc, kata sheet, known []difference, seen map[int]b
 	return complaints
 }
 
-// outcome is what a sheet has in a row; a scene that was given up has less.
+// outcome returns a row of a sheet, which may be missing if the scene was
+// aborted.
 func outcome(s sheet, row string) string {
 	if value, ok := s[row]; ok {
 		return value
@@ -74,7 +76,7 @@ func outcome(s sheet, row string) string {
 	return "no such row"
 }
 
-// unseen lists what is known of an engine and was not seen.
+// unseen lists an engine's known differences that were not seen.
 func unseen(engine string, known []difference, seen map[int]bool) []string {
 	var complaints []string
 	for i, k := range known {
@@ -85,7 +87,7 @@ func unseen(engine string, known []difference, seen map[int]bool) []string {
 	return complaints
 }
 
-// The comparison must find what is new, what is missing, and what is gone.
+// The comparison must find new, missing and vanished differences.
 func TestCompare(t *testing.T) {
 	runc := sheet{"same": "ok", "meant": "a", "new": "a", "lost": "a"}
 	kata := sheet{"same": "ok", "meant": "b/c", "new": "b", "more": "b"}

@@ -20,7 +20,7 @@ import (
 // machine, without KVM and beside others.
 const callTimeout = 3 * time.Minute
 
-// stage is where a scene is played: one engine, one runtime.
+// stage is a scene's environment: one engine, one runtime.
 type stage struct {
 	t       *testing.T
 	engine  Engine
@@ -33,10 +33,11 @@ type stage struct {
 	made []thing
 }
 
-// thing is what a scene made: a kind that the client knows, and a name.
+// thing is something that a scene made: a kind that the client knows, and a
+// name.
 type thing struct{ kind, name string }
 
-// result is what a client's call came to.
+// result is the result of a client's call.
 type result struct {
 	code           int
 	stdout, stderr string
@@ -107,7 +108,7 @@ func (s *stage) signalled(ctx context.Context, sig syscall.Signal, args ...strin
 	return r
 }
 
-// exitCode is what a shell would show in $?; -1 for a client that hung.
+// exitCode returns what a shell would show in $?; -1 for a client that hung.
 func exitCode(err error) int {
 	var exit *exec.ExitError
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
@@ -125,7 +126,7 @@ func exitCode(err error) int {
 	return exit.ExitCode()
 }
 
-// note writes a row: the outcome must be the same with both runtimes.
+// note adds a row: the outcome must be the same with both runtimes.
 func (s *stage) note(row string, outcome any) {
 	s.t.Helper()
 	name := s.scene + ": " + row
@@ -135,8 +136,8 @@ func (s *stage) note(row string, outcome any) {
 	s.rows[name] = fmt.Sprint(outcome)
 }
 
-// expect is note for an outcome that is known; runc must have it too, else the
-// scene does not test what it says.
+// expect is like note, for a known outcome; runc must have it too, otherwise
+// the scene does not test what it claims.
 func (s *stage) expect(row string, outcome any, want string) {
 	s.t.Helper()
 	s.note(row, outcome)
@@ -211,22 +212,23 @@ func (s *stage) inspect(ctx context.Context, name, format string) string {
 	return s.run(ctx, "inspect", "--type", "container", "--format", format, name).out()
 }
 
-// clear removes every container, which must be the scene's, and what else the scene
-// made. What is gone is no error; what cannot be removed is found by the leak check.
+// clear removes every container, all of which must be the scene's, and
+// everything else that the scene made. It is no error if something is gone; the
+// leak check finds what could not be removed.
 func (s *stage) clear(ctx context.Context) {
 	if ids := strings.Fields(s.run(ctx, "ps", "-a", "-q").stdout); len(ids) > 0 {
 		s.run(ctx, append([]string{"rm", "-f"}, ids...)...)
 	}
 	for i := len(s.made) - 1; i >= 0; i-- {
 		args := []string{s.made[i].kind, "rm", s.made[i].name}
-		if s.made[i].kind == "pod" { // it has a container of the engine's
+		if s.made[i].kind == "pod" { // it contains one of the engine's containers
 			args = append(args, "-f")
 		}
 		s.run(ctx, args...)
 	}
 }
 
-// file makes a file on the host in a directory of the test's own.
+// file makes a file on the host in a test directory.
 func (s *stage) file(dir, name, content string) string {
 	s.t.Helper()
 	path := dir + "/" + name

@@ -48,7 +48,7 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 	screen, closed := &harness.Buffer{}, make(chan struct{})
 	go func() {
 		defer close(closed)
-		_, _ = io.Copy(screen, pty) // EIO when the last that had it open is gone
+		_, _ = io.Copy(screen, pty) // EIO when the last process that had it open is gone
 	}()
 	ended := make(chan error, 1)
 	go func() {
@@ -73,16 +73,16 @@ func (s *stage) terminal(ctx context.Context, typed string, args ...string) resu
 }
 
 // typeKeys types each key when the previous one was read, as a person does.
-// Podman finds the keys for detaching only if each comes in a separate read.
+// Podman recognizes the detach keys only if each arrives by a separate read.
 // Before the client has made the terminal raw, the kernel handles ^Q itself
-// (IXON), and what is typed can be lost when it does.
+// (IXON), and input can be lost when the mode changes.
 func typeKeys(ctx context.Context, pty io.Writer, tty *os.File, keys string) error {
 	fd := int(tty.Fd())
 	raw := func() (bool, error) {
 		state, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 		return err == nil && state.Lflag&unix.ICANON == 0, err
 	}
-	// poll(2) first waits for what is on its way from the other end
+	// poll(2) first waits for what is under way from the other end
 	// (drivers/tty/n_tty.c, n_tty_poll: tty_buffer_flush_work).
 	taken := func() (bool, error) {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
@@ -106,7 +106,7 @@ func typeKeys(ctx context.Context, pty io.Writer, tty *os.File, keys string) err
 	return nil
 }
 
-// poll asks until the answer is yes.
+// poll calls ask until it returns true.
 func poll(ctx context.Context, ask func() (bool, error)) error {
 	for {
 		if yes, err := ask(); yes || err != nil {

@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// EnvAccel names the accelerator that every pod must get, "kvm" or "tcg"; what
-// a pod got does not matter when it is unset. With "kvm" the pod's vsock must
-// be the host kernel's too.
+// EnvAccel names the accelerator that every pod must get, "kvm" or "tcg"; if it
+// is unset, any will do. With "kvm" the pod's vsock must be the host kernel's
+// too.
 const EnvAccel = "KATABOX_TEST_ACCEL"
 
 // bootedLine is in the shim's log, once for each pod.
 const bootedLine = `msg="sandbox booted"`
 
-// accelWords are what the line must have, by EnvAccel's value.
+// accelWords are what the line must contain, by EnvAccel's value.
 var accelWords = map[string][]string{
 	"":    nil,
 	"kvm": {"accel=kvm", "vsock=vhost-vsock"},
 	"tcg": {"accel=tcg"},
 }
 
-// checkAccel looks at the pods that have booted since the last call: one that
-// fell back to something else is an error.
+// checkAccel checks the pods that have booted since the last call: it is an
+// error if one fell back to something else.
 func (d *Daemon) checkAccel() error {
 	wanted := os.Getenv(EnvAccel)
 	words, known := accelWords[wanted]

@@ -14,11 +14,11 @@ import (
 // Child is a started program, an engine's daemon, that dies with this process.
 type Child struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when the program was waited for
+	done chan struct{} // closed when the program has been waited for
 	err  error         // its end; valid after done
 }
 
-// probePause is the time between two questions whether a program is ready.
+// probePause is the time between two checks whether a program is ready.
 const probePause = 50 * time.Millisecond
 
 // StartChild starts cmd with its output appended to a file.
@@ -27,7 +27,7 @@ func StartChild(cmd *exec.Cmd, logPath string) (*Child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make log: %w", err)
 	}
-	defer log.Close() // the child has its own
+	defer log.Close() // the child has a duplicate
 	cmd.Stdout, cmd.Stderr = log, log
 	// Its own group: a terminal's ^C must not reach it before Stop does.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -70,7 +70,7 @@ func (c *Child) Ready(ctx context.Context, probe func(context.Context) error) er
 	}
 }
 
-// Kill ends the program without a chance to tidy up.
+// Kill kills the program without a chance to clean up.
 func (c *Child) Kill() {
 	_ = c.cmd.Process.Kill() // fails only when it is gone
 	<-c.done

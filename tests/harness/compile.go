@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// CompileC makes a static program of a C source's text, which runs in any
-// container. It needs gcc.
+// CompileC compiles the text of a C source to a static program, which runs in
+// any container. It needs gcc.
 func CompileC(ctx context.Context, source, program string) error {
 	cmd := exec.CommandContext(ctx, "gcc", "-static", "-O2", "-Wall", "-Werror", "-s", "-x", "c", "-o", program, "-")
 	cmd.Stdin = strings.NewReader(source)

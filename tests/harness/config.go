@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// offPlugins are plugins that would touch the host or that no suite here
-// needs. opt makes /opt/containerd; the CRI plugins want CNI.
+// offPlugins are plugins that would change the host or that no suite here
+// needs. opt makes /opt/containerd; the CRI plugins need CNI.
 var offPlugins = map[int][]string{
 	2: {
 		"io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt", "io.containerd.internal.v1.tracing",
@@ -41,7 +41,7 @@ func (d *Daemon) containerdConfig() string {
 	return b.String()
 }
 
-// disabledPlugins is what is turned off, less what the options want.
+// disabledPlugins returns offPlugins without those that the options request.
 func (d *Daemon) disabledPlugins() []string {
 	wanted := func(plugin string) bool { return slices.Contains(d.options.Plugins, plugin) }
 	return slices.DeleteFunc(slices.Clone(offPlugins[d.release.ConfigVersion]), wanted)

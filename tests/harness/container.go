@@ -15,8 +15,8 @@ import (
 
 // ContainerConfig describes a container to make.
 type ContainerConfig struct {
-	// Name is a word for people; the id is made from it. ID, when set, is
-	// taken as it is.
+	// Name is a readable word from which the id is made. ID, if set, is used
+	// unchanged.
 	Name, ID string
 	// Image is image.Busybox when empty.
 	Image string
@@ -30,7 +30,7 @@ type ContainerConfig struct {
 	// Parent is the committed snapshot that its own is made of; the image's
 	// when empty.
 	Parent string
-	// Spec changes the OCI spec after all else.
+	// Spec changes the OCI spec last.
 	Spec []oci.SpecOpts
 }
 
@@ -186,7 +186,7 @@ func deleteBox(ctx context.Context, box client.Container) error {
 	return nil
 }
 
-// removeContainers removes whatever containers the daemon still has.
+// removeContainers removes all containers that the daemon still has.
 func (d *Daemon) removeContainers(ctx context.Context) error {
 	boxes, err := d.Client.Containers(ctx)
 	if err != nil {

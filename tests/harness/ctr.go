@@ -31,7 +31,7 @@ func (d *Daemon) CtrRun(ctx context.Context, r Runtime, id, image string, args .
 	return d.CtrRunWith(ctx, r, nil, id, image, args...)
 }
 
-// CtrRunWith is CtrRun with further options of "ctr run".
+// CtrRunWith is CtrRun with additional options of "ctr run".
 func (d *Daemon) CtrRunWith(ctx context.Context, r Runtime, options []string, id, image string, args ...string) *exec.Cmd {
 	run := []string{
 		"run", "--rm", "--runtime", r.Type, "--snapshotter", d.Snapshotter,

@@ -19,7 +19,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// Options choose what a Daemon runs.
+// Options select what a Daemon runs.
 type Options struct {
 	Layout  Layout
 	Release Release
@@ -33,27 +33,27 @@ type Options struct {
 	// Namespace is the containerd namespace of all containers and images;
 	// "katabox" when empty. CRI's is "k8s.io".
 	Namespace string
-	// Plugins names plugins of containerd that are to run and that the
-	// harness turns off otherwise.
+	// Plugins names plugins of containerd that the harness would otherwise
+	// disable.
 	Plugins []string
 	// Prepare, if set, is called once before containerd starts, when the
-	// daemon's directory is there. What it returns is appended to containerd's
-	// configuration: whole TOML tables.
+	// daemon's directory exists. Its result, whole TOML tables, is appended to
+	// containerd's configuration.
 	Prepare func(*Daemon) (string, error)
 }
 
 // Daemon is one private containerd. Its methods may be called from several
 // goroutines, except Stop and Settled.
 type Daemon struct {
-	// Dir holds all that the daemon has: root, state, sockets, FIFOs.
+	// Dir holds everything of the daemon: root, state, sockets, FIFOs.
 	Dir string
 	// LogPath is the file with the daemon's and its shims' log; it stays
 	// after Stop.
 	LogPath string
 	// Snapshotter is the one that works on this host's file system.
 	Snapshotter string
-	// Client is connected to the daemon. What it does by more than one call
-	// wants a context made by Context.
+	// Client is connected to the daemon. Operations of more than one call need
+	// a context made by Context.
 	Client *client.Client
 
 	options Options
@@ -64,7 +64,7 @@ type Daemon struct {
 	// crashed is set once the daemon was killed.
 	crashed bool
 	nextID  atomic.Int64
-	// reported holds the leaks that Settled named already.
+	// reported holds the leaks that Settled has already reported.
 	reported HostState
 	// accelChecked is how much of the log checkAccel has read, in bytes.
 	accelChecked int64
@@ -87,7 +87,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// newDaemon prepares the directory and remembers how the host was.
+// newDaemon prepares the directory and records the host's state.
 func newDaemon(o Options) (*Daemon, error) {
 	if err := adoptOrphans(); err != nil {
 		return nil, err
@@ -132,8 +132,8 @@ func (d *Daemon) boot(ctx context.Context) error {
 	return d.makeTemplate(ctx)
 }
 
-// makeTemplate makes the template of the daemon's pods, if they are to have one. Of
-// some configurations there can be none.
+// makeTemplate makes the template of the daemon's pods, if they are to use one.
+// For some configurations there can be none.
 func (d *Daemon) makeTemplate(ctx context.Context) error {
 	if _, use := d.options.Kata.templates(d.KataConfigPath()); !use || !d.options.Runtime.VM {
 		return nil
@@ -159,18 +159,18 @@ func (d *Daemon) Namespace() string {
 	return "katabox"
 }
 
-// Tag is the daemon's word, ten letters and digits that no other daemon has.
-// What carries it in its name is found by the leak check.
+// Tag returns the daemon's unique tag, ten letters and digits. The leak check
+// finds everything with the tag in its name.
 func (d *Daemon) Tag() string { return d.tag }
 
-// TagEnv in the environment of a program that a test starts makes it, and what it
-// starts, the daemon's for the leak check.
+// TagEnv, in the environment of a program that a test starts, makes the leak
+// check count it and its children as the daemon's.
 func (d *Daemon) TagEnv() string { return envTag + "=" + d.tag }
 
-// Release tells which containerd this is.
+// Release returns the containerd release.
 func (d *Daemon) Release() Release { return d.release }
 
-// Runtime tells what runs the containers.
+// Runtime returns the runtime of the containers.
 func (d *Daemon) Runtime() Runtime { return d.options.Runtime }
 
 // Layout is the checkout the daemon was started from.
@@ -179,8 +179,8 @@ func (d *Daemon) Layout() Layout { return d.options.Layout }
 // Socket is the daemon's gRPC address.
 func (d *Daemon) Socket() string { return filepath.Join(d.Dir, "c.sock") }
 
-// HostName is what the shim calls what it makes on the host for the sandbox called
-// id: the directory of its record, its cgroups.
+// HostName returns the shim's name on the host for the sandbox id: of the
+// directory of its record, and its cgroups.
 func (d *Daemon) HostName(id string) string {
 	return persist.Owner{Address: d.Socket(), Namespace: d.Namespace()}.Name(id)
 }
@@ -188,8 +188,7 @@ func (d *Daemon) HostName(id string) string {
 // KataConfigPath is the runtime's configuration file.
 func (d *Daemon) KataConfigPath() string { return filepath.Join(d.Dir, "kata.toml") }
 
-// NewID returns an id that no other container has: the daemon's tag, name and
-// a number.
+// NewID returns a unique container id: the daemon's tag, name and a number.
 func (d *Daemon) NewID(name string) string {
 	return fmt.Sprintf("%s-%s-%d", d.tag, name, d.nextID.Add(1))
 }
@@ -204,5 +203,5 @@ func (d *Daemon) bundleDir() string {
 	return filepath.Join(d.stateDir(), "io.containerd.runtime.v2.task", d.Namespace())
 }
 
-// BundleDir is where containerd put the bundle of the container called id.
+// BundleDir returns the directory of the bundle of the container id.
 func (d *Daemon) BundleDir(id string) string { return filepath.Join(d.bundleDir(), id) }

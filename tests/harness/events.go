@@ -15,14 +15,14 @@ import (
 type Event struct {
 	// Topic is what follows "/tasks/": "create", "exec-started", ...
 	Topic string
-	// Container and Exec say of what; Exec is empty for the init (an exit
+	// Container and Exec are its subject; Exec is empty for the init (an exit
 	// names the container there too).
 	Container, Exec string
 	// Code is the exit code of an exit.
 	Code uint32
 }
 
-// String gives the event in one word or two.
+// String returns the event in one word or two.
 func (e Event) String() string {
 	if e.Topic == "exit" {
 		return fmt.Sprintf("exit(%s)=%d", e.Exec, e.Code)
@@ -104,7 +104,7 @@ func (r *Recorder) Await(ctx context.Context, container, topic string) ([]Event,
 	}
 }
 
-// toEvent keeps what the suites compare.
+// toEvent converts an event, keeping what the suites compare.
 func toEvent(topic string, value any) Event {
 	e := Event{Topic: topic}
 	switch v := value.(type) {

@@ -11,16 +11,15 @@ import (
 	"strings"
 )
 
-// EnvStrict makes the leak checks, when it is not empty, count every change of
-// the host and not only what carries a daemon's tag. Set it where nothing else
-// runs.
+// EnvStrict, if not empty, makes the leak checks count every change of the host
+// and not only what has a daemon's tag. Set it only if nothing else runs.
 const EnvStrict = "KATABOX_TEST_STRICT"
 
 // HostState is the set of things on the host that a pod may leave behind; each
-// is a line for a person.
+// is a readable line.
 type HostState map[string]struct{}
 
-// runtimeDirs are where this runtime, and those it stands in for, keep state.
+// runtimeDirs are where this runtime, and those that it replaces, keep state.
 var runtimeDirs = []string{"/run/kata-containers", "/run/vc", "/run/kata"}
 
 // ReadHostState reads the host's mounts, links, network namespaces, loop
@@ -90,8 +89,8 @@ func readLoops(s HostState) error {
 	return err
 }
 
-// readRuntimeDirs adds all that is in the runtime directories; that they
-// themselves exist is no leak.
+// readRuntimeDirs adds the contents of the runtime directories. The directories
+// themselves are no leak.
 func readRuntimeDirs(s HostState) error {
 	for _, dir := range runtimeDirs {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -118,7 +117,7 @@ func (s HostState) addEntries(kind, dir string) error {
 	return ignoreGone(err)
 }
 
-// ignoreGone drops the error of something that is not there, or no longer.
+// ignoreGone drops errors that mean that something does not exist.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -126,10 +125,10 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// concerns reports whether a line of a HostState is to be held against the
-// daemon with this tag and directory. A socket in /run/containerd/s is not: its
-// name is a hash, only runc's shims of containerd 1.6 have theirs there, and a
-// killed one of a suite that runs beside this one leaves it.
+// concerns reports whether a line of a HostState is a leak of the daemon with
+// this tag and directory. A socket in /run/containerd/s is not: its name is a
+// hash, only containerd 1.6's runc shims have theirs there, and a killed shim
+// of another suite running meanwhile leaves it.
 func concerns(line, tag, dir string) bool {
 	return os.Getenv(EnvStrict) != "" || strings.Contains(line, tag) || strings.Contains(line, dir)
 }

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// Where Debian 12 installs QEMU, and the daemon that may serve the share in the
-// shim's place. Debian 13 has no virtiofsd there, or a link to another.
+// Where Debian 12 installs QEMU, and the daemon that can serve the share
+// instead of the shim. Debian 13 has no virtiofsd there, or a link to another.
 const (
 	DefaultQEMU      = "/usr/bin/qemu-system-x86_64"
 	DefaultVirtiofsd = "/usr/lib/qemu/virtiofsd"
 )
 
-// EnvVirtiofsd says what serves the share where a test does not: a daemon's
-// path, or OwnVirtiofs, which is the default.
+// EnvVirtiofsd says what serves the share if a test does not: a daemon's path,
+// or OwnVirtiofs, which is the default.
 const EnvVirtiofsd = "KATABOX_TEST_VIRTIOFSD"
 
 // OwnVirtiofs is a KataConfig.Virtiofsd: the shim serves the share itself.
 const OwnVirtiofs = "own"
 
-// EnvTemplate has, when it is not empty, pods start from templates where a test says
-// nothing of them: each daemon makes its own when it starts.
+// If EnvTemplate is not empty, pods start from templates unless a test says
+// otherwise. Each daemon makes its template when it starts.
 const EnvTemplate = "KATABOX_TEST_TEMPLATE"
 
-// KataConfig is what the suites vary of the runtime's configuration. The zero
-// value is a small VM with what the checkout built.
+// KataConfig is the part of the runtime's configuration that the suites vary.
+// The zero value is a small VM with what the checkout built.
 type KataConfig struct {
 	// QEMU, Virtiofsd, Kernel and Initrd are paths; empty for the default.
 	QEMU, Virtiofsd, Kernel, Initrd string
@@ -37,7 +37,7 @@ type KataConfig struct {
 	Extra string
 }
 
-// defaultMemoryMiB is small, so that ten VMs at once fit on a small machine.
+// defaultMemoryMiB is small, so that ten VMs fit on a small machine.
 const defaultMemoryMiB = 256
 
 func (k KataConfig) withDefaults(l Layout) KataConfig {
@@ -52,8 +52,8 @@ func (k KataConfig) withDefaults(l Layout) KataConfig {
 	return k
 }
 
-// ExternalVirtiofsd is the daemon that serves the share where a test does not say
-// what does; "" if it is the shim.
+// ExternalVirtiofsd returns the daemon that serves the share if a test does not
+// say otherwise; "" if the shim does.
 func ExternalVirtiofsd() string {
 	if daemon := os.Getenv(EnvVirtiofsd); daemon != OwnVirtiofs {
 		return daemon
@@ -61,8 +61,8 @@ func ExternalVirtiofsd() string {
 	return ""
 }
 
-// ExternalVirtiofsd is the daemon that serves the share of d's pods; "" if it is
-// the shim.
+// ExternalVirtiofsd returns the daemon that serves the share of d's pods; "" if
+// the shim does.
 func (d *Daemon) ExternalVirtiofsd() string {
 	if daemon := d.options.Kata.withDefaults(d.options.Layout).Virtiofsd; daemon != OwnVirtiofs {
 		return daemon
@@ -70,7 +70,7 @@ func (d *Daemon) ExternalVirtiofsd() string {
 	return ""
 }
 
-// HasVirtiofsd reports whether DefaultVirtiofsd is installed, and QEMU's own.
+// HasVirtiofsd reports whether DefaultVirtiofsd is installed and is QEMU's.
 func HasVirtiofsd() bool {
 	info, err := os.Lstat(DefaultVirtiofsd)
 	return err == nil && info.Mode().IsRegular()
@@ -82,7 +82,7 @@ func setDefault(s *string, value string) {
 	}
 }
 
-// Write makes a configuration file at path, for what the checkout has built.
+// Write writes a configuration file at path, for what the checkout has built.
 func (k KataConfig) Write(l Layout, path string) error {
 	if err := os.WriteFile(path, []byte(k.withDefaults(l).text()), 0o600); err != nil {
 		return fmt.Errorf("write runtime configuration: %w", err)
@@ -98,13 +98,13 @@ func (k KataConfig) Write(l Layout, path string) error {
 	return writePatience(path)
 }
 
-// templates is the directory of templates of the daemon whose configuration file is
-// at path, and whether its pods use them by EnvTemplate.
+// templates returns the template directory of the daemon whose configuration
+// file is at path, and whether its pods use it because of EnvTemplate.
 func (k KataConfig) templates(path string) (dir string, use bool) {
 	return filepath.Join(filepath.Dir(path), "templates"), os.Getenv(EnvTemplate) != "" && !strings.Contains(k.Extra, "[factory]")
 }
 
-// writeTemplates adds the use of templates in dir to the configuration file at path.
+// writeTemplates makes the configuration file at path use the templates in dir.
 func writeTemplates(path, dir string) error {
 	text := fmt.Sprintf("[factory]\nenable_template = true\ntemplate_path = %q\n", dir)
 	dropIns := filepath.Join(filepath.Dir(path), "config.d")
@@ -131,11 +131,11 @@ func (k KataConfig) text() string {
 	return b.String()
 }
 
-// MakerPatience is how long the making of a template may take on a busy machine.
+// MakerPatience bounds the making of a template on a busy machine.
 const MakerPatience = 4 * time.Minute
 
-// Patience are limits for tests: with the defaults, which are a user's, a
-// timeout would tell how busy the test machine is.
+// Patience has longer limits for tests. With the defaults, a busy test machine
+// would cause timeouts.
 const Patience = `
 [agent.kata]
 dial_timeout = 240
@@ -144,8 +144,8 @@ health_check_timeout = 120
 create_container_timeout = 300
 `
 
-// writePatience adds Patience to the configuration file at path, as a file of
-// its own.
+// writePatience adds Patience to the configuration file at path, as a separate
+// file.
 func writePatience(path string) error {
 	dir := filepath.Join(filepath.Dir(path), "config.d")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

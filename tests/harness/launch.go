@@ -16,7 +16,7 @@ import (
 	"github.com/katabox/katabox/tests/image"
 )
 
-// envTag is the variable by which a daemon's descendants are known.
+// envTag is the variable that marks a daemon's descendants.
 const envTag = "KATABOX_TEST_TAG"
 
 // launch starts containerd with its output going to LogPath.
@@ -29,9 +29,9 @@ func (d *Daemon) launch() error {
 	return err
 }
 
-// Restart kills containerd, as a crash would, starts it again over the same
+// Restart kills containerd, as a crash would, starts it again with the same
 // state and waits until it answers. Client and what was made with it stay
-// valid; a Wait that was under way ends with an error.
+// valid; a pending Wait ends with an error.
 func (d *Daemon) Restart(ctx context.Context) error {
 	d.crashed = true
 	d.child.Kill()
@@ -47,7 +47,7 @@ func (d *Daemon) Restart(ctx context.Context) error {
 	return fresh.Close()
 }
 
-// Env is the environment of containerd and of the programs beside it: shims
+// Env returns the environment of containerd and of the related programs: shims
 // are found by PATH, the runtime's configuration by KATA_CONF_FILE.
 func (d *Daemon) Env() []string {
 	path := []string{d.release.Dir, d.options.Layout.Bin(), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
@@ -60,7 +60,7 @@ func (d *Daemon) Env() []string {
 	}
 }
 
-// connect waits until containerd answers, or ended.
+// connect waits until containerd answers or has ended.
 func (d *Daemon) connect(ctx context.Context) error { return d.child.Ready(ctx, d.tryConnect) }
 
 func (d *Daemon) tryConnect(ctx context.Context) error {
@@ -80,7 +80,7 @@ func (d *Daemon) tryConnect(ctx context.Context) error {
 	return nil
 }
 
-// ImportImages gives the daemon the test images, unpacked, in the namespace of ctx.
+// ImportImages imports and unpacks the test images in the namespace of ctx.
 func (d *Daemon) ImportImages(ctx context.Context) error {
 	archive, err := image.Build(ctx, filepath.Join(d.options.Layout.Build(), "images"))
 	if err != nil {

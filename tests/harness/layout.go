@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Layout names what a checkout holds once it is built.
+// Layout names the parts of a built checkout.
 type Layout struct {
 	// Root is the checkout: the directory with go.mod.
 	Root string
@@ -37,7 +37,7 @@ func (l Layout) Bin() string { return filepath.Join(l.Root, "bin") }
 // Shim is the runtime under test.
 func (l Layout) Shim() string { return filepath.Join(l.Bin(), "containerd-shim-kata-v2") }
 
-// Build holds all that is made and can be made again.
+// Build holds everything that can be built again.
 func (l Layout) Build() string { return filepath.Join(l.Root, "build") }
 
 // Kernel is the guest's kernel ("make guest-image").

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// LogTail returns the last lines of the daemon's log, which holds its shims'
-// too, for a failure's report.
+// LogTail returns the last lines of the daemon's log, which includes its
+// shims', for failure reports.
 func (d *Daemon) LogTail(lines int) string { return d.LogSince(0, lines) }
 
-// LogSize is how long the log is now, in bytes.
+// LogSize returns the log's current size in bytes.
 func (d *Daemon) LogSize() int64 {
 	info, err := os.Stat(d.LogPath)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Netns is the path of a network namespace; empty is the caller's own.
+// Netns is the path of a network namespace; empty means the caller's.
 type Netns string
 
 // NewNetns makes a network namespace as containerd does, a mount of nsfs, with
@@ -35,7 +35,7 @@ func (d *Daemon) NewNetns() (Netns, error) {
 	return ns, nil
 }
 
-// Remove lets the namespace go; processes in it keep it alive.
+// Remove unmounts the namespace; processes in it keep it alive.
 func (ns Netns) Remove() error {
 	if err := unix.Unmount(string(ns), unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", ns, err)
@@ -43,8 +43,7 @@ func (ns Netns) Remove() error {
 	return os.Remove(string(ns))
 }
 
-// Command returns a program of the host's with its arguments, ready to run in
-// the namespace.
+// Command returns a host program with arguments, ready to run in the namespace.
 func (ns Netns) Command(ctx context.Context, args ...string) *exec.Cmd {
 	if ns != "" {
 		args = append([]string{"nsenter", "--net=" + string(ns)}, args...)
@@ -54,8 +53,8 @@ func (ns Netns) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run runs a program of the host's in the namespace and returns what it
-// printed. The error has what it wrote to stderr.
+// Run runs a host program in the namespace and returns its output. The error
+// includes its stderr.
 func (ns Netns) Run(args ...string) (string, error) {
 	out, err := ns.Command(context.Background(), args...).Output()
 	if err != nil {

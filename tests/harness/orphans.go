@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes this process the parent of every descendant whose own parent
-// died (prctl(2), PR_SET_CHILD_SUBREAPER), so that a leak check finds it. The
-// adopter must also reap: the init of a container does not end before every
-// process of its PID namespace is reaped (pid_namespaces(7)), and an exec of a
-// killed shim is now a child of this process.
+// adoptOrphans makes this process the parent of every descendant whose own
+// parent died (prctl(2), PR_SET_CHILD_SUBREAPER), so that a leak check finds
+// it. Adopted children must also be reaped: a container's init does not end
+// before every process of its PID namespace is reaped (pid_namespaces(7)), and
+// an exec of a killed shim is now our child.
 var adoptOrphans = sync.OnceValue(func() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -36,8 +36,8 @@ var own struct {
 	pids map[int]bool
 }
 
-// StartOwn starts a command that gets a session or a process group: without it, the
-// end of such a child could be taken for an orphan's, and its exit code be lost. The
+// StartOwn starts a command that gets its own session or process group. Without
+// it, such a child could be reaped as an orphan, and its exit code lost. The
 // caller must call wait, which is cmd.Wait.
 func StartOwn(cmd *exec.Cmd) (wait func() error, err error) {
 	own.mu.Lock() // it may have ended before its number is known

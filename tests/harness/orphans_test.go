@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child with a session looks like an orphan, but its parent wants its code.
+// A child with its own session looks like an orphan, but its parent needs its
+// exit code.
 func TestReaperLeavesOwnChildren(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "exit 7")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

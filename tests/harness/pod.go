@@ -17,8 +17,8 @@ const (
 	AnnotationSandboxID = "io.kubernetes.cri.sandbox-id"
 )
 
-// Pod is a pause container with service containers beside it, put together as
-// containerd's CRI plugin does.
+// Pod is a pause container and service containers, assembled as containerd's
+// CRI plugin does.
 type Pod struct {
 	// Sandbox is the pause container; its id is the pod's.
 	Sandbox *Container
@@ -27,8 +27,8 @@ type Pod struct {
 	daemon   *Daemon
 }
 
-// NewPod makes and starts a pod's pause container. spec changes its OCI spec
-// after all else: its network namespace, for example.
+// NewPod creates and starts a pod's pause container. spec is applied to its OCI
+// spec last: its network namespace, for example.
 func (d *Daemon) NewPod(ctx context.Context, name string, spec ...oci.SpecOpts) (*Pod, error) {
 	id := d.NewID(name)
 	c, err := d.Create(ctx, ContainerConfig{
@@ -46,7 +46,7 @@ func (d *Daemon) NewPod(ctx context.Context, name string, spec ...oci.SpecOpts) 
 	return p, nil
 }
 
-// Add makes a service container in the pod; it is not started.
+// Add creates a service container in the pod, without starting it.
 func (p *Pod) Add(ctx context.Context, cfg ContainerConfig) (*Container, error) {
 	own := []oci.SpecOpts{withPodAnnotations("container", p.Sandbox.Box.ID())}
 	for _, kind := range []specs.LinuxNamespaceType{specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace} {
@@ -64,7 +64,7 @@ func (p *Pod) Add(ctx context.Context, cfg ContainerConfig) (*Container, error) 
 	return c, nil
 }
 
-// nsFile gives each namespace's file below /proc/PID/ns.
+// nsFile has each namespace's file below /proc/PID/ns.
 var nsFile = map[specs.LinuxNamespaceType]string{
 	specs.NetworkNamespace: "net",
 	specs.IPCNamespace:     "ipc",

@@ -15,7 +15,7 @@ import (
 // Stdio is where a process's streams go. The zero value gives it no stdin and
 // collects stdout and stderr.
 type Stdio struct {
-	// TTY gives the process a terminal; its stderr then comes as stdout.
+	// TTY gives the process a terminal; its stderr is then part of stdout.
 	TTY bool
 	// Stdin is copied to the process; at its end the process's stdin is
 	// closed.
@@ -27,13 +27,13 @@ type Stdio struct {
 // Process is one process of a container: its init, or one added by Exec.
 type Process struct {
 	client.Process
-	// Out and Err hold what the process wrote, unless Stdio said otherwise.
+	// Out and Err hold the process's output, unless Stdio said otherwise.
 	Out, Err *Buffer
 	exit     <-chan client.ExitStatus
 	stdinEnd chan struct{} // closed when Stdin is at its end; nil without one
 }
 
-// creator returns what makes the FIFOs of p's streams.
+// creator returns the function that makes the FIFOs of p's streams.
 func (p *Process) creator(d *Daemon, s Stdio) cio.Creator {
 	p.Out, p.Err = &Buffer{}, &Buffer{}
 	stdout, stderr, stdin := s.Stdout, s.Stderr, s.Stdin
@@ -54,7 +54,7 @@ func (p *Process) creator(d *Daemon, s Stdio) cio.Creator {
 	return cio.NewCreator(opts...)
 }
 
-// endReader closes end when its reader has no more.
+// endReader closes end at its reader's end.
 type endReader struct {
 	io.Reader
 	end  chan struct{}
@@ -70,7 +70,7 @@ func (r *endReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Start starts the process; its exit is watched from before.
+// Start starts the process. Its exit is watched before that.
 func (p *Process) Start(ctx context.Context) error {
 	exit, err := p.Process.Wait(context.WithoutCancel(ctx))
 	if err != nil {
@@ -86,14 +86,15 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
-// closeStdin tells the runtime that no more stdin comes. It ends with the
-// reader, which the test owns. The process may be gone by then.
+// closeStdin tells the runtime that stdin has ended. It returns when the
+// reader, which the test owns, ends. The process may be gone by then.
 func (p *Process) closeStdin(ctx context.Context) {
 	<-p.stdinEnd
 	_ = p.CloseIO(ctx, client.WithStdinCloser)
 }
 
-// Wait returns the exit code once the process ended and all its output came.
+// Wait returns the exit code once the process has ended and all its output has
+// arrived.
 func (p *Process) Wait(ctx context.Context) (uint32, error) {
 	if p.exit == nil {
 		return 0, errors.New("wait for a process that was not started")
@@ -132,8 +133,8 @@ func (p *Process) Run(ctx context.Context) (uint32, error) {
 	return p.Wait(ctx)
 }
 
-// Remove kills the process if it still runs, and deletes it. What is gone
-// already, because its shim died, is no error.
+// Remove kills the process if it still runs, and deletes it. It is no error if
+// the process is gone already because its shim died.
 func (p *Process) Remove(ctx context.Context) error {
 	_, err := p.Delete(ctx, client.WithProcessKill)
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Proc is one process of the host, as it was when it was read.
+// Proc is one process of the host, as it was when read.
 type Proc struct {
 	PID, PPID int
 	// State is the letter of proc(5): 'Z' is a zombie.
@@ -21,9 +21,9 @@ type Proc struct {
 	Args   string
 	group  int // process group
 	tagged bool
-	// standIn is set for what says of itself that it stands for a container.
+	// standIn is set for a process that declares itself a container's stand-in.
 	standIn bool
-	// ofMaker is set for a maker of templates and its QEMU: no pod's.
+	// ofMaker is set for a template maker and its QEMU, which belong to no pod.
 	ofMaker bool
 }
 
@@ -32,8 +32,8 @@ func (p Proc) String() string {
 	return fmt.Sprintf("process %d (%s, parent %d): %.160s", p.PID, p.Comm, p.PPID, p.Args)
 }
 
-// The kinds of host processes that a pod costs. A stand-in is the process that
-// stands for a container on the host. A maker, with its QEMU, is no part of a pod.
+// The kinds of host processes of a pod. A stand-in represents a container on
+// the host. A maker and its QEMU are not part of a pod.
 const (
 	KindShim      = "shim"
 	KindVMM       = "QEMU"
@@ -43,7 +43,7 @@ const (
 	KindOther     = "other"
 )
 
-// Kind tells what the process is to a pod.
+// Kind returns the process's role in a pod.
 func (p Proc) Kind() string {
 	switch {
 	case p.ofMaker:
@@ -60,9 +60,9 @@ func (p Proc) Kind() string {
 	return KindOther
 }
 
-// tree returns all processes, those whose environment has tag marked; without
-// a tag only what is needed to reap is read.
-// Processes that end while they are read are left out.
+// tree returns all processes, and marks those with tag in their environment.
+// Without a tag, only what is needed to reap is read. Processes that end while
+// they are read are left out.
 func tree(tag string) (map[int]Proc, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -81,7 +81,7 @@ func tree(tag string) (map[int]Proc, error) {
 	return procs, nil
 }
 
-// readProc reads one process from proc(5); ok is false when it is gone.
+// readProc reads one process from proc(5); ok is false if it is gone.
 func readProc(pid int, tag string) (Proc, bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
@@ -112,9 +112,9 @@ func readProc(pid int, tag string) (Proc, bool) {
 	return p, true
 }
 
-// owned returns the processes that carry tag or descend from one that does,
-// and orphans that were left to this process; not root itself, and not
-// zombies that wait for this process (they hold nothing).
+// owned returns the processes that have tag or descend from one that has it,
+// and the orphans that this process adopted; not root itself, and not zombies
+// of this process, which hold nothing.
 func owned(tag string, root int) ([]Proc, error) {
 	procs, err := tree(tag)
 	if err != nil {
@@ -134,7 +134,7 @@ func owned(tag string, root int) ([]Proc, error) {
 	return found, nil
 }
 
-// makerComm is how the process that makes a template calls itself (shim/maker).
+// makerComm is the name that the template maker gives itself (shim/maker).
 const makerComm = "kata-template"
 
 func descends(procs map[int]Proc, p Proc) bool {
@@ -151,11 +151,10 @@ func descends(procs map[int]Proc, p Proc) bool {
 	return false
 }
 
-// PID is the daemon's own process.
+// PID returns the daemon's process ID.
 func (d *Daemon) PID() int { return d.child.PID() }
 
-// KillOne sends SIGKILL to the only one of the daemon's processes that is of a
-// kind.
+// KillOne sends SIGKILL to the daemon's only process of a kind.
 func (d *Daemon) KillOne(kind string) error {
 	p, err := d.One(kind)
 	if err != nil {
@@ -167,7 +166,7 @@ func (d *Daemon) KillOne(kind string) error {
 	return nil
 }
 
-// One is the only one of the daemon's processes that is of a kind.
+// One returns the daemon's only process of a kind.
 func (d *Daemon) One(kind string) (Proc, error) {
 	procs, err := d.Processes()
 	if err != nil {

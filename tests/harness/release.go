@@ -16,11 +16,11 @@ const ContainerdVersion = "2.4.2"
 type Release struct {
 	// Name is "1.6" or "2.4".
 	Name string
-	// Dir holds containerd, ctr and the runc shim of that release.
+	// Dir holds the release's containerd, ctr and runc shim.
 	Dir string
-	// ConfigVersion is the version of the configuration file it is given.
+	// ConfigVersion is the version of its configuration file.
 	ConfigVersion int
-	// hint says how to get it.
+	// hint says how to install it.
 	hint string
 }
 
@@ -74,8 +74,9 @@ func FindRelease(l Layout, name string) (Release, error) {
 // Path returns the release's program called name.
 func (r Release) Path(name string) string { return filepath.Join(r.Dir, name) }
 
-// Version is what the release's containerd says of itself ("1.6.20", or "1.7.24"
-// under the name 1.6 where the distribution is newer), or the release's name.
+// Version returns the version that the release's containerd prints ("1.6.20",
+// or "1.7.24" under the name 1.6 on a newer distribution), or the release's
+// name.
 func (r Release) Version(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, r.Path("containerd"), "--version").Output()
 	fields := strings.Fields(string(out)) // containerd PACKAGE VERSION REVISION

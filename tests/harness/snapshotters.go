@@ -19,14 +19,14 @@ func (o *Options) UseBlockfile() {
 	})
 }
 
-// UseErofs makes containerd keep each layer as a file with an erofs in it, and
-// what a container writes in a directory, or in a file with an ext4 of a size
-// such as "64MiB". Only 2.x can.
+// UseErofs makes containerd keep each layer as an erofs image. What a container
+// writes goes to a directory, or to a file with an ext4 of a size such as
+// "64MiB". Only 2.x can.
 func (o *Options) UseErofs(size string) {
 	o.useSnapshotter("erofs", func(*Daemon) (string, error) { return fmt.Sprintf("default_size = %q\n", size), nil })
 }
 
-// useSnapshotter turns a snapshotter on; config is the content of its table.
+// useSnapshotter enables a snapshotter; config is the content of its table.
 func (o *Options) useSnapshotter(name string, config func(*Daemon) (string, error)) {
 	plugin := "io.containerd.snapshotter.v1." + name
 	o.Plugins = append(o.Plugins, plugin)

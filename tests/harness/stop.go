@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopTimeout bounds how long containerd may take to end.
+// stopTimeout bounds containerd's stop.
 const stopTimeout = 3 * time.Minute
 
-// settleTimeout is how long the end of the last shim may take on a busy host.
+// settleTimeout bounds the end of the last shim on a busy host.
 const settleTimeout = 3 * time.Minute
 
 // Stop ends the daemon, removes its directory and checks that the host is as
-// it was before Start. What is left is named in the error and then removed by
-// force, so that one failure does not spoil the next run.
+// it was before Start. What is left is listed in the error and then removed by
+// force, so that a failure does not affect the next run.
 func (d *Daemon) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -44,11 +44,12 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Settled waits until nothing of any pod is left while the daemon runs on: no
-// process but containerd, no mount, bundle, FIFO, socket or runtime file. The
-// error lists what is left after settleTimeout, or earlier when ctx ends; the next call
-// does not list it again, so that one test's leak does not fail the others. A
-// pod that did not get what EnvAccel wants is an error too.
+// Settled waits until nothing of any pod is left, while the daemon keeps
+// running: no process but containerd, no mount, bundle, FIFO, socket or runtime
+// file. The error lists what is left after settleTimeout, or earlier if ctx
+// ends; later calls do not list it again, so that one test's leak does not fail
+// the others. A pod without the accelerator that EnvAccel requires is an error
+// too.
 func (d *Daemon) Settled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
@@ -79,7 +80,7 @@ func (d *Daemon) awaitClean(ctx context.Context, leaks func() ([]string, error))
 	}
 }
 
-// hostLeaks is what the whole daemon left: processes and changes of the host.
+// hostLeaks returns what the daemon left: processes and changes of the host.
 func (d *Daemon) hostLeaks() ([]string, error) {
 	procs, err := d.Processes()
 	if err != nil {
@@ -103,7 +104,7 @@ func (d *Daemon) hostLeaks() ([]string, error) {
 	return found, nil
 }
 
-// podLeaks adds what lives in the daemon's own directory while it runs.
+// podLeaks adds what is in the daemon's directory while it runs.
 func (d *Daemon) podLeaks() ([]string, error) {
 	found, err := d.hostLeaks()
 	if err != nil {
@@ -123,11 +124,11 @@ func (d *Daemon) podLeaks() ([]string, error) {
 	return found, nil
 }
 
-// excused reports whether a leak is known: reported before, or not ours to mend.
-// runc's shim leaves its socket when it is killed and its bundle when the spec is
-// bad. A containerd that is killed leaves a bundle that it was about to remove,
-// under a hidden name (core/runtime/v2/bundle.go, atomicDelete), and never looks
-// at it again.
+// excused reports whether a leak is known: reported before, or not a fault of
+// ours. runc's shim leaves its socket when it is killed and its bundle when the
+// spec is bad. A containerd that is killed leaves a bundle that it was about to
+// remove, under a hidden name (core/runtime/v2/bundle.go, atomicDelete), and
+// never looks at it again.
 func (d *Daemon) excused(line string) bool {
 	if _, reported := d.reported[line]; reported {
 		return true
@@ -139,8 +140,8 @@ func (d *Daemon) excused(line string) bool {
 	return ofRunc && !d.options.Runtime.VM
 }
 
-// Processes returns the host processes that serve the daemon's pods; the
-// daemon itself is not among them.
+// Processes returns the host processes of the daemon's pods, without the
+// daemon.
 func (d *Daemon) Processes() ([]Proc, error) {
 	root := 0
 	if d.child != nil {
@@ -149,8 +150,8 @@ func (d *Daemon) Processes() ([]Proc, error) {
 	return owned(envTag+"="+d.tag, root)
 }
 
-// force kills what is still there and unmounts what is still mounted below
-// the daemon's directory.
+// force kills the remaining processes and unmounts everything below the
+// daemon's directory.
 func (d *Daemon) force() {
 	if procs, err := d.Processes(); err == nil {
 		killTree(procs)

@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// A guest that does not kill, and says nothing or "done": SIGKILL is final all
-// the same.
+// SIGKILL is final even if the guest does not kill, whether it answers nothing
+// or "done".
 func TestKillIsFinal(t *testing.T) {
 	for _, lie := range []string{"ignore-kill", "hang-kill", "hang"} {
 		t.Run(lie, func(t *testing.T) {
@@ -57,7 +57,7 @@ func oneExit(ctx context.Context, t *testing.T, events *harness.Recorder, c *har
 	}
 }
 
-// A guest whose agent never says hello: the pod's creation fails in time, and
+// If a guest's agent never answers Hello, creating the pod fails in time and
 // leaves nothing.
 func TestSilent(t *testing.T) {
 	ctx, d := lying(t, "silent", "dial_timeout = 20")
@@ -69,7 +69,8 @@ func TestSilent(t *testing.T) {
 	t.Log(err)
 }
 
-// Exits of what is not the guest's, and of what does not exist, are not believed.
+// Reported exits of other pods' containers, or of ones that do not exist, are
+// ignored.
 func TestForgedExits(t *testing.T) {
 	ctx, d := lying(t, "forge-exits", "")
 	works := neighbour(ctx, t)
@@ -92,7 +93,7 @@ func TestForgedExits(t *testing.T) {
 	}
 }
 
-// An exit that promises output which never comes is reported in time.
+// An exit is reported in time even if its announced output never comes.
 func TestEndlessOutput(t *testing.T) {
 	ctx, d := lying(t, "endless-output", "")
 	p := newPod(ctx, t, d, "sh", "-c", "echo out; exit 3")

@@ -7,14 +7,14 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// maxLog is how much a flood may add to the engine's log, in bytes.
+// maxLog bounds what a flood may add to the engine's log, in bytes.
 const maxLog = 4 << 20
 
-// minTold is how often a flood must have been told for the test to say anything.
+// minTold is the least number of messages that makes the flood a valid test.
 const minTold = 200
 
-// A guest that sends without end fills neither memory nor logs of the host, and
-// takes nothing from other pods.
+// A guest that sends endlessly fills neither the host's memory nor its logs,
+// and does not affect other pods.
 func TestFloods(t *testing.T) {
 	for _, lie := range []string{"flood-events", "flood-log", "flood-console", "connections"} {
 		t.Run(lie, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// Answers as large as the transport takes cost no more than they are.
+// Answers of the transport's maximum size cost no more memory than their size.
 func TestHugeAnswers(t *testing.T) {
 	calls := map[string]func(*testing.T, *pod){
 		"huge-stats": func(t *testing.T, p *pod) {

@@ -31,8 +31,8 @@ var attacks = map[string]string{
 	"the guest's end":          "reboot -f",
 }
 
-// What a container tries against its guest is refused; the pod and its other
-// container live on.
+// A container's attacks on its guest are refused; the pod and its other
+// container keep running.
 func TestAttacksFromInside(t *testing.T) {
 	ctx, d := lying(t, "", "")
 	p := newPod(ctx, t, d)
@@ -68,8 +68,8 @@ func addAttacker(ctx context.Context, t *testing.T, p *pod, spec ...oci.SpecOpts
 	return c
 }
 
-// A privileged container is root of its guest, and of nothing else: it can end
-// the guest, and that ends its pod, in time and with no trace on the host.
+// A privileged container is root in its guest only. It can end the guest, which
+// ends its pod, in time and without a trace on the host.
 func TestPrivilegedEndsItsGuestAlone(t *testing.T) {
 	ctx, d := lying(t, "", "")
 	works := neighbour(ctx, t)

@@ -12,8 +12,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// bed has two daemons: pods of the one have liars for guests, the other's have
-// the agent.
+// bed has two daemons: the pods of one run the liar, those of the other the
+// agent.
 var bed struct {
 	liars, honest *harness.Daemon
 }
@@ -59,7 +59,7 @@ func prepare(ctx context.Context) error {
 	return err
 }
 
-// buildLiar makes a guest's image with the liar as the agent.
+// buildLiar builds a guest image with the liar as the agent.
 func buildLiar(ctx context.Context, layout harness.Layout) (harness.KataConfig, error) {
 	dir := filepath.Join(layout.Build(), "hostile")
 	agent := filepath.Join(dir, "agent")
@@ -82,11 +82,11 @@ func buildLiar(ctx context.Context, layout harness.Layout) (harness.KataConfig, 
 // sceneTimeout bounds one test on a busy machine without KVM.
 const sceneTimeout = 5 * time.Minute
 
-// answerTimeout is how long any answer may take, whatever the guest does.
+// answerTimeout bounds every answer, whatever the guest does.
 const answerTimeout = 60 * time.Second
 
-// lying makes the guests of the pods that follow tell a lie, and gives a test
-// its time and its leak check. further are lines of the agent's table.
+// lying selects the lie of the guests of later pods, and sets up a test's
+// timeout and leak check. further has lines for the agent's table.
 func lying(t *testing.T, lie, further string) (context.Context, *harness.Daemon) {
 	t.Helper()
 	d := bed.liars

@@ -15,7 +15,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// pod is a pod with one container beside the pause container.
+// pod is a pod with one container and the pause container.
 type pod struct {
 	t      *testing.T
 	daemon *harness.Daemon
@@ -25,7 +25,7 @@ type pod struct {
 	shim int
 }
 
-// newPod runs a pod of the daemon's.
+// newPod runs a pod with d.
 func newPod(ctx context.Context, t *testing.T, d *harness.Daemon, args ...string) *pod {
 	t.Helper()
 	hp, err := d.NewPod(ctx, "pod")
@@ -60,11 +60,11 @@ func (p *pod) remove(ctx context.Context) {
 	}
 }
 
-// maxShim is what a shim may have needed at most, in MiB, whatever its guest
-// has sent: some 60 more than at rest, with its files' pages.
+// maxShim bounds a shim's peak memory in MiB, whatever its guest has sent: some
+// 60 more than at rest, with its files' pages.
 const maxShim = 128
 
-// smallShim fails the test if the shim's memory was ever larger than it may be.
+// smallShim fails the test if the shim's memory ever exceeded maxShim.
 func (p *pod) smallShim() {
 	p.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.shim))
@@ -87,7 +87,7 @@ func (p *pod) smallShim() {
 	p.t.Errorf("no VmHWM in %s", status)
 }
 
-// told is how often the guest says that it has told its lie.
+// told returns the guest's count of its lies.
 func (p *pod) told(ctx context.Context) int {
 	p.t.Helper()
 	proc, code, err := p.idle.ExecRun(ctx, harness.ExecConfig{Args: []string{"cat", "/proc/sys/kernel/poweroff_cmd"}})
@@ -110,7 +110,7 @@ func (p *pod) alive() {
 	}
 }
 
-// findShim is the pid of the pod's shim; 0 if it has none.
+// findShim returns the PID of the pod's shim; 0 if it has none.
 func (p *pod) findShim() int {
 	p.t.Helper()
 	procs, err := p.daemon.Processes()
@@ -125,7 +125,8 @@ func (p *pod) findShim() int {
 	return 0
 }
 
-// neighbour is a pod with an honest guest; works is called while another lies.
+// neighbour starts a pod with an honest guest; works is called while another
+// guest lies.
 func neighbour(ctx context.Context, t *testing.T) (works func()) {
 	t.Helper()
 	d := bed.honest
@@ -147,8 +148,8 @@ func neighbour(ctx context.Context, t *testing.T) (works func()) {
 	}
 }
 
-// privileged gives a container what "docker run --privileged" does, but for
-// the host's devices.
+// privileged gives a container what "docker run --privileged" does, except the
+// host's devices.
 func privileged() []oci.SpecOpts {
 	return []oci.SpecOpts{oci.WithPrivileged, oci.WithMounts([]specs.Mount{{
 		Type: "tmpfs", Source: "tmpfs", Destination: "/tmp", Options: []string{"rw"},

@@ -8,8 +8,8 @@ import (
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// BlobPath is a file of the busybox image with BlobSize bytes that repeat
-// nothing, for tests that want to see each byte arrive where it belongs.
+// BlobPath is a file of the busybox image with BlobSize bytes without
+// repetition, for tests that check that each byte arrives in its place.
 const (
 	BlobPath = "/data/blob"
 	BlobSize = 1 << 20

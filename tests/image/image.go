@@ -90,7 +90,7 @@ func hostBusybox() (string, error) {
 	return path, nil
 }
 
-// appletPaths lists where each applet wants to be, without a leading slash.
+// appletPaths lists each applet's path, without a leading slash.
 func appletPaths(ctx context.Context, busybox string) ([]string, error) {
 	out, err := exec.CommandContext(ctx, busybox, "--list-full").Output()
 	if err != nil {

@@ -97,7 +97,8 @@ func readTar(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-// Suites that run side by side on a fresh checkout make the archive at once.
+// Suites that run in parallel on a fresh checkout build the archive
+// concurrently.
 func TestLayoutIsWrittenByManyAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.tar")
 	var wg sync.WaitGroup

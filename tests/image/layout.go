@@ -21,7 +21,7 @@ import (
 const imageNameAnnotation = "io.containerd.image.name"
 
 // writeLayout packs images as one OCI image layout (image-spec 1.1,
-// image-layout.md) into the tar file at path. The file appears whole or not
+// image-layout.md) into the tar file at path. The file appears complete or not
 // at all.
 func writeLayout(path string, images []image) error {
 	var entries []file
@@ -54,8 +54,8 @@ func writeLayout(path string, images []image) error {
 	return writeWhole(path, archive)
 }
 
-// writeWhole writes a file that is never seen in part. Several programs may
-// write the same one at once: suites that run side by side do.
+// writeWhole writes a file atomically. Several programs may write the same file
+// concurrently, as parallel suites do.
 func writeWhole(path string, data []byte) (err error) {
 	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-")
 	if err != nil {
@@ -73,16 +73,16 @@ func writeWhole(path string, data []byte) (err error) {
 	return os.Rename(part.Name(), path)
 }
 
-// dockerManifest is an entry of manifest.json, by which "docker load" finds its way
-// through an archive (moby, image/tarexport). Its paths are those of the blobs.
+// dockerManifest is an entry of manifest.json, with which "docker load" reads
+// an archive (moby, image/tarexport). Its paths are those of the blobs.
 type dockerManifest struct {
 	Config   string
 	RepoTags []string
 	Layers   []string
 }
 
-// pack returns the image's manifest descriptor and the blobs behind it: the layer,
-// the configuration, the manifest.
+// pack returns the image's manifest descriptor and its blobs: the layer, the
+// configuration, the manifest.
 func pack(img image) (v1.Descriptor, []file, error) {
 	layer, err := tarOf(img.files)
 	if err != nil {
@@ -119,7 +119,7 @@ func blob(data []byte) file {
 	return file{path: "blobs/sha256/" + digest.FromBytes(data).Encoded(), mode: 0o644, data: data}
 }
 
-// tarOf packs files in their order, with no time and no owner names.
+// tarOf packs files in their order, without times and owner names.
 func tarOf(files []file) ([]byte, error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

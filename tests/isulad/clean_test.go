@@ -16,11 +16,11 @@ import (
 	"github.com/katabox/katabox/tests/isulad/engine"
 )
 
-// A container's id is in the command line of its shim, its QEMU and its
-// virtiofsd, and in every path that is made for it.
+// A container's id is in the command lines of its shim, QEMU and virtiofsd, and
+// in every path made for it.
 
-// processesOf lists the host's processes of a sandbox, by the program's name.
-// One that is dead and waits for its parent holds nothing.
+// processesOf returns a sandbox's host processes by program name, without
+// zombies, which hold nothing.
 func processesOf(id string) map[string]int {
 	found := map[string]int{}
 	entries, _ := os.ReadDir("/proc")
@@ -46,9 +46,9 @@ const (
 	virtiofsdName = "virtiofsd"
 )
 
-// leftOf lists what the host still has of a container: its processes, what
-// the runtime made for it, its socket. Its shim's socket is left out while
-// another container's is the same.
+// leftOf lists what is left of a container on the host: its processes, what the
+// runtime made for it, its socket. Its shim's socket is left out while another
+// container has the same.
 func leftOf(c *engine.Container) []string {
 	var left []string
 	for name, pid := range processesOf(c.ID) {
@@ -73,8 +73,8 @@ func leftOf(c *engine.Container) []string {
 	return left
 }
 
-// awaitClean waits until nothing is left of the containers: a shim ends a
-// moment after its last answer.
+// awaitClean waits until nothing of the containers is left: a shim ends shortly
+// after its last answer.
 func awaitClean(ctx context.Context, containers ...*engine.Container) error {
 	var left []string
 	ok := eventually(ctx, time.Minute, func() bool {
@@ -90,15 +90,15 @@ func awaitClean(ctx context.Context, containers ...*engine.Container) error {
 	return nil
 }
 
-// force ends the processes of a container that a failed test has left, so that
-// the next run does not find them.
+// force kills the processes of a container that a failed test left, for the
+// next run.
 func force(c *engine.Container) {
 	for _, pid := range processesOf(c.ID) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 
-// mountsBelow lists the mount points in a directory.
+// mountsBelow returns the mount points below a directory.
 func mountsBelow(dir string) []string {
 	data, _ := os.ReadFile("/proc/self/mountinfo")
 	var found []string

@@ -19,18 +19,18 @@ const (
 	ConfiguredHandler = "kata-config"
 )
 
-// ConfiguredMemoryMiB is the memory of a pod of ConfiguredHandler, by which its
-// configuration file is known.
+// ConfiguredMemoryMiB is the memory of a pod of ConfiguredHandler, which shows
+// that its configuration file is used.
 const ConfiguredMemoryMiB = 384
 
-// criPlugins are what the harness turns off and CRI needs (containerd,
-// plugins/cri/cri.go, Requires).
+// criPlugins are the plugins that CRI needs and the harness disables
+// (containerd, plugins/cri/cri.go, Requires).
 var criPlugins = []string{
 	"io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri",
 }
 
 // prepare writes the files beside containerd's configuration, and returns what
-// is to be added to it.
+// to append to it.
 func (e *Env) prepare(d *harness.Daemon) (string, error) {
 	e.network = newNetwork(d)
 	// A pod in a user namespace must be able to reach its root file system.
@@ -109,8 +109,8 @@ func (e *Env) criTables2(d *harness.Daemon) (sections []section, runtimes string
 	const images, pods = "'io.containerd.cri.v1.images'", "'io.containerd.cri.v1.runtime'"
 	return []section{
 		{images, []string{set("snapshotter", d.Snapshotter)}},
-		// Imported by the harness; the suite removes pause:3.9 and wants to see
-		// it gone, so the pods' own image is another one.
+		// Imported by the harness; the suite removes pause:3.9 and checks that
+		// it is gone, so pods use another image.
 		{images + ".pinned_images", []string{set("sandbox", image.Pause)}},
 		{images + ".registry", []string{set("config_path", certsDir(d))}},
 		{pods, ofPods},

@@ -26,11 +26,11 @@ type Env struct {
 	firewall firewall
 }
 
-// Options choose what an Env runs.
+// Options select what an Env runs.
 type Options struct {
 	Layout harness.Layout
-	// Runtime is harness.Kata, with which both handlers are there, or
-	// harness.Runc, with which "kata" is not and need not be built.
+	// Runtime is harness.Kata, with both handlers, or harness.Runc, without
+	// "kata", which then need not be built.
 	Runtime harness.Runtime
 	// Kata varies the runtime's configuration. Its timeouts are long, unless
 	// Extra is set.
@@ -42,9 +42,9 @@ type Options struct {
 	Adapt func(*harness.Options)
 }
 
-// release is the containerd of the suite: the newest, or of those that
-// harness.EnvReleases names the last. Debian 12's 1.6 has too old a CRI; what has
-// that name on Debian 13 will do.
+// release returns the suite's containerd: the newest, or the last of those that
+// harness.EnvReleases names. Debian 12's 1.6 has too old a CRI; what is called
+// 1.6 on Debian 13 works.
 func release(l harness.Layout) (harness.Release, error) {
 	chosen, err := harness.ReleasesFromEnv(l)
 	if err != nil {
@@ -53,9 +53,9 @@ func release(l harness.Layout) (harness.Release, error) {
 	return chosen[len(chosen)-1], nil
 }
 
-// patience is added to the runtime's configuration: five machines that boot at once
-// where two processors without KVM do other work too take longer than a user would
-// want to wait, and a timeout would tell how busy the machine is.
+// patience is added to the runtime's configuration: five machines that boot
+// concurrently on two busy CPUs without KVM take longer than a user would wait,
+// and a timeout would only show how busy the machine is.
 const patience = `
 [agent.kata]
 dial_timeout = 240
@@ -159,14 +159,14 @@ func (e *Env) RemovePods(ctx context.Context) error {
 	return err
 }
 
-// Settled waits until no pod has left anything while containerd runs on: what
-// the harness looks for, and what is in the network.
+// Settled waits until nothing of any pod is left while containerd runs on: what
+// the harness checks, and the network.
 func (e *Env) Settled(ctx context.Context) error {
 	return errors.Join(e.Daemon.Settled(ctx), e.networkSettled(ctx))
 }
 
-// networkSettled waits up to a minute: a virtual machine's pod is gone when
-// its answer is sent, but the kernel takes a moment to take links away.
+// networkSettled waits up to a minute: a virtual machine's pod is gone when the
+// call returns, but the kernel takes a moment to remove links.
 func (e *Env) networkSettled(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -183,8 +183,8 @@ func (e *Env) networkSettled(ctx context.Context) error {
 	}
 }
 
-// Stop removes the pods, looks for what they left, and ends everything. The
-// error names what was left; it is removed all the same.
+// Stop removes the pods, checks for leftovers, and ends everything. The error
+// names leftovers, which are removed anyway.
 func (e *Env) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

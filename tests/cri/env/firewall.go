@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// forwarding is the switch that the bridge plugin turns on for every network
-// that is a gateway.
+// forwarding is the setting that the bridge plugin enables for every network
+// with a gateway.
 const forwarding = "/proc/sys/net/ipv4/ip_forward"
 
-// firewall is what CNI's plugins change for the whole host and do not take back
-// with the last pod: forwarding, and portmap's chains.
+// firewall is what CNI's plugins change for the whole host and do not undo with
+// the last pod: forwarding, and portmap's chains.
 type firewall struct {
 	forward []byte
 	chains  map[string]bool
 }
 
-// readFirewall remembers how the host was.
+// readFirewall records the host's state.
 func readFirewall() (firewall, error) {
 	forward, err := os.ReadFile(forwarding)
 	if err != nil {
@@ -36,8 +36,8 @@ func readFirewall() (firewall, error) {
 	return f, nil
 }
 
-// restore makes the host as it was, but for chains that another user of CNI has
-// rules in.
+// restore restores the host's state, except for chains with rules of another
+// user of CNI.
 func (f firewall) restore() error {
 	if err := os.WriteFile(forwarding, f.forward, 0o644); err != nil {
 		return fmt.Errorf("restore forwarding: %w", err)
@@ -59,9 +59,9 @@ func (f firewall) restore() error {
 	return nil
 }
 
-// undoChains returns the iptables commands that remove portmap's own chains,
-// except those that were there before: first the rules that lead to them, then
-// what is in them, then they themselves.
+// undoChains returns the iptables commands that remove portmap's chains, except
+// those that existed before: first the rules that jump to them, then their
+// content, then the chains.
 func undoChains(lines []string, before map[string]bool) [][]string {
 	var jumps, flushes, removals [][]string
 	for _, chain := range sharedChains(lines) {

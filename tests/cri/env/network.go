@@ -35,12 +35,12 @@ type network struct {
 func newNetwork(d *harness.Daemon) network {
 	digits := strings.TrimPrefix(d.Tag(), "kb")
 	var a, b byte
-	_, _ = fmt.Sscanf(digits, "%02x%02x", &a, &b) // zero when it is not a number: a subnet all the same
+	_, _ = fmt.Sscanf(digits, "%02x%02x", &a, &b) // zero if it is not a number, which also gives a valid subnet
 	dir := filepath.Join(d.Dir, "cni")
 	return network{
 		name: d.Tag(),
-		// Not the tag itself: the bridge stays while the daemon runs, and
-		// is no leak of a pod.
+		// Not the tag itself: the bridge exists while the daemon runs, and is
+		// not a pod's leak.
 		bridge:   "br" + digits,
 		confDir:  filepath.Join(dir, "net.d"),
 		leaseDir: filepath.Join(dir, "leases"),
@@ -74,8 +74,8 @@ func (n network) conflist() string {
 }
 
 // leaks lists what pods have left in the network: ports of the bridge, leases,
-// cached results, firewall rules; and devices of Katabox's own, which are made in
-// the pods' namespaces and so must never be seen here.
+// cached results, firewall rules; and Katabox's own devices, which are made in
+// the pods' namespaces and so must never be visible here.
 func (n network) leaks() ([]string, error) {
 	var found []string
 	add := func(kind, pattern string) error {
@@ -100,7 +100,7 @@ func (n network) leaks() ([]string, error) {
 	return append(found, rules...), err
 }
 
-// remove takes the bridge away; that it was never made is no error.
+// remove removes the bridge; it is no error if it was never made.
 func (n network) remove() error {
 	link, err := netlink.LinkByName(n.bridge)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -120,7 +120,7 @@ func (n network) forget() {
 	paths, _ := filepath.Glob(filepath.Join(resultsDir, n.name+"-*")) // the pattern is well formed
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return // named as a leak already
+			return // already reported as a leak
 		}
 	}
 }

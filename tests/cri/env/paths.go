@@ -32,7 +32,8 @@ func runcPath(l harness.Layout) string {
 	return filepath.Join(l.Build(), "runc-"+RuncVersion, "runc")
 }
 
-// Missing says what must be built or installed before Start can succeed.
+// Missing returns an error that says what must be built or installed before
+// Start can succeed.
 func Missing(l harness.Layout) error {
 	var errs []error
 	for path, command := range map[string]string{

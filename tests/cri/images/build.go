@@ -86,12 +86,13 @@ func compile(ctx context.Context, cache, name string) ([]byte, error) {
 	return os.ReadFile(out)
 }
 
-// busyboxProgram returns Debian's busybox with its libraries, and where each of its
-// applets wants to be, without a leading slash.
+// busyboxProgram returns Debian's busybox with its libraries, and the paths of
+// its applets, without a leading slash.
 //
 // Not busybox-static: its shell runs applets without looking for their files, so
-// the suite would not see that /bin/ls is masked. This one has all that the suite
-// calls but ipcs and pgrep; to build busybox again for those two takes minutes.
+// the suite would not see that /bin/ls is masked. This one has everything that
+// the suite calls except ipcs and pgrep; building busybox for those two takes
+// minutes.
 func busyboxProgram(ctx context.Context, cache string) (files layer, applets []string, err error) {
 	const path = "bin/busybox"
 	if files, err = debianProgram(ctx, cache, "busybox", path); err != nil {

@@ -18,12 +18,13 @@ const Busybox = "registry.k8s.io/" + e2eImages + "busybox:1.29-2"
 // Web is the suite's web server; it listens on port 80.
 const Web = "registry.k8s.io/" + e2eImages + "nginx:1.14-2"
 
-// pinnedName is the one image that the suite asks for by digest.
+// pinnedName is the only image that the suite pulls by digest.
 const pinnedName = criImages + "test-image-digest"
 
 // PinnedDigest is the digest of our stand-in for that image. The suite has the
-// digest of the real one as a constant, which cannot be met: tests/tools/critools.sh
-// reads this line and puts it there instead. TestPinnedDigest keeps it true.
+// digest of the real one as a constant, which cannot be matched:
+// tests/tools/critools.sh reads this line and replaces the constant.
+// TestPinnedDigest checks it.
 const PinnedDigest = "sha256:41b3f25fb10aa683fcb811d87b028c251f5c8b2e53adbb2431a33f0561dd1187"
 
 // definition is one image before it is packed.
@@ -37,8 +38,8 @@ type definition struct {
 // layer is the content of one layer, parents before children.
 type layer []file
 
-// file is one entry of a layer: a directory when dir says so, a hard link when
-// link is set, else a regular file. All belong to root.
+// file is one entry of a layer: a directory if dir is set, a hard link if link
+// is set, otherwise a regular file. All belong to root.
 type file struct {
 	path string // without a leading slash
 	mode int64
@@ -58,7 +59,7 @@ type parts struct {
 func catalog(p parts) []definition {
 	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	web := specs.ImageConfig{Env: path, Entrypoint: []string{"nginx", "-g", "daemon off;"}}
-	// The suite wants the word "httpd" in what this one prints.
+	// The suite expects the word "httpd" in its output.
 	httpd := specs.ImageConfig{Env: path, Entrypoint: []string{
 		"sh", "-c", "echo 'httpd: serving on port 80'; exec httpd -f -p 80 -h /var/www",
 	}}
@@ -74,12 +75,12 @@ func catalog(p parts) []definition {
 	return append(all, smallOnes(p.idle)...)
 }
 
-// idle runs the images that the suite runs for nothing but their names, and
+// idle is the program of images that the suite runs only for their names; it
 // needs no library.
 const idle = "idle"
 
-// smallOnes lists the images that the suite pulls, looks at and removes, and of
-// which it starts two: any content will do, if only each has its own.
+// smallOnes lists the images that the suite pulls, inspects and removes, and of
+// which it starts two: any content will do as long as each differs.
 func smallOnes(program []byte) []definition {
 	one := func(name, user string, more ...string) definition {
 		content := layer{{path: "name", mode: 0o644, data: []byte(name + "\n")}}

@@ -14,8 +14,8 @@ const (
 		"nogroup:x:65534:\n"
 )
 
-// busyboxLayer is a root with busybox and its libraries, the two programs that
-// Debian's lacks, and what the C library wants to see in /etc.
+// busyboxLayer returns a root with busybox and its libraries, the two programs
+// that Debian's lacks, and what the C library needs in /etc.
 func busyboxLayer(busybox layer, applets []string, ipcs, pgrep []byte) layer {
 	content := slices.Concat(busybox, layer{
 		{path: "usr/bin/ipcs", mode: 0o755, data: ipcs},
@@ -40,7 +40,8 @@ func page(dir string) layer {
 	return append(parents(content), content...)
 }
 
-// predefinedGroup adds a user with a group that only the image's files tell of.
+// predefinedGroup adds a user with a group that is only defined in the image's
+// files.
 func predefinedGroup() layer {
 	return layer{
 		{path: "etc/passwd", mode: 0o644, data: []byte(passwd + "default-user:x:1000:1000::/home/default-user:/bin/sh\n")},
@@ -55,8 +56,8 @@ func escalateLayer(program []byte) layer {
 	return layer{{path: "nonewprivs", mode: 0o4755, data: program}}
 }
 
-// parents returns the directories of what is in content, and more, each after
-// its own parent.
+// parents returns the parent directories of content and of more, each after its
+// own parent.
 func parents(content layer, more ...string) layer {
 	seen := map[string]bool{}
 	var names []string

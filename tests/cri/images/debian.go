@@ -19,10 +19,10 @@ var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu"}
 // interpreter is the dynamic linker (System V ABI, AMD64 supplement, 5.2).
 const interpreter = "/lib64/ld-linux-x86-64.so.2"
 
-// debianProgram returns a program of a Debian package, which is to be at path in
-// the image, and the libraries it needs, ready for a layer. The program is taken
-// out of its package, not installed: an installed nginx would be a service of
-// the host, and an installed busybox would replace busybox-static. Its libraries
+// debianProgram returns a program of a Debian package, for path in the image,
+// and the libraries it needs, ready for a layer. The program is extracted from
+// its package, not installed: an installed nginx would be a service of the
+// host, and an installed busybox would replace busybox-static. Its libraries
 // are the host's, of the same release.
 func debianProgram(ctx context.Context, cache, name, path string) (layer, error) {
 	root := filepath.Join(cache, name)
@@ -49,8 +49,8 @@ func unpacked(root, path string) string {
 	return program
 }
 
-// unpackPackage downloads a package and unpacks it into root, which appears
-// whole or not at all.
+// unpackPackage downloads a package and unpacks it into root, which is made
+// atomically.
 func unpackPackage(ctx context.Context, cache, name, root string) error {
 	work, err := os.MkdirTemp(cache, name+"-")
 	if err != nil {
@@ -59,7 +59,7 @@ func unpackPackage(ctx context.Context, cache, name, root string) error {
 	defer func() { _ = os.RemoveAll(work) }()
 	download := func() error { return run(ctx, work, "apt-get", "download", name) }
 	if err := download(); err != nil {
-		// A machine whose package lists are gone or old.
+		// The machine's package lists may be missing or old.
 		if again := run(ctx, work, "apt-get", "update"); again != nil {
 			return errors.Join(err, again)
 		}
@@ -134,8 +134,8 @@ func findLibrary(name string) (string, error) {
 	return "", fmt.Errorf("find library %s: not in %v", name, libraryDirs)
 }
 
-// readFiles reads programs, which are moved, and libraries, which stay where
-// they are.
+// readFiles reads programs, which get another path, and libraries, which keep
+// theirs.
 func readFiles(moved map[string]string, kept []string) (layer, error) {
 	for _, path := range kept {
 		moved[path] = path[1:]

@@ -7,7 +7,7 @@
 //	Build: host's busybox, nginx's package, programs ──> Store: blobs and tags
 //	Serve: Store ──> a read-only registry on 127.0.0.1
 //
-// The registry answers for every host: what is before the first slash of an
-// image's name is not asked for. It knows nothing of containerd, which is told
-// about it by a hosts.toml (tests/cri).
+// The registry answers for every host: requests do not contain what precedes
+// the first slash of an image's name. It knows nothing of containerd, which is
+// told about it by a hosts.toml (tests/cri).
 package images

@@ -6,7 +6,7 @@ import (
 )
 
 // The ports of the two web servers. The second shares the host's network and is
-// looked for on this port (cri-tools, images/hostnet-nginx).
+// expected on this port (cri-tools, images/hostnet-nginx).
 const (
 	webPort     = 80
 	hostnetPort = 12003

@@ -13,7 +13,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// blob is what the registry gives for a digest.
+// blob is what the registry returns for a digest.
 type blob struct {
 	mediaType string
 	data      []byte
@@ -40,7 +40,7 @@ func (s *Store) add(def definition) error {
 		Config:   def.config,
 		RootFS:   v1.RootFS{Type: "layers"},
 	}
-	// The name makes two images with the same content two images.
+	// The name makes two images with the same content differ.
 	config.Author = def.names[0]
 	for _, l := range def.layers {
 		archive, err := tarOf(l)

@@ -12,16 +12,16 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// request is what a path of the distribution API asks for (distribution-spec
-// 1.1, "Pull").
+// request is a parsed path of the distribution API (distribution-spec 1.1,
+// "Pull").
 type request struct {
 	name string // repository
 	kind string // "manifests" or "blobs"
 	ref  string // tag or digest
 }
 
-// parsePath takes the path of a URL apart; ok is false when it names nothing
-// that can be pulled.
+// parsePath parses the path of a URL; ok is false if it names nothing that can
+// be pulled.
 func parsePath(path string) (r request, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/v2/")
 	if !ok {
@@ -42,7 +42,7 @@ func repository(name string) string {
 	return name
 }
 
-// find returns the blob that is asked for.
+// find returns the requested blob.
 func (s *Store) find(r request) (digest.Digest, blob, bool) {
 	if !s.repositories[r.name] {
 		return "", blob{}, false
@@ -58,8 +58,8 @@ func (s *Store) find(r request) (digest.Digest, blob, bool) {
 	return d, b, ok
 }
 
-// ServeHTTP answers GET and HEAD for manifests and blobs, and all else with
-// what a registry says that does not have it.
+// ServeHTTP answers GET and HEAD for manifests and blobs, and everything else
+// as a registry that does not have it.
 func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		http.Error(w, "this registry is read-only", http.StatusMethodNotAllowed)

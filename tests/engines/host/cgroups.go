@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RemoveCgroups removes a cgroup, "/name", and those in it from every hierarchy
-// of the machine's.
+// RemoveCgroups removes a cgroup, "/name", and those in it from each of the
+// machine's hierarchies.
 func RemoveCgroups(cgroup string) error {
 	roots, err := filepath.Glob("/sys/fs/cgroup/*" + cgroup)
 	if err != nil {
@@ -24,8 +24,8 @@ func RemoveCgroups(cgroup string) error {
 	return errors.Join(errs...)
 }
 
-// removeTree removes a cgroup's directories, which rmdir(2) takes though they
-// hold files.
+// removeTree removes a cgroup's directories, which rmdir(2) removes although
+// they hold files.
 func removeTree(root string) error {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

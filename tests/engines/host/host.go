@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// envRole says which of the three processes this one is; unset: the outer one.
+// envRole is the role of this process among the three; unset in the outer one.
 // envName is the host's name.
 const (
 	envRole = "KATABOX_PRIVATE_HOST"
@@ -26,9 +26,9 @@ const (
 	roleSuite = "suite"
 )
 
-// Run calls suite on a private host, and after on the machine when nothing of that
-// host runs any more. It is called from TestMain and returns the code for os.Exit:
-// the suite's, or 1 for an error. It needs root.
+// Run calls suite on a private host, and then after on the machine when no
+// process of that host is left. It is called from TestMain and returns the code
+// for os.Exit: the suite's, or 1 for an error. It needs root.
 func Run(suite func() int, after func() error) int {
 	switch os.Getenv(envRole) {
 	case roleSuite:
@@ -51,8 +51,8 @@ func RunTests(m *testing.M, prepare, after func() error) int {
 	}, after)
 }
 
-// Name is a word of letters and digits that no other private host has, the same in
-// the suite and after it: for what is the machine's all the same.
+// Name returns the host's unique name, of letters and digits, the same in the
+// suite and after it: for resources that are shared with the machine.
 func Name() string { return os.Getenv(envName) }
 
 func runOuter(after func() error) (int, error) {
@@ -65,8 +65,8 @@ func runOuter(after func() error) (int, error) {
 	return code, errors.Join(err, after())
 }
 
-// namespaces are those that the host does not share with the machine. Cgroups are
-// shared: a cgroup namespace would need version 1's hierarchies mounted again.
+// namespaces are the host's private namespaces. Cgroups are shared: a cgroup
+// namespace would require remounting version 1's hierarchies.
 const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
 
 func report(what string, run func() (int, error)) int {
@@ -78,7 +78,7 @@ func report(what string, run func() (int, error)) int {
 	return code
 }
 
-// again runs this program as a role and returns its exit code.
+// again runs this program in a role and returns its exit code.
 func again(role string, flags uintptr) (int, error) {
 	// PDEATHSIG fires when the thread that forked ends (prctl(2)).
 	runtime.LockOSThread()
@@ -110,7 +110,7 @@ func runInit() (int, error) {
 	}
 	suite, err := os.StartProcess(program, os.Args, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-		// Its own group, in which the harness knows its children.
+		// Its own group, by which the harness recognizes its children.
 		Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlaid are the directories in which engines and their tools keep files
-// under fixed names: CNI's configurations and leases, policies, logins.
+// overlaid are the directories in which engines and their tools keep files with
+// fixed names: CNI's configurations and leases, policies, logins.
 var overlaid = []string{"/etc", "/var/lib", "/opt"}
 
 // makeHost turns the new namespaces into a host. Each step relies on those
 // before it.
 func makeHost() error {
-	// sysfs shows the links of the network namespace that mounts it; it
-	// covers the cgroups, which are put aside and back.
+	// sysfs shows the links of the network namespace that mounts it; it covers
+	// the cgroups, which are moved aside and back.
 	const aside = "/run/cgroup"
 	steps := []func() error{
-		// Nothing that is mounted here may be seen by the machine.
+		// The machine must not see mounts made here.
 		func() error { return mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") },
 		func() error { return mount("proc", "/proc", "proc", 0, "") },
 		func() error { return mount("run", "/run", "tmpfs", 0, "mode=755") },
@@ -32,7 +32,7 @@ func makeHost() error {
 		func() error { return mount(aside, "/sys/fs/cgroup", "", unix.MS_BIND|unix.MS_REC, "") },
 		func() error { return unix.Unmount(aside, unix.MNT_DETACH) },
 		overlayAll,
-		// As systemd leaves it, and as engines expect it.
+		// As systemd sets it up, and engines expect it.
 		func() error { return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "") },
 		loopbackUp,
 	}
@@ -55,8 +55,8 @@ func mount(source, target, kind string, flags uintptr, options string) error {
 	return nil
 }
 
-// overlayAll puts an overlay over each directory that is there; what is written
-// goes to /run.
+// overlayAll mounts an overlay over each existing directory; changes go to
+// /run.
 func overlayAll() error {
 	for _, dir := range overlaid {
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {

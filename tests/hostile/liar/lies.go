@@ -36,8 +36,8 @@ const (
 	consoleBytes    = 64 << 20
 )
 
-// liar answers the host in the agent's place. The calls of the Guest service
-// that it does not lie about are the agent's.
+// liar answers the host instead of the agent. It passes calls of the Guest
+// service that it does not lie about to the agent.
 type liar struct {
 	api.GuestClient
 
@@ -79,7 +79,7 @@ func (l *liar) hangs(method string) bool {
 	}
 }
 
-// toldFile has how often a flood was told.
+// toldFile has the number of messages of a flood.
 const toldFile = "/proc/sys/kernel/poweroff_cmd"
 
 // toldOnce counts, and shows the count now and then.
@@ -171,8 +171,8 @@ func (l *liar) Events(ctx context.Context, req *api.EventsRequest, out api.Guest
 	}
 }
 
-// forge sends events that are not true, and reports whether there are more to
-// send. It does not hold back what is true for long.
+// forge sends false events, and reports whether there are more to send. It does
+// not delay true events for long.
 func (l *liar) forge(out api.Guest_EventsServer) (bool, error) {
 	switch l.lie {
 	case "forge-exits":
@@ -186,8 +186,8 @@ func (l *liar) forge(out api.Guest_EventsServer) (bool, error) {
 	}
 }
 
-// forgeExits tells of containers that are others', with ids that are paths, and
-// of execs that are none.
+// forgeExits reports exits of other pods' containers, with IDs that are paths,
+// and of execs that do not exist.
 func forgeExits(out api.Guest_EventsServer) error {
 	for i := range uint32(1000) {
 		for _, id := range []string{"", "none", "../../../etc", "neighbour", strings.Repeat("y", 1<<16)} {

@@ -67,7 +67,7 @@ func run(ctx context.Context) error {
 	return errors.Join(errors.New("the liar stopped serving"), group.Wait())
 }
 
-// lieOf is what the kernel's command line asks for.
+// lieOf returns the lie that the kernel's command line selects.
 func lieOf(cmdline string) string {
 	for word := range strings.FieldsSeq(cmdline) {
 		if lie, ok := strings.CutPrefix(word, "katabox.lie="); ok {
@@ -77,8 +77,8 @@ func lieOf(cmdline string) string {
 	return ""
 }
 
-// serve has the agent serve a socket of the guest's, and the liar the host's
-// ports, with the agent behind it.
+// serve makes the agent serve a socket in the guest, and the liar the host's
+// ports in front of it.
 func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie string) error {
 	local, err := net.Listen("unix", realSocket)
 	if err != nil {
@@ -117,7 +117,7 @@ func onPort(port uint32, serve func(net.Listener) error) error {
 	return serve(l)
 }
 
-// serveLog is the agent's empty log, or one without end.
+// serveLog serves the agent's empty log, or an endless one.
 func (l *liar) serveLog(ctx context.Context, port net.Listener) error {
 	if l.lie != "flood-log" {
 		return logs.NewRing(1<<10).Serve(ctx, port)

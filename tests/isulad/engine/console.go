@@ -11,13 +11,13 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// Console copies a process's output out of its FIFOs with iSulad's rule: the
-// first end of file, on whichever stream, ends the loop, and what has not
-// come 100 ms later is lost.
+// Console copies a process's output from its FIFOs by iSulad's rule: the first
+// end of file on either stream ends the loop, and what arrives more than 100 ms
+// later is lost.
 type Console struct {
-	// Out and Err hold what came so far.
+	// Out and Err hold the output so far.
 	Out, Err harness.Buffer
-	// Ended is when each stream ended, of those that did before the copying
+	// Ended has the end times of the streams that ended before the copying
 	// stopped. It may be read after Done.
 	Ended map[string]time.Time
 
@@ -29,7 +29,7 @@ type Console struct {
 	fifos *fifos
 }
 
-// lastGrace is how long iSulad reads on after the first end of file.
+// lastGrace is how long iSulad keeps reading after the first end of file.
 const lastGrace = 100 * time.Millisecond
 
 func newConsole(f *fifos) (*Console, error) {
@@ -66,8 +66,8 @@ func (c *Console) Wait(ctx context.Context) error {
 	}
 }
 
-// close ends the copying, as the engine's death does. It must be called once
-// for each console, at least.
+// close ends the copying, as the engine's death does. It must be called at
+// least once for each console.
 func (c *Console) close() {
 	c.once.Do(c.stop.closeWrite)
 	<-c.done
@@ -81,7 +81,7 @@ func (c *Console) end() {
 	_ = unix.Close(c.stop.r)
 }
 
-// source is one stream that is still read.
+// source is a stream that is still being read.
 type source struct {
 	name string
 	fd   int
@@ -126,8 +126,8 @@ func (c *Console) run() {
 	}
 }
 
-// pollOnce waits for one round of input. It returns the streams that ended,
-// and false when the copying is to stop.
+// pollOnce waits for one round of input. It returns the streams that ended, and
+// false if the copying must stop.
 func (c *Console) pollOnce(sources []source, timeout int) (ended []string, more bool) {
 	fds := []unix.PollFd{{Fd: int32(c.stop.r), Events: unix.POLLIN}}
 	for _, s := range sources {

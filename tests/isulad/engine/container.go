@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says what container to create.
+// Config describes a container to create.
 type Config struct {
 	// ID is a new one unless it is set.
 	ID string
@@ -28,21 +28,23 @@ type Config struct {
 	// Annotations are the user's, by --annotation.
 	Annotations map[string]string
 	TTY         bool
-	// CPUShares are in the spec unless they are 0.
+	// CPUShares is in the spec unless it is 0.
 	CPUShares uint64
 	// Namespaces are paths by the namespace's type, as CRI gives them; the
 	// others are new.
 	Namespaces map[specs.LinuxNamespaceType]string
 	// Created, when not nil, is called between Create and Start.
 	Created func()
-	// Rootfs, when not empty, stands for the container's own in the spec.
+	// Rootfs, if not empty, replaces the container's root in the spec.
 	Rootfs string
 }
 
-// exitUnknown is what iSulad records when a container could not be started.
+// exitUnknown is the code that iSulad records for a container that could not be
+// started.
 const exitUnknown = 125
 
-// exitLostState is what a restarted iSulad records of what ended meanwhile.
+// exitLostState is the code that a restarted iSulad records for containers that
+// ended meanwhile.
 const exitLostState = 255
 
 var errNoShim = errors.New("there is no connection to a shim")
@@ -54,16 +56,15 @@ type Container struct {
 	engine *Engine
 
 	mu sync.Mutex // guards what follows
-	// conn, pid, address, stopped and console are those of the last start;
-	// conns and consoles are all that were ever made: iSulad closes no
-	// connection.
+	// conn, pid, address, stopped and console are those of the last start.
+	// conns and consoles are all that were made: iSulad closes no connection.
 	conn     *conn
 	conns    []*conn
 	consoles []*Console
 	pid      uint32
 	address  string
 	console  *Console
-	// stopped is closed when the supervisor has done its work.
+	// stopped is closed when the supervisor has finished.
 	stopped  chan struct{}
 	exitCode int32
 	failure  error
@@ -71,7 +72,7 @@ type Container struct {
 	launches []Launched
 }
 
-// NewID is a container id as iSulad makes them.
+// NewID returns a container id like iSulad's.
 func NewID() string {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
@@ -91,7 +92,7 @@ func (e *Engine) Create(cfg Config) (*Container, error) {
 	return c, nil
 }
 
-// Bundle is the directory in which the shim is called.
+// Bundle returns the directory in which the shim is called.
 func (c *Container) Bundle() string { return filepath.Join(c.engine.bundleRoot(), c.ID) }
 
 func (c *Container) shm() string { return filepath.Join(c.Bundle(), "mounts", "shm") }
@@ -117,8 +118,8 @@ func (c *Container) writeBundle() error {
 	return nil
 }
 
-// prepare makes what is made anew before every start: the mount, the spec and
-// an empty log.
+// prepare makes what every start needs anew: the mount, the spec and an empty
+// log.
 func (c *Container) prepare() error {
 	if err := c.mountRootfs(); err != nil {
 		return err
@@ -133,39 +134,38 @@ func (c *Container) prepare() error {
 	)
 }
 
-// LogPath is the file in the bundle into which a shim may log.
+// LogPath returns the file in the bundle to which a shim may log.
 func (c *Container) LogPath() string { return filepath.Join(c.Bundle(), "log") }
 
-// Address is what the last start printed.
+// Address returns what the last start printed.
 func (c *Container) Address() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.address
 }
 
-// PID is what Start answered; iSulad shows it, and makes paths of it.
+// PID returns Start's answer; iSulad shows it, and makes paths of it.
 func (c *Container) PID() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.pid
 }
 
-// Calls are the calls made so far, in the order in which they were made; a
-// Wait stands where it returned.
+// Calls returns the calls so far, in order; a Wait is listed where it returned.
 func (c *Container) Calls() []Call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.calls)
 }
 
-// Launches are the calls of the shim's program so far.
+// Launches returns the calls of the shim's program so far.
 func (c *Container) Launches() []Launched {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.launches)
 }
 
-// Console is the attached output of the last start, or nil.
+// Console returns the attached output of the last start, or nil.
 func (c *Container) Console() *Console {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,8 +193,8 @@ func (c *Container) Wait(ctx context.Context) (int32, error) {
 	return c.exitCode, c.failure
 }
 
-// remove takes the bundle and the layer away, and first unmounts all that is
-// mounted below the bundle.
+// remove unmounts everything below the bundle, then removes the bundle and the
+// layer.
 func (c *Container) remove() error {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(c.Bundle()))
 	if err != nil {
@@ -217,7 +217,7 @@ func (c *Container) closeConsoles() {
 	}
 }
 
-// disconnect closes the connections; iSulad does it only by dying.
+// disconnect closes the connections, as only iSulad's death does.
 func (c *Container) disconnect() {
 	c.mu.Lock()
 	conns := slices.Clone(c.conns)
@@ -227,7 +227,7 @@ func (c *Container) disconnect() {
 	}
 }
 
-// connect makes the connection of this start, or this life of the engine.
+// connect makes the connection for this start, or for this run of the engine.
 func (c *Container) connect(address string) error {
 	conn, err := dial(address)
 	if err != nil {

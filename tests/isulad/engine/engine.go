@@ -18,16 +18,16 @@ const (
 	// from its last two parts.
 	Runtime  = "io.containerd.kata.v2"
 	shimName = "containerd-shim-kata-v2"
-	// Namespace is iSulad's only one.
+	// Namespace is iSulad's only namespace.
 	Namespace = "isula"
 )
 
-// Options say what an Engine works with.
+// Options configure an Engine.
 type Options struct {
-	// Dir holds all that the engine has; its storage is mounted there.
+	// Dir holds all the engine's files; its storage is mounted there.
 	Dir string
-	// ShimDir is where the shim's program is: the engine's whole PATH but
-	// for the system's.
+	// ShimDir is the directory of the shim's program: the engine's PATH besides
+	// the system's.
 	ShimDir string
 	// ConfigFile is the runtime's configuration.
 	ConfigFile string
@@ -35,11 +35,12 @@ type Options struct {
 	Images map[string]string
 	// Env is added to the engine's environment.
 	Env []string
-	// NoMonitor makes it an engine older than v2.1.3, which never waits.
+	// NoMonitor makes it behave like an engine older than v2.1.3, which never
+	// calls Wait.
 	NoMonitor bool
 }
 
-// Engine keeps containers. Its methods may be called from several goroutines.
+// Engine manages containers. Its methods may be called from several goroutines.
 type Engine struct {
 	opts Options
 	// life serves the supervisors; end is the engine's death.
@@ -51,8 +52,8 @@ type Engine struct {
 	containers []*Container
 }
 
-// New starts an engine. It makes the storage unless another engine, now dead,
-// has left it there. The caller must call Close.
+// New starts an engine. It makes the storage unless a dead engine has left it.
+// The caller must call Close.
 func New(o Options) (*Engine, error) {
 	// iSulad ignores these, and its children inherit that.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGUSR1)
@@ -78,7 +79,7 @@ func (e *Engine) stateRoot() string {
 	return filepath.Join(e.opts.Dir, "var", "run", "isulad", Runtime)
 }
 
-// mounted reports whether path is where something is mounted.
+// mounted reports whether path is a mount point.
 func mounted(path string) bool {
 	var at, parent unix.Stat_t
 	if unix.Stat(path, &at) != nil || unix.Stat(filepath.Dir(path), &parent) != nil {
@@ -87,9 +88,9 @@ func mounted(path string) bool {
 	return at.Dev != parent.Dev
 }
 
-// Crash ends the engine as SIGKILL would, but for its connections, which stay
-// open, with their calls under way, until Close: a shim may learn late of an
-// engine's death. Its containers run on; another Engine may Restore them.
+// Crash ends the engine as SIGKILL would, except that its connections stay
+// open, with their pending calls, until Close: a shim may notice an engine's
+// death late. Its containers keep running; another Engine may Restore them.
 func (e *Engine) Crash() {
 	e.end()
 	for _, c := range e.all() {
@@ -97,8 +98,8 @@ func (e *Engine) Crash() {
 	}
 }
 
-// Close ends the engine and its connections; the storage stays. What the
-// containers' supervisors still had to do is left undone.
+// Close ends the engine and its connections; the storage stays. The containers'
+// supervisors do not finish their work.
 func (e *Engine) Close() {
 	e.Crash()
 	for _, c := range e.all() {
@@ -107,7 +108,7 @@ func (e *Engine) Close() {
 	e.work.Wait()
 }
 
-// RemoveStorage unmounts what New has mounted, once no engine is left.
+// RemoveStorage unmounts what New mounted, once no engine is left.
 func (e *Engine) RemoveStorage() error {
 	if err := unix.Unmount(e.overlayHome(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("unmount storage: %w", err)

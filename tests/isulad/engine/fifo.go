@@ -20,7 +20,7 @@ var (
 	Attached   = Stdio{In: true, Out: true, Err: true}
 )
 
-// paths are the FIFOs as a request names them; "" where nothing is attached.
+// paths are the FIFOs as named in a request; "" if nothing is attached.
 type paths struct{ stdin, stdout, stderr string }
 
 // fifos are the open FIFOs of one process.
@@ -31,8 +31,8 @@ type fifos struct {
 }
 
 // openFIFOs makes and opens the FIFOs below dir. The reading ends are opened
-// for reading alone and stdin for both, so none waits, and the shim's opens
-// will not either.
+// for reading only and stdin for both, so that neither these opens nor the
+// shim's block.
 func openFIFOs(dir string, want Stdio) (_ *fifos, err error) {
 	now := time.Now()
 	f := &fifos{in: -1, out: -1, err: -1}

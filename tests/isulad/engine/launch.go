@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Launched is what became of a call of the shim's program.
+// Launched is the result of a call of the shim's program.
 type Launched struct {
 	ExitCode int
-	// Stdout and Stderr are what one read each got after the program's end.
+	// Stdout and Stderr are what one read of each returned after the program's
+	// end.
 	Stdout, Stderr string
 	// HeldOpen: a process could still write to those pipes, whose other ends are
 	// closed now.
@@ -65,7 +66,7 @@ func (e *Engine) launch(id, bundle string) (Launched, error) {
 	return l, nil
 }
 
-// environ is the engine's environment and what it adds. There is never a
+// environ returns the engine's environment with its additions, never with a
 // TTRPC_ADDRESS.
 func (e *Engine) environ() []string {
 	return append([]string{

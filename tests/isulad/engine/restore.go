@@ -11,9 +11,9 @@ import (
 	tasktypes "github.com/containerd/containerd/api/types/task"
 )
 
-// Restore is what a restarted iSulad does with a container of the engine
-// before: old is that engine's. A container whose shim does not answer, or
-// that has ended, is exited with 255; one that ended is taken down now.
+// Restore does what a restarted iSulad does with old, a container of the
+// previous engine. A container whose shim does not answer, or that has ended,
+// is recorded as exited with 255; one that ended is cleaned up now.
 func (e *Engine) Restore(ctx context.Context, old *Container) (*Container, error) {
 	c := &Container{ID: old.ID, cfg: old.cfg, engine: e, stopped: make(chan struct{})}
 	e.add(c)
@@ -55,7 +55,7 @@ func (c *Container) loadState() (uint32, error) {
 }
 
 // reattach finds the shim by the file that the first start wrote, and asks it
-// for the container.
+// for the container's state.
 func (c *Container) reattach(ctx context.Context) error {
 	address, err := os.ReadFile(filepath.Join(c.Bundle(), "address"))
 	if err != nil {

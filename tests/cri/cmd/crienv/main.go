@@ -1,6 +1,6 @@
 // Command crienv starts the private containerd of tests/cri and waits, for
-// working with crictl and critest by hand: it prints what to put into the shell
-// beside it. ^C ends it and cleans up.
+// working with crictl and critest by hand: it prints the variables to set in
+// another shell. ^C ends it and cleans up.
 package main
 
 import (
