@@ -42,8 +42,9 @@ func TestHostMountsBelowVolume(t *testing.T) {
 	}
 }
 
-// hostMounts tests it. A guest that may cache without expiry does not notice
-// mounts where it has looked before.
+// hostMounts mounts and unmounts on the host below a container's volume, in one
+// cache mode. A guest that may cache without expiry does not notice mounts on
+// names that it has accessed before.
 func hostMounts(ctx context.Context, t *testing.T, d *harness.Daemon, mode string) {
 	v := newSlaveVolume(ctx, t, d)
 	if mode != "always" {
