@@ -47,14 +47,14 @@ func messages(t *testing.T, text []byte) (list []string) {
 
 func TestLine(t *testing.T) {
 	l, j := newLogger()
-	l.WithFields(logrus.Fields{"error": errors.New("no \"way\"\n"), "n": 7, "seq": 9, "time": "never", "bytes": []byte{1}, "d": time.Second}).Warn("a\nb")
+	l.WithFields(logrus.Fields{"error": errors.New("no \"way\"\nback"), "n": 7, "seq": 9, "time": "never", "bytes": []byte{1}, "d": time.Second}).Warn("a\nb")
 	got := read(t, j.After(0))
 	at, err := time.Parse(time.RFC3339Nano, got[0]["time"].(string))
 	if err != nil || time.Since(at) > time.Minute {
 		t.Errorf("time %v, %v", at, err)
 	}
 	delete(got[0], "time")
-	want := []map[string]any{{"seq": 1.0, "level": "warning", "msg": "a\nb", "error": "no \"way\"\n", "n": 7.0, "bytes": "[1]", "d": "1s"}}
+	want := []map[string]any{{"seq": 1.0, "level": "warning", "msg": "a\nb", "error": "no \"way\"\nback", "n": 7.0, "bytes": "[1]", "d": "1s"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -11,7 +11,8 @@ import (
 const (
 	// DebugPath is where a connection becomes one to the guest's debug console
 	// (guest.OpenDebug), if the request has "Upgrade: " and DebugProtocol.
-	DebugPath     = "/debug-console"
+	DebugPath = "/debug-console"
+	// DebugProtocol is the protocol that the request asks for.
 	DebugProtocol = "katabox-debug"
 	// debugTimeout bounds the wait for the guest.
 	debugTimeout = 5 * time.Second

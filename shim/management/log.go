@@ -14,9 +14,9 @@ const (
 	// LogAfterKey it returns those with a higher number (seq); with LogWaitKey as
 	// well the answer waits that many seconds for the first of them, and is empty
 	// if none comes.
-	LogPath     = "/log"
-	LogAfterKey = "after"
-	LogWaitKey  = "wait"
+	LogPath = "/log"
+	// LogAfterKey and LogWaitKey are the parameters of LogPath.
+	LogAfterKey, LogWaitKey = "after", "wait"
 	// MaxLogWait bounds the wait, in seconds.
 	MaxLogWait = 30
 	// ConsolePath returns the end of the guest's console.

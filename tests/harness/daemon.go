@@ -163,7 +163,7 @@ func (d *Daemon) Namespace() string {
 // finds everything with the tag in its name.
 func (d *Daemon) Tag() string { return d.tag }
 
-// TagEnv, in the environment of a program that a test starts, makes the leak
+// TagEnv is an environment variable. In a program that a test starts it makes the leak
 // check count it and its children as the daemon's.
 func (d *Daemon) TagEnv() string { return envTag + "=" + d.tag }
 

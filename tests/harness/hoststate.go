@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// EnvStrict, if not empty, makes the leak checks count every change of the host
+// EnvStrict names the variable that, if not empty, makes the leak checks count every change of the host
 // and not only what has a daemon's tag. Set it only if nothing else runs.
 const EnvStrict = "KATABOX_TEST_STRICT"
 

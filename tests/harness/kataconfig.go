@@ -22,7 +22,7 @@ const EnvVirtiofsd = "KATABOX_TEST_VIRTIOFSD"
 // OwnVirtiofs is a KataConfig.Virtiofsd: the shim serves the share itself.
 const OwnVirtiofs = "own"
 
-// If EnvTemplate is not empty, pods start from templates unless a test says
+// EnvTemplate names the variable that, if not empty, has pods start from templates unless a test says
 // otherwise. Each daemon makes its template when it starts.
 const EnvTemplate = "KATABOX_TEST_TEMPLATE"
 
