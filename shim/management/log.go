@@ -15,8 +15,10 @@ const (
 	// well the answer waits that many seconds for the first of them, and is empty
 	// if none comes.
 	LogPath = "/log"
-	// LogAfterKey and LogWaitKey are the parameters of LogPath.
-	LogAfterKey, LogWaitKey = "after", "wait"
+	// LogAfterKey is the parameter of LogPath with a line's number.
+	LogAfterKey = "after"
+	// LogWaitKey is the parameter of LogPath with a time in seconds.
+	LogWaitKey = "wait"
 	// MaxLogWait bounds the wait, in seconds.
 	MaxLogWait = 30
 	// ConsolePath returns the end of the guest's console.
