@@ -20,6 +20,7 @@ func main() {
 	volumes := flag.Bool("volumes", false, "measure volumes and disks only")
 	share := flag.Bool("share", false, "measure what serves the files only")
 	execs := flag.Bool("execs", false, "measure execs only")
+	recovery := flag.Bool("recovery", false, "measure how soon what was lost runs again")
 	start := flag.Bool("timeline", false, "measure and draw cold starts only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -33,6 +34,8 @@ func main() {
 		alone = benchVolumes
 	case *execs:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchExecs(ctx, d, *rounds) }
+	case *recovery:
+		alone = func(ctx context.Context, d *harness.Daemon) error { return benchRecovery(ctx, d, *rounds) }
 	case *start:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchTimeline(ctx, d, *rounds) }
 	}
