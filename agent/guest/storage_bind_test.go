@@ -84,7 +84,7 @@ func TestMountBindRefuses(t *testing.T) {
 		{volume + "/link/etc", errdefs.IsInvalidArgument, "symbolic link"},
 		{volume + "/link", errdefs.IsInvalidArgument, "symbolic link"},
 		{volume + "/near/file", errdefs.IsInvalidArgument, "symbolic link"},
-		{volume + "/none", errdefs.IsNotFound, "not there"},
+		{volume + "/none", errdefs.IsNotFound, "does not exist"},
 		{volume + "/../../s", errdefs.IsInvalidArgument, "clean path"},
 		{"/etc", errdefs.IsInvalidArgument, "clean path"},
 		{filepath.Dir(volume), errdefs.IsInvalidArgument, "clean path"},
