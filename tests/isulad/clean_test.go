@@ -47,8 +47,8 @@ const (
 )
 
 // leftOf lists what is left of a container on the host: its processes, what the
-// runtime made for it, its socket. Its shim's socket is left out while another
-// container has the same.
+// runtime made for it, its socket. The socket does not count while another
+// container shares the shim.
 func leftOf(c *engine.Container) []string {
 	var left []string
 	for name, pid := range processesOf(c.ID) {
@@ -73,8 +73,8 @@ func leftOf(c *engine.Container) []string {
 	return left
 }
 
-// awaitClean waits until nothing of the containers is left: a shim ends shortly
-// after its last answer.
+// awaitClean waits until nothing of the containers is left: a shim exits
+// shortly after its last answer.
 func awaitClean(ctx context.Context, containers ...*engine.Container) error {
 	var left []string
 	ok := eventually(ctx, time.Minute, func() bool {

@@ -9,9 +9,9 @@ import (
 	"github.com/katabox/katabox/tests/isulad/engine"
 )
 
-// The engine dies and is started again: what ran runs on, what was paused is
-// paused, and what ended meanwhile can be taken down. The dead engine's
-// connections, with their Waits, are still there.
+// After the engine dies and restarts, running containers still run, paused ones
+// are still paused, and those that exited meanwhile can be taken down. The dead
+// engine's connections, with their Waits, stay open.
 func TestEngineRestart(t *testing.T) {
 	ctx := testContext(t)
 	pod := sharedPod(ctx, t)
@@ -34,7 +34,7 @@ func TestEngineRestart(t *testing.T) {
 		"running": began(engine.Detached, "sleep", "1000"),
 		"paused":  began(engine.Detached, "sleep", "1000"),
 		"stopped": began(engine.Detached, script("until [ -e /etc/end ]; do sleep 0.05; done; exit 8")...),
-		// It writes when its output has no reader any more.
+		// It writes after its output has lost its reader.
 		"talking": began(engine.Attached, script("until [ -e /etc/end ]; do sleep 0.05; done; cat /data/blob; exit 3")...),
 	}
 	if err := old["paused"].Pause(ctx); err != nil {
@@ -79,7 +79,8 @@ func TestEngineRestart(t *testing.T) {
 	}
 }
 
-// Engines before v2.1.3 never wait: the shim writes the code.
+// Engines before v2.1.3 never call Wait: the shim writes the exit code to the
+// exit FIFO.
 func TestOldEngineReadsTheExitFIFO(t *testing.T) {
 	ctx := testContext(t)
 	opts := bed.opts
@@ -97,12 +98,12 @@ func TestOldEngineReadsTheExitFIFO(t *testing.T) {
 	wantCalls(t, c, "Create", "Start", "Kill(0) failed", "Delete", "Shutdown")
 }
 
-// killLimit is how long the machine may outlive its shim: the kernel kills it at
-// once, but a busy host takes its time to end it.
+// killLimit is how long the machine may outlive its shim: the kernel kills it
+// immediately, but on a busy host its exit takes time.
 const killLimit = 15 * time.Second
 
-// The shim is killed, and iSulad never cleans up after a shim: the kernel
-// ends the VM and virtiofsd at once, and the next start takes the rest away.
+// iSulad never cleans up after a shim that was killed: the kernel kills the VM
+// and virtiofsd immediately, and the next start removes the rest.
 func TestShimKilled(t *testing.T) {
 	ctx := testContext(t)
 	sandbox := start(ctx, t, seedPod(), engine.Detached)
@@ -116,14 +117,14 @@ func TestShimKilled(t *testing.T) {
 		t.Errorf("%v after the shim these processes were left: %v", took, processesOf(sandbox.ID))
 	}
 	for _, one := range []*engine.Container{sandbox, c} {
-		wantExit(ctx, t, one, 0) // iSulad's own idea of a Wait that failed
+		wantExit(ctx, t, one, 0) // iSulad records 0 for a failed Wait
 		wantCalls(t, one, "Create", "Start", "Wait failed", "Kill(0) failed", "Delete failed", "Shutdown failed")
 	}
 	left := leftOf(sandbox)
 	if len(left) == 0 {
 		t.Error("the test is wrong: a killed shim leaves its record")
 	}
-	for _, line := range left { // the share has gone with its users
+	for _, line := range left { // the share is unmounted with its last user
 		if strings.HasPrefix(line, "mount ") {
 			t.Errorf("left until the next start: %s", line)
 		}
@@ -140,7 +141,7 @@ func TestShimKilled(t *testing.T) {
 }
 
 // The shim is killed while it boots the machine, and the container is not
-// requested again: any start, even one that fails, removes the rest.
+// started again: any other start, even one that fails, removes the rest.
 func TestShimKilledDuringCreate(t *testing.T) {
 	ctx := testContext(t)
 	c := create(t, bed.engine, single("true"))

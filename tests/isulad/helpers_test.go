@@ -11,8 +11,8 @@ import (
 	"github.com/katabox/katabox/tests/isulad/engine"
 )
 
-// testTimeout bounds one test: a machine without KVM, shared with others,
-// boots a VM in seconds.
+// testTimeout bounds one test: without KVM, and with other suites beside this
+// one, a VM takes seconds to boot.
 const testTimeout = 8 * time.Minute
 
 func testContext(t *testing.T) context.Context {
@@ -33,8 +33,8 @@ func seedPod() engine.Config {
 	}
 }
 
-// seedApp is the second: a container of the pod that sandbox names as a user
-// typed it.
+// seedApp is the second command: a container in the pod that sandbox names, in
+// the form that a user typed.
 func seedApp(sandbox string, args ...string) engine.Config {
 	return engine.Config{
 		Image: busybox, TTY: true, Args: args,
@@ -51,11 +51,11 @@ func app(sandbox string, args ...string) engine.Config {
 
 func script(text string) []string { return []string{"sh", "-c", text} }
 
-// single is a container in its own VM: nothing says that it is of a pod.
+// single is a container in its own VM: no annotation puts it in a pod.
 func single(args ...string) engine.Config { return engine.Config{Image: busybox, Args: args} }
 
-// create makes a container that goes, with all that is its own, at the test's
-// end.
+// create makes a container. At the test's end it is removed, and nothing of it
+// may be left.
 func create(t *testing.T, e *engine.Engine, cfg engine.Config) *engine.Container {
 	t.Helper()
 	c, err := e.Create(cfg)
@@ -82,7 +82,7 @@ func remove(t *testing.T, c *engine.Container) {
 	}
 }
 
-// start is create, and a start that must not fail.
+// start creates a container and starts it; neither may fail.
 func start(ctx context.Context, t *testing.T, cfg engine.Config, stdio engine.Stdio) *engine.Container {
 	t.Helper()
 	c := create(t, bed.engine, cfg)
@@ -129,9 +129,9 @@ func wantCalls(t *testing.T, c *engine.Container, want ...string) {
 	var got []string
 	deleted := false
 	for _, call := range c.Calls() {
-		// The shim ends at the first Shutdown after the last Delete, perhaps
-		// before that one's answer is out, or another container's is in. For
-		// iSulad either is no more than a warning.
+		// The shim exits at the first Shutdown after the last Delete, perhaps
+		// before it has sent the answer, or before another container's Shutdown
+		// has arrived. For iSulad both are only warnings.
 		if call.Name == "Shutdown" && deleted && engine.Code(call.Err) == -1 {
 			call.Err = nil
 		}
@@ -162,7 +162,7 @@ func execOut(ctx context.Context, t *testing.T, c *engine.Container, args ...str
 	return console.Out.String()
 }
 
-// eventually asks until the answer is true or the time is over.
+// eventually polls holds until it returns true or limit has passed.
 func eventually(ctx context.Context, limit time.Duration, holds func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 
 func blobPart(n int) []byte { return image.Blob()[:n] }
 
-// "isula run" of a container of no pod, in the foreground, and then "isula
-// start" of the same: its bundle holds what the first run left.
+// A container outside any pod: "isula run" in the foreground, then "isula
+// start" of the same container, whose bundle has the files of the first run.
 func TestRunInForegroundAndStartAgain(t *testing.T) {
 	ctx := testContext(t)
 	c := create(t, bed.engine, single(script("cat /data/blob; echo last words >&2; exit 7")...))
@@ -111,7 +111,7 @@ func TestPauseAndKill(t *testing.T) {
 	wantExit(ctx, t, c, 137)
 }
 
-// The stop signal is handled by the container, and its own code is the exit's.
+// The container handles the stop signal, and its exit code is its own.
 func TestStopSignalIsTheContainersToHandle(t *testing.T) {
 	ctx := testContext(t)
 	c := start(ctx, t, app(sharedPod(ctx, t), script("trap 'exit 21' TERM; echo ready; while :; do sleep 0.1; done")...), engine.Foreground)
@@ -146,7 +146,8 @@ func TestCreateFailsInPod(t *testing.T) {
 	}
 }
 
-// wantFailedCreate: the container is unknown, and Shutdown succeeds.
+// wantFailedCreate checks the calls after a failed Create: the container is
+// unknown, and Shutdown succeeds.
 func wantFailedCreate(t *testing.T, c *engine.Container) {
 	t.Helper()
 	wantCalls(t, c, "Create failed", "Kill(9) failed", "Delete failed", "Shutdown")
@@ -157,8 +158,8 @@ func wantFailedCreate(t *testing.T, c *engine.Container) {
 	}
 }
 
-// A first container whose Create fails leaves no VM: at the boot's last step,
-// or when all was booted.
+// When the Create of a pod's first container fails, at the boot's last step or
+// after the boot, no VM is left.
 func TestCreateFails(t *testing.T) {
 	ctx := testContext(t)
 	opts := bed.opts
@@ -184,7 +185,7 @@ func TestCreateFails(t *testing.T) {
 	}
 }
 
-// A Start that fails: there is no Kill, only Delete and Shutdown.
+// After a failed Start there is no Kill, only Delete and Shutdown.
 func TestStartFails(t *testing.T) {
 	ctx := testContext(t)
 	var c *engine.Container
@@ -204,8 +205,8 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// So it does for a container of a pod that was killed after its Create; the
-// pod goes on.
+// The same holds in a pod, for a container that is killed between its Create
+// and its Start; the pod keeps running.
 func TestStartFailsInPod(t *testing.T) {
 	ctx := testContext(t)
 	var c *engine.Container
@@ -225,7 +226,7 @@ func TestStartFailsInPod(t *testing.T) {
 	}
 }
 
-// A container of a pod has the name that iSulad gave it, which is in its
+// A container in a pod has the hostname that iSulad gave it, also in its
 // /etc/hostname: its spec names no UTS namespace to join.
 func TestHostnameOfAServiceContainer(t *testing.T) {
 	ctx := testContext(t)
@@ -235,8 +236,8 @@ func TestHostnameOfAServiceContainer(t *testing.T) {
 	}
 }
 
-// A container as iSulad's CRI makes it: by CRI's annotations, and with the
-// sandbox's namespaces under the pid that its Start answered.
+// A container as iSulad's CRI makes it: with CRI's annotations, and with the
+// sandbox's namespaces, by the pid that the sandbox's Start returned.
 func TestCRIContainer(t *testing.T) {
 	ctx := testContext(t)
 	pod := sharedPod(ctx, t)

@@ -121,7 +121,7 @@ func tearDown() error {
 	bed.engine.Close()
 	err = errors.Join(err, bed.engine.RemoveStorage())
 	if left := mountsBelow(bed.opts.Dir); len(left) > 0 {
-		return errors.Join(err, fmt.Errorf("still mounted: %v", left)) // removing could remove the host's files
+		return errors.Join(err, fmt.Errorf("still mounted: %v", left)) // a removal could delete the host's files
 	}
 	return errors.Join(err, os.RemoveAll(bed.opts.Dir))
 }

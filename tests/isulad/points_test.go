@@ -17,7 +17,7 @@ import (
 
 var bareAddress = regexp.MustCompile(`^unix:///run/[!-~]{1,90}$`)
 
-// 1. The answer to start is the bare address, not even with a newline.
+// 1. start prints the bare address, without a newline.
 func TestPoint1StartPrintsTheBareAddress(t *testing.T) {
 	ctx := testContext(t)
 	pod := sharedPod(ctx, t)
@@ -28,7 +28,7 @@ func TestPoint1StartPrintsTheBareAddress(t *testing.T) {
 			t.Errorf("start ended with %d and printed %q and %q", l.ExitCode, l.Stdout, l.Stderr)
 		}
 	}
-	// A socket in there would not have a name that fits (unix(7)).
+	// The path of a socket in the bundle would be too long (unix(7)).
 	if len(c.Bundle()) <= 108 {
 		t.Errorf("the bundle's path has %d bytes, want more than 108 for this test to mean something", len(c.Bundle()))
 	}
@@ -76,7 +76,7 @@ func TestPoint3RootfsIsMountedAlready(t *testing.T) {
 	}
 }
 
-// 4. Signal 0 is the engine's question whether a container lives.
+// 4. The engine sends signal 0 to check whether a container is alive.
 func TestPoint4SignalZeroTellsWhetherItLives(t *testing.T) {
 	ctx := testContext(t)
 	c := start(ctx, t, app(sharedPod(ctx, t), "sleep", "1000"), engine.Detached)
@@ -97,8 +97,8 @@ func TestPoint4SignalZeroTellsWhetherItLives(t *testing.T) {
 	}
 }
 
-// 5. Shutdown comes after each Delete and means the shim only when no
-// container is left.
+// 5. Shutdown follows every Delete. It ends the shim only when no container is
+// left.
 func TestPoint5ShutdownOfOneIsNotTheEndOfAll(t *testing.T) {
 	ctx := testContext(t)
 	pod := sharedPod(ctx, t)
@@ -119,7 +119,7 @@ func TestPoint5ShutdownOfOneIsNotTheEndOfAll(t *testing.T) {
 	}
 }
 
-// 6. The pid is that of a live process of the host, the same at any time.
+// 6. The pid is that of a live host process, and does not change.
 func TestPoint6PidIsLiveAndStable(t *testing.T) {
 	ctx := testContext(t)
 	c := start(ctx, t, app(sharedPod(ctx, t), "sleep", "1000"), engine.Detached)
@@ -137,7 +137,7 @@ func TestPoint6PidIsLiveAndStable(t *testing.T) {
 	}
 }
 
-// 7. "-tid": a terminal, and nowhere for its output to go.
+// 7. "-tid": a terminal without FIFOs for its output.
 func TestPoint7TerminalWithoutStdio(t *testing.T) {
 	ctx := testContext(t)
 	text := `test -t 0 && test -t 1 && test -t 2 || exit 9; cat /data/blob; exit 5`
@@ -190,11 +190,12 @@ func fifosOf(pid int, c *engine.Container) []string {
 	return names
 }
 
-// bigOutput is how much the greedy test prints: iSulad's own measure.
+// bigOutput is how much the test of large output prints, in bytes. The size is
+// iSulad's.
 const bigOutput = 820 << 10
 
-// 9. FIFOs are opened once, before they lose their names, and both outputs
-// stay open until the end, also when the process has closed its stderr.
+// 9. FIFOs are opened once, before they are unlinked. Both outputs stay open
+// until the process exits, even if it closes its stderr.
 func TestPoint9FIFOsAreOpenedOnceAndClosedTogether(t *testing.T) {
 	ctx := testContext(t)
 	pod := sharedPod(ctx, t)
@@ -235,7 +236,7 @@ func TestPoint10ExecPidsAndStats(t *testing.T) {
 		t.Errorf("an exec's user and power: %q", got)
 	}
 	pids, err := c.Pids(ctx)
-	// iSulad looks the first up among the host's processes.
+	// iSulad looks up the first pid among the host's processes.
 	if err != nil || len(pids) == 0 || pids[0].Pid != c.PID() {
 		t.Errorf("pids %v, error %v, want %d first", pids, err, c.PID())
 	}
@@ -260,5 +261,5 @@ func TestPoint10ExecPidsAndStats(t *testing.T) {
 	if err := c.Kill(ctx, 9); err != nil {
 		t.Fatal(err)
 	}
-	wantExit(ctx, t, c, 137) // the execs that are still known do not hinder it
+	wantExit(ctx, t, c, 137) // execs that were not deleted do not prevent it
 }

@@ -37,7 +37,7 @@ func runSeeds(ctx context.Context, t *testing.T, name func(sandbox string) strin
 	return sandbox, app
 }
 
-// The first round ends as a pod is meant to end: its container first.
+// The first round ends the pod in the intended order: its container first.
 func TestSeedsWithFullID(t *testing.T) {
 	ctx := testContext(t)
 	sandbox, app := runSeeds(ctx, t, func(id string) string { return id })
@@ -56,8 +56,8 @@ func TestSeedsWithFullID(t *testing.T) {
 	}
 }
 
-// The second stops the sandbox first: its containers are not stopped, but end
-// with it, and the shim waits for their Delete.
+// The second round stops the sandbox first: its containers are not stopped but
+// end with it, and the shim waits for their Delete.
 func TestSeedsWithShortIDStopSandboxFirst(t *testing.T) {
 	ctx := testContext(t)
 	sandbox, app := runSeeds(ctx, t, func(id string) string { return id[:12] })
@@ -77,8 +77,8 @@ func TestSeedsWithShortIDStopSandboxFirst(t *testing.T) {
 	}
 }
 
-// A sandbox that is not there, as by a typing error or by its name: a word
-// says so, and no call is made.
+// A sandbox that does not exist, because of a typing error or because it is
+// given by its name: start's error names it, and no call is made.
 func TestUnknownSandbox(t *testing.T) {
 	ctx := testContext(t)
 	for _, name := range []string{"0123456789ab", "webpod"} {

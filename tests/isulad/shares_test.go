@@ -15,8 +15,8 @@ import (
 const leastShares = 2
 
 // CRI's pause container without a cgroup_parent has its own cgroup below
-// /isulad and the least shares. The machine, which the pod's other containers run
-// in, does not starve for it.
+// /isulad and the least shares. That does not starve the machine, in which the
+// pod's other containers run.
 func TestSharesOfThePauseContainer(t *testing.T) {
 	ctx := testContext(t)
 	cfg := seedPod()
@@ -51,8 +51,8 @@ func TestSharesOfThePauseContainer(t *testing.T) {
 	wantExit(ctx, t, pod, 0)
 }
 
-// sharesOf gives the CPU shares of the cgroups that a process's threads are in,
-// by path; of cgroup v2 those that weigh as much.
+// sharesOf returns the CPU shares of the cgroups of a process's threads, by
+// path. A weight of cgroup v2 is converted to shares.
 func sharesOf(t *testing.T, pid int) map[string]int {
 	t.Helper()
 	tables, err := filepath.Glob(procPath(pid, "task", "*", "cgroup"))
@@ -82,7 +82,7 @@ func sharesOf(t *testing.T, pid int) map[string]int {
 	return shares
 }
 
-// cpuFiles are where a cgroup's number may be.
+// cpuFiles returns the files that may hold a cgroup's shares or weight.
 func cpuFiles(controllers, path string) []string {
 	if controllers == "" {
 		return []string{filepath.Join("/sys/fs/cgroup", path, "cpu.weight")}

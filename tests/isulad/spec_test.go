@@ -10,12 +10,12 @@ import (
 	"github.com/katabox/katabox/tests/isulad/engine"
 )
 
-// "isula run --network host" names a namespace of the host's. A container of no
-// pod gets loopback alone, and the log says so.
+// "isula run --network host" passes a path to one of the host's namespaces. A
+// container outside any pod gets loopback alone, and the log says so.
 func TestHostNetwork(t *testing.T) {
 	ctx := testContext(t)
 	cfg := single("sleep", "1000")
-	// The first process's, which root of a container may not look at, is
+	// The namespace of process 1, which root of a container may not inspect, is
 	// refused the same way (virtcontainers/netns).
 	cfg.Namespaces = map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: procPath(os.Getpid(), "ns", "net")}
 	c := start(ctx, t, cfg, engine.Detached)
@@ -29,9 +29,8 @@ func TestHostNetwork(t *testing.T) {
 	}
 }
 
-// /dev/shm is one of the pod's own, of a size that is the pod's, whatever the
-// bind says: a file in it is seen by the pod's other containers, and not on the
-// host.
+// /dev/shm belongs to the pod and has the pod's size, whatever the bind says:
+// the pod's other containers see a file in it, and the host does not.
 func TestDevShm(t *testing.T) {
 	ctx := testContext(t)
 	pod := sharedPod(ctx, t)

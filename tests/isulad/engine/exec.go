@@ -60,7 +60,7 @@ func execSpec(tty bool, args []string) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: processType, Value: data}, nil
 }
 
-// Wait returns the exec's exit code; for "isula exec -d" iSulad does not ask.
+// Wait returns the exec's exit code; for "isula exec -d" iSulad does not wait.
 func (x *Exec) Wait(ctx context.Context) (int32, error) { return x.container.taskWait(ctx, x.ID) }
 
 // Exec runs a command to its end and returns its code and console.

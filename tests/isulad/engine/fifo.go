@@ -30,9 +30,9 @@ type fifos struct {
 	in, out, err int // descriptors, -1 where nothing is attached
 }
 
-// openFIFOs makes and opens the FIFOs below dir. The reading ends are opened
-// for reading only and stdin for both, so that neither these opens nor the
-// shim's block.
+// openFIFOs makes and opens the FIFOs below dir. The outputs are opened for
+// reading only, and stdin for reading and writing, so that neither these opens
+// nor the shim's block.
 func openFIFOs(dir string, want Stdio) (_ *fifos, err error) {
 	now := time.Now()
 	f := &fifos{in: -1, out: -1, err: -1}
@@ -80,7 +80,7 @@ func makeFIFO(path string, flags int) (int, error) {
 }
 
 // unlink removes the FIFOs' names, as iSulad does as soon as the start has
-// returned: they cannot be opened afterwards.
+// returned: then they cannot be opened again.
 func (f *fifos) unlink() { _ = os.RemoveAll(f.dir) }
 
 func (f *fifos) close() {

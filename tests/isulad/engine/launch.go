@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Launched is the result of a call of the shim's program.
+// Launched is the result of running the shim's program.
 type Launched struct {
 	ExitCode int
 	// Stdout and Stderr are what one read of each returned after the program's
-	// end.
+	// exit.
 	Stdout, Stderr string
-	// HeldOpen: a process could still write to those pipes, whose other ends are
-	// closed now.
+	// HeldOpen reports whether a process could still write to those pipes, of
+	// which this engine has closed its ends.
 	HeldOpen bool
 }
 
@@ -27,8 +27,8 @@ const (
 	stderrBytes = 8192
 )
 
-// launch calls "start" in the container's bundle, and waits for its end
-// without a limit.
+// launch runs the shim's "start" in the container's bundle, and waits for its
+// exit without a timeout.
 func (e *Engine) launch(id, bundle string) (Launched, error) {
 	shim := filepath.Join(e.opts.ShimDir, shimName)
 	null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -89,7 +89,7 @@ func waitFor(pid int) (int, error) {
 	return state.ExitCode(), nil
 }
 
-// pipe is a non-blocking pipe by its bare descriptors; -1 is closed.
+// pipe has the descriptors of a non-blocking pipe; -1 is closed.
 type pipe struct{ r, w int }
 
 func newPipe() (*pipe, error) {
@@ -121,7 +121,7 @@ func (p *pipe) readOnce(size int) string {
 	return string(buf[:n])
 }
 
-// hasWriter reports whether a read could still wait for more.
+// hasWriter reports whether a process still has the pipe open for writing.
 func (p *pipe) hasWriter() bool {
 	for {
 		n, err := unix.Read(p.r, make([]byte, stderrBytes))

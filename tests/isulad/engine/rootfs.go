@@ -17,8 +17,8 @@ import (
 // imageNameAnnotation is the full name of an image in an archive.
 const imageNameAnnotation = "io.containerd.image.name"
 
-// UnpackImage unpacks an image of an OCI archive into dir. The layers are
-// plain tar files, as those of package image are.
+// UnpackImage unpacks an image of an OCI archive into dir. The layers are plain
+// tar files, as package image makes them.
 func UnpackImage(archive, name, dir string) error {
 	blobs, err := readArchive(archive)
 	if err != nil {
@@ -117,12 +117,11 @@ func unpackEntry(root *os.Root, h *tar.Header, r io.Reader) error {
 	return errors.Join(root.Lchown(name, h.Uid, h.Gid), root.Chmod(name, h.FileInfo().Mode()))
 }
 
-// The storage of a container is where iSulad's overlay driver has it: outside
-// the bundle.
+// overlayHome is where iSulad's overlay driver keeps the storage of containers:
+// outside the bundle.
 func (e *Engine) overlayHome() string { return filepath.Join(e.graph(), "storage", "overlay") }
 
-// Rootfs is the container's root file system on the host, while it is
-// mounted.
+// Rootfs is the container's root file system on the host, while it is mounted.
 func (c *Container) Rootfs() string { return filepath.Join(c.layerDir(), "merged") }
 
 // Upper is the directory in which the container's own changes are.
@@ -162,7 +161,7 @@ func (c *Container) mountRootfs() error {
 	return nil
 }
 
-// unmountRootfs fails when the mount is not there: the shim must leave it.
+// unmountRootfs fails if nothing is mounted: the shim must not unmount it.
 func (c *Container) unmountRootfs() error {
 	if err := unix.Unmount(c.Rootfs(), unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount rootfs: %w", err)

@@ -33,14 +33,14 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Code, e.Message) }
 
-// gRPC's codes that tests look for.
+// The gRPC codes that tests check for.
 const (
 	CodeNotFound           = 5
 	CodeFailedPrecondition = 9
 )
 
-// Code is the status with which the shim answered, or -1 when err is not an
-// answer of the shim's.
+// Code returns the status code of the shim's answer, or -1 if err is not an
+// answer from the shim.
 func Code(err error) int32 {
 	var status *StatusError
 	if errors.As(err, &status) {
@@ -49,8 +49,8 @@ func Code(err error) int32 {
 	return -1
 }
 
-// conn is one container's connection. Calls may be under way at once; the
-// frames have flags 0 and no metadata, as those of iSulad's client library.
+// conn is one container's connection. Calls may run concurrently; the frames
+// have flags 0 and no metadata, as those of iSulad's client library.
 type conn struct {
 	net  net.Conn
 	done chan struct{} // closed when the reader has ended
@@ -63,8 +63,8 @@ type conn struct {
 	broken  error
 }
 
-// dial connects to an address as the shim printed it. iSulad takes what is
-// not a URL for the name of an abstract socket.
+// dial connects to an address as the shim printed it. iSulad takes an address
+// that is not a URL for the name of an abstract socket; dial refuses it.
 func dial(address string) (*conn, error) {
 	path, ok := strings.CutPrefix(address, "unix://")
 	if !ok {
@@ -109,7 +109,7 @@ func (c *conn) call(ctx context.Context, method string, req, resp proto.Message)
 	}
 }
 
-// expect makes a stream. Clients' streams have odd numbers.
+// expect registers a new stream. A client's streams have odd numbers.
 func (c *conn) expect() (uint32, <-chan *ttrpc.Response, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,8 +123,8 @@ func (c *conn) expect() (uint32, <-chan *ttrpc.Response, error) {
 	return id, answer, nil
 }
 
-// send keeps the order of the streams' numbers on the wire: a server refuses
-// one that is lower than the last.
+// send writes requests in the order of their streams' numbers: a server refuses
+// a number lower than the last.
 func (c *conn) send(req *ttrpc.Request) (<-chan *ttrpc.Response, error) {
 	data, err := proto.Marshal(req)
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *conn) readOne() error {
 	return nil
 }
 
-// fail ends every call that waits.
+// fail ends all pending calls.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

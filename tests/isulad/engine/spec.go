@@ -37,8 +37,8 @@ func (c *Container) specJSON() ([]byte, error) {
 	return dropZeros(data)
 }
 
-// dropZeros leaves out what iSulad's JSON library leaves out where Go's
-// encoder writes a zero.
+// dropZeros removes the zeros that Go's encoder writes and iSulad's JSON
+// library omits.
 func dropZeros(data []byte) ([]byte, error) {
 	var spec map[string]any
 	if err := json.Unmarshal(data, &spec); err != nil {

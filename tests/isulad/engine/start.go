@@ -14,9 +14,9 @@ import (
 // that failed.
 const startFailureWait = 3 * time.Second
 
-// Start is "isula start", or the second half of "isula run": everything up to
-// a running container with its monitor and supervisor. On an error the
-// container is stopped again, by the calls that iSulad makes then.
+// Start is "isula start", or the second half of "isula run": everything up to a
+// running container with its monitor and supervisor. On an error it stops the
+// container by the calls that iSulad makes in that case.
 func (c *Container) Start(ctx context.Context, stdio Stdio) error {
 	exit, err := c.openExit()
 	if err != nil {
@@ -43,7 +43,8 @@ func (c *Container) reset() {
 	c.stopped = make(chan struct{})
 }
 
-// start does what needs the FIFOs, whose names go when it returns.
+// start makes the calls that need the FIFOs, which are unlinked when it
+// returns.
 func (c *Container) start(ctx context.Context, stdio Stdio, exit *exitFIFO) (uint32, error) {
 	fifos, err := openFIFOs(filepath.Join(c.stateDir(), "start"), stdio)
 	if err != nil {
@@ -80,7 +81,8 @@ func (c *Container) start(ctx context.Context, stdio Stdio, exit *exitFIFO) (uin
 	return pid, nil
 }
 
-// connectShim calls the shim's program and connects to what it printed.
+// connectShim runs the shim's program and connects to the address that it
+// printed.
 func (c *Container) connectShim() error {
 	l, err := c.engine.launch(c.ID, c.Bundle())
 	if err != nil {
@@ -96,14 +98,14 @@ func (c *Container) connectShim() error {
 	return c.connect(l.Stdout)
 }
 
-// giveUp is what iSulad does after a Create that failed. Where even the shim's
-// start has failed, none of it reaches a shim.
+// giveUp makes iSulad's calls after a failed Create. If even the shim's start
+// failed, they reach no shim.
 func (c *Container) giveUp(ctx context.Context) error {
 	return errors.Join(c.Kill(ctx, 9), c.taskDelete(ctx), c.taskShutdown(ctx))
 }
 
-// finish ends what a start has begun, on the host's side, and shows the
-// container as exited.
+// finish releases what a start has set up on the host, and marks the container
+// as exited.
 func (c *Container) finish(code int32) {
 	err := errors.Join(c.unmountRootfs(), os.RemoveAll(c.stateDir()))
 	c.mu.Lock()
@@ -118,7 +120,7 @@ func (c *Container) saveState(pid uint32) error {
 	return os.WriteFile(filepath.Join(c.Bundle(), stateFile), []byte(strconv.Itoa(int(pid))), 0o640)
 }
 
-// Stop is "isula stop": the stop signal, then SIGKILL after a time.
+// Stop is "isula stop": the stop signal, then SIGKILL after the timeout.
 func (c *Container) Stop(ctx context.Context, timeout time.Duration) error {
 	if err := c.Kill(ctx, 15); err != nil {
 		return err

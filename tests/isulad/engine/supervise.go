@@ -32,10 +32,10 @@ func (x *exitFIFO) close() { _ = unix.Close(x.fd) }
 
 var errNoExit = errors.New("no exit code came")
 
-// read waits for an exit code: an int in the host's byte order. wait 0 is no
-// limit but ctx.
+// read waits for an exit code: an int in the host's byte order. With wait 0
+// only ctx limits it.
 func (x *exitFIFO) read(ctx context.Context, wait time.Duration) (int32, error) {
-	const tick = 20 // milliseconds between two looks at ctx
+	const tick = 20 // milliseconds between two checks of ctx
 	buf := make([]byte, 4)
 	for begin := time.Now(); wait == 0 || time.Since(begin) < wait; {
 		if ctx.Err() != nil {
@@ -68,8 +68,8 @@ func (c *Container) watch(exit *exitFIFO) {
 	})
 }
 
-// monitor waits for the exit and writes it to the exit FIFO. A failed Wait is
-// an exit with 0.
+// monitor waits for the exit and writes it to the exit FIFO. A failed Wait
+// counts as exit code 0.
 func (c *Container) monitor() {
 	// No context: only the connection's end makes this return.
 	code, _ := c.taskWait(context.Background(), "")
@@ -84,15 +84,16 @@ func (c *Container) monitor() {
 	_, _ = unix.Write(fd, binary.NativeEndian.AppendUint32(nil, uint32(code)))
 }
 
-// The supervisor's patience with a container that exited and yet lives.
+// How often, and at what interval, the supervisor kills an exited container
+// that still answers.
 const (
 	goneTries = 10
 	gonePause = 100 * time.Millisecond
 )
 
 // supervise waits for the exit code and takes the container down. A container
-// that still answers signal 0 cannot be taken down; iSulad then tries for
-// ever, and this engine reports it.
+// that still answers signal 0 cannot be taken down: iSulad retries
+// indefinitely, and this engine reports it.
 func (c *Container) supervise(exit *exitFIFO) {
 	ctx := c.engine.life
 	code, err := exit.read(ctx, 0)
@@ -104,7 +105,7 @@ func (c *Container) supervise(exit *exitFIFO) {
 		c.failure = err
 		c.mu.Unlock()
 	}
-	// Their errors are no more than warnings; Calls has them.
+	// iSulad only warns of their errors; Calls has them.
 	_ = c.taskDelete(ctx)
 	_ = c.taskShutdown(ctx)
 	if ctx.Err() == nil {

@@ -14,7 +14,8 @@ import (
 
 // Call is one call that the engine made for a container.
 type Call struct {
-	// Name is the method, with what tells its calls apart: "Kill(9)".
+	// Name is the method, with the argument that distinguishes its calls:
+	// "Kill(9)".
 	Name string
 	Err  error
 }
@@ -44,14 +45,15 @@ func (c *Container) call(ctx context.Context, name, method string, req, resp pro
 	if err != nil {
 		err = fmt.Errorf("%s of container %.12s: %w", name, c.ID, err)
 	}
-	if method == "Wait" { // its place among the calls is where it returns
+	if method == "Wait" { // listed where it returns, not where it begins
 		noted = c.note(name)
 	}
 	noted(err)
 	return err
 }
 
-// note notes a call that begins; what it returns notes the outcome.
+// note notes the start of a call; the function that it returns notes the
+// outcome.
 func (c *Container) note(name string) (outcome func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +93,8 @@ func (c *Container) taskWait(ctx context.Context, execID string) (int32, error) 
 	return exitUnknown, nil
 }
 
-// Kill sends a signal, to the container alone: iSulad never asks for all and
-// never names an exec. Signal 0 asks whether it lives.
+// Kill sends a signal, to the container alone: iSulad never sets All and never
+// names an exec. Signal 0 checks whether the container is alive.
 func (c *Container) Kill(ctx context.Context, signal uint32) error {
 	req := &task.KillRequest{ID: c.ID, Signal: signal}
 	return c.call(ctx, fmt.Sprintf("Kill(%d)", signal), "Kill", req, &emptypb.Empty{})
@@ -129,22 +131,22 @@ func (c *Container) Resize(ctx context.Context, execID string, height, width uin
 	return c.call(ctx, named("ResizePty", execID), "ResizePty", req, &emptypb.Empty{})
 }
 
-// State is what iSulad asks when it restores a container.
+// State is the call with which iSulad restores a container.
 func (c *Container) State(ctx context.Context) (tasktypes.Status, uint32, error) {
 	var resp task.StateResponse
 	err := c.call(ctx, "State", "State", &task.StateRequest{ID: c.ID}, &resp)
 	return resp.Status, resp.Pid, err
 }
 
-// Pids is what "isula top" asks; an empty list makes iSulad panic.
+// Pids is the call of "isula top"; an empty list makes iSulad panic.
 func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
 	var resp task.PidsResponse
 	err := c.call(ctx, "Pids", "Pids", &task.PidsRequest{ID: c.ID}, &resp)
 	return resp.Processes, err
 }
 
-// Stats is what "isula stats" asks. iSulad decodes cgroup v1 metrics whatever
-// the answer says it is, and panics on an error.
+// Stats is the call of "isula stats". iSulad decodes cgroup v1 metrics whatever
+// type the answer has, and panics on an error.
 func (c *Container) Stats(ctx context.Context) (*v1.Metrics, error) {
 	var resp task.StatsResponse
 	if err := c.call(ctx, "Stats", "Stats", &task.StatsRequest{ID: c.ID}, &resp); err != nil {
