@@ -17,12 +17,12 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// bed is what the build machine has for the machine.
+// bed is the build machine's side: what it prepares for the emulated machine.
 type bed struct {
 	layout harness.Layout
 	kernel *kernel
 	start  time.Time
-	// machines is how many were started.
+	// machines is how many machines were started.
 	machines int
 	// lockFile is locked as long as it is open.
 	lockFile *os.File
@@ -30,10 +30,11 @@ type bed struct {
 
 func newBed(l harness.Layout) *bed { return &bed{layout: l, start: time.Now()} }
 
-// dir holds what the bed makes and can make again.
+// dir holds the files that the bed makes and can make again.
 func (b *bed) dir() string { return filepath.Join(b.layout.Build(), "kvmhost") }
 
-// results is what the machine brings back; emptied before each run.
+// results holds the files that the machine brings back; it is emptied before
+// each run.
 func (b *bed) results() string { return filepath.Join(b.dir(), "results") }
 
 // programs holds the suites' test programs.
@@ -42,7 +43,7 @@ func (b *bed) programs() string { return filepath.Join(b.dir(), "programs") }
 func (b *bed) init() string   { return filepath.Join(b.dir(), "init") }
 func (b *bed) initrd() string { return filepath.Join(b.dir(), "initrd.img") }
 
-// guestResults is where the machine sees results.
+// guestResults is where the machine has results mounted.
 const guestResults = "/results"
 
 // say prints a line of progress.
@@ -50,8 +51,8 @@ func (b *bed) say(format string, args ...any) {
 	fmt.Fprintf(os.Stdout, "kvmhost: [%5.1fs] %s\n", time.Since(b.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// lock keeps other beds of this checkout away until this program ends: they
-// would empty each other's results.
+// lock keeps other beds of this checkout from running until this program exits:
+// they would empty each other's results.
 func (b *bed) lock() error {
 	if err := os.MkdirAll(b.dir(), 0o755); err != nil {
 		return fmt.Errorf("make directory: %w", err)
@@ -67,7 +68,7 @@ func (b *bed) lock() error {
 	return err
 }
 
-// prepare builds everything that is built outside.
+// prepare builds everything that is built outside the machine.
 func (b *bed) prepare(ctx context.Context, suites []suite) error {
 	if err := b.lock(); err != nil {
 		return err
@@ -80,7 +81,7 @@ func (b *bed) prepare(ctx context.Context, suites []suite) error {
 			return fmt.Errorf("make directory: %w", err)
 		}
 	}
-	// The suites' logs of inside are not mixed with those of outside.
+	// Logs of suites that ran inside are kept apart from those from outside.
 	for _, dir := range []string{b.guestLogs(), b.layout.Logs()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("make directory: %w", err)
@@ -104,7 +105,7 @@ func (b *bed) prepare(ctx context.Context, suites []suite) error {
 	return b.packInitrd(ctx)
 }
 
-// buildSuites builds what the suites run.
+// buildSuites builds the suites' test programs.
 func (b *bed) buildSuites(ctx context.Context, suites []suite) error {
 	for _, s := range suites {
 		b.say("build the tests of %s", s.pkg)

@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// A machine whose SVM is emulated dies or hangs now and then through no fault
-// of what is tested in it (docs/ci.md). A campaign starts another for the tests
-// that have no result yet.
+// A machine with emulated SVM occasionally dies or hangs through no fault of
+// the tests in it (docs/ci.md). A campaign then starts another machine for the
+// tests without a result.
 const (
-	// maxMachines is how many machines one run starts at most.
+	// maxMachines is the maximum number of machines that one run starts.
 	maxMachines = 5
-	// smokeMachines is how many the smoke test starts at most.
+	// smokeMachines is the maximum for the smoke test.
 	smokeMachines = 2
 )
 
-// host runs suites; machine is one.
+// host runs suites; machine implements it.
 type host interface {
-	// runSuite runs the suite's tests. The report has what was heard of them
-	// also when the error is errDied.
+	// runSuite runs the suite's tests. With errDied the report is valid too: it
+	// has the results up to then.
 	runSuite(ctx context.Context, s suite) (r *report, code int, err error)
 	stop(ctx context.Context) error
 }
@@ -40,11 +40,12 @@ type campaign struct {
 	say      func(format string, args ...any)
 
 	died int
-	// lastDeath is the first line of what the last machine died of.
+	// lastDeath is the first line of the error with which the last machine
+	// died.
 	lastDeath string
-	// results are what came of a test, by suite and name: "" when it passed.
+	// results are the tests' failures by suite and name; "" if the test passed.
 	results map[[2]string]string
-	// faults are what is wrong with a suite beside its tests.
+	// faults are the suites' problems other than failed tests.
 	faults []string
 	// outputs are the ends of the outputs of suites with a fault.
 	outputs map[string]string
@@ -57,8 +58,8 @@ func newCampaign(boot func(context.Context) (host, error), suites []suite) *camp
 	}
 }
 
-// run starts machines until each test has a result or enough have died. The
-// error is what kept it from testing at all.
+// run starts machines until each test has a result or c.machines have been
+// started. A machine's death is not an error.
 func (c *campaign) run(ctx context.Context) error {
 	for started := 0; started < c.machines && c.ran() < c.total(); started++ {
 		err := c.runOnOne(ctx)
@@ -100,7 +101,7 @@ func (c *campaign) runOnOne(ctx context.Context) (err error) {
 	return nil
 }
 
-// pending are the suite's tests without a result.
+// pending returns the suite's tests without a result.
 func (c *campaign) pending(s suite) []string {
 	return slices.DeleteFunc(slices.Clone(s.tests), func(test string) bool {
 		_, ended := c.results[[2]string{s.name, test}]
@@ -108,8 +109,8 @@ func (c *campaign) pending(s suite) []string {
 	})
 }
 
-// trySuite runs one suite and notes the results. Tests that fail get one
-// second try, which is said.
+// trySuite runs one suite and notes the results. Failed tests get one second
+// try, which is reported.
 func (c *campaign) trySuite(ctx context.Context, h host, s suite) error {
 	r, code, err := h.runSuite(ctx, s)
 	if err != nil {
@@ -135,7 +136,7 @@ func (c *campaign) trySuite(ctx context.Context, h host, s suite) error {
 // notePassed notes the tests that passed before the machine died, or before a
 // second try of the others.
 func (c *campaign) notePassed(s suite, r *report) {
-	r.mu.Lock() // the output of a machine that has died may still come
+	r.mu.Lock() // output of a dead machine may still arrive
 	defer r.mu.Unlock()
 	for _, test := range s.tests {
 		if r.results[test] == "PASS" {
@@ -144,7 +145,7 @@ func (c *campaign) notePassed(s suite, r *report) {
 	}
 }
 
-// note notes what came of all tests of a suite.
+// note notes the results of all tests of a suite.
 func (c *campaign) note(s suite, r *report, faults []string) {
 	c.notePassed(s, r)
 	for _, f := range faults {
@@ -192,7 +193,7 @@ type event struct {
 }
 
 // printEvents prints what "go test -json" would. Tests without a result are
-// skipped for the reason.
+// reported as skipped, for the given reason.
 func (c *campaign) printEvents(w io.Writer, reason string) {
 	out := json.NewEncoder(w)
 	emit := func(e event) { _ = out.Encode(e) } // strings to stdout

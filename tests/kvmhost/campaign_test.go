@@ -110,7 +110,7 @@ func TestCampaignFails(t *testing.T) {
 	}
 }
 
-// wired is a machine whose port is a pipe to the test.
+// wired returns a machine whose port is a pipe, and the pipe's other end.
 func wired(t *testing.T) (*machine, net.Conn) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -122,7 +122,7 @@ func TestSilenceIsDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, guest := wired(t)
 		go func() {
-			for range 30 { // five minutes of life
+			for range 30 { // five minutes of heartbeats
 				time.Sleep(wire.BeatPeriod)
 				if wire.Write(guest, wire.KindBeat, nil) != nil {
 					return

@@ -12,8 +12,8 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// writeInitrd packs the init, the first modules and the setup, which learns
-// where the modules are.
+// writeInitrd packs the init, the first modules and the setup, in which it
+// lists the modules' paths.
 func writeInitrd(path, init string, moduleFiles []string, setup wire.Setup) error {
 	program, err := os.ReadFile(init)
 	if err != nil {
@@ -22,7 +22,7 @@ func writeInitrd(path, init string, moduleFiles []string, setup wire.Setup) erro
 	records := []cpio.Record{
 		cpio.StaticFile("init", string(program), 0o755),
 		cpio.Directory("dev", 0o755),
-		// The kernel opens it for init before anything is mounted.
+		// The kernel opens the console for init before anything is mounted.
 		cpio.CharDev("dev/console", 0o600, 5, 1),
 		cpio.Directory("modules", 0o755),
 	}

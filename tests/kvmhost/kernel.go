@@ -12,18 +12,18 @@ import (
 // firstModules are what the machine's init needs before it has a root.
 var firstModules = []string{"virtio_pci", "virtio_console", "virtiofs", "overlay"}
 
-// wantedModules are loaded by modprobe when the root is there; what else is
-// needed (veth, bridge, nf_tables, schedulers) the kernel asks for.
+// wantedModules are loaded by modprobe once the root is mounted. The kernel
+// requests the others (veth, bridge, nf_tables, schedulers) on demand.
 var wantedModules = []string{"kvm_amd", "vhost_vsock", "vhost_net", "tun", "loop", "virtio_rng"}
 
-// wantedDevices are what makes the machine the host that it is to be.
+// wantedDevices must exist for the machine to be the host that the suites need.
 var wantedDevices = []string{"/dev/kvm", "/dev/vhost-vsock", "/dev/vhost-net", "/dev/net/tun", "/dev/loop-control"}
 
 // kernel is an unpacked kernel package.
 type kernel struct {
 	// image is the bzImage.
 	image string
-	// base is what the package's paths are relative to.
+	// base is the directory that the package is unpacked in.
 	base string
 	// release is its uname -r.
 	release string
@@ -62,8 +62,8 @@ func unpackKernel(ctx context.Context, deb, dir string) (*kernel, error) {
 // moduleTree is the directory with all its modules: /lib/modules.
 func (k *kernel) moduleTree() string { return filepath.Join(k.base, "lib", "modules") }
 
-// loadOrder returns the files of the named modules and of what they need, each
-// after its needs.
+// loadOrder returns the files of the named modules and of their dependencies,
+// each after its dependencies.
 func (k *kernel) loadOrder(ctx context.Context, names []string) ([]string, error) {
 	args := append([]string{"-d", k.base, "-S", k.release, "--show-depends", "-a"}, names...)
 	text, err := output(ctx, "modprobe", args...)

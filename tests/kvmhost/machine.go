@@ -28,7 +28,8 @@ const stopTimeout = 20 * time.Second
 // machine is the running KVM host.
 type machine struct {
 	bed *bed
-	// number counts the machines of one run, from 1; logs are called by it.
+	// number counts the machines of one run, from 1; it is part of the logs'
+	// names.
 	number  int
 	silence time.Duration
 	qemu    *child.Process
@@ -55,7 +56,8 @@ func (b *bed) boot(ctx context.Context, o options) (_ *machine, err error) {
 	return m, nil
 }
 
-// logPath is a log among the results; the first machine's have no number.
+// logPath returns the path of a log among the results; the first machine's have
+// no number.
 func (m *machine) logPath(name string) string {
 	if m.number > 1 {
 		name = fmt.Sprintf("%s-machine%d", name, m.number)
@@ -94,7 +96,8 @@ func (m *machine) share(source string) (_ *os.File, err error) {
 		Path: harness.DefaultVirtiofsd,
 		Args: []string{
 			fmt.Sprintf("--fd=%d", child.FirstExtraFD), "-o", "source=" + source, "-o", "sandbox=chroot",
-			// No other process changes what the machine reads, or writes.
+			// No other process changes the files that the machine reads or
+			// writes.
 			"-o", "cache=always", "-o", "xattr", "-o", "log_level=err",
 		},
 		ExtraFiles: []*os.File{listener},
@@ -106,9 +109,9 @@ func (m *machine) share(source string) (_ *os.File, err error) {
 	return conn, nil
 }
 
-// socketPair makes a listening unix socket and a connection to it, which is made
-// before it is accepted. The socket's name is removed afterwards, so that it is
-// not left however this program ends.
+// socketPair makes a listening unix socket and a connection to it, which is
+// made before it is accepted. Then it removes the socket's name, so that none
+// is left however this program ends.
 func socketPair() (listener, conn *os.File, err error) {
 	dir, err := os.MkdirTemp("", "kvmhost")
 	if err != nil {
@@ -135,8 +138,8 @@ func socketPair() (listener, conn *os.File, err error) {
 	return listener, conn, nil
 }
 
-// shares are the directories of this machine by tag; a function, for the
-// results depend on the checkout.
+// shares returns the machine's shared directories by tag. It is a method
+// because the results' path depends on the checkout.
 func (m *machine) shares() []struct{ tag, source string } {
 	return []struct{ tag, source string }{{wire.RootTag, "/"}, {wire.ResultsTag, m.bed.results()}}
 }
@@ -185,10 +188,11 @@ func (m *machine) openPort() (theirs *os.File, err error) {
 	return theirs, nil
 }
 
-// qemuArgs is a q35 under TCG: "max" has SVM (target/i386/cpu.c,
-// max_x86_cpu_initfn), with which its KVM works. What makes TCG slow is left
-// out: a fifth level of page tables, which each walk through nested tables pays
-// for twice (a pod took 15 % more CPU time), and access checks that flush.
+// qemuArgs returns the arguments of a q35 under TCG. "max" has SVM
+// (target/i386/cpu.c, max_x86_cpu_initfn), so KVM works in the machine.
+// Features that make TCG slow are left out: a fifth level of page tables, which
+// each walk through nested tables pays for twice (a pod took 15 % more CPU
+// time), and access checks that flush.
 func (m *machine) qemuArgs(o options) []string {
 	memory := fmt.Sprintf("%dM", o.memoryMiB)
 	args := []string{
@@ -211,7 +215,7 @@ func (m *machine) qemuArgs(o options) []string {
 	return args
 }
 
-// lastWords is what QEMU and the console said last.
+// lastWords returns the ends of QEMU's output and the console's.
 func (m *machine) lastWords() string {
 	var words string
 	if m.qemu != nil {
@@ -227,14 +231,15 @@ func (m *machine) lastWords() string {
 	return "\n" + words + "\n" + console.LastLines(20)
 }
 
-// stop ends the machine, by its own will if it can, and what serves it.
+// stop powers the machine off, kills it if that does not work, and stops its
+// daemons.
 func (m *machine) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	var errs []error
 	if m.port != nil {
-		_ = m.port.SetDeadline(time.Now().Add(stopTimeout)) // a port that hangs is killed below
-		_ = wire.Write(m.port, wire.KindPowerOff, nil)      // so is a machine that does not hear
+		_ = m.port.SetDeadline(time.Now().Add(stopTimeout)) // a machine that hangs is killed below
+		_ = wire.Write(m.port, wire.KindPowerOff, nil)      // so is one that does not read
 	}
 	if m.qemu != nil {
 		select {

@@ -60,11 +60,12 @@ func main() {
 	os.Exit(code)
 }
 
-// errCannot marks what makes the bed impossible on this machine, as opposed to
-// what fails.
+// errCannot marks errors by which the bed cannot run on this machine, as
+// opposed to failures.
 var errCannot = errors.New("this machine cannot run the bed")
 
-// run boots the machine, does what is wanted and returns the exit code.
+// run boots the machine, does what the options ask for and returns the exit
+// code.
 func run(ctx context.Context, o options) (code int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("all took longer than %v (-timeout)", o.timeout))
 	defer cancel()
@@ -97,7 +98,7 @@ func run(ctx context.Context, o options) (code int, err error) {
 	return m.shell(ctx, o.command)
 }
 
-// wanted are the suites that the options ask for.
+// wanted returns the suites that the options ask for.
 func wanted(o options) []suite {
 	switch {
 	case o.shell || len(o.command) > 0:
@@ -108,8 +109,8 @@ func wanted(o options) []suite {
 	return suites
 }
 
-// play runs the suites in one machine after the other, and prints what came of
-// it.
+// play runs the suites, on another machine when one dies, and prints the
+// results.
 func (b *bed) play(ctx context.Context, o options, suites []suite) (code int, err error) {
 	c := newCampaign(func(ctx context.Context) (host, error) { return b.boot(ctx, o) }, suites)
 	c.say = b.say

@@ -9,8 +9,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// missing says what makes this machine unfit, with errCannot, or what must be
-// built before, without.
+// missing returns an error that wraps errCannot if this machine is unfit, and
+// another error if something must be built first.
 func missing(l harness.Layout, memoryMiB int) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: virtiofsd and containerd need root", errCannot)

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// report reads a test program's verbose output as it comes, and copies it.
+// report reads a test program's verbose output as it arrives, and copies it.
 // Its methods may be called from several goroutines.
 type report struct {
 	to io.Writer
 
 	mu   sync.Mutex
-	line []byte // what has come of the next line
-	// results are PASS, FAIL or SKIP by test, of tests that are no subtests.
+	line []byte // the incomplete last line
+	// results are PASS, FAIL or SKIP by top-level test.
 	results map[string]string
-	// skipped are all tests that were skipped, subtests too.
+	// skipped are all tests that were skipped, with subtests.
 	skipped []string
 	// tail is the end of what was printed.
 	tail []byte
-	// current is the test that runs, and at when the last line came.
+	// current is the running test; at is when the last line arrived.
 	current string
 	at      time.Time
 }
@@ -77,7 +77,7 @@ func (r *report) note(line []byte) {
 	}
 }
 
-// silence is for how long nothing came, and what runs.
+// silence returns how long ago the last line arrived, and the running test.
 func (r *report) silence() (time.Duration, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

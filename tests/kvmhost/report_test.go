@@ -25,10 +25,10 @@ const verbose = `=== RUN   TestGood
 FAIL
 `
 
-// Nothing that was to run may fail, be skipped or be missing in silence.
+// A listed test that failed, was skipped or is missing is reported.
 func TestJudge(t *testing.T) {
 	r := newReport(io.Discard)
-	for part := range strings.SplitAfterSeq(verbose, "e") { // lines come in pieces
+	for part := range strings.SplitAfterSeq(verbose, "e") { // lines arrive in pieces
 		if _, err := io.WriteString(r, part); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A suite whose tests all passed and whose program did not has failed.
+// A suite fails if its program does, even if all tests passed.
 func TestJudgeExitCode(t *testing.T) {
 	r := newReport(io.Discard)
 	if _, err := io.WriteString(r, "--- PASS: TestGood (1.20s)\n"); err != nil {

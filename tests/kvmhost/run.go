@@ -14,11 +14,11 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// quiet is after how much silence a line says what runs.
+// quiet is how much silence there is before a line says what is running.
 const quiet = 20 * time.Second
 
-// runSuite runs the suite's tests. The report has what was heard of them also
-// when the error is errDied.
+// runSuite runs the suite's tests. With errDied the report is valid too: it has
+// the results up to then.
 func (m *machine) runSuite(ctx context.Context, s suite) (r *report, code int, err error) {
 	r = newReport(os.Stdout)
 	log, err := os.Create(m.logPath(s.name))
@@ -47,12 +47,12 @@ func (m *machine) runSuite(ctx context.Context, s suite) (r *report, code int, e
 	return r, code, nil
 }
 
-// cpuTime is what the machine has used so far: unlike the time on the clock it
-// does not depend much on what else the build machine does.
+// cpuTime is the CPU time that the machine has used so far. Unlike wall-clock
+// time it depends little on the build machine's other work.
 func (m *machine) cpuTime() time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.qemu.Pid()))
 	if err != nil {
-		return 0 // it has ended, which is told elsewhere
+		return 0 // it has exited, which is reported elsewhere
 	}
 	// pid (comm) state and ten more, utime stime, in 1/100 s (proc(5)).
 	_, text, _ := strings.Cut(string(data), ") ")
@@ -65,7 +65,8 @@ func (m *machine) cpuTime() time.Duration {
 	return time.Duration(ticks) * (time.Second / 100)
 }
 
-// heartbeat says what runs while nothing else is printed, until ctx ends.
+// heartbeat prints what is running while nothing else is printed, until ctx
+// ends.
 func (b *bed) heartbeat(ctx context.Context, s suite, r *report) {
 	ticks := time.NewTicker(quiet)
 	defer ticks.Stop()

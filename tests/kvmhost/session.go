@@ -14,16 +14,16 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// errDied marks the end of the machine itself, by which nothing is known of
-// what ran in it.
+// errDied means that the machine itself died, so the outcome of what ran in it
+// is unknown.
 var errDied = errors.New("the emulated host died")
 
-// silence is after how long without a frame a machine is dead. It sends one
-// every wire.BeatPeriod.
+// silence is how long a machine may send no frame before it counts as dead. It
+// sends one every wire.BeatPeriod.
 const silence = 3 * time.Minute
 
-// next waits for a frame that is no heartbeat. When ctx ends the machine
-// cannot be talked to any more.
+// next waits for a frame other than a heartbeat. After ctx has ended the port
+// cannot be used any more.
 func (m *machine) next(ctx context.Context) (wire.Kind, []byte, error) {
 	for {
 		kind, data, err := m.read(ctx)
@@ -51,8 +51,8 @@ func (m *machine) read(ctx context.Context) (wire.Kind, []byte, error) {
 	return 0, nil, fmt.Errorf("%w: %w", errDied, err)
 }
 
-// run runs a command in the machine and returns its exit code. Its output goes
-// to out and errs as it comes.
+// run runs a command in the machine and returns its exit code. Its output is
+// copied to out and errs as it arrives.
 func (m *machine) run(ctx context.Context, c wire.Command, out, errs io.Writer) (int, error) {
 	if err := m.port.SetWriteDeadline(time.Now().Add(m.silence)); err != nil {
 		return 0, fmt.Errorf("%w: set deadline: %w", errDied, err)
@@ -92,8 +92,8 @@ func exitCode(data []byte) (int, error) {
 	return exit.Code, nil
 }
 
-// environ is the part of this program's environment that means something in
-// the machine, and more.
+// environ returns the part of this program's environment that is valid in the
+// machine, and more.
 func environ(more ...string) []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"}
 	for _, e := range os.Environ() {

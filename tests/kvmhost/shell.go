@@ -31,7 +31,8 @@ func (m *machine) shell(ctx context.Context, args []string) (code int, err error
 		}
 		defer func() { _ = terminal.Reset() }()
 	}
-	// It ends with this program: a read of standard input cannot be called off.
+	// It ends with this program: a read of standard input cannot be
+	// interrupted.
 	go m.feed(os.Stdin)
 	return m.run(ctx, c, os.Stdout, os.Stderr)
 }

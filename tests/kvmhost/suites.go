@@ -10,10 +10,10 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// expectEnv makes the suites refuse a pod that got anything else.
+// expectEnv makes the suites refuse a pod with another accelerator.
 var expectEnv = []string{harness.EnvAccel + "=kvm"}
 
-// suiteEnv is what all suites get.
+// suiteEnv returns the environment that all suites get.
 func (b *bed) suiteEnv() []string {
 	return append(slices.Clone(expectEnv), "KATABOX_TEST_PROBE="+b.probe())
 }
@@ -21,12 +21,12 @@ func (b *bed) suiteEnv() []string {
 // suite is a part of a package's tests.
 type suite struct {
 	name string
-	// program is the name of the suite that the program was built for, if that
-	// is another.
+	// program is the name of the suite whose test program this one uses, if
+	// that is another.
 	program string
 	// pkg is the package's folder, relative to the checkout.
 	pkg string
-	// tests are all that run; each must be there and must not be skipped.
+	// tests are all that run; each must exist and must not be skipped.
 	tests []string
 	// env is added to its environment.
 	env []string
@@ -35,10 +35,10 @@ type suite struct {
 	timeout time.Duration
 }
 
-// suites are what is worth a nested machine's time: each pod costs about ten
-// seconds on an idle machine of two cores (a few tenths on a real KVM host).
-// What does not depend on accelerator, vsock, network back end or version of
-// cgroups is tested outside.
+// suites are the tests that are worth a nested machine's time: each pod costs
+// about ten seconds on an idle machine of two cores (a few tenths on a real KVM
+// host). Tests that do not depend on the accelerator, vsock, network back end
+// or version of cgroups run outside.
 var suites = []suite{
 	{
 		name: "vsock", pkg: "hypervisor/vsock", timeout: time.Minute,
@@ -49,8 +49,8 @@ var suites = []suite{
 		tests: []string{
 			"TestCheckFindsKVM",      // kata-runtime check and env
 			"TestFirstPod",           // and its metrics, of cgroup v2
-			"TestProcessesClaimCIDs", // 50 at once
-			"TestPodsClaimCIDs",      // two pods at once
+			"TestProcessesClaimCIDs", // 50 simultaneously
+			"TestPodsClaimCIDs",      // two pods simultaneously
 		},
 	},
 	{
@@ -59,9 +59,9 @@ var suites = []suite{
 		tests: []string{
 			"TestExitCodeOfInit", "TestExitCodeOfExec", // codes
 			"TestStdinEndsWhenClosed", "TestTerminalIsResized", "TestShellOnATerminal", // streams through vhost-vsock
-			"TestKilledVMM", "TestKilledShim", // whose ends the kernel's vsock tells
-			"TestDynamicSizing",                                       // CPUs come and, with KVM only, go
-			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's places and counters
+			"TestKilledVMM", "TestKilledShim", // the kernel's vsock reports their ends
+			"TestDynamicSizing",                                       // CPUs are added and, with KVM only, removed
+			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's paths and counters
 		},
 	},
 	{
@@ -70,13 +70,13 @@ var suites = []suite{
 	},
 }
 
-// smoke is the least that says that pods run on a KVM host: one of them, with
-// an exec and its exit code.
+// smoke is the least that proves that pods run on a KVM host: one pod, with an
+// exec and its exit code.
 var smoke = []suite{{
 	name: "smoke", pkg: "tests/kvmhost/inside", timeout: 6 * time.Minute, tests: []string{"TestFirstPod"},
 }}
 
-// chosen returns the suite called only, or all.
+// chosen returns the suite called only, or all suites if only is "".
 func chosen(all []suite, only string) ([]suite, error) {
 	if only == "" || len(all) == 0 {
 		return all, nil
@@ -91,7 +91,7 @@ func chosen(all []suite, only string) ([]suite, error) {
 	return nil, fmt.Errorf("-suite=%s: want one of %s", only, strings.Join(names, ", "))
 }
 
-// importPath is what go calls the package.
+// importPath is the package's path for the go command.
 func (s suite) importPath() string { return "./" + path.Clean(s.pkg) }
 
 // args is the test program's command line.
@@ -102,8 +102,8 @@ func (s suite) args(program string) []string {
 	}
 }
 
-// judge compares what ran with what was to run: what is wrong, and which tests
-// are worth a second try.
+// judge compares the tests that ran with those that should have. It returns
+// what is wrong, and the tests that are worth a second try.
 func (s suite) judge(r *report, code int) (faults, again []string) {
 	for _, name := range s.tests {
 		result, ok := r.results[name]
@@ -127,7 +127,7 @@ func (s suite) judge(r *report, code int) (faults, again []string) {
 	return faults, again
 }
 
-// second is the suite of a second try.
+// second returns the suite for a second try of tests.
 func (s suite) second(tests []string) suite {
 	s.name, s.program, s.tests = s.name+"-second", s.name, tests
 	return s

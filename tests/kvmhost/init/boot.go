@@ -11,8 +11,8 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// boot makes a host out of a bare kernel. problems are about what a host may
-// lack; without what err is about it is none.
+// boot turns a bare kernel into a host. problems are about what a host may
+// lack; err is about what it cannot do without.
 func boot(setup wire.Setup) (problems []string, err error) {
 	steps := []func(wire.Setup) error{firstMounts, loadFirst, mountRoot, fillRoot, switchRoot, finish}
 	for _, step := range steps {
@@ -33,7 +33,7 @@ func boot(setup wire.Setup) (problems []string, err error) {
 	return problems, nil
 }
 
-// firstMounts is what loading modules and finding devices needs.
+// firstMounts mounts what loading modules and finding devices needs.
 func firstMounts(wire.Setup) error {
 	return mountAll([]mount{
 		{"proc", "/proc", "proc", 0, ""},
@@ -57,15 +57,15 @@ func loadFirst(setup wire.Setup) error {
 	return nil
 }
 
-// Where the parts of the root lie in the initramfs.
+// Where the parts of the root are in the initramfs.
 const (
 	lower   = "/lower"
 	changes = "/changes"
 	newRoot = "/root"
 )
 
-// mountRoot lays a tmpfs over the share: the machine can change everything
-// and the share nothing.
+// mountRoot lays a tmpfs over the share: the machine can change every file, and
+// the share stays as it is.
 func mountRoot(wire.Setup) error {
 	upper, work := changes+"/upper", changes+"/work"
 	return mountAll([]mount{
@@ -77,8 +77,8 @@ func mountRoot(wire.Setup) error {
 	})
 }
 
-// fillRoot mounts what a running host has, and nothing that is the build
-// machine's.
+// fillRoot mounts what a running host has mounted, and none of the build
+// machine's mounts.
 func fillRoot(setup wire.Setup) error {
 	keep := map[string]*os.File{}
 	defer func() {
@@ -112,8 +112,8 @@ func fillRoot(setup wire.Setup) error {
 	return nil
 }
 
-// hostMounts are those that systemd makes on a host with cgroup v2 alone, and
-// the results.
+// hostMounts returns the mounts that systemd makes on a host with cgroup v2
+// alone, and that of the results.
 func hostMounts(setup wire.Setup) []mount {
 	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	in := func(path string) string { return newRoot + path }
@@ -131,9 +131,8 @@ func hostMounts(setup wire.Setup) []mount {
 	}
 }
 
-// switchRoot makes the new root the root, as switch_root(8) does: the
-// initramfs itself cannot be left by pivot_root(2). Mounts are shared, as
-// systemd has them.
+// switchRoot switches to the new root as switch_root(8) does: pivot_root(2)
+// cannot leave the initramfs. Mounts are shared, as under systemd.
 func switchRoot(wire.Setup) error {
 	if err := os.Chdir(newRoot); err != nil {
 		return fmt.Errorf("switch root: %w", err)
@@ -153,7 +152,8 @@ func switchRoot(wire.Setup) error {
 	return nil
 }
 
-// mount is one line of a mount table. Without a type it is a directory.
+// mount is one line of a mount table. Without a kind only the directory is
+// made.
 type mount struct {
 	source, target, kind string
 	flags                uintptr

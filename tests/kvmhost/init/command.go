@@ -18,7 +18,7 @@ import (
 // process still holds its pipes.
 const outputWait = 5 * time.Second
 
-// sender makes frames of what is written.
+// sender sends what is written to it as frames.
 type sender struct {
 	s    *server
 	kind wire.Kind
@@ -32,7 +32,7 @@ func (w sender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start starts a command and returns; its end is told when it comes.
+// start starts a command and returns; the exit is sent when it happens.
 func (s *server) start(c wire.Command) {
 	wait, err := s.launch(c)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *server) launchTerminal(cmd *exec.Cmd, c wire.Command) (wait func() erro
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)
-		_, _ = io.Copy(sender{s, wire.KindOutput}, master) // ends with EIO when the last user is gone
+		_, _ = io.Copy(sender{s, wire.KindOutput}, master) // ends with EIO when the last user has closed the terminal
 	}()
 	return func() error {
 		err := cmd.Wait()

@@ -11,7 +11,7 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// play runs one command as the server does and returns what the host gets:
+// play runs one command as the server does and returns what the host receives:
 // both outputs and the exit.
 func play(t *testing.T, c wire.Command, input string) (out, errs string, exit wire.Exit) {
 	t.Helper()

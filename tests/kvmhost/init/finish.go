@@ -13,11 +13,11 @@ import (
 // hostname is what the machine calls itself.
 const hostname = "kvmhost"
 
-// openFiles is the limit that containerd's own service file and distributions
-// give it, more or less.
+// openFiles is about the limit that distributions, and containerd's own service
+// file, give containerd.
 const openFiles = 1 << 20
 
-// finish is what an init does besides mounting.
+// finish does what an init does besides mounting.
 func finish(wire.Setup) error {
 	if err := unix.Sethostname([]byte(hostname)); err != nil {
 		return fmt.Errorf("set host name: %w", err)
@@ -49,8 +49,8 @@ func loopbackUp() error {
 	return nil
 }
 
-// enableControllers gives the cgroups below the root all that there is, as
-// systemd does.
+// enableControllers enables all available controllers for the cgroups below the
+// root, as systemd does.
 func enableControllers(root string) error {
 	list, err := os.ReadFile(root + "/cgroup.controllers")
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command init is the first process of the test bed's machine. It loads
-// modules, makes the build machine's root file system its own, and starts
-// itself again to run the commands that come over a virtio-serial port. It
-// never runs on the host.
+// modules, switches to the build machine's root file system, and starts itself
+// again to run the commands that arrive over a virtio-serial port. It never
+// runs on the host.
 //
 //	/init          mounts, waits for every orphan, powers off at the end
 //	  └─ serve     runs one command after the other
@@ -42,9 +42,10 @@ func complain(err error) { fmt.Fprintln(os.Stderr, "kvmhost init:", err) }
 // serveWord is the argument of the process that runs commands.
 const serveWord = "serve"
 
-// run boots, serves and returns when serving is over.
+// run boots the machine and starts the server; it returns when the server has
+// exited.
 func run() error {
-	// The name of the running program is lost with the first root.
+	// /init disappears with the initramfs.
 	self, err := os.ReadFile("/init")
 	if err != nil {
 		return fmt.Errorf("read this program: %w", err)
@@ -69,7 +70,7 @@ func run() error {
 	return reapUntil(cmd.Process.Pid)
 }
 
-// serverPath is where the program lies in the new root.
+// serverPath is where the program is in the new root.
 const serverPath = "/run/kvmhost-init"
 
 // reapUntil waits for orphans until the process pid has ended.

@@ -22,10 +22,10 @@ type server struct {
 	mu   sync.Mutex // one frame at a time goes out
 	port io.Writer
 
-	input io.WriteCloser // of the command that runs; nil without one
+	input io.WriteCloser // of the running command; nil without one
 }
 
-// serve runs commands until the host wants the machine off.
+// serve runs commands until the host asks for a power-off.
 func serve() error {
 	port, err := openPort(wire.Port)
 	if err != nil {
@@ -56,8 +56,8 @@ func serve() error {
 	}
 }
 
-// beat tells the host that the machine is alive, until the port is gone. It
-// ends with this process.
+// beat sends heartbeats to the host until the port fails. It ends with this
+// process.
 func (s *server) beat() {
 	for s.send(wire.KindBeat, nil) == nil {
 		time.Sleep(wire.BeatPeriod)

@@ -21,15 +21,16 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// claimants is how many processes claim a context id at once: as many as a
-// node starts pods at once when it boots. As pods they would not fit.
+// claimants is how many processes claim a context id simultaneously: as many as
+// the pods that a node starts when it boots. The machine has no room for that
+// many pods.
 const claimants = 50
 
 // envClaim makes this program one of them.
 const envClaim = "KATABOX_TEST_CLAIM"
 
-// claim opens a transport as the shim does when a line comes, says its context
-// id, and holds it until its input ends.
+// claim waits for a line, opens a transport as the shim does, prints its
+// context id, and holds it until the input ends.
 func claim(in io.Reader, out io.Writer) int {
 	lines := bufio.NewReader(in)
 	if _, err := lines.ReadString('\n'); err != nil {
@@ -50,8 +51,7 @@ func claim(in io.Reader, out io.Writer) int {
 	return 0
 }
 
-// holder is a machine's part of the transport: it keeps a duplicate of the
-// file, as QEMU does.
+// holder stands for the VMM: it keeps a duplicate of the file, as QEMU does.
 type holder struct {
 	cid uint32
 	fd  int
@@ -89,7 +89,7 @@ func startClaimant(ctx context.Context) (*claimant, error) {
 	return &claimant{cmd, in, bufio.NewReader(out)}, cmd.Start()
 }
 
-// Processes that claim at once get distinct context ids.
+// Processes that claim simultaneously get distinct context ids.
 func TestProcessesClaimCIDs(t *testing.T) {
 	// Not the test's context, which ends before its clean-ups.
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
@@ -101,14 +101,14 @@ func TestProcessesClaimCIDs(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = c.in.Close() // it is closed already when all went well
+			_ = c.in.Close() // already closed if the test passed
 			if err := c.cmd.Wait(); err != nil {
 				t.Error(err)
 			}
 		})
 		all = append(all, c)
 	}
-	for _, c := range all { // they are all running: now
+	for _, c := range all { // all are running and waiting
 		if _, err := io.WriteString(c.in, "claim\n"); err != nil {
 			t.Fatal(err)
 		}
@@ -128,9 +128,10 @@ func TestProcessesClaimCIDs(t *testing.T) {
 	t.Logf("%d processes have %d context ids", len(all), len(seen))
 }
 
-// podsAtOnce is how many pods start at once: one for each CPU of the bed's
-// machine. Of five rounds of four one had a guest that reset in its first
-// second and one that hung, which is not seen with fewer: the translator's SVM.
+// podsAtOnce is how many pods start simultaneously: one for each CPU of the
+// bed's machine. In five rounds of four pods, one guest reset in its first
+// second and one hung; with fewer pods neither was seen. The cause is the
+// translator's SVM.
 const podsAtOnce = 2
 
 // agentPort is where a guest's agent listens (agent/api).
@@ -140,7 +141,7 @@ const agentPort = "1024"
 // v_str ESTAB 0 0 2:PORT CID:PORT.
 var vsockPeer = regexp.MustCompile(`ESTAB +\d+ +\d+ +\S+ +(\d+):(\d+)`)
 
-// Pods that start at once have distinct context ids.
+// Pods that start simultaneously have distinct context ids.
 func TestPodsClaimCIDs(t *testing.T) {
 	ctx, d := begin(t)
 	pods := make([]*harness.Pod, podsAtOnce)
@@ -164,7 +165,7 @@ func TestPodsClaimCIDs(t *testing.T) {
 	}
 }
 
-// agentCIDs are the context ids of the guests to whose agents this host is
+// agentCIDs returns the context ids of the guests to whose agents this host is
 // connected.
 func agentCIDs(t *testing.T) map[string]bool {
 	t.Helper()

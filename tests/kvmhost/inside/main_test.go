@@ -31,14 +31,14 @@ func TestMain(m *testing.M) {
 	if reason := unfit(); reason != "" {
 		fmt.Println("SKIP:", reason)
 		if os.Getenv(harness.EnvAccel) == "kvm" {
-			os.Exit(1) // it was to be one
+			os.Exit(1) // the caller expected a KVM host
 		}
 		os.Exit(0)
 	}
 	os.Exit(runAll(m))
 }
 
-// unfit says what this host lacks.
+// unfit says what this host lacks, or "".
 func unfit() string {
 	if os.Geteuid() != 0 {
 		return "containerd needs root"
@@ -75,9 +75,9 @@ func runAll(m *testing.M) int {
 	return code
 }
 
-// begin gives a test its context and the daemon, and ends it with the check
-// that no pod has left anything and each had KVM. The daemon's log is shown
-// when it failed.
+// begin returns a test's context and the daemon. At the test's end it checks
+// that no pod has left anything and that each had KVM, and shows the daemon's
+// log if the test failed.
 func begin(t *testing.T) (context.Context, *harness.Daemon) {
 	t.Helper()
 	d := daemon(t)
@@ -113,7 +113,7 @@ func daemon(t *testing.T) *harness.Daemon {
 	return bed.daemon
 }
 
-// removed calls a clean-up with its own minute.
+// removed calls a clean-up with a timeout of one minute.
 func removed(t *testing.T, what string, remove func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

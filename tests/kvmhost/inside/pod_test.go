@@ -28,7 +28,7 @@ func kataRuntime(ctx context.Context, t *testing.T, d *harness.Daemon, verb stri
 	return string(out)
 }
 
-// The operator's command says that pods can run here, and with what.
+// kata-runtime says that pods can run here, and with what.
 func TestCheckFindsKVM(t *testing.T) {
 	ctx, d := begin(t)
 	for verb, want := range map[string][]string{
@@ -46,8 +46,9 @@ func TestCheckFindsKVM(t *testing.T) {
 
 const clockSources = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
 
-// A first pod: the guest knows that it runs on KVM, its stdout comes,
-// an exec has its exit code, and containerd gets its counters in the shape of cgroup v2, the host's.
+// A first pod: the guest detects KVM, its stdout arrives, an exec returns its
+// exit code, and containerd gets the pod's counters in the format of cgroup v2,
+// which the host has.
 func TestFirstPod(t *testing.T) {
 	ctx, d := begin(t)
 	pod, err := d.NewPod(ctx, "first")
@@ -82,7 +83,7 @@ func TestFirstPod(t *testing.T) {
 	}
 }
 
-// wantNobody fails the test unless QEMU has KVM as a user without rights.
+// wantNobody fails the test unless QEMU uses KVM as an unprivileged user.
 func wantNobody(t *testing.T, d *harness.Daemon) {
 	t.Helper()
 	p, err := d.One(harness.KindVMM)
@@ -100,7 +101,7 @@ func wantNobody(t *testing.T, d *harness.Daemon) {
 	}
 }
 
-// metrics are a container's as containerd hands them on.
+// metrics returns a container's metrics as containerd passes them on.
 func metrics(ctx context.Context, t *testing.T, c *harness.Container) *v2.Metrics {
 	t.Helper()
 	metric, err := c.Task.Metrics(ctx)

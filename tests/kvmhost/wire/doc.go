@@ -1,6 +1,7 @@
-// Package wire is what the test bed and the init of its machine say to each
-// other over one virtio-serial port: frames of a kind, a length and data. The
-// host sends commands one after the other, the guest their output and end.
+// Package wire is the protocol between the test bed and the init of its
+// machine, over one virtio-serial port: frames of a kind, a length and data.
+// The host sends one command after the other, the guest the output and exit of
+// each.
 //
 //	host                         guest
 //	                    <------  Hello    once, when the machine is ready

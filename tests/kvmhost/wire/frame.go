@@ -10,7 +10,7 @@ import (
 // Kind says what a frame is.
 type Kind byte
 
-// The kinds. Data is JSON where a type is named, else bytes as they are.
+// The kinds. Data is JSON where a type is named, else raw bytes.
 const (
 	KindHello    Kind = 'h' // Hello
 	KindRun      Kind = 'r' // Command
@@ -29,11 +29,11 @@ const MaxData = 1 << 20
 // headerSize is the kind and the length of the data, big endian.
 const headerSize = 5
 
-// Hello is what the machine is, and what it lacks of what was wanted.
+// Hello describes the machine, and what it lacks.
 type Hello struct {
-	// Kernel is its release.
+	// Kernel is the kernel's release.
 	Kernel string `json:"kernel"`
-	// Problems are sentences; none is good.
+	// Problems are sentences; empty if nothing is missing.
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -57,7 +57,7 @@ type Exit struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Write writes one frame by one call of w.Write.
+// Write writes one frame with one call of w.Write.
 func Write(w io.Writer, kind Kind, data []byte) error {
 	if len(data) > MaxData {
 		return fmt.Errorf("write frame %q: %d bytes, want at most %d", kind, len(data), MaxData)
@@ -80,11 +80,11 @@ func WriteJSON(w io.Writer, kind Kind, v any) error {
 	return Write(w, kind, data)
 }
 
-// Read reads one frame. The error is io.EOF when there is none.
+// Read reads one frame. The error is io.EOF at the end of r.
 func Read(r io.Reader) (Kind, []byte, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
-		if err == io.EOF { // a frame that is cut is io.ErrUnexpectedEOF
+		if err == io.EOF { // a truncated frame is io.ErrUnexpectedEOF
 			return 0, nil, err
 		}
 		return 0, nil, fmt.Errorf("read frame: %w", err)

@@ -5,7 +5,7 @@ import "time"
 // SetupName is the file with the Setup in the machine's initramfs.
 const SetupName = "setup.json"
 
-// The names of what QEMU gives the machine.
+// The names of the machine's devices.
 const (
 	// RootTag is the share with the build machine's root file system.
 	RootTag = "root"
@@ -15,10 +15,10 @@ const (
 	Port = "katabox.kvmhost"
 )
 
-// BeatPeriod is how often the machine says that it is alive.
+// BeatPeriod is the time between two heartbeats of the machine.
 const BeatPeriod = 10 * time.Second
 
-// Setup tells the machine's init what it is to make of the machine.
+// Setup is the configuration of the machine's init.
 type Setup struct {
 	// Modules are files of the initramfs, in load order: what the first
 	// mounts need.
@@ -26,11 +26,11 @@ type Setup struct {
 	// ModuleTree is the directory with the kernel's modules, for
 	// /lib/modules; a path of the build machine.
 	ModuleTree string `json:"module_tree"`
-	// Wanted are modules that modprobe loads once the root is there. One
-	// that fails is a problem in the Hello.
+	// Wanted are modules that modprobe loads once the root is mounted. A
+	// failure is a problem in the Hello.
 	Wanted []string `json:"wanted"`
-	// Keep are directories that stay visible when something is mounted over
-	// what is above them.
+	// Keep are directories that stay visible when something is mounted over a
+	// parent.
 	Keep []string `json:"keep"`
 	// Results is where the writable share is mounted.
 	Results string `json:"results"`
