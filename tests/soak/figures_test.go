@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// figures are the resources that one of the rows holds, by name.
+// figures are the resources of one holder, by name.
 type figures map[string]int
 
 // The holders that are not processes of the resident pod.
@@ -22,11 +22,11 @@ const (
 	containerd = "containerd"
 )
 
-// holders is what each has at one moment.
+// holders has the figures of each holder at one moment.
 type holders map[string]figures
 
-// look reads what the host, containerd and the processes of the resident pod
-// hold. The host's figures are those of everything that runs on it.
+// look reads the figures of the host, of containerd and of the resident pod's
+// processes. The host's include everything that runs on it.
 func look(resident []harness.Proc) (holders, error) {
 	own, err := hostFigures()
 	if err != nil {
@@ -56,7 +56,7 @@ func hostFigures() (figures, error) {
 		if err == nil && e.IsDir() {
 			cgroups++
 		}
-		return nil // a group may go while it is looked at
+		return nil // a cgroup may be removed during the walk
 	})
 	if err != nil {
 		return nil, fmt.Errorf("count cgroups: %w", err)
@@ -103,7 +103,7 @@ func processFigures(pid int) (figures, error) {
 	return f, f.read(filepath.Join(dir, "status"), map[string]string{"VmRSS:": "memory KiB", "Threads:": "threads"})
 }
 
-// read takes numbers out of a file of "Key: number" lines.
+// read reads numbers from a file of "Key: number" lines.
 func (f figures) read(file string, names map[string]string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -121,7 +121,7 @@ func (f figures) read(file string, names map[string]string) error {
 	return nil
 }
 
-// rows are the figures of a table, in its order.
+// rows are the rows of the table, in order.
 var rows = []struct{ who, what string }{
 	{host, "mounts"},
 	{host, "cgroups"},
@@ -141,7 +141,7 @@ var rows = []struct{ who, what string }{
 	{harness.KindVMM, "memory KiB"},
 }
 
-// table shows what there was before and after.
+// table formats the figures before and after.
 func table(before, after holders) string {
 	var out strings.Builder
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)

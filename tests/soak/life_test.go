@@ -11,10 +11,10 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// lifeTimeout bounds one pod's life on a host that runs many without KVM.
+// lifeTimeout bounds one pod's life on a busy host without KVM.
 const lifeTimeout = 10 * time.Minute
 
-// ending is how a container ends, and the code that tells it.
+// ending is how a container ends, and the exit code that shows it.
 type ending struct {
 	script string
 	signal syscall.Signal // 0: it ends by itself
@@ -60,7 +60,7 @@ func live(ctx context.Context, n int) (err error) {
 	return nil
 }
 
-// bring ends a container that does not end by itself, after an exec in it.
+// bring runs an exec in a container that does not end by itself, and ends it.
 func (e ending) bring(ctx context.Context, c *harness.Container) error {
 	if e.signal == 0 {
 		return nil
@@ -74,7 +74,7 @@ func (e ending) bring(ctx context.Context, c *harness.Container) error {
 	return c.Kill(ctx, e.signal)
 }
 
-// echo runs a process in a container, and wants its output and its code.
+// echo runs a process in a container, and checks its output and exit code.
 func echo(ctx context.Context, c *harness.Container) error {
 	p, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: []string{"sh", "-c", "cat /proc/1/comm; exit 7"}})
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// warmUp is how many pods come before the first look: an engine keeps some
-// things from its first pods on.
+// warmUp is how many pods run before the first figures are read: an engine
+// keeps some resources from its first pods on.
 const warmUp = 3
 
 // sayEvery is the time between two lines of progress.
 const sayEvery = time.Minute
 
-// Pods that come one after the other leave nothing behind, and the last are as
+// Pods that run one after the other leave nothing behind, and the last are as
 // fast as the first.
 func TestOneAfterAnother(t *testing.T) {
 	s := newScene(t, plan.pods)
@@ -39,7 +39,7 @@ func TestOneAfterAnother(t *testing.T) {
 		len(took), s.age(), few, median(took[:few]), median(took[len(took)-few:]))
 }
 
-// Many pods that live at a time, again and again, leave nothing behind.
+// Many simultaneous pods, again and again, leave nothing behind.
 func TestManyAtOnce(t *testing.T) {
 	s := newScene(t, 0)
 	var pods atomic.Int64
@@ -60,8 +60,8 @@ func TestManyAtOnce(t *testing.T) {
 	t.Logf("%d pods, %d at once, in %v", s.pods, plan.atOnce, s.age())
 }
 
-// scene is one test: a pod that lives through all of it, and what there was
-// before.
+// scene is one test: the resident pod that lives through all of it, and the
+// figures from its beginning.
 type scene struct {
 	t        *testing.T
 	began    time.Time
@@ -74,8 +74,8 @@ type scene struct {
 	said time.Time
 }
 
-// newScene begins a test that will run so many pods; the end of the test
-// compares what there is with what there was.
+// newScene begins a test of the given number of pods. At the test's end it
+// compares the figures with those from the beginning.
 func newScene(t *testing.T, pods int) *scene {
 	t.Helper()
 	s := &scene{t: t, pods: pods}
@@ -154,8 +154,8 @@ func (s *scene) use(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// compare prints what there was and what there is, and fails the test for what
-// grew with the pods.
+// compare prints the figures before and after, and fails the test if they grew
+// with the pods.
 func (s *scene) compare() {
 	s.t.Helper()
 	after, err := look(s.procs)
@@ -166,11 +166,11 @@ func (s *scene) compare() {
 	s.t.Logf("%d pods:\n%s", s.pods, table(s.before, after))
 	limits := []struct {
 		who, what string
-		more      int // that much does not depend on the pods
+		more      int // growth that does not depend on the pods
 	}{
 		{containerd, "files", 8 + s.pods/20},
 		{harness.KindShim, "files", 8},
-		{harness.KindShim, "threads", 64}, // the share's, up to its bound
+		{harness.KindShim, "threads", 64}, // the share's, up to their limit
 		{harness.KindShim, "memory KiB", 24 << 10},
 		{harness.KindVMM, "files", 8},
 		{harness.KindVMM, "threads", 4},
@@ -192,7 +192,7 @@ func (s *scene) compare() {
 
 func (s *scene) age() time.Duration { return time.Since(s.began).Round(time.Second) }
 
-// progress tells now and then how far the test is.
+// progress prints now and then how far the test is.
 func (s *scene) progress(pods int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

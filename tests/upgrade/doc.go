@@ -1,4 +1,4 @@
-// Package upgrade installs one version after the other below containers that run,
-// with kata-runtime itself on a private host (package host), under the containerd
-// of the distribution.
+// Package upgrade tests upgrades below running containers: kata-runtime itself
+// installs one version after the other on a private host (package host), under
+// the distribution's containerd.
 package upgrade

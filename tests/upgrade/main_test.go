@@ -64,7 +64,8 @@ func prepare() (err error) {
 	return os.WriteFile(config, []byte(text), 0o600)
 }
 
-// removeCgroups removes those of the containers, which are the machine's.
+// removeCgroups removes the containers' cgroups, which are on the real machine
+// and not on the private host.
 func removeCgroups() error {
 	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + host.Name())
 	if err != nil {
@@ -138,15 +139,15 @@ func ctr(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// remove removes a container, whatever has become of it.
+// remove removes a container, whatever its state.
 func remove(ctx context.Context, id string) error {
 	_, err := ctr(ctx, "task", "rm", "--force", id)
 	_, rmErr := ctr(ctx, "container", "rm", id)
 	return errors.Join(err, rmErr)
 }
 
-// start starts a container that sleeps, and removes it with the test if it is there
-// still: its cgroups are the machine's.
+// start starts a container that sleeps. It is removed at the test's end if it
+// still exists: its cgroups are on the real machine.
 func start(ctx context.Context, t *testing.T, id string) {
 	t.Helper()
 	t.Cleanup(func() { _ = remove(context.WithoutCancel(ctx), id) })
@@ -162,8 +163,8 @@ func mustCtr(ctx context.Context, t *testing.T, args ...string) string {
 	return out
 }
 
-// newBuild lays out what was built as an installation; its shim has the mark behind
-// its program, which makes it another version.
+// newBuild lays out what was built as an installation. The mark is appended to
+// the shim's program, which makes it another version.
 func newBuild(t *testing.T, mark string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -231,7 +232,7 @@ func shims(t *testing.T, version string) map[string]int {
 }
 
 // killShim kills a container's shim, and waits until containerd has cleaned up
-// behind it.
+// after it.
 func killShim(ctx context.Context, t *testing.T, pid int, id string) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

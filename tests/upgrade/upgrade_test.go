@@ -39,14 +39,14 @@ func TestUpgradeBelowARunningContainer(t *testing.T) {
 	if shims(t, older)["old"] == 0 || shims(t, newer)["new"] == 0 {
 		t.Errorf("shims of the old version: %v; of the new one: %v", shims(t, older), shims(t, newer))
 	}
-	// What is left of a dead shim is the new version's to clean up.
+	// The new version cleans up after a dead shim.
 	killShim(ctx, t, lost, "lost")
 	if out, err := runtime(ctx, "uninstall", "--restart", "never"); err == nil || !strings.Contains(out, "pods run") {
 		t.Errorf("uninstall below containers: %v: %s", err, out)
 	}
 
 	for _, id := range []string{"lost", "old", "new"} {
-		if err := remove(ctx, id); err != nil && id != "lost" { // whose task may be gone
+		if err := remove(ctx, id); err != nil && id != "lost" { // its task may be gone
 			t.Fatal(err)
 		}
 		if id == "old" {
