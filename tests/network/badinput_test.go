@@ -14,8 +14,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// wantRefused makes a pod that must be refused with an error that has every
-// one of the words.
+// wantRefused makes a pod, which must be refused with an error that contains
+// each of words.
 func wantRefused(ctx context.Context, t *testing.T, d *harness.Daemon, network oci.SpecOpts, words ...string) {
 	t.Helper()
 	p, err := d.NewPod(ctx, "refused", network)
@@ -30,8 +30,8 @@ func wantRefused(ctx context.Context, t *testing.T, d *harness.Daemon, network o
 	}
 }
 
-// A namespace that a guest cannot have is refused, the error names what is
-// wrong with it, and the namespace is left as it was.
+// A namespace that a guest cannot have is refused, the error names the reason,
+// and the namespace is unchanged.
 func TestNetworksThatNoGuestCanHave(t *testing.T) {
 	needVM(t)
 	for _, test := range []struct {
@@ -43,8 +43,8 @@ func TestNetworksThatNoGuestCanHave(t *testing.T) {
 			ip link add eth0 mtu 65535 type veth peer name far0
 			ip addr add 10.80.0.2/24 dev eth0; ip link set eth0 up; ip link set far0 up`,
 			[]string{"eth0", "65535"}},
-		// The kernel checks a route's gateway when the route is added, and
-		// not when the address goes that made it reachable.
+		// The kernel checks a route's gateway when the route is added, and not
+		// when the address that made it reachable is removed.
 		{"unreachable gateway", `
 			ip link add eth0 type veth peer name far0
 			ip addr add 10.80.0.2/24 dev eth0; ip addr add 10.81.0.2/24 dev eth0
@@ -71,7 +71,7 @@ func TestNetworksThatNoGuestCanHave(t *testing.T) {
 	}
 }
 
-// A namespace's path that leads nowhere, or to something else.
+// A path that does not exist, or is not a network namespace.
 func TestPathIsNoNamespace(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -87,7 +87,7 @@ func TestPathIsNoNamespace(t *testing.T) {
 			path := test.path(t)
 			words := append([]string{path}, test.words...)
 			if !bed.runtime.VM {
-				words = nil // runc's words are runc's
+				words = nil // runc words its errors differently
 			}
 			wantRefused(ctx, t, d, inNetns(netns(path)), words...)
 		})
@@ -118,8 +118,8 @@ func TestHostNetworkIsRefused(t *testing.T) {
 	}
 }
 
-// A second pod cannot have the links that a first one has. It is refused, and
-// the first one's network is as before.
+// A second pod cannot have the links of a first one. It is refused, and the
+// first pod's network is unchanged.
 func TestSecondPodOfANamespace(t *testing.T) {
 	needVM(t)
 	for _, config := range []string{"", "[runtime]\ninternetworking_model = \"macvtap\"\n"} {

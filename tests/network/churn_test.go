@@ -17,18 +17,19 @@ import (
 const (
 	churnPods  = 10
 	churnBatch = 5
-	// hostPort is the first pod's port of the host's.
+	// hostPort is the host port of the first pod.
 	hostPort = 18000
 )
 
-// Pods with addresses behind NAT and with ports of the host come and go, some
-// at once: nothing of any is left.
+// Pods with addresses behind NAT and with host ports are made and removed, some
+// concurrently: nothing of them is left.
 func TestChurn(t *testing.T) {
 	ctx, d := begin(t)
 	n := newCNI(t, d, object{"type": "bridge", "isGateway": true, "hairpinMode": true, "ipMasq": true},
 		object{"type": "portmap", "capabilities": object{"portMappings": true}})
 	n.useBridge(t)
-	// Five machines at once on two CPUs without KVM, and other work.
+	// Five machines boot simultaneously on two CPUs without KVM, beside other
+	// work.
 	configure(t, d, "[runtime]\ncreate_container_timeout = 300\n")
 	t.Cleanup(func() { // the chains that portmap makes once for all pods
 		for _, iptables := range []string{"iptables", "ip6tables"} {
@@ -62,7 +63,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// churnOne makes a pod, connects to it from the host by its port there, and
+// churnOne makes a pod, connects to it from the host by its host port, and
 // removes it as an engine does: first the network, then the pod.
 func churnOne(ctx context.Context, d *harness.Daemon, n *cni, i int) (err error) {
 	made, err := d.NewNetns()

@@ -20,9 +20,9 @@ import (
 	podns "github.com/katabox/katabox/virtcontainers/netns"
 )
 
-// Clones are pods that start from one template, some at once. All have the same
-// addresses, each in its own network: what the kernel makes of addresses and ports
-// and of secrets then differs for the secrets alone.
+// Clones are pods that start from one template, some concurrently. All have the
+// same addresses, each in its own network. So values that the kernel derives
+// from addresses, ports and secrets differ only if the secrets do.
 const (
 	clones     = 8
 	cloneBatch = 2
@@ -30,9 +30,9 @@ const (
 	clonePeer  = "10.88.0.1"
 )
 
-// The ports of the clones' connections, which have no listeners: from the fixed
-// ones, each twice, to closedPort, and from ports that the guest chooses to those
-// after.
+// The ports of the clones' connections, which have no listeners. From each of
+// the fixed ports there are two connections to closedPort, and from ports that
+// the guest chooses one to each of the ports after closedPort.
 var fixedPorts = []uint16{40001, 40002, 40003, 40004}
 
 const (
@@ -42,7 +42,8 @@ const (
 	cloneTimeout = 3 * time.Minute
 )
 
-// connections are the arguments of the probe that connects from all those ports.
+// connections returns the arguments of the probe that makes all those
+// connections.
 func connections() []string {
 	args := []string{"/probe/probe", "ports", clonePeer}
 	for _, p := range fixedPorts {
@@ -55,7 +56,8 @@ func connections() []string {
 	return args
 }
 
-// drawCommand prints what else the guest drew, a name and a value in each line.
+// drawCommand prints the guest's other random values, a name and a value in
+// each line.
 const drawCommand = `
 	echo "getrandom $(od -An -v -tx1 -N32 /dev/urandom | tr -d ' \n')"
 	echo "uuid $(cat /proc/sys/kernel/random/uuid)"
@@ -69,13 +71,14 @@ type clone struct {
 	drawn map[string]string
 	// chosen are the ports that its guest chose for connections.
 	chosen string
-	// isns are the sequence numbers of the connections from fixedPorts, less the clock
-	// that is part of them; again are those of the second ones.
+	// isns are the sequence numbers of the first connections from fixedPorts,
+	// less the clock that is part of them; again are those of the second
+	// connections.
 	isns, again []uint32
 }
 
-// Eight pods that start from one template draw other random numbers, identifiers,
-// ports and TCP sequence numbers.
+// Eight pods that start from one template draw different random numbers,
+// identifiers, ports and TCP sequence numbers.
 func TestClones(t *testing.T) {
 	needVM(t)
 	ctx, d := begin(t)
@@ -143,10 +146,10 @@ func compareClones(t *testing.T, all []clone) {
 	t.Logf("the first: %+v", all[0])
 }
 
-// sameSequence reports whether sequence numbers of the same ports have come of one
-// secret: they differ by what the guests' clocks are apart, and by how long the
-// packets took, together less than a second. Of two secrets the chance is one in a
-// hundred for each port.
+// sameSequence reports whether the sequence numbers of the same ports derive
+// from one secret. Then they differ only by the offset of the guests' clocks
+// and the packets' delays, together less than a second. With two secrets the
+// chance is one in a hundred for each port.
 func sameSequence(a, b []uint32) bool {
 	const second = int32(time.Second >> isnClock)
 	for i := range a {
@@ -157,12 +160,12 @@ func sameSequence(a, b []uint32) bool {
 	return true
 }
 
-// isnClock is how the kernel's net/core/secure_seq.c (seq_scale) adds the time to a
-// sequence number: nanoseconds, shifted so far.
+// isnClock is the shift with which the kernel's net/core/secure_seq.c
+// (seq_scale) adds the time, in nanoseconds, to a sequence number.
 const isnClock = 6
 
-// cloneOne runs a pod in a network that has it and a peer, and looks at the packets
-// that the peer gets.
+// cloneOne runs a pod in a network that has only the pod and a peer, and
+// inspects the packets that the peer receives.
 func cloneOne(ctx context.Context, d *harness.Daemon) (c clone, err error) {
 	ctx, cancel := context.WithTimeout(ctx, cloneTimeout)
 	defer cancel()
@@ -230,8 +233,8 @@ func twoNetns(d *harness.Daemon) (ns [2]harness.Netns, remove func() error, err 
 	return ns, remove, nil
 }
 
-// tapOf opens a socket that gets all packets of a namespace from here on, with the
-// time at which each came.
+// tapOf opens a socket that receives all packets of a namespace from now on,
+// each with its time of arrival.
 func tapOf(ns harness.Netns) (fd int, err error) {
 	f, err := podns.Open(string(ns))
 	if err != nil {
@@ -239,7 +242,7 @@ func tapOf(ns harness.Netns) (fd int, err error) {
 	}
 	defer f.Close()
 	err = podns.Do(f, func() (err error) {
-		const allIP = unix.ETH_P_IP>>8 | unix.ETH_P_IP&0xff<<8 // in the network's order (packet(7))
+		const allIP = unix.ETH_P_IP>>8 | unix.ETH_P_IP&0xff<<8 // in network byte order (packet(7))
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, allIP)
 		return err
 	})
@@ -252,10 +255,10 @@ func tapOf(ns harness.Netns) (fd int, err error) {
 	return fd, nil
 }
 
-// readPackets takes the guest's requests for connections out of the packets.
+// readPackets finds the guest's SYNs among the packets.
 func (c *clone) readPackets(fd int) error {
 	first, second := make(map[uint16]uint32), make(map[uint16]uint32)
-	raw := make(map[uint16]uint32) // of the first one, to know it when it is sent again
+	raw := make(map[uint16]uint32) // of the first SYN, to recognize its retransmissions
 	chosen := make(map[uint16]uint16)
 	for {
 		s, err := nextSYN(fd)
@@ -295,10 +298,10 @@ func (c *clone) readPackets(fd int) error {
 type syn struct {
 	from, to uint16
 	seq      uint32
-	at       int64 // when it came, in nanoseconds since 1970
+	at       int64 // time of arrival, in nanoseconds since 1970
 }
 
-// nextSYN returns the next one from cloneIP, or EAGAIN when there is no more.
+// nextSYN returns the next SYN from cloneIP, or EAGAIN if there are no more.
 func nextSYN(fd int) (syn, error) {
 	packet, control := make([]byte, 2048), make([]byte, 256)
 	for {

@@ -62,7 +62,8 @@ func newCNI(t *testing.T, d *harness.Daemon, plugin object, more ...object) *cni
 	return n
 }
 
-// newBridge is a network of the bridge plugin; an MTU of 0 is the plugin's.
+// newBridge makes a network of the bridge plugin; an MTU of 0 is the plugin's
+// default.
 func newBridge(t *testing.T, d *harness.Daemon, mtu int) *cni {
 	t.Helper()
 	plugin := object{"type": "bridge", "isGateway": true, "hairpinMode": true}
@@ -85,7 +86,8 @@ func (n *cni) useBridge(t *testing.T) {
 	})
 }
 
-// lease is a pod's place in a network, and what must be asked to give it back.
+// lease is a pod's interface in a network, and what the plugins need to remove
+// it.
 type lease struct {
 	network          *cni
 	ns               netns
@@ -94,15 +96,15 @@ type lease struct {
 	addr4, addr6     netip.Addr
 }
 
-// addrs are the addresses that CNI gave.
+// addrs returns the addresses that CNI assigned to the pod.
 func (l *lease) addrs() []netip.Addr { return []netip.Addr{l.addr4, l.addr6} }
 
-// gateways are the host's addresses.
+// gateways returns the host's addresses.
 func (n *cni) gateways() []netip.Addr { return []netip.Addr{n.gateway4, n.gateway6} }
 
-// join adds a network's interface to a namespace, and takes it back at the
-// test's end. It returns when the IPv6 addresses of both ends can be used: that
-// of a bridge is tentative until a while after its first port.
+// join adds a network's interface to a namespace, and removes it at the test's
+// end. It returns when the IPv6 addresses of both ends can be used: a bridge's
+// stays tentative for a while after the bridge gets its first port.
 func (n *cni) join(t *testing.T, ns netns, iface string) *lease {
 	t.Helper()
 	l, err := n.add(ns, iface, nil)
@@ -120,7 +122,7 @@ func (n *cni) join(t *testing.T, ns netns, iface string) *lease {
 }
 
 // add asks every plugin to add an interface; args are the runtimeConfig of
-// plugins with capabilities. On an error it is taken back.
+// plugins with capabilities. On an error the interface is removed again.
 func (n *cni) add(ns netns, iface string, args object) (*lease, error) {
 	l := &lease{network: n, ns: ns, container: n.name + "-" + filepath.Base(string(ns)), iface: iface, args: args}
 	var result object
@@ -137,7 +139,7 @@ func (n *cni) add(ns netns, iface string, args object) (*lease, error) {
 	return l, l.read(result)
 }
 
-// read takes the addresses out of a result.
+// read reads the addresses from a result.
 func (l *lease) read(result object) error {
 	ips, _ := result["ips"].([]any)
 	for _, ip := range ips {
@@ -156,8 +158,8 @@ func (l *lease) read(result object) error {
 	return nil
 }
 
-// del asks every plugin, the last first, to take back what it added. What is
-// gone already is no error (CNI specification, section 2, DEL).
+// del asks every plugin, the last first, to remove what it added. What is gone
+// already is not an error (CNI specification, section 2, DEL).
 func (l *lease) del() error {
 	var errs []error
 	for _, p := range slices.Backward(l.network.plugins) {
@@ -197,8 +199,8 @@ func (l *lease) plugin(command string, config, previous object) ([]byte, error) 
 	return out, nil
 }
 
-// leases are the addresses that host-local holds; its other files are its lock
-// and the address given last.
+// leases returns the addresses that host-local has assigned; its other files
+// are its lock and the address assigned last.
 func (n *cni) leases() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(n.leaseDir, n.name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -213,7 +215,8 @@ func (n *cni) leases() ([]string, error) {
 	return held, err
 }
 
-// firewallRules are the rules of both families, without counters and comments.
+// firewallRules returns the rules of both families, without counters and
+// comments.
 func firewallRules() ([]string, error) {
 	var rules []string
 	for _, save := range []string{"iptables-save", "ip6tables-save"} {
@@ -230,7 +233,7 @@ func firewallRules() ([]string, error) {
 	return rules, nil
 }
 
-// noRoutes makes it a network that is not the way to all others.
+// noRoutes removes the routes to other networks from the configuration.
 func (n *cni) noRoutes() {
 	if ipam, ok := n.plugins[0]["ipam"].(object); ok {
 		delete(ipam, "routes")

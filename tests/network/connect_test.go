@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Two pods on one bridge reach each other and the host, and the host them, by
-// TCP and UDP over both families; frames are as large as the network's MTU and
-// no larger.
+// Two pods on one bridge and the host reach each other, by TCP and UDP over
+// both families. Frames are as large as the network's MTU and no larger.
 func TestPodsReachEachOther(t *testing.T) {
 	for _, mtu := range []int{1400, 9000} {
 		t.Run(fmt.Sprint("mtu ", mtu), func(t *testing.T) {
@@ -25,7 +24,7 @@ func TestPodsReachEachOther(t *testing.T) {
 			a.checks(ctx, t, targets(mtu, append(second.addrs(), host...)...)...)
 			b.checks(ctx, t, targets(mtu, first.addrs()...)...)
 			netns("").checks(t, targets(mtu, append(first.addrs(), second.addrs()...)...)...)
-			// What the pod has for itself.
+			// The pod reaches itself at its own address.
 			a.checks(ctx, t, targets(mtu, first.addrs()...)[:1]...)
 
 			for _, addr := range second.addrs() {

@@ -6,9 +6,9 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// When a part of a pod is killed, its namespace is as it was before the pod
-// once containerd has removed it: taps, queues, filters and what was changed
-// of links are gone, CNI's links and addresses are there.
+// When a part of a pod is killed and containerd has removed the pod, the
+// namespace is as it was before: taps, queues, filters and changes to links are
+// gone, and CNI's links and addresses are left.
 func TestNamespaceAfterDeath(t *testing.T) {
 	needVM(t)
 	for _, test := range []struct{ name, config, victim string }{
@@ -39,8 +39,8 @@ func TestNamespaceAfterDeath(t *testing.T) {
 	}
 }
 
-// Configurations: macvtaps, and limits by which the links' root queues are
-// changed too.
+// Configurations: macvtaps, and rate limits, which change the links' root
+// queues too.
 const (
 	macvtap = "[runtime]\ninternetworking_model = \"macvtap\"\n"
 	rated   = "[hypervisor.qemu]\nrx_rate_limiter_max_rate = 50000000\ntx_rate_limiter_max_rate = 50000000\n"

@@ -2,9 +2,9 @@ package network
 
 import "testing"
 
-// CRI's port-forward connects to the pod's loopback, in its namespace: servers
-// that listen there only are reached, and where none listens the client hears
-// so at once.
+// CRI's port-forward connects to the pod's loopback, in its namespace. It
+// reaches servers that listen only there; without a listener the connection is
+// refused or closed immediately.
 func TestLoopbackIsReachedFromTheNamespace(t *testing.T) {
 	ctx, d := begin(t)
 	ns := newNetns(t, d)

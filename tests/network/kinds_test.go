@@ -22,8 +22,8 @@ func TestTwoInterfaces(t *testing.T) {
 	p.checks(ctx, t, append(targets(1500, first.gateways()...), targets(1400, second.gateways()...)...)...)
 }
 
-// The plugin ptp has no bridge: the host routes between the pods, and a pod has
-// no network on its link, only its gateway.
+// The plugin ptp has no bridge: the host routes between the pods, and a pod's
+// link has no network, only its gateway.
 func TestPointToPoint(t *testing.T) {
 	ctx, d := begin(t)
 	n := newCNI(t, d, object{"type": "ptp"})
@@ -63,8 +63,8 @@ func TestNoInterface(t *testing.T) {
 	}
 }
 
-// Links that share a link of the host's with others: the pod reaches, and is
-// reached from, what is on that link's other end.
+// Links on top of one of the host's links: the pod and what is at the other end
+// of the host's link reach each other.
 func TestLinksOnALink(t *testing.T) {
 	for _, test := range []struct {
 		kind   string
@@ -101,7 +101,7 @@ func TestLinksOnALink(t *testing.T) {
 	}
 }
 
-// needKind skips the test when the host's kernel has no such links.
+// needKind skips the test if the host's kernel has no such links.
 func needKind(t *testing.T, ns netns, kind string) {
 	t.Helper()
 	more := ""
@@ -118,14 +118,14 @@ func needKind(t *testing.T, ns netns, kind string) {
 	}
 }
 
-// The ways in which a namespace's links can be joined to the VM, and a card
-// with several queues.
+// The ways to connect a namespace's links with the VM, and a card with several
+// queues.
 func TestModels(t *testing.T) {
 	needVM(t)
 	for _, test := range []struct {
 		name, config string
 		queues       int
-		// joined does what the operator has to do.
+		// joined does what is left to the operator.
 		joined func(*testing.T, netns)
 	}{
 		{name: "two queues", config: "[hypervisor.qemu]\ndefault_vcpus = 2\n", queues: 2},

@@ -11,9 +11,9 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// What changes in a pod's namespace while it runs, its containers see: links
-// that come and go, their addresses, routes and MTU. Docker makes no namespace
-// but puts links into that of the task's process.
+// Containers see what changes in their pod's namespace while it runs: links
+// that are added and removed, their addresses, routes and MTU. Docker makes no
+// namespace; it puts links into that of the task's process.
 func TestNamespaceChangesWhilePodRuns(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -69,7 +69,7 @@ func TestNamespaceChangesWhilePodRuns(t *testing.T) {
 }
 
 // A single container that asks for the host's network has loopback, and what is
-// put into its task's namespace later.
+// later put into its task's namespace.
 func TestSingleContainerOnTheHostNetwork(t *testing.T) {
 	needVM(t)
 	ctx, d := begin(t)
@@ -99,8 +99,8 @@ func TestSingleContainerOnTheHostNetwork(t *testing.T) {
 	netns("").checks(t, targets(1500, l.addrs()...)...)
 }
 
-// A link may get another MAC and another name, and lose what goes with its
-// being down; the pod's card follows.
+// A link may change its MAC and its name, and lose what the kernel removes when
+// a link goes down; the pod's card follows.
 func TestLinkChangesItsIdentity(t *testing.T) {
 	ctx, d := begin(t)
 	bridge := newBridge(t, d, 0)

@@ -20,8 +20,7 @@ import (
 // envInside tells the suite that it runs in its own network namespace.
 const envInside = "KATABOX_NETWORK_INSIDE"
 
-// envProbe names a probe that is built already, for a host where compiling is
-// slow.
+// envProbe names a prebuilt probe, for a host on which compiling is slow.
 const envProbe = "KATABOX_TEST_PROBE"
 
 // release is the containerd of the suite: what it tests does not depend on it.
@@ -38,7 +37,7 @@ var bed struct {
 	daemon  *harness.Daemon
 	// tools is a directory with the probe, mounted into containers.
 	tools string
-	// networks is how many there were; each has its own number.
+	// networks is how many networks there were; each has its own number.
 	networks int
 }
 
@@ -94,8 +93,8 @@ func runSuite(m *testing.M) int {
 	return code
 }
 
-// finish stops the daemon, which looks for processes, mounts, links and files,
-// and compares the network.
+// finish stops the daemon, which checks for processes, mounts, links and files,
+// and compares the network with the one before.
 func finish(before string) error {
 	var errs []error
 	if bed.daemon != nil {
@@ -132,7 +131,7 @@ func prepare() (err error) {
 	return makeProbe()
 }
 
-// makeProbe puts the probe into the directory of tools.
+// makeProbe puts the probe into the tools' directory.
 func makeProbe() error {
 	if ready := os.Getenv(envProbe); ready != "" {
 		program, err := os.ReadFile(ready)
@@ -168,8 +167,8 @@ func daemon(t *testing.T) *harness.Daemon {
 	return bed.daemon
 }
 
-// begin gives a test its context and the daemon, and ends it with the check
-// that no pod has left anything. The daemon's log is shown when it failed.
+// begin returns a test's context and the daemon. At the test's end it checks
+// that no pod has left anything, and shows the daemon's log if the test failed.
 func begin(t *testing.T) (context.Context, *harness.Daemon) {
 	t.Helper()
 	d := daemon(t)
@@ -185,7 +184,7 @@ func begin(t *testing.T) (context.Context, *harness.Daemon) {
 		if err := d.Settled(context.Background()); err != nil {
 			t.Error(err)
 		}
-		// The kernel takes a namespace's links away a moment after it.
+		// The kernel removes a namespace's links a moment after the namespace.
 		eventually(context.Background(), t, "the host's network", before, hostNetwork)
 		if t.Failed() {
 			t.Log(d.LogSince(mark, 60))

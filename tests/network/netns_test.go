@@ -12,7 +12,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// changeTime bounds how long a change may take to be seen.
+// changeTime bounds the time until a change is seen.
 const changeTime = 30 * time.Second
 
 // netns is the path of a network namespace; empty is the suite's own.
@@ -45,7 +45,8 @@ func (ns netns) do(t *testing.T, commands string) {
 	}
 }
 
-// state is what a process in the namespace sees of its network (probe state).
+// state returns what a process in the namespace sees of its network (probe
+// state).
 func (ns netns) state() (string, error) { return ns.run(probePath(), "state") }
 
 // all returns everything in the namespace that can have been changed, for a
@@ -63,7 +64,7 @@ func (ns netns) all() (string, error) {
 		done`)
 }
 
-// must is for a state that has to be readable.
+// must returns what read returns, and ends the test on an error.
 func must(t *testing.T, read func() (string, error)) string {
 	t.Helper()
 	text, err := read()
@@ -73,16 +74,16 @@ func must(t *testing.T, read func() (string, error)) string {
 	return text
 }
 
-// hostNetwork is what the suite must leave as it was: the links, addresses and
-// routes of its namespace, and firewall rules.
+// hostNetwork returns what the suite must leave as it was: the links, addresses
+// and routes of its namespace, and firewall rules.
 func hostNetwork() (string, error) {
 	all, err := netns("").all()
 	rules, rulesErr := firewallRules()
 	return all + strings.Join(rules, "\n"), errors.Join(err, rulesErr)
 }
 
-// eventually waits until what read returns is want, and shows the difference
-// when it does not come to that.
+// eventually waits until read returns want; if that takes too long, it shows
+// the difference.
 func eventually(ctx context.Context, t *testing.T, what, want string, read func() (string, error)) {
 	t.Helper()
 	over := time.After(changeTime)

@@ -21,7 +21,7 @@ import (
 // port is where a pod's server listens, TCP and UDP, on every address.
 const port = 7000
 
-// servers are what listens there.
+// servers are the probe's servers on that port.
 var servers = []string{fmt.Sprintf("tcp://:%d", port), fmt.Sprintf("udp://:%d", port)}
 
 // inNetns puts a pod into a network namespace; an empty path gives it a new
@@ -41,7 +41,7 @@ func newPod(ctx context.Context, t *testing.T, d *harness.Daemon, ns netns) *pod
 	return serving(ctx, t, barePod(ctx, t, d, ns), servers...)
 }
 
-// barePod is a pod of a pause container alone.
+// barePod makes a pod with only a pause container.
 func barePod(ctx context.Context, t *testing.T, d *harness.Daemon, ns netns) *harness.Pod {
 	t.Helper()
 	p, err := d.NewPod(ctx, "pod", inNetns(ns))
@@ -80,7 +80,7 @@ func withProbe() oci.SpecOpts {
 	}})
 }
 
-// removed calls a clean-up with its own minute.
+// removed calls a clean-up with its own timeout.
 func removed(t *testing.T, what string, remove func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -131,8 +131,8 @@ func (ns netns) checks(t *testing.T, targets ...string) {
 	t.Logf("from namespace %q:\n%s", ns, out)
 }
 
-// targets are the checks that can be made of a server: TCP with 1 MiB, and a
-// UDP datagram that fills a frame, for each address.
+// targets returns the checks for a server: TCP with 1 MiB, and a UDP datagram
+// that fills a frame, for each address.
 func targets(mtu int, addrs ...netip.Addr) []string {
 	var list []string
 	for _, a := range addrs {
@@ -194,7 +194,7 @@ func (p *pod) sameState(ctx context.Context, t *testing.T, ns netns) {
 }
 
 // configure adds to the runtime's configuration for the pods that the test
-// makes from now on; with a runtime without one it does nothing.
+// makes from now on. It does nothing for a runtime without a configuration.
 func configure(t *testing.T, d *harness.Daemon, text string) {
 	t.Helper()
 	dir := filepath.Join(filepath.Dir(d.KataConfigPath()), "config.d")

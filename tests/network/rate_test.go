@@ -13,8 +13,8 @@ import (
 )
 
 // With rate limits there is a token bucket of the right rate for each
-// direction, and a transfer is no faster than they let it be. It may well be
-// slower: nothing else of a time is asserted.
+// direction, and a transfer is no faster than the buckets allow. It may be
+// slower, so the test asserts nothing else about its time.
 func TestRateLimits(t *testing.T) {
 	needVM(t)
 	const receive, send = 10_000_000, 20_000_000
@@ -63,7 +63,7 @@ func timeTransfer(t *testing.T, to netip.Addr, size int) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// bucketRates are the token buckets at the roots of a namespace's links, in
+// bucketRates returns the token buckets at the roots of a namespace's links, in
 // bits per second.
 func bucketRates(t *testing.T, ns netns) map[string]int {
 	t.Helper()

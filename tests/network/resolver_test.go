@@ -13,8 +13,8 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// resolverRules bring Docker's resolver, which listens on some port of
-// 127.0.0.11, to port 53 (moby, libnetwork/resolver_unix.go).
+// resolverRules redirect port 53 of 127.0.0.11 to the port there on which
+// Docker's resolver listens (moby, libnetwork/resolver_unix.go).
 const resolverRules = `
 	iptables -t nat -A OUTPUT -d 127.0.0.11/32 -p udp --dport 53 -j DNAT --to-destination 127.0.0.11:35353
 	iptables -t nat -A OUTPUT -d 127.0.0.11/32 -p tcp --dport 53 -j DNAT --to-destination 127.0.0.11:35353`
@@ -29,7 +29,7 @@ func withResolvConf(t *testing.T, server string) oci.SpecOpts {
 	return oci.WithMounts([]specs.Mount{{Destination: "/etc/resolv.conf", Type: "bind", Source: path, Options: []string{"rbind", "ro"}}})
 }
 
-// resolving adds a container that asks that server.
+// resolving adds a container that uses that server.
 func resolving(ctx context.Context, t *testing.T, p *harness.Pod, server string, serve ...string) *pod {
 	t.Helper()
 	config := probeConfig(serve...)
@@ -45,8 +45,8 @@ func resolving(ctx context.Context, t *testing.T, p *harness.Pod, server string,
 	return &pod{Pod: p, box: box}
 }
 
-// Docker's resolver is a process of the host's in the pod's namespace: names
-// are found there, by UDP and, where an answer is too large for that, by TCP.
+// Docker's resolver is a host process in the pod's namespace. Names are
+// resolved there, by UDP and, if an answer is too large for that, by TCP.
 func TestResolverOfTheEngine(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -82,16 +82,17 @@ func TestResolverOfTheEngine(t *testing.T) {
 	}
 }
 
-// A resolver of the pod's own, at a loopback address where nothing of the
-// engine's is, stays what it is.
+// The pod's own resolver, at a loopback address without a resolver of the
+// engine, is left as it is.
 func TestResolverOfThePod(t *testing.T) {
 	ctx, d := begin(t)
 	p := resolving(ctx, t, barePod(ctx, t, d, newNetns(t, d)), "127.0.0.53", "dns://127.0.0.53:53")
 	p.checks(ctx, t, "resolve://db.example?count=1", "resolve://large.example?count=100")
 }
 
-// A server of the container's has port 53 of every address, as beside Docker's
-// rules, which leave it free; the engine's resolver is still the resolver.
+// A container's server can listen on port 53 of every address, as it can beside
+// Docker's rules, which leave the port free. The engine's resolver still
+// answers.
 func TestServerBesideTheResolver(t *testing.T) {
 	ctx, d := begin(t)
 	ns := newNetns(t, d)

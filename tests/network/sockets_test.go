@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// withSocket mounts a UNIX socket of the host's.
+// withSocket mounts one of the host's UNIX sockets.
 func withSocket(kind, source, destination string, options ...string) oci.SpecOpts {
 	return oci.WithMounts([]specs.Mount{{Type: kind, Source: source, Destination: destination, Options: options}})
 }
@@ -35,7 +35,7 @@ func withSockets(ctx context.Context, t *testing.T, p *harness.Pod, spec ...oci.
 	return &pod{Pod: p, box: box}
 }
 
-// own gives a socket an owner and a mode.
+// own sets a socket's owner and mode.
 func own(t *testing.T, path string, uid int, mode os.FileMode) {
 	t.Helper()
 	if err := os.Chown(path, uid, uid); err != nil {
@@ -46,8 +46,9 @@ func own(t *testing.T, path string, uid int, mode os.FileMode) {
 	}
 }
 
-// A UNIX socket that is mounted into a container is that of the host's server:
-// bytes and messages, half-closes, owner and mode, and whom the server sees.
+// A UNIX socket that is mounted into a container leads to the host's server:
+// bytes and messages, half-closes, owner and mode, and the peer credentials
+// that the server sees.
 func TestSocketOfTheHost(t *testing.T) {
 	ctx, d := begin(t)
 	dir := t.TempDir()
@@ -80,15 +81,15 @@ func TestSocketOfTheHost(t *testing.T) {
 		t.Errorf("a user without permission: exit code %d, %v, stderr %q", code, err, e.Err)
 	}
 
-	// The mount is of the socket that was there: a server that makes a new one
-	// is not found, as with every bind mount.
+	// The mount is of the old socket: a server that makes a new one is not
+	// reached, as with every bind mount.
 	stop()
 	root.checks(ctx, t, "unixclosed:///run/stream")
 	netns("").serve(ctx, t, "unix://"+at("stream"))
 	root.checks(ctx, t, "unixclosed:///run/stream")
 }
 
-// The server sees the container's user, whose permissions count on the host.
+// The server sees the container's user, whose permissions apply on the host.
 func TestSocketSeesTheContainersUser(t *testing.T) {
 	ctx, d := begin(t)
 	dir := t.TempDir()
@@ -99,8 +100,8 @@ func TestSocketSeesTheContainersUser(t *testing.T) {
 	p.checks(ctx, t, "peercred:///run/peer?user=1000:1000")
 }
 
-// A mount of type "uds" goes to whatever is at its path on the host, whether or
-// not it is there yet.
+// A mount of type "uds" leads to the server at its path on the host, even one
+// that starts later.
 func TestSocketByPath(t *testing.T) {
 	needVM(t)
 	ctx, d := begin(t)
@@ -115,9 +116,10 @@ func TestSocketByPath(t *testing.T) {
 	}
 }
 
-// A container's UNIX socket is reached from the host where its annotation asks
-// for that: bytes, messages and half-closes, and whom the server sees. No link in the
-// container leads out of it, and the socket ends with the container.
+// A container's UNIX socket is reached from the host if its annotation asks for
+// that: bytes, messages and half-closes, and the peer credentials that the
+// server sees. No link in the container leads out of it, and the socket ends
+// with the container.
 func TestSocketOfTheContainer(t *testing.T) {
 	needVM(t)
 	ctx, d := begin(t)
@@ -154,7 +156,7 @@ func TestSocketOfTheContainer(t *testing.T) {
 	}
 }
 
-// What cannot be forwarded is refused by one clear error.
+// What cannot be forwarded is refused with one clear error.
 func TestSocketsThatAreRefused(t *testing.T) {
 	needVM(t)
 	ctx, d := begin(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// everything is a network with one of each thing that a pod may have. %s is
+// everything makes a network with one of each thing that a pod may have. %s is
 // the other end's namespace.
 const everything = `
 	ip link add eth0 mtu 1300 address 02:00:00:00:77:01 type veth peer name far0 netns %[1]s
@@ -37,7 +37,7 @@ const everything = `
 	ip neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev net1 nud permanent
 `
 
-// withEverything makes a namespace that has it all.
+// withEverything makes a namespace with that network.
 func withEverything(t *testing.T, d *harness.Daemon) netns {
 	t.Helper()
 	ns, far := newNetns(t, d), newNetns(t, d)
@@ -100,9 +100,9 @@ func TestContainerSeesWhatRuncShows(t *testing.T) {
 	}
 }
 
-// Of ip's output: indexes are a kernel's own, a link-local address is tentative
-// for a moment (in runc's namespace too), and a route's uid and cache
-// lines say nothing of the network.
+// incidental is what may differ in ip's output: each kernel numbers its links,
+// a link-local address is tentative for a moment (in runc's namespace too), and
+// a route's uid and cache lines say nothing of the network.
 var incidental = regexp.MustCompile(`(?m)^[0-9]+: |@if[0-9]+|@[a-z0-9]+| uid 0| tentative|^ *cache *$|\\ +`)
 
 // essence removes what may differ, and sorts the lines.

@@ -38,7 +38,7 @@ func TestMetricsCountTraffic(t *testing.T) {
 	}
 }
 
-// counters are an interface's, in the shape of either version of cgroups.
+// counters are an interface's, in the format of either cgroup version.
 type counters interface {
 	GetName() string
 	GetRxBytes() uint64
@@ -47,7 +47,7 @@ type counters interface {
 	GetTxPackets() uint64
 }
 
-// eth0Counters are those of a container's metrics.
+// eth0Counters returns those of a container's metrics.
 func eth0Counters(ctx context.Context, t *testing.T, c *harness.Container) counters {
 	t.Helper()
 	metric, err := c.Task.Metrics(ctx)

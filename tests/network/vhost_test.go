@@ -12,9 +12,9 @@ import (
 // vhostDevice is the host kernel's back end of network cards.
 const vhostDevice = "/dev/vhost-net"
 
-// Where the host has vhost-net it carries a pod's packets, one for each card;
-// without it, or where the configuration says so, QEMU does. Packets come whole
-// either way.
+// On a host with vhost-net it carries a pod's packets, with one open device for
+// each card. Without it, or if the configuration disables it, QEMU does. Packets
+// arrive whole either way.
 func TestVhostNet(t *testing.T) {
 	needVM(t)
 	if _, err := os.Stat(vhostDevice); err != nil {
@@ -45,7 +45,7 @@ func TestVhostNet(t *testing.T) {
 	}
 }
 
-// openFiles counts how often the only pod's QEMU has a file open.
+// openFiles counts the descriptors that the only pod's QEMU has for a file.
 func openFiles(t *testing.T, d *harness.Daemon, path string) (n int) {
 	t.Helper()
 	qemu, err := d.One(harness.KindVMM)

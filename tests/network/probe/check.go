@@ -31,8 +31,8 @@ var checks = map[string]func(address string, options url.Values) error{
 	// A datagram that fills a frame of "mtu" bytes comes back without having
 	// been fragmented, and one byte more does not fit.
 	"udp": checkUDP,
-	// A connection is refused, or ended before it brings anything, and not
-	// just silent.
+	// A connection is refused, or closed before any data arrives, and not left
+	// without an answer.
 	"closed": checkClosed,
 	// As tcp, by a UNIX socket.
 	"unix": checkUnix,
@@ -41,8 +41,8 @@ var checks = map[string]func(address string, options url.Values) error{
 	"unixpacket": checkUnixPacket,
 	// The server sees us as "user" ("uid:gid").
 	"peercred": checkPeercred,
-	// A connection to a UNIX socket is refused, or ended before it brings
-	// anything.
+	// A connection to a UNIX socket is refused, or closed before any data
+	// arrives.
 	"unixclosed": checkUnixClosed,
 	// The same of SOCK_SEQPACKET.
 	"unixpacketclosed": checkUnixPacketClosed,
@@ -150,8 +150,8 @@ func echoUDP(conn net.Conn, data []byte) error {
 	buf := make([]byte, 1<<16)
 	var last error
 	for end := time.Now().Add(checkTime); time.Now().Before(end); {
-		// An earlier one's ICMP error is told here: it may have been sent
-		// before the server listened.
+		// The ICMP error of an earlier datagram is reported here: that one may
+		// have been sent before the server listened.
 		if _, err := conn.Write(data); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// The names that the DNS server knows. It has one address for the first, and
-// for the second as many as do not fit into a datagram.
+// The names that the DNS server knows. The first has one address, and the
+// second has more than fit into a datagram.
 const (
 	smallName = "db.example."
 	largeName = "large.example."
@@ -52,7 +52,7 @@ func serveDNSDatagrams(conn net.PacketConn) error {
 			return err
 		}
 		if answer, err := answerDNS(buf[:n], false); err == nil {
-			_, _ = conn.WriteTo(answer, from) // the client asks again
+			_, _ = conn.WriteTo(answer, from) // the client repeats its query
 		}
 	}
 }

@@ -11,6 +11,6 @@
 //	probe ports HOST FROM:TO ...            connections that are refused, and ports of listeners
 //	probe state                             the network as lines that can be compared
 //
-// What a check proves is said at checks (check.go), what a line of the state
-// says at state.go.
+// checks (check.go) says what each check proves, and printState (state.go) what
+// the lines of the state mean.
 package main

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileUses are what "probe file" can do with a file, for what no shell can.
+// fileUses are what "probe file" can do with a file that no shell can.
 var fileUses = map[string]func(f *os.File, out io.Writer) error{
-	// flock(2), and a lock of fcntl(2); both are given back at the end.
+	// flock(2), and a lock of fcntl(2); both are released at the end.
 	"flock": func(f *os.File, _ io.Writer) error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) },
 	"setlk": func(f *os.File, _ io.Writer) error {
 		return unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})

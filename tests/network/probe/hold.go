@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdFiles keeps files open and reports, as often as it is asked, what their
-// descriptors show of them: a line with path, size, number of links and text for
-// each. A process asks by writing into the first FIFO; the answer goes into the
-// second. It says "ready" first, and continues until it is killed.
+// holdFiles keeps files open and reports on request what their descriptors
+// show: a line with path, size, number of links and text for each. A request is
+// a write to the first FIFO; the answer goes to the second. It prints "ready"
+// first, and runs until it is killed.
 func holdFiles(args []string, out io.Writer) error {
 	if len(args) < 3 {
 		return errors.New("want two FIFOs, and the files to hold")
@@ -49,7 +49,7 @@ func holdFiles(args []string, out io.Writer) error {
 	}
 }
 
-// seen is a held file's size, links and text, or the error in their place.
+// seen returns a held file's size, links and text, or an error instead.
 func seen(f *os.File) string {
 	const most = 64 << 10
 	var st unix.Stat_t

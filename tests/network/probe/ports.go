@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// dialTimeout bounds one connection that is to be refused.
+// dialTimeout bounds one connection that should be refused.
 const dialTimeout = 20 * time.Second
 
-// usePorts connects to a host without a listener, for each further argument
-// "FROM:TO" once (FROM 0: the kernel chooses), and prints which ports the kernel
-// chooses for listeners.
+// usePorts connects to a host without a listener, once for each further
+// argument "FROM:TO" (FROM 0: the kernel chooses), and prints which ports the
+// kernel chooses for listeners.
 func usePorts(args []string, out io.Writer) error {
 	if len(args) < 2 {
 		return errors.New("want ports HOST and one FROM:TO or more")
@@ -39,7 +39,7 @@ func usePorts(args []string, out io.Writer) error {
 	return chooseListeners(out)
 }
 
-// listeners is how many ports chooseListeners takes, all at once.
+// listeners is how many ports chooseListeners has open simultaneously.
 const listeners = 4
 
 func chooseListeners(out io.Writer) error {

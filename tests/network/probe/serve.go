@@ -53,7 +53,8 @@ func serve(targets []string, out io.Writer) error {
 	return <-ended
 }
 
-// serveTCP sends back what comes, and ends a connection when the client has.
+// serveTCP echoes what it receives, and closes a connection after the client
+// has.
 func serveTCP(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -61,13 +62,13 @@ func serveTCP(l net.Listener) error {
 			return err
 		}
 		go func() {
-			_, _ = io.Copy(conn, conn) // the client compares
+			_, _ = io.Copy(conn, conn) // the client compares the data
 			_ = conn.Close()
 		}()
 	}
 }
 
-// serveUDP sends back each datagram; one that does not fit is not sent.
+// serveUDP echoes each datagram; one that does not fit is not sent.
 func serveUDP(conn net.PacketConn) error {
 	buf := make([]byte, 1<<16)
 	for {
@@ -75,7 +76,7 @@ func serveUDP(conn net.PacketConn) error {
 		if err != nil {
 			return err
 		}
-		_, _ = conn.WriteTo(buf[:n], from) // the client notices
+		_, _ = conn.WriteTo(buf[:n], from) // the client notices a loss
 	}
 }
 

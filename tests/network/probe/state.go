@@ -52,8 +52,8 @@ func printState(out io.Writer) error {
 	return err
 }
 
-// madeByRuntime tells the links that a runtime puts beside a pod's own; Kata
-// Containers' names.
+// madeByRuntime reports whether a runtime has put the link beside a pod's own.
+// The names are Kata Containers'.
 func madeByRuntime(name string) bool {
 	return strings.HasPrefix(name, "tap") && (strings.HasSuffix(name, "_kata") || strings.HasSuffix(name, "_k"))
 }
