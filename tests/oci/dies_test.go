@@ -13,9 +13,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// The engine hears of a machine that dies, whenever that is: the pid that it
-// knows ends, a start fails or has succeeded, the container has stopped and can
-// be deleted.
+// The engine learns of a machine's death whenever it happens: the process whose
+// pid it knows exits, a start fails or has already succeeded, and the container
+// is stopped and can be deleted.
 func TestMachineDies(t *testing.T) {
 	for name, kill := range map[string]func(*dying){
 		"before the start": func(d *dying) {
@@ -27,7 +27,7 @@ func TestMachineDies(t *testing.T) {
 		},
 		"before the start, which does not wait": func(d *dying) {
 			d.kill()
-			_ = d.call("start", d.id) // it may have found the machine
+			_ = d.call("start", d.id) // it may have been in time
 			d.ends()
 		},
 		"with the start": func(d *dying) {
@@ -59,7 +59,7 @@ func TestMachineDies(t *testing.T) {
 	}
 }
 
-// dying is a created container whose machine is going to be killed.
+// dying is a created container whose machine will be killed.
 type dying struct {
 	*runtime
 	id      string
@@ -67,8 +67,8 @@ type dying struct {
 	machine persist.Process
 }
 
-// newDying makes one with a share of the CPU, as docker run --cpus does: its
-// monitor is in the cgroup that is throttled.
+// newDying makes a container with a CPU quota, as docker run --cpus does: its
+// monitor is in the throttled cgroup.
 func newDying(t *testing.T) *dying {
 	t.Helper()
 	d := &dying{runtime: newRuntime(t, suite.kata), id: "dying"}
@@ -80,7 +80,7 @@ func newDying(t *testing.T) *dying {
 	t.Cleanup(func() {
 		dirs, _ := filepath.Glob("/sys/fs/cgroup/*/kboci-dying")
 		for _, dir := range append(dirs, "/sys/fs/cgroup/kboci-dying") {
-			_ = unix.Rmdir(dir) // the engine's, which is us
+			_ = unix.Rmdir(dir) // the engine, here the test, removes it
 		}
 	})
 	pidFile := filepath.Join(t.TempDir(), "pid")
@@ -92,7 +92,7 @@ func newDying(t *testing.T) *dying {
 	return d
 }
 
-// record is what the shim has noted of the pod.
+// record returns the shim's record of the pod.
 func (d *dying) record() (rec persist.Record) {
 	d.t.Helper()
 	found, err := filepath.Glob("/run/kata-containers/sandboxes/" + d.id + "-*/state.json")
@@ -115,7 +115,8 @@ func (d *dying) kill() {
 	}
 }
 
-// ends waits for the pid that the engine knows.
+// ends waits for the process whose pid the engine knows, and checks its exit
+// code.
 func (d *dying) ends() {
 	d.t.Helper()
 	if code := reap(d.t, d.monitor); code == 0 {

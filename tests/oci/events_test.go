@@ -16,11 +16,11 @@ const (
 	pidsLimit   = 20
 )
 
-// What is told of a running container has the same limits and counters as with
-// runc.
+// The limits and counters that are reported of a running container are the same
+// as with runc.
 func TestEvents(t *testing.T) { sameAsRunc(t, playEvents) }
 
-// playEvents notes what the commands say that tell of a container.
+// playEvents notes the output of the commands that report on a container.
 func playEvents(t *testing.T, program string) (rows []string) {
 	t.Helper()
 	r := newRuntime(t, program)
@@ -52,8 +52,8 @@ func playEvents(t *testing.T, program string) (rows []string) {
 	return rows
 }
 
-// counters says of the numbers that differ from run to run whether they can be
-// true.
+// counters reports whether the numbers that differ from run to run are
+// plausible.
 func counters(t *testing.T, res result) string {
 	t.Helper()
 	var event struct {
@@ -76,7 +76,7 @@ func counters(t *testing.T, res result) string {
 		event.Data.CPU.Usage.Total > 0, memory.Limit, memory.Usage > 0 && memory.Usage < memory.Limit, event.Data.Pids.Current, event.Data.Pids.Limit)
 }
 
-// processes is how many processes each format of ps lists.
+// processes says how many processes each format of ps lists.
 func processes(t *testing.T, r *runtime) string {
 	t.Helper()
 	var pids []int

@@ -27,7 +27,7 @@ const patience = 4 * time.Minute
 // suite is what all tests share.
 var suite struct {
 	kata string
-	// rootfs has busybox in it.
+	// rootfs is a root file system with busybox.
 	rootfs string
 }
 
@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 		fmt.Println("SKIP: busybox is not installed (Debian: busybox-static)")
 		return 0
 	}
-	// The pids that engines get are waited for as by conmon.
+	// The suite waits for the pids that engines get, as conmon does.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -97,15 +97,15 @@ func prepare(dir string) error {
 	return os.Setenv("KATA_CONF_FILE", conf)
 }
 
-// runtime is an OCI runtime with a root directory of the test's own.
+// runtime is an OCI runtime with the test's own root directory.
 type runtime struct {
 	t             *testing.T
 	program, root string
 	dir           string
 }
 
-// newRuntime checks at the end that nothing is left in the root, and that no
-// process runs for it.
+// newRuntime makes a runtime. At the test's end it checks that nothing is left
+// in the root, and that no process runs for it.
 func newRuntime(t *testing.T, program string) *runtime {
 	t.Helper()
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ func newRuntime(t *testing.T, program string) *runtime {
 	return r
 }
 
-// processesOf are the command lines that name a path.
+// processesOf returns the command lines that contain a path.
 func processesOf(path string) []string {
 	var lines []string
 	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -145,8 +145,8 @@ type result struct {
 	out, errors string
 }
 
-// command is a call of the runtime with stdio that is not waited for: a monitor
-// keeps it.
+// command calls the runtime with the given stdio and returns its exit code. It
+// does not wait until the stdio is closed: a monitor keeps it open.
 func (r *runtime) command(stdio [3]*os.File, args ...string) int {
 	r.t.Helper()
 	cmd := exec.Command(r.program, append([]string{"--root", r.root, "--log", filepath.Join(r.dir, "log.json"), "--log-format", "json"}, args...)...)
@@ -257,7 +257,7 @@ func reap(t *testing.T, pid int) int {
 	}
 }
 
-// state is the part of the state command's answer that is compared.
+// state returns the part of the state command's answer that is compared.
 func (r *runtime) state(id string) (s struct {
 	PID    int    `json:"pid"`
 	Status string `json:"status"`

@@ -19,8 +19,8 @@ import (
 // states, output and pid files are the same.
 func TestSameAsRunc(t *testing.T) { sameAsRunc(t, play) }
 
-// sameAsRunc plays something with runc and with kata-runtime and compares what
-// was noted.
+// sameAsRunc calls play with runc and with kata-runtime, and compares what it
+// noted.
 func sameAsRunc(t *testing.T, play func(t *testing.T, program string) []string) {
 	t.Helper()
 	runc, err := exec.LookPath("runc")
@@ -34,7 +34,7 @@ func sameAsRunc(t *testing.T, play func(t *testing.T, program string) []string) 
 	}
 }
 
-// play leads one container's life and notes what each command said.
+// play takes one container through its life and notes what each command said.
 func play(t *testing.T, program string) (rows []string) {
 	t.Helper()
 	r := newRuntime(t, program)
@@ -99,8 +99,8 @@ func play(t *testing.T, program string) (rows []string) {
 	return append(rows, pipeline(t, r))
 }
 
-// pipeline runs "yes | head -1" and says what became of yes: without a reader
-// it gets SIGPIPE.
+// pipeline runs "yes | head -1" and says how yes ended: without a reader it
+// gets SIGPIPE.
 func pipeline(t *testing.T, r *runtime) string {
 	t.Helper()
 	pidFile := filepath.Join(t.TempDir(), "pid")
@@ -125,7 +125,7 @@ func pipeline(t *testing.T, r *runtime) string {
 	return row
 }
 
-// execWithInput is "echo word | exec c1 cat": the input has ended before the
+// execWithInput runs "echo word | exec c1 cat": the input has ended before the
 // process begins.
 func execWithInput(t *testing.T, r *runtime) string {
 	t.Helper()
@@ -163,8 +163,8 @@ func awaitText(t *testing.T, f *os.File, want string) {
 	}
 }
 
-// Input and output are the caller's pipes, each to its end; SIGKILL of the pid
-// that the caller knows ends a container; two containers of one pod, by
+// Input and output are the caller's pipes, each copied to its end. SIGKILL of
+// the pid that the caller knows ends a container. Two containers of one pod, by
 // Podman's annotations, are in one machine.
 func TestStreamsAndPod(t *testing.T) {
 	r := newRuntime(t, suite.kata)
@@ -215,8 +215,8 @@ func TestStreamsAndPod(t *testing.T) {
 	}
 }
 
-// joinProcesses runs a container in the pod, and one in that one's PID namespace,
-// which is named as engines do.
+// joinProcesses runs a container in the pod, and another in the PID namespace
+// of the first one, which is named as engines do.
 func joinProcesses(t *testing.T, r *runtime) {
 	t.Helper()
 	in := map[string]string{"io.kubernetes.cri-o.ContainerType": "container", "io.kubernetes.cri-o.SandboxID": "pod"}

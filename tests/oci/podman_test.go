@@ -33,7 +33,7 @@ func newPodman(t *testing.T) *podman {
 		t.Fatal(err)
 	}
 	t.Setenv("CONTAINERS_CONF", conf)
-	// Podman hands on no environment.
+	// Podman does not pass on its environment.
 	script := fmt.Sprintf("#!/bin/sh\nexport KATA_CONF_FILE=%s\nexec %s \"$@\"\n", os.Getenv("KATA_CONF_FILE"), suite.kata)
 	p := &podman{t: t, dir: dir, runtime: filepath.Join(dir, "kata-runtime")}
 	if err := os.WriteFile(p.runtime, []byte(script), 0o755); err != nil {
@@ -76,7 +76,7 @@ func (p *podman) want(code int, out string, args ...string) {
 	}
 }
 
-// TestPodman leads containers and a pod as a user does.
+// TestPodman manages containers and a pod as a user does.
 func TestPodman(t *testing.T) {
 	p := newPodman(t)
 	archive := filepath.Join(p.dir, "rootfs.tar")
@@ -107,8 +107,8 @@ func TestPodman(t *testing.T) {
 	p.want(0, "", "pod", "rm", "--force", "--time", "0", "pod")
 }
 
-// shims are those of the pod: they name the default root and not another's
-// containers.
+// shims counts the shims of this Podman's containers. Shims are found by
+// container id, because they name the default root.
 func (p *podman) shims() int {
 	p.t.Helper()
 	ids := strings.Fields(p.run("ps", "--all", "--quiet", "--no-trunc").out)

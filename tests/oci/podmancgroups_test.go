@@ -15,12 +15,12 @@ import (
 const podmanParent = "libpod_parent"
 
 // dropPodmanCgroups removes, at the test's end, the cgroups that Podman makes
-// for good. Those that another Podman of this machine has made stay.
+// and never removes. Those that another Podman on this machine has made stay.
 func dropPodmanCgroups(t *testing.T) {
 	t.Helper()
 	before := podmanCgroups(t)
 	t.Cleanup(func() {
-		deadline := time.Now().Add(20 * time.Second) // a monitor may still end
+		deadline := time.Now().Add(20 * time.Second) // a monitor may still be exiting
 		for _, dir := range podmanCgroups(t) {
 			if slices.Contains(before, dir) {
 				continue
@@ -51,7 +51,7 @@ func podmanCgroups(t *testing.T) []string {
 				if err == nil && d.IsDir() {
 					found = append(found, path)
 				}
-				return nil // it may be going away
+				return nil // it may just have been removed
 			})
 			if err != nil {
 				t.Fatal(err)
