@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each kind of image, and each way in which a command ends.
+// Each kind of image, and each way in which a command can end.
 func TestImagesAndExitCodes(t *testing.T) {
 	ctx := testContext(t)
 	for _, test := range []struct {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Logs are followed to the container's end, which need not be a clean one.
+// Logs are followed until the container ends, even if it does not end cleanly.
 func TestFollow(t *testing.T) {
 	ctx := testContext(t)
 	name := newName(t)
@@ -21,7 +21,7 @@ func TestFollow(t *testing.T) {
 	call(ctx, t, "", "rm", "-f", name).want(t, 0, "")
 }
 
-// enginePID is the process that runs a container.
+// enginePID returns the process that runs a container.
 func enginePID(t *testing.T, name string) int {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(bed.store, "containers", name, "record.json"))
@@ -39,8 +39,8 @@ func enginePID(t *testing.T, name string) int {
 	return record.Engine.PID
 }
 
-// The end of the process that runs a container is the container's, by
-// whatever means.
+// When the process that runs a container ends, in whatever way, the container
+// ends too.
 func TestEngineIsKilled(t *testing.T) {
 	ctx := testContext(t)
 	kept, removed := newName(t), newName(t)
@@ -68,11 +68,11 @@ func TestEngineIsKilled(t *testing.T) {
 	call(ctx, t, "", "exec", kept, "id").says(t, 125, "dead")
 	call(ctx, t, "", "stop", kept).says(t, 125, "is dead")
 	call(ctx, t, "", "rm", kept).want(t, 0, "")
-	// The next run removes what was to be removed.
+	// The next run removes what --rm would have removed.
 	call(ctx, t, "", "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout, "true").want(t, 0, "")
 }
 
-// Layers go with the last that uses them.
+// Layers are removed with their last user.
 func TestLayersAreFreed(t *testing.T) {
 	ctx := testContext(t)
 	call(ctx, t, "", "run", "--rm", "--network", "none", "--name", newName(t), bed.images.registry, "true").want(t, 0, "")

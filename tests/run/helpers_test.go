@@ -33,7 +33,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// command makes a call of the program in the suite's store.
+// command prepares a call of the program with the suite's store.
 func command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program(), args...)
 	cmd.Env = append(os.Environ(), "KATABOX_STORE="+bed.store, "KATA_CONF_FILE="+bed.config, envTag+"="+bed.tag)
@@ -66,7 +66,7 @@ func (r result) want(t *testing.T, code int, out string) {
 	}
 }
 
-// must is want for what the rest of a test needs.
+// must is want for a result that the rest of a test needs: it ends the test.
 func (r result) must(t *testing.T, code int, out string) {
 	t.Helper()
 	if r.want(t, code, out); t.Failed() {
@@ -84,8 +84,8 @@ func (r result) says(t *testing.T, code int, text string) {
 
 var names atomic.Int32
 
-// newName is a container's name that no other test has. At the test's end
-// nothing of it may be left.
+// newName returns a container's name that no other test has. At the test's end
+// nothing of the container may be left.
 func newName(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("%s-%d", bed.tag, names.Add(1))
@@ -93,7 +93,7 @@ func newName(t *testing.T) string {
 	return name
 }
 
-// eventually waits until something holds.
+// eventually waits until holds returns true or ctx ends, and reports which.
 func eventually(ctx context.Context, holds func() bool) bool {
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
 		if holds() {
@@ -110,7 +110,7 @@ func eventually(ctx context.Context, holds func() bool) bool {
 }
 
 // wantClean checks that nothing of the suite is left on the host, and removes
-// what is.
+// what is left.
 func wantClean(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -168,7 +168,7 @@ func tagged() []int {
 	return pids
 }
 
-// readLine reads one line as it comes.
+// readLine reads one line as it arrives.
 func readLine(t *testing.T, r io.ByteReader) string {
 	t.Helper()
 	var line []byte

@@ -24,7 +24,7 @@ import (
 	"github.com/katabox/katabox/tests/image"
 )
 
-// images are one image, busybox, in each kind of place.
+// images are the references to one image, busybox, in each kind of place.
 type images struct {
 	layout, archive, docker, registry, rootfs string
 	server                                    *httptest.Server

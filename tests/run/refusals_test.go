@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// refusal is a call that cannot be done, and what the one line of its error has
-// to name: the key, the value, what is wrong with it or was expected.
+// refusal is a call that must fail, and what its one line of error must name:
+// the key, the value, what is wrong with it or was expected.
 type refusal struct {
 	name string
 	args []string
 	want []string
 }
 
-// What cannot be done is refused in one line, with exit code 125, and leaves
+// A call that cannot be done fails with one line and exit code 125, and leaves
 // nothing: no container, mount, process, nor network.
 func TestRefusals(t *testing.T) {
 	ctx := testContext(t)
@@ -99,7 +99,7 @@ func checkRefusal(t *testing.T, got result, want []string) {
 	}
 }
 
-// A configuration that is not there, or is wrong.
+// A configuration that does not exist, or is wrong.
 func refuseConfigurations(ctx context.Context, t *testing.T, dir string) {
 	for _, test := range []struct {
 		name, text string

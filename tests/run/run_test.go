@@ -34,8 +34,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// When the output has no reader any more, the process that writes gets SIGPIPE,
-// as in a shell's pipeline, and the other stream continues.
+// When the reader of an output is gone, the writing process gets SIGPIPE, as in
+// a shell's pipeline, and the other stream continues.
 func TestReaderGoesAway(t *testing.T) {
 	ctx := testContext(t)
 	cmd := command(ctx, "run", "--rm", "--network", "none", "--name", newName(t), bed.images.layout,
@@ -98,7 +98,7 @@ func TestSignals(t *testing.T) {
 			if err := cmd.Process.Signal(unix.SIGINT); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(200 * time.Millisecond) // two signals that are sent at once may become one
+			time.Sleep(200 * time.Millisecond) // two signals in quick succession may become one
 		}
 		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 137 {
 			t.Errorf("ended with %v, want exit code 137", err)

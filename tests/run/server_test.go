@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A server in the background: all that one does with it.
+// A server in the background, and the commands that manage it.
 func TestDetached(t *testing.T) {
 	ctx := testContext(t)
 	for _, program := range []string{"pasta", "slirp4netns"} {

@@ -38,7 +38,7 @@ func TestTerminal(t *testing.T) {
 		`tty; stty size; trap 'stty size; exit 7' WINCH; echo up; while read line; do echo "got $line"; done`)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	if err := errors.Join(cmd.Start(), slave.Close()); err != nil {
-		t.Fatal(err) // with the command, the terminal's last user is gone
+		t.Fatal(err) // the terminal's last user is gone with the command
 	}
 	r := bufio.NewReader(master)
 	for _, want := range []string{"/dev/", "33 91", "up"} {
@@ -58,12 +58,13 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("line %q, want %q", line, want)
 		}
 	}
-	// A process that does not have the terminal as its own is told by hand.
+	// The kernel sends SIGWINCH only for a controlling terminal, which this is
+	// not.
 	resize(100, 40)
 	if err := cmd.Process.Signal(unix.SIGWINCH); err != nil {
 		t.Fatal(err)
 	}
-	// The shell looks at its trap when its read is over.
+	// The shell runs its trap when its read has returned.
 	if _, err := master.Write([]byte("\n")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
-// Command fuzz runs every fuzz target of the module, one after the other, each for a
-// short time. A target is any "func FuzzX(f *testing.F)" of a test file; there
-// is no list to forget one on. The targets of a package share one program,
-// which is built once.
+// Command fuzz runs every fuzz target of the module, one after the other, each
+// for a short time. A target is any "func FuzzX(f *testing.F)" of a test file;
+// there is no list from which one could be missing. The targets of a package
+// share one program, which is built once.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// report prints what happens, as lines or as the events of "go test -json".
+// report prints progress, as lines or as the events of "go test -json".
 type report struct {
 	out   io.Writer
 	json  bool
@@ -23,7 +23,7 @@ func newReport(out io.Writer, asJSON bool, packages []listed) *report {
 	return r
 }
 
-// event has the fields of test2json's that are used here.
+// event has the fields of test2json's events that are used here.
 type event struct {
 	Action  string
 	Package string

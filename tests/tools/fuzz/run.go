@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// margin is how much longer than its time a target may take: the minimising of
-// a finding is within it. A wedged target must not hold up the rest.
+// margin is how much longer than its time a target may run: it covers the
+// minimizing of a finding. A wedged target must not hold up the rest.
 const margin = 3 * time.Minute
 
 // fuzz builds the package's program in dir, runs its targets and reports
@@ -38,10 +38,10 @@ func (p listed) fuzz(ctx context.Context, d time.Duration, dir string, out *repo
 	return ok
 }
 
-// runAgain calls run, and again when the program failed only because its time
-// ended in the middle of a round: it then reports "context deadline exceeded"
-// as if that were a finding, but writes no failing input. A busy machine sees
-// that often.
+// runAgain calls run, and calls it again if the program failed only because its
+// time ended in the middle of a round. It then reports "context deadline
+// exceeded" as if that were a finding, but writes no failing input. On a busy
+// machine that happens often.
 func runAgain(ctx context.Context, run func() error) (err error) {
 	for range 3 {
 		err = run()
@@ -57,7 +57,7 @@ func runAgain(ctx context.Context, run func() error) (err error) {
 }
 
 // run fuzzes one target in the package's directory, where a failing input is
-// kept. What the program printed is in the error: that input's file among it.
+// kept. The error contains what the program printed, with that input's file.
 func (p listed) run(ctx context.Context, program, dir, name string, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d+margin)
 	defer cancel()

@@ -19,8 +19,8 @@ import (
 	"unicode/utf8"
 )
 
-// listed is a package: what "go list -json" says of it, as far as it matters
-// here, and its fuzz functions.
+// listed is a package: the fields of "go list -json" that are used here, and
+// its fuzz functions.
 type listed struct {
 	ImportPath, Dir           string
 	TestGoFiles, XTestGoFiles []string
@@ -52,8 +52,8 @@ func findPackages(ctx context.Context) ([]listed, error) {
 	}
 }
 
-// find parses the package's files: a text that only looks like a target is
-// none.
+// find parses the package's files, so that a text that only looks like a target
+// is not taken for one.
 func (p *listed) find() error {
 	for _, name := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
 		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)

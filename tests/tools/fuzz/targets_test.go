@@ -33,8 +33,8 @@ var text = ` + "\"\\nfunc FuzzText(f *testing.F) {}\"\n"
 	}
 }
 
-// A real package with two targets, one of which finds something: it is
-// reported with its input, in the words that the suites' runner reads.
+// A real package with two targets, one of which has a finding: it is reported
+// with its input, in the words that the suites' runner reads.
 func TestFindingIsReported(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module tiny\n\ngo 1.26\n", "a_test.go": `package tiny

@@ -34,7 +34,7 @@ const (
 // log has all of it.
 const maxOutput = 1 << 20
 
-// result is how one test ended, or has begun while outcome is "".
+// result is how one test ended; outcome is "" until it has ended.
 type result struct {
 	pkg, name string
 	outcome   string
@@ -43,17 +43,17 @@ type result struct {
 	began     time.Time
 }
 
-// pkgResult is what a package of one run said and did.
+// pkgResult is the result and output of a package in one run.
 type pkgResult struct {
 	name    string
 	outcome string
 	output  []byte // outside of tests
 	tests   []*result
 	byName  map[string]*result
-	// ended is set when the testing package printed its verdict, which a
-	// program that panics or exits by itself does not.
+	// ended is set when the testing package has printed its verdict, which a
+	// program that panics or exits by itself does not do.
 	ended bool
-	// race is set when the race detector spoke.
+	// race is set when the race detector has reported a race.
 	race bool
 	// unbuilt is set when the tests could not be compiled.
 	unbuilt bool
@@ -65,7 +65,7 @@ type tally struct {
 	packages []*pkgResult
 	byName   map[string]*pkgResult
 	builds   map[string][]byte // compiler output by import path
-	noise    []byte            // lines that are no events, and events of no package
+	noise    []byte            // lines that are not events, and events without a package
 
 	onBegin   func(*result)
 	onTest    func(*result)
@@ -167,15 +167,15 @@ func (t *tally) ofTest(f *pkgResult, e event) {
 	}
 }
 
-// note looks for the race detector's words (its report format, and the testing
-// package's line).
+// note searches output for the race detector's report (the report's first line,
+// or the testing package's).
 func (f *pkgResult) note(output string) {
 	if strings.Contains(output, "WARNING: DATA RACE") || strings.Contains(output, "race detected during execution") {
 		f.race = true
 	}
 }
 
-// unfinished are the tests that began and did not end.
+// unfinished returns the tests that began and did not end.
 func (f *pkgResult) unfinished() []string {
 	var names []string
 	for _, r := range f.tests {
@@ -186,7 +186,7 @@ func (f *pkgResult) unfinished() []string {
 	return names
 }
 
-// failedLeaves are the failed tests below which no other one failed: a parent
+// failedLeaves returns the failed tests without a failed subtest: a parent
 // fails with its subtests.
 func (f *pkgResult) failedLeaves() []*result {
 	var failed []*result
@@ -217,8 +217,8 @@ func grow(to []byte, text string) []byte {
 	return to
 }
 
-// skipReason is what a skipped test said: its output without the testing
-// package's own lines and without the place in the source.
+// skipReason returns what a skipped test said: its output without the testing
+// package's own lines and without the position in the source.
 func skipReason(output []byte) string {
 	var words []string
 	for line := range bytes.Lines(output) {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// recorded is a run whose events are in testdata: what "go test -json" of Go
-// 1.26 printed for a package made for it.
+// recorded returns a run whose events are in testdata: what "go test -json" of
+// Go 1.26 printed for a package made for it.
 func recorded(t *testing.T, name string) outcome {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", name+".json"))

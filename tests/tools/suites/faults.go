@@ -10,10 +10,10 @@ import (
 // fault is a failure that explains why a suite did not pass.
 type fault struct {
 	suite suite
-	// pkg and test say what failed: a test, a whole package when test is "",
-	// the whole command when both are.
+	// pkg and test name what failed: a test, a whole package if test is "", the
+	// whole command if both are.
 	pkg, test string
-	// why is one line; output is all that was printed.
+	// why is one line; output is everything that was printed.
 	why    string
 	output []byte
 	// final means that there is no second try.
@@ -22,7 +22,7 @@ type fault struct {
 	second string
 }
 
-// name is what a reader calls the fault.
+// name returns what the fault is called in reports.
 func (f *fault) name() string {
 	words := []string{f.suite.name}
 	if f.pkg != "" {
@@ -39,12 +39,13 @@ func shortPackage(pkg string) string { return strings.TrimPrefix(pkg, modulePath
 
 const modulePath = "github.com/katabox/katabox"
 
-// outcome is all that one run of a suite's command gave.
+// outcome is the result of one run of a suite's command.
 type outcome struct {
 	tally *tally
-	// stderr is its end.
+	// stderr is the end of the command's standard error.
 	stderr []byte
-	// err is the command's: nil, an exit code, or what kept it from running.
+	// err is the command's error: nil, an exit code, or the reason why it did
+	// not run.
 	err error
 }
 
@@ -65,9 +66,9 @@ func faults(s suite, o outcome) []*fault {
 	return found
 }
 
-// packageFaults are those of one package. A package that broke off (a panic, a
-// timeout, an exit in a test) is a fault as a whole: tests that had not begun
-// would be forgotten otherwise.
+// packageFaults returns the faults of one package. A package that broke off (a
+// panic, a timeout, an exit in a test) is a fault as a whole: otherwise tests
+// that had not begun would be forgotten.
 func packageFaults(s suite, f *pkgResult) []*fault {
 	if f.outcome == pass || f.outcome == skip {
 		return nil
@@ -97,8 +98,8 @@ func packageFaults(s suite, f *pkgResult) []*fault {
 	return found
 }
 
-// absent are the listed tests of which nothing was heard although the run
-// went well.
+// absent returns faults for the listed tests that had no event although the run
+// succeeded.
 func absent(s suite, o outcome, failed bool) []*fault {
 	if failed || o.err != nil || len(s.tests) == 0 {
 		return nil
@@ -113,7 +114,7 @@ func absent(s suite, o outcome, failed bool) []*fault {
 	return found
 }
 
-// outputOf is what a test and those above it printed.
+// outputOf returns what a test and its parents printed.
 func (f *pkgResult) outputOf(test string) []byte {
 	var all []byte
 	for _, r := range f.tests {
@@ -124,7 +125,8 @@ func (f *pkgResult) outputOf(test string) []byte {
 	return all
 }
 
-// all is what the package printed, without that of tests that passed.
+// all returns what the package printed, without the output of tests that
+// passed.
 func (f *pkgResult) all() []byte {
 	var all []byte
 	for _, r := range f.tests {
@@ -135,7 +137,7 @@ func (f *pkgResult) all() []byte {
 	return append(all, f.output...)
 }
 
-// lastLines are the last n lines of what the fault printed.
+// lastLines returns the last n lines of what the fault printed.
 func (f *fault) lastLines(n int) string {
 	lines := bytes.Split(bytes.TrimRight(f.output, "\n"), []byte{'\n'})
 	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte{'\n'}))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// report is what came of one suite.
+// report is the result of one suite.
 type report struct {
 	suite   suite
 	outcome outcome
@@ -40,8 +40,8 @@ func newSchedule(suites []suite) *schedule {
 	return s
 }
 
-// next waits for a suite that may start and takes it. ok is false when there
-// is none left. Suites whose needs failed are reported as not run on the way.
+// next waits for a suite that may start and takes it. ok is false when none is
+// left. On the way it reports suites whose needs failed as not run.
 func (s *schedule) next() (_ suite, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,8 +60,8 @@ func (s *schedule) next() (_ suite, ok bool) {
 	}
 }
 
-// dropHopeless reports suites whose needs did not pass, until there are no
-// more: others may need those.
+// dropHopeless reports suites whose needs did not pass as not run, until there
+// are none left: other suites may need those.
 func (s *schedule) dropHopeless() {
 	for {
 		i := slices.IndexFunc(s.waiting, func(w suite) bool { return s.lacks(w) != "" })
@@ -74,7 +74,7 @@ func (s *schedule) dropHopeless() {
 	}
 }
 
-// lacks says which need of a suite has failed; "" if none has.
+// lacks says which need of a suite did not pass, or "".
 func (s *schedule) lacks(w suite) string {
 	for _, need := range w.needs {
 		if r := s.done[need]; r != nil && !r.passed() {
@@ -84,8 +84,9 @@ func (s *schedule) lacks(w suite) string {
 	return ""
 }
 
-// pick returns the index of the suite that starts now: the first that may of
-// the kind that does not run yet, else the first that may, else -1.
+// pick returns the index of the suite that starts now: the first that may start
+// and is of the kind, with or without machines, that is not running; else the
+// first that may start; else -1.
 func (s *schedule) pick() int {
 	vmRuns := slices.ContainsFunc(s.running, func(r suite) bool { return r.vm })
 	first := -1
@@ -114,7 +115,7 @@ func (s *schedule) mayStart(w suite) bool {
 	})
 }
 
-// finish puts a suite's report in place and wakes the lanes.
+// finish stores a suite's report and wakes the lanes.
 func (s *schedule) finish(r *report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +124,7 @@ func (s *schedule) finish(r *report) {
 	s.changed.Broadcast()
 }
 
-// runAll runs the suites on so many lanes and returns their reports in the
+// runAll runs the suites on that many lanes and returns their reports in the
 // order of the suites.
 func (r *runner) runAll(ctx context.Context, suites []suite, lanes int) []*report {
 	s := newSchedule(suites)
@@ -147,7 +148,7 @@ func (r *runner) runAll(ctx context.Context, suites []suite, lanes int) []*repor
 	return reports
 }
 
-// runSuite runs one suite and shows what is wrong with it at once.
+// runSuite runs one suite and immediately shows what is wrong with it.
 func (r *runner) runSuite(ctx context.Context, s suite) *report {
 	if err := context.Cause(ctx); err != nil {
 		return &report{suite: s, notRun: err.Error()}

@@ -15,9 +15,9 @@ import (
 // program that panics or is killed.
 const envCommand = "KATABOX_SUITES_COMMAND"
 
-// killLeftovers kills what a command has left, so that it does not take the
-// processors from the next one. It looks until there is none, a few times:
-// what is killed may have started something in between.
+// killLeftovers kills what a command has left, so that it takes no CPU time
+// from the next one. It searches until nothing is found, a few times at most: a
+// process may have started another before it was killed.
 func killLeftovers(word string) (killed int) {
 	for range 20 {
 		left := withEnv(envCommand + "=" + word)
@@ -35,7 +35,8 @@ func killLeftovers(word string) (killed int) {
 }
 
 // withEnv returns the processes that started with this assignment in their
-// environment. A process that has ended has none, even if it was not reaped yet.
+// environment. A process that has exited has none, even if it is not reaped
+// yet.
 func withEnv(assignment string) []int {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ") // fails for bad patterns only
 	var pids []int

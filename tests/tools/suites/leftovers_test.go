@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// What a command leaves behind in its own session ends with it, whether
-// the command passed or not; another command's does not.
+// Processes that a command leaves behind in their own session are killed when
+// it ends, whether it passed or not; those of another command are not.
 func TestLeftoversEnd(t *testing.T) {
 	r := module(t, map[string]string{})
 	const marker = "86399.25"

@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// run runs what the options say and reports whether all passed.
+// run runs what the options ask for and reports whether all passed.
 func run(ctx context.Context, o options) (ok bool, err error) {
 	root, packages, err := checkout(ctx)
 	if err != nil {
@@ -89,8 +89,8 @@ func (r *runner) all(ctx context.Context, suites []suite, lanes int) (ok bool) {
 }
 
 // checkout returns the module's root, and the packages in it that have tests,
-// as "./path". It asks the go command, for this program must link nothing of
-// what it is to test.
+// as "./path". It asks the go command, because this program must not link the
+// code that it tests.
 func checkout(ctx context.Context) (root string, packages []string, err error) {
 	out, err := goOutput(ctx, "", "env", "GOMOD")
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// grace is how long a command that was told to end may take, and how much
-// longer than its timeout a suite may: the test program ends itself first and
-// says what hung.
+// grace is how long a command may take to exit after it was told to, and how
+// much longer than its timeout a suite may run: the test program ends itself
+// first and says what hung.
 const grace = time.Minute
 
 // runner runs commands of suites in the checkout's root.
@@ -30,8 +30,8 @@ type runner struct {
 	screen  *screen
 }
 
-// run runs one command of a suite. The log is called name.log. It never fails
-// itself: what keeps a command from running is the outcome's error.
+// run runs one command of a suite. The log is called name.log. run itself never
+// fails: the outcome's error says why a command did not run.
 func (r *runner) run(ctx context.Context, s suite, args []string, name string) outcome {
 	log, err := os.Create(filepath.Join(r.results, strings.ReplaceAll(name, "/", "-")+".log"))
 	if err != nil {
@@ -53,8 +53,8 @@ func (r *runner) run(ctx context.Context, s suite, args []string, name string) o
 	return o
 }
 
-// command runs args with their own process group, so that the end of ctx ends
-// all of it, and feeds the tally.
+// command runs args in their own process group, so that the end of ctx ends all
+// of them, and feeds the tally.
 func (r *runner) command(ctx context.Context, s suite, args []string, name string, t *tally, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = r.root, append(append(os.Environ(), envCommand+"="+r.word(name)), s.env...)
@@ -67,7 +67,7 @@ func (r *runner) command(ctx context.Context, s suite, args []string, name strin
 	read := make(chan error, 1)
 	go func() {
 		err := t.read(out)
-		_ = out.CloseWithError(err) // a writer must not wait for a reader that has gone
+		_ = out.CloseWithError(err) // a writer must not wait for a reader that is gone
 		read <- err
 	}()
 	err := cmd.Run()
@@ -82,7 +82,7 @@ func (r *runner) command(ctx context.Context, s suite, args []string, name strin
 	return err
 }
 
-// word tells a command's descendants from those of other commands, and of
+// word identifies a command's descendants, among those of other commands and
 // other runners.
 func (r *runner) word(name string) string { return fmt.Sprintf("%d-%s", os.Getpid(), name) }
 
@@ -101,7 +101,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 // maxTail bounds what is kept of a command's stderr, in bytes.
 const maxTail = 64 << 10
 
-// tailWriter copies to a log and keeps the end.
+// tailWriter copies to a log and keeps the end of what was written.
 type tailWriter struct {
 	log  io.Writer
 	kept []byte

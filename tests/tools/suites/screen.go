@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// quiet is after how much silence a line says what runs.
+// quiet is how much silence there is before a line says what is running.
 const quiet = 15 * time.Second
 
-// slow is from which duration on a test that passed gets its own line.
+// slow is the duration from which a test that passed gets its own line.
 const slow = time.Second
 
-// screen prints progress: lines for what ended, whole output of what failed,
-// and what runs while nothing else is printed. On a terminal the latter is one
-// line that is overwritten. Its methods may be called from several goroutines.
+// screen prints progress: lines for what has ended, the whole output of what
+// failed, and what is running while nothing else is printed. On a terminal the
+// latter is one line that is overwritten. Its methods may be called from
+// several goroutines.
 type screen struct {
 	out      io.Writer
 	terminal bool
@@ -28,7 +29,7 @@ type screen struct {
 	running []*activity
 }
 
-// activity is what is known of a suite that runs.
+// activity is the state of a running suite.
 type activity struct {
 	name     string
 	ended    int
@@ -48,7 +49,7 @@ func (s *screen) say(format string, args ...any) {
 	s.line(fmt.Sprintf(format, args...))
 }
 
-// line prints one line; s.mu is held.
+// line prints one line; the caller holds s.mu.
 func (s *screen) line(text string) {
 	if s.terminal {
 		fmt.Fprint(s.out, "\r\x1b[K")
@@ -64,8 +65,8 @@ func (s *screen) begin(u suite) {
 	s.line(u.name + ": started")
 }
 
-// activity finds a running suite's, or a new one for a second try, which has
-// none; s.mu is held.
+// activity returns a running suite's, or a new one for a second try, which has
+// none; the caller holds s.mu.
 func (s *screen) activity(name string) *activity {
 	for _, a := range s.running {
 		if a.name == name {
@@ -104,7 +105,7 @@ func (s *screen) pkg(u suite, p *pkgResult) {
 	}
 }
 
-// end prints a suite's verdict, and all that its failures printed.
+// end prints a suite's verdict, and the whole output of its failures.
 func (s *screen) end(r *report) {
 	s.mu.Lock()
 	for i, a := range s.running {
@@ -132,7 +133,7 @@ func (s *screen) show(f *fault) {
 	fmt.Fprintf(s.out, "%s\n", strings.TrimRight(string(f.output), "\n"))
 }
 
-// watch says what runs while nothing else is printed, until ctx ends.
+// watch prints what is running while nothing else is printed, until ctx ends.
 func (s *screen) watch(ctx context.Context) {
 	period := quiet
 	if s.terminal {

@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// maxSecondTries is how many faults of one run get a second try. More than
-// that is no accident: then none gets one, and the run fails.
+// maxSecondTries is how many faults of one run get a second try. With more than
+// that none gets one, and the run fails: so many are no accident.
 const maxSecondTries = 8
 
-// secondTries runs again, one at a time and with nothing beside it, what
-// failed and may be run again.
+// secondTries runs again what failed and is not final, one fault at a time and
+// with nothing beside it.
 func (r *runner) secondTries(ctx context.Context, reports []*report) {
 	var open []*fault
 	for _, rep := range reports {
@@ -33,8 +33,8 @@ func (r *runner) secondTries(ctx context.Context, reports []*report) {
 	}
 }
 
-// secondTry runs the fault's test, or what it stands for, and notes how that
-// ended. The first try's output is kept in a file.
+// secondTry runs the fault's test, package or command again, and notes the
+// result. The first try's output is kept in a file.
 func (r *runner) secondTry(ctx context.Context, f *fault, name string, reports []*report) {
 	r.screen.say("second try: %s", f.name())
 	r.keep(name+"-first-output.txt", f.output)
@@ -54,7 +54,7 @@ func (r *runner) secondTry(ctx context.Context, f *fault, name string, reports [
 	r.screen.say("second try: %s: %s", f.name(), f.second)
 }
 
-// again is the command line of the second try.
+// again returns the command line of the second try.
 func (f *fault) again() []string {
 	switch {
 	case len(f.suite.packages) == 0 || f.pkg == "":
@@ -65,8 +65,8 @@ func (f *fault) again() []string {
 	return f.suite.goTest(f.pkg, runPattern(f.test))
 }
 
-// only is the suite as the second try of a fault runs it: of one package
-// alone, the listed tests need not all be there.
+// only returns the suite by which the second try of a fault is judged: if one
+// test is run again, the other listed tests need not be there.
 func (s suite) only(f *fault) suite {
 	if f.test != "" {
 		s.tests = nil
@@ -74,8 +74,8 @@ func (s suite) only(f *fault) suite {
 	return s
 }
 
-// ran reports whether the second try ran what had failed, and it passed. A
-// test that is skipped now has not.
+// ran reports whether the second try ran what had failed, and it passed. A test
+// that is skipped now did not run.
 func (f *fault) ran(o outcome) bool {
 	if f.pkg == "" {
 		return true

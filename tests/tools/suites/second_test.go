@@ -31,8 +31,8 @@ func module(t *testing.T, files map[string]string) *runner {
 	return &runner{root: dir, results: t.TempDir(), screen: newScreen(&bytes.Buffer{}, false)}
 }
 
-// once is a test file in which what the body says of "first" holds in the
-// first run of the test program only.
+// once returns a test file. In its body, "first" is true only in the first run
+// of the test program.
 func once(pkg, body string) string {
 	return fmt.Sprintf(`package %s
 
@@ -64,7 +64,7 @@ func play(t *testing.T, r *runner, suites ...suite) (ok bool, summary string, re
 	return ok, b.String(), reports
 }
 
-// lastLine is the last line of a summary; nothing may follow it.
+// lastLine returns the last line of a summary; nothing may follow it.
 func lastLine(summary string) string {
 	lines := strings.Split(summary, "\n")
 	return strings.Join(lines[len(lines)-2:], "|")
@@ -114,7 +114,7 @@ func TestGood(t *testing.T) {}`)})
 }
 
 // A package that breaks off, or fails outside of its tests, is run again as a
-// whole: the tests behind the break count too.
+// whole: the tests after the break count too.
 func TestPackageIsRunAgain(t *testing.T) {
 	r := module(t, map[string]string{
 		"a/a_test.go": once("a", `
@@ -208,8 +208,8 @@ func TestWhatNeedsAFailedSuiteDoesNotRun(t *testing.T) {
 	}
 }
 
-// The end of all time ends what runs, with its children, and is no reason for
-// a second try.
+// The run's deadline ends the running commands with their children, and is not
+// a reason for a second try.
 func TestDeadline(t *testing.T) {
 	r := module(t, map[string]string{})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

@@ -13,8 +13,8 @@ type suite struct {
 	name string
 	// packages are patterns for "go test". Without any, command is run.
 	packages []string
-	// tests are the top-level tests to run, each of which must be there. None
-	// means all of the packages.
+	// tests are the top-level tests to run, each of which must exist. Empty
+	// means all tests of the packages.
 	tests []string
 	// flags are further flags of "go test".
 	flags []string
@@ -34,15 +34,15 @@ type suite struct {
 	// timeout bounds the suite. It is several times what an idle machine of
 	// two cores needs.
 	timeout time.Duration
-	// once makes each failure final: formatting does not get better by itself.
+	// once makes each failure final: formatting does not improve by itself.
 	once bool
-	// atOnce gives the second try at once: other suites wait for this one. It
-	// is for what fails through the network, downloads.
+	// atOnce gives the second try immediately: other suites wait for this one.
+	// It is for suites that fail because of the network: downloads.
 	atOnce bool
 }
 
-// goTest is the command line that runs the suite's packages, or one of them,
-// with a -run pattern. "" leaves either as the suite has it.
+// goTest returns the command line that runs the suite's packages, or one of
+// them, with a -run pattern. "" leaves either as the suite has it.
 func (s suite) goTest(pkg, pattern string) []string {
 	packages := s.packages
 	if pkg != "" {
@@ -59,7 +59,7 @@ func (s suite) goTest(pkg, pattern string) []string {
 	return append(args, packages...)
 }
 
-// args is the command line of a suite's first run.
+// args returns the command line of a suite's first run.
 func (s suite) args() []string {
 	if len(s.packages) == 0 {
 		return s.command
@@ -67,8 +67,8 @@ func (s suite) args() []string {
 	return s.goTest("", "")
 }
 
-// runPattern is the -run pattern that matches one test or subtest by its full
-// name. The testing package splits pattern and name alike at slashes.
+// runPattern returns the -run pattern that matches one test or subtest by its
+// full name. The testing package splits pattern and name alike at slashes.
 func runPattern(test string) string {
 	parts := strings.Split(test, "/")
 	for i, p := range parts {

@@ -28,7 +28,7 @@ func (r *report) count() counts {
 		case f.second == pass:
 			c.retried++
 		case f.test == "" || r.outcome.tally.byName[f.pkg] == nil:
-			c.failed++ // it is no test that is counted below
+			c.failed++ // it is not one of the tests that are counted below
 		}
 	}
 	for _, p := range r.outcome.tally.packages {
@@ -72,7 +72,7 @@ func (f *fault) explains(p *pkgResult, t *result) bool {
 	return f.test == "" || f.test == t.name || isBelow(f.test, t.name)
 }
 
-// skippedWhole is why a TestMain ran no test; "" if it did.
+// skippedWhole returns the reason why a TestMain ran no test; "" if it did.
 func skippedWhole(p *pkgResult) string {
 	for line := range strings.Lines(string(p.output)) {
 		if reason, ok := strings.CutPrefix(line, "SKIP: "); ok {
@@ -132,7 +132,7 @@ func printSkips(w io.Writer, reports []*report) {
 	}
 }
 
-// few names the first of many.
+// few returns the first of many names.
 func few(all []string) string {
 	if len(all) > 3 {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:3], ", "), len(all)-3)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The tiers. Each has all that the ones before it have, or more of it.
+// The tiers. Each has the suites of the ones before it, some with more tests.
 const (
 	tierQuick = "quick" // make test
 	tierAll   = "all"   // make test-all, and CI
@@ -20,7 +20,7 @@ var tiers = []string{tierQuick, tierAll}
 const (
 	// goTool is what writes bin and build.
 	goTool = "bin and build"
-	// crowd is room for many machines that boot at once.
+	// crowd is room for many machines that boot simultaneously.
 	crowd = "room for a crowd"
 	// debian13 is the other release's root file system.
 	debian13 = "Debian 13"
@@ -39,8 +39,8 @@ const (
 
 var engines = []string{needBuild, needContainerd}
 
-// table returns the suites of a tier in the order in which they start when
-// nothing keeps them; packages are all that have tests. A new suite is a new
+// table returns the suites of a tier, in the order in which they start if
+// nothing delays them; packages are all that have tests. A new suite is a new
 // row here.
 func table(root, tier string, packages []string) ([]suite, error) {
 	if !slices.Contains(tiers, tier) {
@@ -57,7 +57,7 @@ func table(root, tier string, packages []string) ([]suite, error) {
 	return append(rows, allMachines(containerd)...), nil
 }
 
-// builds make what the others need.
+// builds returns the suites that make what the others need.
 func builds() []suite {
 	uses := []string{goTool}
 	return []suite{
@@ -69,8 +69,8 @@ func builds() []suite {
 	}
 }
 
-// booting are the packages whose own tests boot machines: the race detector
-// would add nothing but time to what QEMU does.
+// booting are the packages whose own tests boot machines. There the race
+// detector would add nothing but time to what QEMU does.
 var booting = []string{"./guest-image", "./hypervisor/qemu", "./hypervisor/vsock", "./agent/guesttest"}
 
 // apart are the packages whose tests have separate rows.
@@ -79,13 +79,13 @@ var apart = append(
 	elsewhere...,
 )
 
-// elsewhere are the packages whose tests need a host that this one is not, or
-// an engine that takes too long to build: "make test-kvm" and "make test-crio"
-// run them.
+// elsewhere are the packages whose tests need another kind of host, or an
+// engine that takes too long to build: "make test-kvm" and "make test-crio" run
+// them.
 var elsewhere = []string{"./tests/kvmhost/inside", "./tests/crio"}
 
-// units are the tests of each package alone, and the fuzz targets. A package
-// that no row names is among them.
+// units returns the tests of each package alone, and the fuzz targets. A
+// package that has no row is among them.
 func units(tier string, packages []string) []suite {
 	others := slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
 		return slices.Contains(booting, p) || slices.Contains(apart, p)
@@ -107,7 +107,7 @@ func units(tier string, packages []string) []suite {
 	return rows
 }
 
-// quickMachines is a selection: each way in which the parts meet, once.
+// quickMachines returns a selection: each interaction between the parts, once.
 func quickMachines() []suite {
 	return append(nerdctl(), []suite{
 		{
@@ -140,7 +140,7 @@ func quickMachines() []suite {
 	}...)
 }
 
-// allMachines is everything, in suites of like length.
+// allMachines returns everything, in suites of similar length.
 func allMachines(containerd []testFunc) []suite {
 	newest := suite{
 		name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
@@ -159,14 +159,15 @@ func allMachines(containerd []testFunc) []suite {
 	return slices.Concat(rows, aspects(), clients())
 }
 
-// aspects are the suites of one side of a pod each, and of other hosts.
+// aspects returns the suites that test one aspect of a pod each, or other
+// hosts.
 func aspects() []suite {
 	return []suite{
 		{
 			name: "containerd-crowd", packages: []string{"./tests/containerd"}, tests: crowded,
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 25 * time.Minute,
 		},
-		{ // what an external file server serves otherwise than the shim
+		{ // what an external file server serves differently from the shim
 			name: "virtiofsd", packages: []string{"./tests/containerd"}, tests: served,
 			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
@@ -202,7 +203,7 @@ func aspects() []suite {
 	}
 }
 
-// clients are the suites of the engines and programs that start pods.
+// clients returns the suites of the engines and programs that start pods.
 func clients() []suite {
 	return append(nerdctl(), []suite{
 		{
@@ -240,13 +241,13 @@ func nerdctl() []suite {
 	}
 }
 
-// crowded are the tests of tests/containerd with many machines at once.
+// crowded are the tests of tests/containerd with many simultaneous machines.
 var crowded = []string{"TestPodsInParallel"}
 
 // served are those about the files of the share.
 var served = []string{"TestPodCostsOneOfEach", "TestKilledShim", "TestRootfsIsWritableAndOwn", "TestVirtioFSCache", "TestVolumeFiles", "TestHostChangesFiles"}
 
-// without are the names that are not among some.
+// without returns the names in all that are not in some.
 func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(some, name) })
 }

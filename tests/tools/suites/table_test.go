@@ -25,8 +25,8 @@ func tableOf(t *testing.T, tier string) []suite {
 	return suites
 }
 
-// Names are files' and options' names, needs must be met before what needs
-// them, and listed tests must be there.
+// Suites' names are valid in file names and options, each suite comes after its
+// needs, and listed tests exist.
 func TestTableHolds(t *testing.T) {
 	for _, tier := range tiers {
 		seen := map[string]bool{}
@@ -64,8 +64,8 @@ func checkTests(t *testing.T, s suite) {
 	}
 }
 
-// All of the packages run in the tier that CI runs, each in one row, but for
-// the suites of one package that are split.
+// The tier that CI runs has each package in a row, and each test of
+// tests/containerd in a shard.
 func TestNothingIsForgotten(t *testing.T) {
 	_, packages, err := checkout(t.Context())
 	if err != nil {
