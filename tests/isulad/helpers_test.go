@@ -22,7 +22,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// seedPod is the first of the two commands by which a pod is made:
+// seedPod is the first of the two commands that make a pod:
 //
 //	isula run -tid --runtime io.containerd.kata.v2 --network none
 //	  --annotation io.kubernetes.docker.type=podsandbox pause cmd
@@ -42,7 +42,7 @@ func seedApp(sandbox string, args ...string) engine.Config {
 	}
 }
 
-// app is a container of the pod without a terminal.
+// app is a container in the pod, without a terminal.
 func app(sandbox string, args ...string) engine.Config {
 	cfg := seedApp(sandbox, args...)
 	cfg.TTY = false
@@ -92,7 +92,7 @@ func start(ctx context.Context, t *testing.T, cfg engine.Config, stdio engine.St
 	return c
 }
 
-// sharedPod is the id of a pod that all tests share; they must leave it
+// sharedPod returns the id of a pod that all tests share; they must leave it
 // running.
 func sharedPod(ctx context.Context, t *testing.T) string {
 	t.Helper()

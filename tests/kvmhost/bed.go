@@ -121,7 +121,7 @@ func (b *bed) buildSuites(ctx context.Context, suites []suite) error {
 
 func (b *bed) guestLogs() string { return filepath.Join(b.results(), "logs") }
 
-// probe is the network suite's program for containers.
+// probe returns the path of the network suite's program for containers.
 func (b *bed) probe() string { return filepath.Join(b.programs(), "probe") }
 
 func (b *bed) program(s suite) string {

@@ -170,7 +170,7 @@ func (c *campaign) total() (n int) {
 
 func (c *campaign) ran() int { return len(c.results) }
 
-// verdict is the exit code. Tests that did not run fail it, unless
+// verdict returns the exit code. Tests that did not run fail it, unless
 // undecidedIsFine.
 func (c *campaign) verdict(undecidedIsFine bool) int {
 	for _, result := range c.results {

@@ -59,7 +59,7 @@ func unpackKernel(ctx context.Context, deb, dir string) (*kernel, error) {
 	return k, os.WriteFile(done, nil, 0o644)
 }
 
-// moduleTree is the directory with all its modules: /lib/modules.
+// moduleTree returns the directory with all its modules: /lib/modules.
 func (k *kernel) moduleTree() string { return filepath.Join(k.base, "lib", "modules") }
 
 // loadOrder returns the files of the named modules and of their dependencies,

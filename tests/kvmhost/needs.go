@@ -50,7 +50,7 @@ func availableMiB(path string) (int, error) {
 	return 0, fmt.Errorf("read available memory: %s has no MemAvailable", path)
 }
 
-// kernelPackage is Debian's kernel as "make guest-image" fetched it; the
+// kernelPackage returns Debian's kernel as "make guest-image" fetched it; the
 // newest if there are several.
 func kernelPackage(l harness.Layout) (string, error) {
 	found, err := filepath.Glob(filepath.Join(l.Build(), "cache", "linux-image-*.deb"))

@@ -47,8 +47,8 @@ func (m *machine) runSuite(ctx context.Context, s suite) (r *report, code int, e
 	return r, code, nil
 }
 
-// cpuTime is the CPU time that the machine has used so far. Unlike wall-clock
-// time it depends little on the build machine's other work.
+// cpuTime returns the CPU time that the machine has used so far. Unlike
+// wall-clock time it depends little on the build machine's other work.
 func (m *machine) cpuTime() time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.qemu.Pid()))
 	if err != nil {

@@ -91,10 +91,10 @@ func chosen(all []suite, only string) ([]suite, error) {
 	return nil, fmt.Errorf("-suite=%s: want one of %s", only, strings.Join(names, ", "))
 }
 
-// importPath is the package's path for the go command.
+// importPath returns the package's path for the go command.
 func (s suite) importPath() string { return "./" + path.Clean(s.pkg) }
 
-// args is the test program's command line.
+// args returns the test program's command line.
 func (s suite) args(program string) []string {
 	return []string{
 		program, "-test.v", "-test.count=1", "-test.timeout=" + s.timeout.String(),

@@ -66,7 +66,7 @@ const drawCommand = `
 	echo "linklocal $(awk '$6 == "eth0" && $4 == "20" { print $1 }' /proc/net/if_inet6)"
 	echo "stable $(cat /proc/sys/net/ipv6/conf/default/stable_secret 2>/dev/null)"`
 
-// clone is what one pod showed.
+// clone is what was seen of one pod.
 type clone struct {
 	drawn map[string]string
 	// chosen are the ports that its guest chose for connections.

@@ -66,7 +66,7 @@ func serving(ctx context.Context, t *testing.T, p *harness.Pod, targets ...strin
 	return &pod{Pod: p, box: box}
 }
 
-// probeConfig is a container that serves each target.
+// probeConfig returns a container that serves each target.
 func probeConfig(targets ...string) harness.ContainerConfig {
 	return harness.ContainerConfig{
 		Name: "probe", Args: append([]string{"/probe/probe", "serve"}, targets...), Spec: []oci.SpecOpts{withProbe()},

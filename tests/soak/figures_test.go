@@ -92,7 +92,7 @@ func countNamespaces() (namespaces, processes int, err error) {
 	return len(seen), len(links), nil
 }
 
-// processFigures are a process's descriptors, threads and kilobytes.
+// processFigures counts a process's descriptors, threads and kilobytes.
 func processFigures(pid int) (figures, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	open, err := os.ReadDir(filepath.Join(dir, "fd"))

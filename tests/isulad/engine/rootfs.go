@@ -117,14 +117,15 @@ func unpackEntry(root *os.Root, h *tar.Header, r io.Reader) error {
 	return errors.Join(root.Lchown(name, h.Uid, h.Gid), root.Chmod(name, h.FileInfo().Mode()))
 }
 
-// overlayHome is where iSulad's overlay driver keeps the storage of containers:
-// outside the bundle.
+// overlayHome returns where iSulad's overlay driver keeps the storage of
+// containers: outside the bundle.
 func (e *Engine) overlayHome() string { return filepath.Join(e.graph(), "storage", "overlay") }
 
-// Rootfs is the container's root file system on the host, while it is mounted.
+// Rootfs returns the path of the container's root file system on the host,
+// while it is mounted.
 func (c *Container) Rootfs() string { return filepath.Join(c.layerDir(), "merged") }
 
-// Upper is the directory in which the container's own changes are.
+// Upper returns the directory with the container's own changes.
 func (c *Container) Upper() string { return filepath.Join(c.layerDir(), "diff") }
 
 func (c *Container) layerDir() string { return filepath.Join(c.engine.overlayHome(), c.ID) }

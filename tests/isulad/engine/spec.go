@@ -17,7 +17,7 @@ var capabilities = []string{
 	"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// specJSON is config.json as iSulad writes it.
+// specJSON returns config.json as iSulad writes it.
 func (c *Container) specJSON() ([]byte, error) {
 	spec := &specs.Spec{
 		Version:     "1.0.1",

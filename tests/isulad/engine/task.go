@@ -20,7 +20,8 @@ type Call struct {
 	Err  error
 }
 
-// String is the call for a test's comparison: "Kill(9)" or "Kill(9) failed".
+// String formats the call for comparison in tests: "Kill(9)" or
+// "Kill(9) failed".
 func (c Call) String() string {
 	if c.Err != nil {
 		return c.Name + " failed"
@@ -131,7 +132,7 @@ func (c *Container) Resize(ctx context.Context, execID string, height, width uin
 	return c.call(ctx, named("ResizePty", execID), "ResizePty", req, &emptypb.Empty{})
 }
 
-// State is the call with which iSulad restores a container.
+// State asks for the state, as iSulad does when it restores a container.
 func (c *Container) State(ctx context.Context) (tasktypes.Status, uint32, error) {
 	var resp task.StateResponse
 	err := c.call(ctx, "State", "State", &task.StateRequest{ID: c.ID}, &resp)

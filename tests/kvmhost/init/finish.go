@@ -10,7 +10,7 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// hostname is what the machine calls itself.
+// hostname is the machine's host name.
 const hostname = "kvmhost"
 
 // openFiles is about the limit that distributions, and containerd's own service
