@@ -25,7 +25,7 @@ func TestAvailableMiB(t *testing.T) {
 	}
 }
 
-// The newest kernel package is taken; without one the error says what to do.
+// The newest kernel package is used; without one the error says what to do.
 func TestKernelPackage(t *testing.T) {
 	l := harness.Layout{Root: t.TempDir()}
 	if _, err := kernelPackage(l); err == nil || !strings.Contains(err.Error(), "make guest-image") {

@@ -14,7 +14,7 @@ import (
 	"github.com/katabox/katabox/tests/kvmhost/wire"
 )
 
-// quiet is how much silence there is before a line says what is running.
+// quiet is the silence after which a line says what is running.
 const quiet = 20 * time.Second
 
 // runSuite runs the suite's tests. With errDied the report is valid too: it has

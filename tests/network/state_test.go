@@ -87,7 +87,7 @@ func TestContainerSeesWhatRuncShows(t *testing.T) {
 		"ip route get 10.90.1.1", "ip -6 route get fd90::1", "ip route get 192.0.2.99",
 		"hostname -i; cat /sys/class/net/*/mtu /sys/class/net/*/address", "cat /sys/class/net/eth0/operstate",
 	} {
-		// Link-local addresses come a moment after a link.
+		// Link-local addresses appear a moment after a link.
 		read := func(c *harness.Container) func() (string, error) {
 			return func() (string, error) {
 				out, err := runIn(ctx, c, "sh", "-c", command)

@@ -20,7 +20,7 @@ import (
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// patience bounds one command; a pod boots in some seconds where little else
+// patience bounds one command; a pod boots in a few seconds if little else
 // runs.
 const patience = 4 * time.Minute
 

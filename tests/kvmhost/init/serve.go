@@ -19,7 +19,7 @@ import (
 
 // server answers the host's frames. One command runs at a time.
 type server struct {
-	mu   sync.Mutex // one frame at a time goes out
+	mu   sync.Mutex // serializes the frames that are sent
 	port io.Writer
 
 	input io.WriteCloser // of the running command; nil without one

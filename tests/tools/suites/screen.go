@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// quiet is how much silence there is before a line says what is running.
+// quiet is the silence after which a line says what is running.
 const quiet = 15 * time.Second
 
 // slow is the duration from which a test that passed gets its own line.
@@ -17,7 +17,7 @@ const slow = time.Second
 
 // screen prints progress: lines for what has ended, the whole output of what
 // failed, and what is running while nothing else is printed. On a terminal the
-// latter is one line that is overwritten. Its methods may be called from
+// last is one line that is overwritten. Its methods may be called from
 // several goroutines.
 type screen struct {
 	out      io.Writer

@@ -66,7 +66,7 @@ func (f *fault) again() []string {
 }
 
 // only returns the suite by which the second try of a fault is judged: if one
-// test is run again, the other listed tests need not be there.
+// test is run again, the other listed tests need not have run.
 func (s suite) only(f *fault) suite {
 	if f.test != "" {
 		s.tests = nil

@@ -18,7 +18,7 @@ var tiers = []string{tierQuick, tierAll}
 
 // Host resources that suites use one at a time.
 const (
-	// goTool is what writes bin and build.
+	// goTool is the right to write bin and build.
 	goTool = "bin and build"
 	// crowd is room for many machines that boot simultaneously.
 	crowd = "room for a crowd"
