@@ -21,7 +21,7 @@ export PATH := $(PATH):/usr/local/go/bin
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-deps: ## install what building and testing need (Debian packages that are missing)
+deps: ## install the missing Debian packages that building and testing need
 	@tests/tools/deps.sh
 
 build: shim agent ## build bin/containerd-shim-kata-v2, bin/kata-runtime and bin/kata-agent
@@ -32,8 +32,8 @@ shim:
 	CGO_ENABLED=0 $(GO) build -trimpath -tags no_grpc -ldflags "-s -w -X main.version=$(VERSION)" -o bin/ \
 		./shim/cmd/containerd-shim-kata-v2 ./shim/cmd/kata-runtime
 
-# The guest has no shared libraries. It has no commit's version: same source,
-# same bytes, same image.
+# Static, because the guest has no shared libraries. The version names no commit,
+# so that the same source gives the same bytes and the same image.
 agent:
 	CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -tags "netgo osusergo seccomp no_grpc" \
 		-ldflags "-s -w -buildid= -extldflags -static -X github.com/katabox/katabox/agent/service.Version=$(shell cat VERSION)" \
@@ -54,10 +54,10 @@ critools: ## build crictl, critest and the runc that tests/cri compares with
 engines: ## get nerdctl, Docker and Podman for tests/engines
 	@tests/tools/engines.sh
 
-demo: deps build guest-image ## run a pod under a private containerd and show all of it
+demo: deps build guest-image ## run a pod under a private containerd and show each step
 	$(GO) run ./tests/demo
 
-demo-virtiofsd: deps build guest-image ## the same with this Debian's virtiofsd in place of the shim's file server, which is tested too
+demo-virtiofsd: deps build guest-image ## the same with this Debian's virtiofsd in place of the shim's file server, after tests of that virtiofsd
 	tests/tools/virtiofsd.sh
 	$(GO) test -count=1 -run Daemon ./virtcontainers/guestfs/storage
 	$(GO) run ./tests/demo -virtiofsd "$$(tests/tools/virtiofsd.sh)"
@@ -66,10 +66,10 @@ demo-virtiofsd: deps build guest-image ## the same with this Debian's virtiofsd 
 runner:
 	@$(GO) build -o build/suites ./tests/tools/suites
 
-test: deps runner ## the quick tier: unit tests, and each kind of suite in part (ONLY=suite,... for some alone)
+test: deps runner ## the quick tier: unit tests, and part of each kind of suite (ONLY=suite,... to run only these)
 	@build/suites -tier quick -only "$(ONLY)"
 
-test-all: deps runner ## everything, as CI runs it (ONLY=suite,... for some alone)
+test-all: deps runner ## everything, as CI runs it (ONLY=suite,... to run only these)
 	@build/suites -tier all -only "$(ONLY)"
 
 suites: runner ## list the suites of "make test-all"
@@ -93,10 +93,10 @@ integration: deps runner ## the suites against real engines
 test-cri: deps build guest-image containerd critools ## CRI: the conformance suite with runc and kata, and crictl
 	$(GO) test -count=1 -timeout 70m -v ./tests/cri
 
-critest: deps build guest-image containerd critools ## the conformance suite alone, with progress lines
+critest: deps build guest-image containerd critools ## only the conformance suite, with progress lines
 	$(GO) test -count=1 -timeout 70m -v -run TestCritest ./tests/cri
 
-cri-shell: build guest-image containerd critools ## a private containerd with CRI to work with by hand
+cri-shell: build guest-image containerd critools ## a private containerd with CRI, for manual work
 	$(GO) run ./tests/cri/cmd/crienv
 
 test-distro: deps ## "make demo demo-virtiofsd" on a bare Debian 13, made by debootstrap (RELEASE=..., COMMAND=... for another)
@@ -109,37 +109,37 @@ test-engines-debian: deps build guest-image ## every scene with this Debian's ow
 	@tests/tools/engines.sh debian
 	$(GO) test -count=1 -timeout 120m -v -run '$(or $(SCENES),TestDocker20|TestPodman)' ./tests/engines
 
-test-engines-trixie: deps ## the same with Debian 13's, in its root file system (SCENES='TestPodman/^(run|exec)$$' for some)
+test-engines-trixie: deps ## the same with Debian 13's, in its root file system (SCENES='TestPodman/^(run|exec)$$' to run only these)
 	$(GO) run ./tests/distro -timeout 150m -- make --no-print-directory test-engines-debian SCENES='$(SCENES)'
 
-test-crio: deps build guest-image critools ## pods under a real CRI-O, through the shim and kata-runtime, beside runc
+test-crio: deps build guest-image critools ## pods under a real CRI-O, through the shim and kata-runtime, compared with runc
 	@tests/tools/engines.sh crio
 	$(GO) test -count=1 -timeout 40m -v ./tests/crio
 
-clientsuite: ## build the suite of containerd's client
+clientsuite: ## build the test suite of containerd's client
 	@tests/tools/clientsuite.sh
 
-test-client: deps build guest-image containerd clientsuite ## containerd's own suite of its client, with runc and kata
+test-client: deps build guest-image containerd clientsuite ## the test suite of containerd's client, with runc and kata
 	$(GO) test -count=1 -timeout 60m -v ./tests/client
 
-test-kvm: deps build guest-image containerd ## chosen suites on a KVM host with vhost and cgroup v2, under TCG
+test-kvm: deps build guest-image containerd ## selected suites on a KVM host with vhost and cgroup v2, itself under TCG
 	$(GO) run ./tests/kvmhost
 
 test-kvm-smoke: deps build guest-image containerd ## one pod on that KVM host
 	$(GO) run ./tests/kvmhost -smoke
 
-lint: ## golangci-lint, with the import rules
+lint: ## run golangci-lint, with the import rules
 	@tests/tools/lint.sh
 
-bench: build guest-image ## cold start, execs, volumes and network beside runc; memory; the steps of a boot
+bench: build guest-image ## measure cold start, execs, volumes and network against runc; memory; the steps of a boot
 	$(GO) run ./tests/bench
 
-generate: ## the protobuf code of agent/api
+generate: ## generate the protobuf code of agent/api
 	@tests/tools/generate.sh
 
 install: build guest-image stage ## install below DESTDIR
 
-# What was built goes to where a system has it.
+# Installs what was built, and builds nothing.
 stage:
 	install -D -t $(DESTDIR)$(PREFIX)/bin bin/containerd-shim-kata-v2 bin/kata-runtime
 	install -D -m 644 -t $(DESTDIR)$(GUEST_DIR) $(GUEST)
@@ -150,7 +150,7 @@ stage:
 	bin/kata-runtime completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kata-runtime
 	bin/kata-runtime completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kata-runtime.fish
 
-deb: build guest-image ## build an installable package of Debian's, build/katabox_VERSION_ARCH.deb
+deb: build guest-image ## build an installable Debian package, build/katabox_VERSION_ARCH.deb
 	@deploy/deb.sh
 
 image: build guest-image ## build the installer's container image, build/image and build/image.tar (no engine is needed)
@@ -160,7 +160,7 @@ test-soak: deps build guest-image containerd ## 1,000 pods one after the other, 
 	KATABOX_SOAK_PODS=$(or $(KATABOX_SOAK_PODS),1000) KATABOX_SOAK_AT_ONCE=$(or $(KATABOX_SOAK_AT_ONCE),20) \
 	KATABOX_SOAK_TIME=$(or $(KATABOX_SOAK_TIME),1h) $(GO) test -count=1 -timeout 24h -v ./tests/soak
 
-test-deb: deps ## build the package on a bare Debian 12 and 13 each, install it there and run a container
+test-deb: deps ## build the package on a bare Debian 12 and on a bare 13, install it there and run a container
 	$(GO) run ./tests/distro -release bookworm -- tests/tools/trydeb.sh
 	$(GO) run ./tests/distro -release trixie -- tests/tools/trydeb.sh
 

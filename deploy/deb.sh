@@ -1,5 +1,5 @@
 #!/bin/bash
-# Builds build/katabox_VERSION_ARCH.deb of what "make install" installs, with
+# Builds build/katabox_VERSION_ARCH.deb from what "make install" installs, with
 # the manual page and completion scripts. bin/ and build/guest must be built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -7,7 +7,7 @@ say() { printf 'deb: %s\n' "$*"; }
 
 arch=$(dpkg --print-architecture)
 version=$(deploy/version.sh)
-version=${version/-/\~} # a "dev" is before the release: deb-version(7)
+version=${version/-/\~} # a "dev" version sorts before the release: deb-version(7)
 case $arch in
 amd64) qemu=qemu-system-x86 ;;
 *)

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Prints the version of this checkout: VERSION at the commit that is tagged
-# "v" and VERSION, and in an archive without git; else VERSION-dev.TIME.COMMIT,
-# with the commit's time in UTC, so that a later one is newer for semver, apt
-# and people. ".dirty" says that files differ from the commit.
+# Prints the version of this checkout: VERSION if the commit is tagged vVERSION or
+# in an archive without git, otherwise VERSION-dev.TIME.COMMIT, with the commit's
+# time in UTC, so that semver, apt and people see a later one as newer. ".dirty"
+# says that files differ from the commit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(cat VERSION)

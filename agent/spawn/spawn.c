@@ -1,9 +1,9 @@
 // The part of a start between clone(2) and execve(2). Both clones share the
 // agent's memory, and the thread that starts them is suspended until they have
-// executed a program or exited (CLONE_VM, CLONE_VFORK): so they report through
-// memory. Of libc, only what is a plain system call may be used here: a
-// setuid(3) would change every thread of the agent, a malloc(3) may find its
-// lock held by a thread that does not exist here.
+// executed a program or exited (CLONE_VM, CLONE_VFORK), so they report through
+// memory. Only those functions of libc that are plain system calls may be used
+// here: setuid(3) would change every thread of the agent, and malloc(3) may find
+// its lock held by a thread that does not exist here.
 
 #define _GNU_SOURCE
 #include "spawn.h"
@@ -29,7 +29,7 @@
 #error "guests are amd64"
 #endif
 
-// From linux/sched.h, which sched.h cannot be included beside.
+// From linux/sched.h, which cannot be included together with sched.h.
 #ifndef CLONE_CLEAR_SIGHAND
 #define CLONE_CLEAR_SIGHAND 0x100000000ULL
 #endif
@@ -106,8 +106,8 @@ static void write_oom_score(struct run *run)
 	syscall(SYS_close, fd);
 }
 
-// The limits come before the namespaces: raising one takes a capability in the
-// first user namespace.
+// The limits are set before the namespaces are joined: raising one requires a
+// capability in the initial user namespace.
 static void set_rlimits(struct run *run)
 {
 	begin(run, STEP_RLIMITS);
@@ -131,8 +131,8 @@ static void join_namespaces(struct run *run)
 	}
 }
 
-// Nothing of the agent's may be reachable through /proc/self/fd, such as by a
-// working directory there (CVE-2024-21626).
+// None of the agent's files may be reachable through /proc/self/fd, for instance
+// as a working directory (CVE-2024-21626).
 static void set_stdio(struct run *run)
 {
 	begin(run, STEP_STDIO);
@@ -154,9 +154,9 @@ static void start_session(struct run *run)
 		check(run, syscall(SYS_ioctl, 0, TIOCSCTTY, 0));
 }
 
-// A process that is not root must be able to open its own /dev/stdout. The
-// change is refused on a read-only file system, for an owner without an id in
-// the user namespace, and to one without (set_user says that).
+// A non-root process must be able to open its own /dev/stdout. fchown(2) fails on
+// a read-only file system, and if the old or the new owner has no id in the user
+// namespace; set_user reports the latter.
 static void own_stdio(struct run *run)
 {
 	begin(run, STEP_OWN_STDIO);
@@ -187,7 +187,7 @@ static void set_user(struct run *run)
 	const struct spawn_plan *plan = run->plan;
 
 	begin(run, STEP_GROUPS);
-	// In a user namespace the mapping may forbid it (user_namespaces(7), setgroups).
+	// A user namespace's mapping may forbid it (user_namespaces(7), setgroups).
 	if (syscall(SYS_setgroups, plan->group_count, plan->groups) < 0 &&
 	    !(errno == EPERM && plan->namespaces & CLONE_NEWUSER))
 		fail(run);
@@ -197,8 +197,8 @@ static void set_user(struct run *run)
 	check(run, syscall(SYS_setresuid, plan->uid, plan->uid, plan->uid));
 }
 
-// The working directory may be one that root cannot enter, on a file system
-// that is the user's, or one that the user cannot: either may enter it.
+// The working directory may be one that only the user can enter, on a file
+// system of the user's, or one that only root can: both are tried.
 static void enter_directory_and_set_user(struct run *run)
 {
 	char name[4096];
@@ -247,7 +247,8 @@ static void set_capabilities(struct run *run)
 	}
 }
 
-// The program is looked for where and as whom it is executed. Returns its path.
+// find_program returns the program's path. It searches in the namespaces, and
+// with the credentials, in which the program will be executed.
 static char *find_program(struct run *run)
 {
 	char *path;
@@ -315,9 +316,9 @@ static void be_helper(struct run *run)
 		syscall(SYS_exit_group, 0);
 }
 
-// settle waits for the helper, which has ended. If it was killed, as with all of
-// its cgroup, then its wait for the process ended early: the process may still
-// use the memory of this start.
+// settle reaps the helper, which has ended. If it was killed, for instance with
+// its whole cgroup, its wait for the process was cut short: the process may still
+// be using this start's memory.
 static void settle(pid_t helper, pid_t process)
 {
 	int status = 0;
@@ -347,7 +348,7 @@ void spawn(const struct spawn_plan *plan, struct spawn_result *result)
 		arguments.cgroup = plan->cgroup;
 	}
 	begin(&run, STEP_CLONE);
-	// No handler of Go's may run in a clone, on the agent's memory.
+	// No signal handler of Go's may run in a clone: it would use the agent's memory.
 	sigfillset(&all);
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, SIGNAL_MASK_SIZE);
 	long helper = clone3(&arguments, be_helper, &run);

@@ -1,4 +1,4 @@
-// What spawn.go and spawn.c share.
+// Declarations that spawn.go and spawn.c share.
 #ifndef KATABOX_SPAWN_H
 #define KATABOX_SPAWN_H
 
@@ -44,11 +44,11 @@ struct spawn_capabilities {
 	int32_t last; // the last one that the kernel knows
 };
 
-// What the process is to be. Pointers may be NULL where it says so; lists of
-// strings end with NULL.
+// The process to start. Only pointers whose comments say so may be NULL; lists
+// of strings end with NULL.
 struct spawn_plan {
-	int32_t target;     // a pidfd, whose namespaces are joined
-	uint64_t namespaces; // which: CLONE_NEW*
+	int32_t target;     // a pidfd; its namespaces are joined
+	uint64_t namespaces; // which of them: CLONE_NEW*
 	int32_t cgroup;     // a directory of cgroup v2, or -1
 	int32_t stdio[3];   // none of them below 3
 	int32_t terminal;   // whether stdio[0] becomes the controlling terminal
@@ -61,9 +61,9 @@ struct spawn_plan {
 	uint32_t uid, gid;
 	uint32_t *groups;
 	int32_t group_count;
-	struct spawn_capabilities *capabilities; // NULL: as they are
+	struct spawn_capabilities *capabilities; // NULL: unchanged
 	int32_t no_new_privs;
-	char **paths; // where the program may be
+	char **paths; // where the program is searched for, in this order
 	char **argv, **envp;
 };
 
@@ -74,8 +74,8 @@ struct spawn_result {
 	int32_t path;    // the index in paths of the last one tried
 };
 
-// spawn starts a process. It returns when the program runs, or a step has failed
-// and the process has ended.
+// spawn starts a process. It returns when the program runs, or when a step has
+// failed and the process has ended.
 void spawn(const struct spawn_plan *plan, struct spawn_result *result);
 
 #endif

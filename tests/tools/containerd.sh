@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds the containerd 2.x of the suites from the Go module proxy into
-# build/containerd-VERSION. Nothing is done when it is there.
+# build/containerd-VERSION, unless they exist.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds what tests/cri needs from the Go module proxy: crictl, critest and
-# ginkgo into build/cri-tools-VERSION, and runc into build/runc-VERSION. Nothing
-# is done when they are there.
+# ginkgo into build/cri-tools-VERSION, and runc into build/runc-VERSION, unless
+# they exist.
 #
 # critest is built from a copy of its module in which the digest of one image is
 # replaced by that of our stand-in (tests/cri/images). runc is newer than

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Installs the Debian packages that building and testing need, only those that
-# are missing. Needs root only when some are.
+# Installs the missing Debian packages that building and testing need. Needs root
+# only if any is missing.
 set -euo pipefail
 
 packages=(
@@ -9,11 +9,11 @@ packages=(
 	libseccomp-dev                    # the agent's seccomp filters
 	qemu-system-x86                   # the VM; in Debian 12 its common part has the virtiofsd of some tests
 	containerd runc                   # the 1.6 that the suites run with
-	podman                            # one of the engines below which kata-runtime is tested
+	podman                            # one of the engines under which kata-runtime is tested
 	ovmf                              # UEFI firmware in a test of hypervisor/qemu
 	busybox-static                    # the test image
 	containernetworking-plugins iptables # the pods' network in tests/cri and tests/network
-	iperf3                            # the network's part of the benchmark
+	iperf3                            # the network part of the benchmark
 	erofs-utils                       # root file systems of images in tests/containerd
 	xfsprogs                          # a volume that grows in agent/guesttest
 	e2fsprogs                         # images of emptyDir volumes; root file systems in tests/containerd

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Gets the engines of tests/engines into build/engines: nerdctl and Docker 28 from
 # the Go module proxy, Debian's Docker and Podman from their packages, which are
-# unpacked there and not installed. Nothing is done for what is there.
+# unpacked there and not installed. An engine that exists is skipped.
 #
 #   engines.sh [nerdctl] [docker] [debian]    all of them without an argument
 #   engines.sh crio                           CRI-O, for tests/crio
@@ -16,26 +16,27 @@ trap '[ -z "$work" ] || rm -rf "$work"' EXIT
 
 version_of() { sed -n "s/^\t$1 *= \"\(.*\)\"/\1/p" tests/engines/paths.go; }
 
-# The packages and what they need beyond what tests/tools/deps.sh installs: that is
-# podman with its libraries, where this is not Debian 12 whose names they have here.
+# The packages, and their dependencies beyond what tests/tools/deps.sh installs.
+# podman's libraries are listed by their names in Debian 12; elsewhere they come
+# with the podman that deps.sh installs.
 packages=(
 	docker.io              # dockerd, docker, docker-proxy
 	podman conmon
 	netavark aardvark-dns  # its networks, and names on them
 	tini                   # --init
 )
-programs=() # what the engines call on the host, beside what deps.sh installs
+programs=() # what the engines call on the host, besides what deps.sh installs
 case $(. /etc/os-release && echo "${VERSION_ID:-}") in
 12) packages+=(libgpgme11 libassuan0 libsubid4) ;; # podman's libraries
 *)
-	packages+=(docker-cli) # a package by itself since Debian 13
+	packages+=(docker-cli) # a separate package since Debian 13
 	programs=(ps)          # docker top
 	;;
 esac
 
-# module_copy MODULE@VERSION: a copy in $work that can be built: "go install" wants
-# the list of a module's versions, which a proxy may not have. Docker's modules have
-# no go.mod; what they need is in vendor.mod.
+# module_copy MODULE@VERSION makes a copy in $work that can be built: "go install"
+# requires the list of a module's versions, which a proxy may not have. Docker's
+# modules have no go.mod; their dependencies are in vendor.mod.
 module_copy() {
 	local dir
 	dir=$(cd / && $go mod download -json "$1" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')

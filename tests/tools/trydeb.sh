@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the Debian package, installs it as a user would, runs a container in a
-# virtual machine with it and removes it: nothing of it may be left. For a root
-# file system that can be thrown away: tests/distro.
+# virtual machine with it, removes it, and fails if any of it is left. Run it only
+# in a disposable root file system (tests/distro).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 say() { printf 'trydeb: %s\n' "$*"; }

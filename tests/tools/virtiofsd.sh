@@ -1,6 +1,6 @@
 #!/bin/bash
-# Prints the path of a virtiofsd: QEMU's own, where its packages have it (Debian
-# 12), else the one in Rust, whose package is installed if it is missing.
+# Prints the path of a virtiofsd: QEMU's own if its packages include one (Debian
+# 12), otherwise the one in Rust, whose package is installed if it is missing.
 set -euo pipefail
 
 fail() { printf 'virtiofsd: error: %s\n' "$*" >&2; exit 1; }

@@ -1,7 +1,7 @@
-// files DIR [FRESH1 FRESH2] works in DIR as programs do and prints one line for
-// each kind of work: its name and the milliseconds that it took. FRESH1 and
-// FRESH2 are files of the same size, never read before, to be read in order and
-// at random.
+// files DIR [FRESH1 FRESH2] does in DIR what programs do with files. It prints one
+// line for each kind of work: its name and how many milliseconds it took. FRESH1
+// and FRESH2 are files of the same size that were never read before; the first is
+// read in order, the second at random.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <err.h>
@@ -88,8 +88,8 @@ static void read_at_random(const char *path)
 	close(fd);
 }
 
-// each_file calls what for every file of the tree, and around for every
-// directory, before or after its files.
+// each_file calls what for every file of the tree. Unless they are NULL, it calls
+// before and after for every directory, before and after the directory's files.
 static void each_file(void (*before)(const char *), void (*what)(const char *), void (*after)(const char *))
 {
 	char path[64];

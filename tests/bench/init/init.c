@@ -1,4 +1,4 @@
-/* The least that can be an init: it says that it runs, and ends the machine. */
+/* A minimal init: it reports that it runs, and powers the machine off. */
 #include <sys/reboot.h>
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
 // fileops DIR SEED COUNT does COUNT random operations on files below DIR and
-// prints what each was and what came of it, then all that is there. Two file
-// systems that behave alike give the same text for the same seed. Nothing is
-// printed that two runs may differ in by right: inode numbers, blocks, the time
-// of day.
+// prints each with its result, then everything that is left below DIR. Two file
+// systems that behave alike give the same text for the same seed. What may
+// legitimately differ between two runs is not printed: inode numbers, blocks, the
+// time of day.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <err.h>
@@ -37,7 +37,7 @@ static unsigned pick(unsigned n)
 }
 
 // pick_mode returns permissions without the sticky bit: what that forbids
-// depends on sysctls (fs.protected_symlinks and its like).
+// depends on sysctls (fs.protected_symlinks and similar ones).
 static unsigned pick_mode(void) { return pick(010000) & ~(unsigned)S_ISVTX; }
 
 static const char *pick_path(char *path)
@@ -162,7 +162,7 @@ static void do_space(int fd)
 	default:
 		if (fstat(fd, &st) || !S_ISREG(st.st_mode))
 			return;
-		// Where there are holes is for the file system to say; where the data ends is not.
+		// The file system may choose where the holes are, but not where the data ends.
 		printf("seek behind the end");
 		said(lseek(fd, 1 << 30, SEEK_DATA));
 	}

@@ -1,6 +1,7 @@
-// journal DIR WRITERS has so many processes append records to a file each,
-// DIR/0 and so on, without end. "W N" is printed when record N of writer W, and
-// that it is the last one, at the file's begin, was flushed to the disk.
+// journal DIR WRITERS starts WRITERS processes. Each appends records without end
+// to its own file (DIR/0 and so on), whose first block has the number of the last
+// record. "W N" is printed when record N of writer W and the first block have been
+// flushed to the disk.
 #include <err.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -48,5 +49,5 @@ int main(int argc, char **argv)
 			keep(argv[1], i);
 	while (wait(NULL) > 0)
 		;
-	return 1; // they do not end by themselves
+	return 1; // writers do not exit unless they fail
 }

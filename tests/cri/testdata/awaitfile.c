@@ -1,5 +1,5 @@
-// awaitfile DIR NAME waits until inotify(7) tells that NAME was made in or
-// moved into DIR, as programs do that follow their ConfigMap.
+// awaitfile DIR NAME waits until inotify(7) reports that NAME was created in or
+// moved into DIR, like programs that watch their ConfigMap.
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>

@@ -1,7 +1,7 @@
 /*
- * The pod's first process: it holds the pod's namespaces, reaps what is left
- * to it, and ends at SIGINT or SIGTERM. Everything is in the handlers, so that
- * it sleeps for ever without a timer.
+ * The pod's first process: it holds the pod's namespaces, reaps orphaned
+ * processes, and exits on SIGINT or SIGTERM. The signal handlers do all the work,
+ * so it can sleep without a timer.
  */
 #include <signal.h>
 #include <stdlib.h>

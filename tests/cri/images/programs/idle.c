@@ -1,4 +1,4 @@
-/* Waits for SIGTERM or SIGINT and ends. As a container's first process it must
+/* Waits for SIGTERM or SIGINT and exits. As a container's first process it must
  * wait for them itself: the kernel drops what such a process has no handler for
  * (pid_namespaces(7)). */
 #include <signal.h>

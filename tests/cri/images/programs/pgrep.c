@@ -16,7 +16,7 @@ static int has_name(const char *pid, const char *name)
 	snprintf(path, sizeof(path), "/proc/%.20s/comm", pid);
 	f = fopen(path, "r");
 	if (!f)
-		return 0; /* it has ended */
+		return 0; /* the process has ended */
 	if (!fgets(comm, sizeof(comm), f))
 		comm[0] = 0;
 	fclose(f);
