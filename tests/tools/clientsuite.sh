@@ -1,11 +1,11 @@
 #!/bin/bash
-# Builds the test suite of containerd's client from the Go module proxy, at the
-# version of the containerd that tests/tools/containerd.sh builds, into
-# build/containerd-client-VERSION, unless it exists.
+# Builds the suite of containerd's client from the Go module proxy, at the version
+# of the containerd that tests/tools/containerd.sh builds, into
+# build/containerd-client-VERSION. Nothing is done when it is there.
 #
-# The copy is changed in two ways that alter no test. The digest of the one image
-# that is pulled by digest, which no stand-in can have, is taken from
-# TEST_BUSYBOX_BY_DIGEST. And timeouts of some seconds become a minute: those for
+# Two things in the copy are not as they come, and no test is among them: the digest
+# of the one image that is asked for by digest, which no stand-in can have, is taken
+# from TEST_BUSYBOX_BY_DIGEST, and what may take a second or two has a minute:
 # containerd's start, a container's first processes and its end.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,7 +13,7 @@ go=${GO:-go}
 
 version=$(sed -n 's/^const ContainerdVersion = "\(.*\)"/\1/p' tests/harness/release.go)
 out=$PWD/build/containerd-client-$version
-# The stamp covers this script: its changes to the copy are part of the build.
+# What this script does to the copy is part of what was built.
 stamp=$(sha256sum "$0" | cut -c1-16)
 if [ "$(cat "$out/complete" 2>/dev/null)" = "$stamp" ]; then
 	echo "containerd's client suite $version: up to date"
@@ -30,7 +30,7 @@ work=$(mktemp -d)
 cp -r "$dir/." "$work"
 chmod -R u+w "$work"
 
-# edit FILE PATTERN TEXT replaces the pattern, which must be in the file.
+# edit FILE PATTERN TEXT: the pattern must be there.
 edit() {
 	grep -q -- "$2" "$work/$1" || fail "$1 of containerd $version has no $2"
 	sed -i "s|$2|$3|" "$work/$1"
