@@ -2,7 +2,8 @@
 
 // func readTSC() uint64
 TEXT ·readTSC(SB), NOSPLIT, $0-8
-	RDTSCP // after what comes before, unlike RDTSC; it changes CX too
+	LFENCE // RDTSC alone may run before what precedes it; not every CPU has RDTSCP
+	RDTSC
 	SHLQ $32, DX
 	ORQ  DX, AX
 	MOVQ AX, ret+0(FP)
