@@ -51,10 +51,12 @@ func losses() []*loss {
 // benchRecovery measures and prints how soon what was lost runs again.
 func benchRecovery(ctx context.Context, d *harness.Daemon, rounds int) error {
 	all := losses()
+	events := d.Record(ctx)
+	defer events.Close()
 	for i := range rounds {
 		fmt.Fprintf(os.Stderr, "bench: recovery, round %d of %d\n", i+1, rounds)
 		for _, l := range all {
-			if err := l.round(ctx, d); err != nil {
+			if err := l.round(ctx, d, events); err != nil {
 				return fmt.Errorf("%s: %w\n%s", l.name, err, d.LogTail(20))
 			}
 		}
@@ -64,7 +66,7 @@ func benchRecovery(ctx context.Context, d *harness.Daemon, rounds int) error {
 	return nil
 }
 
-func (l *loss) round(ctx context.Context, d *harness.Daemon) error {
+func (l *loss) round(ctx context.Context, d *harness.Daemon, events *harness.Recorder) error {
 	c, err := l.start(ctx, d)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func (l *loss) round(ctx context.Context, d *harness.Daemon) error {
 	if err := l.lose(ctx, d, c); err != nil {
 		return errors.Join(err, c.Remove(ctx))
 	}
-	if _, err := c.Wait(ctx); err != nil {
+	if _, err := events.Await(ctx, c.Box.ID(), "exit"); err != nil {
 		return errors.Join(err, c.Remove(ctx))
 	}
 	lap(&l.told)
