@@ -3704,7 +3704,8 @@ func (x *DebugInput) GetColumns() uint32 {
 	return 0
 }
 
-// DebugOutput is what the agent sends. The last has exited.
+// DebugOutput is what the agent sends. The last has exited; one without data is
+// to be ignored.
 type DebugOutput struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Data   []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`

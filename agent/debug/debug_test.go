@@ -145,3 +145,24 @@ func TestConnectionEnds(t *testing.T) {
 		t.Error(refused)
 	}
 }
+
+// A process that does not read its input, and a child that has left its group,
+// do not outlive the connection's use of them.
+func TestConnectionEndsUnread(t *testing.T) {
+	for _, script := range []string{"sleep 1000", "setsid sleep 5"} {
+		open, children := serve(t)
+		conn, refused := open(&api.DebugOpen{Args: []string{"sh", "-c", script}})
+		if refused != "" {
+			t.Fatal(refused)
+		}
+		for range (80 << 10) / api.MaxDebugData { // more than a pipe holds
+			send(t, conn, &api.DebugInput{Data: make([]byte, api.MaxDebugData)})
+		}
+		_ = conn.Close()
+		select {
+		case <-children.done:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: the process runs on", script)
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package debug
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/katabox/katabox/agent/api"
@@ -39,24 +41,54 @@ func (p *process) run(conn net.Conn) error {
 	return nil
 }
 
-// takeInput passes frames on until the connection ends.
+// probeInterval is how often the connection is tried while the process does not
+// read its input.
+const probeInterval = time.Second
+
+// takeInput passes frames on until the connection ends, and with it the process
+// and its output: a child that has left the process's group may hold that open.
 func (p *process) takeInput(conn net.Conn) {
+	defer func() {
+		p.kill()
+		_ = p.out.Close()
+	}()
 	for {
 		var in api.DebugInput
 		if err := api.ReadFrame(conn, &in); err != nil {
-			p.kill()
 			return
 		}
 		if p.terminal {
 			resize(p.in, in.GetRows(), in.GetColumns())
 		}
-		if len(in.GetData()) > 0 {
-			_, _ = p.in.Write(in.GetData()) // a process that reads no more is no error
+		if err := p.give(conn, in.GetData()); err != nil {
+			return
 		}
 		if in.GetEnd() && !p.terminal {
 			_ = p.in.Close()
 		}
 	}
+}
+
+// give writes to the process's input. While that blocks the connection is not
+// read, so its end is noticed by sending frames without data. A process that has
+// closed its input is not an error.
+func (p *process) give(conn net.Conn, data []byte) error {
+	for len(data) > 0 {
+		if err := p.in.SetWriteDeadline(time.Now().Add(probeInterval)); err != nil {
+			return nil //nolint:nilerr // it was closed by DebugInput.end
+		}
+		n, err := p.in.Write(data)
+		if data = data[n:]; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil //nolint:nilerr // nothing reads it any more
+		}
+		if len(data) == 0 {
+			break
+		}
+		if err := api.WriteFrame(conn, &api.DebugOutput{}); err != nil {
+			return fmt.Errorf("try the connection: %w", err)
+		}
+	}
+	return nil
 }
 
 // sendOutput sends frames until the process and its children have closed their
