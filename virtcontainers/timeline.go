@@ -51,7 +51,7 @@ func (a Arrival) record(now time.Time) *spans.Recorder {
 // guest for its part, bounded by ctx; without an answer it returns the rest,
 // with the reason.
 func (s *Sandbox) Timeline(ctx context.Context) *timeline.Timeline {
-	t := timeline.New(s.ID, s.recorder)
+	t := s.HostTimeline()
 	part, err := s.guestPart(ctx)
 	if err != nil {
 		t.GuestError = err.Error()
@@ -60,6 +60,9 @@ func (s *Sandbox) Timeline(ctx context.Context) *timeline.Timeline {
 	t.AddGuest(part, s.recorder.Zero())
 	return t
 }
+
+// HostTimeline returns the host's part of Timeline, without a call.
+func (s *Sandbox) HostTimeline() *timeline.Timeline { return timeline.New(s.ID, s.recorder) }
 
 func (s *Sandbox) guestPart(ctx context.Context) (timeline.GuestPart, error) {
 	client, err := s.agent()

@@ -10,12 +10,13 @@ import (
 
 	"github.com/katabox/katabox/shim/journal"
 	"github.com/katabox/katabox/shim/management"
+	"github.com/katabox/katabox/shim/tracing"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/prom"
 )
 
-// manage offers a sandbox on its management socket.
-func manage(calls *prom.Durations, lines *journal.Journal) func(context.Context, *virtcontainers.Sandbox, string) (func() error, error) {
+// manage traces a sandbox and offers it on its management socket.
+func manage(calls *prom.Durations, lines *journal.Journal, tracer *tracing.Tracer) func(context.Context, *virtcontainers.Sandbox, string) (func() error, error) {
 	return func(ctx context.Context, s *virtcontainers.Sandbox, dir string) (func() error, error) {
 		server, err := management.Listen(ctx, dir, management.Source{
 			Sandbox: s, Calls: calls, Log: lines, Profiles: s.Config().Runtime.Profiles,
@@ -23,7 +24,11 @@ func manage(calls *prom.Durations, lines *journal.Journal) func(context.Context,
 		if err != nil {
 			return nil, err
 		}
-		return server.Close, nil
+		detach := tracer.Attach(s)
+		return func() error {
+			detach()
+			return server.Close()
+		}, nil
 	}
 }
 

@@ -66,12 +66,12 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	platform.Owner = p.owner()
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
-	calls, lines := new(prom.Durations), journal.New()
+	calls, lines, tracer := new(prom.Durations), journal.New(), newTracer(ctx, p)
 	log.G(ctx).Logger.AddHook(lines)
 	d.service = task.New(task.Options{ID: p.ID, Namespace: p.Namespace, Address: p.GRPCAddress, Platform: platform, Publisher: d.publisher,
 		ExitFIFODir: os.Getenv("EXIT_FIFO_DIR"), Exit: d.requestExit,
-		Arrival: virtcontainers.Arrival{Launched: p.launched, Serving: time.Now()}, Manage: manage(calls, lines)})
-	server, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(observed(calls)))
+		Arrival: virtcontainers.Arrival{Launched: p.launched, Serving: time.Now()}, Configured: configure(tracer), Manage: manage(calls, lines, tracer)})
+	server, err := ttrpc.NewServer(ttrpc.WithChainUnaryServerInterceptor(observed(calls), tracer.Intercept))
 	if err != nil {
 		return fmt.Errorf("make server: %w", err)
 	}
@@ -87,7 +87,9 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	case <-ctx.Done():
 	case err = <-served:
 	}
-	return errors.Join(err, d.end(context.WithoutCancel(ctx), server))
+	err = errors.Join(err, d.end(context.WithoutCancel(ctx), server))
+	tracer.Close()
+	return err
 }
 
 func inheritSocket() (net.Listener, error) {

@@ -48,6 +48,9 @@ func (s *Service) completed(ctx context.Context, opts virtcontainers.Options) vi
 		o.saveOOM = s.saveOOM
 	}
 	opts.Observer = o
+	if s.opts.Configured != nil {
+		s.opts.Configured(opts)
+	}
 	return opts
 }
 

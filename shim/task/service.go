@@ -46,6 +46,9 @@ type Options struct {
 	AbandonAfter time.Duration
 	// Arrival is when this shim was started; Called is not used.
 	Arrival virtcontainers.Arrival
+	// Configured, if not nil, is called with the sandbox's options before each of
+	// its boots.
+	Configured func(virtcontainers.Options)
 	// Manage is the sandbox's.
 	Manage func(ctx context.Context, s *virtcontainers.Sandbox, dir string) (stop func() error, err error)
 }

@@ -54,6 +54,8 @@ var owners = map[string][]string{
 	"github.com/vishvananda/netlink":  {"virtcontainers/network", "agent/network", "tests"},
 	// A shim writes its own metrics (adr/0040).
 	"github.com/prometheus/client_golang": {"shim/monitor", "tests"},
+	// A shim leaves sending its traces to kata-runtime (adr/0046).
+	"go.opentelemetry.io": {"shim/tracing/export", "tests"},
 	// Only kata-runtime fetches images, never a shim.
 	"github.com/google/go-containerregistry": {"standalone/image", "deploy/image", "tests"},
 }
@@ -183,6 +185,8 @@ func TestRules(t *testing.T) {
 		{"standalone/store", "github.com/google/go-containerregistry/pkg/name", false},
 		{"shim/monitor", "github.com/prometheus/client_golang/prometheus", true},
 		{"shim/management", "github.com/prometheus/client_golang/prometheus", false},
+		{"shim/tracing/export", "go.opentelemetry.io/proto/otlp/trace/v1", true},
+		{"shim/tracing", "go.opentelemetry.io/proto/otlp/trace/v1", false},
 		{"virtcontainers", module, false},
 		{"agent/container", "github.com/opencontainers/runc/libcontainer", true},
 		{"agent/cmd/kata-agent", "github.com/opencontainers/runc/libcontainer/nsenter", true},

@@ -75,7 +75,7 @@ func (d *draft) checkTogether() error {
 		errs = append(errs, errors.New("hypervisor.qemu.enable_hugepages = true with reclaim_guest_freed_memory = true: "+
 			"want one of them: huge pages are the guest's as long as it has them"))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, d.Runtime.Tracing.check())...)
 }
 
 // merge keeps the last setting of each key, in the order of files and lines.

@@ -86,6 +86,13 @@ func TestBuild(t *testing.T) {
 		{"guest", qemu + "guest_hook_path='/usr/share/oci/hooks'\n[runtime]\ndisable_guest_seccomp=false", func(c *Config) {
 			c.Hypervisor.GuestHookPath, c.Runtime.DisableGuestSeccomp = "/usr/share/oci/hooks", false
 		}},
+		{"traces", "[runtime]\nenable_tracing=true\njaeger_endpoint='https://h:4318/v1/traces'\njaeger_user='u'\njaeger_password='p'\n" +
+			"[agent.kata]\nenable_tracing=true", func(c *Config) {
+			c.Runtime.Tracing, c.Agent.Tracing = Tracing{true, "https://h:4318/v1/traces", "u", "p"}, true
+		}},
+		{"Jaeger's own format, unused", "[runtime]\njaeger_endpoint='http://h:14268/api/traces'", func(c *Config) {
+			c.Runtime.Tracing.Endpoint = "http://h:14268/api/traces"
+		}},
 		{"a large translation buffer", qemu + "tcg_tb_size=2048", func(c *Config) { c.Hypervisor.TranslationMiB = 2048 }},
 		{"a small translation buffer", qemu + "tcg_tb_size=16", func(c *Config) { c.Hypervisor.TranslationMiB = 16 }},
 		{"QEMU's own translation buffer", qemu + "tcg_tb_size=0", func(*Config) {}},

@@ -174,6 +174,8 @@ type Agent struct {
 	Debug bool
 	// DebugConsole lets the host's root start processes in the guest itself.
 	DebugConsole bool
+	// Tracing adds the guest's spans to the pod's traces.
+	Tracing bool
 	// KernelModules are loaded in the guest before the first container: a
 	// module's name, then its parameters, separated by blanks.
 	KernelModules []string
@@ -230,6 +232,20 @@ type Runtime struct {
 	SandboxBindMounts []string
 	// Profiles offers the shim's profiles (pprof) on its management socket.
 	Profiles bool
+	Tracing  Tracing
+}
+
+// Tracing configures the OpenTelemetry traces of a shim.
+type Tracing struct {
+	// Enabled has traces sent.
+	Enabled bool
+	// Endpoint is the URL of an OTLP receiver (HTTP, protobuf), with its path.
+	// Empty: the environment's OTEL_EXPORTER_OTLP_*, or else the receiver at
+	// port 4318 of this host.
+	Endpoint string
+	// User and Password are for HTTP's basic authentication; without a User
+	// there is none.
+	User, Password string
 }
 
 // Factory configures machines that start as copies of a booted one.

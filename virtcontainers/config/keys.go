@@ -37,7 +37,8 @@ const (
 )
 
 // keys is every key that has an effect, in the order of configuration.toml.
-var keys = slices.Concat(qemuKeys, memoryKeys, deviceKeys, virtioFSKeys, blockKeys, networkKeys, annotationKeys, agentKeys, runtimeKeys, volumeKeys, factoryKeys)
+var keys = slices.Concat(qemuKeys, memoryKeys, deviceKeys, virtioFSKeys, blockKeys, networkKeys, annotationKeys, agentKeys, agentTracingKeys,
+	runtimeKeys, volumeKeys, tracingKeys, factoryKeys)
 
 var qemuKeys = []key{
 	define("hypervisor.qemu.path", defaultHypervisor, absolutePath,

@@ -38,9 +38,6 @@ var cacheKeys = []key{
 }
 
 var plannedAgentKeys = []key{
-	later("agent.kata.enable_tracing", false, boolean,
-		"Trace the agent's calls.").
-		annotated("config.agent.enable_tracing"),
 	later("agent.kata.visible_cdi_devices", "", text,
 		"The CDI devices that containers may see."),
 	never("agent.kata.cdh_api_timeout", int64(50), count,
@@ -55,14 +52,6 @@ var plannedRuntimeKeys = []key{
 	later("runtime.guest_selinux_label", "", text,
 		"The SELinux label of containers in the guest.").
 		annotated("config.runtime.guest_selinux_label"),
-	later("runtime.enable_tracing", false, boolean,
-		"Trace the shim's calls."),
-	later("runtime.jaeger_endpoint", "", text,
-		"Where the traces are sent."),
-	later("runtime.jaeger_user", "", text,
-		"The user's name there."),
-	later("runtime.jaeger_password", "", text,
-		"The password there."),
 	later("runtime.vfio_mode", "guest-kernel", oneOf("", "guest-kernel", "vfio"),
 		"What drives VFIO devices: the guest's kernel or a program in the container.").
 		annotated("config.runtime.vfio_mode"),
