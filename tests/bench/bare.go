@@ -36,6 +36,34 @@ var (
 	bareFlags = []string{"-no-user-config", "-nodefaults", "-no-reboot"}
 )
 
+// fileFlags are the options whose value is a file. QEMU sees it under a name in
+// the root of its jail.
+var fileFlags = []string{"-bios", "-kernel"}
+
+// machineArgs returns the command line of a pod's QEMU, with its files copied to
+// dir.
+func machineArgs(pid int, dir string) ([]string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return nil, fmt.Errorf("read QEMU's command line: %w", err)
+	}
+	args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
+	for i := 0; i+1 < len(args); i++ {
+		if !slices.Contains(fileFlags, args[i]) {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(fmt.Sprintf("/proc/%d/root", pid), args[i+1]))
+		if err != nil {
+			return nil, fmt.Errorf("read QEMU's file: %w", err)
+		}
+		args[i+1] = filepath.Join(dir, "bare"+args[i])
+		if err := os.WriteFile(args[i+1], data, 0o600); err != nil {
+			return nil, fmt.Errorf("copy QEMU's file: %w", err)
+		}
+	}
+	return args, nil
+}
+
 // newBareMachine takes the machine from a pod's QEMU command line.
 func newBareMachine(ctx context.Context, d *harness.Daemon, podArgs []string) (*bareMachine, error) {
 	if len(podArgs) == 0 {
@@ -45,6 +73,13 @@ func newBareMachine(ctx context.Context, d *harness.Daemon, podArgs []string) (*
 	if err := writeBareInitrd(ctx, d.Dir, initrd); err != nil {
 		return nil, err
 	}
+	m := keptMachine(podArgs)
+	m.args = append(m.args, "-initrd", initrd, "-serial", "stdio")
+	return m, nil
+}
+
+// keptMachine is the bare machine without an initrd.
+func keptMachine(podArgs []string) *bareMachine {
 	m := &bareMachine{path: podArgs[0]}
 	for i := 1; i < len(podArgs); i++ {
 		switch {
@@ -55,8 +90,7 @@ func newBareMachine(ctx context.Context, d *harness.Daemon, podArgs []string) (*
 			i++
 		}
 	}
-	m.args = append(m.args, "-initrd", initrd, "-serial", "stdio")
-	return m, nil
+	return m
 }
 
 // plainFlags are what the plain machine keeps of the pod's.

@@ -59,11 +59,9 @@ func (m *podMemory) readProcesses(d *harness.Daemon) error {
 		}
 		m.pss[p.Kind()] += pssKiB(string(rollup))
 		if p.Kind() == harness.KindVMM {
-			cmdline, err := os.ReadFile(dir + "cmdline")
-			if err != nil {
-				return fmt.Errorf("read command line of %v: %w", p, err)
+			if m.vmArgs, err = machineArgs(p.PID, d.Dir); err != nil {
+				return err
 			}
-			m.vmArgs = strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
 		}
 	}
 	return nil

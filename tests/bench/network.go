@@ -28,11 +28,14 @@ const (
 )
 
 // throughput is the TCP throughput, in Mbit/s, between a process on the host
-// and one at the other end of a veth: in a guest, or only in the namespace.
+// and another one: in a guest behind a veth, in a namespace behind a veth, and
+// in a guest of the same QEMU on a bare TAP device.
 type throughput struct {
 	// toHost and fromHost are the directions as the guest sees them.
-	toHost, fromHost struct{ guest, plain series }
+	toHost, fromHost places
 }
+
+type places struct{ guest, plain, bare series }
 
 // iperfReport is the part of iperf3's JSON that is used.
 type iperfReport struct {
@@ -130,8 +133,31 @@ func measureThroughput(ctx context.Context, d *harness.Daemon) (_ *throughput, e
 	if err := c.Start(ctx); err != nil {
 		return nil, err
 	}
+	args, err := podMachine(d)
+	if err != nil {
+		return nil, err
+	}
+	bare, err := startBareNetwork(ctx, d, w.server, args, tools)
+	if err != nil {
+		return nil, err
+	}
+	defer bare.close()
 	t := &throughput{}
-	return t, t.measure(ctx, c, w.plain)
+	return t, t.measure(ctx, c, w.plain, bare)
+}
+
+// podMachine returns the command line of the only pod's QEMU.
+func podMachine(d *harness.Daemon) ([]string, error) {
+	procs, err := d.Processes()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range procs {
+		if p.Kind() == harness.KindVMM {
+			return machineArgs(p.PID, d.Dir)
+		}
+	}
+	return nil, errors.New("find the pod's QEMU: there is none")
 }
 
 func withTools(dir string) oci.SpecOpts {
@@ -139,10 +165,10 @@ func withTools(dir string) oci.SpecOpts {
 }
 
 // measure takes all rounds.
-func (t *throughput) measure(ctx context.Context, c *harness.Container, plain harness.Netns) error {
+func (t *throughput) measure(ctx context.Context, c *harness.Container, plain harness.Netns, bare *bareNetwork) error {
 	for i := range throughputRounds {
 		fmt.Fprintf(os.Stderr, "bench: network, round %d of %d\n", i+1, throughputRounds)
-		if err := t.round(ctx, c, plain); err != nil {
+		if err := t.round(ctx, c, plain, bare); err != nil {
 			return err
 		}
 	}
@@ -161,15 +187,17 @@ func benchNetwork(ctx context.Context, d *harness.Daemon) error {
 }
 
 // round measures each direction once from both places.
-func (t *throughput) round(ctx context.Context, c *harness.Container, plain harness.Netns) error {
+func (t *throughput) round(ctx context.Context, c *harness.Container, plain harness.Netns, bare *bareNetwork) error {
 	for _, m := range []struct {
 		into *series
 		run  func() (string, error)
 	}{
 		{&t.toHost.guest, func() (string, error) { return iperfInGuest(ctx, c) }},
 		{&t.toHost.plain, func() (string, error) { return plain.Run(iperfClient(iperf, plainWire)...) }},
+		{&t.toHost.bare, func() (string, error) { return bare.iperf() }},
 		{&t.fromHost.guest, func() (string, error) { return iperfInGuest(ctx, c, "-R") }},
 		{&t.fromHost.plain, func() (string, error) { return plain.Run(append(iperfClient(iperf, plainWire), "-R")...) }},
+		{&t.fromHost.bare, func() (string, error) { return bare.iperf("-R") }},
 	} {
 		report, err := m.run()
 		if err != nil {
@@ -259,20 +287,18 @@ func staged(program string) (dir string, err error) {
 	return dir, nil
 }
 
-// print writes the table; a ratio is the guest's throughput relative to the
-// plain one.
+// print writes the table; ratios are the guest's throughput relative to the
+// others.
 func (t *throughput) print(out io.Writer) {
-	fmt.Fprintf(out, "\nTCP with a process of the host's over a veth, median of %d times %d s, Mbit/s (iperf3)\n", throughputRounds, throughputSeconds)
+	fmt.Fprintf(out, "\nTCP with a process of the host's, median of %d times %d s, Mbit/s (iperf3)\n", throughputRounds, throughputSeconds)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\tin the guest\tin a plain namespace\tguest to plain\t")
+	fmt.Fprintln(w, "\tguest, by veth\tnamespace, by veth\tbare QEMU, by TAP\tguest to namespace\tguest to bare\t")
 	for _, way := range []struct {
-		name         string
-		guest, plain series
-	}{
-		{"to the host", t.toHost.guest, t.toHost.plain},
-		{"from the host", t.fromHost.guest, t.fromHost.plain},
-	} {
-		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.3f\t\n", way.name, way.guest.median(), way.plain.median(), way.guest.median()/way.plain.median())
+		name string
+		places
+	}{{"to the host", t.toHost}, {"from the host", t.fromHost}} {
+		guest, plain, bare := way.guest.median(), way.plain.median(), way.bare.median()
+		fmt.Fprintf(w, "%s\t%.0f\t%.0f\t%.0f\t%.3f\t%.3f\t\n", way.name, guest, plain, bare, guest/plain, guest/bare)
 	}
 	_ = w.Flush()
 }
