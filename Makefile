@@ -5,6 +5,7 @@ PREFIX  ?= /usr/local
 DATADIR ?= /usr/share
 DESTDIR ?=
 FUZZTIME ?= 2s
+IPTABLES ?= /usr/sbin/iptables
 ONLY    ?=
 VERSION := $(shell deploy/version.sh)
 
@@ -15,7 +16,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image guest-image-debug containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install stage deb image test-deb test-soak clean
 
 help: ## list the targets
@@ -44,6 +45,9 @@ guest-image: agent ## build the guest's kernel and initramfs into build/guest
 
 guest-image-debug: agent ## the same with a shell and tools, into build/guest-debug (see docs/observability.md)
 	$(GO) run ./guest-image -busybox /bin/busybox -out build/guest-debug
+
+guest-image-iptables: agent ## the same with iptables of this host, into build/guest-iptables (IPTABLES=/usr/sbin/iptables-legacy for the old kind)
+	$(GO) run ./guest-image -iptables $(IPTABLES) -out build/guest-iptables
 
 containerd: ## build the containerd 2.x that the suites run with
 	@tests/tools/containerd.sh

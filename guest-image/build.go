@@ -22,7 +22,7 @@ func build(ctx context.Context, opts options, r *report) error {
 	if err != nil {
 		return err
 	}
-	tools, err := readTools(ctx, opts.busybox)
+	tools, err := readTools(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func fetch(ctx context.Context, opts options, r *report) (packageFile, error) {
 }
 
 // assemble makes the contents of both outputs.
-func assemble(ctx context.Context, opts options, agent []byte, tools debugTools, file string, r *report) (kernelELF, initrd []byte, err error) {
+func assemble(ctx context.Context, opts options, agent []byte, tools tools, file string, r *report) (kernelELF, initrd []byte, err error) {
 	pkg, err := readPackage(ctx, file)
 	if err != nil {
 		return nil, nil, err

@@ -43,6 +43,7 @@ type content struct {
 	Agent       string `json:"agent"`
 	Deb         string `json:"deb"`
 	Tools       string `json:"tools,omitempty"` // busybox
+	IPTables    string `json:"iptables,omitempty"`
 	Compression string `json:"compression"`
 }
 
@@ -73,7 +74,7 @@ func currentRequest(opts options) request {
 }
 
 // currentContent hashes all inputs except the package.
-func currentContent(agent []byte, tools debugTools, compression string) (content, error) {
+func currentContent(agent []byte, tools tools, compression string) (content, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return content{}, fmt.Errorf("find this program: %w", err)
@@ -83,9 +84,9 @@ func currentContent(agent []byte, tools debugTools, compression string) (content
 		return content{}, fmt.Errorf("hash this program: %w", err)
 	}
 	sum := sha256.Sum256(agent)
-	c := content{Builder: builder, Agent: hex.EncodeToString(sum[:]), Compression: compression}
-	if len(tools.busybox) > 0 {
-		sum := sha256.Sum256(tools.busybox)
+	c := content{Builder: builder, Agent: hex.EncodeToString(sum[:]), Compression: compression, IPTables: tools.iptables.sum()}
+	if len(tools.debug.busybox) > 0 {
+		sum := sha256.Sum256(tools.debug.busybox)
 		c.Tools = hex.EncodeToString(sum[:])
 	}
 	return c, nil

@@ -12,6 +12,10 @@
 // Flags:
 //
 //	-agent PATH           the static agent binary (bin/kata-agent)
+//	-busybox PATH         a static busybox, for a guest that can be debugged from
+//	                      within; none by default
+//	-iptables PATH        this host's iptables, with its libraries and extensions,
+//	                      for kata-runtime iptables; none by default
 //	-out DIR              where vmlinux and initrd.img go (build/guest)
 //	-cache DIR            where downloaded packages stay (build/cache)
 //	-kernel-package NAME  a kernel image package, or a meta package that

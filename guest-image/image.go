@@ -162,7 +162,7 @@ func size(mods []*modules.Module) int {
 }
 
 // archive makes the initial RAM file system.
-func archive(agent []byte, tools debugTools, c chosen) ([]byte, error) {
+func archive(agent []byte, tools tools, c chosen) ([]byte, error) {
 	var tree initramfs.Tree
 	for dir, perm := range mountPoints {
 		if err := tree.Dir(dir, perm); err != nil {

@@ -17,6 +17,7 @@ const buildTimeout = 15 * time.Minute
 type options struct {
 	agent         string
 	busybox       string
+	iptables      string
 	out           string
 	cache         string
 	kernelPackage string
@@ -33,6 +34,7 @@ func run() int {
 	var opts options
 	flag.StringVar(&opts.agent, "agent", "bin/kata-agent", "static agent binary `path`")
 	flag.StringVar(&opts.busybox, "busybox", "", "static busybox `path`, for a guest that can be debugged from within")
+	flag.StringVar(&opts.iptables, "iptables", "", "iptables `path`, for a guest whose rules the host can read and set")
 	flag.StringVar(&opts.out, "out", "build/guest", "output `directory`")
 	flag.StringVar(&opts.cache, "cache", "build/cache", "`directory` for downloaded packages")
 	flag.StringVar(&opts.kernelPackage, "kernel-package", "linux-image-cloud-amd64", "Debian kernel package `name`")

@@ -13,17 +13,39 @@ import (
 	"github.com/katabox/katabox/guest-image/internal/initramfs"
 )
 
-// debugTools are programs for who debugs a guest from within; an image has none
-// by default.
+// tools are programs beside the agent; an image has none by default.
+type tools struct {
+	debug    debugTools
+	iptables iptablesTools
+}
+
+// readTools reads the programs that the flags name.
+func readTools(ctx context.Context, opts options) (t tools, err error) {
+	if t.debug, err = readBusybox(ctx, opts.busybox); err != nil {
+		return tools{}, err
+	}
+	t.iptables, err = readIPTables(opts.iptables)
+	return t, err
+}
+
+// addFiles adds the programs.
+func (t tools) addFiles(tree *initramfs.Tree) error {
+	if err := t.debug.addFiles(tree); err != nil {
+		return err
+	}
+	return t.iptables.addFiles(tree)
+}
+
+// debugTools are programs for who debugs a guest from within.
 type debugTools struct {
 	busybox []byte
 	// applets are what busybox does, each by its name.
 	applets []string
 }
 
-// readTools reads a static busybox and asks it what it does. An empty path is for
+// readBusybox reads a static busybox and asks it what it does. An empty path is for
 // no tools.
-func readTools(ctx context.Context, path string) (debugTools, error) {
+func readBusybox(ctx context.Context, path string) (debugTools, error) {
 	if path == "" {
 		return debugTools{}, nil
 	}

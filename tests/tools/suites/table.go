@@ -61,7 +61,7 @@ func table(root, tier string, packages []string) ([]suite, error) {
 func builds() []suite {
 	uses := []string{goTool}
 	return []suite{
-		{name: needBuild, command: []string{"make", "build", "guest-image", "guest-image-debug"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
+		{name: needBuild, command: []string{"make", "build", "guest-image", "guest-image-debug", "guest-image-iptables"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
 		{name: needContainerd, command: []string{"make", "containerd"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
 		{name: needCRITools, command: []string{"make", "critools"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
 		{name: "fmt", command: []string{"make", "fmt"}, once: true, timeout: 5 * time.Minute},
