@@ -8,7 +8,8 @@
 // and namespaces; only its exit status matters. Several may run concurrently,
 // beside the agent.
 //
-//	modprobe -q -- NAME
+//	modprobe -q -- NAME     the kernel's
+//	modprobe NAME [-q]      iptables-legacy's, where the guest's image has it (agent/iptables)
 //
 // It loads what the image lists under that name or alias, with what that needs.
 // Most names that a kernel requests are not in the list, so that is not logged;

@@ -57,13 +57,19 @@ func probe(args []string, list modules.List, load modules.Loader) (known bool, e
 	return known, err
 }
 
-// request reads the command line, which is always the same except for the name
-// (call_modprobe in kernel/module/kmod.c).
+// request reads the command line and returns the name: the kernel's (call_modprobe
+// in kernel/module/kmod.c), or that of the guest's own iptables-legacy
+// (xtables_insmod in iptables' libxtables/xtables.c).
 func request(args []string) (string, error) {
-	if len(args) != 3 || args[0] != "-q" || args[1] != "--" || args[2] == "" {
-		return "", fmt.Errorf("read arguments: got %.200q, want -q -- NAME", args)
+	switch {
+	case len(args) == 3 && args[0] == "-q" && args[1] == "--" && args[2] != "":
+		return args[2], nil
+	case len(args) == 1 || len(args) == 2 && args[1] == "-q":
+		if args[0] != "" && args[0][0] != '-' {
+			return args[0], nil
+		}
 	}
-	return args[2], nil
+	return "", fmt.Errorf("read arguments: got %.200q, want -q -- NAME, or NAME -q", args)
 }
 
 // tell writes to the kernel's log, the process's only output.
