@@ -67,6 +67,9 @@ func TestCallsAfterLoss(t *testing.T) {
 	wantError(t, "start of e1", e1.Start(ctx, never), anyError, "e1")
 	wantError(t, "resize", process.Resize(ctx, 1, 1), errdefs.IsUnavailable, "is gone")
 	wantError(t, "ping", p.Ping(ctx), errdefs.IsUnavailable, "is gone")
+	_, err = p.IPTables(ctx, false)
+	wantError(t, "get iptables", err, errdefs.IsUnavailable, "is gone")
+	wantError(t, "set iptables", p.SetIPTables(ctx, false, nil), errdefs.IsUnavailable, "is gone")
 	if list, err := c.Pids(ctx); err != nil || len(list) != 1 {
 		t.Errorf("pids: %v, %v, want its process alone", list, err)
 	}

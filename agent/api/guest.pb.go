@@ -901,6 +901,186 @@ func (*GrowVolumeResponse) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{12}
 }
 
+type GetIPTablesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those of IPv6, else of IPv4.
+	Ipv6          bool `protobuf:"varint,1,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetIPTablesRequest) Reset() {
+	*x = GetIPTablesRequest{}
+	mi := &file_guest_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetIPTablesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetIPTablesRequest) ProtoMessage() {}
+
+func (x *GetIPTablesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetIPTablesRequest.ProtoReflect.Descriptor instead.
+func (*GetIPTablesRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetIPTablesRequest) GetIpv6() bool {
+	if x != nil {
+		return x.Ipv6
+	}
+	return false
+}
+
+// GetIPTablesResponse has at most MaxIPTables bytes (limits.go).
+type GetIPTablesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rules         []byte                 `protobuf:"bytes,1,opt,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetIPTablesResponse) Reset() {
+	*x = GetIPTablesResponse{}
+	mi := &file_guest_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetIPTablesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetIPTablesResponse) ProtoMessage() {}
+
+func (x *GetIPTablesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetIPTablesResponse.ProtoReflect.Descriptor instead.
+func (*GetIPTablesResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *GetIPTablesResponse) GetRules() []byte {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+type SetIPTablesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// They are for IPv6, else for IPv4.
+	Ipv6 bool `protobuf:"varint,1,opt,name=ipv6,proto3" json:"ipv6,omitempty"`
+	// At most MaxIPTables bytes.
+	Rules         []byte `protobuf:"bytes,2,opt,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetIPTablesRequest) Reset() {
+	*x = SetIPTablesRequest{}
+	mi := &file_guest_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetIPTablesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetIPTablesRequest) ProtoMessage() {}
+
+func (x *SetIPTablesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetIPTablesRequest.ProtoReflect.Descriptor instead.
+func (*SetIPTablesRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SetIPTablesRequest) GetIpv6() bool {
+	if x != nil {
+		return x.Ipv6
+	}
+	return false
+}
+
+func (x *SetIPTablesRequest) GetRules() []byte {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+type SetIPTablesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetIPTablesResponse) Reset() {
+	*x = SetIPTablesResponse{}
+	mi := &file_guest_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetIPTablesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetIPTablesResponse) ProtoMessage() {}
+
+func (x *SetIPTablesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetIPTablesResponse.ProtoReflect.Descriptor instead.
+func (*SetIPTablesResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{16}
+}
+
 // SetNetworkRequest is the pod's whole network. Addresses and networks are in
 // the text form of Go's net/netip ("10.88.0.2", "10.88.0.2/16", "fd00::2/64").
 type SetNetworkRequest struct {
@@ -920,7 +1100,7 @@ type SetNetworkRequest struct {
 
 func (x *SetNetworkRequest) Reset() {
 	*x = SetNetworkRequest{}
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1112,7 @@ func (x *SetNetworkRequest) String() string {
 func (*SetNetworkRequest) ProtoMessage() {}
 
 func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1125,7 @@ func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkRequest.ProtoReflect.Descriptor instead.
 func (*SetNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{13}
+	return file_guest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetNetworkRequest) GetHostname() string {
@@ -996,7 +1176,7 @@ type DNS struct {
 
 func (x *DNS) Reset() {
 	*x = DNS{}
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1188,7 @@ func (x *DNS) String() string {
 func (*DNS) ProtoMessage() {}
 
 func (x *DNS) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1201,7 @@ func (x *DNS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNS.ProtoReflect.Descriptor instead.
 func (*DNS) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{14}
+	return file_guest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DNS) GetServers() []string {
@@ -1068,7 +1248,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1260,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1273,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{15}
+	return file_guest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Interface) GetPciPath() string {
@@ -1155,7 +1335,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1347,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1360,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{16}
+	return file_guest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Address) GetPrefix() string {
@@ -1224,7 +1404,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1416,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1429,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{17}
+	return file_guest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Route) GetInterface() string {
@@ -1320,7 +1500,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1512,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1525,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{18}
+	return file_guest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Neighbour) GetInterface() string {
@@ -1380,7 +1560,7 @@ type SetNetworkResponse struct {
 
 func (x *SetNetworkResponse) Reset() {
 	*x = SetNetworkResponse{}
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1572,7 @@ func (x *SetNetworkResponse) String() string {
 func (*SetNetworkResponse) ProtoMessage() {}
 
 func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1585,7 @@ func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkResponse.ProtoReflect.Descriptor instead.
 func (*SetNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{19}
+	return file_guest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SetNetworkResponse) GetChanges() []string {
@@ -1428,7 +1608,7 @@ type SetResourcesRequest struct {
 
 func (x *SetResourcesRequest) Reset() {
 	*x = SetResourcesRequest{}
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1620,7 @@ func (x *SetResourcesRequest) String() string {
 func (*SetResourcesRequest) ProtoMessage() {}
 
 func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1633,7 @@ func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesRequest.ProtoReflect.Descriptor instead.
 func (*SetResourcesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{20}
+	return file_guest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SetResourcesRequest) GetCpus() uint32 {
@@ -1481,7 +1661,7 @@ type SetResourcesResponse struct {
 
 func (x *SetResourcesResponse) Reset() {
 	*x = SetResourcesResponse{}
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1673,7 @@ func (x *SetResourcesResponse) String() string {
 func (*SetResourcesResponse) ProtoMessage() {}
 
 func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1686,7 @@ func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesResponse.ProtoReflect.Descriptor instead.
 func (*SetResourcesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{21}
+	return file_guest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetResourcesResponse) GetCpus() uint32 {
@@ -1554,7 +1734,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1746,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1759,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{22}
+	return file_guest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Storage) GetDriver() string {
@@ -1646,7 +1826,7 @@ type FSGroup struct {
 
 func (x *FSGroup) Reset() {
 	*x = FSGroup{}
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1838,7 @@ func (x *FSGroup) String() string {
 func (*FSGroup) ProtoMessage() {}
 
 func (x *FSGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1851,7 @@ func (x *FSGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FSGroup.ProtoReflect.Descriptor instead.
 func (*FSGroup) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{23}
+	return file_guest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FSGroup) GetGid() uint32 {
@@ -1697,7 +1877,7 @@ type AddStoragesRequest struct {
 
 func (x *AddStoragesRequest) Reset() {
 	*x = AddStoragesRequest{}
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1709,7 +1889,7 @@ func (x *AddStoragesRequest) String() string {
 func (*AddStoragesRequest) ProtoMessage() {}
 
 func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1722,7 +1902,7 @@ func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesRequest.ProtoReflect.Descriptor instead.
 func (*AddStoragesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{24}
+	return file_guest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AddStoragesRequest) GetStorages() []*Storage {
@@ -1740,7 +1920,7 @@ type AddStoragesResponse struct {
 
 func (x *AddStoragesResponse) Reset() {
 	*x = AddStoragesResponse{}
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1932,7 @@ func (x *AddStoragesResponse) String() string {
 func (*AddStoragesResponse) ProtoMessage() {}
 
 func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1945,7 @@ func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesResponse.ProtoReflect.Descriptor instead.
 func (*AddStoragesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{25}
+	return file_guest_proto_rawDescGZIP(), []int{29}
 }
 
 // ChangeFilesRequest is at most MaxChangeFiles bytes (limits.go); longer files
@@ -1779,7 +1959,7 @@ type ChangeFilesRequest struct {
 
 func (x *ChangeFilesRequest) Reset() {
 	*x = ChangeFilesRequest{}
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1971,7 @@ func (x *ChangeFilesRequest) String() string {
 func (*ChangeFilesRequest) ProtoMessage() {}
 
 func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1984,7 @@ func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesRequest.ProtoReflect.Descriptor instead.
 func (*ChangeFilesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{26}
+	return file_guest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ChangeFilesRequest) GetChanges() []*FileChange {
@@ -1822,7 +2002,7 @@ type ChangeFilesResponse struct {
 
 func (x *ChangeFilesResponse) Reset() {
 	*x = ChangeFilesResponse{}
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +2014,7 @@ func (x *ChangeFilesResponse) String() string {
 func (*ChangeFilesResponse) ProtoMessage() {}
 
 func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +2027,7 @@ func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesResponse.ProtoReflect.Descriptor instead.
 func (*ChangeFilesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{27}
+	return file_guest_proto_rawDescGZIP(), []int{31}
 }
 
 // FileChange is one change of a file below GuestFilesDir (paths.go). No part
@@ -1874,7 +2054,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2066,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2079,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{28}
+	return file_guest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2020,7 +2200,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2212,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2225,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{29}
+	return file_guest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -2071,7 +2251,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2263,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2276,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{30}
+	return file_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -2116,7 +2296,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +2308,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +2321,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{31}
+	return file_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Directory) GetKeep() bool {
@@ -2159,7 +2339,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2351,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2364,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{32}
+	return file_guest_proto_rawDescGZIP(), []int{36}
 }
 
 // FilePart is a part of a file's content. The parts of one file come in order,
@@ -2206,7 +2386,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2398,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2411,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{33}
+	return file_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FilePart) GetOffset() uint64 {
@@ -2293,7 +2473,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2485,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2498,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{34}
+	return file_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Device) GetPath() string {
@@ -2408,7 +2588,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2420,7 +2600,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2433,7 +2613,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{35}
+	return file_guest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -2493,7 +2673,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2685,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2698,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{36}
+	return file_guest_proto_rawDescGZIP(), []int{40}
 }
 
 type Event struct {
@@ -2534,7 +2714,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2726,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2739,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{37}
+	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -2627,7 +2807,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2819,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2832,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{38}
+	return file_guest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -2715,7 +2895,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2907,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2920,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{39}
+	return file_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -2758,7 +2938,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2950,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2963,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{40}
+	return file_guest_proto_rawDescGZIP(), []int{44}
 }
 
 type PowerOffResponse struct {
@@ -2794,7 +2974,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2986,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2999,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{41}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -2834,7 +3014,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +3026,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +3039,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -2894,7 +3074,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2906,7 +3086,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2919,7 +3099,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -2947,7 +3127,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3139,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3152,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -3008,7 +3188,7 @@ type ContainerSocket struct {
 
 func (x *ContainerSocket) Reset() {
 	*x = ContainerSocket{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3020,7 +3200,7 @@ func (x *ContainerSocket) String() string {
 func (*ContainerSocket) ProtoMessage() {}
 
 func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3033,7 +3213,7 @@ func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
 func (*ContainerSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ContainerSocket) GetContainerId() string {
@@ -3061,7 +3241,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3253,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3266,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -3112,7 +3292,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3304,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3317,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -3211,7 +3391,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3403,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3416,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -3260,7 +3440,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3452,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3465,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -3348,7 +3528,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3540,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3553,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{50}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -3422,7 +3602,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3614,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3627,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -3470,7 +3650,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3482,7 +3662,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3495,7 +3675,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -3524,7 +3704,7 @@ type DebugOpen struct {
 
 func (x *DebugOpen) Reset() {
 	*x = DebugOpen{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3716,7 @@ func (x *DebugOpen) String() string {
 func (*DebugOpen) ProtoMessage() {}
 
 func (x *DebugOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3729,7 @@ func (x *DebugOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpen.ProtoReflect.Descriptor instead.
 func (*DebugOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DebugOpen) GetArgs() []string {
@@ -3597,7 +3777,7 @@ type DebugOpened struct {
 
 func (x *DebugOpened) Reset() {
 	*x = DebugOpened{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3789,7 @@ func (x *DebugOpened) String() string {
 func (*DebugOpened) ProtoMessage() {}
 
 func (x *DebugOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3802,7 @@ func (x *DebugOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpened.ProtoReflect.Descriptor instead.
 func (*DebugOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DebugOpened) GetError() string {
@@ -3648,7 +3828,7 @@ type DebugInput struct {
 
 func (x *DebugInput) Reset() {
 	*x = DebugInput{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3840,7 @@ func (x *DebugInput) String() string {
 func (*DebugInput) ProtoMessage() {}
 
 func (x *DebugInput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3853,7 @@ func (x *DebugInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugInput.ProtoReflect.Descriptor instead.
 func (*DebugInput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DebugInput) GetData() []byte {
@@ -3718,7 +3898,7 @@ type DebugOutput struct {
 
 func (x *DebugOutput) Reset() {
 	*x = DebugOutput{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +3910,7 @@ func (x *DebugOutput) String() string {
 func (*DebugOutput) ProtoMessage() {}
 
 func (x *DebugOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +3923,7 @@ func (x *DebugOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOutput.ProtoReflect.Descriptor instead.
 func (*DebugOutput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DebugOutput) GetData() []byte {
@@ -3831,7 +4011,15 @@ const file_guest_proto_rawDesc = "" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x1d\n" +
 	"\n" +
 	"disk_bytes\x18\x02 \x01(\x04R\tdiskBytes\"\x14\n" +
-	"\x12GrowVolumeResponse\"\x83\x02\n" +
+	"\x12GrowVolumeResponse\"(\n" +
+	"\x12GetIPTablesRequest\x12\x12\n" +
+	"\x04ipv6\x18\x01 \x01(\bR\x04ipv6\"+\n" +
+	"\x13GetIPTablesResponse\x12\x14\n" +
+	"\x05rules\x18\x01 \x01(\fR\x05rules\">\n" +
+	"\x12SetIPTablesRequest\x12\x12\n" +
+	"\x04ipv6\x18\x01 \x01(\bR\x04ipv6\x12\x14\n" +
+	"\x05rules\x18\x02 \x01(\fR\x05rules\"\x15\n" +
+	"\x13SetIPTablesResponse\"\x83\x02\n" +
 	"\x11SetNetworkRequest\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12'\n" +
 	"\x03dns\x18\x02 \x01(\v2\x15.katabox.agent.v1.DNSR\x03dns\x12;\n" +
@@ -4020,7 +4208,8 @@ const file_guest_proto_rawDesc = "" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\xe4\b\n" +
+	"\rSTREAM_STDERR\x10\x032\x9c\n" +
+	"\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
 	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12W\n" +
@@ -4035,7 +4224,9 @@ const file_guest_proto_rawDesc = "" +
 	"\aMetrics\x12 .katabox.agent.v1.MetricsRequest\x1a!.katabox.agent.v1.MetricsResponse\x12Z\n" +
 	"\vVolumeStats\x12$.katabox.agent.v1.VolumeStatsRequest\x1a%.katabox.agent.v1.VolumeStatsResponse\x12W\n" +
 	"\n" +
-	"GrowVolume\x12#.katabox.agent.v1.GrowVolumeRequest\x1a$.katabox.agent.v1.GrowVolumeResponse\x12Q\n" +
+	"GrowVolume\x12#.katabox.agent.v1.GrowVolumeRequest\x1a$.katabox.agent.v1.GrowVolumeResponse\x12Z\n" +
+	"\vGetIPTables\x12$.katabox.agent.v1.GetIPTablesRequest\x1a%.katabox.agent.v1.GetIPTablesResponse\x12Z\n" +
+	"\vSetIPTables\x12$.katabox.agent.v1.SetIPTablesRequest\x1a%.katabox.agent.v1.SetIPTablesResponse\x12Q\n" +
 	"\bPowerOff\x12!.katabox.agent.v1.PowerOffRequest\x1a\".katabox.agent.v1.PowerOffResponseB*Z(github.com/katabox/katabox/agent/api;apib\x06proto3"
 
 var (
@@ -4051,7 +4242,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -4067,106 +4258,114 @@ var file_guest_proto_goTypes = []any{
 	(*VolumeStatsResponse)(nil),   // 11: katabox.agent.v1.VolumeStatsResponse
 	(*GrowVolumeRequest)(nil),     // 12: katabox.agent.v1.GrowVolumeRequest
 	(*GrowVolumeResponse)(nil),    // 13: katabox.agent.v1.GrowVolumeResponse
-	(*SetNetworkRequest)(nil),     // 14: katabox.agent.v1.SetNetworkRequest
-	(*DNS)(nil),                   // 15: katabox.agent.v1.DNS
-	(*Interface)(nil),             // 16: katabox.agent.v1.Interface
-	(*Address)(nil),               // 17: katabox.agent.v1.Address
-	(*Route)(nil),                 // 18: katabox.agent.v1.Route
-	(*Neighbour)(nil),             // 19: katabox.agent.v1.Neighbour
-	(*SetNetworkResponse)(nil),    // 20: katabox.agent.v1.SetNetworkResponse
-	(*SetResourcesRequest)(nil),   // 21: katabox.agent.v1.SetResourcesRequest
-	(*SetResourcesResponse)(nil),  // 22: katabox.agent.v1.SetResourcesResponse
-	(*Storage)(nil),               // 23: katabox.agent.v1.Storage
-	(*FSGroup)(nil),               // 24: katabox.agent.v1.FSGroup
-	(*AddStoragesRequest)(nil),    // 25: katabox.agent.v1.AddStoragesRequest
-	(*AddStoragesResponse)(nil),   // 26: katabox.agent.v1.AddStoragesResponse
-	(*ChangeFilesRequest)(nil),    // 27: katabox.agent.v1.ChangeFilesRequest
-	(*ChangeFilesResponse)(nil),   // 28: katabox.agent.v1.ChangeFilesResponse
-	(*FileChange)(nil),            // 29: katabox.agent.v1.FileChange
-	(*ReadFileRequest)(nil),       // 30: katabox.agent.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),      // 31: katabox.agent.v1.ReadFileResponse
-	(*Directory)(nil),             // 32: katabox.agent.v1.Directory
-	(*Remove)(nil),                // 33: katabox.agent.v1.Remove
-	(*FilePart)(nil),              // 34: katabox.agent.v1.FilePart
-	(*Device)(nil),                // 35: katabox.agent.v1.Device
-	(*ContainerConfig)(nil),       // 36: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 37: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 38: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 39: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 40: katabox.agent.v1.OOM
-	(*PowerOffRequest)(nil),       // 41: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 42: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 43: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 44: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 45: katabox.agent.v1.ForwardOpen
-	(*ContainerSocket)(nil),       // 46: katabox.agent.v1.ContainerSocket
-	(*ForwardOpened)(nil),         // 47: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 48: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 49: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 50: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 51: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 52: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 53: katabox.agent.v1.FailedStorage
-	(*DebugOpen)(nil),             // 54: katabox.agent.v1.DebugOpen
-	(*DebugOpened)(nil),           // 55: katabox.agent.v1.DebugOpened
-	(*DebugInput)(nil),            // 56: katabox.agent.v1.DebugInput
-	(*DebugOutput)(nil),           // 57: katabox.agent.v1.DebugOutput
-	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
+	(*GetIPTablesRequest)(nil),    // 14: katabox.agent.v1.GetIPTablesRequest
+	(*GetIPTablesResponse)(nil),   // 15: katabox.agent.v1.GetIPTablesResponse
+	(*SetIPTablesRequest)(nil),    // 16: katabox.agent.v1.SetIPTablesRequest
+	(*SetIPTablesResponse)(nil),   // 17: katabox.agent.v1.SetIPTablesResponse
+	(*SetNetworkRequest)(nil),     // 18: katabox.agent.v1.SetNetworkRequest
+	(*DNS)(nil),                   // 19: katabox.agent.v1.DNS
+	(*Interface)(nil),             // 20: katabox.agent.v1.Interface
+	(*Address)(nil),               // 21: katabox.agent.v1.Address
+	(*Route)(nil),                 // 22: katabox.agent.v1.Route
+	(*Neighbour)(nil),             // 23: katabox.agent.v1.Neighbour
+	(*SetNetworkResponse)(nil),    // 24: katabox.agent.v1.SetNetworkResponse
+	(*SetResourcesRequest)(nil),   // 25: katabox.agent.v1.SetResourcesRequest
+	(*SetResourcesResponse)(nil),  // 26: katabox.agent.v1.SetResourcesResponse
+	(*Storage)(nil),               // 27: katabox.agent.v1.Storage
+	(*FSGroup)(nil),               // 28: katabox.agent.v1.FSGroup
+	(*AddStoragesRequest)(nil),    // 29: katabox.agent.v1.AddStoragesRequest
+	(*AddStoragesResponse)(nil),   // 30: katabox.agent.v1.AddStoragesResponse
+	(*ChangeFilesRequest)(nil),    // 31: katabox.agent.v1.ChangeFilesRequest
+	(*ChangeFilesResponse)(nil),   // 32: katabox.agent.v1.ChangeFilesResponse
+	(*FileChange)(nil),            // 33: katabox.agent.v1.FileChange
+	(*ReadFileRequest)(nil),       // 34: katabox.agent.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),      // 35: katabox.agent.v1.ReadFileResponse
+	(*Directory)(nil),             // 36: katabox.agent.v1.Directory
+	(*Remove)(nil),                // 37: katabox.agent.v1.Remove
+	(*FilePart)(nil),              // 38: katabox.agent.v1.FilePart
+	(*Device)(nil),                // 39: katabox.agent.v1.Device
+	(*ContainerConfig)(nil),       // 40: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),         // 41: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                 // 42: katabox.agent.v1.Event
+	(*Exit)(nil),                  // 43: katabox.agent.v1.Exit
+	(*OOM)(nil),                   // 44: katabox.agent.v1.OOM
+	(*PowerOffRequest)(nil),       // 45: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 46: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 47: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 48: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 49: katabox.agent.v1.ForwardOpen
+	(*ContainerSocket)(nil),       // 50: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),         // 51: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),           // 52: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 53: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 54: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 55: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 56: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),         // 57: katabox.agent.v1.FailedStorage
+	(*DebugOpen)(nil),             // 58: katabox.agent.v1.DebugOpen
+	(*DebugOpened)(nil),           // 59: katabox.agent.v1.DebugOpened
+	(*DebugInput)(nil),            // 60: katabox.agent.v1.DebugInput
+	(*DebugOutput)(nil),           // 61: katabox.agent.v1.DebugOutput
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
-	23, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	58, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	27, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
+	62, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
 	7,  // 2: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
-	15, // 3: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
-	16, // 4: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
-	18, // 5: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
-	19, // 6: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
-	17, // 7: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
-	24, // 8: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
-	23, // 9: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
-	29, // 10: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
-	32, // 11: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
-	34, // 12: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
-	33, // 13: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	58, // 14: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
-	23, // 15: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	35, // 16: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
-	39, // 17: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	40, // 18: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	58, // 19: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	19, // 3: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
+	20, // 4: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
+	22, // 5: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
+	23, // 6: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
+	21, // 7: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
+	28, // 8: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	27, // 9: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	33, // 10: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	36, // 11: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	38, // 12: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	37, // 13: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	62, // 14: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	27, // 15: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	39, // 16: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
+	43, // 17: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	44, // 18: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	62, // 19: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 20: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	46, // 21: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	46, // 22: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	50, // 23: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	51, // 24: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	50, // 21: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	50, // 22: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	54, // 23: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	55, // 24: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
 	1,  // 25: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
 	3,  // 26: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	14, // 27: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	21, // 28: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	25, // 29: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	27, // 30: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	30, // 31: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
-	37, // 32: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	18, // 27: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	25, // 28: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	29, // 29: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	31, // 30: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	34, // 31: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
+	41, // 32: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
 	5,  // 33: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
 	8,  // 34: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
 	10, // 35: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
 	12, // 36: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
-	41, // 37: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 38: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 39: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	20, // 40: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	22, // 41: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	26, // 42: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	28, // 43: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	31, // 44: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	38, // 45: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	6,  // 46: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	9,  // 47: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	11, // 48: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
-	13, // 49: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
-	42, // 50: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	38, // [38:51] is the sub-list for method output_type
-	25, // [25:38] is the sub-list for method input_type
+	14, // 37: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
+	16, // 38: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
+	45, // 39: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 40: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 41: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	24, // 42: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	26, // 43: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	30, // 44: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	32, // 45: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	35, // 46: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	42, // 47: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	6,  // 48: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	9,  // 49: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	11, // 50: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	13, // 51: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	15, // 52: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
+	17, // 53: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
+	46, // 54: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	40, // [40:55] is the sub-list for method output_type
+	25, // [25:40] is the sub-list for method input_type
 	25, // [25:25] is the sub-list for extension type_name
 	25, // [25:25] is the sub-list for extension extendee
 	0,  // [0:25] is the sub-list for field type_name
@@ -4177,22 +4376,22 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[28].OneofWrappers = []any{
+	file_guest_proto_msgTypes[32].OneofWrappers = []any{
 		(*FileChange_Directory)(nil),
 		(*FileChange_File)(nil),
 		(*FileChange_Symlink)(nil),
 		(*FileChange_Remove)(nil),
 	}
-	file_guest_proto_msgTypes[37].OneofWrappers = []any{
+	file_guest_proto_msgTypes[41].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[47].OneofWrappers = []any{
+	file_guest_proto_msgTypes[51].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[49].OneofWrappers = []any{
+	file_guest_proto_msgTypes[53].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -4202,7 +4401,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   57,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

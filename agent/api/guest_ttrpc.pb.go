@@ -20,6 +20,8 @@ type GuestService interface {
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
 	VolumeStats(context.Context, *VolumeStatsRequest) (*VolumeStatsResponse, error)
 	GrowVolume(context.Context, *GrowVolumeRequest) (*GrowVolumeResponse, error)
+	GetIPTables(context.Context, *GetIPTablesRequest) (*GetIPTablesResponse, error)
+	SetIPTables(context.Context, *SetIPTablesRequest) (*SetIPTablesResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -116,6 +118,20 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.GrowVolume(ctx, &req)
 			},
+			"GetIPTables": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req GetIPTablesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.GetIPTables(ctx, &req)
+			},
+			"SetIPTables": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req SetIPTablesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.SetIPTables(ctx, &req)
+			},
 			"PowerOff": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req PowerOffRequest
 				if err := unmarshal(&req); err != nil {
@@ -153,6 +169,8 @@ type GuestClient interface {
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
 	VolumeStats(context.Context, *VolumeStatsRequest) (*VolumeStatsResponse, error)
 	GrowVolume(context.Context, *GrowVolumeRequest) (*GrowVolumeResponse, error)
+	GetIPTables(context.Context, *GetIPTablesRequest) (*GetIPTablesResponse, error)
+	SetIPTables(context.Context, *SetIPTablesRequest) (*SetIPTablesResponse, error)
 	PowerOff(context.Context, *PowerOffRequest) (*PowerOffResponse, error)
 }
 
@@ -278,6 +296,22 @@ func (c *guestClient) VolumeStats(ctx context.Context, req *VolumeStatsRequest) 
 func (c *guestClient) GrowVolume(ctx context.Context, req *GrowVolumeRequest) (*GrowVolumeResponse, error) {
 	var resp GrowVolumeResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "GrowVolume", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) GetIPTables(ctx context.Context, req *GetIPTablesRequest) (*GetIPTablesResponse, error) {
+	var resp GetIPTablesResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "GetIPTables", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) SetIPTables(ctx context.Context, req *SetIPTablesRequest) (*SetIPTablesResponse, error) {
+	var resp SetIPTablesResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetIPTables", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

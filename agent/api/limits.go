@@ -32,6 +32,10 @@ const (
 // times the size of /proc/vmstat.
 const MaxProcFile = 32 << 10
 
+// MaxIPTables is the length of the longest text of rules that one GetIPTables or
+// SetIPTables carries, in bytes: some ten thousand rules.
+const MaxIPTables = 1 << 20
+
 // EntropyBytes is the length of SetupSandboxRequest.entropy: twice the key size
 // of the Linux kernel's generator.
 const EntropyBytes = 64

@@ -22,6 +22,7 @@ import (
 	"github.com/katabox/katabox/agent/container"
 	"github.com/katabox/katabox/agent/forward"
 	"github.com/katabox/katabox/agent/guest"
+	"github.com/katabox/katabox/agent/iptables"
 	"github.com/katabox/katabox/agent/service"
 	"github.com/katabox/katabox/agent/stream"
 )
@@ -47,6 +48,7 @@ func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error)
 	pod := service.NewPod(service.Config{
 		Runtime: service.LibRuntime{Runtime: &container.Runtime{StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: sync.OnceValue(confine)}},
 		Mounter: guest.NewMounter(modules),
+		Tables:  &iptables.Tools{Children: reaper, Dirs: iptables.Dirs},
 		RunDir:  api.GuestRunDir,
 	})
 	rpc, err := net.Listen("unix", "/run/rpc")

@@ -18,6 +18,7 @@ import (
 func TestContract(t *testing.T) {
 	apitest.Run(t, func(t *testing.T) apitest.Guest {
 		pod, runtime := testPod(t)
+		pod.config.Tables = fakeTables(t)
 		ports := servePorts(t, pod)
 		return apitest.Guest{
 			Dial: func(ctx context.Context, port uint32) (net.Conn, error) {

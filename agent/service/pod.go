@@ -22,6 +22,8 @@ import (
 type Config struct {
 	Runtime Runtime
 	Mounter *guest.Mounter
+	// Tables are the guest's rules for packets.
+	Tables tables
 	// RunDir is the agent's directory for the pod, api.GuestRunDir.
 	RunDir string
 	// Spans counts from the kernel's start; nil records nothing.

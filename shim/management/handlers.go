@@ -27,6 +27,9 @@ type Sandbox interface {
 	// VolumeStats and GrowVolume handle the direct-assigned volume at a path.
 	VolumeStats(ctx context.Context, path string) (guestfs.AssignedVolume, error)
 	GrowVolume(ctx context.Context, path string, size uint64) (uint64, error)
+	// IPTables and SetIPTables read and replace the guest's rules for packets.
+	IPTables(ctx context.Context, ipv6 bool) ([]byte, error)
+	SetIPTables(ctx context.Context, ipv6 bool, rules []byte) error
 }
 
 // Source is where the answers come from.
@@ -47,12 +50,24 @@ type handler struct {
 	answer  func(ctx context.Context, r *request) response
 	// method is the request's; empty is GET.
 	method string
+	// maxBody bounds the request's body, if it is not 0, in place of maxBody.
+	maxBody int
+	// also handles another method of the same path.
+	also *handler
 	// upgrade, if set, takes the place of answer: it opens what the connection is
 	// joined with from then on.
 	upgrade func(ctx context.Context) (*guest.DebugConsole, error)
 }
 
 func (h handler) wants() string { return cmp.Or(h.method, "GET") }
+
+// methods lists what its path answers.
+func (h handler) methods() string {
+	if h.also == nil {
+		return h.wants()
+	}
+	return h.wants() + " or " + h.also.wants()
+}
 
 const (
 	// guestTimeout bounds a call to the guest. A scrape waits 10 s by
@@ -68,6 +83,7 @@ func handlers(source Source) map[string]handler {
 		"/sandbox": {timeout: hostTimeout, answer: source.describe},
 	}
 	addVolumes(all, source.Sandbox)
+	addIPTables(all, source.Sandbox)
 	addLog(all, source)
 	all[DebugPath] = handler{timeout: debugTimeout, upgrade: source.Sandbox.OpenDebug}
 	if source.Profiles {

@@ -10,8 +10,12 @@ import (
 	"strings"
 )
 
-// maxRequest bounds a request, in bytes.
-const maxRequest = 8 << 10
+// maxRequest bounds what precedes a request's body, and maxBody the body of most
+// requests, in bytes.
+const (
+	maxRequest = 8 << 10
+	maxBody    = 8 << 10
+)
 
 // request is an HTTP request (RFC 9112), as far as it is parsed here.
 type request struct {
@@ -23,9 +27,11 @@ type request struct {
 }
 
 // readRequest reads a request: its first line, its headers, of which only the
-// body's length and an upgrade matter, and its body.
-func readRequest(r io.Reader) (*request, error) {
-	lines := bufio.NewReader(io.LimitReader(r, maxRequest))
+// body's length and an upgrade matter, and its body. most returns how many bytes
+// the body of a request with that first line may have.
+func readRequest(r io.Reader, most func(*request) int) (*request, error) {
+	limited := &io.LimitedReader{R: r, N: maxRequest}
+	lines := bufio.NewReader(limited)
 	first, err := readLine(lines)
 	if err != nil {
 		return nil, err
@@ -40,19 +46,20 @@ func readRequest(r io.Reader) (*request, error) {
 		return nil, fmt.Errorf("read request: %w", err)
 	}
 	req := &request{method: method, path: u.Path, query: u.Query()}
-	length, err := req.readHeaders(lines)
+	length, err := req.readHeaders(lines, most(req))
 	if err != nil {
 		return nil, err
 	}
-	req.body = make([]byte, length)
+	req.body, limited.N = make([]byte, length), int64(length)
 	if _, err := io.ReadFull(lines, req.body); err != nil {
-		return nil, fmt.Errorf("read request: its body is shorter than its %d bytes, or the request longer than %d: %w", length, maxRequest, err)
+		return nil, fmt.Errorf("read request: its body is shorter than its %d bytes: %w", length, err)
 	}
 	return req, nil
 }
 
-// readHeaders returns the length of the body that the headers announce.
-func (r *request) readHeaders(lines *bufio.Reader) (length int, err error) {
+// readHeaders returns the length of the body that the headers announce, at most
+// most.
+func (r *request) readHeaders(lines *bufio.Reader, most int) (length int, err error) {
 	for {
 		line, err := readLine(lines)
 		if line == "" || err != nil {
@@ -65,8 +72,8 @@ func (r *request) readHeaders(lines *bufio.Reader) (length int, err error) {
 		case "transfer-encoding":
 			return 0, fmt.Errorf("read request: its body is %q, want one with a Content-Length", value)
 		case "content-length":
-			if length, err = strconv.Atoi(value); err != nil || length < 0 || length > maxRequest {
-				return 0, fmt.Errorf("read request: a body of %q bytes: want %d at most", value, maxRequest)
+			if length, err = strconv.Atoi(value); err != nil || length < 0 || length > most {
+				return 0, fmt.Errorf("read request: a body of %q bytes: want %d at most", value, most)
 			}
 		}
 	}

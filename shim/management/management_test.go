@@ -34,6 +34,7 @@ type pod struct {
 	pingErr error
 	hang    bool
 	console string // a socket
+	rules   map[bool][]byte
 }
 
 func (p pod) Ping(ctx context.Context) error {
@@ -80,6 +81,22 @@ func (pod) GrowVolume(_ context.Context, path string, size uint64) (uint64, erro
 		return 0, fmt.Errorf("volume %s: it does not shrink: %w", path, errdefs.ErrInvalidArgument)
 	}
 	return size + 1, nil
+}
+
+// IPTables returns what SetIPTables has in rules, by family.
+func (p pod) IPTables(_ context.Context, ipv6 bool) ([]byte, error) {
+	if p.rules == nil {
+		return nil, fmt.Errorf("no iptables-save: %w", errdefs.ErrNotImplemented)
+	}
+	return p.rules[ipv6], nil
+}
+
+func (p pod) SetIPTables(_ context.Context, ipv6 bool, rules []byte) error {
+	if string(rules) == "wrong" {
+		return errors.New("iptables-restore: exit status 2: line 1 failed")
+	}
+	p.rules[ipv6] = rules
+	return nil
 }
 
 func (p pod) Describe() virtcontainers.Description { return virtcontainers.Description{ID: "p1"} }
@@ -335,6 +352,9 @@ func TestRefuses(t *testing.T) {
 		{"POST " + VolumeResizePath + " HTTP/1.1\r\nContent-Length: 9\r\n\r\n{}", "HTTP/1.1 400 "},
 		{"POST " + VolumeResizePath + " HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
 		{"POST " + VolumeResizePath + " HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 400 "},
+		{"DELETE " + IPTablesPath + " HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
+		{"PUT " + IP6TablesPath + " HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", "HTTP/1.1 400 "},
+		{"GET " + IPTablesPath + " HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n", "HTTP/1.1 400 "},
 		{"hello\n", "HTTP/1.1 400 "},
 		{"GET http://x/ HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
 		{"GET / HTTP/2\r\n\r\n", "HTTP/1.1 400 "},
@@ -392,11 +412,11 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte("\n\n"))
 	f.Add([]byte("POST /a HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := readRequest(bytes.NewReader(data))
+		r, err := readRequest(bytes.NewReader(data), func(*request) int { return maxBody })
 		if (r == nil) != (err != nil) {
 			t.Fatalf("%v, %v", r, err)
 		}
-		if r != nil && (!strings.HasPrefix(r.path, "/") || len(r.path) > maxRequest || len(r.body) > maxRequest) {
+		if r != nil && (!strings.HasPrefix(r.path, "/") || len(r.path) > maxRequest || len(r.body) > maxBody) {
 			t.Fatalf("%q", r.path)
 		}
 	})

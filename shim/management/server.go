@@ -1,6 +1,7 @@
 package management
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(requestTimeout)); err != nil {
 		return err
 	}
-	r, err := readRequest(conn)
+	r, err := readRequest(conn, s.maxBody)
 	if err != nil {
 		return errors.Join(err, write(conn, fail(400, err.Error())))
 	}
@@ -121,7 +122,7 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 	case !ok:
 		return write(conn, fail(404, fmt.Sprintf("there is nothing at %s", r.path)))
 	case r.method != h.wants():
-		return write(conn, fail(405, fmt.Sprintf("only %s is answered at %s", h.wants(), r.path)))
+		return write(conn, fail(405, fmt.Sprintf("only %s is answered at %s", h.methods(), r.path)))
 	case h.upgrade != nil:
 		return upgrade(ctx, conn, r, h)
 	}
@@ -130,10 +131,19 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 	return write(conn, h.answer(answerCtx, r))
 }
 
-// find returns the handler for a path. A handler whose path ends with a slash
-// also handles every path below it.
+// maxBody returns how many bytes the body of a request may have.
+func (s *Server) maxBody(r *request) int {
+	h, _ := s.find(r)
+	return cmp.Or(h.maxBody, maxBody)
+}
+
+// find returns the handler for a path, and of several the one for the method. A
+// handler whose path ends with a slash also handles every path below it.
 func (s *Server) find(r *request) (handler, bool) {
 	if h, ok := s.handlers[r.path]; ok {
+		if h.also != nil && h.also.wants() == r.method {
+			h = *h.also
+		}
 		return h, true
 	}
 	for path, h := range s.handlers {

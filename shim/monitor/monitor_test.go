@@ -62,6 +62,15 @@ func (p pod) GrowVolume(ctx context.Context, path string, size uint64) (uint64, 
 	return size, err
 }
 
+// IPTables returns rules that name the pod and their family.
+func (p pod) IPTables(_ context.Context, ipv6 bool) ([]byte, error) {
+	return fmt.Appendf(nil, "rules of %s, IPv6 %t", p.id, ipv6), nil
+}
+
+func (p pod) SetIPTables(_ context.Context, ipv6 bool, rules []byte) error {
+	return fmt.Errorf("IPv6 %t, %d bytes:\n\x1b[2J\x00line 1 failed", ipv6, len(rules))
+}
+
 func (p pod) Describe() virtcontainers.Description {
 	return virtcontainers.Description{ID: p.id, Pod: bundle.PodName{Name: "name-of-" + p.id, Namespace: "ns", UID: "u-" + p.id}}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 
@@ -116,11 +117,25 @@ func (p Pod) request(ctx context.Context, method, path string, body []byte) ([]b
 	case len(answer) > maxAnswer:
 		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 	case resp.StatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("%s: %w", strings.TrimSpace(string(answer)), errdefs.ErrNotFound)
+		return nil, fmt.Errorf("%s: %w", oneLine(answer), errdefs.ErrNotFound)
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(answer)))
+		return nil, fmt.Errorf("%s: %s", resp.Status, oneLine(answer))
 	}
 	return answer, nil
+}
+
+// oneLine returns an error's text without control characters: parts of it may be
+// the guest's, and it goes to terminals.
+func oneLine(text []byte) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return '?'
+		}
+		return r
+	}, strings.TrimSpace(string(text)))
 }
 
 // Describe asks the pod's shim what runs in the pod.

@@ -45,6 +45,8 @@ type Agent struct {
 	procFiles *api.MetricsResponse
 	// volumes are the file systems on disks, by their targets.
 	volumes map[string]*api.VolumeStatsResponse
+	// tables are the rules for packets, by whether they are IPv6's.
+	tables  map[bool][]byte
 	written []byte // what ReadFile answers
 }
 

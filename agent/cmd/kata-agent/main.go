@@ -18,6 +18,7 @@ import (
 	"github.com/katabox/katabox/agent/debug"
 	"github.com/katabox/katabox/agent/forward"
 	"github.com/katabox/katabox/agent/guest"
+	"github.com/katabox/katabox/agent/iptables"
 	"github.com/katabox/katabox/agent/logs"
 	_ "github.com/katabox/katabox/agent/modules/modprobe" // Takes over when started as "modprobe".
 	"github.com/katabox/katabox/agent/reverse"
@@ -71,6 +72,7 @@ func run(ctx context.Context, started time.Duration) error {
 			StateDir: api.GuestRunDir + "/agent", Children: reaper, Confine: confine, Spans: rec,
 		}},
 		Mounter: guest.NewMounter(modules),
+		Tables:  &iptables.Tools{Children: reaper, Dirs: iptables.Dirs},
 		RunDir:  api.GuestRunDir,
 		Spans:   rec,
 	})

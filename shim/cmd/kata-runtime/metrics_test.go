@@ -47,6 +47,16 @@ func (p onePod) GrowVolume(ctx context.Context, path string, size uint64) (uint6
 	return size, err
 }
 
+// IPTables returns rules that would clear a terminal.
+func (onePod) IPTables(_ context.Context, ipv6 bool) ([]byte, error) {
+	return fmt.Appendf(nil, "*filter\n# \x1b[2J IPv6 %t\nCOMMIT\n", ipv6), nil
+}
+
+// SetIPTables says what it was given.
+func (onePod) SetIPTables(_ context.Context, ipv6 bool, rules []byte) error {
+	return fmt.Errorf("iptables-restore: IPv6 %t, given %q", ipv6, rules)
+}
+
 func (onePod) Describe() virtcontainers.Description { return virtcontainers.Description{ID: "p1"} }
 
 // withRecords is a host with a pod "p1" that answers and, if wanted, one that

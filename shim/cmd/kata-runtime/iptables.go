@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/containerd/console"
+	"github.com/urfave/cli/v3"
+
+	"github.com/katabox/katabox/shim/monitor"
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+const iptablesDescription = "The rules apply to all containers of the pod, which have one network. The guest's image must have the iptables tools:\n" +
+	"that of make guest-image-iptables has them. They see the rules of their own kind, nft or legacy."
+
+const getDescription = "The rules are written as iptables-save writes them. They are the guest's own word."
+
+const setDescription = "FILE has rules as iptables-restore reads them; without it they are read from the standard input. They take the place of\n" +
+	"those in the tables that they name. If one of them is wrong none applies. 1 MiB at most."
+
+func iptablesCommand(h host) *cli.Command {
+	flags := func() []cli.Flag {
+		return []cli.Flag{
+			&cli.StringFlag{Name: "sandbox-id", Usage: "the pod's `ID`, or its beginning", Required: true},
+			&cli.BoolFlag{Name: "v6", Usage: "the rules for IPv6"},
+		}
+	}
+	return &cli.Command{
+		Name: "iptables", Usage: "read and set the rules for packets in a pod's guest", Description: iptablesDescription,
+		HideHelpCommand: true, Action: noIPTablesCommand,
+		Commands: []*cli.Command{
+			{
+				Name: "get", Usage: "write the rules", Description: getDescription,
+				Flags: flags(), Before: noArguments, Action: h.getIPTables,
+			},
+			{
+				Name: "set", Usage: "replace the rules", ArgsUsage: "[FILE]", Description: setDescription,
+				Flags: flags(), Action: h.setIPTables,
+			},
+		},
+	}
+}
+
+func (h host) getIPTables(ctx context.Context, c *cli.Command) error {
+	pod, err := monitor.Find(h.records, c.String("sandbox-id"))
+	if err != nil {
+		return err
+	}
+	rules, err := pod.IPTables(ctx, c.Bool("v6"))
+	if err != nil {
+		return err
+	}
+	return writeRules(c.Root().Writer, string(rules), onTerminal(c.Root().Writer))
+}
+
+// writeRules writes a guest's text as it is, but on a terminal so that it cannot
+// control it.
+func writeRules(out io.Writer, rules string, terminal bool) error {
+	if terminal {
+		var shown strings.Builder
+		for line := range strings.Lines(rules) {
+			shown.WriteString(printable(strings.TrimSuffix(line, "\n")) + "\n")
+		}
+		rules = shown.String()
+	}
+	_, err := io.WriteString(out, rules)
+	return err
+}
+
+func onTerminal(out io.Writer) bool {
+	if out != io.Writer(os.Stdout) {
+		return false
+	}
+	_, err := console.ConsoleFromFile(os.Stdout)
+	return err == nil
+}
+
+func (h host) setIPTables(ctx context.Context, c *cli.Command) error {
+	if c.NArg() > 1 {
+		return fmt.Errorf("unexpected argument %q: see %s --help", c.Args().Get(1), c.FullName())
+	}
+	rules, err := readRules(c.Args().First())
+	if err != nil {
+		return err
+	}
+	pod, err := monitor.Find(h.records, c.String("sandbox-id"))
+	if err != nil {
+		return err
+	}
+	return pod.SetIPTables(ctx, c.Bool("v6"), rules)
+}
+
+// readRules reads a file, or the standard input if path is empty.
+func readRules(path string) ([]byte, error) {
+	in := os.Stdin
+	if path != "" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("read rules: %w", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	rules, err := io.ReadAll(io.LimitReader(in, guest.MaxIPTables+1))
+	if err != nil {
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
+	if len(rules) > guest.MaxIPTables {
+		return nil, fmt.Errorf("read rules from %s: there are more than %d bytes", in.Name(), guest.MaxIPTables)
+	}
+	return rules, nil
+}
+
+// noIPTablesCommand handles a missing or unknown command of iptables.
+func noIPTablesCommand(_ context.Context, c *cli.Command) error {
+	if c.Args().Present() {
+		return fmt.Errorf("unknown command %q: want iptables get or set", c.Args().First())
+	}
+	return cli.ShowSubcommandHelp(c)
+}
