@@ -5,6 +5,7 @@ PREFIX  ?= /usr/local
 DATADIR ?= /usr/share
 DESTDIR ?=
 FUZZTIME ?= 2s
+FUZZHOUR ?= 1h
 IPTABLES ?= /usr/sbin/iptables
 ONLY    ?=
 VERSION := $(shell deploy/version.sh)
@@ -17,7 +18,7 @@ export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
-	test-cri critest cri-shell demo demo-virtiofsd unit fuzz integration vet fmt lint bench generate install stage deb image test-deb test-soak clean
+	test-cri critest cri-shell demo demo-virtiofsd unit fuzz fuzz-guest integration vet fmt lint bench generate install stage deb image test-deb test-soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +91,9 @@ unit: deps runner ## unit tests, with the race detector
 
 fuzz: ## every fuzz target for FUZZTIME
 	$(GO) run ./tests/tools/fuzz -time $(FUZZTIME)
+
+fuzz-guest: ## an hour for each target that docs/threat-model.md names, two at a time (FUZZHOUR)
+	$(GO) run ./tests/tools/fuzz -time $(FUZZHOUR) -at-once 2 -named docs/threat-model.md
 
 integration: deps runner ## the suites against real engines
 	@build/suites -tier all -only containerd-2.4,containerd-1.6,containerd-crowd,isulad,chaos,network,cri

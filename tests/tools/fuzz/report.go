@@ -4,14 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 )
 
-// report prints progress, as lines or as the events of "go test -json".
+// report prints progress, as lines or as the events of "go test -json". Its
+// methods may be called from any goroutine.
 type report struct {
-	out   io.Writer
 	json  bool
 	total int
+
+	mu    sync.Mutex // guards what follows
+	out   io.Writer
 	count int
 }
 
@@ -36,6 +40,8 @@ func (r *report) emit(e event) {
 	if !r.json {
 		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	_ = json.NewEncoder(r.out).Encode(e) // strings and a finite number, to standard output
 }
 
@@ -44,17 +50,21 @@ func (r *report) begin(p listed, name string) {
 }
 
 // end reports a target's end; err is what was found.
-func (r *report) end(p listed, name string, took time.Duration, err error) {
-	r.count++
+func (r *report) end(p listed, name string, took time.Duration, did work, err error) {
 	action, verdict := "pass", "ok"
 	if err != nil {
 		action, verdict = "fail", "FAILED\n"+err.Error()
 		r.emit(event{Action: "output", Package: p.ImportPath, Test: name, Output: err.Error() + "\n"})
 	}
 	r.emit(event{Action: action, Package: p.ImportPath, Test: name, Elapsed: took.Seconds()})
-	if !r.json {
-		fmt.Fprintf(r.out, "fuzz [%d/%d] %s %s: (%.1fs) %s\n", r.count, r.total, p.ImportPath, name, took.Seconds(), verdict)
+	if r.json {
+		return
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count++
+	fmt.Fprintf(r.out, "fuzz [%d/%d] %s %s: %s executions in %.1f s, %.1f s of CPU time: %s\n",
+		r.count, r.total, p.ImportPath, name, did.executions, took.Seconds(), did.cpu.Seconds(), verdict)
 }
 
 // broken reports a package whose targets cannot run.
@@ -62,6 +72,8 @@ func (r *report) broken(p listed, err error) {
 	r.emit(event{Action: "output", Package: p.ImportPath, Output: err.Error() + "\n"})
 	r.emit(event{Action: "fail", Package: p.ImportPath})
 	if !r.json {
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		fmt.Fprintf(r.out, "fuzz %s: %v\n", p.ImportPath, err)
 	}
 }

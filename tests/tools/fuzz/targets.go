@@ -52,6 +52,30 @@ func findPackages(ctx context.Context) ([]listed, error) {
 	}
 }
 
+// keepNamed removes the targets that a file does not name, if there is a file. A
+// name that several packages use stands for all of them.
+func keepNamed(packages []listed, file string) ([]listed, error) {
+	if file == "" {
+		return packages, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the names of targets: %w", err)
+	}
+	names := strings.FieldsFunc(string(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	var kept []listed
+	for _, p := range packages {
+		p.targets = slices.DeleteFunc(p.targets, func(target string) bool { return !slices.Contains(names, target) })
+		if len(p.targets) > 0 {
+			kept = append(kept, p)
+		}
+	}
+	if len(kept) == 0 {
+		return nil, fmt.Errorf("%s names no fuzz target", file)
+	}
+	return kept, nil
+}
+
 // find parses the package's files, so that a text that only looks like a target
 // is not taken for one.
 func (p *listed) find() error {

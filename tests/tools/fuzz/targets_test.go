@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,11 @@ func FuzzBad(f *testing.F) { f.Add([]byte("bad")); f.Fuzz(func(t *testing.T, b [
 		t.Fatalf("packages %v, %v", packages, err)
 	}
 	var b bytes.Buffer
-	if packages[0].fuzz(t.Context(), 100*time.Millisecond, t.TempDir(), newReport(&b, true, packages)) {
+	r := &runner{
+		options: options{perTarget: 100 * time.Millisecond, atOnce: 2}, dir: t.TempDir(), out: newReport(&b, true, packages),
+		slots: make(chan struct{}, 2),
+	}
+	if r.start(t.Context(), packages[0], 0)() {
 		t.Error("nothing was found")
 	}
 	for _, want := range []string{
@@ -62,5 +67,35 @@ func FuzzBad(f *testing.F) { f.Add([]byte("bad")); f.Fuzz(func(t *testing.T, b [
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("events lack %s:\n%s", want, b.String())
 		}
+	}
+}
+
+func TestKeepNamed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "doc.md")
+	if err := os.WriteFile(file, []byte("| input | `FuzzB`, `TestX`, FuzzAlmost |"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := func() []listed {
+		return []listed{{ImportPath: "p", targets: []string{"FuzzA", "FuzzB"}}, {ImportPath: "q", targets: []string{"FuzzAl"}}}
+	}
+	got, err := keepNamed(all(), file)
+	if err != nil || len(got) != 1 || got[0].ImportPath != "p" || !slices.Equal(got[0].targets, []string{"FuzzB"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := keepNamed(all(), ""); err != nil || len(got) != 2 {
+		t.Errorf("without a file: %v, %v", got, err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := keepNamed(all(), file); err == nil {
+		t.Errorf("a file without names: %v", got)
+	}
+}
+
+func TestWorkOf(t *testing.T) {
+	out := "fuzz: elapsed: 3s, execs: 12 (4/sec)\nfuzz: elapsed: 6s, execs: 3456 (9/sec), new interesting: 1 (total: 2)\nPASS\n"
+	if got := workOf(out).executions + "," + workOf("PASS").executions; got != "3456,0" {
+		t.Errorf("executions %s", got)
 	}
 }
