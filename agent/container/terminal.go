@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"unsafe"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/pty"
 )
 
 // terminal is a pseudo-terminal of a container. The master is polled and not
@@ -63,36 +64,12 @@ func checkMaster(handle *os.File) error {
 }
 
 func openSlave(master *os.File, size *specs.Box) (*os.File, error) {
-	conn, err := master.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("open terminal: %w", err)
-	}
-	var slave int
-	controlErr := conn.Control(func(fd uintptr) { slave, err = setUpMaster(int(fd), size) })
-	if err := errors.Join(controlErr, err); err != nil {
-		return nil, fmt.Errorf("open terminal: %w", err)
-	}
-	return os.NewFile(uintptr(slave), "terminal"), nil
-}
-
-// setUpMaster sizes and unlocks a new terminal and opens its slave end
-// (ioctl_tty(2)).
-func setUpMaster(fd int, size *specs.Box) (slave int, err error) {
 	if size != nil && size.Width != 0 && size.Height != 0 {
-		size := unix.Winsize{Row: clamp(size.Height), Col: clamp(size.Width)}
-		if err := unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size); err != nil {
-			return 0, os.NewSyscallError("TIOCSWINSZ", err)
+		if err := pty.Resize(master, size.Height, size.Width); err != nil {
+			return nil, fmt.Errorf("open terminal: %w", err)
 		}
 	}
-	var unlock int32
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCSPTLCK, uintptr(unsafe.Pointer(&unlock))); errno != 0 {
-		return 0, os.NewSyscallError("TIOCSPTLCK", errno)
-	}
-	peer, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
-	if errno != 0 {
-		return 0, os.NewSyscallError("TIOCGPTPEER", errno)
-	}
-	return int(peer), nil
+	return pty.OpenSlave(master)
 }
 
 // ownTerminal makes the container's root the owner of a terminal, as if it had

@@ -115,7 +115,7 @@ func TestTerminal(t *testing.T) {
 	send(t, conn, &api.DebugInput{Rows: 8, Columns: 1 << 31})
 	send(t, conn, &api.DebugInput{Data: []byte("go on\n"), End: true})
 	out, status := finish(t, conn)
-	if status != 128+9 || !strings.Contains(out, "8 32768") {
+	if status != 128+9 || !strings.Contains(out, "8 65535") {
 		t.Errorf("status %d, %q", status, out)
 	}
 }

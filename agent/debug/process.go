@@ -46,7 +46,7 @@ func (s *Server) start(open *api.DebugOpen) (*process, error) {
 	}
 	defer closeAll(theirs)
 	if p.terminal {
-		resize(p.in, open.GetRows(), open.GetColumns())
+		resize(p.in, open)
 	}
 	p.cmd = command(args, open.GetTerm())
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: p.terminal} // of descriptor 0

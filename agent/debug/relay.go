@@ -58,7 +58,7 @@ func (p *process) takeInput(conn net.Conn) {
 			return
 		}
 		if p.terminal {
-			resize(p.in, in.GetRows(), in.GetColumns())
+			resize(p.in, &in)
 		}
 		if err := p.give(conn, in.GetData()); err != nil {
 			return

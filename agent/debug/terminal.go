@@ -1,10 +1,13 @@
 package debug
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/pty"
 )
 
 // openTerminal opens a new terminal: this side, which Close ends reads of, and the
@@ -15,34 +18,22 @@ func openTerminal() (master, slave *os.File, err error) {
 		return nil, nil, fmt.Errorf("make terminal: %w", err)
 	}
 	master = os.NewFile(uintptr(fd), "ptmx")
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		_ = master.Close()
-		return nil, nil, fmt.Errorf("unlock terminal: %w", err)
-	}
-	number, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
-	if err == nil {
-		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		_ = master.Close()
-		return nil, nil, fmt.Errorf("open terminal: %w", err)
+	if slave, err = pty.OpenSlave(master); err != nil {
+		return nil, nil, errors.Join(err, master.Close())
 	}
 	return master, slave, nil
 }
 
-// maxSize bounds a terminal's rows and columns.
-const maxSize = 1 << 15
+// sized is a message that may have a terminal's new size.
+type sized interface {
+	GetRows() uint32
+	GetColumns() uint32
+}
 
-// resize changes a terminal's size. One that cannot is left.
-func resize(terminal *os.File, rows, columns uint32) {
-	if rows == 0 || columns == 0 {
-		return
+// resize changes a terminal's size if the message has one. A terminal that cannot
+// be resized is left.
+func resize(terminal *os.File, to sized) {
+	if to.GetRows() != 0 && to.GetColumns() != 0 {
+		_ = pty.Resize(terminal, uint(to.GetRows()), uint(to.GetColumns()))
 	}
-	conn, err := terminal.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = conn.Control(func(fd uintptr) {
-		_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(min(rows, maxSize)), Col: uint16(min(columns, maxSize))})
-	})
 }

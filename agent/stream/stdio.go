@@ -8,9 +8,9 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/agent/pty"
 )
 
 // Request says which streams of a process the host will bind. A stream that is
@@ -217,16 +217,7 @@ func (s *Stdio) Resize(width, height uint16) error {
 	if master == nil {
 		return fmt.Errorf("resize: process has no terminal: %w", errdefs.ErrFailedPrecondition)
 	}
-	// Not master.Fd(), which would make the file blocking.
-	raw, err := master.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("resize terminal: %w", err)
-	}
-	var rerr error
-	err = raw.Control(func(fd uintptr) {
-		rerr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width})
-	})
-	if err = errors.Join(err, rerr); err != nil {
+	if err := pty.Resize(master, uint(height), uint(width)); err != nil {
 		return fmt.Errorf("resize terminal: %w", err)
 	}
 	return nil
