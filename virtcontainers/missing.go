@@ -14,10 +14,12 @@ import (
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
-// TemplateOrder is the order for a process to make a template.
+// TemplateOrder is the order for a process to make a template or a spare.
 type TemplateOrder struct {
 	// Config is the configuration file; empty for the built-in defaults.
 	Config string
+	// Engine is the address of the engine whose shim orders; for spares.
+	Engine string
 	// Lock is the right to make it. The caller owns the file; the process must
 	// have its own duplicate before StartMaker returns.
 	Lock *os.File
@@ -42,12 +44,13 @@ func sourceFile(cfg *config.Config) string {
 // leaveHome records which cgroups this process is in, before it joins the
 // pod's.
 func (s *Sandbox) leaveHome(ctx context.Context) {
-	if !s.opts.Config.Factory.Template || s.platform.StartMaker == nil {
+	f := s.opts.Config.Factory
+	if !(f.Template && s.platform.StartMaker != nil) && !s.refills() {
 		return
 	}
 	var err error
 	if s.home, err = hostcgroup.Self(); err != nil {
-		log.G(ctx).WithError(err).Warn("no template is made by this pod")
+		log.G(ctx).WithError(err).Warn("this pod has no template and no spare made")
 	}
 }
 
@@ -78,16 +81,23 @@ func (s *Sandbox) orders(ctx context.Context, key factory.Key) bool {
 // markStarted signals that a container runs.
 func (s *Sandbox) markStarted() { s.startOnce.Do(func() { close(s.started) }) }
 
+// awaitStarted waits until a container runs, and reports whether one did before
+// the sandbox ended.
+func (s *Sandbox) awaitStarted() bool {
+	select {
+	case <-s.started:
+		return true
+	case <-s.lifeCtx.Done():
+		return closed(s.started)
+	}
+}
+
 // orderTemplate orders the template that the sandbox missed, once its first
 // container runs, so as not to slow down the pod's start.
 func (s *Sandbox) orderTemplate() {
 	ctx, key := s.lifeCtx, s.template.missed
-	select {
-	case <-s.started:
-	case <-ctx.Done():
-		if !closed(s.started) {
-			return
-		}
+	if !s.awaitStarted() {
+		return
 	}
 	entry := log.G(ctx).WithField("template", key)
 	lock, err := s.templates().Claim(key)

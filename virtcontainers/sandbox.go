@@ -63,6 +63,12 @@ type Platform struct {
 	// StartMaker starts processes that make the templates that sandboxes miss;
 	// if nil, none are made.
 	StartMaker StartMaker
+	// StartSpare starts a process that makes a spare machine; if nil, none are
+	// made.
+	StartSpare func(TemplateOrder) error
+	// Spare is the machine that the first sandbox adopts if it fits; nil for
+	// none. New owns it.
+	Spare *Spare
 
 	// states is where records are kept, if not in RunDir: the record of a
 	// machine that becomes a template is removed with the rest of its making.
@@ -123,8 +129,10 @@ type Sandbox struct {
 	standIns *standIns
 	jail     *jail
 	template ofTemplate
+	// spare is the machine that the sandbox has adopted, or adopts; nil for none.
+	spare *Spare
 	// home is the cgroups in which this process was before the boot, or nil if
-	// no template is to be made.
+	// neither templates nor spares are to be made.
 	home      []byte
 	sizing    *sizing.Pod
 	transport Transport
@@ -171,8 +179,10 @@ func New(ctx context.Context, platform Platform, opts Options) (*Sandbox, error)
 		log.G(ctx).Warnf("the guest will be slow: %s", platform.AccelReason)
 	}
 	began := time.Now()
+	defer platform.Spare.discard(ctx)
 	s, err := bootNew(ctx, platform, opts, ofTemplate{})
 	if err != nil && s.bootAnew(ctx, err) {
+		platform.Spare = nil
 		s, err = bootNew(ctx, platform, opts, s.template)
 	}
 	if err != nil {
@@ -192,6 +202,7 @@ func bootNew(ctx context.Context, platform Platform, opts Options, template ofTe
 	s.template = template
 	s.leaveHome(ctx)
 	if err == nil {
+		s.considerSpare(ctx)
 		err = s.boot.run(ctx, s.bootSteps())
 	}
 	if err != nil {
@@ -243,7 +254,7 @@ func (s *Sandbox) networkOptions() podnet.Options {
 func (s *Sandbox) logBoot(ctx context.Context) {
 	info := s.client.Info
 	log.G(ctx).WithFields(s.boot.fields()).WithFields(log.Fields{
-		"vcpus": s.sizing.Initial().VCPUs, "memory_mib": s.sizing.Initial().MemoryMiB, "accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(), "template": s.template.key,
+		"vcpus": s.sizing.Initial().VCPUs, "memory_mib": s.sizing.Initial().MemoryMiB, "accel": s.platform.Accel, "vsock": s.transport.Kind(), "vm_pid": s.vm.PID(), "template": s.template.key, "spare": s.spare != nil,
 		"guest_kernel": info.KernelRelease, "agent_version": info.AgentVersion, "agent_rss": info.AgentRss,
 		"guest_boot_to_agent_us": info.BootToAgentUs, "guest_boot_to_serving_us": info.BootToServingUs,
 	}).Info("sandbox booted")

@@ -25,7 +25,7 @@ func BootSteps() []string {
 
 // bootSteps returns the steps of the boot, in order, each with its undo.
 func (s *Sandbox) bootSteps() []step {
-	return []step{
+	steps := []step{
 		{"state", s.openState, func(context.Context) error { return s.state.Remove() }},
 		{"netns", func(ctx context.Context) error { return s.network.Open(ctx) }, func(ctx context.Context) error { return s.network.Close(ctx) }},
 		{"cgroup", s.openCgroup, func(ctx context.Context) error { return s.sizing.CloseCgroup(ctx) }},
@@ -52,6 +52,10 @@ func (s *Sandbox) bootSteps() []step {
 		{"guest", s.setupGuest, nil},
 		{"management", s.openManagement, s.closeManagement},
 	}
+	if s.spare != nil {
+		return s.adopting(steps)
+	}
+	return steps
 }
 
 // StateDir returns the directory of the sandboxes' records.
@@ -154,11 +158,15 @@ func (s *Sandbox) dialAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.useAgent(client)
+	return nil
+}
+
+func (s *Sandbox) useAgent(client *guest.Client) {
 	s.client = client
 	s.files.Connect(client, s.gone)
 	s.sizing.Connect(client)
 	s.network.Connect(client, s.gone)
-	return nil
 }
 
 // connectAgent waits for the agent while the VM lives.

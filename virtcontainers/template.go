@@ -128,11 +128,19 @@ func (s *Sandbox) dropTemplate(ctx context.Context, key factory.Key, why error) 
 		Warn("the guest boots, and its template is removed: it cannot be used")
 }
 
-// bootAnew reports whether a failed boot should be tried again without a
-// template. If the failed step implicates the template, it is removed.
+// bootAnew reports whether a failed boot should be tried again without a spare
+// machine or a template. If the failed step implicates the template, it is removed.
 func (s *Sandbox) bootAnew(ctx context.Context, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	if s.spare != nil {
+		s.template = ofTemplate{}
+		log.G(ctx).WithError(err).Warn("the guest boots: the sandbox could not start on its spare machine")
+		return true
+	}
 	key := s.template.key
-	if key == "" || ctx.Err() != nil {
+	if key == "" {
 		return false
 	}
 	s.template = ofTemplate{never: true}

@@ -35,7 +35,10 @@ func (s *Sandbox) watch() {
 	})
 	s.watchers.Go(func() { s.sizing.Watch(s.lifeCtx) })
 	s.watchers.Go(s.watchKills)
-	if s.template.missed != "" {
+	switch {
+	case s.refills():
+		s.watchers.Go(s.refill) // with a template, if one is missing
+	case s.template.missed != "":
 		s.watchers.Go(s.orderTemplate)
 	}
 	s.watchers.Go(func() { s.network.Watch(s.lifeCtx, s.resolvConfs) })

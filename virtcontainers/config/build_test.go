@@ -172,11 +172,11 @@ func TestBuild(t *testing.T) {
 		{"longest timeout", "agent.kata.dial_timeout = 4294967295", func(c *Config) {
 			c.Agent.DialTimeout = 4294967295 * time.Second
 		}},
-		{"a known key that does nothing yet", "runtime.vfio_mode = 'vfio'\nfactory.vm_cache_number = 1", func(c *Config) {
-			c.Warnings = []string{"keys not implemented yet are ignored: factory.vm_cache_number, runtime.vfio_mode"}
+		{"a known key that does nothing yet", "runtime.vfio_mode = 'vfio'", func(c *Config) {
+			c.Warnings = []string{"keys not implemented yet are ignored: runtime.vfio_mode"}
 		}},
-		{"templates", "[factory]\nenable_template = true\ntemplate_path = '/t'", func(c *Config) {
-			c.Factory = Factory{Template: true, TemplatePath: "/t"}
+		{"templates", "[factory]\nenable_template = true\ntemplate_path = '/t'\nvm_cache_number = 3", func(c *Config) {
+			c.Factory = Factory{Template: true, TemplatePath: "/t", VMs: 3}
 		}},
 		{"an image", qemu + "image='/i'\ninitrd='/rd'", func(c *Config) {
 			c.Hypervisor.Initrd = "/rd"

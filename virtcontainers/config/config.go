@@ -255,6 +255,8 @@ type Factory struct {
 	// TemplatePath is the directory of templates: absolute, not checked for
 	// existence.
 	TemplatePath string
+	// VMs is how many spare machines are kept for pods to come; 0 is none.
+	VMs uint32
 }
 
 // The values of Runtime.EmptyDirMode.

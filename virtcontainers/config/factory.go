@@ -2,6 +2,9 @@ package config
 
 import "errors"
 
+// maxSpares is the most spare machines of one configuration.
+const maxSpares = 100
+
 var factoryKeys = []key{
 	define("factory.enable_template", false, boolean,
 		func(d *draft) *bool { return &d.Factory.Template },
@@ -14,6 +17,12 @@ var factoryKeys = []key{
 		func(d *draft) *string { return &d.Factory.TemplatePath },
 		"Where templates are kept: a directory that only root can enter, best in memory. Each takes as much room as "+
 			"a guest has used of its memory when its agent is up.").orDefault(),
+	define("factory.vm_cache_number", int64(0),
+		integer[uint32]("an integer from 0 to 100", 0, maxSpares),
+		func(d *draft) *uint32 { return &d.Factory.VMs },
+		"How many guests of this configuration are kept running for pods to come (a pool). After a pod's first container has "+
+			"started, missing ones are started in the background, from the template if enable_template is set. Each takes the memory "+
+			"of an idle guest."),
 }
 
 // checkTemplateOff lets a pod turn templates off, not on: machines of one

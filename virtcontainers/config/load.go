@@ -54,6 +54,10 @@ func Load(explicit string) (*Config, error) {
 	return thisHost().load(explicit)
 }
 
+// Find returns the file that Load reads first, or "" if it uses the built-in
+// defaults.
+func Find(explicit string) (string, error) { return thisHost().find(explicit) }
+
 // host is what Load needs of the machine; tests replace it.
 type host struct {
 	getenv func(string) string

@@ -31,10 +31,8 @@ var confidentialKeys = []key{
 
 // cacheKeys are about guests that are kept running.
 var cacheKeys = []key{
-	later("factory.vm_cache_number", int64(0), count,
-		"How many booted guests are kept ready."),
-	later("factory.vm_cache_endpoint", "/var/run/kata-containers/cache.sock", absolutePath,
-		"The socket of the server that keeps them."),
+	never("factory.vm_cache_endpoint", "/var/run/kata-containers/cache.sock", absolutePath,
+		"spare guests are kept without a server: each has its own process (vm_cache_number)"),
 }
 
 var plannedAgentKeys = []key{

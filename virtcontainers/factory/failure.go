@@ -60,12 +60,7 @@ func (s Store) Fail(key Key, why error) error {
 	if !isKey(string(key)) || !exists(s.Dir) {
 		return nil
 	}
-	now := time.Now().UTC()
-	f := Failure{Key: key, Why: why.Error(), At: now, Times: 1}
-	f.Why = strings.ToValidUTF8(f.Why[:min(len(f.Why), maxWhy)], "")
-	if before, ok := s.Failure(key); ok && now.Sub(before.At) < forgetAfter {
-		f.Times = before.Times + 1
-	}
+	f := Failure{Key: key, Why: shorten(why.Error()), At: time.Now().UTC(), Times: s.timesBefore(key) + 1}
 	if err := s.write(failedPrefix+string(key), f); err != nil {
 		return fmt.Errorf("remember why template %s failed: %w", key, err)
 	}

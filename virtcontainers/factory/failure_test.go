@@ -121,3 +121,37 @@ func TestFailureOfContext(t *testing.T) {
 		t.Errorf("failures after a timeout: %v, %v", list, err)
 	}
 }
+
+// A try counts as a failure until it succeeds: its process may be killed.
+func TestAttempt(t *testing.T) {
+	in, _ := testInputs(t)
+	key := keyOf(t, in)
+	s := Store{Dir: t.TempDir()}
+	for i := range 3 {
+		a, err := s.Begin(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, ok := s.Failure(key); !ok || f.Times != i+1 || s.Due(key) {
+			t.Errorf("try %d has begun: %+v, %v", i, f, ok)
+		}
+		if i == 0 {
+			continue // it is killed
+		}
+		if err := a.Failed(errInTest); err != nil {
+			t.Fatal(err)
+		}
+		if f, ok := s.Failure(key); !ok || f.Times != i+1 || f.Why != errInTest.Error() {
+			t.Errorf("try %d has failed: %+v, %v", i, f, ok)
+		}
+	}
+	a, err := s.Begin(key)
+	if err := errors.Join(err, a.Succeeded(), a.Succeeded()); err != nil {
+		t.Fatal(err)
+	}
+	if f, ok := s.Failure(key); ok || !s.Due(key) {
+		t.Errorf("after a success: %+v", f)
+	}
+}
+
+var errInTest = errors.New("in test")

@@ -30,6 +30,16 @@ func InheritLock(f *os.File) *Lock { return &Lock{file: f} }
 // lock still owns it.
 func (l *Lock) File() *os.File { return l.file }
 
+// Pass returns the file for the process that takes over the lock. This process is
+// not named in it any more: RemoveAll must not end it in place of the other.
+func (l *Lock) Pass() (*os.File, error) {
+	if !l.signed {
+		return l.file, nil
+	}
+	l.signed = false
+	return l.file, l.file.Truncate(0)
+}
+
 // Close releases the lock, unless another process has its file open too.
 func (l *Lock) Close() error {
 	var err error
@@ -39,8 +49,8 @@ func (l *Lock) Close() error {
 	return errors.Join(err, l.file.Close())
 }
 
-// sign writes into the lock's file which process makes a template.
-func (l *Lock) sign() error {
+// Sign writes into the lock's file that this process has it, for RemoveAll.
+func (l *Lock) Sign() error {
 	self, err := persist.Identify(os.Getpid())
 	if err != nil {
 		return err

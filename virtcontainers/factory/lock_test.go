@@ -130,7 +130,7 @@ func TestLockIsPassedOn(t *testing.T) {
 	if _, err := s.Lock(); !errdefs.IsUnavailable(err) {
 		t.Errorf("the lock is free: %v", err)
 	}
-	if err := theirs.sign(); err != nil {
+	if err := theirs.Sign(); err != nil {
 		t.Error(err)
 	}
 	self, err := persist.Identify(os.Getpid())
@@ -174,5 +174,30 @@ func TestOtherTemplatesOfOneFile(t *testing.T) {
 		if keys[i.Config] != i.Key {
 			t.Errorf("template %s of %q is left", i.Key, i.Config)
 		}
+	}
+}
+
+// A process that has passed the lock on is not named in it: it may live on.
+func TestPass(t *testing.T) {
+	s := Store{Dir: t.TempDir()}
+	l, err := s.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Sign(); err != nil {
+		t.Fatal(err)
+	}
+	if _, named := s.Maker(); !named {
+		t.Error("the holder is not named")
+	}
+	f, err := l.Pass()
+	if err != nil || f != l.File() {
+		t.Fatal(err)
+	}
+	if p, named := s.Maker(); named {
+		t.Errorf("the lock names %+v, which has passed it on", p)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }

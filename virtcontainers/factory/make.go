@@ -52,7 +52,7 @@ func (s Store) Make(ctx context.Context, job Job, fill func(context.Context, Pla
 		}
 		defer job.Lock.Close()
 	}
-	if err := errors.Join(job.Lock.sign(), s.tidy()); err != nil {
+	if err := errors.Join(job.Lock.Sign(), s.tidy()); err != nil {
 		return "", fmt.Errorf("make template: %w", err)
 	}
 	if err := s.makeMissing(ctx, key, job, fill); err != nil {

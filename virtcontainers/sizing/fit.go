@@ -28,7 +28,8 @@ const (
 // (chargeVM).
 func (p *Pod) fit(ctx context.Context, own uint64) uint64 {
 	need, err := resource.OfAnnotations(p.opts.Hints.Annotations)
-	if err != nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 || p.opts.Config.Factory.Template {
+	ready := p.opts.Config.Factory // a template or a spare has the configured size
+	if err != nil || p.opts.CgroupsPath == "" || p.hugePageMiB > 0 || ready.Template || ready.VMs > 0 {
 		return own
 	}
 	containers := resource.Machine{MaxMemoryMiB: 1 << 40}.Size(need).MemoryMiB

@@ -69,6 +69,9 @@ func TestFit(t *testing.T) {
 		"emulated": {path: path, annotations: said("134217728"), want: 384, change: func(c *config.Config, o *Options) {
 			o.Accel, c.Hypervisor.TranslationMiB = hypervisor.AccelTCG, 32
 		}},
+		"a spare": {path: path, annotations: said("134217728"), want: own, change: func(c *config.Config, _ *Options) {
+			c.Factory.VMs = 1
+		}},
 		"from a template": {path: path, annotations: said("134217728"), want: own, change: func(c *config.Config, _ *Options) {
 			c.Factory.Template = true
 		}},

@@ -1,0 +1,59 @@
+package virtcontainers
+
+import (
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/virtcontainers/factory"
+	"github.com/katabox/katabox/virtcontainers/pool"
+)
+
+// PoolDir is the directory of the host's spare machines.
+func PoolDir(runDir string) pool.Pool { return pool.Pool{Dir: filepath.Join(runDir, "pool")} }
+
+// refills reports whether the sandbox orders missing spares.
+func (s *Sandbox) refills() bool {
+	return s.opts.Config.Factory.VMs > 0 && s.platform.StartSpare != nil
+}
+
+// refill orders a spare, once the first container runs, if some are missing. The
+// process that makes one orders the next. Whatever the pod's annotations are,
+// spares are the configuration file's: there are never more than it says.
+func (s *Sandbox) refill() {
+	if s.home == nil || !s.awaitStarted() {
+		return
+	}
+	entry, config := log.G(s.lifeCtx), sourceFile(s.opts.Config)
+	err := s.orderSpare(config)
+	switch {
+	case errdefs.IsUnavailable(err) || errdefs.IsAlreadyExists(err):
+		entry.WithError(err).Debug("no spare machine is ordered")
+	case err != nil:
+		entry.WithError(err).Warn("no spare machine is made")
+	default:
+		entry.Info("a spare machine is made in the background")
+	}
+}
+
+func (s *Sandbox) orderSpare(config string) error {
+	engine := s.platform.Owner.Address
+	name, err := pool.NameOf(engine, config, s.home)
+	if err != nil {
+		return err
+	}
+	have, err := PoolDir(s.platform.RunDir).Ready(name)
+	if err != nil {
+		return err
+	}
+	if have >= int(s.opts.Config.Factory.VMs) {
+		return errdefs.ErrAlreadyExists
+	}
+	lock, err := s.templates().Claim(factory.Key(name))
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // the process has its own
+	return s.platform.StartSpare(TemplateOrder{Config: config, Engine: engine, Lock: lock.File(), Home: s.home})
+}

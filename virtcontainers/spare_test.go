@@ -1,0 +1,308 @@
+package virtcontainers_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/fake"
+	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/factory"
+	"github.com/katabox/katabox/virtcontainers/fakeguest"
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/pool"
+)
+
+// spareHost is a host whose sandboxes may adopt spare machines.
+func spareHost(t *testing.T) (*fakeguest.Host, virtcontainers.Options) {
+	t.Helper()
+	host, opts, _ := templateHost(t)
+	opts.Config.Factory.Template, opts.Config.Factory.VMs = false, 1
+	opts.Config.Hypervisor.Memory.Reclaim = true // has a device
+	return host, opts
+}
+
+// makeSpare makes a spare machine of a configuration, and returns its directory.
+func makeSpare(t *testing.T, host *fakeguest.Host, opts virtcontainers.Options) (*virtcontainers.Spare, string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "spare")
+	spare, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-1", opts.Config, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := spare.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		await(t, "the end of the spare's record", spare.Left())
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+			t.Errorf("the spare left %v, %v", left, err)
+		}
+	})
+	return spare, dir
+}
+
+// newOn boots a sandbox that may adopt a spare machine.
+func newOn(t *testing.T, host *fakeguest.Host, opts virtcontainers.Options, spare *virtcontainers.Spare) (*pod, error) {
+	t.Helper()
+	platform := host.Platform()
+	platform.Spare = spare
+	s, err := virtcontainers.New(t.Context(), platform, opts)
+	return &pod{Sandbox: s, t: t, host: host}, err
+}
+
+// A spare's machine runs before there is a pod, and has no pod's devices; then it
+// is the pod's.
+func TestSpare(t *testing.T) {
+	host, opts := spareHost(t)
+	spare, dir := makeSpare(t, host, opts)
+	vm := host.VM()
+	if !vm.Resumed() || host.Agent.Connections() != 1 || host.Agent.Setup() != nil {
+		t.Errorf("resumed: %v, %d connections, setup %v", vm.Resumed(), host.Agent.Connections(), host.Agent.Setup())
+	}
+	bare := len(vm.Devices())
+	records, err := persist.List(dir)
+	if err != nil || len(records) != 1 || records[0].VM.PID != spare.PID() || !records[0].VM.Alive() {
+		t.Fatalf("records %+v, %v", records, err)
+	}
+	p, err := newOn(t, host, opts, spare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the adoption", spare.Left())
+	rec, err := persist.Load(host.Platform().StateDir(), sandboxID)
+	if err != nil || rec.VM != records[0].VM {
+		t.Errorf("the pod's record names %+v, %v; want %+v", rec.VM, err, records[0].VM)
+	}
+	if n := len(host.Monitor.VMs()); n != 1 || len(vm.Devices()) != bare+1 || host.Agent.Setup() == nil {
+		t.Errorf("%d machines, devices %v of which %d are the spare's, setup %v", n, vm.Devices(), bare, host.Agent.Setup())
+	}
+	c := p.run(sandboxID)
+	p.exits(sandboxID, "", 7)
+	if status := statusOf(t, initOf(t, c)); status != 7 {
+		t.Errorf("exit status %d", status)
+	}
+	p.awaitStopped()
+	checkNothingLeft(t, host)
+	// The next one boots: a machine is one pod's.
+	again, err := newOn(t, host, opts, spare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(host.Monitor.VMs()); n != 2 {
+		t.Errorf("%d machines, want 2", n)
+	}
+	if err := again.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A sandbox with another machine boots, and the spare is ended.
+func TestSpareThatDoesNotFit(t *testing.T) {
+	for name, change := range map[string]func(*virtcontainers.Options){
+		"memory":   func(o *virtcontainers.Options) { o.Config.Hypervisor.MemoryMiB = 512 },
+		"entropy":  func(o *virtcontainers.Options) { o.Config.Hypervisor.EntropySource = "/dev/zero" },
+		"balloon":  func(o *virtcontainers.Options) { o.Config.Hypervisor.Memory.Reclaim = false },
+		"no pool":  func(o *virtcontainers.Options) { o.Config.Factory.VMs = 0 },
+		"prealloc": func(o *virtcontainers.Options) { o.Config.Hypervisor.Memory.Prealloc = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, opts := spareHost(t)
+			spare, _ := makeSpare(t, host, opts)
+			config := *opts.Config
+			opts.Config = &config
+			change(&opts)
+			p, err := newOn(t, host, opts, spare)
+			if err != nil {
+				t.Fatal(err)
+			}
+			vms := host.Monitor.VMs()
+			if len(vms) != 2 || vms[0].Err() == nil || vms[1].Err() != nil {
+				t.Errorf("%d machines", len(vms))
+			}
+			if err := p.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A pod that wants no template does not get a machine that came from one.
+func TestSpareOfTemplate(t *testing.T) {
+	host, opts := spareHost(t)
+	opts.Config.Factory.Template = true
+	makeTemplate(t, host, opts)
+	for _, wanted := range []bool{true, false} {
+		before := len(host.Monitor.VMs())
+		spare, _ := makeSpare(t, host, opts)
+		if host.VM().Spec.Template == nil {
+			t.Fatal("the spare did not come from the template")
+		}
+		config := *opts.Config
+		config.Factory.Template = wanted
+		changed := opts
+		changed.Config = &config
+		p, err := newOn(t, host, changed, spare)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if adopted := len(host.Monitor.VMs()) == before+1; adopted != wanted {
+			t.Errorf("template wanted: %v; adopted: %v", wanted, adopted)
+		}
+		if err := p.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// At whatever step the boot on a spare fails, the pod boots another machine, and
+// nothing of the spare is left.
+func TestBootOnSpareFails(t *testing.T) {
+	for _, step := range virtcontainers.BootSteps() {
+		t.Run(step, func(t *testing.T) {
+			host, opts := spareHost(t)
+			spare, _ := makeSpare(t, host, opts)
+			platform := host.Platform()
+			platform.Spare, platform.Failpoint = spare, step
+			if _, err := virtcontainers.New(t.Context(), platform, opts); err == nil {
+				t.Error("no error")
+			}
+			checkNothingLeft(t, host)
+		})
+	}
+	host, opts := spareHost(t)
+	spare, _ := makeSpare(t, host, opts)
+	first := true
+	host.Monitor.Hook(fake.AttachStep(hypervisor.FSShare{}), func(context.Context, *fake.VM) error {
+		if first {
+			first = false
+			return errInjected
+		}
+		return nil
+	})
+	p, err := newOn(t, host, opts, spare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(host.Monitor.VMs()); n != 2 {
+		t.Errorf("%d machines, want the spare's and another", n)
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A spare whose machine has died is not adopted.
+func TestDeadSpare(t *testing.T) {
+	host, opts := spareHost(t)
+	spare, _ := makeSpare(t, host, opts)
+	host.VM().Die(hypervisor.ErrPowerOff)
+	await(t, "the end", spare.Done())
+	p, err := newOn(t, host, opts, spare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A spare that cannot be made leaves nothing.
+func TestMakeSpareFails(t *testing.T) {
+	for _, step := range []string{"state", "user", "vm", "vsock", "hardware", "resume", "agent"} {
+		host, opts := spareHost(t)
+		platform := host.Platform()
+		platform.Failpoint = step
+		dir := filepath.Join(t.TempDir(), "spare")
+		if _, err := virtcontainers.MakeSpare(t.Context(), platform, "spare-1", opts.Config, dir); err == nil {
+			t.Errorf("%s: no error", step)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+			t.Errorf("%s: left %v, %v", step, left, err)
+		}
+		checkNothingLeft(t, host)
+	}
+}
+
+// A pod orders a spare when its first container runs, if one is missing.
+func TestRefill(t *testing.T) {
+	host, opts := spareHost(t)
+	opts.Config.Source = []string{"/etc/a.toml"}
+	home, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, err := pool.NameOf("/engine", "/etc/a.toml", home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spares := virtcontainers.PoolDir(host.RunDir)
+	orders := make(chan virtcontainers.TemplateOrder, 10)
+	startErr := error(nil)
+	run := func(started bool) {
+		platform := host.Platform()
+		platform.Owner.Address = "/engine"
+		platform.StartSpare = func(o virtcontainers.TemplateOrder) error {
+			orders <- o
+			return startErr
+		}
+		s, err := virtcontainers.New(t.Context(), platform, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pod{Sandbox: s, t: t, host: host}
+		c := p.create(sandboxID)
+		if len(orders) > 0 {
+			t.Error("a spare is ordered before a container runs")
+		}
+		if started {
+			p.start(initOf(t, c))
+		}
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	run(false)
+	run(true)
+	order := await(t, "the order", orders)
+	if order.Config != "/etc/a.toml" || order.Engine != "/engine" || string(order.Home) != string(home) {
+		t.Errorf("ordered %+v", order)
+	}
+	startErr = errInjected
+	run(true)
+	await(t, "the second order", orders)
+
+	store := factory.Store{Dir: opts.Config.Factory.TemplatePath}
+	lock, err := store.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(true) // another process makes one
+	attempt, err := store.Begin(factory.Key(name))
+	if err := errors.Join(err, lock.Close(), attempt.Failed(errInjected)); err != nil {
+		t.Fatal(err)
+	}
+	run(true) // it failed just now
+	if err := attempt.Succeeded(); err != nil {
+		t.Fatal(err)
+	}
+	entry, err := spares.Add("1", pool.Info{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := entry.Offer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	run(true) // there is one
+	if n := len(orders); n != 0 {
+		t.Errorf("%d too many are ordered", n)
+	}
+	if err := entry.Remove(); err != nil {
+		t.Error(err)
+	}
+}
