@@ -49,6 +49,9 @@ type Policy struct {
 	// represents it on the host. When that caller's connection ends before the
 	// process does, the process is killed.
 	WaiterOwnsProcess bool
+	// NoPool: callers of the shim differ in cgroups and limits, so that no spare
+	// can be kept for the next.
+	NoPool bool
 }
 
 // For returns the policy for the engine that uses the namespace. address is the
@@ -58,7 +61,7 @@ func For(namespace, address string) Policy {
 	case namespace == ISulad:
 		return Policy{SweepOnStart: true, KeepExecs: execKept, ReadersStay: true, CgroupV1Stats: true}
 	case namespace == CommandLine:
-		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true}
+		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true, NoPool: true}
 	case namespace == crio && address == "":
 		return Policy{SweepOnStart: true, EndedTakesSignals: true, OOMFile: true}
 	}

@@ -42,7 +42,7 @@ func beMaker(dir string) error {
 		return err
 	}
 	defer lock.Close()
-	if err := leavePod([]byte(os.Getenv(homeEnv))); err != nil {
+	if err := leavePod([]byte(os.Getenv(homeEnv)), name); err != nil {
 		return err
 	}
 	facts, err := factsOfSelf()

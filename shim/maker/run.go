@@ -32,22 +32,37 @@ const (
 // Run is the maker. args are the command-line arguments after Command: the
 // configuration file, or "". SIGTERM ends it cleanly.
 func Run(ctx context.Context, args []string, platform virtcontainers.Platform) error {
-	home := os.Getenv(homeEnv)
-	if len(args) != 1 || home == "" {
-		return errors.New(Command + " is for shims alone: use kata-runtime factory init")
+	if len(args) != 1 {
+		return errNotByHand
 	}
-	_ = os.Unsetenv(homeEnv) // must not reach the maker's children
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	defer time.AfterFunc(virtcontainers.TemplateTimeout+hardEnd, func() { os.Exit(1) }).Stop()
-	lock, err := inheritLock()
+	lock, err := Settle(name)
 	if err != nil {
 		return err
 	}
-	if err := leavePod([]byte(home)); err != nil {
-		return errors.Join(err, lock.Close())
-	}
 	return errors.Join(makeOne(ctx, args[0], platform, lock), lock.Close())
+}
+
+var errNotByHand = errors.New("this command is for shims alone: use kata-runtime factory init")
+
+// Settle makes this process, which a shim has just started, one in the
+// background, with that name for ps, and returns the lock that it inherited.
+func Settle(name string) (*factory.Lock, error) {
+	home := os.Getenv(homeEnv)
+	if home == "" {
+		return nil, errNotByHand
+	}
+	_ = os.Unsetenv(homeEnv) // must not reach its children
+	lock, err := inheritLock()
+	if err != nil {
+		return nil, err
+	}
+	if err := leavePod([]byte(home), name); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
 }
 
 func inheritLock() (*factory.Lock, error) {
@@ -57,11 +72,11 @@ func inheritLock() (*factory.Lock, error) {
 	return factory.InheritLock(os.NewFile(lockFD, "lock")), nil
 }
 
-// leavePod moves the maker out of the cgroups of the pod whose shim has started
-// it, and lowers its priority below that of all pods. The maker is the only
+// leavePod moves this process out of the cgroups of the pod whose shim has started
+// it, and lowers its priority below that of all pods. It is the only
 // process of its process group, so the priority applies to all its threads
 // (setpriority(2)).
-func leavePod(home []byte) error {
+func leavePod(home []byte, name string) error {
 	if err := hostcgroup.Return("", home); err != nil {
 		return fmt.Errorf("leave the pod's cgroups: %w", err)
 	}

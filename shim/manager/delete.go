@@ -87,6 +87,9 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ i
 	}
 	err = virtcontainers.UnmountBundle(p.Bundle)
 	if whole != "" {
+		// Its shim may have been a spare that no pod had. The next spare or
+		// delete tries again.
+		_ = virtcontainers.PoolDir(platform.RunDir).Tidy()
 		err = errors.Join(err, removeOwnSocket(p))
 	}
 	return rec.StandIns[p.ID].PID, err

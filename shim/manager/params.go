@@ -12,8 +12,10 @@ import (
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
+	"github.com/katabox/katabox/virtcontainers/pool"
 )
 
 // The actions.
@@ -40,10 +42,12 @@ type Params struct {
 	// different ones.
 	GRPCAddress string
 	// SocketDir is where the engine wants the shim's socket, or "".
-	SocketDir      string
-	Debug          bool
-	Version, Info  bool
-	Dialect        Dialect
+	SocketDir     string
+	Debug         bool
+	Version, Info bool
+	Dialect       Dialect
+	// Pool is the directory of spare shims; the zero Pool has none.
+	Pool           pool.Pool
 	flagsForDaemon []string
 	// configPath is the configuration file that the engine named, or "".
 	configPath string
@@ -147,6 +151,7 @@ func (p *Params) ReadStdin(r io.Reader) error {
 	// the id.
 	isBoot := len(data) > 0 && proto.Unmarshal(data, &boot) == nil && boot.InstanceID == p.ID
 	if !isBoot {
+		p.configPath = configPathOf(data)
 		return nil
 	}
 	p.Dialect = DialectProto
@@ -159,4 +164,15 @@ func (p *Params) ReadStdin(r io.Reader) error {
 		p.EventAddress = boot.ContainerdTtrpcAddress
 	}
 	return nil
+}
+
+// configPathOf returns the configuration file in runtime options; "" if they name
+// none, or are other data.
+func configPathOf(data []byte) string {
+	var of anypb.Any
+	var options runtimeoptions.Options
+	if proto.Unmarshal(data, &of) != nil || of.UnmarshalTo(&options) != nil {
+		return ""
+	}
+	return options.ConfigPath
 }

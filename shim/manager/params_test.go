@@ -159,6 +159,12 @@ func TestDialect(t *testing.T) {
 			}
 		})
 	}
+	for want, stdin := range map[string][]byte{"/etc/x.toml": runtimeOptions(t), "": []byte("\xff")} {
+		p := &Params{ID: "c1"}
+		if err := p.ReadStdin(bytes.NewReader(stdin)); err != nil || p.configPath != want {
+			t.Errorf("the configuration file is %q, %v; want %q", p.configPath, err, want)
+		}
+	}
 	if err := new(Params).ReadStdin(iotest.ErrReader(errInjected)); !errors.Is(err, errInjected) {
 		t.Errorf("a stdin that cannot be read: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/shim/engine"
 	"github.com/katabox/katabox/shim/events"
 	"github.com/katabox/katabox/shim/journal"
 	"github.com/katabox/katabox/shim/rpc"
@@ -44,6 +45,15 @@ const (
 // Serve is the daemon: it answers the task API until Shutdown or SIGTERM, and
 // leaves nothing behind.
 func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) error {
+	listener, err := inheritSocket()
+	if err != nil {
+		return err
+	}
+	return ServeOn(ctx, p, platform, listener)
+}
+
+// ServeOn is Serve on a listening socket, which it owns.
+func ServeOn(ctx context.Context, p *Params, platform virtcontainers.Platform, listener net.Listener) error {
 	// A shim is small and long-lived: a little more work for the collector saves
 	// much memory on a host with many pods.
 	debug.SetGCPercent(40)
@@ -59,11 +69,10 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	if err := unix.CloseRange(socketFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		log.G(ctx).WithError(err).Debug("inherited files stay open in children")
 	}
-	listener, err := inheritSocket()
-	if err != nil {
-		return err
-	}
 	platform.Owner = p.owner()
+	if engine.For(p.Namespace, p.GRPCAddress).NoPool {
+		platform.StartSpare = nil
+	}
 	d := &daemon{params: p, socket: listener.Addr().String(), owed: rpc.NewOwed(), exit: make(chan struct{})}
 	d.publisher = events.NewPublisher(ctx, p.Namespace, p.EventAddress)
 	calls, lines, tracer := new(prom.Durations), journal.New(), newTracer(ctx, p)
@@ -92,8 +101,10 @@ func Serve(ctx context.Context, p *Params, platform virtcontainers.Platform) err
 	return err
 }
 
-func inheritSocket() (net.Listener, error) {
-	f := os.NewFile(socketFD, "shim socket")
+func inheritSocket() (net.Listener, error) { return Listener(os.NewFile(socketFD, "shim socket")) }
+
+// Listener returns the listener of an open socket, which it closes.
+func Listener(f *os.File) (net.Listener, error) {
 	l, err := net.FileListener(f)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("take over socket: %w", err), f.Close())

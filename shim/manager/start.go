@@ -94,21 +94,33 @@ func startDaemon(p *Params) (_ string, err error) {
 		return "", errors.Join(fmt.Errorf("start daemon: keep the engine's files from it: %w", err), removeSocket(address))
 	}
 	cmd, err := daemonCommand(p, socket)
-	if err == nil {
-		err = cmd.Start()
-	}
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("start daemon: %w", err), removeSocket(address))
 	}
-	err = errors.Join(
-		writeFile(p.Bundle, bundle.PIDFile, strconv.Itoa(cmd.Process.Pid)),
+	if startSpare(p, cmd, address) {
+		return address, nil
+	}
+	if err := cmd.Start(); err != nil {
+		return "", errors.Join(fmt.Errorf("start daemon: %w", err), removeSocket(address))
+	}
+	if err := announce(p, cmd.Process.Pid, address); err != nil {
+		return "", errors.Join(err, cmd.Process.Kill(), removeSocket(address))
+	}
+	return address, cmd.Process.Release()
+}
+
+// announce writes into the bundle which process serves it, and makes that
+// process as likely to be killed for memory as a shim is.
+func announce(p *Params, pid int, address string) error {
+	err := errors.Join(
+		writeFile(p.Bundle, bundle.PIDFile, strconv.Itoa(pid)),
 		writeFile(p.Bundle, bundle.AddressFile, address),
 	)
 	if err != nil {
-		return "", errors.Join(fmt.Errorf("write bundle: %w", err), cmd.Process.Kill(), removeSocket(address))
+		return fmt.Errorf("write bundle: %w", err)
 	}
-	adjustOOMScore(cmd.Process.Pid)
-	return address, cmd.Process.Release()
+	adjustOOMScore(pid)
+	return nil
 }
 
 // daemonCommand runs this program again, in a new session, with the listening

@@ -7,7 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/katabox/katabox/shim/maker"
 	"github.com/katabox/katabox/shim/manager"
+	"github.com/katabox/katabox/shim/spare"
+	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 )
 
@@ -30,13 +33,18 @@ func Main(m *testing.M) {
 }
 
 func shimMain(dir string) error {
+	platform := fakeguest.New(dir).Platform()
+	platform.StartSpare = maker.StartSpare
+	if len(os.Args) > 1 && os.Args[1] == maker.SpareCommand {
+		return spare.Run(context.Background(), os.Args[2:], func(context.Context) virtcontainers.Platform { return platform })
+	}
 	p, err := manager.ParseArgs(os.Args[1:], os.Getenv)
 	if err != nil {
 		return err
 	}
-	platform := fakeguest.New(dir).Platform()
 	switch p.Action {
 	case manager.ActionStart:
+		p.Pool = virtcontainers.PoolDir(dir)
 		return manager.Start(p, os.Stdin, os.Stdout)
 	case manager.ActionDelete:
 		return manager.Delete(p, platform, os.Stdout)

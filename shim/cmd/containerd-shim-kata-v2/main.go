@@ -14,6 +14,7 @@ import (
 	"github.com/katabox/katabox/shim/cmd/internal/platform"
 	"github.com/katabox/katabox/shim/maker"
 	"github.com/katabox/katabox/shim/manager"
+	"github.com/katabox/katabox/shim/spare"
 	"github.com/katabox/katabox/virtcontainers"
 )
 
@@ -35,6 +36,9 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == maker.Command {
 		return maker.Run(ctx, args[1:], platform.Host(ctx))
 	}
+	if len(args) > 0 && args[0] == maker.SpareCommand {
+		return spare.Run(ctx, args[1:], host)
+	}
 	p, err := manager.ParseArgs(args, os.Getenv)
 	if err != nil {
 		return err
@@ -48,6 +52,7 @@ func run(ctx context.Context, args []string) error {
 	case p.Action == manager.ActionFeatures:
 		return manager.Features(os.Stdout)
 	case p.Action == manager.ActionStart:
+		p.Pool = virtcontainers.PoolDir(platform.RunDir)
 		manager.Sweep(ctx, p, virtcontainers.Platform{RunDir: platform.RunDir})
 		return manager.Start(p, os.Stdin, os.Stdout)
 	case p.Action == manager.ActionDelete:
@@ -57,7 +62,12 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	host := platform.Host(ctx)
-	host.StartMaker = maker.Start
-	return manager.Serve(ctx, p, host)
+	return manager.Serve(ctx, p, host(ctx))
+}
+
+// host is the host of a shim, which has templates and spares made.
+func host(ctx context.Context) virtcontainers.Platform {
+	h := platform.Host(ctx)
+	h.StartMaker, h.StartSpare = maker.Start, maker.StartSpare
+	return h
 }

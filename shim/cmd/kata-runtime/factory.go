@@ -15,15 +15,18 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
+	"github.com/katabox/katabox/virtcontainers/pool"
 )
 
 const factoryDescription = "A template is a guest that has booted and was saved. With enable_template = true in the [factory] table of the\n" +
 	"configuration, pods start from the one that fits them, in place of booting. It fits as long as QEMU, kernel, initrd,\n" +
-	"the machine's configuration and the host's boot are the same. A pod that finds none has it made in the background."
+	"the machine's configuration and the host's boot are the same. A pod that finds none has it made in the background.\n\n" +
+	"With vm_cache_number = N, N guests are kept running for the next pods: spares, each with its own process. Pods have missing\n" +
+	"ones made in the background."
 
 func factoryCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name: "factory", Usage: "make, list and remove the templates that pods start from", Description: factoryDescription,
+		Name: "factory", Usage: "make, list and remove the templates and spares that pods start from", Description: factoryDescription,
 		HideHelpCommand: true, Action: noFactoryCommand,
 		Commands: []*cli.Command{
 			{
@@ -32,23 +35,36 @@ func factoryCommand(h host) *cli.Command {
 				Action: func(ctx context.Context, c *cli.Command) error { return initFactory(ctx, c, h) },
 			},
 			{
-				Name: "status", Usage: "list the templates",
+				Name: "status", Usage: "list the templates and the spares",
 				Flags: []cli.Flag{configFlag(), jsonFlag()}, Before: noArguments,
 				Action: func(_ context.Context, c *cli.Command) error { return factoryStatus(c, h) },
 			},
 			{
-				Name: "destroy", Usage: "remove all templates; pods that were started from them run on",
+				Name: "destroy", Usage: "remove all templates and spares; pods that were started from them run on",
 				Flags: []cli.Flag{configFlag()}, Before: noArguments,
 				Action: func(_ context.Context, c *cli.Command) error {
 					cfg, err := h.loadConfig(c.String("config"))
 					if err != nil {
 						return err
 					}
-					return factory.Store{Dir: cfg.Factory.TemplatePath}.RemoveAll()
+					return destroyFactory(cfg, h.pool)
 				},
 			},
 		},
 	}
+}
+
+// destroyFactory removes the templates of a configuration's directory, and ends
+// the spares of all configurations with that directory.
+func destroyFactory(cfg *config.Config, spares pool.Pool) error {
+	dir := cfg.Factory.TemplatePath
+	if err := (factory.Store{Dir: dir}).RemoveAll(); err != nil { // and a process that makes a spare
+		return err
+	}
+	if err := spares.End(func(i pool.Info) bool { return i.Store == dir }); err != nil {
+		return fmt.Errorf("end spares: %w", err)
+	}
+	return spares.RemoveEmpty()
 }
 
 func initFactory(ctx context.Context, c *cli.Command, h host) error {
@@ -85,6 +101,20 @@ type factoryReport struct {
 	// Maker is the pid of the process that makes a template now; 0 for none.
 	Maker    int           `json:"maker,omitempty"`
 	Failures []failureInfo `json:"failures,omitempty"`
+	// Wanted is how many spares the configuration asks for, and Spares are those
+	// with its directory of templates.
+	Wanted uint32      `json:"wanted,omitempty"`
+	Spares []spareInfo `json:"spares,omitempty"`
+}
+
+type spareInfo struct {
+	PID     int        `json:"pid"`
+	State   pool.State `json:"state"`
+	Key     string     `json:"key"`
+	Created time.Time  `json:"created"`
+	// Engine and Config are whose pods it is for.
+	Engine string `json:"engine,omitempty"`
+	Config string `json:"config,omitempty"`
 }
 
 type templateInfo struct {
@@ -110,7 +140,7 @@ func factoryStatus(c *cli.Command, h host) error {
 	if err != nil {
 		return err
 	}
-	s, err := reportFactory(cfg)
+	s, err := reportFactory(cfg, h.pool)
 	if err != nil {
 		return err
 	}
@@ -120,9 +150,9 @@ func factoryStatus(c *cli.Command, h host) error {
 	return s.write(c.Root().Writer)
 }
 
-func reportFactory(cfg *config.Config) (factoryReport, error) {
+func reportFactory(cfg *config.Config, spares pool.Pool) (factoryReport, error) {
 	store := factory.Store{Dir: cfg.Factory.TemplatePath}
-	s := factoryReport{Enabled: cfg.Factory.Template, Path: store.Dir, Templates: []templateInfo{}}
+	s := factoryReport{Enabled: cfg.Factory.Template, Path: store.Dir, Templates: []templateInfo{}, Wanted: cfg.Factory.VMs}
 	list, err := store.List()
 	if err != nil {
 		return s, err
@@ -140,7 +170,13 @@ func reportFactory(cfg *config.Config) (factoryReport, error) {
 	if maker, runs := store.Maker(); runs {
 		s.Maker = maker.PID
 	}
-	return s, nil
+	all, err := spares.List()
+	for _, i := range all {
+		if i.Store == store.Dir {
+			s.Spares = append(s.Spares, spareInfo{PID: i.Process.PID, State: i.State, Key: i.Key, Created: i.Created, Engine: i.Engine, Config: i.Config})
+		}
+	}
+	return s, err
 }
 
 func (s factoryReport) write(w io.Writer) error {
@@ -150,19 +186,37 @@ func (s factoryReport) write(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "enable_template is %s; %d in %s\n", use, len(s.Templates), s.Path)
 	if s.Maker != 0 {
-		fmt.Fprintf(w, "process %d makes one\n", s.Maker)
+		fmt.Fprintf(w, "process %d makes one, or a spare\n", s.Maker)
 	}
 	for _, f := range s.Failures {
 		fmt.Fprintf(w, "%s failed at %s (%d times), and is not tried again by pods before %s: %q\n",
 			f.Key, f.At.Format(time.RFC3339), f.Times, f.Next.Format(time.RFC3339), f.Reason)
 	}
-	if len(s.Templates) == 0 {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(s.Templates) > 0 {
+		fmt.Fprintln(table, "KEY\tCREATED\tMIB\tCURRENT")
+	}
+	for _, t := range s.Templates {
+		fmt.Fprintf(table, "%s\t%s\t%d\t%v\n", t.Key, t.Created.Format(time.RFC3339), t.Bytes>>20, t.Current)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return s.writeSpares(w)
+}
+
+func (s factoryReport) writeSpares(w io.Writer) error {
+	if s.Wanted == 0 && len(s.Spares) == 0 {
+		return nil
+	}
+	fmt.Fprintf(w, "vm_cache_number is %d; spares: %d\n", s.Wanted, len(s.Spares))
+	if len(s.Spares) == 0 {
 		return nil
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KEY\tCREATED\tMIB\tCURRENT")
-	for _, t := range s.Templates {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%v\n", t.Key, t.Created.Format(time.RFC3339), t.Bytes>>20, t.Current)
+	fmt.Fprintln(table, "PID\tSTATE\tKEY\tCREATED\tENGINE")
+	for _, i := range s.Spares {
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\n", i.PID, i.State, i.Key, i.Created.Format(time.RFC3339), i.Engine)
 	}
 	return table.Flush()
 }

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
+	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/pool"
 )
 
 // factoryHost is a host whose templates are in a directory of the test.
@@ -80,5 +84,74 @@ func TestFactoryUsage(t *testing.T) {
 		if code != 1 || !strings.Contains(errs, test.want) || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: %d, %q, want one line with %q", test.args, code, errs, test.want)
 		}
+	}
+}
+
+// Spares are listed, and destroy ends those of the configuration's directory.
+func TestFactorySpares(t *testing.T) {
+	f, dir := factoryHost(t)
+	f.pool = pool.Pool{Dir: filepath.Join(t.TempDir(), "pool")}
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	reaped := make(chan error, 1)
+	go func() { reaped <- child.Wait() }()
+	entries := make(map[string]*pool.Entry)
+	for id, store := range map[string]string{"mine": dir, "others": "/other"} {
+		e, err := f.pool.Add(id, pool.Info{Name: "n", Key: "key-of-" + id, Store: store, Engine: "/engine.sock"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := e.Offer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		entries[id] = e
+	}
+	becomeProcess(t, entries["mine"].Dir(), child.Process.Pid)
+	want := []string{"vm_cache_number is 0; spares: 1", strconv.Itoa(child.Process.Pid) + "  ready", "key-of-mine", "/engine.sock"}
+	out, _, code := call(t, f.host, "factory", "status")
+	for _, w := range want {
+		if code != 0 || !strings.Contains(out, w) || strings.Contains(out, "key-of-others") {
+			t.Errorf("status: %d, %q; want %q", code, out, w)
+		}
+	}
+	if out, errs, code := call(t, f.host, "factory", "destroy"); code != 0 || out+errs != "" {
+		t.Errorf("destroy: %d, %q, %q", code, out, errs)
+	}
+	if err := <-reaped; err == nil {
+		t.Error("the spare ended by itself")
+	}
+	list, err := f.pool.List()
+	if err != nil || len(list) != 1 || list[0].ID != "others" {
+		t.Errorf("left: %+v, %v", list, err)
+	}
+	if err := errors.Join(entries["others"].Remove(), f.pool.RemoveEmpty()); err != nil {
+		t.Error(err)
+	}
+}
+
+// becomeProcess makes a spare's record name another process.
+func becomeProcess(t *testing.T, dir string, pid int) {
+	t.Helper()
+	file := filepath.Join(dir, "spare.json")
+	var info pool.Info
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &info)
+	}
+	if err == nil {
+		info.Process, err = persist.Identify(pid)
+	}
+	if err == nil {
+		text, err = json.Marshal(info)
+	}
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -17,9 +17,11 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu"
 	"github.com/katabox/katabox/hypervisor/vsock"
+	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/guestfs/volume/direct"
+	"github.com/katabox/katabox/virtcontainers/pool"
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
@@ -52,6 +54,8 @@ type host struct {
 	timeline func(ctx context.Context, id string) (*timeline.Timeline, error)
 	// records is the directory of pods' records.
 	records string
+	// pool is the directory of spares.
+	pool pool.Pool
 	// makeTemplate makes the template of a configuration.
 	makeTemplate func(ctx context.Context, cfg *config.Config, progress func(string)) (factory.Key, error)
 }
@@ -79,6 +83,7 @@ func thisHost() host {
 		volumes:    direct.Default,
 		timeline:   askTimeline,
 		records:    filepath.Join(runDir, "sandboxes"),
+		pool:       virtcontainers.PoolDir(runDir),
 
 		makeTemplate: makeTemplate,
 	}
