@@ -23,7 +23,8 @@ type Proc struct {
 	tagged bool
 	// standIn is set for a process that declares itself a container's stand-in.
 	standIn bool
-	// ofMaker is set for a template maker and its QEMU, which belong to no pod.
+	// ofMaker is set for a template maker, a spare and their QEMUs, which belong to no
+	// pod.
 	ofMaker bool
 }
 
@@ -126,7 +127,7 @@ func owned(tag string, root int) ([]Proc, error) {
 		if p.PID == root || p.PID == self || (p.State == 'Z' && p.PPID == self) {
 			continue
 		}
-		p.ofMaker = p.Comm == makerComm || procs[p.PPID].Comm == makerComm
+		p.ofMaker = background[p.Comm] || background[procs[p.PPID].Comm]
 		if descends(procs, p) || (p.PPID == self && p.Kind() != KindOther) {
 			found = append(found, p)
 		}
@@ -134,8 +135,9 @@ func owned(tag string, root int) ([]Proc, error) {
 	return found, nil
 }
 
-// makerComm is the name that the template maker gives itself (shim/maker).
-const makerComm = "kata-template"
+// background are the names that the processes of no pod give themselves: the
+// template maker (shim/maker), and a spare that no pod has claimed (shim/spare).
+var background = map[string]bool{"kata-template": true, "kata-spare": true}
 
 func descends(procs map[int]Proc, p Proc) bool {
 	for range 64 { // no chain of ours is deeper; the table may hold a cycle
