@@ -44,8 +44,8 @@ func sourceFile(cfg *config.Config) string {
 // leaveHome records which cgroups this process is in, before it joins the
 // pod's.
 func (s *Sandbox) leaveHome(ctx context.Context) {
-	f := s.opts.Config.Factory
-	if !(f.Template && s.platform.StartMaker != nil) && !s.refills() {
+	ordersTemplate := s.opts.Config.Factory.Template && s.platform.StartMaker != nil
+	if !ordersTemplate && !s.refills() {
 		return
 	}
 	var err error

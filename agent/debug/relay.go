@@ -79,7 +79,7 @@ func (p *process) give(conn net.Conn, data []byte) error {
 		}
 		n, err := p.in.Write(data)
 		if data = data[n:]; err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil //nolint:nilerr // nothing reads it any more
+			return nil // nothing reads it any more
 		}
 		if len(data) == 0 {
 			break

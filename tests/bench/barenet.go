@@ -63,7 +63,8 @@ func startBareNetwork(ctx context.Context, d *harness.Daemon, server harness.Net
 		return nil, err
 	}
 	if _, err := b.until("INIT"); err != nil {
-		return nil, errors.Join(fmt.Errorf("boot the bare machine: %w", err), b.close())
+		b.close()
+		return nil, fmt.Errorf("boot the bare machine: %w", err)
 	}
 	return b, nil
 }
@@ -106,10 +107,9 @@ func (b *bareNetwork) iperf(more ...string) (string, error) {
 }
 
 // close ends the machine.
-func (b *bareNetwork) close() error {
+func (b *bareNetwork) close() {
 	b.stop()
 	_ = b.cmd.Wait() // it was killed
-	return nil
 }
 
 // netInit is the path of the init in its initrd.

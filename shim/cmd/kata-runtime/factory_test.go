@@ -107,7 +107,7 @@ func TestFactorySpares(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
+		t.Cleanup(func() { _ = l.Close() })
 		entries[id] = e
 	}
 	becomeProcess(t, entries["mine"].Dir(), child.Process.Pid)
