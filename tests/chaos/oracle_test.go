@@ -131,6 +131,7 @@ func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
 		if e.Error() != nil {
 			return fmt.Errorf("wait again: %w", e.Error())
 		}
+		a.exitedAt = e.ExitTime()
 		return s.judgeCode(a, e.ExitCode())
 	case <-ctx.Done():
 		return fmt.Errorf("the second Wait had no answer: %w", ctx.Err())
@@ -154,6 +155,9 @@ func (s *scene) judgeExits(ctx context.Context, a *actor) error {
 		// When the connection to the shim ends, containerd reports the exit
 		// again for a task that it has not finished deleting.
 		most = 2
+	}
+	if s.victim.name == engine.name && s.tape.missed(a.exitedAt) {
+		least = 0 // the engine has the exit (judgeEnd), but had no subscriber yet
 	}
 	if least > 0 {
 		if err := s.tape.await(ctx, a.container, a.id); err != nil {

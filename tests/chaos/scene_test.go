@@ -43,6 +43,8 @@ type actor struct {
 	// ended is set if its exit may have been reported before the strike, waited
 	// if its Wait has returned.
 	ended, waited bool
+	// exitedAt is when it has exited, as a restarted engine says; zero if unknown.
+	exitedAt time.Time
 }
 
 // cast makes a process an actor. The exit of a started one must be reported.

@@ -21,12 +21,14 @@ type exit struct {
 	at            time.Time
 }
 
-// tape records the exits that a daemon reports, even across its death: it
-// reconnects before the shims do, which try every 50 ms at most.
+// tape records the exits that a daemon reports, even across its death: it tries
+// to reconnect before the shims do, which try every 50 ms at most.
 type tape struct {
-	// mu guards exits.
-	mu     sync.Mutex
-	exits  []exit
+	mu    sync.Mutex // guards what follows
+	exits []exit
+	// since is when it has last subscribed.
+	since time.Time
+
 	cancel context.CancelFunc
 	done   chan struct{}
 }
@@ -72,6 +74,9 @@ func connect(socket string) (*client.Client, error) {
 // follow records until the subscription ends.
 func (r *tape) follow(ctx context.Context, c *client.Client, subscribed func()) {
 	envelopes, errs := c.Subscribe(ctx, `topic=="/tasks/exit"`)
+	r.mu.Lock()
+	r.since = time.Now()
+	r.mu.Unlock()
 	subscribed()
 	for {
 		select {
@@ -105,6 +110,18 @@ func (r *tape) codes(container, id string) []uint32 {
 	}
 	return found
 }
+
+// missed reports whether an exit at that time may have been reported before the
+// tape has last subscribed: on a busy host a shim can be faster. The zero time is
+// unknown, and was not missed.
+func (r *tape) missed(exited time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !exited.IsZero() && exited.Before(r.since.Add(subscribing))
+}
+
+// subscribing is how long containerd may take to register a subscription.
+const subscribing = 100 * time.Millisecond
 
 // await waits for the first exit of a process.
 func (r *tape) await(ctx context.Context, container, id string) error {
