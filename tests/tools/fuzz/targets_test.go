@@ -54,7 +54,7 @@ func FuzzBad(f *testing.F) { f.Add([]byte("bad")); f.Fuzz(func(t *testing.T, b [
 	}
 	var b bytes.Buffer
 	r := &runner{
-		options: options{perTarget: 100 * time.Millisecond, atOnce: 2}, dir: t.TempDir(), out: newReport(&b, true, packages),
+		options: options{perTarget: 3 * time.Second, atOnce: 2}, dir: t.TempDir(), out: newReport(&b, true, packages),
 		slots: make(chan struct{}, 2),
 	}
 	if r.start(t.Context(), packages[0], 0)() {
