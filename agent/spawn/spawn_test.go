@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +17,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
+
+// Below nohup(1) SIGHUP is ignored, and a program inherits that; a handler it does
+// not inherit.
+func TestMain(m *testing.M) {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+	os.Exit(m.Run())
+}
 
 // userBase is the uid and gid that root of a target's user namespace has outside.
 const userBase = 100000
