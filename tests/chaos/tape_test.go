@@ -26,8 +26,9 @@ type exit struct {
 type tape struct {
 	mu    sync.Mutex // guards what follows
 	exits []exit
-	// since is when it has last subscribed.
-	since time.Time
+	// lost is when its last subscription but one ended, and since when the last
+	// began.
+	lost, since time.Time
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -85,6 +86,9 @@ func (r *tape) follow(ctx context.Context, c *client.Client, subscribed func()) 
 				r.add(value)
 			}
 		case <-errs:
+			r.mu.Lock()
+			r.lost = time.Now()
+			r.mu.Unlock()
 			return
 		}
 	}
@@ -111,17 +115,21 @@ func (r *tape) codes(container, id string) []uint32 {
 	return found
 }
 
-// missed reports whether an exit at that time may have been reported before the
-// tape has last subscribed: on a busy host a shim can be faster. The zero time is
-// unknown, and was not missed.
+// missed reports whether an exit at that time may have been reported between the
+// tape's last two subscriptions: on a busy host a shim can be faster. The zero
+// time is unknown, and was not missed.
 func (r *tape) missed(exited time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !exited.IsZero() && exited.Before(r.since.Add(subscribing))
+	return !r.lost.IsZero() && exited.After(r.lost.Add(-reporting)) && exited.Before(r.since.Add(subscribing))
 }
 
-// subscribing is how long containerd may take to register a subscription.
-const subscribing = 100 * time.Millisecond
+const (
+	// reporting is how long an exit may take from the guest to the engine.
+	reporting = time.Second
+	// subscribing is how long containerd may take to register a subscription.
+	subscribing = 100 * time.Millisecond
+)
 
 // await waits for the first exit of a process.
 func (r *tape) await(ctx context.Context, container, id string) error {
