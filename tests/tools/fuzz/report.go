@@ -63,7 +63,7 @@ func (r *report) end(p listed, name string, took time.Duration, did work, err er
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count++
-	fmt.Fprintf(r.out, "fuzz [%d/%d] %s %s: %s executions in %.1f s, %.1f s of CPU time: %s\n",
+	fmt.Fprintf(r.out, "fuzz [%d/%d] %s %s: %d executions in %.1f s, %.1f s of CPU time: %s\n",
 		r.count, r.total, p.ImportPath, name, did.executions, took.Seconds(), did.cpu.Seconds(), verdict)
 }
 

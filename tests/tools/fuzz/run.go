@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,58 +62,56 @@ func (r *runner) start(ctx context.Context, p listed, number int) (wait func() b
 // fuzz runs one target and reports whether nothing was found.
 func (r *runner) fuzz(ctx context.Context, p listed, program, name string) bool {
 	start := time.Now()
+	t := target{pkg: p, program: program, name: name}
 	r.out.begin(p, name)
-	var did work
-	err := runAgain(ctx, func() (err error) {
-		did, err = r.run(ctx, p, program, name)
-		return err
+	did, err := runWhole(r.perTarget, func(rest time.Duration) (work, error) {
+		did, err := r.run(ctx, t, rest)
+		if err != nil && ctx.Err() == nil && t.starved(ctx, err) {
+			err = fmt.Errorf("%w: %w", errStarved, err)
+		}
+		return did, err
 	})
 	r.out.end(p, name, time.Since(start), did, err)
 	return err == nil
 }
 
-// runAgain calls run, and calls it again if the program failed only because its
-// time ended in the middle of a round. It then reports "context deadline
-// exceeded" as if that were a finding, but writes no failing input. On a busy
-// machine that happens often.
-func runAgain(ctx context.Context, run func() error) (err error) {
-	for range 3 {
-		err = run()
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		text := err.Error()
-		if !strings.Contains(text, "context deadline exceeded") || strings.Contains(text, "Failing input") {
-			return err
-		}
-	}
-	return err
+// target is a fuzz function and the program that has it.
+type target struct {
+	pkg           listed
+	program, name string
+}
+
+// command returns a run of the program in the package's directory, where
+// failing inputs are kept.
+func (t target) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, t.program, args...)
+	cmd.Dir = t.pkg.Dir
+	return cmd
 }
 
 // work is what a target has done.
 type work struct {
-	executions string
+	executions int64
 	cpu        time.Duration
 }
 
-// run fuzzes one target in the package's directory, where a failing input is
-// kept. The error contains what the program printed, with that input's file.
-func (r *runner) run(ctx context.Context, p listed, program, name string) (work, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.perTarget+margin)
+// run fuzzes a target for a time. The error contains what the program printed,
+// with the file of the failing input.
+func (r *runner) run(ctx context.Context, t target, length time.Duration) (work, error) {
+	ctx, cancel := context.WithTimeout(ctx, length+margin)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-test.run=^$", "-test.fuzz=^"+name+"$", "-test.fuzztime="+r.perTarget.String(), "-test.timeout=0",
-		"-test.fuzzminimizetime=5s", "-test.fuzzcachedir="+filepath.Join(r.dir, "cache", p.ImportPath))
+	cmd := t.command(ctx, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzztime="+length.String(), "-test.timeout=0",
+		"-test.fuzzminimizetime=5s", "-test.fuzzcachedir="+filepath.Join(r.dir, "cache", t.pkg.ImportPath))
 	if r.atOnce > 1 {
 		cmd.Args = append(cmd.Args, "-test.parallel=1")
 	}
-	cmd.Dir = p.Dir
 	out, err := cmd.CombinedOutput()
 	did := workOf(string(out))
 	if cmd.ProcessState != nil { // with the workers', which it has waited for
 		did.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
 	if err != nil {
-		return did, fmt.Errorf("%s %s: %w\n%s", p.ImportPath, name, err, strings.TrimSpace(string(out)))
+		return did, fmt.Errorf("%s %s: %w\n%s", t.pkg.ImportPath, t.name, err, strings.TrimSpace(string(out)))
 	}
 	return did, nil
 }
@@ -120,10 +119,9 @@ func (r *runner) run(ctx context.Context, p listed, program, name string) (work,
 var executions = regexp.MustCompile(`execs: ([0-9]+)`)
 
 // workOf reads what the testing package has printed.
-func workOf(out string) work {
-	all := executions.FindAllStringSubmatch(out, -1)
-	if len(all) == 0 {
-		return work{executions: "0"}
+func workOf(out string) (w work) {
+	if all := executions.FindAllStringSubmatch(out, -1); len(all) > 0 {
+		w.executions, _ = strconv.ParseInt(all[len(all)-1][1], 10, 64) // digits; too many of them give the largest number
 	}
-	return work{executions: all[len(all)-1][1]}
+	return w
 }

@@ -95,7 +95,7 @@ func TestKeepNamed(t *testing.T) {
 
 func TestWorkOf(t *testing.T) {
 	out := "fuzz: elapsed: 3s, execs: 12 (4/sec)\nfuzz: elapsed: 6s, execs: 3456 (9/sec), new interesting: 1 (total: 2)\nPASS\n"
-	if got := workOf(out).executions + "," + workOf("PASS").executions; got != "3456,0" {
-		t.Errorf("executions %s", got)
+	if got, none := workOf(out).executions, workOf("PASS").executions; got != 3456 || none != 0 {
+		t.Errorf("executions %d, %d", got, none)
 	}
 }

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// errStarved is a failure that is the busy host's, not the target's.
+var errStarved = errors.New("the host was too busy")
+
+// tries is how often a target may be starved before that is reported.
+const tries = 10
+
+// replays is how often an input must pass to be no finding.
+const replays = 3
+
+// runWhole calls run until it has run for a time altogether: again for what is
+// left if it is starved. It adds up what was done.
+func runWhole(whole time.Duration, run func(rest time.Duration) (work, error)) (all work, err error) {
+	began := time.Now()
+	for range tries {
+		rest := max(whole-time.Since(began), min(whole, time.Second))
+		var did work
+		did, err = run(rest)
+		all.executions += did.executions
+		all.cpu += did.cpu
+		if !errors.Is(err, errStarved) {
+			return all, err
+		}
+	}
+	return all, err
+}
+
+// starved reports whether a run failed only for want of CPU time. The testing
+// package has two limits that are too short for a busy host:
+//   - A worker that does not stop within a second of the end of the run's time
+//     is reported as "context deadline exceeded", without an input.
+//   - An execution of 10 s ends the worker: "fuzzing process hung or terminated
+//     unexpectedly", with an input. Whether the input did it, replays tell. If
+//     not, its file is removed.
+func (t target) starved(ctx context.Context, err error) bool {
+	input := failingInput.FindStringSubmatch(err.Error())
+	if input == nil {
+		return strings.Contains(err.Error(), "context deadline exceeded")
+	}
+	if !strings.Contains(err.Error(), "hung or terminated unexpectedly") || !t.passes(ctx, filepath.Base(input[1])) {
+		return false
+	}
+	return os.Remove(filepath.Join(t.pkg.Dir, input[1])) == nil
+}
+
+var failingInput = regexp.MustCompile(`Failing input written to (\S+)`)
+
+// passes runs the target with an input of its corpus alone, and reports whether
+// it passes each time.
+func (t target) passes(ctx context.Context, input string) bool {
+	for range replays {
+		ctx, cancel := context.WithTimeout(ctx, margin)
+		err := t.command(ctx, "-test.run=^"+t.name+"$/^"+regexp.QuoteMeta(input)+"$", "-test.timeout=1m").Run()
+		cancel()
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
