@@ -14,7 +14,7 @@ work=
 fail() { printf 'engines: error: %s\n' "$*" >&2; exit 1; }
 trap '[ -z "$work" ] || rm -rf "$work"' EXIT
 
-version_of() { sed -n "s/^\t$1 *= \"\(.*\)\"/\1/p" tests/engines/paths.go; }
+version_of() { sed -n "s/^\t$1 *= \"\([^\"]*\)\".*/\1/p" tests/engines/paths.go; }
 
 # The packages, and their dependencies beyond what tests/tools/deps.sh installs.
 # podman's libraries are listed by their names in Debian 12; elsewhere they come
