@@ -19,8 +19,12 @@ func (s *Sandbox) refills() bool {
 }
 
 // refill orders a spare, once the first container runs, if some are missing. The
-// process that makes one orders the next. Whatever the pod's annotations are,
-// spares are the configuration file's: there are never more than it says.
+// process that makes one makes the template first, if that is missing too, and
+// orders the next spare. Whatever the pod's annotations are, spares are the
+// configuration file's: there are never more than it says.
+//
+// If no spare is ordered, the template that the pod missed is ordered alone: a
+// failure to make spares must not keep pods from a template.
 func (s *Sandbox) refill() {
 	if s.home == nil || !s.awaitStarted() {
 		return
@@ -34,6 +38,10 @@ func (s *Sandbox) refill() {
 		entry.WithError(err).Warn("no spare machine is made")
 	default:
 		entry.Info("a spare machine is made in the background")
+		return
+	}
+	if s.template.missed != "" && s.platform.StartMaker != nil {
+		s.orderTemplate()
 	}
 }
 
