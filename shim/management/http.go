@@ -17,6 +17,9 @@ const (
 	maxBody    = 8 << 10
 )
 
+// errTooLong means that a request's body is longer than its path takes.
+var errTooLong = errors.New("its body is too long")
+
 // request is an HTTP request (RFC 9112), as far as it is parsed here.
 type request struct {
 	method, path string
@@ -72,8 +75,11 @@ func (r *request) readHeaders(lines *bufio.Reader, most int) (length int, err er
 		case "transfer-encoding":
 			return 0, fmt.Errorf("read request: its body is %q, want one with a Content-Length", value)
 		case "content-length":
-			if length, err = strconv.Atoi(value); err != nil || length < 0 || length > most {
+			if length, err = strconv.Atoi(value); err != nil || length < 0 {
 				return 0, fmt.Errorf("read request: a body of %q bytes: want %d at most", value, most)
+			}
+			if length > most {
+				return 0, fmt.Errorf("read request: %w: %d bytes, want %d at most", errTooLong, length, most)
 			}
 		}
 	}
@@ -99,7 +105,7 @@ type response struct {
 
 // reasons are the phrases of the statuses that are used.
 var reasons = map[int]string{
-	200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 409: "Conflict",
+	200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 409: "Conflict", 413: "Content Too Large",
 	500: "Internal Server Error", 501: "Not Implemented", 503: "Service Unavailable",
 }
 

@@ -1,7 +1,9 @@
 package management
 
 import (
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -52,5 +54,30 @@ func TestIPTablesWithoutTools(t *testing.T) {
 	_, client := serve(t, Source{Sandbox: pod{}})
 	if code, answer := get(t, client, IPTablesPath); code != 501 || !strings.Contains(answer, "no iptables-save") {
 		t.Errorf("%d, %q", code, answer)
+	}
+}
+
+// A client that sends more than is taken gets the reason, also one that reads
+// nothing before it has sent everything.
+func TestTooManyRules(t *testing.T) {
+	socket, client := serve(t, Source{Sandbox: pod{rules: map[bool][]byte{}}})
+	for _, length := range []int{guest.MaxIPTables + 1, 32 << 20} {
+		want := fmt.Sprintf("its body is too long: %d bytes, want 1048576 at most", length)
+		if code, answer := put(t, client, IPTablesPath, strings.Repeat("#", length)); code != 413 || !strings.Contains(answer, want) {
+			t.Errorf("%d bytes: %d, %q, want %q", length, code, answer, want)
+		}
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nContent-Length: %d\r\nHost: shim\r\n\r\n%s", IPTablesPath, length, strings.Repeat("#", length))
+		if err != nil {
+			t.Errorf("%d bytes, sent at once: %v", length, err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 413 ") || !strings.Contains(string(answer), want) {
+			t.Errorf("%d bytes, sent at once: %q, %v, want %q", length, answer, err, want)
+		}
+		_ = conn.Close()
 	}
 }

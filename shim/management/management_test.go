@@ -205,7 +205,7 @@ func TestVolumeResize(t *testing.T) {
 		{`{"VolumePath": "v", "Size": 4096}`, "want an absolute one", 400},
 		{`{"VolumePath": "/btrfs", "Size": 4096}`, "volume /btrfs", 501},
 		{"", "read request", 400},
-		{strings.Repeat(" ", maxRequest+1), "want 8192 at most", 400},
+		{strings.Repeat(" ", maxRequest+1), "want 8192 at most", 413},
 	} {
 		resp, err := client.Post("http://shim"+VolumeResizePath, "application/json", strings.NewReader(test.body))
 		if err != nil {
@@ -353,8 +353,8 @@ func TestRefuses(t *testing.T) {
 		{"POST " + VolumeResizePath + " HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400 "},
 		{"POST " + VolumeResizePath + " HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "HTTP/1.1 400 "},
 		{"DELETE " + IPTablesPath + " HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "},
-		{"PUT " + IP6TablesPath + " HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", "HTTP/1.1 400 "},
-		{"GET " + IPTablesPath + " HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n", "HTTP/1.1 400 "},
+		{"PUT " + IP6TablesPath + " HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", "HTTP/1.1 413 "},
+		{"GET " + IPTablesPath + " HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n", "HTTP/1.1 413 "},
 		{"hello\n", "HTTP/1.1 400 "},
 		{"GET http://x/ HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "},
 		{"GET / HTTP/2\r\n\r\n", "HTTP/1.1 400 "},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,6 +27,9 @@ const (
 	// writing of its answer.
 	requestTimeout = 5 * time.Second
 	writeTimeout   = 10 * time.Second
+	// maxDropped bounds what is read of a request after it was refused, in bytes,
+	// in requestTimeout.
+	maxDropped = 64 << 20
 	// acceptPause is the pause before the next attempt when no descriptor is
 	// left.
 	acceptPause = 100 * time.Millisecond
@@ -115,7 +119,7 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 	}
 	r, err := readRequest(conn, s.maxBody)
 	if err != nil {
-		return errors.Join(err, write(conn, fail(400, err.Error())))
+		return errors.Join(err, refuse(conn, err))
 	}
 	h, ok := s.find(r)
 	switch {
@@ -129,6 +133,24 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 	answerCtx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
 	return write(conn, h.answer(answerCtx, r))
+}
+
+// refuse answers a request that has not been read to its end, and drops what the
+// client still sends: closing the connection would make its write fail, and some
+// clients read the answer only after they have sent everything.
+func refuse(conn *net.UnixConn, why error) error {
+	status := 400
+	if errors.Is(why, errTooLong) {
+		status = 413
+	}
+	err := write(conn, fail(status, why.Error()))
+	if err == nil {
+		err = errors.Join(conn.CloseWrite(), conn.SetReadDeadline(time.Now().Add(requestTimeout)))
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, io.LimitReader(conn, maxDropped))
+	}
+	return err
 }
 
 // maxBody returns how many bytes the body of a request may have.
