@@ -3,9 +3,7 @@ package containerd
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,10 +14,7 @@ import (
 // where the image has them; without it the command is refused.
 func TestDebugConsole(t *testing.T) {
 	needVM(t)
-	initrd := filepath.Join(bed.layout.Build(), "guest-debug", "initrd.img")
-	if _, err := os.Stat(initrd); err != nil {
-		t.Skipf("no guest image with tools (make guest-image-debug): %v", err)
-	}
+	initrd := debugImage(t)
 	enable := func(o *harness.Options) {
 		o.Kata.Initrd, o.Kata.Extra = initrd, "[agent.kata]\ndebug_console_enabled = true\n"
 	}
