@@ -19,7 +19,7 @@ func TestIPTables(t *testing.T) {
 		}
 		// The guest's text is in one line, and cannot control a terminal.
 		err := p.SetIPTables(t.Context(), ipv6, make([]byte, guest.MaxIPTables))
-		if wanted := "set iptables of pod p1: 500 Internal Server Error: " + want + ", 1048576 bytes: ?[2J?line 1 failed"; err == nil || err.Error() != wanted {
+		if wanted := "set iptables of pod p1: 500 Internal Server Error: " + want + ", 1048576 bytes: \\x1b[2J\\x00line 1 failed"; err == nil || err.Error() != wanted {
 			t.Errorf("%q, want %q", err, wanted)
 		}
 	}

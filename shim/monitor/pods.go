@@ -13,13 +13,13 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
 const (
@@ -117,26 +117,16 @@ func (p Pod) request(ctx context.Context, method, path string, body []byte) ([]b
 	case len(answer) > maxAnswer:
 		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 	case resp.StatusCode == http.StatusNotFound:
-		return nil, fmt.Errorf("%s: %w", oneLine(answer), errdefs.ErrNotFound)
+		return nil, fmt.Errorf("%s: %w", reason(answer), errdefs.ErrNotFound)
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s: %s", resp.Status, oneLine(answer))
+		return nil, fmt.Errorf("%s: %s", resp.Status, reason(answer))
 	}
 	return answer, nil
 }
 
-// oneLine returns an error's text without control characters: parts of it may be
-// the guest's, and it goes to terminals.
-func oneLine(text []byte) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return '?'
-		}
-		return r
-	}, strings.TrimSpace(string(text)))
-}
+// reason returns an error's text as one line: parts of it may be the guest's, and
+// it goes to terminals.
+func reason(answer []byte) string { return printable.Line(strings.TrimSpace(string(answer))) }
 
 // Describe asks the pod's shim what runs in the pod.
 func (p Pod) Describe(ctx context.Context) (virtcontainers.Description, error) {

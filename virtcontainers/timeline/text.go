@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
 // TextOptions describe the terminal for which a timeline is drawn.
@@ -50,7 +52,7 @@ func (t *Timeline) WriteText(w io.Writer, o TextOptions) error {
 func (t *Timeline) notes() []string {
 	var notes []string
 	if t.GuestError != "" {
-		notes = append(notes, "the guest's part is missing: "+oneLine(t.GuestError))
+		notes = append(notes, "the guest's part is missing: "+printable.Line(t.GuestError))
 	} else {
 		notes = append(notes, fmt.Sprintf("guest: as the guest reports it, moved to the host's clock, ±%.2f ms", milliseconds(t.Slack)))
 	}
@@ -58,16 +60,6 @@ func (t *Timeline) notes() []string {
 		notes = append(notes, fmt.Sprintf("%d spans between the boot's and the last were forgotten", t.Forgotten))
 	}
 	return notes
-}
-
-// oneLine makes untrusted text fit into one line of a terminal.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, text)
 }
 
 func writeRow(b *strings.Builder, sec section, r row, width int, blocks bool) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/katabox/katabox/shim/monitor"
 	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
 const iptablesDescription = "The rules apply to all containers of the pod, which have one network. The guest's image must have the iptables tools:\n" +
@@ -63,7 +64,7 @@ func writeRules(out io.Writer, rules string, terminal bool) error {
 	if terminal {
 		var shown strings.Builder
 		for line := range strings.Lines(rules) {
-			shown.WriteString(printable(strings.TrimSuffix(line, "\n")) + "\n")
+			shown.WriteString(printable.Line(strings.TrimSuffix(line, "\n")) + "\n")
 		}
 		rules = shown.String()
 	}

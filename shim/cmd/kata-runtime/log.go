@@ -21,6 +21,7 @@ import (
 
 	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/shim/monitor"
+	"github.com/katabox/katabox/virtcontainers/printable"
 )
 
 const logDescription = "ID is the pod's id, or a prefix of it. A line is the shim's, or has a source: agent is the guest's agent, console the\n" +
@@ -143,10 +144,10 @@ func writeLogLine(w io.Writer, l monitor.LogLine) error {
 		source = "shim"
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s %-7s %-7s %s", l.Time.Format("2006-01-02T15:04:05.000Z07:00"), printable(l.Level), printable(source), printable(l.Message))
+	fmt.Fprintf(&out, "%s %-7s %-7s %s", l.Time.Format("2006-01-02T15:04:05.000Z07:00"), printable.Line(l.Level), printable.Line(source), message(l))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(shownElsewhere, name) {
-			fmt.Fprintf(&out, " %s=%s", printable(name), word(fmt.Sprint(fields[name])))
+			fmt.Fprintf(&out, " %s=%s", printable.Line(name), word(fmt.Sprint(fields[name])))
 		}
 	}
 	out.WriteByte('\n')
@@ -154,19 +155,19 @@ func writeLogLine(w io.Writer, l monitor.LogLine) error {
 	return err
 }
 
-// printable returns a text that is safe to show: quoted if it has other
-// characters.
-func printable(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
-		return strconv.Quote(s)
+// message returns a line's message. Fields follow it: a guest's that has what
+// looks like some is quoted.
+func message(l monitor.LogLine) string {
+	if l.Source != "" && strings.ContainsAny(l.Message, "=\"") {
+		return strconv.Quote(l.Message)
 	}
-	return s
+	return printable.Line(l.Message)
 }
 
 // word returns a value so that its end is visible.
 func word(s string) string {
-	if s == "" || strings.ContainsAny(s, " =\"") {
+	if s == "" || strings.ContainsAny(s, "=\"") || strings.ContainsFunc(s, unicode.IsSpace) {
 		return strconv.Quote(s)
 	}
-	return printable(s)
+	return printable.Line(s)
 }

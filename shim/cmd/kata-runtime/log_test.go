@@ -32,7 +32,7 @@ func TestLogCommand(t *testing.T) {
 	h := withRecords(t, false)
 	out, errs, code := call(t, h, "log", "p1")
 	want := regexp.MustCompile(`^\S+ warning shim    could not do it container=c1 error="no way"
-\S+ info    agent   "a\\nlevel=error forged" n=1152921504606846976 x="1\\x1b\[2J"
+\S+ info    agent   "a\\nlevel=error forged" n=1152921504606846976 x=1\\x1b\[2J
 $`)
 	if code != 0 || errs != "" || !want.MatchString(out) {
 		t.Errorf("%d, %q, %s", code, errs, out)
