@@ -8,52 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/tests/engines/host"
 	"github.com/katabox/katabox/tests/harness"
 )
-
-// leakPatience is how long a pod's remains may take to disappear.
-const leakPatience = 30 * time.Second
-
-// podsGone waits until the private host, on which only the tests and the engine
-// run, has no Katabox shim and no machine, and the runtime's directories are
-// empty.
-func podsGone(ctx context.Context) error {
-	return untilNone(ctx, func() ([]string, error) {
-		found, err := vmProcesses()
-		if err != nil {
-			return nil, err
-		}
-		files, err := filepath.Glob("/run/kata-containers/*/*")
-		return append(found, files...), err
-	})
-}
-
-// vmProcesses lists the processes that serve pods of Katabox.
-func vmProcesses() ([]string, error) {
-	names, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, name := range names {
-		comm, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has ended
-		}
-		line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))
-		words := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
-		isKata := strings.Contains(words, "containerd-shim-kata-v2") || strings.HasPrefix(string(comm), "qemu-system")
-		if isKata && words != "" { // a zombie has none
-			found = append(found, filepath.Dir(name)+" "+words)
-		}
-	}
-	return found, nil
-}
 
 // hostState is a host before an engine was started.
 type hostState struct {
@@ -91,7 +51,7 @@ func eachMount(use func(id, path string)) error {
 // except for what engines leave on purpose: bridges, and mounts below their
 // roots.
 func settled(ctx context.Context, before hostState) error {
-	return untilNone(ctx, func() ([]string, error) {
+	return host.UntilNone(ctx, func() ([]string, error) {
 		now, err := harness.ReadHostState()
 		if err != nil {
 			return nil, err
@@ -112,7 +72,7 @@ func settled(ctx context.Context, before hostState) error {
 // isEngines reports whether a line of the host's state belongs to an engine.
 func isEngines(line string) bool {
 	if dir, ok := strings.CutPrefix(line, "file "); ok && filepath.Dir(dir) == "/run/kata-containers" {
-		return true // the first pod made it; podsGone checks its content
+		return true // the first pod made it; host.PodsGone checks its content
 	}
 	for _, own := range []string{
 		"mount " + workDir, "mount /run/docker/", "link docker0", "link br-", "link nerdctl", "link podman",
@@ -123,23 +83,6 @@ func isEngines(line string) bool {
 		}
 	}
 	return false
-}
-
-// untilNone waits until find finds nothing; the error lists what is left.
-func untilNone(ctx context.Context, find func() ([]string, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, leakPatience)
-	defer cancel()
-	for {
-		found, err := find()
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("left behind:\n  %s", strings.Join(found, "\n  "))
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
 }
 
 // removeCgroups removes the cgroups that engines leave below the suite's

@@ -147,7 +147,7 @@ func playScene(t *testing.T, e Engine, r harness.Runtime, sc scene) (sheet, []st
 	mark := size(e.LogPath())
 	sc.play(ctx, s)
 	s.clear(context.WithoutCancel(ctx))
-	if err := podsGone(context.WithoutCancel(ctx)); err != nil {
+	if err := host.PodsGone(context.WithoutCancel(ctx)); err != nil {
 		t.Errorf("after the scene with %s: %v", r.Name, err)
 	}
 	if t.Failed() {

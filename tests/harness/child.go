@@ -50,6 +50,9 @@ func StartChild(cmd *exec.Cmd, logPath string) (*Child, error) {
 	return c, nil
 }
 
+// Done returns a channel that is closed when the program has ended.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
 // PID is the program's process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }
 

@@ -18,6 +18,9 @@ const Busybox = "registry.k8s.io/" + e2eImages + "busybox:1.29-2"
 // Web is the suite's web server; it listens on port 80.
 const Web = "registry.k8s.io/" + e2eImages + "nginx:1.14-2"
 
+// Pause is a pause container's image, as the suite's.
+const Pause = "registry.k8s.io/pause:3.9"
+
 // pinnedName is the only image that the suite pulls by digest.
 const pinnedName = criImages + "test-image-digest"
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"syscall"
 	"testing"
@@ -87,12 +88,33 @@ func again(role string, flags uintptr) (int, error) {
 	cmd.Env = append(os.Environ(), envRole+"="+role)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
+	err := runUntilSignal(cmd)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return max(exit.ExitCode(), 1), nil // -1: killed by a signal
 	}
 	return 0, err
+}
+
+// runUntilSignal runs a command, and kills it if this process is asked to end:
+// the caller can then remove what is the machine's.
+func runUntilSignal(cmd *exec.Cmd) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
+	defer signal.Stop(signals)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-signals:
+			_ = cmd.Process.Kill() // fails only when it has ended
+		case <-ended:
+		}
+	}()
+	return cmd.Wait()
 }
 
 // runInit makes the host, starts the suite, and reaps what is left to PID 1

@@ -80,9 +80,9 @@ var apart = append(
 )
 
 // elsewhere are the packages whose tests need another kind of host, or an
-// engine that takes too long to build: "make test-kvm" and "make test-crio" run
-// them.
-var elsewhere = []string{"./tests/kvmhost/inside", "./tests/crio"}
+// engine that takes too long to build: "make test-kvm", "make test-crio" and
+// "make test-k8s" run them.
+var elsewhere = []string{"./tests/kvmhost/inside", "./tests/crio", "./tests/k8s"}
 
 // units returns the tests of each package alone, and the fuzz targets. A
 // package that has no row is among them.

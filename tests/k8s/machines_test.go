@@ -1,0 +1,50 @@
+package k8s
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// sandbox returns the id of a pod's sandbox.
+func (s *stage) sandbox(pod string) string {
+	s.Helper()
+	return s.ctr("containers", "ls", "-q", "labels.\"io.kubernetes.pod.name\"=="+pod+",labels.\"io.cri-containerd.kind\"==sandbox")
+}
+
+// machine returns the process id of a pod's QEMU.
+func (s *stage) machine(pod string) int {
+	s.Helper()
+	return s.process("qemu-system", s.sandbox(pod)[:32])
+}
+
+// shim returns the process id of a pod's shim, with either runtime.
+func (s *stage) shim(pod string) int {
+	s.Helper()
+	return s.process("containerd-shim", s.sandbox(pod)[:32])
+}
+
+// process returns the id of the only process whose command line has both words.
+func (s *stage) process(program, word string) int {
+	s.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		s.Fatal(err)
+	}
+	var found []int
+	for _, path := range lines {
+		line, _ := os.ReadFile(path) // it may have ended
+		name, _, _ := strings.Cut(string(line), "\x00")
+		if !strings.Contains(filepath.Base(name), program) || !strings.Contains(string(line), word) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			found = append(found, pid)
+		}
+	}
+	if len(found) != 1 {
+		s.Fatalf("processes of %s with %s: %v, want one", program, word, found)
+	}
+	return found[0]
+}

@@ -1,0 +1,75 @@
+#!/bin/bash
+# Gets a Kubernetes node for tests/k8s into build/k8s-VERSION, unless it exists:
+# kubelet, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl,
+# built from the Go module proxy, and etcd from Debian's package, which is
+# unpacked there and not installed.
+#
+# Kubernetes' module names its parts (k8s.io/api and others) by directories that
+# the module does not contain. A generated module replaces them by the releases
+# of the same parts.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+go=${GO:-go}
+
+fail() { printf 'k8s: error: %s\n' "$*" >&2; exit 1; }
+
+version=$(sed -n 's/^const Version = "\(.*\)"/\1/p' tests/k8s/paths.go)
+parts=0.${version#*.}
+out=$PWD/build/k8s-$version
+programs=(kubelet kube-apiserver kube-controller-manager kube-scheduler kubectl)
+
+# write_module DIR writes the generated module.
+write_module() {
+	local file
+	file=$(cd / && $go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/^\t"GoMod": "\(.*\)",$/\1/p')
+	[ -f "$file" ] || fail "the Go module proxy has no Kubernetes $version"
+	mkdir -p "$1"
+	{
+		echo "module node"
+		sed -n '/^go /p; /^godebug [^(]/p' "$file"
+		echo "require k8s.io/kubernetes v$version"
+		sed -n "s|^\t\(k8s.io/[^ ]*\) => ./staging/.*|replace \1 => \1 v$parts|p" "$file"
+	} >"$1/go.mod"
+}
+
+build_programs() {
+	if [ -e "$out/complete" ]; then
+		echo "Kubernetes $version: up to date"
+		return
+	fi
+	echo "Kubernetes $version: building ${programs[*]} (about ten minutes the first time)"
+	write_module "$out/module"
+	local name package=k8s.io/component-base/version
+	(
+		cd "$out/module"
+		export GOFLAGS="${GOFLAGS:-} -buildvcs=false -mod=mod" CGO_ENABLED=0
+		for name in "${programs[@]}"; do
+			$go build -trimpath -o "$out/" \
+				-ldflags "-s -w -X $package.gitVersion=v$version -X $package.gitMajor=${version%%.*} -X $package.gitMinor=$(cut -d. -f2 <<<"$version")" \
+				"k8s.io/kubernetes/cmd/$name" || fail "the build of $name failed"
+			echo "Kubernetes $version: $name is built"
+		done
+	)
+	touch "$out/complete"
+	echo "Kubernetes $version: built in $out"
+}
+
+unpack_etcd() {
+	if [ -x "$out/etcd" ]; then
+		echo "etcd: up to date"
+		return
+	fi
+	work=$(mktemp -d) # not local: the trap runs at the end of the script
+	trap 'rm -rf "$work"' EXIT
+	chmod 755 "$work"
+	(cd "$work" && apt-get -qq -o APT::Sandbox::User=root download etcd-server) ||
+		fail "apt-get download etcd-server failed: run apt-get update"
+	dpkg -x "$work"/etcd-server_*.deb "$work/root"
+	mkdir -p "$out"
+	cp "$work/root/usr/bin/etcd" "$out/etcd.part"
+	mv "$out/etcd.part" "$out/etcd"
+	echo "etcd: unpacked in $out"
+}
+
+unpack_etcd
+build_programs
