@@ -15,8 +15,23 @@ func registriesConf(address string) string {
 	return fmt.Sprintf("[[registry]]\nprefix = \"registry.k8s.io\"\nlocation = %q\ninsecure = true\n", address)
 }
 
-// crioConf is CRI-O's configuration.
+// crioConf is CRI-O's configuration, with the checkout's Katabox.
 func crioConf() string {
+	return nodeConf() + fmt.Sprintf(`
+[crio.runtime.runtimes.kata]
+runtime_path = "%[2]s/containerd-shim-kata-v2"
+runtime_type = "vm"
+runtime_root = "/run/vc"
+privileged_without_host_devices = true
+[crio.runtime.runtimes.kata-oci]
+runtime_path = "%[2]s/kata-runtime"
+runtime_type = "oci"
+runtime_root = "%[1]s/kata"
+`, workDir, layout.Bin())
+}
+
+// nodeConf is that of a node without Katabox.
+func nodeConf() string {
 	return fmt.Sprintf(`
 [crio]
 root = "%[1]s/storage"
@@ -43,15 +58,6 @@ drop_infra_ctr = false
 runtime_path = "%[1]s/runc.sh"
 runtime_type = "oci"
 runtime_root = "%[1]s/runc"
-[crio.runtime.runtimes.kata]
-runtime_path = "%[3]s/containerd-shim-kata-v2"
-runtime_type = "vm"
-runtime_root = "/run/vc"
-privileged_without_host_devices = true
-[crio.runtime.runtimes.kata-oci]
-runtime_path = "%[3]s/kata-runtime"
-runtime_type = "oci"
-runtime_root = "%[1]s/kata"
 [crio.image]
 pause_image = "registry.k8s.io/pause:3.9"
 pause_command = ""
@@ -59,7 +65,7 @@ pause_command = ""
 plugin_dirs = ["/usr/lib/cni"]
 [crio.nri]
 enable_nri = false
-`, workDir, crioDir(), layout.Bin())
+`, workDir, crioDir())
 }
 
 // runcScript is runc for a root that may not lower its processes' OOM score

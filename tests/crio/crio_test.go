@@ -23,6 +23,8 @@ import (
 const (
 	workDir  = "/run/katabox-crio"
 	endpoint = "unix://" + workDir + "/crio.sock"
+	// kataConfigDir has the configuration of the checkout's Katabox.
+	kataConfigDir = "/etc/kata-containers"
 )
 
 // The runtimes' names in CRI-O's configuration.
@@ -92,13 +94,12 @@ func prepare() (err error) {
 			return err
 		}
 	}
-	const config = "/etc/kata-containers/configuration.toml"
-	for _, dir := range []string{filepath.Dir(config), layout.Logs()} {
+	for _, dir := range []string{kataConfigDir, layout.Logs()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	return harness.KataConfig{}.Write(layout, config)
+	return harness.KataConfig{}.Write(layout, kataConfigDir+"/configuration.toml")
 }
 
 func crioDir() string { return filepath.Join(layout.Build(), "engines", "crio-"+engines.CRIOVersion) }
@@ -117,11 +118,16 @@ func serveImages() (string, error) {
 	return server.URL, nil
 }
 
-// startDaemon starts CRI-O and waits until it answers.
+// startDaemon starts CRI-O with the checkout's Katabox.
 func startDaemon(ctx context.Context, t *testing.T) *harness.Child {
 	t.Helper()
-	crio := exec.Command(filepath.Join(crioDir(), "crio"), "--config", workDir+"/crio.conf", "--config-dir", workDir+"/none")
-	d, err := harness.StartChild(crio, filepath.Join(layout.Logs(), "crio.log"))
+	return startCRIO(ctx, t, "--config", workDir+"/crio.conf", "--config-dir", workDir+"/none")
+}
+
+// startCRIO starts CRI-O and waits until it answers.
+func startCRIO(ctx context.Context, t *testing.T, args ...string) *harness.Child {
+	t.Helper()
+	d, err := harness.StartChild(exec.Command(filepath.Join(crioDir(), "crio"), args...), filepath.Join(layout.Logs(), "crio.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +159,14 @@ func stopDaemon(t *testing.T, d *harness.Child) {
 type result struct {
 	code        int
 	out, errors string
+}
+
+// failure returns a failed command's errors, or "".
+func (r result) failure() string {
+	if r.code == 0 {
+		return ""
+	}
+	return r.errors
 }
 
 // crictl runs one of its commands with that input.

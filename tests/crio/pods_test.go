@@ -64,8 +64,10 @@ func TestPods(t *testing.T) {
 // stage is one pod of one runtime, with the results.
 type stage struct {
 	*testing.T
-	handler, dir, pod string
-	rows              map[string]string
+	handler, dir string
+	// pod is its id, and config the file with its configuration.
+	pod, config string
+	rows        map[string]string
 }
 
 // play runs a pod from creation to removal, with a restart of CRI-O, and
@@ -74,7 +76,7 @@ func (s *stage) play(ctx context.Context, d *harness.Child) *harness.Child {
 	ctx, cancel := context.WithTimeout(ctx, sceneTimeout)
 	defer cancel()
 	s.refuse(ctx)
-	s.pod = s.must(crictl(ctx, "", "runp", "-r", s.handler, s.podFile("pod", nil)))
+	s.runPod(ctx, "pod")
 	reader := s.run(ctx, "reader", images.Busybox, []string{"sh", "-c", "echo hello; while read l; do echo got $l; done; sleep 1000"},
 		map[string]any{"memory_limit_in_bytes": 64 << 20, "cpu_quota": 50000, "cpu_period": 100000})
 	s.run(ctx, "web", images.Web, nil, nil)
@@ -88,6 +90,13 @@ func (s *stage) play(ctx context.Context, d *harness.Child) *harness.Child {
 	s.rows["stop and remove"] = fmt.Sprint(crictl(ctx, "", "rmp", "-f", s.pod).code)
 	s.rows["pods left"] = s.must(crictl(ctx, "", "pods", "-q"))
 	return d
+}
+
+// runPod runs the pod.
+func (s *stage) runPod(ctx context.Context, name string) {
+	s.Helper()
+	s.config = s.podFile(name, nil)
+	s.pod = s.must(crictl(ctx, "", "runp", "-r", s.handler, s.config))
 }
 
 // refuse requests what only runc supports.
@@ -197,7 +206,7 @@ func (s *stage) run(ctx context.Context, name, image string, args []string, reso
 		"metadata": map[string]any{"name": name}, "image": map[string]any{"image": image}, "command": args,
 		"stdin": name == "reader", "log_path": name + ".log", "linux": map[string]any{"resources": resources},
 	})
-	id := s.must(crictl(ctx, "", "create", "--no-pull", s.pod, config, filepath.Join(s.dir, "pod.json")))
+	id := s.must(crictl(ctx, "", "create", "--no-pull", s.pod, config, s.config))
 	s.must(crictl(ctx, "", "start", id))
 	return id
 }

@@ -163,27 +163,13 @@ func mustCtr(ctx context.Context, t *testing.T, args ...string) string {
 	return out
 }
 
-// newBuild lays out what was built as an installation. The mark is appended to
-// the shim's program, which makes it another version.
+// newBuild lays out what was built as an installation. The mark makes it another
+// version.
 func newBuild(t *testing.T, mark string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for to, from := range map[string]string{
-		"bin/containerd-shim-kata-v2": layout.Shim(), "bin/kata-runtime": filepath.Join(layout.Bin(), "kata-runtime"),
-		"share/kata-containers/vmlinux": layout.Kernel(), "share/kata-containers/initrd.img": layout.Initrd(),
-		"share/defaults/kata-containers/configuration.toml": filepath.Join(layout.Root, "configuration.toml"),
-	} {
-		data, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if from == layout.Shim() {
-			data = append(data, mark...)
-		}
-		path := filepath.Join(dir, to)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o755)); err != nil {
-			t.Fatal(err)
-		}
+	if err := layout.Stage(dir, mark); err != nil {
+		t.Fatal(err)
 	}
 	return dir
 }
