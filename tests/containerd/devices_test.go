@@ -186,18 +186,6 @@ func TestBlockDeviceAccess(t *testing.T) {
 	})
 }
 
-// A container that may use every device has all of the host's disks in its
-// spec, and gets none.
-func TestPrivilegedGetsNoDisk(t *testing.T) {
-	needVM(t)
-	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
-		pod := newPod(ctx, t, d)
-		c := with(ctx, t, pod, newHostDisk(t, d, "all").as("/dev/data", "rwm"), oci.WithAllDevicesAllowed)
-		wantBlockDevices(ctx, t, c, 0)
-		execOut(ctx, t, c, harness.ExecConfig{Args: script("! ls /dev/data")})
-	})
-}
-
 func ptr[T any](v T) *T { return &v }
 
 // chars are devices that the guest's kernel has, at paths that the test chooses.

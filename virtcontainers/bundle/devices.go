@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -22,6 +23,9 @@ type BlockDevice struct {
 	// Access is what the container may do with it: some of "r", "w" and "m", in
 	// this order.
 	Access string
+	// Optional reports that the spec lists the device only because it lists all
+	// of the host's.
+	Optional bool
 }
 
 // ReadOnly reports whether the container may not write to it.
@@ -36,40 +40,61 @@ const (
 
 // BlockDevices lists the block devices that the spec gives its container, with
 // the host's nodes of the same numbers: a path in the spec is one in the
-// container. It returns none for a container that may use every device
-// (privileged): its spec lists all of the host's disks, which a pod must not
-// get. It fails with errdefs.ErrNotFound for a number for which the host has no
-// node.
-func BlockDevices(spec *specs.Spec) ([]BlockDevice, error) {
-	return hostDevices{sys: "/sys", dev: "/dev"}.list(spec)
+// container. It fails with errdefs.ErrNotFound for a number for which the host
+// has no node.
+//
+// The spec of a container that may use every device (privileged) lists all of
+// the host's disks. Of these it returns those that were requested individually,
+// with a rule for their number or at a path other than the host's, and those of
+// which the host has a node at a path that matches a pattern (filepath.Match):
+// they are Optional. Of several devices with the same path, the last counts: a
+// requested one is in the list too.
+func BlockDevices(spec *specs.Spec, patterns []string) ([]BlockDevice, error) {
+	return hostDevices{sys: "/sys", dev: "/dev"}.list(spec, patterns)
 }
 
 // hostDevices is where the host has its block devices.
 type hostDevices struct{ sys, dev string }
 
-func (h hostDevices) list(spec *specs.Spec) ([]BlockDevice, error) {
+func (h hostDevices) list(spec *specs.Spec, patterns []string) ([]BlockDevice, error) {
 	rules := deviceRules(spec)
-	if allowsAll(rules) {
-		return nil, nil
-	}
+	privileged := allowsAll(rules)
 	var all []BlockDevice
 	for _, d := range spec.Linux.Devices {
 		if d.Type != "b" {
 			continue
 		}
-		access := accessOf(d, "b", rules)
-		if access == "" {
+		b := BlockDevice{Path: d.Path, Access: accessOf(d, "b", rules)}
+		if privileged {
+			b.Access, b.Optional = allAccess, !ruled(d, rules) && isNodeOf(d.Path, d)
+		}
+		if b.Access == "" || b.Optional && !chosen(d, patterns) {
 			continue
 		}
-		node, err := h.node(d)
-		if err != nil {
+		var err error
+		if b.HostPath, err = h.node(d); err != nil {
 			return nil, fmt.Errorf("device %s, block device %d:%d: %w", d.Path, d.Major, d.Minor, err)
 		}
-		b := BlockDevice{Path: d.Path, HostPath: node, Access: access}
 		b.Mode, b.UID, b.GID = nodeOf(d)
-		all = append(all, b)
+		all = append(slices.DeleteFunc(all, func(other BlockDevice) bool { return other.Path == b.Path }), b)
 	}
 	return all, nil
+}
+
+// ruled reports whether a rule allows access to this device in particular.
+func ruled(d specs.LinuxDevice, rules []specs.LinuxDeviceCgroup) bool {
+	return slices.ContainsFunc(rules, func(r specs.LinuxDeviceCgroup) bool {
+		return r.Allow && r.Type == "b" && !anyNumber(r.Major) && !anyNumber(r.Minor) && *r.Major == d.Major && *r.Minor == d.Minor
+	})
+}
+
+// chosen reports whether a path that matches one of the patterns leads to the
+// device, symbolic links included.
+func chosen(d specs.LinuxDevice, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		paths, _ := filepath.Glob(pattern) // the configuration has checked it
+		return slices.ContainsFunc(paths, func(path string) bool { return isNodeOf(path, d) })
+	})
 }
 
 // nodeOf is the mode and owner of a device's node, as runc reads them.

@@ -60,7 +60,7 @@ func TestBlockDevices(t *testing.T) {
 	loop.FileMode, loop.UID, loop.GID = ptr(0o640|os.ModeDevice), ptr(uint32(5)), ptr(uint32(6))
 	spec := withDevices([]specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}, rule(true, "b", 7, 3, "r")},
 		specs.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, loop, block("/dev/other", 254, 16))
-	got, err := h.list(spec)
+	got, err := h.list(spec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestBlockDevices(t *testing.T) {
 		t.Error("which of them is read-only")
 	}
 	spec.Linux.Resources = nil
-	if got, err := h.list(spec); err != nil || len(got) != 2 || got[0].Access != "rwm" {
+	if got, err := h.list(spec, nil); err != nil || len(got) != 2 || got[0].Access != "rwm" {
 		t.Errorf("without rules: %+v, %v", got, err)
 	}
 }
@@ -100,17 +100,67 @@ func TestBlockDeviceAccess(t *testing.T) {
 		{"nothing", []specs.LinuxDeviceCgroup{rule(true, "b", 7, 3, "rwm"), rule(false, "b", 7, all, "rwm")}, ""},
 		{"everything", []specs.LinuxDeviceCgroup{deny, {Allow: true, Access: "rwm"}}, ""},
 		{"everything, by numbers", []specs.LinuxDeviceCgroup{deny, rule(true, "a", all, all, "mrw")}, ""},
-		{"everything, and the number", []specs.LinuxDeviceCgroup{deny, {Allow: true}, rule(true, "b", 7, 3, "r")}, ""},
+		{"everything, and the number", []specs.LinuxDeviceCgroup{deny, {Allow: true}, rule(true, "b", 7, 3, "r")}, "rwm"},
+		{"everything, and the number not", []specs.LinuxDeviceCgroup{{Allow: true}, rule(false, "b", 7, 3, "r")}, ""},
+		{"everything, and another number", []specs.LinuxDeviceCgroup{{Allow: true}, rule(true, "b", 7, 4, "r"), rule(true, "b", 7, all, "r")}, ""},
 		{"everything, then nothing", []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}, deny, rule(true, "b", 7, 3, "r")}, "r"},
 		{"everything may be read", []specs.LinuxDeviceCgroup{deny, {Allow: true, Access: "r"}}, "rwm"},
 	} {
-		got, err := h.list(withDevices(test.rules, block("/dev/x", 7, 3)))
+		got, err := h.list(withDevices(test.rules, block(h.dev+"/loop3", 7, 3)), nil)
 		access := ""
 		if len(got) == 1 {
 			access = got[0].Access
 		}
 		if err != nil || access != test.want {
 			t.Errorf("%s: %+v, %v, want %q", test.name, got, err, test.want)
+		}
+	}
+}
+
+// A privileged container gets the disks that were requested individually, and
+// those of its list that the patterns choose.
+func TestBlockDevicesOfPrivileged(t *testing.T) {
+	h := fakeDevices(t, map[string]string{"7:3": "loop3", "7:4": "loop4", "254:16": "vd/b"})
+	byID := filepath.Join(t.TempDir(), "id-1")
+	if err := os.Symlink(h.dev+"/vd/b", byID); err != nil {
+		t.Fatal(err)
+	}
+	everything := []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
+	for _, test := range []struct {
+		name     string
+		patterns []string
+		moved    bool
+		want     string
+	}{
+		{"no pattern", nil, false, ""},
+		{"none matches", []string{h.dev + "/sd*", h.dev + "/loop"}, false, ""},
+		{"a path", []string{h.dev + "/loop4"}, false, "loop4?"},
+		{"a pattern", []string{h.dev + "/sd*", h.dev + "/loop[0-9]"}, false, "loop3? loop4?"},
+		{"a link", []string{filepath.Dir(byID) + "/id-*"}, false, "b?"},
+		{"a directory", []string{h.dev + "/vd"}, false, ""},
+		{"at another path", nil, true, "loop3"},
+		{"both", []string{h.dev + "/loop*"}, true, "loop3 loop4?"},
+		{"all, twice", []string{h.dev + "/*"}, true, "loop3 loop4?"},
+	} {
+		devices := []specs.LinuxDevice{block(h.dev+"/loop3", 7, 3), block(h.dev+"/loop4", 7, 4), block(h.dev+"/vd/b", 254, 16)}
+		if test.moved {
+			devices[0].Path = "/data/disk"
+			devices = append(devices, devices[:2]...)
+		}
+		got, err := h.list(withDevices(everything, devices...), test.patterns)
+		var names []string
+		for _, b := range got {
+			name := filepath.Base(b.HostPath)
+			if b.Optional {
+				name += "?"
+			}
+			names = append(names, name)
+			if b.Access != "rwm" {
+				t.Errorf("%s: %+v", test.name, b)
+			}
+		}
+		if err != nil || strings.Join(names, " ") != test.want {
+			t.Errorf("%s: %q, %v, want %q", test.name, names, err, test.want)
 		}
 	}
 }
@@ -133,7 +183,7 @@ func TestBlockDeviceThatIsNotThere(t *testing.T) {
 		{3, "has no name"}, {4, "loop4 nor /none/x is a node of it"}, {5, "loop5 nor /none/x is a node of it"}, {6, "the host has no such device"},
 		{-1, "the host has no such device"},
 	} {
-		_, err := h.list(withDevices(nil, block("/none/x", 7, test.minor)))
+		_, err := h.list(withDevices(nil, block("/none/x", 7, test.minor)), nil)
 		if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "/none/x") {
 			t.Errorf("minor %d: %v, want %q", test.minor, err, test.want)
 		}
@@ -143,7 +193,7 @@ func TestBlockDeviceThatIsNotThere(t *testing.T) {
 	if err := unix.Mknod(moved, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 4))); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := h.list(withDevices(nil, block(moved, 7, 4))); err != nil || len(got) != 1 || got[0].HostPath != moved {
+	if got, err := h.list(withDevices(nil, block(moved, 7, 4)), nil); err != nil || len(got) != 1 || got[0].HostPath != moved {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -153,7 +203,7 @@ func TestBlockDevicesOfThisHost(t *testing.T) {
 	if _, err := os.Stat("/sys/dev/block/7:0"); err != nil {
 		t.Skip("no loop device:", err)
 	}
-	got, err := BlockDevices(withDevices(nil, block("/dev/x", 7, 0)))
+	got, err := BlockDevices(withDevices(nil, block("/dev/x", 7, 0)), nil)
 	if err != nil || len(got) != 1 || got[0].HostPath != "/dev/loop0" {
 		t.Errorf("got %+v, %v", got, err)
 	}

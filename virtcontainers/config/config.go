@@ -215,6 +215,9 @@ type Runtime struct {
 	// AllowHostNamespaces gives a container that requests the host's PID or IPC
 	// namespace its pod's; otherwise the container is refused.
 	AllowHostNamespaces bool
+	// PrivilegedHostDisks are glob patterns of the paths of disks of the host that
+	// a privileged container gets.
+	PrivilegedHostDisks []string
 	// CreateContainerTimeout bounds the creation of one container in the
 	// guest, its storages included; at least one second.
 	CreateContainerTimeout time.Duration

@@ -152,6 +152,13 @@ var bindMounts = listOf(`a list of "path", "path:ro" or "path:rw", each path abs
 	return ok && path != "/"
 })
 
+// diskPaths are paths of device nodes, which may be patterns.
+var diskPaths = listOf("a list of paths below /dev, which may be glob patterns", func(s string) bool {
+	_, err := filepath.Match(s, "")
+	_, clean := cleanPath.parse(s)
+	return err == nil && clean && strings.HasPrefix(s, "/dev/")
+})
+
 // count, words and portKind are for keys without effect: their values are
 // described but not used.
 var (

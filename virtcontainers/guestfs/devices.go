@@ -2,7 +2,12 @@ package guestfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/bundle"
@@ -29,14 +34,19 @@ func (c *Container) addDevices(ctx context.Context) error {
 	return nil
 }
 
-// addDisks attaches the block devices.
+// addDisks attaches the block devices. It leaves out those disks of a privileged
+// container that cannot be given away.
 func (c *Container) addDisks(ctx context.Context) error {
-	devices, err := bundle.BlockDevices(c.Bundle.Spec)
+	devices, err := bundle.BlockDevices(c.Bundle.Spec, c.pod.opts.Config.Runtime.PrivilegedHostDisks)
 	if err != nil {
 		return err
 	}
 	for _, d := range devices {
 		used, err := c.useDisk(ctx, disk.Source{Path: d.HostPath, ReadOnly: d.ReadOnly()})
+		if d.Optional && unusable(err) {
+			log.G(ctx).WithField("container", c.ID).WithError(err).Warn("a disk of privileged_host_disks is not given to the container")
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("device %s: %w", d.Path, err)
 		}
@@ -46,4 +56,10 @@ func (c *Container) addDisks(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+// unusable reports whether no machine can have the disk now: the host or another
+// pod uses it, it is empty, or its drive has no medium.
+func unusable(err error) bool {
+	return errdefs.IsFailedPrecondition(err) || errdefs.IsInvalidArgument(err) || errors.Is(err, unix.ENOMEDIUM) || errors.Is(err, unix.ENXIO)
 }

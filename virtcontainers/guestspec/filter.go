@@ -126,21 +126,23 @@ func (g *Guest) filterMounts(spec *specs.Spec, paths Paths) {
 // container, those in given by the agent; a FIFO is not a device and stays.
 func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 	var fifos []specs.LinuxDevice
-	var dropped []string
+	var disks, others []string
 	for _, d := range spec.Linux.Devices {
 		switch {
 		case d.Type == "p":
 			fifos = append(fifos, d)
-		case !given[d.Path]:
-			dropped = append(dropped, d.Path)
+		case given[d.Path]:
+		case d.Type == "b":
+			disks = append(disks, d.Path)
+		default:
+			others = append(others, d.Path)
 		}
 	}
-	const most = 5 // a privileged container's spec has all of the host's
-	if more := len(dropped) - most; more > 0 {
-		dropped = append(dropped[:most], fmt.Sprintf("and %d more", more))
+	if len(disks) > 0 {
+		g.Dropped = append(g.Dropped, "disks of the host's (privileged_host_disks can give some): "+someOf(disks))
 	}
-	if len(dropped) > 0 {
-		g.Dropped = append(g.Dropped, "devices of the host's: "+strings.Join(dropped, ", "))
+	if len(others) > 0 {
+		g.Dropped = append(g.Dropped, "devices of the host's: "+someOf(others))
 	}
 	spec.Linux.Devices = fifos
 	if r := spec.Linux.Resources; r != nil {
@@ -148,6 +150,16 @@ func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 			return d.Allow && d.Type == "b" && d.Major != nil && d.Minor != nil
 		})
 	}
+}
+
+// someOf lists a few names: a privileged container's spec has all of the host's
+// devices.
+func someOf(names []string) string {
+	const most = 5
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // filterProcess drops the security labels of the host's kernel, and what names

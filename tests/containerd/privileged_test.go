@@ -1,0 +1,102 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// privileged is what an engine makes of a privileged container: every device of
+// the host is in its spec, and may be used.
+var privileged = oci.Compose(oci.WithHostDevices, oci.WithAllDevicesAllowed)
+
+// A privileged container gets none of the disks in its list, and those that it
+// requests individually.
+func TestPrivilegedDisks(t *testing.T) {
+	needVM(t)
+	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		listed, requested, moved := newHostDisk(t, d, "listed"), newHostDisk(t, d, "requested"), newHostDisk(t, d, "moved")
+		mark := d.LogSize()
+		c := with(ctx, t, pod, privileged)
+		wantBlockDevices(ctx, t, c, 0)
+		execOut(ctx, t, c, harness.ExecConfig{Args: script("! ls " + listed.dev.Name())})
+		awaitLog(ctx, t, d, mark, "disks of the host's (privileged_host_disks can give some)")
+		// With a rule for its number, or at another path.
+		c = with(ctx, t, pod, privileged, requested.as(requested.dev.Name(), "rwm"), moved.as("/data/disk", "r"), oci.WithAllDevicesAllowed)
+		wantBlockDevices(ctx, t, c, 1)
+		if got := readDisk(ctx, t, c, "/data/disk"); got != "moved\n" {
+			t.Errorf("at another path the guest reads %q", got)
+		}
+		c = with(ctx, t, pod, privileged, requested.as(requested.dev.Name(), "rwm"))
+		wantBlockDevices(ctx, t, c, 2)
+		if got := readDisk(ctx, t, c, requested.dev.Name()); got != "requested\n" {
+			t.Errorf("with a rule the guest reads %q", got)
+		}
+	})
+}
+
+// With privileged_host_disks a privileged container gets the disks that match,
+// unless they are in use.
+func TestPrivilegedHostDisks(t *testing.T) {
+	needVM(t)
+	newestOwn(t, func(*harness.Options) {}, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		given, used, other := newHostDisk(t, d, "given"), newHostDisk(t, d, "used"), newHostDisk(t, d, "other")
+		hold(t, used)
+		link := fmt.Sprintf("/dev/katabox-test-%d", os.Getpid())
+		if err := os.Symlink(given.dev.Name(), link); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(link) })
+		setDisks(t, d, link[:len(link)-1]+"[0-9]", used.dev.Name())
+		pod := newPod(ctx, t, d)
+		mark := d.LogSize()
+		c := with(ctx, t, pod, privileged)
+		wantBlockDevices(ctx, t, c, 1)
+		execOut(ctx, t, c, harness.ExecConfig{Args: script(fmt.Sprintf("! ls %s && ! ls %s", used.dev.Name(), other.dev.Name()))})
+		awaitLog(ctx, t, d, mark, "a disk of privileged_host_disks is not given to the container")
+		if got := readDisk(ctx, t, c, given.dev.Name()); got != "given\n" {
+			t.Errorf("the guest reads %q", got)
+		}
+		writeDisk(ctx, t, c, given.dev.Name(), 8, "written")
+		given.wantWritten(t, 8, "written")
+		// A container that is not privileged gets none.
+		wantBlockDevices(ctx, t, with(ctx, t, pod), 1)
+		watcher := idle(ctx, t, pod)
+		if err := c.Remove(ctx); err != nil {
+			t.Fatal(err)
+		}
+		wantBlockDevices(ctx, t, watcher, 0)
+	})
+}
+
+// hold makes the host use a disk, as a mount does.
+func hold(t *testing.T, h *hostDisk) {
+	t.Helper()
+	fd, err := unix.Open(h.dev.Name(), unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+}
+
+// setDisks writes two patterns into the configuration of pods to come.
+func setDisks(t *testing.T, d *harness.Daemon, first, second string) {
+	t.Helper()
+	dir := filepath.Join(filepath.Dir(d.KataConfigPath()), "config.d")
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		text := fmt.Sprintf("[runtime]\nprivileged_host_disks = [%q, %q]\n", first, second)
+		err = os.WriteFile(filepath.Join(dir, "60-disks.toml"), []byte(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
