@@ -15,18 +15,18 @@ type exception struct{ name, why string }
 // known is the list of differences. What is only not implemented yet must not
 // be in it.
 var known = []exception{
-	{"TestKillContainerDeletedByRunc", "removes the container below the shim by `runc delete --force`, which knows no container of another runtime and says it did"},
-	{"TestContainerKillInitPidHost", "wants the host's PID namespace, which is refused; with `allow_host_namespaces = true` it passes"},
+	{"TestKillContainerDeletedByRunc", "the test removes the container with `runc delete --force`, which does not know other runtimes' containers and reports success"},
+	{"TestContainerKillInitPidHost", "the test needs the host's PID namespace, which Katabox refuses; with `allow_host_namespaces = true` it passes"},
 	{"TestContainerKillAll", "as above"},
 }
 
 // left are patterns of tests that are not run with any runtime unless
 // requested.
 var left = []exception{
-	{"TestCheckpoint.*", "wants CRIU on the host"},
-	{"TestIssue9103|TestIssue10589", "wants a double of runc that fails on command"},
+	{"TestCheckpoint.*", "needs CRIU on the host"},
+	{"TestIssue9103|TestIssue10589", "needs a fake runc that fails on command"},
 	{"TestRestartMonitor", "counts the seconds until a container is back"},
-	{"TestContainerExecLargeOutputWithTTY", "a hundred times seven megabytes through a terminal: minutes with runc, too"},
+	{"TestContainerExecLargeOutputWithTTY", "sends 700 MB through a terminal: takes minutes with runc, too"},
 	{"TestDaemonCustomCgroup|TestMigration|TestMountManager|TestMountAtRuntime|TestClientTTRPC.*", "runs no container"},
 	{"TestContentClient|TestSnapshotterClient|TestConvert|TestImage.*|TestTransfer.*|TestExport.*|TestImport|TestPullFetchAllContent|TestLeaseResources", "as above"},
 }

@@ -10,7 +10,7 @@ var known = []difference{
 			"exec while paused: add", "exec while paused: delete a running one",
 		},
 		runc: "Unknown", kata: "FailedPrecondition",
-		why: "the call does not fit the state; runc's shim says so in words only, Katabox by the error's kind too",
+		why: "the call is not possible in this state: Katabox returns a code that says so, runc's shim only a message",
 	},
 	{
 		rows: []string{"exec in a created container: run after the end", "container without a pod: exec after"},
@@ -20,47 +20,47 @@ var known = []difference{
 	{
 		rows: []string{"execs of an init that exits: Start of one never started"},
 		runc: "Unknown", kata: "FailedPrecondition", release: "1.6",
-		why: "as above; runc's shim of later containerds has the kind here",
+		why: "as above; the runc shim of later containerds returns that code",
 	},
 	{
 		rows: []string{"exec: no spec", "update: without resources"},
 		runc: "Unknown", kata: "InvalidArgument",
-		why: "the request lacks what it is about; the error has a kind",
+		why: "a required field is missing; Katabox returns a specific code",
 	},
 	{
 		rows: []string{"same id: create"},
 		runc: "Unknown", kata: "AlreadyExists",
-		why: "the error has a kind (asked of the shim itself: containerd refuses the id before)",
+		why: "a specific code. The test calls the shim directly: containerd would refuse the id itself",
 	},
 	{
 		rows: []string{"same id: create from an empty bundle"},
 		runc: "Unknown", kata: "NotFound",
-		why: "the error has a kind: the bundle's config.json is not there",
+		why: "a specific code: the bundle has no config.json",
 	},
 	{
 		rows: []string{"same id: create with an odd id"},
 		runc: "Unknown", kata: "InvalidArgument",
-		why: "the error has a kind",
+		why: "a specific code",
 	},
 	{
 		rows: []string{"exec: * CloseIO"},
 		runc: "Unknown", kata: "NotFound",
-		why: "the exec is not there; the error has a kind, as for every other method",
+		why: "the exec does not exist; Katabox returns the same code as for every other method",
 	},
 	{
 		rows: []string{"init: * Checkpoint"},
 		runc: "Unknown", kata: "Unimplemented",
-		why: "a process of a guest cannot be saved alone; runc tries, and fails without CRIU or in the wrong state",
+		why: "checkpoints are not supported: a single process of a guest cannot be saved. runc tries, and fails without CRIU or in the wrong state",
 	},
 	{
 		rows: []string{"init: stopped Kill 0 all*"},
 		runc: "ok", kata: "NotFound",
-		why: "what has ended takes no signal, `all` or not; runc 1.1 asks only whether the cgroup is there",
+		why: "a container that has ended cannot be signalled, with or without `all`; runc 1.1 only checks that its cgroup exists",
 	},
 	{
 		rows: []string{"frozen: frozen after kill"},
 		runc: "false", kata: "true",
-		why: "runc 1.1 thaws a paused container when it signals all its processes, and its shim does not know; a paused container stays paused here",
+		why: "Katabox keeps a paused container paused; runc 1.1 thaws it to signal all its processes, and its shim does not notice",
 	},
 	{
 		rows: []string{"frozen: resume"},
@@ -70,7 +70,7 @@ var known = []difference{
 	{
 		rows: []string{"init: stopped Pids"},
 		runc: "0 processes, execs []", kata: "1 processes, execs []",
-		why: "containerd 2.x, when it starts again, discards a task without processes, and with it an exit that was not reported",
+		why: "when containerd 2.x restarts, it drops a task without processes, and an exit that it has not seen yet would be lost",
 	},
 	{
 		rows: []string{"init: stopped Pids by containerd"},
@@ -80,12 +80,12 @@ var known = []difference{
 	{
 		rows: []string{"delete before start: delete"},
 		runc: "exit 0, time false", kata: "exit 137, time true",
-		why: "the waiting init is killed, and the answer is the exit that its event tells; runc's shim answers before it knows",
+		why: "Katabox kills the init, which waits for its start, and returns the same exit as the event; runc's shim answers before it knows the exit",
 	},
 	{
 		rows: []string{"no program: exec State"},
 		runc: "CREATED, pid false", kata: "STOPPED, pid true, exit 255, time true",
-		why: "an exec whose start failed has ended: a Wait for it returns, and it cannot be started again",
+		why: "an exec that failed to start counts as ended: Wait returns, and it cannot be started again",
 	},
 	{
 		rows: []string{"no program: exec Kill 0"},
@@ -95,26 +95,26 @@ var known = []difference{
 	{
 		rows: []string{"no program: exec Delete"},
 		runc: "exit 0, time false", kata: "exit 255, time true",
-		why: "follows from the row above; 0 would mean success",
+		why: "follows from the row above; exit code 0 would mean success",
 	},
 	{
 		rows: []string{"terminal: exec"},
 		runc: `3 "stty: standard input\r\n"`, kata: `3 "25 80\r\n"`,
-		why: "a size that is set before an exec is started is the one it starts with; runc's shim drops it",
+		why: "an exec starts with the terminal size that was set before; runc's shim ignores that size",
 	},
 	{
 		rows: []string{"pause killed: the other"},
 		runc: "runs on, killed 137", kata: `exit 137 ""`,
-		why: "the end of a pod's first container is the end of its machine, and so of every container in it; each has its own exit before",
+		why: "when a pod's first container ends, its machine ends, and with it all other containers; their exits are reported first",
 	},
 	{
 		rows: []string{"exec of an odd id: add"},
 		runc: "ok", kata: "InvalidArgument",
-		why: "ids become names of files in host and guest, so they may hold no slash; engines make no such ids",
+		why: "ids are used as file names on the host and in the guest, so they must not contain a slash; no engine makes such ids",
 	},
 	{
 		rows: []string{"stdin: CloseIO while the engine holds its end"},
 		runc: "runs on, killed 137", kata: `exit 0 "end\n"`,
-		why: "CloseIO passes on what was written and then the end of input; runc's shim closes its own end only, so the process waits until the engine closes too",
+		why: "Katabox passes on what was written and then ends the input; runc's shim closes only its own end, so the process waits until the engine closes its end too",
 	},
 }

@@ -19,15 +19,15 @@ type exception struct {
 // known is the list. What is only not implemented yet must not be in it.
 var known = []exception{
 	{"[k8s.io] Security Context NamespaceOption runtime should support HostIpc is true",
-		"a System V segment of the host's kernel is not in the guest's"},
+		"the guest cannot see the host's System V segments"},
 	{"[k8s.io] Security Context NamespaceOption runtime should support HostPID",
-		"the host's processes are another kernel's; such a pod is refused, or has its own processes with `allow_host_namespaces = true`"},
+		"the guest cannot see the host's processes; such a pod is refused, or sees only its own with `allow_host_namespaces = true`"},
 	{"[k8s.io] Security Context NamespaceOption runtime should support HostNetwork is true",
 		"the guest has its own network stack, without the host's sockets; such a pod is refused"},
 	{"[k8s.io] Streaming runtime should support streaming interfaces runtime should support portforward in host network",
 		"as above: a server of the guest does not listen on the host's addresses"},
 	{"[k8s.io] Container Mount Propagation runtime should support mount propagation mount with 'rshared' should support propagation from host to container and vice versa",
-		"a mount that a container makes is the guest kernel's; the way from the host to the container works, and the case with 'rslave' passes"},
+		"a mount made in a container exists only in the guest; propagation from the host to the container works, and the case with 'rslave' passes"},
 }
 
 // docs/compat.md has the same list, between its two marks.

@@ -19,59 +19,59 @@ var known = []difference{
 	},
 	{
 		engines: []string{"podman", "podman-5.4"}, row: "namespaces: of a container", runc: "0", kata: "126",
-		why: "a network belongs to one machine, and without a pod the other container has another: an error says so",
+		why: "a network belongs to one machine, and outside a pod the other container has its own machine; Katabox refuses with an error that says so",
 	},
 	{
 		engines: []string{"podman", "podman-5.4"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 126 ""`,
-		why: "as above, for the processes of another machine's kernel; in a pod of Podman's `--pid=container:X` joins X's",
+		why: "as above: X's processes are in another machine. Within a Podman pod `--pid=container:X` works",
 	},
 	{
 		engines: []string{"podman", "podman-5.4"}, row: "namespaces: host's processes", runc: "0", kata: "126",
-		why: "the host's processes are another kernel's: an error says so",
+		why: "a guest cannot see the host's processes; Katabox refuses with an error that says so",
 	},
 	{
 		engines: []string{"podman", "podman-5.4"}, row: "namespaces: host's IPC", runc: "0", kata: "126",
-		why: "the same for System V IPC",
+		why: "as above, for System V IPC",
 	},
 	{
 		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: of a container", runc: "0", kata: "125",
-		why: "a network belongs to one machine, and the other container has another: an error says so",
+		why: "a network belongs to one machine, and the other container has its own; Katabox refuses with an error that says so",
 	},
 	{
 		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 125 ""`,
-		why: "as above, for the processes of another machine's kernel",
+		why: "as above: the other container's processes are in another machine",
 	},
 	{
 		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: host's processes", runc: "0", kata: "125",
-		why: "the host's processes are another kernel's: an error says so",
+		why: "a guest cannot see the host's processes; Katabox refuses with an error that says so",
 	},
 	{
 		engines: []string{"docker-28", "docker-26.1", "docker-20.10"}, row: "namespaces: host's IPC", runc: "0", kata: "125",
-		why: "the same for System V IPC",
+		why: "as above, for System V IPC",
 	},
 	{
 		engines: []string{"nerdctl"}, row: "namespaces: of a container", runc: "0", kata: "1",
-		why: "a network belongs to one machine, and the other container has another: an error says so",
+		why: "a network belongs to one machine, and the other container has its own; Katabox refuses with an error that says so",
 	},
 	{
 		engines: []string{"nerdctl"}, row: "namespaces: processes of a container", runc: `exit 0 "1\n"`, kata: `exit 1 ""`,
-		why: "as above, for the processes of another machine's kernel",
+		why: "as above: the other container's processes are in another machine",
 	},
 	{
 		engines: []string{"nerdctl"}, row: "namespaces: host's processes", runc: "0", kata: "1",
-		why: "the host's processes are another kernel's: an error says so",
+		why: "a guest cannot see the host's processes; Katabox refuses with an error that says so",
 	},
 	{
 		engines: []string{"nerdctl"}, row: "namespaces: host's IPC", runc: "0", kata: "1",
-		why: "the same for System V IPC",
+		why: "as above, for System V IPC",
 	},
 	{
 		row: "cpus: set", runc: `exit 0 "1\n"`, kata: `exit 0 "2\n"`,
-		why: "a machine has a vCPU for each CPU of the set beside its own `default_vcpus`; all of them run on the set",
+		why: "the machine gets one vCPU for each CPU of the set in addition to `default_vcpus`; all of them run on that set",
 	},
 	{
 		engines: []string{"docker-20.10"}, row: "stats: memory limit", runc: "64MiB", kata: "*GiB",
-		why: "this Docker counts by the host's cgroup, where the pod's VM is; the container's limit is the guest's, and would kill the VM",
+		why: "this Docker reads the limit of the host's cgroup, which holds the whole VM; the container's limit is enforced in the guest",
 	},
 	{
 		engines: []string{"podman-5.4"}, row: "stats: memory limit", runc: "67.11MB", kata: "*GB",
@@ -79,7 +79,7 @@ var known = []difference{
 	},
 	{
 		engines: []string{"docker-20.10"}, row: "memory: too much: said", runc: "true", kata: "false",
-		why: "this Docker watches the host's cgroup, and it was the guest's kernel that killed; the exit code is 137",
+		why: "this Docker watches the host's cgroup, but the guest's kernel killed the process; the exit code is 137 with both",
 	},
 }
 
