@@ -54,7 +54,7 @@ func prepare() (err error) {
 		return err
 	}
 	bed.rounds = int(rounds)
-	if os.Getenv(harness.EnvTemplate) != "" {
+	if harness.UseTemplates() {
 		moments = append(moments, restoring)
 	}
 	bed.seed, err = number("KATABOX_CHAOS_SEED", rand.Uint64())

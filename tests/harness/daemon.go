@@ -132,18 +132,42 @@ func (d *Daemon) boot(ctx context.Context) error {
 	return d.makeTemplate(ctx)
 }
 
+// usesTemplates reports whether the daemon's pods are to use templates because of
+// the environment.
+func (d *Daemon) usesTemplates() bool {
+	_, use := d.options.Kata.templates(d.KataConfigPath())
+	return use && d.options.Runtime.VM
+}
+
 // makeTemplate makes the template of the daemon's pods, if they are to use one.
 // For some configurations there can be none.
 func (d *Daemon) makeTemplate(ctx context.Context) error {
-	if _, use := d.options.Kata.templates(d.KataConfigPath()); !use || !d.options.Runtime.VM {
+	if !d.usesTemplates() {
 		return nil
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(d.Layout().Bin(), "kata-runtime"), "factory", "init", "--config", d.KataConfigPath())
-	cmd.Env = append(os.Environ(), d.TagEnv())
-	if out, err := cmd.CombinedOutput(); err != nil && !strings.Contains(string(out), "have no templates") {
+	if out, err := d.factory(ctx, "init"); err != nil && !strings.Contains(out, "have no templates") {
 		return fmt.Errorf("make the template of %s: %w: %s", EnvTemplate, err, out)
 	}
 	return nil
+}
+
+// destroyTemplates removes the template, and the spares.
+func (d *Daemon) destroyTemplates(ctx context.Context) error {
+	if !d.usesTemplates() {
+		return nil
+	}
+	if out, err := d.factory(ctx, "destroy"); err != nil {
+		return fmt.Errorf("remove the template of %s: %w: %s", EnvTemplate, err, out)
+	}
+	return nil
+}
+
+// factory runs kata-runtime factory with the daemon's configuration.
+func (d *Daemon) factory(ctx context.Context, verb string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(d.Layout().Bin(), "kata-runtime"), "factory", verb, "--config", d.KataConfigPath())
+	cmd.Env = append(os.Environ(), d.TagEnv())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // Context returns ctx in the daemon's containerd namespace.

@@ -26,6 +26,10 @@ const OwnVirtiofs = "own"
 // otherwise. Each daemon makes its template when it starts.
 const EnvTemplate = "KATABOX_TEST_TEMPLATE"
 
+// EnvPool names the variable that has each daemon keep that many spare machines
+// from the daemon's template, unless a test says otherwise. It implies EnvTemplate.
+const EnvPool = "KATABOX_TEST_POOL"
+
 // KataConfig is the part of the runtime's configuration that the suites vary.
 // The zero value is a small VM with what the checkout built.
 type KataConfig struct {
@@ -98,15 +102,21 @@ func (k KataConfig) Write(l Layout, path string) error {
 	return writePatience(path)
 }
 
+// UseTemplates reports whether the environment has pods start from templates.
+func UseTemplates() bool { return os.Getenv(EnvTemplate) != "" || os.Getenv(EnvPool) != "" }
+
 // templates returns the template directory of the daemon whose configuration
-// file is at path, and whether its pods use it because of EnvTemplate.
+// file is at path, and whether its pods use it because of the environment.
 func (k KataConfig) templates(path string) (dir string, use bool) {
-	return filepath.Join(filepath.Dir(path), "templates"), os.Getenv(EnvTemplate) != "" && !strings.Contains(k.Extra, "[factory]")
+	return filepath.Join(filepath.Dir(path), "templates"), UseTemplates() && !strings.Contains(k.Extra, "[factory]")
 }
 
 // writeTemplates makes the configuration file at path use the templates in dir.
 func writeTemplates(path, dir string) error {
 	text := fmt.Sprintf("[factory]\nenable_template = true\ntemplate_path = %q\n", dir)
+	if spares := os.Getenv(EnvPool); spares != "" {
+		text += "vm_cache_number = " + spares + "\n"
+	}
 	dropIns := filepath.Join(filepath.Dir(path), "config.d")
 	if err := os.MkdirAll(dropIns, 0o755); err != nil {
 		return fmt.Errorf("write runtime configuration: %w", err)

@@ -27,7 +27,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	if d.Client != nil {
-		errs = append(errs, d.removeContainers(d.Context(ctx)), d.Client.Close())
+		errs = append(errs, d.removeContainers(d.Context(ctx)), d.Client.Close(), d.destroyTemplates(ctx))
 	}
 	if d.child != nil {
 		errs = append(errs, d.child.Stop(ctx))
@@ -45,8 +45,8 @@ func (d *Daemon) Stop(ctx context.Context) error {
 }
 
 // Settled waits until nothing of any pod is left, while the daemon keeps
-// running: no process but containerd, no mount, bundle, FIFO, socket or runtime
-// file. The error lists what is left after settleTimeout, or earlier if ctx
+// running: no process but containerd and the spares of EnvPool, no mount, bundle,
+// FIFO, socket or runtime file. The error lists what is left after settleTimeout, or earlier if ctx
 // ends; later calls do not list it again, so that one test's leak does not fail
 // the others. A pod without the accelerator that EnvAccel requires is an error
 // too.
@@ -81,14 +81,17 @@ func (d *Daemon) awaitClean(ctx context.Context, leaks func() ([]string, error))
 }
 
 // hostLeaks returns what the daemon left: processes and changes of the host.
-func (d *Daemon) hostLeaks() ([]string, error) {
+func (d *Daemon) hostLeaks() ([]string, error) { return d.leaks("") }
+
+// leaks is hostLeaks without the processes of one kind.
+func (d *Daemon) leaks(without string) ([]string, error) {
 	procs, err := d.Processes()
 	if err != nil {
 		return nil, err
 	}
 	var found []string
 	for _, p := range procs {
-		if !d.excused(p.String()) {
+		if p.Kind() != without && !d.excused(p.String()) {
 			found = append(found, p.String())
 		}
 	}
@@ -104,9 +107,14 @@ func (d *Daemon) hostLeaks() ([]string, error) {
 	return found, nil
 }
 
-// podLeaks adds what is in the daemon's directory while it runs.
+// podLeaks adds what is in the daemon's directory while it runs. The spares that
+// EnvPool asks for are no pod's.
 func (d *Daemon) podLeaks() ([]string, error) {
-	found, err := d.hostLeaks()
+	without := ""
+	if d.usesTemplates() {
+		without = KindMaker
+	}
+	found, err := d.leaks(without)
 	if err != nil {
 		return nil, err
 	}
