@@ -46,15 +46,22 @@ func MakeSpare(ctx context.Context, platform Platform, id string, cfg *config.Co
 	p := &Spare{pod: s, left: make(chan struct{})}
 	if p.key, err = s.spareKey(); err == nil {
 		s.platform.states = dir
-		err = s.boot.run(ctx, slices.DeleteFunc(s.bootSteps(), func(s step) bool {
-			return s.name != "state" && !slices.Contains(machineSteps, s.name)
-		}))
+		err = s.boot.run(ctx, s.spareSteps())
 	}
 	if err != nil {
 		s.end()
 		return nil, fmt.Errorf("start spare machine: %w", err)
 	}
 	return p, nil
+}
+
+// spareSteps are the steps of a boot that a spare does.
+func (s *Sandbox) spareSteps() []step {
+	steps := slices.DeleteFunc(s.bootSteps(), func(s step) bool {
+		return s.name != "state" && !slices.Contains(machineSteps, s.name)
+	})
+	warm := func(ctx context.Context) error { return s.client.WarmUp(ctx) }
+	return append(steps, step{name: "warm up", do: warm})
 }
 
 // barePod returns a sandbox of a configuration that shares no files.

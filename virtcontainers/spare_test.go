@@ -5,7 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
@@ -62,6 +65,9 @@ func TestSpare(t *testing.T) {
 	vm := host.VM()
 	if !vm.Resumed() || host.Agent.Connections() != 1 || host.Agent.Setup() != nil {
 		t.Errorf("resumed: %v, %d connections, setup %v", vm.Resumed(), host.Agent.Connections(), host.Agent.Setup())
+	}
+	if calls := host.Agent.Calls(); !slices.Contains(calls, "WarmUp") {
+		t.Errorf("the guest was not warmed up: %v", calls)
 	}
 	bare := len(vm.Devices())
 	records, err := persist.List(dir)
@@ -212,7 +218,7 @@ func TestDeadSpare(t *testing.T) {
 
 // A spare that cannot be made leaves nothing.
 func TestMakeSpareFails(t *testing.T) {
-	for _, step := range []string{"state", "user", "vm", "vsock", "hardware", "resume", "agent"} {
+	for _, step := range []string{"state", "user", "vm", "vsock", "hardware", "resume", "agent", "warm up"} {
 		host, opts := spareHost(t)
 		platform := host.Platform()
 		platform.Failpoint = step
@@ -224,6 +230,18 @@ func TestMakeSpareFails(t *testing.T) {
 			t.Errorf("%s: left %v, %v", step, left, err)
 		}
 		checkNothingLeft(t, host)
+	}
+}
+
+// An agent of another release, which warms up nothing, is no reason to have no
+// spare. One that fails to is.
+func TestSpareWithoutWarmUp(t *testing.T) {
+	host, opts := spareHost(t)
+	host.Agent.Fail("WarmUp", errdefs.ErrNotImplemented)
+	makeSpare(t, host, opts)
+	host.Agent.Fail("WarmUp", errInjected)
+	if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-2", opts.Config, filepath.Join(t.TempDir(), "spare")); err == nil {
+		t.Error("a spare that could not be warmed up")
 	}
 }
 

@@ -352,6 +352,78 @@ func (*SetupSandboxResponse) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{3}
 }
 
+type WarmUpRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WarmUpRequest) Reset() {
+	*x = WarmUpRequest{}
+	mi := &file_guest_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WarmUpRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WarmUpRequest) ProtoMessage() {}
+
+func (x *WarmUpRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WarmUpRequest.ProtoReflect.Descriptor instead.
+func (*WarmUpRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{4}
+}
+
+type WarmUpResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WarmUpResponse) Reset() {
+	*x = WarmUpResponse{}
+	mi := &file_guest_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WarmUpResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WarmUpResponse) ProtoMessage() {}
+
+func (x *WarmUpResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WarmUpResponse.ProtoReflect.Descriptor instead.
+func (*WarmUpResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{5}
+}
+
 type TimelineRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -360,7 +432,7 @@ type TimelineRequest struct {
 
 func (x *TimelineRequest) Reset() {
 	*x = TimelineRequest{}
-	mi := &file_guest_proto_msgTypes[4]
+	mi := &file_guest_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +444,7 @@ func (x *TimelineRequest) String() string {
 func (*TimelineRequest) ProtoMessage() {}
 
 func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[4]
+	mi := &file_guest_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +457,7 @@ func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineRequest.ProtoReflect.Descriptor instead.
 func (*TimelineRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{4}
+	return file_guest_proto_rawDescGZIP(), []int{6}
 }
 
 type TimelineResponse struct {
@@ -400,7 +472,7 @@ type TimelineResponse struct {
 
 func (x *TimelineResponse) Reset() {
 	*x = TimelineResponse{}
-	mi := &file_guest_proto_msgTypes[5]
+	mi := &file_guest_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +484,7 @@ func (x *TimelineResponse) String() string {
 func (*TimelineResponse) ProtoMessage() {}
 
 func (x *TimelineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[5]
+	mi := &file_guest_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +497,7 @@ func (x *TimelineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineResponse.ProtoReflect.Descriptor instead.
 func (*TimelineResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{5}
+	return file_guest_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TimelineResponse) GetSpans() []*Span {
@@ -457,7 +529,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_guest_proto_msgTypes[6]
+	mi := &file_guest_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -469,7 +541,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[6]
+	mi := &file_guest_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -482,7 +554,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{6}
+	return file_guest_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Span) GetContainerId() string {
@@ -521,7 +593,7 @@ type MetricsRequest struct {
 
 func (x *MetricsRequest) Reset() {
 	*x = MetricsRequest{}
-	mi := &file_guest_proto_msgTypes[7]
+	mi := &file_guest_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -533,7 +605,7 @@ func (x *MetricsRequest) String() string {
 func (*MetricsRequest) ProtoMessage() {}
 
 func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[7]
+	mi := &file_guest_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -546,7 +618,7 @@ func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsRequest.ProtoReflect.Descriptor instead.
 func (*MetricsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{7}
+	return file_guest_proto_rawDescGZIP(), []int{9}
 }
 
 // MetricsResponse has the beginnings of files, up to the end of a line and
@@ -571,7 +643,7 @@ type MetricsResponse struct {
 
 func (x *MetricsResponse) Reset() {
 	*x = MetricsResponse{}
-	mi := &file_guest_proto_msgTypes[8]
+	mi := &file_guest_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +655,7 @@ func (x *MetricsResponse) String() string {
 func (*MetricsResponse) ProtoMessage() {}
 
 func (x *MetricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[8]
+	mi := &file_guest_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +668,7 @@ func (x *MetricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsResponse.ProtoReflect.Descriptor instead.
 func (*MetricsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{8}
+	return file_guest_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MetricsResponse) GetStat() []byte {
@@ -679,7 +751,7 @@ type VolumeStatsRequest struct {
 
 func (x *VolumeStatsRequest) Reset() {
 	*x = VolumeStatsRequest{}
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +763,7 @@ func (x *VolumeStatsRequest) String() string {
 func (*VolumeStatsRequest) ProtoMessage() {}
 
 func (x *VolumeStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +776,7 @@ func (x *VolumeStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatsRequest.ProtoReflect.Descriptor instead.
 func (*VolumeStatsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{9}
+	return file_guest_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *VolumeStatsRequest) GetTarget() string {
@@ -733,7 +805,7 @@ type VolumeStatsResponse struct {
 
 func (x *VolumeStatsResponse) Reset() {
 	*x = VolumeStatsResponse{}
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +817,7 @@ func (x *VolumeStatsResponse) String() string {
 func (*VolumeStatsResponse) ProtoMessage() {}
 
 func (x *VolumeStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +830,7 @@ func (x *VolumeStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatsResponse.ProtoReflect.Descriptor instead.
 func (*VolumeStatsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{10}
+	return file_guest_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *VolumeStatsResponse) GetTotalBytes() uint64 {
@@ -823,7 +895,7 @@ type GrowVolumeRequest struct {
 
 func (x *GrowVolumeRequest) Reset() {
 	*x = GrowVolumeRequest{}
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +907,7 @@ func (x *GrowVolumeRequest) String() string {
 func (*GrowVolumeRequest) ProtoMessage() {}
 
 func (x *GrowVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +920,7 @@ func (x *GrowVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrowVolumeRequest.ProtoReflect.Descriptor instead.
 func (*GrowVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{11}
+	return file_guest_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GrowVolumeRequest) GetTarget() string {
@@ -873,7 +945,7 @@ type GrowVolumeResponse struct {
 
 func (x *GrowVolumeResponse) Reset() {
 	*x = GrowVolumeResponse{}
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +957,7 @@ func (x *GrowVolumeResponse) String() string {
 func (*GrowVolumeResponse) ProtoMessage() {}
 
 func (x *GrowVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +970,7 @@ func (x *GrowVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrowVolumeResponse.ProtoReflect.Descriptor instead.
 func (*GrowVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{12}
+	return file_guest_proto_rawDescGZIP(), []int{14}
 }
 
 type GetIPTablesRequest struct {
@@ -911,7 +983,7 @@ type GetIPTablesRequest struct {
 
 func (x *GetIPTablesRequest) Reset() {
 	*x = GetIPTablesRequest{}
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +995,7 @@ func (x *GetIPTablesRequest) String() string {
 func (*GetIPTablesRequest) ProtoMessage() {}
 
 func (x *GetIPTablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1008,7 @@ func (x *GetIPTablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetIPTablesRequest.ProtoReflect.Descriptor instead.
 func (*GetIPTablesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{13}
+	return file_guest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetIPTablesRequest) GetIpv6() bool {
@@ -956,7 +1028,7 @@ type GetIPTablesResponse struct {
 
 func (x *GetIPTablesResponse) Reset() {
 	*x = GetIPTablesResponse{}
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1040,7 @@ func (x *GetIPTablesResponse) String() string {
 func (*GetIPTablesResponse) ProtoMessage() {}
 
 func (x *GetIPTablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1053,7 @@ func (x *GetIPTablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetIPTablesResponse.ProtoReflect.Descriptor instead.
 func (*GetIPTablesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{14}
+	return file_guest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetIPTablesResponse) GetRules() []byte {
@@ -1003,7 +1075,7 @@ type SetIPTablesRequest struct {
 
 func (x *SetIPTablesRequest) Reset() {
 	*x = SetIPTablesRequest{}
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1087,7 @@ func (x *SetIPTablesRequest) String() string {
 func (*SetIPTablesRequest) ProtoMessage() {}
 
 func (x *SetIPTablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1100,7 @@ func (x *SetIPTablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetIPTablesRequest.ProtoReflect.Descriptor instead.
 func (*SetIPTablesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{15}
+	return file_guest_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetIPTablesRequest) GetIpv6() bool {
@@ -1053,7 +1125,7 @@ type SetIPTablesResponse struct {
 
 func (x *SetIPTablesResponse) Reset() {
 	*x = SetIPTablesResponse{}
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1137,7 @@ func (x *SetIPTablesResponse) String() string {
 func (*SetIPTablesResponse) ProtoMessage() {}
 
 func (x *SetIPTablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1150,7 @@ func (x *SetIPTablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetIPTablesResponse.ProtoReflect.Descriptor instead.
 func (*SetIPTablesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{16}
+	return file_guest_proto_rawDescGZIP(), []int{18}
 }
 
 // SetNetworkRequest is the pod's whole network. Addresses and networks are in
@@ -1100,7 +1172,7 @@ type SetNetworkRequest struct {
 
 func (x *SetNetworkRequest) Reset() {
 	*x = SetNetworkRequest{}
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1184,7 @@ func (x *SetNetworkRequest) String() string {
 func (*SetNetworkRequest) ProtoMessage() {}
 
 func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1197,7 @@ func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkRequest.ProtoReflect.Descriptor instead.
 func (*SetNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{17}
+	return file_guest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetNetworkRequest) GetHostname() string {
@@ -1176,7 +1248,7 @@ type DNS struct {
 
 func (x *DNS) Reset() {
 	*x = DNS{}
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1260,7 @@ func (x *DNS) String() string {
 func (*DNS) ProtoMessage() {}
 
 func (x *DNS) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1273,7 @@ func (x *DNS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNS.ProtoReflect.Descriptor instead.
 func (*DNS) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{18}
+	return file_guest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DNS) GetServers() []string {
@@ -1248,7 +1320,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1332,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1345,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{19}
+	return file_guest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Interface) GetPciPath() string {
@@ -1335,7 +1407,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1419,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1432,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{20}
+	return file_guest_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Address) GetPrefix() string {
@@ -1404,7 +1476,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1488,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1501,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{21}
+	return file_guest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Route) GetInterface() string {
@@ -1500,7 +1572,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1584,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1597,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{22}
+	return file_guest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Neighbour) GetInterface() string {
@@ -1560,7 +1632,7 @@ type SetNetworkResponse struct {
 
 func (x *SetNetworkResponse) Reset() {
 	*x = SetNetworkResponse{}
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1644,7 @@ func (x *SetNetworkResponse) String() string {
 func (*SetNetworkResponse) ProtoMessage() {}
 
 func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1657,7 @@ func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkResponse.ProtoReflect.Descriptor instead.
 func (*SetNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{23}
+	return file_guest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetNetworkResponse) GetChanges() []string {
@@ -1608,7 +1680,7 @@ type SetResourcesRequest struct {
 
 func (x *SetResourcesRequest) Reset() {
 	*x = SetResourcesRequest{}
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1692,7 @@ func (x *SetResourcesRequest) String() string {
 func (*SetResourcesRequest) ProtoMessage() {}
 
 func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1705,7 @@ func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesRequest.ProtoReflect.Descriptor instead.
 func (*SetResourcesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{24}
+	return file_guest_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetResourcesRequest) GetCpus() uint32 {
@@ -1661,7 +1733,7 @@ type SetResourcesResponse struct {
 
 func (x *SetResourcesResponse) Reset() {
 	*x = SetResourcesResponse{}
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1673,7 +1745,7 @@ func (x *SetResourcesResponse) String() string {
 func (*SetResourcesResponse) ProtoMessage() {}
 
 func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1686,7 +1758,7 @@ func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesResponse.ProtoReflect.Descriptor instead.
 func (*SetResourcesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{25}
+	return file_guest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetResourcesResponse) GetCpus() uint32 {
@@ -1734,7 +1806,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1818,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1831,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{26}
+	return file_guest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Storage) GetDriver() string {
@@ -1826,7 +1898,7 @@ type FSGroup struct {
 
 func (x *FSGroup) Reset() {
 	*x = FSGroup{}
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1838,7 +1910,7 @@ func (x *FSGroup) String() string {
 func (*FSGroup) ProtoMessage() {}
 
 func (x *FSGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1851,7 +1923,7 @@ func (x *FSGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FSGroup.ProtoReflect.Descriptor instead.
 func (*FSGroup) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{27}
+	return file_guest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FSGroup) GetGid() uint32 {
@@ -1877,7 +1949,7 @@ type AddStoragesRequest struct {
 
 func (x *AddStoragesRequest) Reset() {
 	*x = AddStoragesRequest{}
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +1961,7 @@ func (x *AddStoragesRequest) String() string {
 func (*AddStoragesRequest) ProtoMessage() {}
 
 func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +1974,7 @@ func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesRequest.ProtoReflect.Descriptor instead.
 func (*AddStoragesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{28}
+	return file_guest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AddStoragesRequest) GetStorages() []*Storage {
@@ -1920,7 +1992,7 @@ type AddStoragesResponse struct {
 
 func (x *AddStoragesResponse) Reset() {
 	*x = AddStoragesResponse{}
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2004,7 @@ func (x *AddStoragesResponse) String() string {
 func (*AddStoragesResponse) ProtoMessage() {}
 
 func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2017,7 @@ func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesResponse.ProtoReflect.Descriptor instead.
 func (*AddStoragesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{29}
+	return file_guest_proto_rawDescGZIP(), []int{31}
 }
 
 // ChangeFilesRequest is at most MaxChangeFiles bytes (limits.go); longer files
@@ -1959,7 +2031,7 @@ type ChangeFilesRequest struct {
 
 func (x *ChangeFilesRequest) Reset() {
 	*x = ChangeFilesRequest{}
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2043,7 @@ func (x *ChangeFilesRequest) String() string {
 func (*ChangeFilesRequest) ProtoMessage() {}
 
 func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2056,7 @@ func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesRequest.ProtoReflect.Descriptor instead.
 func (*ChangeFilesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{30}
+	return file_guest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ChangeFilesRequest) GetChanges() []*FileChange {
@@ -2002,7 +2074,7 @@ type ChangeFilesResponse struct {
 
 func (x *ChangeFilesResponse) Reset() {
 	*x = ChangeFilesResponse{}
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2086,7 @@ func (x *ChangeFilesResponse) String() string {
 func (*ChangeFilesResponse) ProtoMessage() {}
 
 func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2099,7 @@ func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesResponse.ProtoReflect.Descriptor instead.
 func (*ChangeFilesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{31}
+	return file_guest_proto_rawDescGZIP(), []int{33}
 }
 
 // FileChange is one change of a file below GuestFilesDir (paths.go). No part
@@ -2054,7 +2126,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2138,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2151,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{32}
+	return file_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2200,7 +2272,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2212,7 +2284,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2225,7 +2297,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{33}
+	return file_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -2251,7 +2323,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2335,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2348,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{34}
+	return file_guest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -2296,7 +2368,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2308,7 +2380,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2321,7 +2393,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{35}
+	return file_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Directory) GetKeep() bool {
@@ -2339,7 +2411,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +2423,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +2436,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{36}
+	return file_guest_proto_rawDescGZIP(), []int{38}
 }
 
 // FilePart is a part of a file's content. The parts of one file come in order,
@@ -2386,7 +2458,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2470,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2483,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{37}
+	return file_guest_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FilePart) GetOffset() uint64 {
@@ -2473,7 +2545,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2557,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2570,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{38}
+	return file_guest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Device) GetPath() string {
@@ -2588,7 +2660,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2672,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2685,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{39}
+	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -2673,7 +2745,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2757,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2770,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{40}
+	return file_guest_proto_rawDescGZIP(), []int{42}
 }
 
 type Event struct {
@@ -2714,7 +2786,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2798,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2811,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{41}
+	return file_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -2807,7 +2879,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2819,7 +2891,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2832,7 +2904,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -2895,7 +2967,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2907,7 +2979,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2920,7 +2992,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -2938,7 +3010,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3022,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3035,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 type PowerOffResponse struct {
@@ -2974,7 +3046,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3058,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3071,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -3014,7 +3086,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3098,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3111,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -3074,7 +3146,7 @@ type StreamOpened struct {
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3158,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3171,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -3127,7 +3199,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3211,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3224,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -3188,7 +3260,7 @@ type ContainerSocket struct {
 
 func (x *ContainerSocket) Reset() {
 	*x = ContainerSocket{}
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3200,7 +3272,7 @@ func (x *ContainerSocket) String() string {
 func (*ContainerSocket) ProtoMessage() {}
 
 func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3213,7 +3285,7 @@ func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
 func (*ContainerSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ContainerSocket) GetContainerId() string {
@@ -3241,7 +3313,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3325,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3338,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{50}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -3292,7 +3364,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +3376,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +3389,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -3391,7 +3463,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3475,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3488,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -3440,7 +3512,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3524,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3537,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -3528,7 +3600,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3612,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3625,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -3602,7 +3674,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3686,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3699,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -3650,7 +3722,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3734,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3747,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -3704,7 +3776,7 @@ type DebugOpen struct {
 
 func (x *DebugOpen) Reset() {
 	*x = DebugOpen{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3788,7 @@ func (x *DebugOpen) String() string {
 func (*DebugOpen) ProtoMessage() {}
 
 func (x *DebugOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3801,7 @@ func (x *DebugOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpen.ProtoReflect.Descriptor instead.
 func (*DebugOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *DebugOpen) GetArgs() []string {
@@ -3777,7 +3849,7 @@ type DebugOpened struct {
 
 func (x *DebugOpened) Reset() {
 	*x = DebugOpened{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +3861,7 @@ func (x *DebugOpened) String() string {
 func (*DebugOpened) ProtoMessage() {}
 
 func (x *DebugOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +3874,7 @@ func (x *DebugOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpened.ProtoReflect.Descriptor instead.
 func (*DebugOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DebugOpened) GetError() string {
@@ -3828,7 +3900,7 @@ type DebugInput struct {
 
 func (x *DebugInput) Reset() {
 	*x = DebugInput{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3840,7 +3912,7 @@ func (x *DebugInput) String() string {
 func (*DebugInput) ProtoMessage() {}
 
 func (x *DebugInput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3853,7 +3925,7 @@ func (x *DebugInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugInput.ProtoReflect.Descriptor instead.
 func (*DebugInput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DebugInput) GetData() []byte {
@@ -3898,7 +3970,7 @@ type DebugOutput struct {
 
 func (x *DebugOutput) Reset() {
 	*x = DebugOutput{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3910,7 +3982,7 @@ func (x *DebugOutput) String() string {
 func (*DebugOutput) ProtoMessage() {}
 
 func (x *DebugOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3923,7 +3995,7 @@ func (x *DebugOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOutput.ProtoReflect.Descriptor instead.
 func (*DebugOutput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DebugOutput) GetData() []byte {
@@ -3970,7 +4042,9 @@ const file_guest_proto_rawDesc = "" +
 	"\thost_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\bhostTime\x12&\n" +
 	"\x0fguest_hook_path\x18\x06 \x01(\tR\rguestHookPath\x12\x18\n" +
 	"\aentropy\x18\a \x01(\fR\aentropyJ\x04\b\x02\x10\x03\"\x16\n" +
-	"\x14SetupSandboxResponse\"\x11\n" +
+	"\x14SetupSandboxResponse\"\x0f\n" +
+	"\rWarmUpRequest\"\x10\n" +
+	"\x0eWarmUpResponse\"\x11\n" +
 	"\x0fTimelineRequest\"^\n" +
 	"\x10TimelineResponse\x12,\n" +
 	"\x05spans\x18\x01 \x03(\v2\x16.katabox.agent.v1.SpanR\x05spans\x12\x1c\n" +
@@ -4208,7 +4282,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\x9c\n" +
+	"\rSTREAM_STDERR\x10\x032\xe9\n" +
 	"\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
@@ -4218,7 +4292,8 @@ const file_guest_proto_rawDesc = "" +
 	"\fSetResources\x12%.katabox.agent.v1.SetResourcesRequest\x1a&.katabox.agent.v1.SetResourcesResponse\x12Z\n" +
 	"\vAddStorages\x12$.katabox.agent.v1.AddStoragesRequest\x1a%.katabox.agent.v1.AddStoragesResponse\x12Z\n" +
 	"\vChangeFiles\x12$.katabox.agent.v1.ChangeFilesRequest\x1a%.katabox.agent.v1.ChangeFilesResponse\x12Q\n" +
-	"\bReadFile\x12!.katabox.agent.v1.ReadFileRequest\x1a\".katabox.agent.v1.ReadFileResponse\x12D\n" +
+	"\bReadFile\x12!.katabox.agent.v1.ReadFileRequest\x1a\".katabox.agent.v1.ReadFileResponse\x12K\n" +
+	"\x06WarmUp\x12\x1f.katabox.agent.v1.WarmUpRequest\x1a .katabox.agent.v1.WarmUpResponse\x12D\n" +
 	"\x06Events\x12\x1f.katabox.agent.v1.EventsRequest\x1a\x17.katabox.agent.v1.Event0\x01\x12Q\n" +
 	"\bTimeline\x12!.katabox.agent.v1.TimelineRequest\x1a\".katabox.agent.v1.TimelineResponse\x12N\n" +
 	"\aMetrics\x12 .katabox.agent.v1.MetricsRequest\x1a!.katabox.agent.v1.MetricsResponse\x12Z\n" +
@@ -4242,130 +4317,134 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
 	(*HelloResponse)(nil),         // 2: katabox.agent.v1.HelloResponse
 	(*SetupSandboxRequest)(nil),   // 3: katabox.agent.v1.SetupSandboxRequest
 	(*SetupSandboxResponse)(nil),  // 4: katabox.agent.v1.SetupSandboxResponse
-	(*TimelineRequest)(nil),       // 5: katabox.agent.v1.TimelineRequest
-	(*TimelineResponse)(nil),      // 6: katabox.agent.v1.TimelineResponse
-	(*Span)(nil),                  // 7: katabox.agent.v1.Span
-	(*MetricsRequest)(nil),        // 8: katabox.agent.v1.MetricsRequest
-	(*MetricsResponse)(nil),       // 9: katabox.agent.v1.MetricsResponse
-	(*VolumeStatsRequest)(nil),    // 10: katabox.agent.v1.VolumeStatsRequest
-	(*VolumeStatsResponse)(nil),   // 11: katabox.agent.v1.VolumeStatsResponse
-	(*GrowVolumeRequest)(nil),     // 12: katabox.agent.v1.GrowVolumeRequest
-	(*GrowVolumeResponse)(nil),    // 13: katabox.agent.v1.GrowVolumeResponse
-	(*GetIPTablesRequest)(nil),    // 14: katabox.agent.v1.GetIPTablesRequest
-	(*GetIPTablesResponse)(nil),   // 15: katabox.agent.v1.GetIPTablesResponse
-	(*SetIPTablesRequest)(nil),    // 16: katabox.agent.v1.SetIPTablesRequest
-	(*SetIPTablesResponse)(nil),   // 17: katabox.agent.v1.SetIPTablesResponse
-	(*SetNetworkRequest)(nil),     // 18: katabox.agent.v1.SetNetworkRequest
-	(*DNS)(nil),                   // 19: katabox.agent.v1.DNS
-	(*Interface)(nil),             // 20: katabox.agent.v1.Interface
-	(*Address)(nil),               // 21: katabox.agent.v1.Address
-	(*Route)(nil),                 // 22: katabox.agent.v1.Route
-	(*Neighbour)(nil),             // 23: katabox.agent.v1.Neighbour
-	(*SetNetworkResponse)(nil),    // 24: katabox.agent.v1.SetNetworkResponse
-	(*SetResourcesRequest)(nil),   // 25: katabox.agent.v1.SetResourcesRequest
-	(*SetResourcesResponse)(nil),  // 26: katabox.agent.v1.SetResourcesResponse
-	(*Storage)(nil),               // 27: katabox.agent.v1.Storage
-	(*FSGroup)(nil),               // 28: katabox.agent.v1.FSGroup
-	(*AddStoragesRequest)(nil),    // 29: katabox.agent.v1.AddStoragesRequest
-	(*AddStoragesResponse)(nil),   // 30: katabox.agent.v1.AddStoragesResponse
-	(*ChangeFilesRequest)(nil),    // 31: katabox.agent.v1.ChangeFilesRequest
-	(*ChangeFilesResponse)(nil),   // 32: katabox.agent.v1.ChangeFilesResponse
-	(*FileChange)(nil),            // 33: katabox.agent.v1.FileChange
-	(*ReadFileRequest)(nil),       // 34: katabox.agent.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),      // 35: katabox.agent.v1.ReadFileResponse
-	(*Directory)(nil),             // 36: katabox.agent.v1.Directory
-	(*Remove)(nil),                // 37: katabox.agent.v1.Remove
-	(*FilePart)(nil),              // 38: katabox.agent.v1.FilePart
-	(*Device)(nil),                // 39: katabox.agent.v1.Device
-	(*ContainerConfig)(nil),       // 40: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 41: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 42: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 43: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 44: katabox.agent.v1.OOM
-	(*PowerOffRequest)(nil),       // 45: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 46: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 47: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 48: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 49: katabox.agent.v1.ForwardOpen
-	(*ContainerSocket)(nil),       // 50: katabox.agent.v1.ContainerSocket
-	(*ForwardOpened)(nil),         // 51: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 52: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 53: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 54: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 55: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 56: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 57: katabox.agent.v1.FailedStorage
-	(*DebugOpen)(nil),             // 58: katabox.agent.v1.DebugOpen
-	(*DebugOpened)(nil),           // 59: katabox.agent.v1.DebugOpened
-	(*DebugInput)(nil),            // 60: katabox.agent.v1.DebugInput
-	(*DebugOutput)(nil),           // 61: katabox.agent.v1.DebugOutput
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*WarmUpRequest)(nil),         // 5: katabox.agent.v1.WarmUpRequest
+	(*WarmUpResponse)(nil),        // 6: katabox.agent.v1.WarmUpResponse
+	(*TimelineRequest)(nil),       // 7: katabox.agent.v1.TimelineRequest
+	(*TimelineResponse)(nil),      // 8: katabox.agent.v1.TimelineResponse
+	(*Span)(nil),                  // 9: katabox.agent.v1.Span
+	(*MetricsRequest)(nil),        // 10: katabox.agent.v1.MetricsRequest
+	(*MetricsResponse)(nil),       // 11: katabox.agent.v1.MetricsResponse
+	(*VolumeStatsRequest)(nil),    // 12: katabox.agent.v1.VolumeStatsRequest
+	(*VolumeStatsResponse)(nil),   // 13: katabox.agent.v1.VolumeStatsResponse
+	(*GrowVolumeRequest)(nil),     // 14: katabox.agent.v1.GrowVolumeRequest
+	(*GrowVolumeResponse)(nil),    // 15: katabox.agent.v1.GrowVolumeResponse
+	(*GetIPTablesRequest)(nil),    // 16: katabox.agent.v1.GetIPTablesRequest
+	(*GetIPTablesResponse)(nil),   // 17: katabox.agent.v1.GetIPTablesResponse
+	(*SetIPTablesRequest)(nil),    // 18: katabox.agent.v1.SetIPTablesRequest
+	(*SetIPTablesResponse)(nil),   // 19: katabox.agent.v1.SetIPTablesResponse
+	(*SetNetworkRequest)(nil),     // 20: katabox.agent.v1.SetNetworkRequest
+	(*DNS)(nil),                   // 21: katabox.agent.v1.DNS
+	(*Interface)(nil),             // 22: katabox.agent.v1.Interface
+	(*Address)(nil),               // 23: katabox.agent.v1.Address
+	(*Route)(nil),                 // 24: katabox.agent.v1.Route
+	(*Neighbour)(nil),             // 25: katabox.agent.v1.Neighbour
+	(*SetNetworkResponse)(nil),    // 26: katabox.agent.v1.SetNetworkResponse
+	(*SetResourcesRequest)(nil),   // 27: katabox.agent.v1.SetResourcesRequest
+	(*SetResourcesResponse)(nil),  // 28: katabox.agent.v1.SetResourcesResponse
+	(*Storage)(nil),               // 29: katabox.agent.v1.Storage
+	(*FSGroup)(nil),               // 30: katabox.agent.v1.FSGroup
+	(*AddStoragesRequest)(nil),    // 31: katabox.agent.v1.AddStoragesRequest
+	(*AddStoragesResponse)(nil),   // 32: katabox.agent.v1.AddStoragesResponse
+	(*ChangeFilesRequest)(nil),    // 33: katabox.agent.v1.ChangeFilesRequest
+	(*ChangeFilesResponse)(nil),   // 34: katabox.agent.v1.ChangeFilesResponse
+	(*FileChange)(nil),            // 35: katabox.agent.v1.FileChange
+	(*ReadFileRequest)(nil),       // 36: katabox.agent.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),      // 37: katabox.agent.v1.ReadFileResponse
+	(*Directory)(nil),             // 38: katabox.agent.v1.Directory
+	(*Remove)(nil),                // 39: katabox.agent.v1.Remove
+	(*FilePart)(nil),              // 40: katabox.agent.v1.FilePart
+	(*Device)(nil),                // 41: katabox.agent.v1.Device
+	(*ContainerConfig)(nil),       // 42: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),         // 43: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                 // 44: katabox.agent.v1.Event
+	(*Exit)(nil),                  // 45: katabox.agent.v1.Exit
+	(*OOM)(nil),                   // 46: katabox.agent.v1.OOM
+	(*PowerOffRequest)(nil),       // 47: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 48: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 49: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 50: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 51: katabox.agent.v1.ForwardOpen
+	(*ContainerSocket)(nil),       // 52: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),         // 53: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),           // 54: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 55: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 56: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 57: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 58: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),         // 59: katabox.agent.v1.FailedStorage
+	(*DebugOpen)(nil),             // 60: katabox.agent.v1.DebugOpen
+	(*DebugOpened)(nil),           // 61: katabox.agent.v1.DebugOpened
+	(*DebugInput)(nil),            // 62: katabox.agent.v1.DebugInput
+	(*DebugOutput)(nil),           // 63: katabox.agent.v1.DebugOutput
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
-	27, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	62, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
-	7,  // 2: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
-	19, // 3: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
-	20, // 4: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
-	22, // 5: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
-	23, // 6: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
-	21, // 7: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
-	28, // 8: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
-	27, // 9: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
-	33, // 10: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
-	36, // 11: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
-	38, // 12: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
-	37, // 13: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	62, // 14: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
-	27, // 15: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	39, // 16: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
-	43, // 17: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	44, // 18: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	62, // 19: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	29, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
+	64, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	9,  // 2: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
+	21, // 3: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
+	22, // 4: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
+	24, // 5: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
+	25, // 6: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
+	23, // 7: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
+	30, // 8: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	29, // 9: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	35, // 10: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	38, // 11: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	40, // 12: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	39, // 13: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	64, // 14: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	29, // 15: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	41, // 16: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
+	45, // 17: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	46, // 18: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	64, // 19: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
 	0,  // 20: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	50, // 21: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	50, // 22: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	54, // 23: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	55, // 24: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	52, // 21: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	52, // 22: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	56, // 23: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	57, // 24: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
 	1,  // 25: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
 	3,  // 26: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	18, // 27: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	25, // 28: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	29, // 29: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	31, // 30: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	34, // 31: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
-	41, // 32: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	5,  // 33: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
-	8,  // 34: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
-	10, // 35: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
-	12, // 36: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
-	14, // 37: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
-	16, // 38: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
-	45, // 39: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 40: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 41: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	24, // 42: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	26, // 43: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	30, // 44: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	32, // 45: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	35, // 46: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	42, // 47: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	6,  // 48: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	9,  // 49: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	11, // 50: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
-	13, // 51: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
-	15, // 52: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
-	17, // 53: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
-	46, // 54: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	40, // [40:55] is the sub-list for method output_type
-	25, // [25:40] is the sub-list for method input_type
+	20, // 27: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	27, // 28: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	31, // 29: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	33, // 30: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	36, // 31: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
+	5,  // 32: katabox.agent.v1.Guest.WarmUp:input_type -> katabox.agent.v1.WarmUpRequest
+	43, // 33: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	7,  // 34: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
+	10, // 35: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
+	12, // 36: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
+	14, // 37: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
+	16, // 38: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
+	18, // 39: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
+	47, // 40: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 41: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 42: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	26, // 43: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	28, // 44: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	32, // 45: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	34, // 46: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	37, // 47: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	6,  // 48: katabox.agent.v1.Guest.WarmUp:output_type -> katabox.agent.v1.WarmUpResponse
+	44, // 49: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	8,  // 50: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	11, // 51: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	13, // 52: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	15, // 53: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	17, // 54: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
+	19, // 55: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
+	48, // 56: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	41, // [41:57] is the sub-list for method output_type
+	25, // [25:41] is the sub-list for method input_type
 	25, // [25:25] is the sub-list for extension type_name
 	25, // [25:25] is the sub-list for extension extendee
 	0,  // [0:25] is the sub-list for field type_name
@@ -4376,22 +4455,22 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[32].OneofWrappers = []any{
+	file_guest_proto_msgTypes[34].OneofWrappers = []any{
 		(*FileChange_Directory)(nil),
 		(*FileChange_File)(nil),
 		(*FileChange_Symlink)(nil),
 		(*FileChange_Remove)(nil),
 	}
-	file_guest_proto_msgTypes[41].OneofWrappers = []any{
+	file_guest_proto_msgTypes[43].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[51].OneofWrappers = []any{
+	file_guest_proto_msgTypes[53].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[53].OneofWrappers = []any{
+	file_guest_proto_msgTypes[55].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -4401,7 +4480,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   61,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -15,6 +15,7 @@ type GuestService interface {
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
+	WarmUp(context.Context, *WarmUpRequest) (*WarmUpResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
@@ -90,6 +91,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.ReadFile(ctx, &req)
 			},
+			"WarmUp": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req WarmUpRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.WarmUp(ctx, &req)
+			},
 			"Timeline": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req TimelineRequest
 				if err := unmarshal(&req); err != nil {
@@ -164,6 +172,7 @@ type GuestClient interface {
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
+	WarmUp(context.Context, *WarmUpRequest) (*WarmUpResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
@@ -235,6 +244,14 @@ func (c *guestClient) ChangeFiles(ctx context.Context, req *ChangeFilesRequest) 
 func (c *guestClient) ReadFile(ctx context.Context, req *ReadFileRequest) (*ReadFileResponse, error) {
 	var resp ReadFileResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "ReadFile", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) WarmUp(ctx context.Context, req *WarmUpRequest) (*WarmUpResponse, error) {
+	var resp WarmUpResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "WarmUp", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

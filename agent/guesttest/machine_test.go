@@ -91,6 +91,7 @@ func connect(ctx context.Context) (*machine, error) {
 	client := ttrpc.NewClient(conn)
 	m := &machine{task: taskapi.NewTTRPCTaskClient(client), guest: api.NewGuestClient(client), streams: "/run/streams", forward: "/run/forward"}
 	m.changed = sync.NewCond(&m.mu)
+	m.warm(ctx)
 	events, err := m.guest.Events(ctx, &api.EventsRequest{})
 	if err != nil {
 		return nil, err

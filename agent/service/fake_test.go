@@ -32,6 +32,8 @@ type fakeRuntime struct {
 	specs     []*specs.Spec
 	last      *fakeContainer
 	hooks     string
+	warmed    int
+	warmErr   error
 }
 
 // newProcess makes a process, which keeps its stdout open like a real one.
@@ -51,6 +53,13 @@ func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 func (r *fakeRuntime) SetHooks(dir string) error {
 	r.hooks = dir
 	return nil
+}
+
+func (r *fakeRuntime) WarmUp() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.warmed++
+	return r.warmErr
 }
 
 func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, stdio container.Stdio) (Container, Process, error) {

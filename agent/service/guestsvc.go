@@ -86,6 +86,14 @@ func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxReq
 	return &api.SetupSandboxResponse{}, nil
 }
 
+// WarmUp implements the Guest service.
+func (s guestService) WarmUp(context.Context, *api.WarmUpRequest) (*api.WarmUpResponse, error) {
+	if err := s.pod.warmUp(); err != nil {
+		return nil, statusOf(err)
+	}
+	return &api.WarmUpResponse{}, nil
+}
+
 // Timeline implements the Guest service.
 func (s guestService) Timeline(context.Context, *api.TimelineRequest) (*api.TimelineResponse, error) {
 	list, forgotten := s.pod.config.Spans.Spans()
@@ -118,15 +126,28 @@ func (s guestService) PowerOff(ctx context.Context, _ *api.PowerOffRequest) (*ap
 	return &api.PowerOffResponse{}, nil
 }
 
+// warmUp runs a container before there is a pod. After a failure the host
+// discards the machine.
+func (p *Pod) warmUp() error {
+	p.mu.Lock()
+	late := p.setUp || p.warming
+	p.warming = p.warming || !late
+	p.mu.Unlock()
+	if late {
+		return fmt.Errorf("warm up: the guest has a pod, or warms up: %w", errdefs.ErrFailedPrecondition)
+	}
+	err := p.config.Runtime.WarmUp()
+	p.mu.Lock()
+	p.warming = false
+	p.mu.Unlock()
+	return err
+}
+
 // setup gives the guest its pod. A failed setup is not tried again: the host
 // discards the machine.
 func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
-	p.mu.Lock()
-	again := p.setUp
-	p.setUp = true
-	p.mu.Unlock()
-	if again {
-		return fmt.Errorf("set up sandbox: it was set up before: %w", errdefs.ErrFailedPrecondition)
+	if err := p.beginSetup(); err != nil {
+		return fmt.Errorf("set up sandbox: %w", err)
 	}
 	if err := reseed(req.GetEntropy()); err != nil {
 		return err
@@ -154,6 +175,20 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 	p.ready = true
 	p.mu.Unlock()
 	log.G(ctx).WithField("sandbox", req.GetSandboxId()).Info("sandbox set up")
+	return nil
+}
+
+// beginSetup fails if the guest was set up before, or warms up.
+func (p *Pod) beginSetup() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.setUp:
+		return fmt.Errorf("it was set up before: %w", errdefs.ErrFailedPrecondition)
+	case p.warming:
+		return fmt.Errorf("the guest warms up: %w", errdefs.ErrFailedPrecondition)
+	}
+	p.setUp = true
 	return nil
 }
 

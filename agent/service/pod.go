@@ -48,6 +48,8 @@ type Pod struct {
 	tasks map[string]*task
 	// setUp is set when SetupSandbox was called, ready when it is done.
 	setUp, ready bool
+	// warming is set during WarmUp.
+	warming bool
 	// filesMounted is set once there is a file system for copies of files.
 	filesMounted bool
 	// hostname is set once the pod's UTS namespace has a hostname.

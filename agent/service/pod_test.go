@@ -210,6 +210,33 @@ func TestCreateBeforeSetup(t *testing.T) {
 	}
 }
 
+// A guest is warmed up before it has a pod, and by one call at a time.
+func TestWarmUp(t *testing.T) {
+	pod, runtime := testPod(t)
+	if err := pod.warmUp(); !errdefs.IsFailedPrecondition(err) || runtime.warmed != 0 {
+		t.Errorf("with a pod: %v", err)
+	}
+	pod.setUp, pod.ready = false, false
+	runtime.warmErr = errors.New("no such program")
+	if err := pod.warmUp(); err == nil || !strings.Contains(err.Error(), "no such program") {
+		t.Error(err)
+	}
+	runtime.warmErr = nil
+	if err := pod.warmUp(); err != nil {
+		t.Error(err)
+	}
+	pod.warming = true
+	if err := pod.warmUp(); !errdefs.IsFailedPrecondition(err) || runtime.warmed != 2 {
+		t.Errorf("twice at the same time: %v", err)
+	}
+	if err := pod.setup(t.Context(), &api.SetupSandboxRequest{}); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("set up meanwhile: %v", err)
+	}
+	if len(told(pod)) != 0 || len(pod.tasks) != 0 {
+		t.Error("the pod knows of the container")
+	}
+}
+
 func TestCreateFailureLeavesNothing(t *testing.T) {
 	pod, runtime := testPod(t)
 	runtime.createErr = errors.New("no such program")

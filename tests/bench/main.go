@@ -21,6 +21,7 @@ func main() {
 	share := flag.Bool("share", false, "measure what serves the files only")
 	execs := flag.Bool("execs", false, "measure execs only")
 	recovery := flag.Bool("recovery", false, "measure how soon what was lost runs again")
+	starts := flag.Bool("starts", false, "measure starts by booting, from a template and from a pool only")
 	start := flag.Bool("timeline", false, "measure and draw cold starts only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -36,6 +37,8 @@ func main() {
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchExecs(ctx, d, *rounds) }
 	case *recovery:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchRecovery(ctx, d, *rounds) }
+	case *starts:
+		alone = func(ctx context.Context, d *harness.Daemon) error { return benchStarts(ctx, d, *rounds) }
 	case *start:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchTimeline(ctx, d, *rounds) }
 	}

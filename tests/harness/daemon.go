@@ -145,7 +145,7 @@ func (d *Daemon) makeTemplate(ctx context.Context) error {
 	if !d.usesTemplates() {
 		return nil
 	}
-	if out, err := d.factory(ctx, "init"); err != nil && !strings.Contains(out, "have no templates") {
+	if out, err := d.Factory(ctx, "init"); err != nil && !strings.Contains(out, "have no templates") {
 		return fmt.Errorf("make the template of %s: %w: %s", EnvTemplate, err, out)
 	}
 	return nil
@@ -156,15 +156,17 @@ func (d *Daemon) destroyTemplates(ctx context.Context) error {
 	if !d.usesTemplates() {
 		return nil
 	}
-	if out, err := d.factory(ctx, "destroy"); err != nil {
+	if out, err := d.Factory(ctx, "destroy"); err != nil {
 		return fmt.Errorf("remove the template of %s: %w: %s", EnvTemplate, err, out)
 	}
 	return nil
 }
 
-// factory runs kata-runtime factory with the daemon's configuration.
-func (d *Daemon) factory(ctx context.Context, verb string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(d.Layout().Bin(), "kata-runtime"), "factory", verb, "--config", d.KataConfigPath())
+// Factory runs kata-runtime factory with the daemon's configuration, and returns
+// what it prints.
+func (d *Daemon) Factory(ctx context.Context, verb string, options ...string) (string, error) {
+	args := append([]string{"factory", verb, "--config", d.KataConfigPath()}, options...)
+	cmd := exec.CommandContext(ctx, filepath.Join(d.Layout().Bin(), "kata-runtime"), args...)
 	cmd.Env = append(os.Environ(), d.TagEnv())
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -60,6 +60,7 @@ var suites = []suite{
 			"TestExitCodeOfInit", "TestExitCodeOfExec", // codes
 			"TestStdinEndsWhenClosed", "TestTerminalIsResized", "TestShellOnATerminal", // streams through vhost-vsock
 			"TestKilledVMM", "TestKilledShim", // the kernel's vsock reports their ends
+			"TestContainersHaveNoVsock",                               // vhost-vsock would let them reach the host's listeners
 			"TestDynamicSizing",                                       // CPUs are added and, with KVM only, removed
 			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's paths and counters
 		},

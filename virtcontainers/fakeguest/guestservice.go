@@ -25,6 +25,17 @@ func (s guestService) Hello(ctx context.Context, req *api.HelloRequest) (*api.He
 	return &api.HelloResponse{ProtocolVersion: s.agent.version(), AgentVersion: "fake", KernelRelease: "0.0"}, nil
 }
 
+// WarmUp implements the Guest service.
+func (s guestService) WarmUp(ctx context.Context, req *api.WarmUpRequest) (*api.WarmUpResponse, error) {
+	if err := s.agent.enter(ctx, "WarmUp", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	if s.agent.Setup() != nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("warm up: the guest has a pod: %w", errdefs.ErrFailedPrecondition))
+	}
+	return &api.WarmUpResponse{}, nil
+}
+
 // SetupSandbox implements the Guest service.
 func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) (*api.SetupSandboxResponse, error) {
 	if err := s.agent.enter(ctx, "SetupSandbox", req); err != nil {

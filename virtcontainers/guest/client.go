@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -95,6 +96,15 @@ func (c *Client) hello(ctx context.Context) error {
 			info.ProtocolVersion, api.ProtocolVersion)
 	}
 	c.Info, c.Clock = info, clockOf(asked, info.NowUs)
+	return nil
+}
+
+// WarmUp has the agent of a guest without a pod run and remove a container. An
+// agent that cannot do that leaves the guest as it is.
+func (c *Client) WarmUp(ctx context.Context) error {
+	if _, err := c.guest.WarmUp(ctx, &api.WarmUpRequest{}); err != nil && !errdefs.IsNotImplemented(Err(err)) {
+		return fmt.Errorf("warm up the guest: %w", Err(err))
+	}
 	return nil
 }
 
