@@ -192,6 +192,9 @@ func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, 
 	for _, w := range warnings {
 		log.G(ctx).Warn(w)
 	}
+	if err := keepShimPath(b.Dir, s.opts.ID); err != nil {
+		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
 	ctx, cancel := withCreateTimeout(ctx, sandbox.Config())
 	defer cancel()
 	resp, err := s.createIn(ctx, sandbox, r, b)
