@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"testing"
 
 	"github.com/katabox/katabox/tests/k8s/node"
 )
@@ -57,4 +59,69 @@ func installer(ctx context.Context, args ...string) (string, error) {
 		return "", fmt.Errorf("kata-runtime %v: %w: %s", args, err, out)
 	}
 	return string(out), nil
+}
+
+// handlerFile is what the installer writes for this containerd.
+const handlerFile = "/etc/containerd/conf.d/50-katabox.toml"
+
+// The installer upgrades a node on which a pod runs, refuses to remove what the
+// pod needs, and then removes everything.
+func TestUpgradeAndUninstall(t *testing.T) {
+	on(t, []string{kata}, func(s *stage) {
+		pod := s.pod("through", countingPod)
+		s.ready(pod)
+		before := s.containers(pod)
+		starts := s.node.Starts(node.Containerd)
+		if err := install(s.ctx, "2"); err != nil {
+			s.Fatal(err)
+		}
+		s.same("starts of containerd", fmt.Sprint(s.node.Starts(node.Containerd)), fmt.Sprint(starts))
+		newer := s.pod("newer", countingPod)
+		s.ready(newer)
+		if s.version(pod) == s.version(newer) {
+			s.Errorf("both pods run version %s", s.version(pod))
+		}
+		s.goesOn("the upgrade", pod)
+		if out, err := installer(s.ctx, "uninstall"); err == nil {
+			s.Errorf("uninstalled although pods run: %s", out)
+		}
+		s.goesOn("the refused uninstall", pod)
+		s.same("containers", s.containers(pod), before)
+		s.clear()
+		s.uninstalled()
+	})
+}
+
+// uninstalled uninstalls, checks that nothing is left, and installs again.
+func (s *stage) uninstalled() {
+	if _, err := installer(s.ctx, "uninstall"); err != nil {
+		s.Fatal(err)
+	}
+	for _, path := range []string{"/opt/kata", handlerFile} {
+		if _, err := os.Lstat(path); err == nil {
+			s.Errorf("%s is left", path)
+		}
+	}
+	pod := s.pod("no-handler", countingPod)
+	s.until("the event", "said", func() string {
+		events := s.must("get", "events", "--field-selector", "involvedObject.name="+pod, "-o", "jsonpath={.items[*].message}")
+		if !strings.Contains(events, `no runtime for "kata" is configured`) {
+			return events
+		}
+		return "said"
+	})
+	if err := install(s.ctx, "2"); err != nil {
+		s.Fatal(err)
+	}
+	s.ready(pod) // the kubelet tries again
+}
+
+// version returns the installed version that a pod's shim was started from.
+func (s *stage) version(pod string) string {
+	s.Helper()
+	program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", s.shim(pod)))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return filepath.Base(filepath.Dir(filepath.Dir(program)))
 }

@@ -49,8 +49,10 @@ func makeImages() (err error) {
 	if bed.layout, err = harness.FindLayout(); err != nil {
 		return err
 	}
-	_, err = images.Build(context.Background(), imageCache(bed.layout))
-	return err
+	if _, err := images.Build(context.Background(), imageCache(bed.layout)); err != nil {
+		return err
+	}
+	return makeInstaller(context.Background(), bed.layout)
 }
 
 // runSuite runs the tests in a cluster, and removes it.

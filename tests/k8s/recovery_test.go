@@ -1,0 +1,138 @@
+package k8s
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/tests/k8s/node"
+)
+
+// countingPod has two containers; the first counts in its log.
+const countingPod = `
+	containers:
+	- {name: a, image: $BUSYBOX, command: [sh, -c, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.2; done"]}
+	- {name: b, image: $BUSYBOX, command: [sleep, "1000"]}`
+
+// Pods run through the death of the kubelet and of containerd: the same
+// containers go on, their logs too, and commands work.
+func TestServicesAreKilled(t *testing.T) {
+	on(t, []string{kata}, func(s *stage) {
+		pods := []string{s.pod("through", countingPod)}
+		s.runtime = runc
+		pods = append(pods, s.pod("through", countingPod))
+		for _, pod := range pods {
+			s.ready(pod)
+		}
+		for _, service := range []string{node.Kubelet, node.Containerd, node.APIServer} {
+			before := map[string]string{}
+			for _, pod := range pods {
+				before[pod] = s.containers(pod)
+			}
+			if err := s.node.Kill(s.ctx, service); err != nil {
+				s.Fatal(err)
+			}
+			for _, pod := range pods {
+				s.goesOn(service, pod)
+				s.same("containers of "+pod+" after the kill of "+service, s.containers(pod), before[pod])
+			}
+		}
+	})
+}
+
+// containers returns the ids and restarts of a pod's containers.
+func (s *stage) containers(pod string) string {
+	s.Helper()
+	return s.get(pod, ".status.containerStatuses[*]['containerID','restartCount']")
+}
+
+// goesOn waits until a pod's log grows and commands work in it.
+func (s *stage) goesOn(after, pod string) {
+	s.Helper()
+	s.until("exec after the kill of "+after, "ok\n", func() string {
+		r := s.kubectl("exec", pod, "-c", "b", "--", "echo", "ok")
+		return r.Out + r.Errors
+	})
+	last := func() int {
+		lines := strings.Fields(s.kubectl("logs", pod, "-c", "a", "--tail=1").Out)
+		if len(lines) == 0 {
+			return 0
+		}
+		n, err := strconv.Atoi(lines[0])
+		if err != nil {
+			s.Errorf("a line of the log of %s: %q", pod, lines[0])
+		}
+		return n
+	}
+	mark := last()
+	s.until("the log of "+pod, "grows", func() string {
+		if last() > mark {
+			return "grows"
+		}
+		return "the same"
+	})
+}
+
+// A pod whose machine or shim is killed comes back, in the same place.
+func TestPodsComeBack(t *testing.T) {
+	for _, victim := range []struct {
+		name string
+		kill func(*stage, string)
+	}{
+		{"shim", func(s *stage, pod string) { s.kill(s.shim(pod)) }},
+		{"machine", (*stage).killMachine},
+	} {
+		t.Run(victim.name, func(t *testing.T) {
+			both(t, func(s *stage) {
+				began := time.Now()
+				pod := s.pod("back-"+victim.name, countingPod)
+				s.ready(pod)
+				first := time.Since(began)
+				before := s.containers(pod)
+				began = time.Now()
+				victim.kill(s, pod)
+				s.until("restarts of "+pod, "1 1 True", func() string {
+					return s.get(pod, ".status.containerStatuses[*].restartCount") + " " + s.get(pod, ".status.conditions[?(@.type=='Ready')].status")
+				})
+				s.Logf("%s: %s: back after %.1f s; the first start took %.1f s", s.runtime, victim.name, time.Since(began).Seconds(), first.Seconds())
+				if s.containers(pod) == before {
+					s.Error("the containers are the same")
+				}
+				s.goesOn(victim.name, pod)
+			})
+		})
+	}
+}
+
+// killMachine kills a pod's QEMU; with runc all its processes, which has the
+// same meaning.
+func (s *stage) killMachine(pod string) {
+	s.Helper()
+	if s.runtime != runc {
+		s.kill(s.machine(pod))
+		return
+	}
+	sandbox := s.sandbox(pod)
+	ids := s.ctr("containers", "ls", "-q", "labels.\"io.kubernetes.pod.uid\"=="+s.get(pod, ".metadata.uid"))
+	for id := range strings.FieldsSeq(ids + " " + sandbox) {
+		for line := range strings.Lines(s.ctr("tasks", "ls")) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == id {
+				pid, err := strconv.Atoi(fields[1])
+				if err != nil {
+					s.Fatal(err)
+				}
+				_ = unix.Kill(pid, unix.SIGKILL) // it may be in both lists
+			}
+		}
+	}
+}
+
+func (s *stage) kill(pid int) {
+	s.Helper()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		s.Fatalf("kill process %d: %v", pid, err)
+	}
+}
