@@ -29,16 +29,19 @@ func TestPrivilegedDisks(t *testing.T) {
 		wantBlockDevices(ctx, t, c, 0)
 		execOut(ctx, t, c, harness.ExecConfig{Args: script("! ls " + listed.dev.Name())})
 		awaitLog(ctx, t, d, mark, "disks of the host's (privileged_host_disks can give some)")
-		// With a rule for its number, or at another path.
-		c = with(ctx, t, pod, privileged, requested.as(requested.dev.Name(), "rwm"), moved.as("/data/disk", "r"), oci.WithAllDevicesAllowed)
-		wantBlockDevices(ctx, t, c, 1)
-		if got := readDisk(ctx, t, c, "/data/disk"); got != "moved\n" {
-			t.Errorf("at another path the guest reads %q", got)
-		}
-		c = with(ctx, t, pod, privileged, requested.as(requested.dev.Name(), "rwm"))
+		// As containerd's CRI does it: requested ones first, and then no rule for them.
+		c = with(ctx, t, pod, requested.as(requested.dev.Name(), "rwm"), moved.as("/data/disk", "r"), privileged)
 		wantBlockDevices(ctx, t, c, 2)
-		if got := readDisk(ctx, t, c, requested.dev.Name()); got != "requested\n" {
-			t.Errorf("with a rule the guest reads %q", got)
+		for path, want := range map[string]string{requested.dev.Name(): "requested\n", "/data/disk": "moved\n"} {
+			if got := readDisk(ctx, t, c, path); got != want {
+				t.Errorf("the guest reads %q from %s, want %q", got, path, want)
+			}
+		}
+		// With privileged_without_host_devices_all_devices_allowed.
+		c = with(ctx, t, pod, listed.as(listed.dev.Name(), "rwm"), oci.WithAllDevicesAllowed)
+		wantBlockDevices(ctx, t, c, 3)
+		if got := readDisk(ctx, t, c, listed.dev.Name()); got != "listed\n" {
+			t.Errorf("without the list the guest reads %q", got)
 		}
 	})
 }

@@ -43,12 +43,11 @@ const (
 // container. It fails with errdefs.ErrNotFound for a number for which the host
 // has no node.
 //
-// The spec of a container that may use every device (privileged) lists all of
-// the host's disks. Of these it returns those that were requested individually,
-// with a rule for their number or at a path other than the host's, and those of
-// which the host has a node at a path that matches a pattern (filepath.Match):
-// they are Optional. Of several devices with the same path, the last counts: a
-// requested one is in the list too.
+// The spec of a container that may use every device (privileged) may list all of
+// the host's. Of the disks in such a list it returns those that were requested
+// individually, and those of which the host has a node at a path that matches a
+// pattern (filepath.Match): they are Optional. Of several devices with the same
+// path the first counts, as with runc.
 func BlockDevices(spec *specs.Spec, patterns []string) ([]BlockDevice, error) {
 	return hostDevices{sys: "/sys", dev: "/dev"}.list(spec, patterns)
 }
@@ -61,12 +60,12 @@ func (h hostDevices) list(spec *specs.Spec, patterns []string) ([]BlockDevice, e
 	privileged := allowsAll(rules)
 	var all []BlockDevice
 	for _, d := range spec.Linux.Devices {
-		if d.Type != "b" {
+		if d.Type != "b" || slices.ContainsFunc(all, func(other BlockDevice) bool { return other.Path == d.Path }) {
 			continue
 		}
 		b := BlockDevice{Path: d.Path, Access: accessOf(d, "b", rules)}
 		if privileged {
-			b.Access, b.Optional = allAccess, !ruled(d, rules) && isNodeOf(d.Path, d)
+			b.Access, b.Optional = allAccess, listsAll(spec) && !requested(d, spec)
 		}
 		if b.Access == "" || b.Optional && !chosen(d, patterns) {
 			continue
@@ -76,14 +75,30 @@ func (h hostDevices) list(spec *specs.Spec, patterns []string) ([]BlockDevice, e
 			return nil, fmt.Errorf("device %s, block device %d:%d: %w", d.Path, d.Major, d.Minor, err)
 		}
 		b.Mode, b.UID, b.GID = nodeOf(d)
-		all = append(slices.DeleteFunc(all, func(other BlockDevice) bool { return other.Path == b.Path }), b)
+		all = append(all, b)
 	}
 	return all, nil
 }
 
-// ruled reports whether a rule allows access to this device in particular.
-func ruled(d specs.LinuxDevice, rules []specs.LinuxDeviceCgroup) bool {
-	return slices.ContainsFunc(rules, func(r specs.LinuxDeviceCgroup) bool {
+// listsAll reports whether the spec lists all of the host's devices. Those of
+// the driver for memory (/dev/null and others) are never requested individually:
+// every container has them.
+func listsAll(spec *specs.Spec) bool {
+	const memory = 1 // Linux's Documentation/admin-guide/devices.txt
+	return slices.ContainsFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Type == "c" && d.Major == memory })
+}
+
+// requested reports whether a device in a list of all was requested besides: it
+// has a path that is not the host's, is listed twice (by containerd), or has a
+// rule (by CRI-O).
+func requested(d specs.LinuxDevice, spec *specs.Spec) bool {
+	times := 0
+	for _, other := range spec.Linux.Devices {
+		if other.Path == d.Path && other.Type == d.Type && other.Major == d.Major && other.Minor == d.Minor {
+			times++
+		}
+	}
+	return times > 1 || !isNodeOf(d.Path, d) || slices.ContainsFunc(deviceRules(spec), func(r specs.LinuxDeviceCgroup) bool {
 		return r.Allow && r.Type == "b" && !anyNumber(r.Major) && !anyNumber(r.Minor) && *r.Major == d.Major && *r.Minor == d.Minor
 	})
 }

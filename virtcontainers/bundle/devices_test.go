@@ -40,6 +40,9 @@ func fakeDevices(t *testing.T, names map[string]string) hostDevices {
 	return h
 }
 
+// null is in each list of all of the host's devices.
+var null = specs.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}
+
 func ptr[T any](v T) *T { return &v }
 
 func block(path string, major, minor int64) specs.LinuxDevice {
@@ -59,7 +62,7 @@ func TestBlockDevices(t *testing.T) {
 	loop := block("/dev/data", 7, 3)
 	loop.FileMode, loop.UID, loop.GID = ptr(0o640|os.ModeDevice), ptr(uint32(5)), ptr(uint32(6))
 	spec := withDevices([]specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}, rule(true, "b", 7, 3, "r")},
-		specs.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, loop, block("/dev/other", 254, 16))
+		null, loop, block("/dev/other", 254, 16))
 	got, err := h.list(spec, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +109,7 @@ func TestBlockDeviceAccess(t *testing.T) {
 		{"everything, then nothing", []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}, deny, rule(true, "b", 7, 3, "r")}, "r"},
 		{"everything may be read", []specs.LinuxDeviceCgroup{deny, {Allow: true, Access: "r"}}, "rwm"},
 	} {
-		got, err := h.list(withDevices(test.rules, block(h.dev+"/loop3", 7, 3)), nil)
+		got, err := h.list(withDevices(test.rules, null, block(h.dev+"/loop3", 7, 3)), nil)
 		access := ""
 		if len(got) == 1 {
 			access = got[0].Access
@@ -127,26 +130,22 @@ func TestBlockDevicesOfPrivileged(t *testing.T) {
 	}
 	everything := []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
 	for _, test := range []struct {
-		name     string
-		patterns []string
-		moved    bool
-		want     string
+		name      string
+		patterns  []string
+		requested []specs.LinuxDevice
+		want      string
 	}{
-		{"no pattern", nil, false, ""},
-		{"none matches", []string{h.dev + "/sd*", h.dev + "/loop"}, false, ""},
-		{"a path", []string{h.dev + "/loop4"}, false, "loop4?"},
-		{"a pattern", []string{h.dev + "/sd*", h.dev + "/loop[0-9]"}, false, "loop3? loop4?"},
-		{"a link", []string{filepath.Dir(byID) + "/id-*"}, false, "b?"},
-		{"a directory", []string{h.dev + "/vd"}, false, ""},
-		{"at another path", nil, true, "loop3"},
-		{"both", []string{h.dev + "/loop*"}, true, "loop3 loop4?"},
-		{"all, twice", []string{h.dev + "/*"}, true, "loop3 loop4?"},
+		{"no pattern", nil, nil, ""},
+		{"none matches", []string{h.dev + "/sd*", h.dev + "/loop"}, nil, ""},
+		{"a path", []string{h.dev + "/loop4"}, nil, "loop4?"},
+		{"a pattern", []string{h.dev + "/sd*", h.dev + "/loop[0-9]"}, nil, "loop3? loop4?"},
+		{"a link", []string{filepath.Dir(byID) + "/id-*"}, nil, "b?"},
+		{"a directory", []string{h.dev + "/vd"}, nil, ""},
+		{"at another path", nil, []specs.LinuxDevice{block("/data/disk", 7, 3)}, "loop3"},
+		{"twice", nil, []specs.LinuxDevice{block(h.dev+"/loop3", 7, 3)}, "loop3"},
+		{"both", []string{h.dev + "/loop*"}, []specs.LinuxDevice{block(h.dev+"/loop3", 7, 3)}, "loop3 loop4?"},
 	} {
-		devices := []specs.LinuxDevice{block(h.dev+"/loop3", 7, 3), block(h.dev+"/loop4", 7, 4), block(h.dev+"/vd/b", 254, 16)}
-		if test.moved {
-			devices[0].Path = "/data/disk"
-			devices = append(devices, devices[:2]...)
-		}
+		devices := append(test.requested, null, block(h.dev+"/loop3", 7, 3), block(h.dev+"/loop4", 7, 4), block(h.dev+"/vd/b", 254, 16))
 		got, err := h.list(withDevices(everything, devices...), test.patterns)
 		var names []string
 		for _, b := range got {
@@ -162,6 +161,17 @@ func TestBlockDevicesOfPrivileged(t *testing.T) {
 		if err != nil || strings.Join(names, " ") != test.want {
 			t.Errorf("%s: %q, %v, want %q", test.name, names, err, test.want)
 		}
+	}
+}
+
+// A container that may use every device, but whose spec does not list all of the
+// host's, has requested those in its spec
+// (privileged_without_host_devices_all_devices_allowed).
+func TestBlockDevicesWithoutList(t *testing.T) {
+	h := fakeDevices(t, map[string]string{"7:3": "loop3"})
+	got, err := h.list(withDevices([]specs.LinuxDeviceCgroup{{Allow: true}}, block(h.dev+"/loop3", 7, 3)), nil)
+	if err != nil || len(got) != 1 || got[0].Optional || got[0].Access != "rwm" {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
