@@ -164,7 +164,7 @@ func callShim(ctx context.Context, d *harness.Daemon, bundle, id, action string)
 
 func TestKernelIsMissing(t *testing.T) {
 	needVM(t)
-	missing := func(o *harness.Options) { o.Kata.Kernel = "/no/such/kernel" }
+	missing := func(o *harness.Options) { o.Kata.Kernel, o.Kata.Broken = "/no/such/kernel", true }
 	eachOwn(t, missing, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		wantError(t, create(ctx, d, harness.ContainerConfig{Name: "single", Args: []string{"true"}}), "/no/such/kernel")
 	})
@@ -172,7 +172,9 @@ func TestKernelIsMissing(t *testing.T) {
 
 func TestConfigurationIsWrong(t *testing.T) {
 	needVM(t)
-	wrong := func(o *harness.Options) { o.Kata.Extra = "[agent.kata]\ndial_timeout = \"soon\"\n" }
+	wrong := func(o *harness.Options) {
+		o.Kata.Extra, o.Kata.Broken = "[agent.kata]\ndial_timeout = \"soon\"\n", true
+	}
 	eachOwn(t, wrong, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		err := create(ctx, d, harness.ContainerConfig{Name: "single", Args: []string{"true"}})
 		wantError(t, err, d.KataConfigPath(), "agent.kata.dial_timeout", "soon")

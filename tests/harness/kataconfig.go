@@ -39,6 +39,8 @@ type KataConfig struct {
 	MemoryMiB int
 	// Extra is appended to the file: whole TOML tables.
 	Extra string
+	// Broken says that no pod can start with it, so no template is made.
+	Broken bool
 }
 
 // defaultMemoryMiB is small, so that ten VMs fit on a small machine.
@@ -108,7 +110,7 @@ func UseTemplates() bool { return os.Getenv(EnvTemplate) != "" || os.Getenv(EnvP
 // templates returns the template directory of the daemon whose configuration
 // file is at path, and whether its pods use it because of the environment.
 func (k KataConfig) templates(path string) (dir string, use bool) {
-	return filepath.Join(filepath.Dir(path), "templates"), UseTemplates() && !strings.Contains(k.Extra, "[factory]")
+	return filepath.Join(filepath.Dir(path), "templates"), UseTemplates() && !k.Broken && !strings.Contains(k.Extra, "[factory]")
 }
 
 // writeTemplates makes the configuration file at path use the templates in dir.

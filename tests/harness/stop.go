@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,17 +82,18 @@ func (d *Daemon) awaitClean(ctx context.Context, leaks func() ([]string, error))
 }
 
 // hostLeaks returns what the daemon left: processes and changes of the host.
-func (d *Daemon) hostLeaks() ([]string, error) { return d.leaks("") }
+func (d *Daemon) hostLeaks() ([]string, error) { return d.leaks(d.allProcesses) }
 
-// leaks is hostLeaks without the processes of one kind.
-func (d *Daemon) leaks(without string) ([]string, error) {
-	procs, err := d.Processes()
+// leaks returns those of the processes that should have ended, and what has
+// changed on the host.
+func (d *Daemon) leaks(processes func() ([]Proc, error)) ([]string, error) {
+	procs, err := processes()
 	if err != nil {
 		return nil, err
 	}
 	var found []string
 	for _, p := range procs {
-		if p.Kind() != without && !d.excused(p.String()) {
+		if !d.excused(p.String()) {
 			found = append(found, p.String())
 		}
 	}
@@ -110,11 +112,11 @@ func (d *Daemon) leaks(without string) ([]string, error) {
 // podLeaks adds what is in the daemon's directory while it runs. The spares that
 // EnvPool asks for are no pod's.
 func (d *Daemon) podLeaks() ([]string, error) {
-	without := ""
+	processes := d.allProcesses
 	if d.usesTemplates() {
-		without = KindMaker
+		processes = d.Processes
 	}
-	found, err := d.leaks(without)
+	found, err := d.leaks(processes)
 	if err != nil {
 		return nil, err
 	}
@@ -149,8 +151,14 @@ func (d *Daemon) excused(line string) bool {
 }
 
 // Processes returns the host processes of the daemon's pods, without the
-// daemon.
+// daemon, template makers and spares.
 func (d *Daemon) Processes() ([]Proc, error) {
+	procs, err := d.allProcesses()
+	return slices.DeleteFunc(procs, func(p Proc) bool { return p.ofMaker }), err
+}
+
+// allProcesses returns those of Processes, template makers and spares.
+func (d *Daemon) allProcesses() ([]Proc, error) {
 	root := 0
 	if d.child != nil {
 		root = d.child.PID()
@@ -161,7 +169,7 @@ func (d *Daemon) Processes() ([]Proc, error) {
 // force kills the remaining processes and unmounts everything below the
 // daemon's directory.
 func (d *Daemon) force() {
-	if procs, err := d.Processes(); err == nil {
+	if procs, err := d.allProcesses(); err == nil {
 		killTree(procs)
 	}
 	if now, err := ReadHostState(); err == nil && !d.options.Runtime.VM {
