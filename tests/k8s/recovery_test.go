@@ -136,3 +136,20 @@ func (s *stage) kill(pid int) {
 		s.Fatalf("kill process %d: %v", pid, err)
 	}
 }
+
+// A drain ends the node's pods, and the node takes pods again afterwards.
+func TestDrain(t *testing.T) {
+	on(t, []string{kata}, func(s *stage) {
+		for _, runtime := range []string{kata, runc} {
+			s.runtime = runtime
+			s.ready(s.pod("drained", countingPod))
+		}
+		s.must("drain", node.Name, "--force", "--pod-selector=case=drained", "--timeout=120s")
+		s.same("pods after the drain", s.must("get", "pods", "-l", "case=drained", "-o", "name"), "")
+		s.must("uncordon", node.Name)
+		for _, runtime := range []string{kata, runc} {
+			s.runtime = runtime
+			s.ready(s.pod("after", countingPod))
+		}
+	})
+}
