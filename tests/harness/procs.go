@@ -128,7 +128,8 @@ func owned(tag string, root int) ([]Proc, error) {
 			continue
 		}
 		p.ofMaker = background[p.Comm] || background[procs[p.PPID].Comm]
-		if descends(procs, p) || (p.PPID == self && p.Kind() != KindOther) {
+		orphan := p.PPID == self && p.Kind() != KindOther && !p.ofMaker // those of another daemon have this parent too
+		if descends(procs, p) || orphan {
 			found = append(found, p)
 		}
 	}
