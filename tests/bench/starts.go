@@ -36,8 +36,12 @@ func benchStarts(ctx context.Context, d *harness.Daemon, rounds int) (err error)
 		{name: "template", runtime: harness.Kata, factory: "enable_template = true\n"},
 		{name: "pool", runtime: harness.Kata, factory: "enable_template = true\nvm_cache_number = 1\n", spares: 1},
 	}
+	defer func() {
+		for _, s := range all {
+			err = errors.Join(err, s.end(context.WithoutCancel(ctx)))
+		}
+	}()
 	for _, s := range all {
-		defer func() { err = errors.Join(err, s.end(context.WithoutCancel(ctx))) }()
 		if err := s.begin(ctx, d); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}

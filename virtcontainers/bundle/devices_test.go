@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,7 +146,9 @@ func TestBlockDevicesOfPrivileged(t *testing.T) {
 		{"twice", nil, []specs.LinuxDevice{block(h.dev+"/loop3", 7, 3)}, "loop3"},
 		{"both", []string{h.dev + "/loop*"}, []specs.LinuxDevice{block(h.dev+"/loop3", 7, 3)}, "loop3 loop4?"},
 	} {
-		devices := append(test.requested, null, block(h.dev+"/loop3", 7, 3), block(h.dev+"/loop4", 7, 4), block(h.dev+"/vd/b", 254, 16))
+		devices := slices.Concat(test.requested, []specs.LinuxDevice{
+			null, block(h.dev+"/loop3", 7, 3), block(h.dev+"/loop4", 7, 4), block(h.dev+"/vd/b", 254, 16),
+		})
 		got, err := h.list(withDevices(everything, devices...), test.patterns)
 		var names []string
 		for _, b := range got {
