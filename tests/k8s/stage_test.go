@@ -20,7 +20,7 @@ const runc, kata = "runc", "kata"
 // stage is where a case is played with one runtime.
 type stage struct {
 	*testing.T
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // of one case, as a test has it
 	runtime string
 	node    *node.Node
 	pods    []string
