@@ -23,6 +23,7 @@ type start struct {
 	factory string
 	spares  int
 	daemon  *harness.Daemon
+	dir     string // for the template
 	took    series
 }
 
@@ -64,16 +65,16 @@ func (s *start) begin(ctx context.Context, d *harness.Daemon) error {
 	if s.daemon != nil {
 		return nil
 	}
-	dir, err := os.MkdirTemp("", "bench")
-	if err != nil {
+	var err error
+	if s.dir, err = os.MkdirTemp("", "bench"); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
-	extra := fmt.Sprintf("%s[factory]\ntemplate_path = %q\n%s", shareConfig, filepath.Join(dir, "templates"), s.factory)
+	extra := fmt.Sprintf("%s[factory]\ntemplate_path = %q\n%s", shareConfig, filepath.Join(s.dir, "templates"), s.factory)
 	s.daemon, err = harness.Start(ctx, harness.Options{
 		Layout: d.Layout(), Release: d.Release(), Runtime: s.runtime, Kata: harness.KataConfig{Extra: extra},
 	})
 	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
+		return err
 	}
 	if out, err := s.daemon.Factory(ctx, "init"); err != nil {
 		return fmt.Errorf("make the template: %w: %s", err, out)
@@ -83,14 +84,17 @@ func (s *start) begin(ctx context.Context, d *harness.Daemon) error {
 
 // end removes what begin made.
 func (s *start) end(ctx context.Context) error {
-	if s.factory == "" || s.daemon == nil {
+	if s.dir == "" {
 		return nil
 	}
 	var errs []error
-	if out, err := s.daemon.Factory(ctx, "destroy"); err != nil {
-		errs = append(errs, fmt.Errorf("remove the template: %w: %s", err, out))
+	if s.daemon != nil {
+		if out, err := s.daemon.Factory(ctx, "destroy"); err != nil {
+			errs = append(errs, fmt.Errorf("remove the template: %w: %s", err, out))
+		}
+		errs = append(errs, s.daemon.Stop(ctx))
 	}
-	return errors.Join(append(errs, s.daemon.Stop(ctx))...)
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
 // round measures one start. With a pool it waits for the next spare afterwards, so

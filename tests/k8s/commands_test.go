@@ -81,7 +81,7 @@ func quoteAll(words []string) string {
 
 // attach types into a container's own process.
 func attach(s *stage, pod string) {
-	ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
 	r := s.node.Kubectl(ctx, "a line\n", "attach", "-i", pod, "-c", "reader")
 	if r.Code != 0 {

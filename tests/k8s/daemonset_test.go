@@ -64,6 +64,7 @@ func (s *stage) rolledOut() {
 // pod runs, it only takes the node's label.
 func TestDaemonSet(t *testing.T) {
 	on(t, []string{kata}, func(s *stage) {
+		s.asInstalled()
 		s.begin()
 		defer s.finish()
 		s.apply(s.manifest("installer.yaml"))
@@ -71,10 +72,12 @@ func TestDaemonSet(t *testing.T) {
 		s.same("the label", s.label(), "true")
 		pod := s.pod("installed", countingPod)
 		s.ready(pod)
+		s.ofInstalled(pod)
 
 		s.apply(s.manifest("uninstaller.yaml"))
 		s.until("the label while a pod runs", "", s.label)
 		s.goesOn("the refused uninstallation", pod)
+		s.installed("the refused uninstallation")
 		s.must("delete", "pod", pod)
 		s.rolledOut()
 		for _, path := range []string{"/opt/kata", handlerFile} {

@@ -69,7 +69,10 @@ func TestPodFields(t *testing.T) {
 // Pods reach each other and the node's probes reach them, whatever runs them.
 func TestPodsReachEachOther(t *testing.T) {
 	on(t, []string{kata}, func(s *stage) {
-		web := `containers: [{name: web, image: $WEB, ports: [{containerPort: 80}]}, {name: client, image: $BUSYBOX, command: [sleep, "1000"]}]`
+		web := `
+			containers:
+			- {name: web, image: $WEB, ports: [{containerPort: 80}], readinessProbe: {tcpSocket: {port: 80}, periodSeconds: 1}}
+			- {name: client, image: $BUSYBOX, command: [sleep, "1000"]}`
 		pods := []string{s.pod("web", web)}
 		s.runtime = runc
 		pods = append(pods, s.pod("web", web))

@@ -12,33 +12,11 @@ import (
 	"github.com/katabox/katabox/tests/k8s/node"
 )
 
-// buildOf makes the directory of a build to install, named by word: a second
-// one is another version.
+// buildOf makes the directory of a build to install. Each word makes another
+// version.
 func buildOf(word string) (string, error) {
 	dir := filepath.Join(node.Dir, "build-"+word)
-	for name, from := range map[string]string{
-		"bin/containerd-shim-kata-v2":                       "bin/containerd-shim-kata-v2",
-		"bin/kata-runtime":                                  "bin/kata-runtime",
-		"share/kata-containers/vmlinux":                     "build/guest/vmlinux",
-		"share/kata-containers/initrd.img":                  "build/guest/initrd.img",
-		"share/defaults/kata-containers/configuration.toml": "configuration.toml",
-	} {
-		data, err := os.ReadFile(filepath.Join(bed.layout.Root, from))
-		if err != nil {
-			return "", err
-		}
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return "", err
-		}
-		if filepath.Ext(name) == ".toml" {
-			data = fmt.Appendf(data, "\n# build %s\n", word)
-		}
-		if err := os.WriteFile(path, data, 0o755); err != nil {
-			return "", err
-		}
-	}
-	return dir, nil
+	return dir, bed.layout.Stage(dir, word)
 }
 
 // install installs a build on the node.
@@ -68,8 +46,11 @@ const handlerFile = "/etc/containerd/conf.d/50-katabox.toml"
 // pod needs, and then removes everything.
 func TestUpgradeAndUninstall(t *testing.T) {
 	on(t, []string{kata}, func(s *stage) {
+		s.asInstalled()
+		defer s.installAgain()
 		pod := s.pod("through", countingPod)
 		s.ready(pod)
+		s.ofInstalled(pod)
 		before := s.containers(pod)
 		starts := s.node.Starts(node.Containerd)
 		if err := install(s.ctx, "2"); err != nil {
@@ -86,10 +67,32 @@ func TestUpgradeAndUninstall(t *testing.T) {
 			s.Errorf("uninstalled although pods run: %s", out)
 		}
 		s.goesOn("the refused uninstall", pod)
+		s.installed("the refused uninstall")
 		s.same("containers", s.containers(pod), before)
 		s.clear()
+		if err := nothingLeft(s.ctx); err != nil { // a shim ends soon after its pod
+			s.Fatal(err)
+		}
 		s.uninstalled()
 	})
+}
+
+// installed checks that what pods need is still there.
+func (s *stage) installed(after string) {
+	s.Helper()
+	for _, path := range []string{"/opt/kata/current/bin/containerd-shim-kata-v2", "/opt/kata/current/share/kata-containers/vmlinux", handlerFile} {
+		if _, err := os.Stat(path); err != nil {
+			s.Errorf("after %s: %v", after, err)
+		}
+	}
+}
+
+// installAgain makes the node as the other tests expect it, also if the case has
+// failed.
+func (s *stage) installAgain() {
+	if err := install(context.WithoutCancel(s.ctx), "1"); err != nil {
+		s.Error(err)
+	}
 }
 
 // uninstalled uninstalls, checks that nothing is left, and installs again.

@@ -88,27 +88,70 @@ handler: kata
 overhead: {podFixed: {memory: 1664Mi}}
 `
 
-// With enough overhead, a pod with limits is charged for its machine, which
-// starts with less than default_memory, and the limit holds.
+// With enough overhead, a pod with limits is charged for its machine, which has
+// less memory than default_memory; so a container that uses too much is killed
+// alone.
 func TestPodIsChargedForItsMachine(t *testing.T) {
 	on(t, []string{kata}, func(s *stage) {
+		const defaultMemory = 2048
+		s.configure("90-memory.toml", fmt.Sprintf("[hypervisor.qemu]\ndefault_memory = %d\n", defaultMemory))
 		s.apply(roomyClass)
 		s.runtime = "kata-roomy"
 		pod := s.pod("charged", `
+			restartPolicy: Never
 			containers:
-			- {name: c, image: $BUSYBOX, command: [sleep, "1000"], resources: {limits: {memory: 128Mi, cpu: 500m}}}`)
+			- {name: other, image: $BUSYBOX, command: [sleep, "1000"], resources: {limits: {memory: 32Mi, cpu: 250m}}}
+			- {name: hog, image: $BUSYBOX, command: [sh, -c, "sleep 15; tail -c 300m /dev/zero"], resources: {limits: {memory: 128Mi, cpu: 500m}}}`)
 		s.ready(pod)
-		s.same("the pod's memory", s.podLimit(pod, "memory", "memory.limit_in_bytes", "memory.max"), fmt.Sprint(128+1664))
-		uid := s.get(pod, ".metadata.uid")
-		groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", s.machine(pod)))
-		if err != nil {
-			s.Fatal(err)
+		s.same("the pod's memory", s.podLimit(pod, "memory", "memory.limit_in_bytes", "memory.max"), fmt.Sprint(160+1664))
+		machine := s.machine(pod)
+		if size := machineMiB(s, machine); size >= defaultMemory {
+			s.Errorf("the machine has %d MiB, want less than default_memory, %d", size, defaultMemory)
 		}
-		for line := range strings.Lines(string(groups)) {
-			memory := strings.Contains(line, ":memory:") || strings.HasPrefix(line, "0::/"+strings.Trim(cgroup(), "/"))
-			if memory && !strings.Contains(line, "pod"+uid) {
-				s.Errorf("the machine's memory is charged to %s", line)
-			}
+		if at, uid := memoryCgroup(s, machine), s.get(pod, ".metadata.uid"); !strings.Contains(at, "pod"+uid) {
+			s.Errorf("the machine's memory is charged to %q, want the cgroup of pod %s", at, uid)
+		}
+		s.until("the hog's end", "137 OOMKilled", func() string { return s.ended(pod, "hog") })
+		if s.get(pod, ".status.containerStatuses[?(@.name=='other')].state.running") == "" {
+			s.Error("the other container does not run")
 		}
 	})
+}
+
+// machineMiB returns the memory that a QEMU was started with.
+func machineMiB(s *stage, pid int) int {
+	s.Helper()
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		s.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(line), "\x00-m\x00")
+	size, _, _ := strings.Cut(rest, "M,")
+	mib, err := strconv.Atoi(size)
+	if err != nil {
+		s.Fatalf("the memory of %q: %v", line, err)
+	}
+	return mib
+}
+
+// memoryCgroup returns the cgroup to which a process's memory is charged; "" if
+// there is none.
+func memoryCgroup(s *stage, pid int) string {
+	s.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		s.Fatal(err)
+	}
+	unified := ""
+	for line := range strings.Lines(string(text)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(fields) != 3:
+		case fields[1] == "memory":
+			return fields[2]
+		case fields[1] == "":
+			unified = fields[2]
+		}
+	}
+	return unified
 }

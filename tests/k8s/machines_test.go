@@ -10,19 +10,30 @@ import (
 // sandbox returns the id of a pod's sandbox.
 func (s *stage) sandbox(pod string) string {
 	s.Helper()
-	return s.ctr("containers", "ls", "-q", "labels.\"io.kubernetes.pod.name\"=="+pod+",labels.\"io.cri-containerd.kind\"==sandbox")
+	uid := s.get(pod, ".metadata.uid")
+	return s.ctr("containers", "ls", "-q", "labels.\"io.kubernetes.pod.uid\"=="+uid+",labels.\"io.cri-containerd.kind\"==sandbox")
 }
 
 // machine returns the process id of a pod's QEMU.
 func (s *stage) machine(pod string) int {
 	s.Helper()
-	return s.process("qemu-system", s.sandbox(pod)[:32])
+	return s.process("qemu-system", s.idOf(pod))
 }
 
 // shim returns the process id of a pod's shim, with either runtime.
 func (s *stage) shim(pod string) int {
 	s.Helper()
-	return s.process("containerd-shim", s.sandbox(pod)[:32])
+	return s.process("containerd-shim", s.idOf(pod))
+}
+
+// idOf returns the start of a pod's sandbox id, as it is in command lines.
+func (s *stage) idOf(pod string) string {
+	s.Helper()
+	ids := s.sandbox(pod)
+	if len(ids) != 64 {
+		s.Fatalf("the sandbox of pod %s: %q, want one id", pod, ids)
+	}
+	return ids[:32]
 }
 
 // process returns the id of the only process whose command line has both words.

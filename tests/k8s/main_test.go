@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,11 +105,55 @@ func prepare() (err error) {
 // configure writes the node's configuration of Katabox: small machines, and
 // patience with a busy one.
 func configure() error {
-	const path = "/etc/kata-containers/configuration.toml"
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(configDir, 0o755); err != nil {
 		return err
 	}
-	return harness.KataConfig{}.Write(bed.layout, path)
+	return harness.KataConfig{}.Write(bed.layout, filepath.Join(configDir, "configuration.toml"))
+}
+
+// configDir has the node's own configuration of Katabox, which takes the place of
+// the installed one.
+const configDir = "/etc/kata-containers"
+
+// configure adds a file to the node's configuration until the case ends.
+func (s *stage) configure(name, text string) {
+	s.Helper()
+	path := filepath.Join(configDir, "config.d", name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if err := os.Remove(path); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// asInstalled leaves the node only the installed configuration, and so the
+// installed guest, until the case ends.
+func (s *stage) asInstalled() {
+	s.Helper()
+	const aside = configDir + ".aside"
+	if err := os.Rename(configDir, aside); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if err := os.Rename(aside, configDir); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// ofInstalled checks that a pod's machine runs the installed guest.
+func (s *stage) ofInstalled(pod string) {
+	s.Helper()
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.machine(pod)))
+	if err != nil {
+		s.Fatal(err)
+	}
+	if !strings.Contains(string(mounts), "share/kata-containers/vmlinux /boot/kernel ") {
+		s.Errorf("the machine of %s does not run the installed kernel:\n%s", pod, mounts)
+	}
 }
 
 // applyAll creates what an administrator applies: the RuntimeClasses, and the

@@ -1,6 +1,7 @@
 package k8s
 
 import (
+	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,6 +30,9 @@ spec:
 func TestAdmissionPolicy(t *testing.T) {
 	policy := filepath.Join(bed.layout.Root, "deploy/kubernetes/admission.yaml")
 	on(t, []string{kata}, func(s *stage) {
+		defer func() { // also if the case has failed
+			s.node.Kubectl(context.WithoutCancel(s.ctx), "", "delete", "--ignore-not-found", "-f", policy)
+		}()
 		s.must("apply", "-f", policy)
 		try := func(runtime, field string) string {
 			yaml := strings.NewReplacer("FIELD", field, "$RUNTIME", runtime).Replace(hostPod)

@@ -58,11 +58,13 @@ func (s *stage) clear() {
 	if len(s.pods) == 0 {
 		return
 	}
+	if s.Failed() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), time.Minute)
+		s.describe(ctx)
+		cancel()
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 2*time.Minute)
 	defer cancel()
-	if s.Failed() {
-		s.describe(ctx)
-	}
 	if r := s.node.Kubectl(ctx, "", append([]string{"delete", "pod", "--ignore-not-found", "--grace-period=1"}, s.pods...)...); r.Code != 0 {
 		s.Errorf("delete the pods: %+v", r)
 	}

@@ -103,15 +103,14 @@ func makeBridge() error {
 // makeCgroups makes the cgroup of all pods in each hierarchy. The kubelet requires
 // that it exists.
 func (n *Node) makeCgroups() error {
-	hierarchies, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-	if err != nil {
-		return err
-	}
-	hierarchies = append(hierarchies, "/sys/fs/cgroup/cgroup.procs")
-	for _, procs := range hierarchies {
-		if _, err := os.Stat(procs); err != nil {
-			continue // version 2 has one, and version 1 none at the top
+	const top = "/sys/fs/cgroup/cgroup.procs" // only version 2 has one there
+	hierarchies := []string{top}
+	if _, err := os.Stat(top); err != nil {
+		if hierarchies, err = filepath.Glob("/sys/fs/cgroup/*/cgroup.procs"); err != nil {
+			return err
 		}
+	}
+	for _, procs := range hierarchies {
 		err := os.Mkdir(filepath.Join(filepath.Dir(procs), n.options.Cgroup), 0o755)
 		if err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("make the pods' cgroup: %w", err)

@@ -64,6 +64,9 @@ func (s *service) watch(child *harness.Child) {
 			return
 		}
 		time.Sleep(restartPause)
+		if s.isStopping() {
+			return
+		}
 		next, err := s.launch()
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "start %s again: %v\n", s.name, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -48,7 +49,7 @@ func (n *Node) serveSystemctl() {
 	for lines.Scan() {
 		answer := "ok"
 		if err := n.Restart(context.Background(), Containerd); err != nil {
-			answer = err.Error()
+			answer = strings.ReplaceAll(err.Error(), "\n", " ")
 		}
 		_, _ = fmt.Fprintln(answers, answer)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,8 +17,12 @@ var errStarved = errors.New("the host was too busy")
 // tries is how often a target may be starved before that is reported.
 const tries = 10
 
-// replays is how often an input must pass to be no finding.
-const replays = 3
+// An input is no finding if it passes this often, each time with so little CPU
+// time: one that takes longer is.
+const (
+	replays   = 3
+	replayCPU = 5 * time.Second
+)
 
 // runWhole calls run until it has run for a time altogether: again for what is
 // left if it is starved. It adds up what was done.
@@ -42,7 +47,7 @@ func runWhole(whole time.Duration, run func(rest time.Duration) (work, error)) (
 //     is reported as "context deadline exceeded", without an input.
 //   - An execution of 10 s ends the worker: "fuzzing process hung or terminated
 //     unexpectedly", with an input. Whether the input did it, replays tell. If
-//     not, its file is removed.
+//     not, it is printed and its file is removed.
 func (t target) starved(ctx context.Context, err error) bool {
 	input := failingInput.FindStringSubmatch(err.Error())
 	if input == nil {
@@ -51,19 +56,26 @@ func (t target) starved(ctx context.Context, err error) bool {
 	if !strings.Contains(err.Error(), "hung or terminated unexpectedly") || !t.passes(ctx, filepath.Base(input[1])) {
 		return false
 	}
-	return os.Remove(filepath.Join(t.pkg.Dir, input[1])) == nil
+	file := filepath.Join(t.pkg.Dir, input[1])
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	fmt.Fprintf(os.Stderr, "fuzz: %s: the worker had no CPU time for an input that passes: %.1000q\n", t.name, text)
+	return os.Remove(file) == nil
 }
 
 var failingInput = regexp.MustCompile(`Failing input written to (\S+)`)
 
 // passes runs the target with an input of its corpus alone, and reports whether
-// it passes each time.
+// it passes each time, with little CPU time.
 func (t target) passes(ctx context.Context, input string) bool {
 	for range replays {
 		ctx, cancel := context.WithTimeout(ctx, margin)
-		err := t.command(ctx, "-test.run=^"+t.name+"$/^"+regexp.QuoteMeta(input)+"$", "-test.timeout=1m").Run()
+		cmd := t.command(ctx, "-test.run=^"+t.name+"$/^"+regexp.QuoteMeta(input)+"$", "-test.timeout=1m")
+		err := cmd.Run()
 		cancel()
-		if err != nil {
+		if err != nil || cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime() > replayCPU {
 			return false
 		}
 	}

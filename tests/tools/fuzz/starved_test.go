@@ -16,10 +16,14 @@ func TestStarved(t *testing.T) {
 	for name, text := range map[string]string{
 		"go.mod": "module tiny\n\ngo 1.26\n",
 		"a_test.go": `package tiny
-import "testing"
-func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) { if len(b) > 2 { panic("too long") } }) }
+import ("syscall"; "testing")
+func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {
+	if len(b) > 2 { panic("too long") }
+	for r := (syscall.Rusage{}); len(b) == 2 && r.Utime.Sec+r.Stime.Sec < 7; { syscall.Getrusage(syscall.RUSAGE_SELF, &r) }
+}) }
 `,
 		"testdata/fuzz/FuzzA/short": "go test fuzz v1\n[]byte(\"a\")\n",
+		"testdata/fuzz/FuzzA/slow":  "go test fuzz v1\n[]byte(\"aa\")\n",
 		"testdata/fuzz/FuzzA/long":  "go test fuzz v1\n[]byte(\"aaa\")\n",
 	} {
 		file := filepath.Join(dir, name)
@@ -42,6 +46,7 @@ func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) { if len(b) > 2 {
 		{"--- FAIL: FuzzA (5.00s)\n    context deadline exceeded", true},
 		{"context deadline exceeded\nFailing input written to testdata/fuzz/FuzzA/short", false},
 		{hung + "long", false},
+		{hung + "slow", false},
 		{hung + "short", true},
 		{"panic: FuzzA", false},
 	} {
@@ -49,7 +54,7 @@ func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) { if len(b) > 2 {
 			t.Errorf("%q: starved %v, want %v", tc.err, got, tc.want)
 		}
 	}
-	for name, kept := range map[string]bool{"short": false, "long": true} {
+	for name, kept := range map[string]bool{"short": false, "slow": true, "long": true} {
 		if _, err := os.Stat(filepath.Join(dir, "testdata/fuzz/FuzzA", name)); (err == nil) != kept {
 			t.Errorf("input %s: %v, want it kept: %v", name, err, kept)
 		}
