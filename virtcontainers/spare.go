@@ -60,8 +60,20 @@ func (s *Sandbox) spareSteps() []step {
 	steps := slices.DeleteFunc(s.bootSteps(), func(s step) bool {
 		return s.name != "state" && !slices.Contains(machineSteps, s.name)
 	})
-	warm := func(ctx context.Context) error { return s.client.WarmUp(ctx) }
-	return append(steps, step{name: "warm up", do: warm})
+	return append(steps, step{name: "warm-up", do: s.warmUp})
+}
+
+// warmUp has the agent run a container. An agent that hangs must not hold the lock
+// of all that makes spares and templates.
+func (s *Sandbox) warmUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Config.Agent.DialTimeout)
+	defer cancel()
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	if err := s.client.WarmUp(ctx); err != nil {
+		return s.explain(ctx, err)
+	}
+	return nil
 }
 
 // barePod returns a sandbox of a configuration that shares no files.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -218,7 +219,7 @@ func TestDeadSpare(t *testing.T) {
 
 // A spare that cannot be made leaves nothing.
 func TestMakeSpareFails(t *testing.T) {
-	for _, step := range []string{"state", "user", "vm", "vsock", "hardware", "resume", "agent", "warm up"} {
+	for _, step := range []string{"state", "user", "vm", "vsock", "hardware", "resume", "agent", "warm-up"} {
 		host, opts := spareHost(t)
 		platform := host.Platform()
 		platform.Failpoint = step
@@ -243,6 +244,12 @@ func TestSpareWithoutWarmUp(t *testing.T) {
 	if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-2", opts.Config, filepath.Join(t.TempDir(), "spare")); err == nil {
 		t.Error("a spare that could not be warmed up")
 	}
+	host.Agent.Hang("WarmUp")
+	opts.Config.Agent.DialTimeout = 300 * time.Millisecond
+	if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-3", opts.Config, filepath.Join(t.TempDir(), "spare")); err == nil {
+		t.Error("a spare whose agent hangs")
+	}
+	checkNothingLeft(t, host)
 }
 
 // A pod orders a spare when its first container runs, if one is missing.

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/agent/container/inside"
 )
@@ -24,7 +23,7 @@ const warmUpProgram = "/agent"
 // KVM, QEMU's translation of all that code. Nothing of the container is left.
 func (r *Runtime) WarmUp() (err error) {
 	run := filepath.Dir(r.StateDir)
-	if err := os.MkdirAll(run, 0o755); err != nil {
+	if err := os.MkdirAll(run, 0o711); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	root, err := os.MkdirTemp(run, warmUpID)
@@ -65,7 +64,6 @@ func (r *Runtime) WarmUp() (err error) {
 func warmUpSpec(root, self string) *specs.Spec {
 	pids := int64(100)
 	shares := uint64(1024)
-	deny := uint(unix.EPERM)
 	return &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: root, Readonly: true},
@@ -92,10 +90,6 @@ func warmUpSpec(root, self string) *specs.Spec {
 				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
 				CPU:     &specs.LinuxCPU{Shares: &shares},
 				Pids:    &specs.LinuxPids{Limit: &pids},
-			},
-			Seccomp: &specs.LinuxSeccomp{
-				DefaultAction: specs.ActAllow, Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchX86},
-				Syscalls: []specs.LinuxSyscall{{Names: []string{"kexec_load", "open_by_handle_at", "reboot"}, Action: specs.ActErrno, ErrnoRet: &deny}},
 			},
 		},
 	}

@@ -134,7 +134,7 @@ func (p *Pod) warmUp() error {
 	p.warming = p.warming || !late
 	p.mu.Unlock()
 	if late {
-		return fmt.Errorf("warm up: the guest has a pod, or warms up: %w", errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("warm up: the guest already has a pod, or is being warmed up: %w", errdefs.ErrFailedPrecondition)
 	}
 	err := p.config.Runtime.WarmUp()
 	p.mu.Lock()

@@ -135,15 +135,14 @@ func (s *Server) answer(ctx context.Context, conn *net.UnixConn) error {
 	return write(conn, h.answer(answerCtx, r))
 }
 
-// refuse answers a request that has not been read to its end, and drops what the
-// client still sends: closing the connection would make its write fail, and some
-// clients read the answer only after they have sent everything.
+// refuse answers a request that has not been read to its end. Of one that is too
+// long it drops the rest: closing the connection would make the client's write
+// fail, and some clients read the answer only after they have sent everything.
 func refuse(conn *net.UnixConn, why error) error {
-	status := 400
-	if errors.Is(why, errTooLong) {
-		status = 413
+	if !errors.Is(why, errTooLong) {
+		return write(conn, fail(400, why.Error()))
 	}
-	err := write(conn, fail(status, why.Error()))
+	err := write(conn, fail(413, why.Error()))
 	if err == nil {
 		err = errors.Join(conn.CloseWrite(), conn.SetReadDeadline(time.Now().Add(requestTimeout)))
 	}

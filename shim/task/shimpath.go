@@ -17,7 +17,8 @@ const shimPathFile = "shim-binary-path"
 // it is there. containerd 2.x does not write it for containers that join a running
 // shim: if the path comes from its configuration (runtime_path) and not from PATH, a
 // restarted containerd would not find the shim and would drop the container. Other
-// engines keep no such file.
+// engines keep no such file. With containerd's sandboxer "shim" the sandbox's bundle
+// is elsewhere: that one starts shims by their runtime_type and ignores runtime_path.
 func keepShimPath(bundle, sandboxID string) error {
 	target := filepath.Join(bundle, shimPathFile)
 	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {

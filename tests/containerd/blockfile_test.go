@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"github.com/katabox/katabox/tests/harness"
@@ -126,7 +127,9 @@ func keptInSnapshot(ctx context.Context, t *testing.T, d *harness.Daemon, c *har
 func runOver(ctx context.Context, t *testing.T, d *harness.Daemon, c *harness.Container, pod *harness.Pod) {
 	t.Helper()
 	service, committed := d.Client.SnapshotService(d.Snapshotter), d.NewID("committed")
-	if err := service.Commit(d.Context(ctx), committed, c.Box.ID()); err != nil {
+	// No container names it yet: containerd would remove it at any moment.
+	keep := snapshots.WithLabels(map[string]string{"containerd.io/gc.root": time.Now().UTC().Format(time.RFC3339)})
+	if err := service.Commit(d.Context(ctx), committed, c.Box.ID(), keep); err != nil {
 		t.Fatal(err)
 	}
 	cfg := harness.ContainerConfig{Name: "over", Parent: committed, Args: script("cat /file; rm /file; ! ls /file")}

@@ -18,8 +18,7 @@ type CharDevice struct {
 	Mode, UID, GID uint32
 	// Access is as in BlockDevice.
 	Access string
-	// Optional reports that the spec lists the device only because it lists all
-	// of the host's.
+	// Optional is as in BlockDevice.
 	Optional bool
 }
 
@@ -28,9 +27,8 @@ type CharDevice struct {
 // names it: a host's hardware is not in the guest.
 //
 // The spec of a container that may use every device (privileged) lists all of
-// the host's, none of them requested individually: those that a guest cannot
-// have are left out, and the rest are Optional. Of several devices with the
-// same path, the last counts.
+// the host's: those that a guest cannot have are left out, and the rest are
+// Optional. Of several devices with the same path the first counts, as with runc.
 func CharDevices(spec *specs.Spec) ([]CharDevice, error) {
 	return hostDevices{sys: "/sys", dev: "/dev"}.chars(spec)
 }
@@ -41,6 +39,9 @@ func (h hostDevices) chars(spec *specs.Spec) ([]CharDevice, error) {
 	privileged := allowsAll(rules)
 	for _, d := range spec.Linux.Devices {
 		if d.Type != "c" && d.Type != "u" { // the same since Linux 2.0 (mknod(1))
+			continue
+		}
+		if slices.ContainsFunc(devices, func(other CharDevice) bool { return other.Path == d.Path }) {
 			continue
 		}
 		c := CharDevice{Path: d.Path, Name: h.charName(d), Access: allAccess, Optional: privileged}
@@ -55,7 +56,6 @@ func (h hostDevices) chars(spec *specs.Spec) ([]CharDevice, error) {
 			return nil, fmt.Errorf("device %s, character device %d:%d: it is one of the host's, which a guest does not have: %w",
 				d.Path, d.Major, d.Minor, errdefs.ErrInvalidArgument)
 		}
-		devices = slices.DeleteFunc(devices, func(other CharDevice) bool { return other.Path == c.Path })
 		devices = append(devices, c)
 	}
 	return devices, nil

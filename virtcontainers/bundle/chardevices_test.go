@@ -66,7 +66,7 @@ func TestCharDevicesThatNoGuestHas(t *testing.T) {
 			t.Errorf("%s: %v", d.Path, err)
 		}
 		got, err := h.chars(withDevices([]specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}, d, char("/dev/fuse", 10, 229), char("/dev/fuse", 1, 3)))
-		want := []CharDevice{{Path: "/dev/fuse", Name: "null", Mode: 0o666, Access: "rwm", Optional: true}}
+		want := []CharDevice{{Path: "/dev/fuse", Name: "fuse", Mode: 0o666, Access: "rwm", Optional: true}}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%s of a privileged container: %v\n%s", d.Path, err, diff)
 		}

@@ -23,8 +23,8 @@ type BlockDevice struct {
 	// Access is what the container may do with it: some of "r", "w" and "m", in
 	// this order.
 	Access string
-	// Optional reports that the spec lists the device only because it lists all
-	// of the host's.
+	// Optional is set if the spec lists the device only because it lists all of
+	// the host's.
 	Optional bool
 }
 
@@ -67,11 +67,14 @@ func (h hostDevices) list(spec *specs.Spec, patterns []string) ([]BlockDevice, e
 		if privileged {
 			b.Access, b.Optional = allAccess, listsAll(spec) && !requested(d, spec)
 		}
-		if b.Access == "" || b.Optional && !chosen(d, patterns) {
+		if b.Access == "" || b.Optional && !h.chosen(d, patterns) {
 			continue
 		}
 		var err error
-		if b.HostPath, err = h.node(d); err != nil {
+		if b.HostPath, err = h.node(d); b.Optional && errdefs.IsNotFound(err) {
+			continue // it has just been removed
+		}
+		if err != nil {
 			return nil, fmt.Errorf("device %s, block device %d:%d: %w", d.Path, d.Major, d.Minor, err)
 		}
 		b.Mode, b.UID, b.GID = nodeOf(d)
@@ -80,36 +83,52 @@ func (h hostDevices) list(spec *specs.Spec, patterns []string) ([]BlockDevice, e
 	return all, nil
 }
 
-// listsAll reports whether the spec lists all of the host's devices. Those of
-// the driver for memory (/dev/null and others) are never requested individually:
-// every container has them.
+// listsAll reports whether the spec lists all of the host's devices. /dev/null is
+// never requested individually: every container has it.
 func listsAll(spec *specs.Spec) bool {
-	const memory = 1 // Linux's Documentation/admin-guide/devices.txt
-	return slices.ContainsFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Type == "c" && d.Major == memory })
+	return slices.ContainsFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Type == "c" && d.Major == 1 && d.Minor == 3 })
 }
 
-// requested reports whether a device in a list of all was requested besides: it
-// has a path that is not the host's, is listed twice (by containerd), or has a
-// rule (by CRI-O).
+// requested reports whether a device in a list of all was also requested
+// individually: it is listed twice (by containerd), has a rule (by CRI-O), or is
+// listed at the host's path and at one where the host has no disk.
+//
+// A list may be older than the host's last boot, and a device's number another
+// one's by now: a path that is not of that number says nothing by itself.
 func requested(d specs.LinuxDevice, spec *specs.Spec) bool {
-	times := 0
+	times, listed := 0, false
 	for _, other := range spec.Linux.Devices {
-		if other.Path == d.Path && other.Type == d.Type && other.Major == d.Major && other.Minor == d.Minor {
+		if other.Type != d.Type || other.Major != d.Major || other.Minor != d.Minor {
+			continue
+		}
+		if other.Path == d.Path {
 			times++
 		}
+		listed = listed || isNodeOf(other.Path, other)
 	}
-	return times > 1 || !isNodeOf(d.Path, d) || slices.ContainsFunc(deviceRules(spec), func(r specs.LinuxDeviceCgroup) bool {
+	return times > 1 || listed && !isDisk(d.Path) || slices.ContainsFunc(deviceRules(spec), func(r specs.LinuxDeviceCgroup) bool {
 		return r.Allow && r.Type == "b" && !anyNumber(r.Major) && !anyNumber(r.Minor) && *r.Major == d.Major && *r.Minor == d.Minor
 	})
 }
 
 // chosen reports whether a path that matches one of the patterns leads to the
-// device, symbolic links included.
-func chosen(d specs.LinuxDevice, patterns []string) bool {
+// device, symbolic links included. Patterns with wildcards match no partitions: the
+// names that udev gives to a disk and to its parts begin alike.
+func (h hostDevices) chosen(d specs.LinuxDevice, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		if strings.ContainsAny(pattern, `*?[\`) && h.isPartition(d) {
+			return false
+		}
 		paths, _ := filepath.Glob(pattern) // the configuration has checked it
 		return slices.ContainsFunc(paths, func(path string) bool { return isNodeOf(path, d) })
 	})
+}
+
+// isPartition reports whether a block device is a part of a disk (Linux's
+// Documentation/ABI/testing/sysfs-block).
+func (h hostDevices) isPartition(d specs.LinuxDevice) bool {
+	_, err := os.Stat(filepath.Join(h.sys, "dev/block", fmt.Sprintf("%d:%d", d.Major, d.Minor), "partition"))
+	return err == nil
 }
 
 // nodeOf is the mode and owner of a device's node, as runc reads them.
@@ -232,4 +251,10 @@ func isNodeOf(path string, d specs.LinuxDevice) bool {
 	var st unix.Stat_t
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK &&
 		int64(unix.Major(st.Rdev)) == d.Major && int64(unix.Minor(st.Rdev)) == d.Minor
+}
+
+// isDisk reports whether the host has a block device at a path.
+func isDisk(path string) bool {
+	var st unix.Stat_t
+	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK
 }

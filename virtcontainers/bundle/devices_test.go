@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -124,9 +125,11 @@ func TestBlockDeviceAccess(t *testing.T) {
 // A privileged container gets the disks that were requested individually, and
 // those of its list that the patterns choose.
 func TestBlockDevicesOfPrivileged(t *testing.T) {
-	h := fakeDevices(t, map[string]string{"7:3": "loop3", "7:4": "loop4", "254:16": "vd/b"})
+	h := fakeDevices(t, map[string]string{"7:3": "loop3", "7:4": "loop4", "7:5": "part1", "7:6": "nameless", "254:16": "vd/b"})
 	byID := filepath.Join(t.TempDir(), "id-1")
-	if err := os.Symlink(h.dev+"/vd/b", byID); err != nil {
+	err := errors.Join(os.Symlink(h.dev+"/vd/b", byID), os.WriteFile(filepath.Join(h.sys, "dev/block/7:5/partition"), []byte("1\n"), 0o600),
+		os.RemoveAll(filepath.Join(h.sys, "dev/block/7:6")))
+	if err != nil {
 		t.Fatal(err)
 	}
 	everything := []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
@@ -144,6 +147,11 @@ func TestBlockDevicesOfPrivileged(t *testing.T) {
 		{"a directory", []string{h.dev + "/vd"}, nil, ""},
 		{"at another path", nil, []specs.LinuxDevice{block("/data/disk", 7, 3)}, "loop3"},
 		{"twice", nil, []specs.LinuxDevice{block(h.dev+"/loop3", 7, 3)}, "loop3"},
+		{"at a path that is gone, with another number now", nil, []specs.LinuxDevice{block(h.dev+"/gone", 8, 16)}, ""},
+		{"at another disk's path", nil, []specs.LinuxDevice{block(h.dev+"/vd/b", 7, 3)}, ""},
+		{"partitions", []string{h.dev + "/part*"}, []specs.LinuxDevice{block(h.dev+"/part1", 7, 5)}, ""},
+		{"a partition", []string{h.dev + "/part1"}, []specs.LinuxDevice{block(h.dev+"/part1", 7, 5)}, "part1?"},
+		{"one that vanishes", []string{h.dev + "/nameless"}, []specs.LinuxDevice{block(h.dev+"/nameless", 7, 6)}, ""},
 		{"both", []string{h.dev + "/loop*"}, []specs.LinuxDevice{block(h.dev+"/loop3", 7, 3)}, "loop3 loop4?"},
 	} {
 		devices := slices.Concat(test.requested, []specs.LinuxDevice{

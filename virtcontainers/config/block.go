@@ -109,8 +109,8 @@ var volumeKeys = []key{
 	define("runtime.privileged_host_disks", []any{}, diskPaths,
 		func(d *draft) *[]string { return &d.Runtime.PrivilegedHostDisks },
 		"Disks of the host that a privileged container gets, if its spec lists all of the host's devices: paths below /dev, which may "+
-			"have a shell's wildcards, as in [\"/dev/sd[b-d]\", \"/dev/disk/by-id/nvme-*\"]. Those that the host or another "+
-			"pod uses are left out. A disk that a container requests individually needs no entry."),
+			"contain shell wildcards, as in [\"/dev/sd[b-d]\", \"/dev/disk/by-id/ata-DATA_*\"]. Wildcards match no partitions. Disks that the "+
+			"host has mounted or holds otherwise are left out. A disk that a container requests individually needs no entry."),
 	define("runtime.sandbox_bind_mounts", []any{}, bindMounts,
 		func(d *draft) *[]string { return &d.Runtime.SandboxBindMounts },
 		`Directories and files of the host that the guest sees for all containers: "/path", read-only, or "/path:rw".`),

@@ -58,8 +58,14 @@ func (c *Container) addDisks(ctx context.Context) error {
 	return nil
 }
 
-// unusable reports whether no machine can have the disk now: the host or another
-// pod uses it, it is empty, or its drive has no medium.
+// unusable reports whether the machine cannot have the disk now: the host or
+// another pod uses it, it is empty, write-protected or gone, its drive has no
+// medium, or the machine has no slot left.
 func unusable(err error) bool {
-	return errdefs.IsFailedPrecondition(err) || errdefs.IsInvalidArgument(err) || errors.Is(err, unix.ENOMEDIUM) || errors.Is(err, unix.ENXIO)
+	for _, errno := range []error{unix.ENOMEDIUM, unix.ENXIO, unix.ENODEV, unix.ENOENT, unix.EROFS, unix.EACCES} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return errdefs.IsFailedPrecondition(err) || errdefs.IsInvalidArgument(err) || errdefs.IsNotFound(err) || errdefs.IsResourceExhausted(err)
 }
