@@ -244,6 +244,7 @@ func TestSpareWithoutWarmUp(t *testing.T) {
 	if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-2", opts.Config, filepath.Join(t.TempDir(), "spare")); err == nil {
 		t.Error("a spare that could not be warmed up")
 	}
+	host, opts = spareHost(t)
 	host.Agent.Hang("WarmUp")
 	opts.Config.Agent.DialTimeout = 300 * time.Millisecond
 	if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-3", opts.Config, filepath.Join(t.TempDir(), "spare")); err == nil {
