@@ -66,8 +66,8 @@ func claimSpare(ctx context.Context, p *Params) (*pool.Claim, error) {
 // it: a start that dies before leaves no daemon.
 func transform(p *Params, claim *pool.Claim, daemon *exec.Cmd, address string) error {
 	pid := claim.Process.PID
-	if err := unix.Setpriority(unix.PRIO_PGRP, pid, 0); err != nil {
-		return os.NewSyscallError("setpriority", err)
+	if err := ShareNiceness(pid); err != nil {
+		return err
 	}
 	order := pool.Order{Args: daemon.Args, Env: daemon.Env, Dir: daemon.Dir}
 	if err := claim.Give(order, daemon.ExtraFiles[0]); err != nil {
@@ -90,4 +90,15 @@ func note(p *Params, err error) {
 	}
 	fmt.Fprintf(w, "time=%q level=warning msg=\"a spare shim could not be used, another is started\" error=%q sandbox=%s\n",
 		time.Now().Format(time.RFC3339Nano), err, p.ID)
+}
+
+// ShareNiceness gives this process's nice value to all threads of a process
+// group.
+func ShareNiceness(group int) error {
+	raised, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return os.NewSyscallError("getpriority", err)
+	}
+	nice := 20 - raised // the system call's result is never negative (getpriority(2))
+	return os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PGRP, group, nice))
 }

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/katabox/katabox/shim/manager"
 	"github.com/katabox/katabox/virtcontainers/pool"
 )
@@ -73,8 +71,8 @@ func (s *spare) become(r *pool.Request) (*manager.Params, error) {
 		return nil, fmt.Errorf("the order is to %s, not to serve", p.Action)
 	}
 	// The machine has its own process group (hypervisor/child).
-	if err := unix.Setpriority(unix.PRIO_PGRP, s.machine.PID(), 0); err != nil {
-		return nil, os.NewSyscallError("setpriority", err)
+	if err := manager.ShareNiceness(s.machine.PID()); err != nil {
+		return nil, err
 	}
 	return p, errors.Join(s.title.set(r.Args), setComm(r.Args[0]))
 }
