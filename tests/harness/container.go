@@ -87,6 +87,13 @@ func (d *Daemon) newBox(ctx context.Context, cfg ContainerConfig) (client.Contai
 	}
 	snapshot := client.WithNewSnapshot(cfg.ID, img)
 	if cfg.Parent != "" {
+		// Else containerd may remove the snapshot before the container names it.
+		leased, release, err := d.Client.WithLease(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("make snapshot of %s: %w", cfg.Parent, err)
+		}
+		defer func() { _ = release(context.WithoutCancel(leased)) }() // it expires, too
+		ctx = leased
 		if _, err := d.Client.SnapshotService(d.Snapshotter).Prepare(ctx, cfg.ID, cfg.Parent); err != nil {
 			return nil, fmt.Errorf("make snapshot of %s: %w", cfg.Parent, err)
 		}
