@@ -28,7 +28,7 @@ func TestPrivilegedDisks(t *testing.T) {
 		c := with(ctx, t, pod, privileged)
 		wantBlockDevices(ctx, t, c, 0)
 		execOut(ctx, t, c, harness.ExecConfig{Args: script("! ls " + listed.dev.Name())})
-		awaitLog(ctx, t, d, mark, "host disks, not named by privileged_host_disks")
+		awaitLog(ctx, t, d, mark, "host disks, not given by a request or by privileged_host_disks")
 		// As containerd's CRI does it: requested ones first, and then no rule for them.
 		c = with(ctx, t, pod, requested.as(requested.dev.Name(), "rwm"), moved.as("/data/disk", "r"), privileged)
 		wantBlockDevices(ctx, t, c, 2)

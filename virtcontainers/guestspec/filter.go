@@ -139,7 +139,7 @@ func (g *Guest) dropDevices(spec *specs.Spec, given map[string]bool) {
 		}
 	}
 	if len(disks) > 0 {
-		g.Dropped = append(g.Dropped, "host disks, not named by privileged_host_disks: "+someOf(disks))
+		g.Dropped = append(g.Dropped, "host disks, not given by a request or by privileged_host_disks: "+someOf(disks))
 	}
 	if len(others) > 0 {
 		g.Dropped = append(g.Dropped, "devices of the host's: "+someOf(others))

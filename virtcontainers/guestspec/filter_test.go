@@ -124,7 +124,7 @@ func TestFilterDevices(t *testing.T) {
 	}
 	for _, want := range []string{
 		"devices of the host's: /dev/a, /dev/b, /dev/c, /dev/d, /dev/e, and 2 more",
-		"host disks, not named by privileged_host_disks: /dev/sda, /dev/sdb",
+		"host disks, not given by a request or by privileged_host_disks: /dev/sda, /dev/sdb",
 	} {
 		if !slices.Contains(g.Dropped, want) {
 			t.Errorf("dropped %q, want %q", g.Dropped, want)
