@@ -21,8 +21,9 @@ const prepareTimeout = 5 * time.Minute
 
 // bed is what all tests share: one cluster.
 var bed struct {
-	layout harness.Layout
-	node   *node.Node
+	layout  harness.Layout
+	node    *node.Node
+	records *records
 }
 
 func TestMain(m *testing.M) {
@@ -97,6 +98,9 @@ func prepare() (err error) {
 		Layout: bed.layout, Tools: toolsDir(bed.layout), Runc: runcPath(bed.layout), Registry: registry.URL, Cgroup: cgroup(),
 	})
 	if err != nil {
+		return err
+	}
+	if bed.records, err = watchRecords(); err != nil {
 		return err
 	}
 	return errors.Join(configure(), install(ctx, "1"), applyAll(ctx))
