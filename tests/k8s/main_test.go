@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	os.Exit(host.Run(func() int { return runSuite(m) }, removeCgroups))
+	os.Exit(host.Run(func() int { return runSuite(m) }, func() error { return errors.Join(removeCgroups(), removeLoops()) }))
 }
 
 // cgroup returns the cgroup of all pods, which is the machine's.
