@@ -112,9 +112,14 @@ func (s *stage) pod(name, spec string) string {
 	s.Helper()
 	full := name + "-" + s.runtime
 	s.pods = append(s.pods, full)
-	s.apply(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {case: %s}}\nspec:\n  runtimeClassName: %s\n"+
-		"  terminationGracePeriodSeconds: 1\n%s", full, name, s.runtime, indent(spec)))
+	s.apply(s.podYAML(name, spec))
 	return full
+}
+
+// podYAML returns a pod with the lines of its specification.
+func (s *stage) podYAML(name, spec string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s-%s, labels: {case: %[1]s}}\nspec:\n  runtimeClassName: %[2]s\n"+
+		"  terminationGracePeriodSeconds: 1\n%[3]s", name, s.runtime, indent(spec))
 }
 
 // indent moves lines below "spec:", and removes the indentation that they have in
