@@ -1,6 +1,7 @@
 package k8s
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,6 +35,29 @@ func (s *stage) idOf(pod string) string {
 		s.Fatalf("the sandbox of pod %s: %q, want one id", pod, ids)
 	}
 	return ids[:32]
+}
+
+// childOf returns the id of the only child of a process that has that name.
+func (s *stage) childOf(parent int, name string) int {
+	s.Helper()
+	statuses, err := filepath.Glob("/proc/[0-9]*/status")
+	if err != nil {
+		s.Fatal(err)
+	}
+	var found []int
+	for _, path := range statuses {
+		text, _ := os.ReadFile(path) // it may have ended
+		if !strings.HasPrefix(string(text), "Name:\t"+name+"\n") || !strings.Contains(string(text), fmt.Sprintf("\nPPid:\t%d\n", parent)) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+			found = append(found, pid)
+		}
+	}
+	if len(found) != 1 {
+		s.Fatalf("children of process %d named %s: %v, want one", parent, name, found)
+	}
+	return found[0]
 }
 
 // process returns the id of the only process whose command line has both words.

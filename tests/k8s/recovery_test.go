@@ -2,6 +2,8 @@ package k8s
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/tests/harness"
 	"github.com/katabox/katabox/tests/k8s/node"
 )
 
@@ -17,7 +20,14 @@ import (
 const countingPod = `
 	containers:
 	- {name: a, image: $BUSYBOX, command: [sh, -c, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.2; done"]}
-	- {name: b, image: $BUSYBOX, command: [sleep, "1000"]}`
+	- name: b
+	  image: $BUSYBOX
+	  command: [sleep, "1000"]`
+
+// privilegedCountingPod is the same with a second container that may do to the
+// guest what it likes.
+const privilegedCountingPod = countingPod + `
+	  securityContext: {privileged: true}`
 
 // Pods run through the death of the kubelet and of containerd: the same
 // containers go on, their logs too, and commands work.
@@ -74,38 +84,62 @@ func (s *stage) goesOn(after, pod string) {
 	})
 }
 
-// A pod whose machine or shim is killed comes back, in the same place.
+// victim is a part of a pod whose loss ends the pod's containers.
+type victim struct {
+	name string
+	// alone says that runc has no such part.
+	alone bool
+	// pod is the pod's specification.
+	pod string
+	// prepare is called before the pod is made, unless it is nil.
+	prepare func(*stage)
+	lose    func(*stage, string)
+}
+
+var victims = []victim{
+	{name: "shim", pod: countingPod, lose: func(s *stage, pod string) { s.kill(s.shim(pod)) }},
+	{name: "machine", pod: countingPod, lose: (*stage).killMachine},
+	{name: "virtiofsd", alone: true, pod: countingPod, prepare: (*stage).useVirtiofsd, lose: (*stage).killVirtiofsd},
+	{name: "guest", alone: true, pod: privilegedCountingPod, lose: (*stage).panicGuest},
+}
+
+// A pod whose machine or shim is killed comes back, in the same place. So does one
+// that loses the daemon that serves its files, or whose guest panics.
 func TestPodsComeBack(t *testing.T) {
-	for _, victim := range []struct {
-		name string
-		kill func(*stage, string)
-	}{
-		{"shim", func(s *stage, pod string) { s.kill(s.shim(pod)) }},
-		{"machine", (*stage).killMachine},
-	} {
-		t.Run(victim.name, func(t *testing.T) {
-			both(t, func(s *stage) {
-				began := time.Now()
-				pod := s.pod("back-"+victim.name, countingPod)
-				s.ready(pod)
-				first := time.Since(began)
-				before := s.containers(pod)
-				began = time.Now()
-				victim.kill(s, pod)
-				s.until("restarts of "+pod, "restarted, True", func() string {
-					return s.restarted(pod) + ", " + s.get(pod, ".status.conditions[?(@.type=='Ready')].status")
-				})
-				if took := time.Since(began); took > 3*first+20*time.Second {
-					s.Errorf("back after %v; the first start took %v", took, first)
-				}
-				s.Logf("%s: %s: back after %.1f s; the first start took %.1f s", s.runtime, victim.name, time.Since(began).Seconds(), first.Seconds())
-				if s.containers(pod) == before {
-					s.Error("the containers are the same")
-				}
-				s.goesOn(victim.name, pod)
-			})
+	for _, v := range victims {
+		t.Run(v.name, func(t *testing.T) {
+			runtimes := []string{runc, kata}
+			if v.alone {
+				runtimes = []string{kata}
+			}
+			on(t, runtimes, v.comesBack)
 		})
 	}
+}
+
+// comesBack starts a pod, takes its part, and waits until all containers run again.
+func (v victim) comesBack(s *stage) {
+	if v.prepare != nil {
+		v.prepare(s)
+	}
+	began := time.Now()
+	pod := s.pod("back-"+v.name, v.pod)
+	s.ready(pod)
+	first := time.Since(began)
+	before := s.containers(pod)
+	began = time.Now()
+	v.lose(s, pod)
+	s.until("restarts of "+pod, "restarted, True", func() string {
+		return s.restarted(pod) + ", " + s.get(pod, ".status.conditions[?(@.type=='Ready')].status")
+	})
+	if took := time.Since(began); took > 3*first+20*time.Second {
+		s.Errorf("back after %v; the first start took %v", took, first)
+	}
+	s.Logf("%s: %s: back after %.1f s; the first start took %.1f s", s.runtime, v.name, time.Since(began).Seconds(), first.Seconds())
+	if s.containers(pod) == before {
+		s.Error("the containers are the same")
+	}
+	s.goesOn(v.name, pod)
 }
 
 // restarted reports how many of a pod's two containers have been started again,
@@ -140,6 +174,38 @@ func (s *stage) killMachine(pod string) {
 			_ = unix.Kill(pid, unix.SIGKILL) // the sandbox is in both lists
 		}
 	}
+}
+
+// useVirtiofsd has pods' files served by an external daemon until the case ends.
+func (s *stage) useVirtiofsd() {
+	s.Helper()
+	for _, path := range []string{harness.DefaultVirtiofsd, "/usr/libexec/virtiofsd"} {
+		if _, err := os.Stat(path); err == nil {
+			s.configure("91-virtiofsd.toml", fmt.Sprintf("[hypervisor.qemu]\nvirtio_fs_daemon = %q\n", path))
+			return
+		}
+	}
+	s.Skip("no virtiofsd: run tests/tools/virtiofsd.sh")
+}
+
+func (s *stage) killVirtiofsd(pod string) {
+	s.Helper()
+	s.kill(s.childOf(s.shim(pod), "virtiofsd"))
+}
+
+// panicGuest has the guest's kernel panic. The command makes sure that the kernel
+// is not this machine's, whose boot has another id.
+func (s *stage) panicGuest(pod string) {
+	s.Helper()
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil || len(id) == 0 {
+		s.Fatalf("this machine's boot id: %q, %v", id, err)
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	defer cancel()
+	// How the command ends says nothing: its guest is gone.
+	s.node.Kubectl(ctx, "", "exec", pod, "-c", "b", "--", "sh", "-c",
+		"id=$(cat /proc/sys/kernel/random/boot_id) && [ -n \"$id\" ] && [ \"$id\" != "+strings.TrimSpace(string(id))+" ] && echo c >/proc/sysrq-trigger")
 }
 
 func (s *stage) kill(pid int) {
