@@ -170,6 +170,26 @@ func TestPods(t *testing.T) {
 	}
 }
 
+// In a container no shim is seen as a process: it is found by its socket. That of a
+// dead one may be left.
+func TestPodsWithoutTheirProcesses(t *testing.T) {
+	root, unseen := newRoot(t), persist.Process{PID: 1 << 30, Start: 1}
+	for id, dead := range map[string]bool{"lives": false, "dead": true} {
+		l, err := net.Listen("unix", filepath.Join(record(t, root, id, unseen), management.SocketName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		if dead {
+			l.(*net.UnixListener).SetUnlinkOnClose(false)
+			_ = l.Close()
+		}
+	}
+	if pods, err := Pods(root); err != nil || len(pods) != 1 || pods[0].ID != "lives" {
+		t.Errorf("%v, %v; want the pod that listens", pods, err)
+	}
+}
+
 // A scrape has every pod that answers, distinguished by labels, whatever others
 // do: a shim without a socket, one that answers nonsense, one whose answer never
 // ends.

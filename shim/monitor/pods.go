@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/management"
 	"github.com/katabox/katabox/virtcontainers"
@@ -52,14 +54,24 @@ func Pods(root string) ([]Pod, error) {
 	}
 	var pods []Pod
 	for _, r := range records {
-		if r.Shim.Alive() {
-			pods = append(pods, Pod{
-				ID: r.SandboxID, Owner: r.Owner, Dir: filepath.Join(root, r.Owner.Name(r.SandboxID)), Shim: r.Shim.PID, VM: r.VM.PID,
-			})
+		dir := filepath.Join(root, r.Owner.Name(r.SandboxID))
+		if r.Shim.Alive() || listens(dir) {
+			pods = append(pods, Pod{ID: r.SandboxID, Owner: r.Owner, Dir: dir, Shim: r.Shim.PID, VM: r.VM.PID})
 		}
 	}
 	slices.SortFunc(pods, func(a, b Pod) int { return strings.Compare(a.ID+a.Dir, b.ID+b.Dir) })
 	return pods, nil
+}
+
+// listens reports whether a shim accepts connections in dir. In a container, which has
+// a PID namespace, no shim is seen as a process. The socket of a dead shim refuses.
+func listens(dir string) bool {
+	conn, err := net.DialTimeout("unix", filepath.Join(dir, management.SocketName), askTimeout)
+	if err != nil {
+		return errors.Is(err, unix.EAGAIN) // its queue is full
+	}
+	_ = conn.Close()
+	return true
 }
 
 // Find returns the running pod with that id, or the only pod whose id has it as a

@@ -111,8 +111,25 @@ func copies(s *stage, pod string) {
 // forward reads the web server's page through a forwarded port.
 func forward(s *stage, pod string) {
 	port := map[string]string{runc: "18081", kata: "18082"}[s.runtime]
+	s.forwarded(port+":80", func(ctx context.Context) {
+		s.untilOr(ctx, "the page", "served", func() string {
+			page, err := fetch(ctx, "http://127.0.0.1:"+port+"/")
+			switch {
+			case err != nil:
+				return err.Error()
+			case strings.Contains(page, "<html>"):
+				return "served"
+			}
+			return page
+		})
+	}, "pod/"+pod)
+}
+
+// forwarded calls use while ports are forwarded to a target, which target names
+// with kubectl's options.
+func (s *stage) forwarded(ports string, use func(context.Context), target ...string) {
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
-	cmd := s.node.KubectlCmd(ctx, "port-forward", "pod/"+pod, port+":80")
+	cmd := s.node.KubectlCmd(ctx, append(append([]string{"port-forward"}, target...), ports)...)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -124,16 +141,7 @@ func forward(s *stage, pod string) {
 		cancel()
 		<-gone
 	}()
-	s.untilOr(ctx, "the page", "served", func() string {
-		page, err := fetch(ctx, "http://127.0.0.1:"+port+"/")
-		switch {
-		case err != nil:
-			return err.Error()
-		case strings.Contains(page, "<html>"):
-			return "served"
-		}
-		return page
-	})
+	use(ctx)
 }
 
 // fetch reads a page.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,8 +61,8 @@ func (s *stage) rolledOut() {
 	s.must("-n", "kube-system", "rollout", "status", "daemonset/katabox-installer", "--timeout=120s")
 }
 
-// One manifest installs, so that pods run, and another one uninstalls; while a
-// pod runs, it only takes the node's label.
+// One manifest installs, so that pods run and their metrics can be read, and another
+// one uninstalls; while a pod runs, it only takes the node's label.
 func TestDaemonSet(t *testing.T) {
 	on(t, []string{kata}, func(s *stage) {
 		s.asInstalled()
@@ -73,6 +74,7 @@ func TestDaemonSet(t *testing.T) {
 		pod := s.pod("installed", countingPod)
 		s.ready(pod)
 		s.ofInstalled(pod)
+		s.monitored(pod)
 
 		s.apply(s.manifest("uninstaller.yaml"))
 		s.until("the label while a pod runs", "", s.label)
@@ -86,6 +88,39 @@ func TestDaemonSet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// monitored reads the metrics of a running pod from the DaemonSet.
+func (s *stage) monitored(pod string) {
+	s.Helper()
+	const port = "18083"
+	s.forwarded(port+":8090", func(ctx context.Context) {
+		var page string
+		s.untilOr(ctx, "the monitor", "answers", func() (state string) {
+			var err error
+			if page, err = fetch(ctx, "http://127.0.0.1:"+port+"/metrics"); err != nil {
+				return err.Error()
+			}
+			return "answers"
+		})
+		for _, name := range []string{"kata_shim_threads", "kata_hypervisor_threads", "kata_shim_agent_up", "kata_guest_load", "kata_agent_total_rss"} {
+			s.sampled(page, name, `cri_name="`+pod+`"`, `cri_namespace="default"`, `cri_uid="`+s.get(pod, ".metadata.uid")+`"`, `sandbox_id="`+s.sandbox(pod)+`"`)
+		}
+		if !strings.Contains(page, "\nkata_monitor_running_shim_count 1\n") {
+			s.Errorf("the monitor's own metrics:\n%s", page)
+		}
+	}, "-n", "kube-system", "daemonset/katabox-installer")
+}
+
+// sampled checks that a page has a sample of a metric with those labels.
+func (s *stage) sampled(page, name string, labels ...string) {
+	s.Helper()
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, name+"{") && !slices.ContainsFunc(labels, func(label string) bool { return !strings.Contains(line, label) }) {
+			return
+		}
+	}
+	s.Errorf("no sample of %s has the labels %q:\n%s", name, labels, page)
 }
 
 // begin makes the node one without Katabox, and with the image.
