@@ -104,23 +104,23 @@ func (s *stage) updates(pod string) {
 }
 
 // A container's last words arrive, from its file or from its log.
-func TestTerminationMessages(t *testing.T) {
-	both(t, func(s *stage) {
-		pod := s.pod("words", `
-			restartPolicy: Never
-			containers:
-			- {name: file, image: $BUSYBOX, command: [sh, -c, "echo -n last words >/dev/termination-log; exit 3"]}
-			- name: own
-			  image: $BUSYBOX
-			  command: [sh, -c, "echo -n my own file >/tmp/words"]
-			  terminationMessagePath: /tmp/words
-			- name: log
-			  image: $BUSYBOX
-			  command: [sh, -c, "echo -n from the log; exit 4"]
-			  terminationMessagePolicy: FallbackToLogsOnError`)
-		s.wait(pod, "jsonpath={.status.phase}=Failed")
-		for name, want := range map[string]string{"file": "last words", "own": "my own file", "log": "from the log"} {
-			s.same(name, s.get(pod, ".status.containerStatuses[?(@.name=='"+name+"')].state.terminated.message"), want)
-		}
-	})
+func TestTerminationMessages(t *testing.T) { both(t, lastWords) }
+
+func lastWords(s *stage) {
+	pod := s.pod("words", `
+		restartPolicy: Never
+		containers:
+		- {name: file, image: $BUSYBOX, command: [sh, -c, "echo -n last words >/dev/termination-log; exit 3"]}
+		- name: own
+		  image: $BUSYBOX
+		  command: [sh, -c, "echo -n my own file >/tmp/words"]
+		  terminationMessagePath: /tmp/words
+		- name: log
+		  image: $BUSYBOX
+		  command: [sh, -c, "echo -n from the log; exit 4"]
+		  terminationMessagePolicy: FallbackToLogsOnError`)
+	s.wait(pod, "jsonpath={.status.phase}=Failed")
+	for name, want := range map[string]string{"file": "last words", "own": "my own file", "log": "from the log"} {
+		s.same(name, s.get(pod, ".status.containerStatuses[?(@.name=='"+name+"')].state.terminated.message"), want)
+	}
 }
