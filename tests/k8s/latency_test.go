@@ -1,8 +1,11 @@
 package k8s
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -25,22 +28,73 @@ const latencyPod = `containers: [{name: c, image: $BUSYBOX, command: [sh, -c, "e
 func TestStartLatency(t *testing.T) {
 	for _, runtime := range []string{runc, kata} {
 		on(t, []string{runtime}, func(s *stage) {
+			s.startTimes("first", nil) // has the image pulled
 			var running, output []time.Duration
-			for i := range latencyRounds + 1 {
-				r, o := s.startTimes(fmt.Sprintf("latency-%d", i))
-				if i > 0 { // before the first one the image is pulled
-					running, output = append(running, r), append(output, o)
-				}
+			for i := range latencyRounds {
+				r, o := s.startTimes(fmt.Sprintf("latency-%d", i), nil)
+				running, output = append(running, r), append(output, o)
 			}
-			s.Logf("%s: created to Running %s; created to the first line of output %s (median and range of %d pods)",
-				runtime, spread(running), spread(output), latencyRounds)
+			s.Logf("%s: created to Running %s; created to the first line of output %s", runtime, spread(running), spread(output))
 		})
 	}
 }
 
-// startTimes starts a pod, removes it, and returns how long it took from its
-// creation to the phase Running and to its first line of output.
-func (s *stage) startTimes(name string) (running, output time.Duration) {
+// Pods that find a spare machine do not boot one.
+func TestStartLatencyWithSpares(t *testing.T) {
+	on(t, []string{kata}, func(s *stage) {
+		s.configure("93-pool.toml", "[factory]\nenable_template = true\ntemplate_path = \""+node.Dir+"/templates\"\nvm_cache_number = 1\n")
+		defer s.noSpares()
+		s.startTimes("first", nil) // has a template and a spare made
+		var running, output []time.Duration
+		for i := range 3 {
+			spare := s.spare()
+			r, o := s.startTimes(fmt.Sprintf("spare-%d", i), func(pod string) {
+				s.same("the shim of "+pod, fmt.Sprint(s.shim(pod)), spare)
+			})
+			running, output = append(running, r), append(output, o)
+		}
+		s.Logf("%s with a spare: created to Running %s; created to the first line of output %s", kata, spread(running), spread(output))
+	})
+}
+
+// spare waits for the only spare and returns its process id.
+func (s *stage) spare() (pid string) {
+	s.Helper()
+	s.until("the spare", "ready", func() string {
+		r := factory(s.ctx, "status", "--json")
+		var status struct {
+			Spares []struct {
+				PID   int
+				State string
+			}
+		}
+		if err := json.Unmarshal([]byte(r.Out), &status); err != nil || len(status.Spares) != 1 {
+			return r.Out + r.Errors
+		}
+		pid = fmt.Sprint(status.Spares[0].PID)
+		return status.Spares[0].State
+	})
+	return pid
+}
+
+// noSpares ends spares and removes templates.
+func (s *stage) noSpares() {
+	s.Helper()
+	s.clear()
+	if r := factory(context.WithoutCancel(s.ctx), "destroy"); r.Code != 0 {
+		s.Errorf("destroy the spares: %+v", r)
+	}
+}
+
+// factory runs a command of the installed kata-runtime.
+func factory(ctx context.Context, args ...string) node.Result {
+	return node.Run(exec.CommandContext(ctx, "/opt/kata/bin/kata-runtime", append([]string{"factory"}, args...)...))
+}
+
+// startTimes starts a pod and returns how long it took from its creation to the
+// phase Running and to its first line of output. Then it calls check, unless that is
+// nil, and removes the pod.
+func (s *stage) startTimes(name string, check func(pod string)) (running, output time.Duration) {
 	s.Helper()
 	pod := name + "-" + s.runtime
 	s.pods = append(s.pods, pod)
@@ -57,6 +111,9 @@ func (s *stage) startTimes(name string) (running, output time.Duration) {
 		s.Fatal(err)
 	}
 	spoke := s.firstLine(pod)
+	if check != nil {
+		check(pod)
+	}
 	s.must("delete", "pod", pod)
 	if spoke.Before(created) || ran.Before(created) {
 		s.Fatalf("pod %s was created at %v, printed at %v, ran at %v", pod, created, spoke, ran)
@@ -79,8 +136,8 @@ func (s *stage) firstLine(pod string) time.Time {
 	return at
 }
 
-// spread returns the median of an odd number of durations, and their range.
+// spread describes an odd number of durations.
 func spread(all []time.Duration) string {
 	slices.Sort(all)
-	return fmt.Sprintf("%.2f s (%.2f to %.2f)", all[len(all)/2].Seconds(), all[0].Seconds(), all[len(all)-1].Seconds())
+	return fmt.Sprintf("%.2f s (%.2f to %.2f, median of %d)", all[len(all)/2].Seconds(), all[0].Seconds(), all[len(all)-1].Seconds(), len(all))
 }
