@@ -14,12 +14,9 @@ import (
 // OpenStream connects to one of a process's stdio streams. The process must
 // have been created with that stream, and not been started.
 func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kind api.Stream) (Conn, error) {
-	conn, err := c.dial(ctx, api.PortStream)
+	conn, err := c.open(ctx, api.PortStream, &api.StreamOpen{ContainerId: containerID, ExecId: execID, Stream: kind}, new(api.StreamOpened))
 	if err != nil {
 		return nil, fmt.Errorf("open %s stream: %w", kind, err)
-	}
-	if err := greet(ctx, conn, &api.StreamOpen{ContainerId: containerID, ExecId: execID, Stream: kind}, new(api.StreamOpened)); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s stream: %w", kind, err), conn.Close())
 	}
 	return conn, nil
 }
@@ -43,12 +40,9 @@ func (c *Client) ForwardSocket(ctx context.Context, containerID, path string, se
 }
 
 func (c *Client) forward(ctx context.Context, to string, open *api.ForwardOpen) (Conn, error) {
-	conn, err := c.dial(ctx, api.PortForward)
+	conn, err := c.open(ctx, api.PortForward, open, new(api.ForwardOpened))
 	if err != nil {
 		return nil, fmt.Errorf("forward to %s: %w", to, err)
-	}
-	if err := greet(ctx, conn, open, new(api.ForwardOpened)); err != nil {
-		return nil, errors.Join(fmt.Errorf("forward to %s: %w", to, err), conn.Close())
 	}
 	return conn, nil
 }
@@ -56,12 +50,9 @@ func (c *Client) forward(ctx context.Context, to string, open *api.ForwardOpen) 
 // Reverse opens a connection over which the agent listens in the guest; see
 // api.PortReverse.
 func (c *Client) Reverse(ctx context.Context, open *api.ReverseOpen) (Conn, error) {
-	conn, err := c.dial(ctx, api.PortReverse)
+	conn, err := c.open(ctx, api.PortReverse, open, new(api.ReverseOpened))
 	if err != nil {
 		return nil, fmt.Errorf("open reverse connection: %w", err)
-	}
-	if err := greet(ctx, conn, open, new(api.ReverseOpened)); err != nil {
-		return nil, errors.Join(fmt.Errorf("open reverse connection: %w", err), conn.Close())
 	}
 	return conn, nil
 }
@@ -70,6 +61,32 @@ func (c *Client) Reverse(ctx context.Context, open *api.ReverseOpen) (Conn, erro
 type answer interface {
 	proto.Message
 	GetError() string
+}
+
+// open connects to a port and exchanges the first frames. Like a call, it is
+// bounded if ctx has no deadline.
+func (c *Client) open(ctx context.Context, port uint32, first proto.Message, reply answer) (Conn, error) {
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("the guest did not answer within %v: %w", callTimeout, context.DeadlineExceeded))
+		defer cancel()
+	}
+	conn, err := c.dial(ctx, port)
+	if err != nil {
+		return nil, explained(ctx, err)
+	}
+	if err := greet(ctx, conn, first, reply); err != nil {
+		return nil, errors.Join(explained(ctx, err), conn.Close())
+	}
+	return conn, nil
+}
+
+// explained adds the reason why ctx has ended to an error, if it has.
+func explained(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 // greet sends the first frame and reads the answer, bounded by ctx.
