@@ -98,12 +98,8 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	}
 	defer shim.Close()
 	if !force {
-		status, err := status(ctx, shim, rec)
-		if err != nil {
+		if err := checkStopped(ctx, shim, rec); err != nil {
 			return err
-		}
-		if status == Running || status == Paused {
-			return fmt.Errorf("cannot delete container %s that is not stopped: %s: %w", id, status, errdefs.ErrFailedPrecondition)
 		}
 	}
 	if err := r.destroy(ctx, shim, id); err != nil {
@@ -112,9 +108,23 @@ func (r *Runtime) Delete(ctx context.Context, id string, force bool) error {
 	return r.removeDir(id)
 }
 
+// checkStopped returns an error if the container still runs.
+func checkStopped(ctx context.Context, shim *client.Shim, rec *record) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	status, err := status(ctx, shim, rec)
+	if err != nil {
+		return err
+	}
+	if status == Running || status == Paused {
+		return fmt.Errorf("cannot delete container %s that is not stopped: %s: %w", rec.ID, status, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
 // deleteDead removes a container whose shim is gone.
 func (r *Runtime) deleteDead(ctx context.Context, id string) error {
-	if _, err := client.Delete(ctx, r.program(id)); err != nil {
+	if err := r.deleteByProgram(ctx, id); err != nil {
 		return err
 	}
 	return r.removeDir(id)

@@ -202,15 +202,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 func TestShimKilled(t *testing.T) {
 	r := newRuntime(t)
 	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
-	data, err := os.ReadFile(filepath.Join(r.dir("c1"), "shim.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	shim, err := strconv.Atoi(string(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Kill(shim, unix.SIGKILL); err != nil {
+	if err := unix.Kill(shimPID(t, r, "c1"), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if code := reap(t, pid); code != 137 {

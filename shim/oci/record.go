@@ -42,6 +42,8 @@ type Runtime struct {
 	Pods string
 	// Debug makes the shims log more.
 	Debug bool
+	// answerTimeout is for tests; 0 is the constant of that name.
+	answerTimeout time.Duration
 }
 
 // dir is the container's directory.

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,22 @@ import (
 	"github.com/katabox/katabox/shim/client"
 )
 
-// undoTimeout bounds the removal of a container: its kill, its teardown and, for
-// a pod's last container, the end of the machine and the shim.
-const undoTimeout = time.Minute
+const (
+	// undoTimeout bounds the removal of a container by its shim: its kill, its
+	// teardown and, for a pod's last container, the end of the machine and the
+	// shim. A guest that ignores SIGKILL takes kill_timeout, which is a minute
+	// without KVM, and half a minute more.
+	undoTimeout = 3 * time.Minute
+	// answerTimeout bounds the shim's answer to a question that it needs no guest
+	// for. A shim that takes longer has stopped or hangs.
+	answerTimeout = 20 * time.Second
+	// answerPause is the time between two such questions.
+	answerPause = 5 * time.Second
+	// programTimeout bounds the call of the shim's program, which has its own
+	// bound of half a minute. It is not part of undoTimeout: the program is called
+	// when that has passed, too.
+	programTimeout = time.Minute
+)
 
 // undo removes what a create has made in the shim, and the shim if it has no
 // other container.
@@ -26,19 +40,65 @@ func (r *Runtime) undo(ctx context.Context, shim *client.Shim, id string) error 
 }
 
 // destroy kills a container and removes it from the shim; it is not an error if
-// the container is gone. If the shim cannot do it, its program does.
+// the container is gone. If the shim cannot do it, or not before ctx ends, its
+// program does, which also ends a shim that does not answer.
 func (r *Runtime) destroy(ctx context.Context, shim *client.Shim, id string) error {
-	err := killAndDelete(ctx, shim, id)
+	answering, stop := r.whileAnswering(ctx, shim, id)
+	err := killAndDelete(answering, shim, id)
+	stop()
 	if err == nil {
 		err = shim.Shutdown(ctx, id)
 	}
 	if err == nil {
 		return nil
 	}
-	if _, deleteErr := client.Delete(ctx, r.program(id)); deleteErr != nil {
+	if deleteErr := r.deleteByProgram(ctx, id); deleteErr != nil {
 		return errors.Join(err, deleteErr)
 	}
 	return nil
+}
+
+// whileAnswering returns a context that ends as soon as the shim does not answer
+// in time, while its guest may take as long as it needs.
+func (r *Runtime) whileAnswering(ctx context.Context, shim *client.Shim, id string) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if err := r.answers(ctx, shim, id); err != nil {
+				cancel(err)
+				return
+			}
+			select {
+			case <-time.After(answerPause):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+// answers returns an error if the shim does not answer at all.
+func (r *Runtime) answers(ctx context.Context, shim *client.Shim, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.answerTimeout, answerTimeout))
+	defer cancel()
+	if _, err := shim.Connect(ctx, &task.ConnectRequest{ID: id}); err != nil {
+		return fmt.Errorf("ask the shim of container %s: %w", id, err)
+	}
+	return nil
+}
+
+// deleteByProgram calls the shim's program, even if ctx has ended.
+func (r *Runtime) deleteByProgram(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), programTimeout)
+	defer cancel()
+	_, err := client.Delete(ctx, r.program(id))
+	return err
 }
 
 func killAndDelete(ctx context.Context, shim *client.Shim, id string) error {
