@@ -1,9 +1,14 @@
 package manager
 
 import (
+	"context"
 	"errors"
 	"io"
+	"math"
+	"net"
 	"os"
+	"path/filepath"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -35,6 +40,29 @@ func TestSocketGoesWithoutTheBundle(t *testing.T) {
 	reap(t, pid)
 	if exists(socketPath(address)) {
 		t.Error("the socket is left")
+	}
+}
+
+// A daemon bounds its heap, unless its environment does.
+func TestHeapIsBounded(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	for limit, want := range map[string]int64{"": 384 << 20, "1GiB": math.MaxInt64} {
+		t.Setenv("GOMEMLIMIT", limit)
+		debug.SetMemoryLimit(math.MaxInt64) // the test's runtime has read its environment long ago
+		host := newHost(t)
+		listener, err := net.Listen("unix", filepath.Join(host.RunDir, "shim.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // the daemon ends at once
+		if err := ServeOn(ctx, newParams(t, host.RunDir, "pod", nil), host.Platform(), listener); err != nil {
+			t.Error(err)
+		}
+		if got := debug.SetMemoryLimit(-1); got != want {
+			t.Errorf("with GOMEMLIMIT=%q the limit is %d, want %d", limit, got, want)
+		}
 	}
 }
 
