@@ -12,7 +12,6 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
-	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -162,38 +161,6 @@ func (c *Container) awaitExecs(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// firstGuestPID is added to the guest's pids in Pids. Engines look up the
-// results on the host (docker top), so they must be larger than any pid there
-// (PID_MAX_LIMIT, linux/threads.h, is 2^22); and the guest's number stays
-// readable.
-const firstGuestPID = 1_000_000_000
-
-// Pids lists the container's processes: first its stand-in, in place of the
-// init, then the others in the guest, under numbers that no process of the host
-// has. For a container that has ended it lists the stand-in alone.
-func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
-	list := []*tasktypes.ProcessInfo{{Pid: uint32(c.PID())}}
-	if closed(c.init.known) {
-		return list, nil
-	}
-	client, err := c.sandbox.agent()
-	if err != nil {
-		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, err)
-	}
-	resp, err := client.Task.Pids(ctx, &task.PidsRequest{ID: c.ID})
-	if err != nil {
-		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, guest.Err(err))
-	}
-	for _, p := range resp.Processes {
-		if p.Pid == c.guestPID {
-			continue
-		}
-		p.Pid = firstGuestPID + p.Pid%firstGuestPID // in range whatever the guest reports
-		list = append(list, p)
-	}
-	return list, nil
 }
 
 // Delete removes a container that has ended, or was never started, from the

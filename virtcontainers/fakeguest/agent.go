@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
+	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/proto"
 
@@ -48,6 +49,8 @@ type Agent struct {
 	// tables are the rules for packets, by whether they are IPv6's.
 	tables  map[bool][]byte
 	written []byte // what ReadFile answers
+	// processes is what Pids answers, if it is not nil.
+	processes []*tasktypes.ProcessInfo
 }
 
 // NewAgent returns an agent that is up, without a machine; Die ends it.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 
+	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
@@ -81,6 +82,19 @@ func (a *Agent) ReadInput(id, execID string) (string, error) {
 	}
 	data, err := io.ReadAll(conn)
 	return string(data), err
+}
+
+// ShowProcesses sets what Pids answers for each container; nil is the truth.
+func (a *Agent) ShowProcesses(list []*tasktypes.ProcessInfo) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.processes = list
+}
+
+func (a *Agent) shown() []*tasktypes.ProcessInfo {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.processes
 }
 
 // Deafen makes a process outlive every signal: the calls are answered and

@@ -164,6 +164,9 @@ func (s taskService) Pids(ctx context.Context, r *task.PidsRequest) (*task.PidsR
 		if err != nil {
 			return nil, err
 		}
+		if list := s.agent.shown(); list != nil {
+			return &task.PidsResponse{Processes: list}, nil
+		}
 		resp := &task.PidsResponse{}
 		for i := range 1 + len(c.running()) {
 			resp.Processes = append(resp.Processes, &tasktypes.ProcessInfo{Pid: uint32(7 + i)})

@@ -1,0 +1,78 @@
+package virtcontainers
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/runc/options"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/log"
+	"github.com/containerd/typeurl/v2"
+
+	"github.com/katabox/katabox/virtcontainers/guest"
+)
+
+const (
+	// firstGuestPID is added to the guest's pids in Pids. Engines look up the
+	// results on the host (docker top), so they must be larger than any pid there
+	// (PID_MAX_LIMIT, linux/threads.h, is 2^22); and the guest's number stays
+	// readable.
+	firstGuestPID = 1_000_000_000
+	// maxPids bounds how many of the guest's processes Pids lists. The guest
+	// chooses the number, and the engine holds the whole list.
+	maxPids = 8192
+	// maxDetails bounds the details of one process that are looked at: an exec's
+	// id is far shorter.
+	maxDetails = 1024
+)
+
+// Pids lists the container's processes: first its stand-in, in place of the
+// init, then the others in the guest, under numbers that no process of the host
+// has, and with an exec's id if they are one. After 8192 processes of the guest
+// the list is cut, with a line in the log. For a container that has ended it
+// lists the stand-in alone.
+func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) {
+	list := []*tasktypes.ProcessInfo{{Pid: uint32(c.PID())}}
+	if closed(c.init.known) {
+		return list, nil
+	}
+	client, err := c.sandbox.agent()
+	if err != nil {
+		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, err)
+	}
+	resp, err := client.Task.Pids(ctx, &task.PidsRequest{ID: c.ID})
+	if err != nil {
+		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, guest.Err(err))
+	}
+	processes := resp.Processes
+	if len(processes) > maxPids {
+		log.G(ctx).WithField("container", c.ID).Warnf("the guest lists %d processes of the container: the list is cut after %d", len(processes), maxPids)
+		processes = processes[:maxPids]
+	}
+	for _, p := range processes {
+		if p.Pid != c.guestPID {
+			list = append(list, c.believe(p))
+		}
+	}
+	return list, nil
+}
+
+// believe makes the engine's entry for a process from the guest's. Nothing of
+// the guest's message is passed on but the pid, cut to its range, and the id of
+// an exec that the host knows.
+func (c *Container) believe(p *tasktypes.ProcessInfo) *tasktypes.ProcessInfo {
+	info := &tasktypes.ProcessInfo{Pid: firstGuestPID + p.Pid%firstGuestPID}
+	if p.Info == nil || len(p.Info.Value) > maxDetails {
+		return info
+	}
+	var details options.ProcessDetails
+	if p.Info.UnmarshalTo(&details) != nil {
+		return info // of another type
+	}
+	if exec, err := c.Process(details.ExecID); err == nil && exec.IsExec() {
+		// An error is impossible for a message of one string that was valid.
+		info.Info, _ = typeurl.MarshalAnyToProto(&options.ProcessDetails{ExecID: exec.execID})
+	}
+	return info
+}
