@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
@@ -146,23 +145,6 @@ func (c *Container) processes() []*Process {
 	return append(slices.Collect(maps.Values(c.execs)), c.init)
 }
 
-// awaitExecs waits until the exits of the container's execs have been reported.
-func (c *Container) awaitExecs(ctx context.Context) {
-	deadline := time.After(execExitWait)
-	for _, p := range c.processes() {
-		if p == c.init || !p.willExit() {
-			continue
-		}
-		select {
-		case <-p.reported:
-		case <-deadline:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // Delete removes a container that has ended, or was never started, from the
 // guest and from the sandbox. It may be called after the sandbox ended; while
 // the sandbox ends, Delete waits for that, so that nothing is left afterwards.
@@ -178,10 +160,12 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
 	<-c.init.reported // the engine hears of the exit first
+	c.settleExecs(ctx, anyExec)
 	errs := []error{c.unpublish(ctx), c.deleteInGuest(ctx), c.files.Release(ctx)}
 	for _, p := range c.processes() {
 		p.io.Close()
 	}
+	c.awaitExecs(ctx)
 	c.sandbox.remove(c.ID)
 	c.runPoststop(ctx)
 	if err := errors.Join(errs...); err != nil {

@@ -15,20 +15,21 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// The host enforces a SIGKILL to a container: the guest has kill_timeout to
-// report the exit. After that the container counts as ended with 137, and a
-// guest that still runs it, or does not answer, is ended too: it could not be
-// trusted to end its other containers either.
+// The host enforces a SIGKILL: the guest has kill_timeout to report the exit.
+// After that the process counts as ended with 137. A guest that does not answer,
+// or that still runs a container, is ended too: it could not be trusted to end
+// its other containers either. One that answers and still runs an exec stays:
+// the exec ends with its container at the latest.
 
 const (
-	// probeWait bounds asking the guest whether a killed container still runs.
+	// probeWait bounds asking the guest whether a killed process still runs.
 	probeWait = 5 * time.Second
 	// slowGuest is the factor by which timeouts are longer for a guest under
 	// TCG than with KVM.
 	slowGuest = 6
 )
 
-// killTimeout is how long the guest may take to report the exit of a container
+// killTimeout is how long the guest may take to report the exit of a process
 // that got SIGKILL.
 func (s *Sandbox) killTimeout() time.Duration {
 	timeout := s.opts.Config.Agent.KillTimeout
@@ -38,10 +39,10 @@ func (s *Sandbox) killTimeout() time.Duration {
 	return timeout
 }
 
-// expectEnd has the end of the process enforced if the signal ends a whole
-// container. It reports whether it does.
+// expectEnd has the end of the process enforced if the signal ends it in any
+// case. It reports whether it does.
 func (p *Process) expectEnd(signal uint32) bool {
-	if p.execID != "" || signal != uint32(unix.SIGKILL) {
+	if signal != uint32(unix.SIGKILL) {
 		return false
 	}
 	p.mu.Lock()
@@ -58,7 +59,7 @@ func (p *Process) expectEnd(signal uint32) bool {
 	return true
 }
 
-// watchKills enforces the ends of killed containers until the sandbox ends.
+// watchKills enforces the ends of killed processes until the sandbox ends.
 func (s *Sandbox) watchKills() {
 	for {
 		select {
@@ -82,26 +83,64 @@ func (p *Process) enforceEnd() {
 		return
 	case <-time.After(timeout):
 	}
-	gone := p.container.isGone(min(timeout, probeWait))
+	says := p.askGuest(min(timeout, probeWait))
 	if !p.claimExit() {
 		return // its exit was reported meanwhile, and its output is being drained
 	}
-	log.G(s.lifeCtx).WithField("container", p.container.ID).Warnf("no exit was reported within %v of SIGKILL: the container counts as killed", timeout)
-	p.record(Exit{Status: ExitKilled, At: time.Now()}, true)
-	if !gone {
-		s.lose(fmt.Errorf("container %s did not end within %v of SIGKILL", p.container.ID, timeout))
+	log.G(s.lifeCtx).Warnf("no exit of %s was reported within %v of SIGKILL: it counts as killed", p.name(), timeout)
+	cause := fmt.Errorf("%s did not end within %v of SIGKILL: %s", p.name(), timeout, says)
+	if p.execID != "" {
+		p.recordWithout(ExitKilled)
+		if says == silent {
+			s.lose(cause)
+		}
+		return
 	}
+	p.container.settleExecs(s.lifeCtx, (*Process).wasStarted)
+	if says.endsGuest(p.container) {
+		// Before the exit is recorded, which makes the sandbox's own container
+		// end the sandbox: a guest that does not answer is not asked again then.
+		s.lose(cause)
+	}
+	p.container.awaitExecs(s.lifeCtx)
+	p.record(Exit{Status: ExitKilled, At: time.Now()}, true)
 }
 
-// isGone reports whether the container no longer runs, according to the guest.
-func (c *Container) isGone(timeout time.Duration) bool {
-	s := c.sandbox
+// fate is what the guest says about a process that should have ended.
+type fate int
+
+const (
+	silent fate = iota // nothing
+	runs
+	gone
+)
+
+func (f fate) String() string {
+	return [...]string{"the guest does not answer", "the guest runs it", "it is gone"}[f]
+}
+
+// endsGuest reports whether the guest is lost together with a container. One that
+// answers, but still runs the sandbox's own container, ends with the sandbox as
+// usual, so that it can flush its disks.
+func (f fate) endsGuest(c *Container) bool {
+	return f == silent || f == runs && c.ID != c.sandbox.ID
+}
+
+// askGuest asks the guest whether the process still runs.
+func (p *Process) askGuest(timeout time.Duration) fate {
+	s := p.container.sandbox
 	client, err := s.agent()
 	if err != nil {
-		return false
+		return silent
 	}
 	ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
 	defer cancel()
-	state, err := client.Task.State(ctx, &task.StateRequest{ID: c.ID})
-	return errdefs.IsNotFound(guest.Err(err)) || err == nil && state.Status == tasktypes.Status_STOPPED
+	state, err := client.Task.State(ctx, &task.StateRequest{ID: p.container.ID, ExecID: p.execID})
+	switch {
+	case errdefs.IsNotFound(guest.Err(err)) || err == nil && state.Status == tasktypes.Status_STOPPED:
+		return gone
+	case err != nil && (ctx.Err() != nil || guest.Disconnected(err)):
+		return silent
+	}
+	return runs
 }

@@ -35,7 +35,7 @@ type Process struct {
 	mu    sync.Mutex // guards what follows
 	state State
 	end   ending
-	// killed is set once the end of a container's init is being enforced.
+	// killed is set once the end of the process is being enforced.
 	killed bool
 	exit   Exit
 }
@@ -82,7 +82,7 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 	if p.endStart(err) {
 		announce(p.Info())
 	} else if err == nil {
-		err = fmt.Errorf("the sandbox ended meanwhile: %w", errdefs.ErrUnavailable)
+		err = fmt.Errorf("it or its sandbox ended meanwhile: %w", errdefs.ErrUnavailable)
 	}
 	if err == nil {
 		p.container.sandbox.markStarted()

@@ -2,14 +2,9 @@ package virtcontainers
 
 import (
 	"context"
-	"time"
 
 	"github.com/containerd/log"
 )
-
-// execExitWait bounds how long a container's exit waits for its execs': the
-// guest's kernel kills them with the init, and their exits follow immediately.
-const execExitWait = 5 * time.Second
 
 // drained is how much output a process had written when it ended.
 type drained struct{ stdout, stderr uint64 }
@@ -42,6 +37,7 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	p.awaitGate(ctx)
 	if p.execID == "" {
 		p.container.awaitExecs(ctx)
+		p.container.settleExecs(ctx, (*Process).wasStarted)
 	}
 	p.io.Drain(ctx, written.stdout, written.stderr)
 	if p.execID == "" {

@@ -185,8 +185,8 @@ type Agent struct {
 	// HealthInterval is the time between two health checks of the agent, 0 for
 	// none; HealthTimeout bounds the wait for each, at least one second.
 	HealthInterval, HealthTimeout time.Duration
-	// KillTimeout is how long a container may live on after SIGKILL before the
-	// host ends it; at least one second.
+	// KillTimeout is how long a container or an exec may live on after SIGKILL
+	// before the host ends it; at least one second.
 	KillTimeout time.Duration
 }
 

@@ -203,8 +203,8 @@ var agentKeys = []key{
 		"Seconds the agent may take to answer a health check before its sandbox is ended.").orDefault(),
 	define("agent.kata.kill_timeout", int64(10), seconds,
 		func(d *draft) *time.Duration { return &d.Agent.KillTimeout },
-		"How many seconds a container may live on after SIGKILL, six times as many without KVM. Then it counts as killed "+
-			"(137), and a guest that still runs it or does not answer is ended.").orDefault(),
+		"How many seconds a container or an exec may live on after SIGKILL, six times as many without KVM. Then it counts "+
+			"as killed (137), and a guest that still runs that container or does not answer is ended.").orDefault(),
 }
 
 var runtimeKeys = []key{
