@@ -42,16 +42,18 @@ func runWhole(whole time.Duration, run func(rest time.Duration) (work, error)) (
 }
 
 // starved reports whether a run failed only for want of CPU time. The testing
-// package has two limits that are too short for a busy host:
+// package has limits that are too short for a busy host:
 //   - A worker that does not stop within a second of the end of the run's time
 //     is reported as "context deadline exceeded", without an input.
+//   - A worker that does not answer a first call in time is reported as
+//     "communicating with fuzzing process", without an input.
 //   - An execution of 10 s ends the worker: "fuzzing process hung or terminated
 //     unexpectedly", with an input. Whether the input did it, replays tell. If
 //     not, it is printed and its file is removed.
 func (t target) starved(ctx context.Context, err error) bool {
 	input := failingInput.FindStringSubmatch(err.Error())
 	if input == nil {
-		return strings.Contains(err.Error(), "context deadline exceeded")
+		return strings.Contains(err.Error(), "context deadline exceeded") || strings.Contains(err.Error(), "communicating with fuzzing process")
 	}
 	if !strings.Contains(err.Error(), "hung or terminated unexpectedly") || !t.passes(ctx, filepath.Base(input[1])) {
 		return false

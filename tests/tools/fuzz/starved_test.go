@@ -44,6 +44,7 @@ func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {
 		want bool
 	}{
 		{"--- FAIL: FuzzA (5.00s)\n    context deadline exceeded", true},
+		{"--- FAIL: FuzzA (52.66s)\n    communicating with fuzzing process: EOF", true},
 		{"context deadline exceeded\nFailing input written to testdata/fuzz/FuzzA/short", false},
 		{hung + "long", false},
 		{hung + "slow", false},
