@@ -54,8 +54,7 @@ func (i *standIns) close(ctx context.Context, containers []*Container) error {
 	for _, c := range containers {
 		errs = append(errs, c.endStandIn(ctx))
 	}
-	i.host.Close()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, i.host.Close(ctx))...)
 }
 
 // addOwn starts the sandbox's own stand-in.

@@ -18,8 +18,8 @@
 //
 //	shim's thread --fork--> /proc/self/exe: root directory, user --exec--> helper
 //
-// OnOwnThread is for code that changes what the kernel keeps for each thread:
-// namespaces, root directory.
+// OnOwnThread and Thread are for code that changes what the kernel keeps for each
+// thread: namespaces, root directory.
 //
 // The package does not know what the helper is for, nor its protocol.
 //

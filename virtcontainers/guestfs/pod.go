@@ -82,7 +82,7 @@ func Open(ctx context.Context, opts Options) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := share.BindForPod(binds); err != nil {
+	if err := share.BindForPod(ctx, binds); err != nil {
 		return nil, errors.Join(fmt.Errorf("sandbox_bind_mounts: %w", err), share.Close(context.WithoutCancel(ctx)))
 	}
 	p.share = share

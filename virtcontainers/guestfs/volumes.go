@@ -114,7 +114,7 @@ func (c *Container) addVolumes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.share(volumes); err != nil {
+	if err := c.share(ctx, volumes); err != nil {
 		return err
 	}
 	for _, v := range volumes {
@@ -132,7 +132,7 @@ func (c *Container) addVolumes(ctx context.Context) error {
 
 // share puts the Shared volumes and the root file system, unless that consists
 // of disks, into the share.
-func (c *Container) share(volumes []volume.Volume) error {
+func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 	var root string
 	if c.paths.Rootfs == "" {
 		root = c.Bundle.RootfsPath()
@@ -146,11 +146,11 @@ func (c *Container) share(volumes []volume.Volume) error {
 	if c.pod.share == nil || root == "" && len(binds) == 0 {
 		return nil
 	}
-	shared, err := c.pod.share.AddContainer(c.ID, root, binds)
+	shared, err := c.pod.share.AddContainer(ctx, c.ID, root, binds)
 	if err != nil {
 		return err
 	}
-	c.later(func(context.Context) error { return c.pod.share.RemoveContainer(c.ID) })
+	c.later(func(ctx context.Context) error { return c.pod.share.RemoveContainer(ctx, c.ID) })
 	if root != "" {
 		c.paths.Rootfs = shared.Rootfs
 	}

@@ -1,9 +1,10 @@
 package standin
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -21,37 +22,16 @@ const programDir = "/bin"
 
 // Host starts the stand-ins of one pod. Its methods may be called from several
 // goroutines.
-type Host struct {
-	calls chan func()
-	// ended is closed when the thread has ended, and with it each stand-in.
-	ended chan struct{}
-
-	// mu guards closed. Calls hold it for reading, so that Close waits for
-	// them.
-	mu     sync.RWMutex
-	closed bool
-}
+type Host struct{ thread *child.Thread }
 
 // NewHost makes the pod's thread. scratch is any directory of the host; it is
 // not changed. Close ends the thread.
 func NewHost(scratch string) (*Host, error) {
-	h := &Host{calls: make(chan func()), ended: make(chan struct{})}
-	started := make(chan error, 1)
-	child.OnOwnThread(func() {
-		defer close(h.ended)
-		err := enter(scratch)
-		started <- err
-		if err != nil {
-			return
-		}
-		for call := range h.calls {
-			call()
-		}
-	})
-	if err := <-started; err != nil {
+	thread, err := child.StartThread(func() error { return enter(scratch) })
+	if err != nil {
 		return nil, fmt.Errorf("make a place for stand-in processes: %w", err)
 	}
-	return h, nil
+	return &Host{thread}, nil
 }
 
 // enter moves the calling thread into a namespace with the program and a mount
@@ -73,27 +53,22 @@ func enter(scratch string) error {
 }
 
 // do runs f on the host's thread.
-func (h *Host) do(f func() error) error {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if h.closed {
-		return fmt.Errorf("the pod has ended: %w", errdefs.ErrFailedPrecondition)
+func (h *Host) do(ctx context.Context, f func() error) error {
+	err := h.thread.Do(ctx, f)
+	if errors.Is(err, child.ErrThreadClosed) {
+		return fmt.Errorf("the pod has ended: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}
-	result := make(chan error, 1)
-	h.calls <- func() { result <- f() }
-	return <-result
+	return err
 }
 
 // Close ends the thread. The kernel kills the remaining stand-ins; their Done
-// is closed when they have ended. It may be called again.
-func (h *Host) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		h.closed = true
-		close(h.calls)
+// is closed when they have ended. It waits for a stand-in that is being started
+// as long as ctx allows. It may be called again.
+func (h *Host) Close(ctx context.Context) error {
+	if err := h.thread.Close(ctx); err != nil {
+		return fmt.Errorf("end stand-in processes: %w", err)
 	}
-	<-h.ended
+	return nil
 }
 
 // fork starts the program as opts describe; it runs on the host's thread. The

@@ -68,8 +68,14 @@ func (h *Host) start(opts Options) (_ *Process, err error) {
 		return nil, err
 	}
 	p := &Process{signals: make(chan unix.Signal, signalQueue), done: make(chan struct{})}
-	err = h.do(func() error {
-		p.proc, err = fork(opts, report)
+	ctx, cancel := context.WithTimeout(context.Background(), startWait)
+	defer cancel()
+	err = h.do(ctx, func() error {
+		proc, err := fork(opts, report)
+		if err == nil && ctx.Err() != nil { // do has returned: it hung
+			return errors.Join(ctx.Err(), kill(proc))
+		}
+		p.proc = proc
 		return err
 	})
 	report.Close()
@@ -82,6 +88,13 @@ func (h *Host) start(opts Options) (_ *Process, err error) {
 	}
 	go p.follow(reports)
 	return p, nil
+}
+
+// kill ends a process that has not been set up.
+func kill(proc *os.Process) error {
+	err := proc.Kill()
+	_, waitErr := proc.Wait()
+	return errors.Join(err, waitErr)
 }
 
 // awaitPlace waits for the program's first report.

@@ -36,7 +36,11 @@ func newHost(t *testing.T) *standin.Host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(h.Close)
+	t.Cleanup(func() {
+		if err := h.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 	return h
 }
 
@@ -313,7 +317,9 @@ func TestEndsWithItsHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Close()
+	if err := h.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 	await(t, p)
 }
 

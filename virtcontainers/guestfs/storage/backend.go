@@ -58,7 +58,7 @@ func (d *daemonBackend) attached(ctx context.Context) error {
 		case <-time.After(enterPoll): // there is nothing to wait on
 		}
 	}
-	return d.room.strip()
+	return d.room.strip(ctx)
 }
 
 // enterWait bounds how long a daemon may take to confine itself: one that was
@@ -99,7 +99,7 @@ func (o *ownBackend) close(context.Context) error {
 // startOwn starts the in-process server for a space.
 func startOwn(ctx context.Context, opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
 	o := &ownBackend{}
-	err = sp.do(func() (err error) {
+	err = sp.do(ctx, func() (err error) {
 		if err := makeRoot(opts); err != nil {
 			return err
 		}

@@ -1,12 +1,13 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
@@ -16,10 +17,11 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// bind mounts source, a path on the host, at target, a path in the space.
+// bind mounts source, a path on the host, at target, a path in the space. point
+// is the path at which the mount point can be made.
 // Mounts that the host makes later below source appear there if b requests it,
 // as with a slave mount; mounts below target never reach the host.
-func (s *space) bind(source, target string, b guestspec.Bind) error {
+func (s *space) bind(ctx context.Context, source, point, target string, b guestspec.Bind) error {
 	tree, err := cloneMount(source, b.Recursive)
 	if err != nil {
 		return err
@@ -28,14 +30,19 @@ func (s *space) bind(source, target string, b guestspec.Bind) error {
 	if err := setAttributes(tree, b); err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
-	info, err := tree.Stat()
+	kind, err := typeOf(tree)
 	if err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
-	if info.Mode().Type() == fs.ModeSocket {
+	if kind == unix.S_IFSOCK {
 		return fmt.Errorf("source %s is a UNIX socket, which cannot be reached from inside a VM: %w", source, errdefs.ErrInvalidArgument)
 	}
-	err = s.do(func() error { return place(tree, info.IsDir(), target, b) })
+	err = s.do(ctx, func() error {
+		if err := makeMountPoint(point, kind == unix.S_IFDIR); err != nil {
+			return err
+		}
+		return place(tree, target, b)
+	})
 	if err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
@@ -72,6 +79,11 @@ func Clone(b guestspec.Bind) (*os.File, error) {
 	}
 	return tree, nil
 }
+
+// canSetAttributes reports whether the kernel has mount_setattr (Linux 5.12).
+var canSetAttributes = sync.OnceValue(func() bool {
+	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
+})
 
 // setAttributes sets a mount's attributes before it is reachable: once it is in
 // the share, the guest may use it (mount_setattr(2)). It must not honour device
@@ -115,10 +127,9 @@ func setReadOnly(tree *os.File, b guestspec.Bind) error {
 	case !b.ReadOnly:
 		return nil
 	}
-	err := unix.MountSetattr(int(tree.Fd()), "", flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	switch {
-	case !errors.Is(err, unix.ENOSYS):
-		return err
+	case canSetAttributes():
+		return unix.MountSetattr(int(tree.Fd()), "", flags, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 	case b.RecursiveReadOnly:
 		return fmt.Errorf("with all mounts below it: the kernel has no mount_setattr (Linux 5.12): %w", errdefs.ErrNotImplemented)
 	}
@@ -148,11 +159,16 @@ func mappings(list []specs.LinuxIDMapping) string {
 	return strings.Join(words, ",")
 }
 
+// typeOf returns a file's type (S_IFMT). It does not ask a file system's server,
+// which may hang: the type cannot change.
+func typeOf(f *os.File) (uint16, error) {
+	var st unix.Statx_t
+	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)
+	return st.Mode & unix.S_IFMT, os.NewSyscallError("statx", err)
+}
+
 // place mounts a clone at target; it runs on the space's thread.
-func place(tree *os.File, isDir bool, target string, b guestspec.Bind) error {
-	if err := makeMountPoint(target, isDir); err != nil {
-		return err
-	}
+func place(tree *os.File, target string, b guestspec.Bind) error {
 	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return os.NewSyscallError("move_mount", err)
 	}
@@ -163,7 +179,7 @@ func place(tree *os.File, isDir bool, target string, b guestspec.Bind) error {
 	if err := unix.Mount("", target, "", unix.MS_REC|propagation, ""); err != nil {
 		return fmt.Errorf("set propagation: %w", err)
 	}
-	if !b.ReadOnly && !b.RecursiveReadOnly {
+	if !b.ReadOnly || canSetAttributes() {
 		return nil
 	}
 	if err := remountReadOnly(target); err != nil {
@@ -188,7 +204,7 @@ func makeMountPoint(target string, isDir bool) error {
 }
 
 // remountReadOnly makes the mount at target read-only on kernels before 5.12,
-// where setReadOnly could not. It keeps the flags that the source's mount has: a
+// where setReadOnly could not: the guest can write to it for a moment. It keeps the flags that the source's mount has: a
 // remount that would clear a locked one is refused (mount_namespaces(7)).
 func remountReadOnly(target string) error {
 	var st unix.Statfs_t

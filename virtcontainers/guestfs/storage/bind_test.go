@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +47,7 @@ func mountAt(t *testing.T, source, target, fstype string, flags uintptr) {
 func TestPropagation(t *testing.T) {
 	s := newShare(t)
 	source := sharedTree(t)
-	_, err := s.AddContainer("c1", tree(t), []guestspec.Bind{
+	_, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{
 		{Index: 0, Source: source, Recursive: true},
 		{Index: 1, Source: source, Recursive: true, Slave: true},
 	})
@@ -65,7 +66,7 @@ func TestPropagation(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(slave, "late/file")); err != nil {
 		t.Errorf("a slave does not follow the host: %v", err)
 	}
-	if err := s.space.do(func() error { return unix.Mount("tmpfs", s.dir("c1")+"/mounts/1/below", "tmpfs", 0, "") }); err != nil {
+	if err := s.space.do(t.Context(), func() error { return unix.Mount("tmpfs", s.dir("c1")+"/mounts/1/below", "tmpfs", 0, "") }); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(slave, "below/mine"), nil, 0o600); err != nil {
@@ -112,7 +113,7 @@ func TestReadOnlyBeforeAttached(t *testing.T) {
 func TestReadOnlyWithMountsBelow(t *testing.T) {
 	s := newShare(t)
 	source := sharedTree(t)
-	paths, err := s.AddContainer("c1", tree(t), []guestspec.Bind{
+	paths, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{
 		{Index: 0, Source: source, Recursive: true, ReadOnly: true},
 		{Index: 1, Source: source, Recursive: true, ReadOnly: true, RecursiveReadOnly: true},
 		{Index: 2, Source: source, ReadOnly: true},
@@ -135,7 +136,7 @@ func TestIDMappedBind(t *testing.T) {
 	s := newShare(t)
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 5000, Size: 100}}
 	source := tree(t)
-	if _, err := s.AddContainer("c1", tree(t), []guestspec.Bind{
+	if _, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{
 		{Index: 0, Source: source, Recursive: true, ReadOnly: true, IDMap: &guestspec.IDMap{UIDs: ids, GIDs: ids}},
 	}); err != nil {
 		t.Fatal(err)
@@ -147,7 +148,7 @@ func TestIDMappedBind(t *testing.T) {
 	if err := os.WriteFile(inShare(s, "c1/mounts/0/new"), nil, 0o600); err == nil {
 		t.Error("a read-only mount can be written")
 	}
-	_, err := s.AddContainer("c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, IDMap: &guestspec.IDMap{UIDs: ids}}})
+	_, err := s.AddContainer(t.Context(), "c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, IDMap: &guestspec.IDMap{UIDs: ids}}})
 	if err == nil || !strings.Contains(err.Error(), "1 and 0") {
 		t.Errorf("a mapping without group ids: %v", err)
 	}
@@ -158,7 +159,7 @@ func TestIDMappedBind(t *testing.T) {
 func TestVolumeCanBeRemoved(t *testing.T) {
 	s := newShare(t)
 	source := sharedTree(t)
-	if _, err := s.AddContainer("c1", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true}}); err != nil {
+	if _, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true}}); err != nil {
 		t.Fatal(err)
 	}
 	late := filepath.Join(source, "late")
@@ -168,7 +169,7 @@ func TestVolumeCanBeRemoved(t *testing.T) {
 	if err := unix.Mount("tmpfs", late, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AddContainer("c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true}}); err != nil {
+	if _, err := s.AddContainer(t.Context(), "c2", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Unmount(late, unix.MNT_DETACH); err != nil {
@@ -179,25 +180,56 @@ func TestVolumeCanBeRemoved(t *testing.T) {
 	}
 }
 
-// A guest that makes links at the root of its share leads the host nowhere.
-func TestLinksOfTheGuest(t *testing.T) {
+// The guest cannot change the directories of its share, in which the host makes
+// the mount points: renamed, one container's would be removed with another's.
+func TestRootOfTheShareIsReadOnly(t *testing.T) {
 	s := newShare(t)
-	elsewhere := t.TempDir()
-	if err := os.Symlink(elsewhere, inShare(s, "c1")); err != nil {
+	for _, id := range []string{"c1", "c2"} {
+		if _, err := s.AddContainer(t.Context(), id, tree(t), []guestspec.Bind{{Index: 0, Source: tree(t)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, err := range map[string]error{
+		"link":      os.Symlink("/", inShare(s, "c3")),
+		"directory": os.Mkdir(inShare(s, "c1/x"), 0o755),
+		"file":      os.WriteFile(inShare(s, "c1/mounts/1"), nil, 0o600),
+		"mode":      os.Chmod(inShare(s, "c1"), 0),
+		"rename":    os.Rename(inShare(s, "c2"), inShare(s, "c1/x")),
+		"removal":   os.Remove(inShare(s, "c1/mounts")),
+	} {
+		if !errors.Is(err, unix.EROFS) {
+			t.Errorf("%s: %v, want %v", what, err, unix.EROFS)
+		}
+	}
+	if err := s.RemoveContainer(t.Context(), "c1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AddContainer("c1", tree(t), nil); err == nil {
-		t.Log("the link was followed within the share")
+	checkEmpty(t, s, "c1")
+	for _, name := range []string{"c2/rootfs/file", "c2/mounts/0/file"} {
+		if data, err := os.ReadFile(inShare(s, name)); string(data) != "data" {
+			t.Errorf("%s: %q, %v", name, data, err)
+		}
 	}
-	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) != 0 {
-		t.Errorf("the host's directory has %v: %v", entries, err)
+}
+
+// What the host mounts over a volume goes with it.
+func TestMountsOverAVolume(t *testing.T) {
+	s := newShare(t)
+	source := sharedTree(t)
+	if _, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{{Index: 0, Source: source, Recursive: true, Slave: true}}); err != nil {
+		t.Fatal(err)
 	}
+	mountAt(t, "tmpfs", source, "tmpfs", 0)
+	if err := s.RemoveContainer(t.Context(), "c1"); err != nil {
+		t.Error(err)
+	}
+	checkEmpty(t, s, "c1")
 }
 
 // virtiofsd creates a guest's device nodes but cannot open them.
 func TestDeviceNodes(t *testing.T) {
 	s := newShare(t)
-	if _, err := s.AddContainer("c1", tree(t), nil); err != nil {
+	if _, err := s.AddContainer(t.Context(), "c1", tree(t), nil); err != nil {
 		t.Fatal(err)
 	}
 	node := inShare(s, "c1/rootfs/null")

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,17 +32,17 @@ type daemonRoom struct {
 
 // newDaemonRoom prepares a space for a share's daemon. executable is a path
 // without symbolic links.
-func newDaemonRoom(sp *space, share, executable string) (_ *daemonRoom, err error) {
+func newDaemonRoom(ctx context.Context, sp *space, share, executable string) (_ *daemonRoom, err error) {
 	r := &daemonRoom{space: sp}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.strip(), r.close())
+			err = errors.Join(err, r.strip(context.WithoutCancel(ctx)), r.close())
 		}
 	}()
 	if r.mounts, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/mnt", sp.tid)); err != nil {
 		return nil, err
 	}
-	err = sp.do(func() (err error) {
+	err = sp.do(ctx, func() (err error) {
 		r.share, err = os.Stat(share)
 		return err
 	})
@@ -52,11 +53,11 @@ func newDaemonRoom(sp *space, share, executable string) (_ *daemonRoom, err erro
 	if err != nil {
 		return nil, err
 	}
-	if err := r.add(self, name); err != nil {
+	if err := r.add(ctx, self, name); err != nil {
 		return nil, err
 	}
 	for _, path := range programPaths(executable) {
-		if err := r.show(path); err != nil {
+		if err := r.show(ctx, path); err != nil {
 			return nil, err
 		}
 	}
@@ -79,7 +80,7 @@ func programPaths(executable string) []string {
 
 // show makes a path of the host visible in the space under the same name, if it
 // exists.
-func (r *daemonRoom) show(path string) error {
+func (r *daemonRoom) show(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -92,7 +93,7 @@ func (r *daemonRoom) show(path string) error {
 		if err != nil {
 			return fmt.Errorf("find what virtiofsd needs: %w", err)
 		}
-		return r.space.do(func() error {
+		return r.space.do(ctx, func() error {
 			r.names = append(r.names, path)
 			return os.Symlink(to, path)
 		})
@@ -101,18 +102,18 @@ func (r *daemonRoom) show(path string) error {
 	if err != nil {
 		return err
 	}
-	return r.add(tree, path)
+	return r.add(ctx, tree, path)
 }
 
 // add mounts a tree, which it closes, in the space, read-only.
-func (r *daemonRoom) add(tree *os.File, path string) error {
+func (r *daemonRoom) add(ctx context.Context, tree *os.File, path string) error {
 	defer tree.Close()
 	info, err := tree.Stat()
 	if err != nil {
 		return err
 	}
 	const flags = unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
-	err = r.space.do(func() error {
+	err = r.space.do(ctx, func() error {
 		r.names = append(r.names, path)
 		if err := makeMountPoint(path, info.IsDir()); err != nil {
 			return err
@@ -141,8 +142,8 @@ func (r *daemonRoom) entered(pid int) bool {
 
 // strip removes everything. The daemon keeps what it has mapped and opened, but
 // its open directory of /proc no longer leads upwards.
-func (r *daemonRoom) strip() error {
-	return r.space.do(func() error {
+func (r *daemonRoom) strip(ctx context.Context) error {
+	return r.space.do(ctx, func() error {
 		for _, name := range slices.Backward(append(r.names, child.ProcSelf)) {
 			err := unix.Unmount(name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {

@@ -1,7 +1,7 @@
 // Package storage brings the host's files into a pod's guest.
 //
-// A Share is one tree of the host's, served to the guest by one virtiofsd
-// over virtio-fs. The root file systems and bind mounts of the pod's containers
+// A Share is one tree of the host's, served to the guest over
+// virtio-fs by this process or by one virtiofsd. The root file systems and bind mounts of the pod's containers
 // are added and removed as containers are:
 //
 //	/<container>/rootfs      the container's root file system

@@ -2,15 +2,20 @@ package storage
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
-// A share that this process serves needs no daemon, and leaves nothing.
-func TestOwnServer(t *testing.T) {
+// newOwnShare opens a share that this process serves.
+func newOwnShare(t *testing.T) *Share {
+	t.Helper()
 	if unix.Getuid() != 0 {
 		t.Skip("mounting needs root")
 	}
@@ -18,13 +23,24 @@ func TestOwnServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// A share that this process serves needs no daemon, and leaves nothing.
+func TestOwnServer(t *testing.T) {
+	s := newOwnShare(t)
 	if s.PID() != 0 {
 		t.Errorf("pid %d", s.PID())
 	}
-	if _, err := s.AddContainer("c1", tree(t), []guestspec.Bind{{Index: 0, Source: tree(t)}}); err != nil {
+	if _, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{{Index: 0, Source: tree(t)}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.RemoveContainer("c1"); err != nil {
+	if err := s.RemoveContainer(t.Context(), "c1"); err != nil {
 		t.Error(err)
 	}
 	checkEmpty(t, s, "c1")
@@ -38,6 +54,61 @@ func TestOwnServer(t *testing.T) {
 	default:
 		t.Error("a closed share is still served")
 	}
+}
+
+// A file system of the host that hangs holds up neither the end of the share nor
+// what else waits for the share's thread.
+func TestCloseWhileACallHangs(t *testing.T) {
+	s := newOwnShare(t)
+	running, release := make(chan struct{}), make(chan struct{})
+	hung := make(chan error, 1)
+	go func() {
+		hung <- s.space.do(t.Context(), func() error {
+			close(running)
+			<-release
+			return nil
+		})
+	}()
+	<-running
+	removed := make(chan error, 1)
+	go func() { removed <- s.RemoveContainer(t.Context(), "c1") }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Close(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Close: %v", err)
+	}
+	if err := <-hung; !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("the call that hangs: %v", err)
+	}
+	if err := <-removed; err != nil {
+		t.Errorf("the call that waits: %v", err)
+	}
+	close(release)
+}
+
+// A file system whose server never answers can be put into the share, also
+// read-only: only its users wait for it.
+func TestBindOfAHungFileSystem(t *testing.T) {
+	s := newOwnShare(t)
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	dir := t.TempDir()
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())
+	if err := unix.Mount("hung", dir, "fuse", 0, options); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	binds := []guestspec.Bind{{Index: 0, Source: dir, Recursive: true, Slave: true}, {Index: 1, Source: dir, ReadOnly: true}}
+	if _, err := s.AddContainer(t.Context(), "c1", "", binds); err != nil {
+		t.Error(err)
+	}
+	if err := s.RemoveContainer(t.Context(), "c1"); err != nil {
+		t.Error(err)
+	}
+	checkEmpty(t, s, "c1")
 }
 
 func TestPolicies(t *testing.T) {

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"strings"
@@ -17,11 +18,9 @@ const podBindsName = "sandbox-mounts"
 // BindForPod makes directories and files of the host's appear in the share for
 // as long as it lives, each as /sandbox-mounts/<last part of its path>. A path
 // may end with ":ro" or ":rw"; the default is read-only.
-func (s *Share) BindForPod(paths []string) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return fmt.Errorf("share mounts for the pod: the share is closed: %w", errdefs.ErrFailedPrecondition)
+func (s *Share) BindForPod(ctx context.Context, paths []string) error {
+	if err := s.checkOpen(); err != nil {
+		return fmt.Errorf("share mounts for the pod: %w", err)
 	}
 	names := map[string]string{}
 	for _, p := range paths {
@@ -33,7 +32,7 @@ func (s *Share) BindForPod(paths []string) error {
 		}
 		names[name] = source
 		bind := guestspec.Bind{ReadOnly: !writable, RecursiveReadOnly: !writable, Recursive: true, Slave: true}
-		if err := s.space.bind(source, path.Join(s.dir(podBindsName), name), bind); err != nil {
+		if err := s.bind(ctx, source, path.Join(podBindsName, name), bind); err != nil {
 			return fmt.Errorf("share mount for the pod: %w", err)
 		}
 	}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
 )
@@ -42,10 +42,7 @@ type Share struct {
 	served backend
 	conn   *os.File // the connection for the VM, until Attach
 
-	// mu guards closed, and with it the tree: containers change their parts
-	// while holding it for reading, so that Close waits for them.
-	mu     sync.RWMutex
-	closed bool
+	closed atomic.Bool // set by Close
 }
 
 // OpenShare makes an empty share and starts to serve it. A daemon dies with
@@ -62,8 +59,7 @@ func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 		s.served, s.conn, err = startDaemon(ctx, opts, s.space)
 	}
 	if err != nil {
-		s.space.close()
-		return nil, fmt.Errorf("start share: %w", err)
+		return nil, errors.Join(fmt.Errorf("start share: %w", err), s.space.close(context.WithoutCancel(ctx)))
 	}
 	return s, nil
 }
@@ -105,12 +101,10 @@ func (s *Share) Explain(err error) error {
 }
 
 // Close stops serving and removes the tree, with everything that containers
-// have in it. It may be called again.
+// have in it. It waits for no container that is added or removed meanwhile: that
+// may hang with a file system of the host. It may be called again.
 func (s *Share) Close(ctx context.Context) error {
-	s.mu.Lock()
-	first := !s.closed
-	s.closed = true
-	s.mu.Unlock()
+	first := !s.closed.Swap(true)
 	var errs []error
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close())
@@ -120,35 +114,15 @@ func (s *Share) Close(ctx context.Context) error {
 		errs = append(errs, s.served.close(ctx))
 	}
 	if first {
-		s.space.close()
+		errs = append(errs, s.space.close(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-// removeEmptyTree removes directories and the empty files that were mount
-// points, and nothing else: if a mount is still there, its files must stay.
-func removeEmptyTree(dir string) error {
-	var paths []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // another process cleans up too
-		}
-		if err != nil {
-			return err
-		}
-		if info, err := d.Info(); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-			return fmt.Errorf("%s holds data: it is still mounted", path)
-		}
-		paths = append(paths, path)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for i := len(paths) - 1; i >= 0; i-- {
-		if err := os.Remove(paths[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+// checkOpen fails once Close has been called.
+func (s *Share) checkOpen() error {
+	if s.closed.Load() {
+		return fmt.Errorf("the share is closed: %w", errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -12,8 +14,7 @@ import (
 	"github.com/katabox/katabox/internal/mountns"
 )
 
-// spaceOptions keep a guest from filling the host's memory with files that it
-// makes between the mount points: it may write to the root of its share.
+// spaceOptions bound the host's memory for directories and mount points.
 const spaceOptions = "mode=0711,size=1m,nr_inodes=16384"
 
 // space is a private mount namespace with a file system for mount points and,
@@ -22,12 +23,10 @@ const spaceOptions = "mode=0711,size=1m,nr_inodes=16384"
 // removed on the host while a guest uses it, and nothing needs unmounting when
 // the process dies.
 //
-// One thread stays in it. The thread's root directory is the space's, so
-// whatever links a guest makes in its share, no path leads out of the space.
+// One thread stays in it. The thread's root directory is the space's: no path
+// leads out of it.
 type space struct {
-	calls chan func()
-	// ended is closed when the thread has ended, and the namespace with it.
-	ended chan struct{}
+	thread *child.Thread
 	// root is the space's root directory, opened with O_PATH.
 	root *os.File
 	tid  int
@@ -35,21 +34,9 @@ type space struct {
 
 // newSpace makes a space. scratch is any directory of the host; it is not
 // changed.
-func newSpace(scratch string) (*space, error) {
-	s := &space{calls: make(chan func()), ended: make(chan struct{})}
-	started := make(chan error, 1)
-	child.OnOwnThread(func() {
-		defer close(s.ended)
-		err := s.enter(scratch)
-		started <- err
-		if err != nil {
-			return
-		}
-		for call := range s.calls {
-			call()
-		}
-	})
-	if err := <-started; err != nil {
+func newSpace(scratch string) (_ *space, err error) {
+	s := &space{}
+	if s.thread, err = child.StartThread(func() error { return s.enter(scratch) }); err != nil {
 		return nil, fmt.Errorf("make mount namespace: %w", err)
 	}
 	return s, nil
@@ -72,14 +59,12 @@ func (s *space) enter(scratch string) error {
 
 // do runs f on the space's thread: every path that f uses is resolved in the
 // space. f must not wait for anything but the kernel.
-func (s *space) do(f func() error) error {
-	result := make(chan error, 1)
-	select {
-	case s.calls <- func() { result <- f() }:
-		return <-result
-	case <-s.ended:
-		return fmt.Errorf("the share is closed: %w", errdefs.ErrFailedPrecondition)
+func (s *space) do(ctx context.Context, f func() error) error {
+	err := s.thread.Do(ctx, f)
+	if errors.Is(err, child.ErrThreadClosed) {
+		return fmt.Errorf("the share is closed: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}
+	return err
 }
 
 // mounts lists the space's mounts at and below a path in it.
@@ -94,8 +79,6 @@ func (s *space) mounts(path string) ([]*mountinfo.Info, error) {
 
 // close ends the thread. The namespace and its mounts end with their last user.
 // It may be called once.
-func (s *space) close() {
-	close(s.calls)
-	<-s.ended
-	s.root.Close()
+func (s *space) close(ctx context.Context) error {
+	return errors.Join(s.thread.Close(ctx), s.root.Close())
 }

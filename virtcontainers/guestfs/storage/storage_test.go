@@ -95,7 +95,7 @@ func tree(t *testing.T) string {
 func TestShareContainer(t *testing.T) {
 	s := newShare(t)
 	rootfs, volume := tree(t), tree(t)
-	paths, err := s.AddContainer("c1", rootfs, []guestspec.Bind{
+	paths, err := s.AddContainer(t.Context(), "c1", rootfs, []guestspec.Bind{
 		{Index: 3, Source: volume, ReadOnly: true},
 		{Index: 5, Source: filepath.Join(volume, "file")},
 	})
@@ -113,7 +113,7 @@ func TestShareContainer(t *testing.T) {
 	if err := os.WriteFile(inShare(s, "c1/mounts/3/new"), nil, 0o644); err == nil {
 		t.Error("a read-only mount can be written")
 	}
-	if err := s.RemoveContainer("c1"); err != nil {
+	if err := s.RemoveContainer(t.Context(), "c1"); err != nil {
 		t.Fatal(err)
 	}
 	checkEmpty(t, s, "c1")
@@ -124,7 +124,7 @@ func TestShareContainer(t *testing.T) {
 
 func TestShareFailureLeavesNothing(t *testing.T) {
 	s := newShare(t)
-	_, err := s.AddContainer("c1", tree(t), []guestspec.Bind{{Index: 0, Source: "/no/such/source"}})
+	_, err := s.AddContainer(t.Context(), "c1", tree(t), []guestspec.Bind{{Index: 0, Source: "/no/such/source"}})
 	if err == nil || !strings.Contains(err.Error(), "/no/such/source") {
 		t.Fatalf("got %v, want an error that names the source", err)
 	}
@@ -135,7 +135,7 @@ func TestShareFailureLeavesNothing(t *testing.T) {
 func TestCloseTakesContainersAlong(t *testing.T) {
 	s := newShare(t)
 	rootfs := tree(t)
-	if _, err := s.AddContainer("c1", rootfs, nil); err != nil {
+	if _, err := s.AddContainer(t.Context(), "c1", rootfs, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(context.Background()); err != nil {
@@ -247,10 +247,10 @@ func TestCloseAmongContainers(t *testing.T) {
 	for _, id := range []string{"c1", "c2", "c3"} {
 		wg.Go(func() {
 			for range 20 {
-				if _, err := s.AddContainer(id, rootfs, nil); err != nil && !errdefs.IsFailedPrecondition(err) {
+				if _, err := s.AddContainer(t.Context(), id, rootfs, nil); err != nil && !errdefs.IsFailedPrecondition(err) {
 					t.Error(err)
 				}
-				if err := s.RemoveContainer(id); err != nil {
+				if err := s.RemoveContainer(t.Context(), id); err != nil {
 					t.Error(err)
 				}
 			}
@@ -260,7 +260,7 @@ func TestCloseAmongContainers(t *testing.T) {
 		t.Error(err)
 	}
 	wg.Wait()
-	if _, err := s.AddContainer("c4", rootfs, nil); !errdefs.IsFailedPrecondition(err) {
+	if _, err := s.AddContainer(t.Context(), "c4", rootfs, nil); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("a container in a closed share: %v", err)
 	}
 }
@@ -268,7 +268,7 @@ func TestCloseAmongContainers(t *testing.T) {
 func TestBindForPod(t *testing.T) {
 	s, dir := newShare(t), tree(t)
 	other := t.TempDir()
-	if err := s.BindForPod([]string{dir, other + ":rw"}); err != nil {
+	if err := s.BindForPod(t.Context(), []string{dir, other + ":rw"}); err != nil {
 		t.Fatal(err)
 	}
 	at := func(source string) string { return inShare(s, "sandbox-mounts/"+filepath.Base(source)) }
@@ -278,10 +278,10 @@ func TestBindForPod(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(at(other), "new"), nil, 0o600); err != nil {
 		t.Error(err)
 	}
-	if err := s.BindForPod([]string{"/a/x", "/b/x"}); err == nil {
+	if err := s.BindForPod(t.Context(), []string{"/a/x", "/b/x"}); err == nil {
 		t.Error("two mounts have one name")
 	}
-	if err := s.BindForPod([]string{dir + "/missing"}); !errdefs.IsNotFound(err) {
+	if err := s.BindForPod(t.Context(), []string{dir + "/missing"}); !errdefs.IsNotFound(err) {
 		t.Errorf("a source that is not there: %v", err)
 	}
 }

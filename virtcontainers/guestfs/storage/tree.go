@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -24,38 +26,40 @@ type Contents struct {
 	Binds []guestspec.Placed
 }
 
+// removeWait bounds the removal of a container that could not be added.
+const removeWait = 10 * time.Second
+
 // AddContainer puts a container's bind mounts and, if it is not empty, its
 // rootfs into the share, and returns where the guest finds them. On an error
 // nothing is left.
-func (s *Share) AddContainer(id, rootfs string, binds []guestspec.Bind) (_ Contents, err error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return Contents{}, fmt.Errorf("share rootfs: the share is closed: %w", errdefs.ErrFailedPrecondition)
+func (s *Share) AddContainer(ctx context.Context, id, rootfs string, binds []guestspec.Bind) (_ Contents, err error) {
+	if err := s.checkOpen(); err != nil {
+		return Contents{}, fmt.Errorf("share rootfs: %w", err)
 	}
 	if id == podBindsName {
 		return Contents{}, fmt.Errorf("share rootfs: the id %q is taken: %w", id, errdefs.ErrAlreadyExists)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.removeContainer(id))
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWait)
+			defer cancel()
+			err = errors.Join(err, s.RemoveContainer(ctx, id))
 		}
 	}()
 	var made Contents
 	if rootfs != "" {
-		if err := s.space.bind(rootfs, path.Join(s.dir(id), rootfsName), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
+		if err := s.bind(ctx, rootfs, path.Join(id, rootfsName), guestspec.Bind{Recursive: true, Slave: true}); err != nil {
 			return Contents{}, fmt.Errorf("share rootfs: %w", err)
 		}
 		made.Rootfs = path.Join(api.GuestSharedDir, id, rootfsName)
 	}
 	for _, b := range binds {
-		name := path.Join(mountsName, strconv.Itoa(b.Index))
-		target := path.Join(s.dir(id), name)
-		if err := s.space.bind(b.Source, target, b); err != nil {
+		name := path.Join(id, mountsName, strconv.Itoa(b.Index))
+		if err := s.bind(ctx, b.Source, name, b); err != nil {
 			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
-		placed := guestspec.Placed{Bind: b, At: path.Join(api.GuestSharedDir, id, name)}
-		if placed.Writable, err = s.space.hasWritableBelow(target, b); err != nil {
+		placed := guestspec.Placed{Bind: b, At: path.Join(api.GuestSharedDir, name)}
+		if placed.Writable, err = s.space.hasWritableBelow(s.dir(name), b); err != nil {
 			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
 		made.Binds = append(made.Binds, placed)
@@ -76,14 +80,23 @@ func isRootfs(where string) bool {
 	return name == rootfsName && id != podBindsName+"/" && strings.Count(id, "/") == 1
 }
 
-// root returns the share's path in its space, and dir a container's directory
-// there.
-func (s *Share) root() string         { return rootOf(s.opts) }
-func (s *Share) dir(id string) string { return path.Join(s.root(), id) }
+// bind mounts source at a name in the share.
+func (s *Share) bind(ctx context.Context, source, name string, b guestspec.Bind) error {
+	return s.space.bind(ctx, source, path.Join(pointsDir, name), s.dir(name), b)
+}
 
-// sharesDir separates the share from everything else in the space, whatever the
-// sandbox's name is.
-const sharesDir = "/share"
+// root returns the share's path in its space, and dir a path in the share there.
+func (s *Share) root() string           { return rootOf(s.opts) }
+func (s *Share) dir(name string) string { return path.Join(s.root(), name) }
+
+// The share's root is one directory in two mounts of the space. The guest has the
+// one below sharesDir, which is read-only and has the containers' mounts. The
+// host makes and removes their mount points in pointsDir: the guest can neither
+// rename them nor put anything beside them, and there is nothing mounted there.
+const (
+	sharesDir = "/share"
+	pointsDir = "/points"
+)
 
 // rootOf returns a path with the sandbox's id, so that it shows in virtiofsd's
 // command line.
@@ -92,23 +105,29 @@ func rootOf(opts ShareOptions) string { return path.Join(sharesDir, opts.ID) }
 // makeRoot makes the share's root; it runs on the space's thread. The guest's
 // users other than root must be able to traverse it.
 func makeRoot(opts ShareOptions) error {
-	return errors.Join(os.Mkdir(sharesDir, 0o711), os.Mkdir(rootOf(opts), 0o711))
+	root := rootOf(opts)
+	for _, dir := range []string{pointsDir, sharesDir, root} {
+		if err := os.Mkdir(dir, 0o711); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount(pointsDir, root, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind the root: %w", err)
+	}
+	const flags = unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
+	if err := unix.Mount("", root, "", flags, ""); err != nil {
+		return fmt.Errorf("make the root read-only: %w", err)
+	}
+	return nil
 }
 
 // RemoveContainer removes a container's part of the share. The unmounts are
-// lazy: the daemon may hold files that the guest has not forgotten yet.
-func (s *Share) RemoveContainer(id string) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return nil // Close has removed it
+// lazy: the server may hold files that the guest has not forgotten yet.
+func (s *Share) RemoveContainer(ctx context.Context, id string) error {
+	err := s.space.do(ctx, func() error { return s.removeTree(id) })
+	if s.closed.Load() {
+		return nil // Close removes it
 	}
-	return s.removeContainer(id)
-}
-
-// removeContainer must be called with mu held.
-func (s *Share) removeContainer(id string) error {
-	err := s.space.do(func() error { return removeTree(s.dir(id)) })
 	// The source of a mount stays busy on the host while this process has it
 	// open.
 	s.served.drop(id)
@@ -118,21 +137,36 @@ func (s *Share) removeContainer(id string) error {
 	return nil
 }
 
-// removeTree removes a container's directory; it runs on the space's thread.
-func removeTree(dir string) error {
-	points := []string{path.Join(dir, rootfsName)}
-	mounts, err := os.ReadDir(path.Join(dir, mountsName))
+// removeTree removes a container's mounts and mount points; it runs on the
+// space's thread.
+func (s *Share) removeTree(id string) error {
+	points := path.Join(pointsDir, id)
+	names := []string{rootfsName}
+	mounts, err := os.ReadDir(path.Join(points, mountsName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, m := range mounts {
-		points = append(points, path.Join(dir, mountsName, m.Name()))
+		names = append(names, path.Join(mountsName, m.Name()))
 	}
-	for _, p := range points {
-		err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("unmount %s: %w", p, err)
+	for _, name := range names {
+		if err := unmountAll(path.Join(s.dir(id), name)); err != nil {
+			return err
 		}
 	}
-	return removeEmptyTree(dir)
+	return os.RemoveAll(points) // no point of a mount that is left: EBUSY
+}
+
+// unmountAll removes what is mounted at a path; the host may have mounted
+// something over a volume.
+func unmountAll(point string) error {
+	for {
+		err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("unmount %s: %w", point, err)
+		}
+	}
 }

@@ -25,7 +25,7 @@ func startDaemon(ctx context.Context, opts ShareOptions, sp *space) (_ backend, 
 		return nil, nil, err
 	}
 	var listener *os.File
-	err = sp.do(func() (err error) {
+	err = sp.do(ctx, func() (err error) {
 		if err := makeRoot(opts); err != nil {
 			return err
 		}
@@ -36,7 +36,7 @@ func startDaemon(ctx context.Context, opts ShareOptions, sp *space) (_ backend, 
 		return nil, nil, err
 	}
 	defer listener.Close()
-	room, err := newDaemonRoom(sp, rootOf(opts), executable)
+	room, err := newDaemonRoom(ctx, sp, rootOf(opts), executable)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -52,7 +52,7 @@ func startDaemon(ctx context.Context, opts ShareOptions, sp *space) (_ backend, 
 	if err != nil {
 		return nil, nil, errors.Join(err, room.close())
 	}
-	err = sp.do(func() (err error) {
+	err = sp.do(ctx, func() (err error) {
 		conn, err = connect(socketName)
 		return errors.Join(err, os.Remove(socketName))
 	})

@@ -1,0 +1,93 @@
+package child
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrThreadClosed is what Do returns after Close.
+var ErrThreadClosed = errors.New("the thread has been closed")
+
+// Thread is a dedicated thread (OnOwnThread) that runs functions, one at a time.
+// Its methods may be called from several goroutines.
+type Thread struct {
+	calls chan func()
+	// quit is closed by the first Close, ended when the thread has ended.
+	quit, ended chan struct{}
+	// abandoned is closed when Close has given up waiting for a function.
+	abandoned    chan struct{}
+	closing, end sync.Once
+}
+
+// StartThread starts a thread that first runs setUp, and ends if that fails.
+func StartThread(setUp func() error) (*Thread, error) {
+	t := &Thread{calls: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}), abandoned: make(chan struct{})}
+	started := make(chan error, 1)
+	OnOwnThread(func() {
+		defer close(t.ended)
+		err := setUp()
+		started <- err
+		if err == nil {
+			t.serve()
+		}
+	})
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Thread) serve() {
+	for {
+		select {
+		case call := <-t.calls:
+			call()
+		case <-t.quit:
+			return
+		}
+	}
+}
+
+// Do runs f on the thread and returns its error. It waits for the functions
+// before it, and for f, as long as ctx allows and until Close gives up. f may
+// still be running after an error of ctx or ErrThreadClosed: what it uses may be
+// closed then, but not reused.
+func (t *Thread) Do(ctx context.Context, f func() error) error {
+	result := make(chan error, 1)
+	select {
+	case <-t.quit: // even if the thread is still there
+		return ErrThreadClosed
+	default:
+	}
+	select {
+	case t.calls <- func() { result <- f() }:
+	case <-t.quit:
+		return ErrThreadClosed
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a thread that is occupied: %w", context.Cause(ctx))
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-t.abandoned:
+		return fmt.Errorf("%w while a call hung", ErrThreadClosed)
+	case <-ctx.Done():
+		return fmt.Errorf("a call hangs in the kernel: %w", context.Cause(ctx))
+	}
+}
+
+// Close ends the thread once it has run the current function, and waits for its
+// end as long as ctx allows. If a function hangs in the kernel, Close and Do
+// return, and the thread stays until that call ends. Close may be called again.
+func (t *Thread) Close(ctx context.Context) error {
+	t.closing.Do(func() { close(t.quit) })
+	select {
+	case <-t.ended:
+		return nil
+	case <-ctx.Done():
+		t.end.Do(func() { close(t.abandoned) })
+		return fmt.Errorf("end a thread that hangs in the kernel: %w", context.Cause(ctx))
+	}
+}
