@@ -23,11 +23,17 @@ func frame(src []byte, text string) []byte {
 // wire returns a packet socket on a link.
 func wire(t *testing.T, ns *namespace, name string) *os.File {
 	t.Helper()
+	return packetSocket(t, ns, name, unix.SOCK_RAW, testEtherType)
+}
+
+// packetSocket returns a packet socket on a link for one EtherType.
+func packetSocket(t *testing.T, ns *namespace, name string, kind int, etherType uint16) *os.File {
+	t.Helper()
 	var file *os.File
 	index := linkOf(t, ns, name).Attrs().Index
 	must(t, ns.do(func() error {
-		proto := int(testEtherType>>8 | testEtherType&0xff<<8)
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
+		proto := int(etherType>>8 | etherType&0xff<<8)
+		fd, err := unix.Socket(unix.AF_PACKET, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
 		if err != nil {
 			return err
 		}
@@ -88,5 +94,74 @@ func TestPacketsPass(t *testing.T) {
 				ping(t, p, vm.taps[vm.order[i]][0], name)
 			}
 		})
+	}
+}
+
+// dhcpSocket is one like CNI's dhcp plugin has: it gets IPv4 packets after the
+// link's filters.
+func dhcpSocket(t *testing.T, ns *namespace, name string) *os.File {
+	t.Helper()
+	return packetSocket(t, ns, name, unix.SOCK_DGRAM, unix.ETH_P_IP)
+}
+
+// datagram returns a broadcast frame with a UDP datagram to a port.
+func datagram(src []byte, port uint16, text string) []byte {
+	f := append(bytes.Repeat([]byte{0xff}, 6), src...)
+	f = binary.BigEndian.AppendUint16(f, unix.ETH_P_IP)
+	length := uint16(28 + len(text))
+	f = append(f, 0x45, 0, byte(length>>8), byte(length), 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 10, 1, 0, 1, 10, 1, 0, 2)
+	f = binary.BigEndian.AppendUint16(f, 67)
+	f = binary.BigEndian.AppendUint16(f, port)
+	f = binary.BigEndian.AppendUint16(f, length-20)
+	return append(append(f, 0, 0), text...)
+}
+
+// A DHCP answer reaches the guest and a client on the host; nothing else reaches
+// the host.
+func TestDHCPAnswers(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string]Options{"tcfilter": {}, "macvtap": {Model: Macvtap}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			n, vm := p.open(t, opts), newMachine(t)
+			must(t, n.Plug(t.Context(), vm))
+			tap := vm.taps[vm.order[0]][0]
+			client, w := dhcpSocket(t, p.ns, "eth0"), wire(t, p.host, "eth0")
+			mac := linkOf(t, p.host, "eth0").Attrs().HardwareAddr
+			for _, d := range []struct {
+				port uint16
+				text string
+			}{{9999, "not DHCP"}, {68, "an answer"}} {
+				if _, err := w.Write(datagram(mac, d.port, d.text)); err != nil {
+					t.Fatal(err)
+				}
+				expect(t, tap, vnetHeader+28, d.text)
+			}
+			// The first datagram must not have come: it would be before this one.
+			must(t, client.SetReadDeadline(time.Now().Add(20*time.Second)))
+			buf := make([]byte, 2048)
+			got, err := client.Read(buf)
+			if err != nil || got < 28 || string(buf[28:got]) != "an answer" {
+				t.Errorf("the client got %q, %v", buf[:got], err)
+			}
+		})
+	}
+}
+
+// A link receives the multicast of groups that only the guest has joined, and no
+// longer when the guest is gone.
+func TestMulticastIsReceived(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	all := func() bool { return linkOf(t, p.ns, "eth0").Attrs().RawFlags&unix.IFF_ALLMULTI != 0 }
+	n := p.open(t, Options{})
+	must(t, n.Plug(t.Context(), newMachine(t)))
+	if !all() {
+		t.Error("the link does not receive all multicast")
+	}
+	must(t, n.Close(t.Context()))
+	if all() {
+		t.Error("the link still receives all multicast")
 	}
 }

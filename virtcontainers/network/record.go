@@ -40,6 +40,9 @@ type joint struct {
 	Priority uint16 `json:"priority,omitempty"`
 	// Rate is set if the link's root qdisc is ours.
 	Rate bool `json:"rate,omitempty"`
+	// Multicast is set if the link receives all multicast because of us: the
+	// groups that the guest joins are unknown to it.
+	Multicast bool `json:"multicast,omitempty"`
 }
 
 // Clean removes what a dead process has made in a namespace: made is what
@@ -121,6 +124,11 @@ func (ns *namespace) undo(j joint) error {
 	}
 	if j.Rate {
 		errs = append(errs, ns.removeRate(j.Link))
+	}
+	if j.Multicast {
+		if err := ns.LinkSetAllmulticastOff(linkAt(j.Link)); err != nil && !isGone(err) {
+			errs = append(errs, fmt.Errorf("receive no more multicast: %w", err))
+		}
 	}
 	if j.Made != "" {
 		errs = append(errs, ns.removeLink(j.Made, j.Kind))

@@ -29,10 +29,12 @@ type spread struct {
 	hops  []*netlink.NexthopInfo
 }
 
-// add adds a route of the main table. It silently skips the kernel's own: the
-// guest's kernel makes them too.
+// add adds a route of the main table. It silently skips what the guest's kernel
+// makes too: the kernel's own, and those of router advertisements, which reach
+// the guest. As given ones they would be in the way of the guest's, and be taken
+// away when they expire here.
 func (r *routing) add(route netlink.Route) {
-	if route.Protocol == unix.RTPROT_KERNEL || route.Dst == nil {
+	if route.Protocol == unix.RTPROT_KERNEL || route.Protocol == unix.RTPROT_RA || route.Dst == nil {
 		return
 	}
 	to := prefixOf(route.Dst).Masked()
@@ -101,14 +103,14 @@ func (r *routing) source(route netlink.Route, to netip.Prefix) string {
 }
 
 // finish adds the multipath routes, one route for each hop, and sorts all: a
-// route follows those that its gateway may need.
+// route follows those that its gateway may need. Of several with the same metric
+// the kernel uses the first, so they keep their order.
 func (r *routing) finish() []*api.Route {
 	r.addSpread()
 	slices.SortStableFunc(r.routes, func(a, b *api.Route) int {
 		return cmp.Or(
 			cmp.Compare(rank(a), rank(b)),
 			cmp.Compare(a.Destination, b.Destination), cmp.Compare(a.Metric, b.Metric),
-			cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Gateway, b.Gateway),
 		)
 	})
 	return r.routes

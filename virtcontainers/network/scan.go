@@ -39,7 +39,9 @@ type link struct {
 	mtu   int
 	noARP bool
 	up    bool
-	addrs []netlink.Addr
+	// multicast is set if the link receives all multicast.
+	multicast bool
+	addrs     []netlink.Addr
 	// tap is set if the link is itself a tap and needs no other.
 	tap bool
 }
@@ -115,7 +117,8 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 	found := link{
 		index: a.Index, name: a.Name, kind: l.Type(), mac: a.HardwareAddr, mtu: a.MTU,
 		noARP: a.RawFlags&unix.IFF_NOARP != 0, up: a.Flags&net.FlagUp != 0, addrs: addrs,
-		tap: tap != nil && tap.Mode == netlink.TUNTAP_MODE_TAP && !tap.NonPersist,
+		multicast: a.RawFlags&unix.IFF_ALLMULTI != 0,
+		tap:       tap != nil && tap.Mode == netlink.TUNTAP_MODE_TAP && !tap.NonPersist,
 	}
 	if err := found.check(a.EncapType); err != nil {
 		v.bad[a.Index] = err

@@ -29,7 +29,7 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 		names[l.index] = l.name
 		i := &api.Interface{PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP} // at most maxMTU
 		for _, a := range l.addrs {
-			if prefix, peer := addressOf(a); isStation(prefix.Addr()) && !linkLocal6(prefix.Addr()) {
+			if prefix, peer := addressOf(a); isStation(prefix.Addr()) && !madeByGuest(a, prefix.Addr()) {
 				i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer, NoPrefixRoute: v.unrouted(l, a, prefix, peer)})
 				local[prefix.Addr()] = true
 			}
@@ -133,9 +133,13 @@ func isStation(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6()
 }
 
-// linkLocal6 reports whether a is an IPv6 link-local address, which the guest
-// makes itself.
-func linkLocal6(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
+// madeByGuest reports whether the guest's kernel makes an address like this
+// itself: an IPv6 link-local one, or one from a router's advertisement. The latter
+// expires here, because the advertisements go to the guest.
+func madeByGuest(a netlink.Addr, ip netip.Addr) bool {
+	advertised := a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0
+	return ip.Is6() && (ip.IsLinkLocalUnicast() || advertised)
+}
 
 // neighbours returns the permanent neighbours, of either family, of the links
 // in names.

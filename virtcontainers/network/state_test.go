@@ -82,6 +82,43 @@ func TestState(t *testing.T) {
 	}
 }
 
+// The guest's kernel makes what router advertisements say, and keeps it up to
+// date. Routes of one metric keep their order: the first is used.
+func TestStateOfRoutes(t *testing.T) {
+	route := func(index int, protocol netlink.RouteProtocol, dst, gw string) netlink.Route {
+		family := unix.AF_INET
+		to := network(dst)
+		if to.IP.To4() == nil {
+			family = unix.AF_INET6
+		}
+		return netlink.Route{LinkIndex: index, Type: unix.RTN_UNICAST, Family: family, Dst: to, Gw: net.ParseIP(gw), Protocol: protocol}
+	}
+	v := &view{
+		links: []link{
+			{index: 2, name: "zz", addrs: []netlink.Addr{
+				{IPNet: network("fd01::2/64")}, {IPNet: network("fd01::a/64"), Flags: unix.IFA_F_MANAGETEMPADDR}, {IPNet: network("fd01::b/64"), Flags: unix.IFA_F_TEMPORARY},
+			}},
+			{index: 3, name: "aa"},
+		},
+		routes: []netlink.Route{
+			route(2, unix.RTPROT_BOOT, "0.0.0.0/0", "10.1.0.1"), route(3, unix.RTPROT_BOOT, "0.0.0.0/0", "10.2.0.1"),
+			route(2, unix.RTPROT_RA, "::/0", "fe80::1"),
+		},
+	}
+	got, _, err := v.describe(map[int]string{2: "01/01", 3: "01/02"})
+	must(t, err)
+	var routes []string
+	for _, r := range got.GetRoutes() {
+		routes = append(routes, r.GetInterface()+" "+r.GetDestination())
+	}
+	if diff := cmp.Diff([]string{"zz 0.0.0.0/0", "aa 0.0.0.0/0"}, routes); diff != "" {
+		t.Errorf("routes (-want +got):\n%s", diff)
+	}
+	if addrs := got.GetInterfaces()[0].GetAddresses(); len(addrs) != 1 || addrs[0].GetPrefix() != "fd01::2/64" {
+		t.Errorf("addresses %v", addrs)
+	}
+}
+
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	many := func(n int) []netlink.Addr {

@@ -134,6 +134,38 @@ const (
 	received direction = netlink.TCA_INGRESS_REDIR
 )
 
+// copies has, for a redirect, the action that copies packets.
+var copies = map[direction]netlink.MirredAct{sent: netlink.TCA_EGRESS_MIRROR, received: netlink.TCA_INGRESS_MIRROR}
+
+// addCopy copies the DHCP answers that one link receives to another, as a
+// redirect of that priority does, and lets them pass: CNI's dhcp plugin renews
+// leases from the host, with a socket in the namespace. It must be added before
+// the redirect, whose priority it has, so that both are removed together.
+func (ns *namespace) addCopy(from, to int, as direction, priority uint16) error {
+	f := filterOf(from, priority)
+	f.Sel = dhcpAnswer()
+	f.Actions = []netlink.Action{&netlink.MirredAction{
+		ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_OK}, MirredAction: copies[as], Ifindex: to,
+	}}
+	if err := ns.FilterAdd(f); err != nil {
+		return fmt.Errorf("copy DHCP answers: %w", err)
+	}
+	return nil
+}
+
+// dhcpAnswer matches IPv4 packets without options, of UDP, to port 68. A frame
+// of another protocol that happens to match is not lost.
+func dhcpAnswer() *netlink.TcU32Sel {
+	return &netlink.TcU32Sel{
+		Flags: netlink.TC_U32_TERMINAL,
+		Keys: []netlink.TcU32Key{
+			{Off: 0, Mask: 0xff000000, Val: 0x45000000},
+			{Off: 8, Mask: 0x00ff0000, Val: unix.IPPROTO_UDP << 16},
+			{Off: 20, Mask: 0x0000ffff, Val: 68},
+		},
+	}
+}
+
 // addRedirect redirects every packet that one link receives to another, which
 // sends it or handles it as received.
 func (ns *namespace) addRedirect(from, to int, as direction, priority uint16) error {

@@ -66,13 +66,22 @@ func (n *Network) connect(p *plan, tap int) error {
 
 // connectIn redirects what the link receives.
 func (n *Network) connectIn(p *plan, to int, as direction) (err error) {
+	if p.want.Multicast {
+		if err := n.ns.LinkSetAllmulticastOn(linkAt(p.link.index)); err != nil {
+			return fmt.Errorf("receive all multicast: %w", err)
+		}
+		p.made.Multicast = true
+	}
 	if p.made.Ingress, err = n.ns.addIngress(p.link.index); err != nil {
+		return err
+	}
+	p.made.Priority = p.want.Priority
+	if err := n.ns.addCopy(p.link.index, to, as, p.want.Priority); err != nil {
 		return err
 	}
 	if err := n.ns.addRedirect(p.link.index, to, as, p.want.Priority); err != nil {
 		return err
 	}
-	p.made.Priority = p.want.Priority
 	return nil
 }
 
