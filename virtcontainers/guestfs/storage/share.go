@@ -59,7 +59,7 @@ func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 		s.served, s.conn, err = startDaemon(ctx, opts, s.space)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start share: %w", err), s.space.close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(fmt.Errorf("start share: %w", err), s.space.close())
 	}
 	return s, nil
 }
@@ -114,7 +114,7 @@ func (s *Share) Close(ctx context.Context) error {
 		errs = append(errs, s.served.close(ctx))
 	}
 	if first {
-		errs = append(errs, s.space.close(ctx))
+		errs = append(errs, s.space.close())
 	}
 	return errors.Join(errs...)
 }

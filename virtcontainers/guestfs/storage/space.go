@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/mountinfo"
@@ -77,8 +78,14 @@ func (s *space) mounts(path string) ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(f, mountinfo.PrefixFilter(path))
 }
 
+// closeWait bounds how long close waits for the thread. That depends on nothing
+// but its current call.
+const closeWait = 2 * time.Second
+
 // close ends the thread. The namespace and its mounts end with their last user.
 // It may be called once.
-func (s *space) close(ctx context.Context) error {
+func (s *space) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
 	return errors.Join(s.thread.Close(ctx), s.root.Close())
 }
