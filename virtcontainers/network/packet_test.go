@@ -3,10 +3,13 @@ package network
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -163,5 +166,50 @@ func TestMulticastIsReceived(t *testing.T) {
 	must(t, n.Close(t.Context()))
 	if all() {
 		t.Error("the link still receives all multicast")
+	}
+}
+
+// A link that only carries another one gets no NIC, which would take the other's
+// packets.
+func TestPacketsOfUpperLinks(t *testing.T) {
+	t.Parallel()
+	for name, upper := range map[string]func(p *pod, lower int) error{
+		"macvlan": func(p *pod, lower int) error {
+			return p.ns.LinkAdd(&netlink.Macvlan{
+				LinkAttrs: netlink.LinkAttrs{Name: "up0", ParentIndex: lower, TxQLen: -1}, Mode: netlink.MACVLAN_MODE_BRIDGE,
+			})
+		},
+		"bridge": func(p *pod, lower int) error {
+			if err := p.ns.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "up0", TxQLen: -1}}); err != nil {
+				return err
+			}
+			bridge, err := p.ns.LinkByName("up0")
+			if err != nil {
+				return err
+			}
+			return p.ns.LinkSetMasterByIndex(linkAt(lower), bridge.Attrs().Index)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPod(t)
+			lower := p.veth(t, "eth1").Attrs().Index
+			p.address(t, "eth1", "fe80::7/64")
+			if err := upper(p, lower); errors.Is(err, unix.EOPNOTSUPP) {
+				t.Skipf("this kernel has no %s links", name)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			p.address(t, "up0", "10.4.0.2/24")
+			n, vm := p.open(t, Options{}), newMachine(t)
+			must(t, n.Plug(t.Context(), vm))
+			if got := interfaces(n); !slices.Equal(got, []string{"eth0", "up0"}) {
+				t.Fatalf("the guest has %v", got)
+			}
+			if _, err := wire(t, p.host, "eth1").Write(frame(linkOf(t, p.host, "eth1").Attrs().HardwareAddr, "for the upper link")); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, vm.taps[vm.order[1]][0], vnetHeader, "for the upper link")
+		})
 	}
 }

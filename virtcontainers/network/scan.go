@@ -53,6 +53,10 @@ type view struct {
 	names  map[int]string
 	routes []netlink.Route
 	neighs []netlink.Neigh
+	// uppers has, for a link that carries another one of the namespace, the
+	// other's name; notes say what that means for the guest.
+	uppers map[int]string
+	notes  []string
 }
 
 // scan reads the namespace. It skips links named in own; those in keep have a
@@ -79,7 +83,7 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	v := &view{bad: make(map[int]error), names: make(map[int]string)}
+	v := &view{bad: make(map[int]error), names: make(map[int]string), uppers: uppers(links, own)}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := ns.RouteListFiltered(family, &netlink.Route{}, 0) // of the main table
 		if err != nil {
@@ -112,6 +116,12 @@ func (v *view) add(l netlink.Link, addrs []netlink.Addr, keep func(index int) bo
 	})
 	if len(addrs) == 0 && !keep(a.Index) {
 		return // it may get some later
+	}
+	if upper, ok := v.uppers[a.Index]; ok {
+		if onlyLinkLocal(addrs) && !keep(a.Index) {
+			return // the guest has the upper link
+		}
+		v.notes = append(v.notes, fmt.Sprintf("packets for link %s: they come over link %s, whose own NIC gets them", upper, a.Name))
 	}
 	tap, _ := l.(*netlink.Tuntap)
 	found := link{

@@ -40,7 +40,8 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 	for _, route := range v.routes {
 		r.add(route)
 	}
-	want.Routes, notes = r.finish(), r.notes
+	want.Routes = r.finish()
+	notes = append(slices.Clone(v.notes), r.notes...)
 	want.Neighbours = v.neighbours(names)
 	for _, i := range want.GetInterfaces() {
 		if n := len(i.GetAddresses()); n > api.MaxAddresses {
