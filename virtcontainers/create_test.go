@@ -74,7 +74,13 @@ func TestCreate(t *testing.T) {
 	if found, err := p.Container(sandboxID); err != nil || found != c || p.Empty() {
 		t.Errorf("found %v, %v", found, err)
 	}
+	if io.isHeld() {
+		t.Error("the input is held before the start: a client that cannot call CloseIO yet cannot end it")
+	}
 	p.start(initOf(t, c))
+	if !io.isHeld() {
+		t.Error("the input ends with the engine that started the process")
+	}
 	for _, text := range []string{"out", "put"} {
 		if err := p.host.Agent.Write(sandboxID, "", text); err != nil {
 			t.Fatal(err)

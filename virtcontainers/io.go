@@ -9,7 +9,8 @@ import (
 
 // IO is the engine's side of one process's stdio. The shim implements it; the
 // methods are called in the order in which they are listed here, each once,
-// except CloseStdin and Close, which may be called at any time and repeatedly.
+// except CloseStdin and Close, which may be called at any time and repeatedly,
+// and HoldStdin, which may overlap with what follows it.
 type IO interface {
 	// Streams returns which streams the engine provided. With a terminal there
 	// is no stderr.
@@ -18,6 +19,10 @@ type IO interface {
 	// guest's. The IO owns the connections from now on, even on an error. It
 	// does not block on the engine.
 	Connect(conns Conns) error
+	// HoldStdin is called when the process was started. From now on only
+	// CloseStdin ends its input: the engine's end closes with the engine, which
+	// may come back. It does not block.
+	HoldStdin() error
 	// Drain waits until that many bytes of output were passed on to the engine,
 	// the stream has ended, or the engine no longer reads.
 	Drain(ctx context.Context, stdout, stderr uint64)

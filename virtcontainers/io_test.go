@@ -24,6 +24,7 @@ type testIO struct {
 	ended          int
 	changed        chan struct{}
 	stdinClosed    bool
+	stdinHeld      bool
 	closed         int
 	copying        sync.WaitGroup
 }
@@ -89,6 +90,19 @@ func (i *testIO) Drain(ctx context.Context, stdout, stderr uint64) {
 			return
 		}
 	}
+}
+
+func (i *testIO) HoldStdin() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.stdinHeld = true
+	return nil
+}
+
+func (i *testIO) isHeld() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.stdinHeld
 }
 
 func (i *testIO) CloseStdin() {

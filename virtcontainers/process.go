@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -86,12 +87,20 @@ func (p *Process) Start(ctx context.Context, announce func(ProcessInfo)) error {
 	}
 	if err == nil {
 		p.container.sandbox.markStarted()
+		p.holdStdin(ctx)
 		return nil
 	}
 	if p.execID != "" {
 		p.settle(Exit{Status: ExitLost, At: time.Now()}, false)
 	}
 	return fmt.Errorf("start %s: %w", p.name(), err)
+}
+
+// holdStdin lets the engine come back to the process's input.
+func (p *Process) holdStdin(ctx context.Context) {
+	if err := p.io.HoldStdin(); err != nil {
+		log.G(ctx).WithError(err).Warnf("the input of %s ends with its engine", p.name())
+	}
 }
 
 func (p *Process) beginStart() error {

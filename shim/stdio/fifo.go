@@ -24,6 +24,37 @@ func openFIFO(path string, flag int) (*os.File, error) {
 	return f, nil
 }
 
+// reopenFIFO opens the FIFO of f once more. Its name may be gone by now.
+func reopenFIFO(f *os.File, flag int) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var (
+		again   *os.File
+		openErr error
+	)
+	err = raw.Control(func(fd uintptr) { again, openErr = openFIFO(fmt.Sprintf("/proc/self/fd/%d", fd), flag) })
+	if err != nil {
+		return nil, err
+	}
+	return again, openErr
+}
+
+// writersGone reports whether the FIFO has had a writer and has none any more.
+func writersGone(f *os.File) (gone bool, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	err = raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd)}} // POLLHUP is always reported
+		n, pollErr := unix.Poll(fds, 0)
+		gone = pollErr == nil && n > 0 && fds[0].Revents&unix.POLLHUP != 0
+	})
+	return gone, err
+}
+
 // readFIFO reads like f.Read, but waits if no writer has opened the FIFO yet,
 // where read(2) returns end of file. poll(2) distinguishes the two: it reports
 // POLLHUP only once there has been a writer (fs/pipe.c, pipe_poll).

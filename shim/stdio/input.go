@@ -19,10 +19,30 @@ type input struct {
 	conn guest.Conn
 	// finishing is closed by finish.
 	finishing chan struct{}
+	// ended is closed before run closes the FIFO.
+	ended chan struct{}
+	// held, if not nil, is a write end of the FIFO: see hold.
+	held *os.File
 }
 
 func newInput(fifo *os.File, conn guest.Conn) *input {
-	return &input{fifo: fifo, conn: conn, finishing: make(chan struct{})}
+	return &input{fifo: fifo, conn: conn, finishing: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// hold opens the FIFO for writing too: from now on the engine may close its end
+// and open it again. An input that the engine has ended already stays ended. It
+// must not be called concurrently with itself or finish.
+func (in *input) hold() (*os.File, error) {
+	gone, err := writersGone(in.fifo)
+	if err == nil && !gone {
+		in.held, err = reopenFIFO(in.fifo, os.O_WRONLY)
+	}
+	select {
+	case <-in.ended:
+		return in.held, nil // with the FIFO closed there is nothing to hold
+	default:
+		return in.held, err
+	}
 }
 
 // finish ends the input after what is in the FIFO now. It must not be called
@@ -32,6 +52,9 @@ func (in *input) finish() {
 	case <-in.finishing:
 	default:
 		close(in.finishing)
+		if in.held != nil {
+			_ = in.held.Close()
+		}
 		// Interrupt the read that waits for more.
 		_ = in.fifo.SetReadDeadline(time.Unix(1, 0))
 	}
@@ -39,6 +62,7 @@ func (in *input) finish() {
 
 func (in *input) run() {
 	defer in.fifo.Close()
+	defer close(in.ended)
 	buf := make([]byte, inputBuffer)
 	for {
 		n, err := readFIFO(in.fifo, buf)

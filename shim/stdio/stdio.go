@@ -183,6 +183,24 @@ func (i *IO) Drain(ctx context.Context, stdout, stderr uint64) {
 	i.err.await(ctx, stderr)
 }
 
+// HoldStdin implements virtcontainers.IO. iSulad's and kata-runtime's ends cannot
+// be opened again: their close is the end.
+func (i *IO) HoldStdin() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.in == nil || i.closed || i.closeInput || i.paths.ReadersStay {
+		return nil
+	}
+	held, err := i.in.hold()
+	if err != nil {
+		return fmt.Errorf("hold stdin open: %w", err)
+	}
+	if held != nil {
+		i.inputs = append(i.inputs, held)
+	}
+	return nil
+}
+
 // CloseStdin implements virtcontainers.IO.
 func (i *IO) CloseStdin() {
 	i.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -146,6 +147,7 @@ func TestReaderComesBack(t *testing.T) {
 	}
 }
 
+// Before the start the engine's close is the end.
 func TestStdinHalfClose(t *testing.T) {
 	e := newEngine(t)
 	i := newIO(t, e.paths)
@@ -162,6 +164,74 @@ func TestStdinHalfClose(t *testing.T) {
 	}
 	if _, err := g.stdout.Write([]byte("still here")); err != nil {
 		t.Errorf("output after the end of input: %v", err)
+	}
+}
+
+// The engine ends, and comes back: the input of a process that was started
+// continues, and only CloseStdin is its end. The FIFO's name may be gone.
+func TestStdinOutlivesItsEngine(t *testing.T) {
+	e := newEngine(t)
+	i := newIO(t, e.paths)
+	g := connect(t, i)
+	first := e.open(e.paths.Stdin, os.O_WRONLY)
+	second := e.open(e.paths.Stdin, os.O_RDWR) // to have it when the name is gone
+	reopen := fmt.Sprintf("/proc/self/fd/%d", second.Fd())
+	if err := os.Remove(e.paths.Stdin); err != nil {
+		t.Fatal(err)
+	}
+	if err := i.HoldStdin(); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []*os.File{first, e.open(reopen, os.O_WRONLY)} {
+		if w != first {
+			second.Close()
+		}
+		if _, err := w.WriteString("typed"); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		got := make([]byte, 5)
+		_ = g.stdin.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.ReadFull(g.stdin, got); err != nil || string(got) != "typed" {
+			t.Fatalf("the process read %q, %v", got, err)
+		}
+	}
+	_ = g.stdin.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, err := g.stdin.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the input ended with its engine: %v", err)
+	}
+	i.CloseStdin()
+	_ = g.stdin.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if rest, err := io.ReadAll(g.stdin); err != nil || len(rest) > 0 {
+		t.Errorf("after CloseStdin the process read %q, %v", rest, err)
+	}
+}
+
+// Input that ended before the start has ended: a client may have had no chance to
+// call CloseIO. The ends of iSulad and kata-runtime are opened once.
+func TestStdinThatIsNotHeld(t *testing.T) {
+	for _, stay := range []bool{false, true} {
+		e := newEngine(t)
+		e.paths.ReadersStay = stay
+		e.open(e.paths.Stdout, os.O_RDONLY)
+		e.open(e.paths.Stderr, os.O_RDONLY)
+		i := newIO(t, e.paths)
+		w := e.open(e.paths.Stdin, os.O_RDWR)
+		g := connect(t, i)
+		if _, err := w.WriteString("all"); err != nil {
+			t.Fatal(err)
+		}
+		if !stay {
+			w.Close()
+		}
+		if err := i.HoldStdin(); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		_ = g.stdin.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if got, err := io.ReadAll(g.stdin); err != nil || string(got) != "all" {
+			t.Errorf("ReadersStay=%v: the process read %q, %v", stay, got, err)
+		}
 	}
 }
 

@@ -4,11 +4,17 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
 
 	"github.com/katabox/katabox/tests/harness"
 	"github.com/katabox/katabox/tests/image"
@@ -90,6 +96,63 @@ func TestStdinEndsWhenClosed(t *testing.T) {
 			t.Errorf("sha256sum of %d bytes of stdin: %q, want %q", len(big), got, sum)
 		}
 	})
+}
+
+// A client ends without CloseIO, as containerd does when it is restarted: the
+// input goes on with the next client's, as with runc.
+func TestStdinOutlivesItsClient(t *testing.T) {
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod := newPod(ctx, t, d)
+		reads := script(`while read line; do echo "$line"; done; echo end`)
+		begin := func() (harness.Stdio, *io.PipeWriter) {
+			r, w := io.Pipe()
+			return harness.Stdio{Stdin: r, KeepStdin: true}, w
+		}
+		stdio, first := begin()
+		c := add(ctx, t, pod, harness.ContainerConfig{Args: reads, Stdio: stdio})
+		goesOn(ctx, t, &c.Process, first)
+		stdio, first = begin()
+		e, err := idle(ctx, t, pod).Exec(ctx, harness.ExecConfig{Args: reads, Stdio: stdio})
+		if err == nil {
+			err = e.Start(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		goesOn(ctx, t, e, first)
+		if err := e.Remove(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// goesOn sends a line from the first client, which ends, and one from another.
+func goesOn(ctx context.Context, t *testing.T, p *harness.Process, first *io.PipeWriter) {
+	t.Helper()
+	if _, err := io.WriteString(first, "first\n"); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	for p.Out.String() != "first\n" {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("stdout is %q", p.Out)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	time.Sleep(time.Second) // an end of the input would arrive by now
+	second, err := os.OpenFile(p.IO().Config().Stdin, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatalf("the input ended with its client: %v", err)
+	}
+	_, err = second.WriteString("second\n")
+	if err := errors.Join(err, second.Close(), p.CloseIO(ctx, client.WithStdinCloser)); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(ctx, t, p, 0)
+	if got := p.Out.String(); got != "first\nsecond\nend\n" {
+		t.Errorf("stdout is %q", got)
+	}
 }
 
 // Output after the end of stdin must still arrive: the end of stdin is a

@@ -18,8 +18,9 @@ type Stdio struct {
 	// TTY gives the process a terminal; its stderr is then part of stdout.
 	TTY bool
 	// Stdin is copied to the process; at its end the process's stdin is
-	// closed.
-	Stdin io.Reader
+	// closed, unless KeepStdin is set: then only the client's end is.
+	Stdin     io.Reader
+	KeepStdin bool
 	// Stdout and Stderr take the output instead of the process's buffers.
 	Stdout, Stderr io.Writer
 }
@@ -43,7 +44,7 @@ func (p *Process) creator(d *Daemon, s Stdio) cio.Creator {
 	if stderr == nil {
 		stderr = p.Err
 	}
-	if stdin != nil {
+	if stdin != nil && !s.KeepStdin {
 		p.stdinEnd = make(chan struct{})
 		stdin = &endReader{Reader: stdin, end: p.stdinEnd}
 	}
