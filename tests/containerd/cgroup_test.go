@@ -198,6 +198,7 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 	}
 	helpers := map[bool]string{true: parent + "/kata_" + name, false: "/kata_overhead/" + name}[only]
 	wantBounded(t, helpers)
+	wantBounded(t, parent+"/kata_"+name)
 	if killed {
 		killOne(t, d, harness.KindShim)
 		if _, err := recorder.Await(ctx, id, "delete"); err != nil {
@@ -209,8 +210,7 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 	awaitNoCgroup(t, "/kata_overhead/"+name)
 }
 
-// wantBounded fails the test unless a cgroup has the bounds of a pod's
-// overhead.
+// wantBounded fails the test unless a cgroup has a pod's bounds.
 func wantBounded(t *testing.T, path string) {
 	t.Helper()
 	memory, pids := "/sys/fs/cgroup/memory"+path+"/memory.limit_in_bytes", "/sys/fs/cgroup/pids"+path+"/pids.max"

@@ -156,19 +156,20 @@ const (
 	tcgMiB, tcgTablesMiB = 1024, 128
 	// helpersMiB is room for the shim, with what the kernel caches of the files
 	// it serves, an external virtiofsd and loggers: a shim takes 30 MiB, and
-	// keeps below manager.heapBytes.
+	// keeps below manager.heapBytes. In the pod's cgroup it is room for
+	// kata-runtime's monitors.
 	helpersMiB = 512
 	// maxThreads is more threads than a shim, a QEMU with all its threads for
 	// disks, and those helpers have.
 	maxThreads = 8192
 )
 
-// bound limits the overhead cgroup to what a pod can need beside its guest.
-// That includes the VM, which may be there too, and the guest's pages that the
-// shim is the first to touch. The bound is never lowered: with v1 that can
-// fail.
-func (p *Pod) bound(vm hostcgroup.VM) error {
-	most := vm.Memory + helpersMiB<<20
+// bound limits each of the pod's cgroups to what a pod can need: the guest's
+// memory, because the VM may be in any of them and the guest's pages are charged
+// to the process that touches them first, and room for the VMM and the helpers.
+// The bound is never lowered: with v1 that can fail.
+func (p *Pod) bound(guestMiB uint64) error {
+	most := (guestMiB + p.tablesMiB(guestMiB) + p.overheadMiB() + helpersMiB) << 20
 	if most <= p.bounded {
 		return nil
 	}
@@ -177,6 +178,17 @@ func (p *Pod) bound(vm hostcgroup.VM) error {
 		p.bounded = most
 	}
 	return err
+}
+
+// tablesMiB returns the room for what the kernel keeps for each page of the
+// guest's memory, which is charged too: eight bytes for a page of 4 KiB in the
+// page tables of QEMU, KVM and each helper, and less for bitmaps. With
+// virtio-mem some of that is for memory that may be plugged later.
+func (p *Pod) tablesMiB(guestMiB uint64) uint64 {
+	if p.opts.Config.Hypervisor.VirtioMem && !p.static() {
+		guestMiB = max(guestMiB, p.machine.MaxMemoryMiB)
+	}
+	return guestMiB / 64
 }
 
 // overheadMiB returns the room for what the VMM process needs beside the
@@ -203,7 +215,7 @@ func (p *Pod) chargeVM(ctx context.Context, guestMiB uint64) error {
 			return err
 		}
 	}
-	if err := p.bound(vm); err != nil {
+	if err := p.bound(guestMiB); err != nil {
 		return err
 	}
 	short, err := p.cgroup.AddVM(vm)

@@ -27,3 +27,19 @@ func TestOverheadFollowsTheTranslationBuffer(t *testing.T) {
 		}
 	}
 }
+
+// The bound leaves room for the page tables of a large guest.
+func TestBoundLeavesRoomForTables(t *testing.T) {
+	for _, test := range []struct {
+		virtio bool
+		want   uint64
+	}{{false, 4096}, {true, 16384}} {
+		c := new(config.Config)
+		c.Hypervisor.VirtioMem = test.virtio
+		p := &Pod{opts: Options{Config: c}}
+		p.machine.MaxMemoryMiB = 1 << 20
+		if got := p.tablesMiB(256 << 10); got != test.want {
+			t.Errorf("virtio-mem %v: %d MiB, want %d", test.virtio, got, test.want)
+		}
+	}
+}

@@ -8,9 +8,8 @@ import (
 	"strconv"
 )
 
-// Bound limits the cgroup with everything of the pod that is not charged for
-// the guest: the overhead cgroup, or with Options.Only the pod's own. The VM
-// may be or get there too. A field that is 0 changes nothing.
+// Bound limits each of a pod's cgroups: the VM may be in either of them, and get
+// from one to the other. A field that is 0 changes nothing.
 type Bound struct {
 	// Memory is in bytes, Processes counts threads.
 	Memory, Processes uint64
@@ -21,12 +20,13 @@ type Bound struct {
 func (c *Cgroup) SetBound(b Bound) error {
 	var errs []error
 	for _, p := range c.places {
-		dir := p.rest()
-		if p.limitsMemory() {
-			errs = append(errs, bound(filepath.Join(dir, p.memoryFile()), b.Memory))
-		}
-		if p.unified || p.has("pids") {
-			errs = append(errs, bound(filepath.Join(dir, "pids.max"), b.Processes))
+		for _, dir := range p.dirs() {
+			if p.limitsMemory() {
+				errs = append(errs, bound(filepath.Join(dir, p.memoryFile()), b.Memory))
+			}
+			if p.unified || p.has(countsProcesses) {
+				errs = append(errs, bound(filepath.Join(dir, "pids.max"), b.Processes))
+			}
 		}
 	}
 	return errors.Join(errs...)

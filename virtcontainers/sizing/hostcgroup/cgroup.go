@@ -203,7 +203,7 @@ func (c *Cgroup) AddVM(vm VM) (short uint64, err error) {
 func (p place) addVM(now []byte, vm VM) (short uint64, err error) {
 	dir := p.rest()
 	if p.overhead != "" && p.limitsMemory() {
-		limit, err := p.memoryLimit(p.pod)
+		limit, err := p.memoryLimit(filepath.Dir(p.pod)) // its own is SetBound's
 		if err != nil {
 			return 0, err
 		}

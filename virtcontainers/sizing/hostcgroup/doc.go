@@ -1,6 +1,7 @@
 // Package hostcgroup manages a pod's cgroups on the host: one that the engine's
 // parent limits and measures, and, unless the whole pod is to be in that one,
-// an overhead cgroup without limits.
+// an overhead cgroup. Both have wide bounds (SetBound), which a well-behaved pod
+// does not reach.
 //
 //	<parent>/kata_<name>         what the pod is charged for
 //	/kata_overhead/<name>        the rest
