@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,14 @@ func cgroupParent(t *testing.T) string {
 	return parent
 }
 
+// newCgroupHost is a host with cgroups, and a parent for the pod's.
+func newCgroupHost(t *testing.T) (host *fakeguest.Host, parent string) {
+	t.Helper()
+	host, parent = newHost(t), cgroupParent(t)
+	host.CgroupRoot = ""
+	return host, parent
+}
+
 // inCgroups counts the hierarchies in which a process is in the pod's cgroup,
 // in the overhead cgroup, or elsewhere.
 func inCgroups(t *testing.T, pid int, parent string) map[string]int {
@@ -84,7 +93,7 @@ func cgroupOptions(o virtcontainers.Observer, parent string, only bool) virtcont
 func TestCgroup(t *testing.T) {
 	for _, only := range []bool{false, true} {
 		t.Run(fmt.Sprintf("only=%v", only), func(t *testing.T) {
-			host, parent := newHost(t), cgroupParent(t)
+			host, parent := newCgroupHost(t)
 			before := inCgroups(t, os.Getpid(), parent)
 			s, err := virtcontainers.New(t.Context(), host.Platform(), cgroupOptions(newObserver(), parent, only))
 			if err != nil {
@@ -107,6 +116,61 @@ func TestCgroup(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A pod whose engine names no cgroup has a bounded one all the same, even if its
+// configuration wants nothing but the engine's.
+func TestCgroupWithoutPath(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		host, parent := newCgroupHost(t)
+		before := inCgroups(t, os.Getpid(), parent)
+		opts := cgroupOptions(newObserver(), parent, only)
+		opts.CgroupsPath = ""
+		s, err := virtcontainers.New(t.Context(), host.Platform(), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := persist.Load(host.Platform().StateDir(), sandboxID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := besideVM(rec)
+		all["machine"] = rec.VM.PID
+		for what, pid := range all {
+			if at := inCgroups(t, pid, parent); at["overhead"] == 0 || at["elsewhere"] > 1 || len(at) > 2 {
+				t.Errorf("only %v: %s is in %v, want it in overhead", only, what, at)
+			}
+		}
+		wantBounds(t, rec.Cgroups)
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(before, inCgroups(t, os.Getpid(), parent)); diff != "" {
+			t.Errorf("the shim's cgroups, before and after: %s", diff)
+		}
+		for _, dir := range rec.Cgroups {
+			if _, err := os.Stat(dir); err == nil {
+				t.Errorf("%s is left", dir)
+			}
+		}
+	}
+}
+
+// wantBounds fails the test unless cgroups have a pod's bounds, as far as this
+// host has the controllers.
+func wantBounds(t *testing.T, dirs []string) {
+	t.Helper()
+	for _, dir := range dirs {
+		for name, most := range map[string]uint64{"memory.limit_in_bytes": 4 << 30, "memory.max": 4 << 30, "pids.max": 8192} {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				continue
+			}
+			if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil || n > most {
+				t.Errorf("%s of %s is %q, want a bound of at most %d", name, dir, text, most)
+			}
+		}
 	}
 }
 
@@ -146,7 +210,7 @@ func shimIn(t *testing.T, pid int, path string) bool {
 func TestShimCgroup(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		t.Run(fmt.Sprintf("with the pod's own %v", own), func(t *testing.T) {
-			host, parent := newHost(t), cgroupParent(t)
+			host, parent := newCgroupHost(t)
 			opts := cgroupOptions(newObserver(), parent, false)
 			opts.ShimCgroup = shimCgroup(t)
 			if !own {
@@ -181,7 +245,7 @@ func TestShimCgroup(t *testing.T) {
 // A boot that fails moves the shim out of the engine's cgroup too; a cgroup
 // that does not exist fails the boot.
 func TestShimCgroupFails(t *testing.T) {
-	host, parent := newHost(t), cgroupParent(t)
+	host, parent := newCgroupHost(t)
 	opts := cgroupOptions(newObserver(), parent, false)
 	opts.ShimCgroup = shimCgroup(t)
 	for _, step := range virtcontainers.BootSteps() {
@@ -234,7 +298,7 @@ func checkPlaces(t *testing.T, rec *persist.Record, parent string, only bool) {
 // A guest boots in the overhead cgroup for CPU time, under the default weight,
 // and moves to the pod's once its agent has answered.
 func TestBootIsNotWeighed(t *testing.T) {
-	host, parent := newHost(t), cgroupParent(t)
+	host, parent := newCgroupHost(t)
 	vcpu := sleepers(t, 1)[0]
 	if _, v1 := cgroupOf(t, vcpu, "cpu"); !v1 {
 		t.Skip("with cgroup v2 a process has one cgroup for all")
@@ -296,7 +360,7 @@ func TestWithoutCgroup(t *testing.T) {
 			arrange: func(*fakeguest.Host, *virtcontainers.Platform) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			host, parent := newHost(t), cgroupParent(t)
+			host, parent := newCgroupHost(t)
 			platform := host.Platform()
 			tt.arrange(host, &platform)
 			s, err := virtcontainers.New(t.Context(), platform, cgroupOptions(newObserver(), parent+tt.below, false))
@@ -316,7 +380,7 @@ func TestWithoutCgroup(t *testing.T) {
 
 // A boot that fails moves the shim back, at whichever step it fails.
 func TestCgroupFailpoints(t *testing.T) {
-	host, parent := newHost(t), cgroupParent(t)
+	host, parent := newCgroupHost(t)
 	before := inCgroups(t, os.Getpid(), parent)
 	for _, step := range virtcontainers.BootSteps() {
 		platform := host.Platform()
@@ -334,7 +398,7 @@ func TestCgroupFailpoints(t *testing.T) {
 // Recovery kills the processes that a killed shim left in its cgroups, and
 // removes the cgroups.
 func TestRecoverCgroups(t *testing.T) {
-	host, parent := newHost(t), cgroupParent(t)
+	host, parent := newCgroupHost(t)
 	processes := deadPod(t, host)
 	c, err := hostcgroup.New(hostcgroup.Options{Path: parent + "/" + sandboxID, Name: sandboxID})
 	if err == nil {

@@ -20,8 +20,9 @@ import (
 // cgroupPod boots a pod with its own cgroups.
 func cgroupPod(t *testing.T, change func(*virtcontainers.Options)) (*pod, *logged) {
 	t.Helper()
-	p := &pod{t: t, host: newHost(t), observer: newObserver()}
-	opts := cgroupOptions(p.observer, cgroupParent(t), false)
+	host, parent := newCgroupHost(t)
+	p := &pod{t: t, host: host, observer: newObserver()}
+	opts := cgroupOptions(p.observer, parent, false)
 	if change != nil {
 		change(&opts)
 	}
@@ -193,7 +194,7 @@ func TestPodPlaceWithoutControllers(t *testing.T) {
 		t.Skipf("the host has no v2 tree beside v1's: %v", err)
 	}
 	for _, only := range []bool{false, true} {
-		host, parent := newHost(t), cgroupParent(t)
+		host, parent := newCgroupHost(t)
 		platform := host.Platform()
 		platform.CgroupRoot = root
 		p := &pod{t: t, host: host, observer: newObserver()}

@@ -47,8 +47,8 @@ func memoryOf(t *testing.T, pid int) (limit, dir string) {
 }
 
 func TestProcessHasTheContainersCgroup(t *testing.T) {
-	parent := cgroupParent(t)
-	p := newPod(t)
+	parent := ""
+	p, _ := cgroupPod(t, func(o *virtcontainers.Options) { parent = filepath.Dir(o.CgroupsPath) })
 	c, err := p.Create(t.Context(), p.inCgroup(sandboxID, parent, 32<<20), ignore)
 	if err != nil {
 		t.Fatal(err)

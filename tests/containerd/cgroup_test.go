@@ -210,6 +210,26 @@ func checkPodCgroup(ctx context.Context, t *testing.T, d *harness.Daemon, only, 
 	awaitNoCgroup(t, "/kata_overhead/"+name)
 }
 
+// A pod whose engine names no cgroup has a bounded one, and leaves none.
+func TestPodCgroupWithoutPath(t *testing.T) {
+	needVM(t)
+	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		pod, err := d.NewPod(ctx, "pod", oci.WithCgroup(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := "/kata_overhead/" + d.HostName(pod.Sandbox.Box.ID())
+		for part, place := range places(t, d, map[string]string{path: "overhead"}) {
+			if place != "overhead" {
+				t.Errorf("%s is in %s", part, place)
+			}
+		}
+		wantBounded(t, path)
+		removed(t, "pod", pod.Remove)
+		awaitNoCgroup(t, path)
+	})
+}
+
 // wantBounded fails the test unless a cgroup has a pod's bounds.
 func wantBounded(t *testing.T, path string) {
 	t.Helper()

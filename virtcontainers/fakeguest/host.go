@@ -28,6 +28,9 @@ type Host struct {
 	Agent *Agent
 	// RunDir is the platform's run directory.
 	RunDir string
+	// CgroupRoot is the platform's. New's value is a directory without cgroups,
+	// because a sandbox moves the calling process.
+	CgroupRoot string
 
 	mu         sync.Mutex // guards what follows
 	machines   []*machine
@@ -36,14 +39,14 @@ type Host struct {
 
 // New makes a host. runDir must be a short path: there will be sockets in it.
 func New(runDir string) *Host {
-	return &Host{Agent: &Agent{script: newScript()}, RunDir: runDir}
+	return &Host{Agent: &Agent{script: newScript()}, RunDir: runDir, CgroupRoot: runDir}
 }
 
 // Platform is the host as a sandbox sees it.
 func (h *Host) Platform() virtcontainers.Platform {
 	return virtcontainers.Platform{
 		Monitor: monitor{h}, Accel: hypervisor.AccelTCG,
-		OpenTransport: h.openTransport, RunDir: h.RunDir,
+		OpenTransport: h.openTransport, RunDir: h.RunDir, CgroupRoot: h.CgroupRoot,
 	}
 }
 

@@ -34,16 +34,13 @@ func (c *cgroup) await(ctx context.Context) error {
 }
 
 // OpenCgroup moves this process to the cgroup that the engine made for it, if
-// there is one, makes the pod's cgroups, if the engine named a place for them,
-// and begins to move this process there, as far as it is elsewhere; Account
+// there is one, makes the pod's cgroups, and begins to move this process there,
+// as far as it is elsewhere; Account
 // waits for the move. record writes their directories to disk before they are
 // made. CloseCgroup undoes it.
 func (p *Pod) OpenCgroup(ctx context.Context, record func(dirs []string) error) error {
 	if err := p.enterShimCgroup(); err != nil {
 		return err
-	}
-	if p.opts.CgroupsPath == "" {
-		return nil
 	}
 	err := p.orWithoutCgroup(ctx, p.makeCgroup(ctx, record))
 	if err != nil {
@@ -79,7 +76,7 @@ func (p *Pod) leaveShimCgroup() error {
 func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
 	made, err := hostcgroup.New(hostcgroup.Options{
 		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, Name: p.opts.CgroupName,
-		Only: p.opts.Config.Runtime.SandboxCgroupOnly, Shim: p.shimCgroup,
+		Only: p.only(), Shim: p.shimCgroup,
 	})
 	if err != nil {
 		return err
@@ -99,11 +96,15 @@ func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) 
 	return nil
 }
 
+// only reports whether the pod must be in its own cgroup: the configuration
+// says so, and the engine named a place for one.
+func (p *Pod) only() bool { return p.opts.Config.Runtime.SandboxCgroupOnly && p.opts.CgroupsPath != "" }
+
 // orWithoutCgroup turns an error of the cgroups into a warning, unless the pod
 // must be in its own cgroup: engines, too, run without cgroups on hosts that
 // have none.
 func (p *Pod) orWithoutCgroup(ctx context.Context, err error) error {
-	if err == nil || p.opts.Config.Runtime.SandboxCgroupOnly {
+	if err == nil || p.only() {
 		return err
 	}
 	log.G(ctx).WithError(err).Warn("the pod is not accounted to its cgroup on the host")
@@ -261,7 +262,7 @@ func (p *Pod) placeCgroup(ctx context.Context, place resource.Place) error {
 	}
 	p.placed = ""
 	if err := p.cgroup.SetPlace(place); err != nil {
-		if p.opts.Config.Runtime.SandboxCgroupOnly {
+		if p.only() {
 			return fmt.Errorf("give the pod's cgroup %v: %w", place, err)
 		}
 		log.G(ctx).WithError(err).Warnf("the pod's cgroup on the host lacks some of what its containers are to have: %v", place)

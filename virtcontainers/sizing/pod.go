@@ -39,7 +39,8 @@ type Options struct {
 	Accel      hypervisor.Accel
 	Hints      Hints
 	// CgroupsPath is the cgroup that the engine chose for the sandbox's own
-	// container; the pod's is made beside it. Empty: the pod has none.
+	// container; the pod's is made beside it. Empty: the pod is in its overhead
+	// cgroup.
 	CgroupsPath string
 	// ShimCgroup is an existing cgroup for this process and what it starts
 	// beside the machine. Empty: they are with the rest of the pod.

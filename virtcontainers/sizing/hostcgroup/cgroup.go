@@ -19,7 +19,8 @@ type Options struct {
 	// Root is where the host's cgroup file systems are; empty is DefaultRoot.
 	Root string
 	// Path is the cgroup that the engine chose for the sandbox's own
-	// container (OCI's linux.cgroupsPath). It must not be empty.
+	// container (OCI's linux.cgroupsPath). If it is empty, the overhead cgroup
+	// is the pod's own as well.
 	Path string
 	// Name is the cgroups' name, unique among the host's pods. It must be a
 	// valid file name.
@@ -53,7 +54,8 @@ type Cgroup struct {
 // place is a pod's cgroups in one hierarchy.
 type place struct {
 	hierarchy
-	// pod and overhead are directories, or empty if not needed.
+	// pod and overhead are directories, or empty if not needed. They are the
+	// same if the engine named no cgroup.
 	pod, overhead string
 	// shim is Options.Shim's, or empty.
 	shim string
@@ -66,9 +68,12 @@ func New(opts Options) (*Cgroup, error) {
 	if opts.Root == "" {
 		opts.Root = DefaultRoot
 	}
-	path, err := podPath(opts.Path, opts.Name)
-	if err != nil {
-		return nil, err
+	overhead := overheadDir + "/" + opts.Name
+	path, none, err := overhead, opts.Path == "", error(nil)
+	if !none {
+		if path, err = podPath(opts.Path, opts.Name); err != nil {
+			return nil, err
+		}
 	}
 	found, err := hierarchies(opts.Root)
 	if err != nil {
@@ -81,11 +86,11 @@ func New(opts Options) (*Cgroup, error) {
 	c := &Cgroup{path: path, only: opts.Only}
 	for _, h := range found {
 		p := place{hierarchy: h, home: h.of(self), shim: opts.Shim.in(h)}
-		if opts.Only || h.limitsMemory() || h.has(threadControllers...) || h.has(countsProcesses) {
+		if none || opts.Only || h.limitsMemory() || h.has(threadControllers...) || h.has(countsProcesses) {
 			p.pod = h.dir(path)
 		}
-		if !opts.Only {
-			p.overhead = h.dir(overheadDir + "/" + opts.Name)
+		if none || !opts.Only {
+			p.overhead = h.dir(overhead)
 		}
 		c.places = append(c.places, p)
 	}
@@ -107,8 +112,12 @@ func (c *Cgroup) Dirs() []string {
 
 // dirs are the cgroups in this hierarchy.
 func (p place) dirs() []string {
-	return slices.DeleteFunc([]string{p.pod, p.overhead}, func(dir string) bool { return dir == "" })
+	dirs := slices.DeleteFunc([]string{p.pod, p.overhead}, func(dir string) bool { return dir == "" })
+	return slices.Compact(dirs)
 }
+
+// apart reports whether the pod's own cgroup and its overhead differ.
+func (p place) apart() bool { return p.overhead != "" && p.pod != p.overhead }
 
 // Make makes the cgroups. On an error some may exist: Remove removes them.
 func (c *Cgroup) Make() error {
@@ -202,7 +211,7 @@ func (c *Cgroup) AddVM(vm VM) (short uint64, err error) {
 
 func (p place) addVM(now []byte, vm VM) (short uint64, err error) {
 	dir := p.rest()
-	if p.overhead != "" && p.limitsMemory() {
+	if p.apart() && p.limitsMemory() {
 		limit, err := p.memoryLimit(filepath.Dir(p.pod)) // its own is SetBound's
 		if err != nil {
 			return 0, err
@@ -214,7 +223,7 @@ func (p place) addVM(now []byte, vm VM) (short uint64, err error) {
 	if err := p.moveFrom(now, dir, vm.PID); err != nil {
 		return 0, err
 	}
-	if dir != p.overhead || p.unified || !p.has(threadControllers...) {
+	if !p.apart() || dir != p.overhead || p.unified || !p.has(threadControllers...) {
 		return short, nil
 	}
 	for _, thread := range vm.VCPUs {

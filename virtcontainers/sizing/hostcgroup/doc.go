@@ -29,6 +29,10 @@
 // If the engine names a cgroup for the shim (Existing), the shim and virtiofsd are
 // in that one, and this package never removes it.
 //
+// If the engine names none for the sandbox's own container, the whole pod is in
+// its overhead cgroup, so that it has bounds there and counts in no cgroup of the
+// engine's.
+//
 // A Container is the cgroup that the engine chose for one container. It holds
 // the container's stand-in, and shows its memory limit.
 //
