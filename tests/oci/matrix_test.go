@@ -182,6 +182,7 @@ func TestStreamsAndPod(t *testing.T) {
 	if res := r.call("start", "pod"); res.code != 0 {
 		t.Fatalf("start: %+v", res)
 	}
+	wantNoRights(t, pid)
 	text := strings.Repeat("0123456789abcde\n", 1<<15) // more than pipes hold
 	go func() {
 		_, _ = io.WriteString(inW, text)

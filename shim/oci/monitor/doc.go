@@ -9,7 +9,7 @@
 //
 // The monitor copies between the inherited stdio and the shim's FIFOs, passes on
 // signals and the terminal's size, and is in the namespaces of the container's
-// pid. It shows the container's command line as its own. When it is killed, the
+// pid, without any capability. It shows the container's command line as its own. When it is killed, the
 // shim kills the process (engine.Policy.WaiterOwnsProcess); when the shim dies,
 // it ends.
 //

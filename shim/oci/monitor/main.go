@@ -47,6 +47,9 @@ func Main() int {
 	if err == nil {
 		err = enter(cfg.PID)
 	}
+	if err == nil {
+		err = dropRights()
+	}
 	if err != nil {
 		fmt.Fprint(control, err)
 		return 1
