@@ -4,7 +4,7 @@
 //	shim of the pod that missed it          maker
 //	  | claims the store's lock
 //	  | -- lock as its third file ---------> leaves the pod's cgroups, lowers its own
-//	  | (closes its own)                     priority
+//	  | (closes its own)                     priority, enters its own cgroup
 //	  |                                      boots a guest, saves it, ends
 //	  | <-- exit ---------------------------
 //	logs how it went, if it still runs

@@ -93,11 +93,12 @@ func makeOne(ctx context.Context, file string, platform virtcontainers.Platform,
 	if err != nil {
 		return err
 	}
+	leave := Confine(platform, cfg)
 	bounded, cancel := context.WithTimeout(ctx, virtcontainers.TemplateTimeout)
 	defer cancel()
 	_, err = virtcontainers.MakeTemplate(bounded, platform, virtcontainers.Options{Config: cfg}, lock, nil)
 	if ctx.Err() != nil {
-		return nil // it was asked to end
+		err = nil // it was asked to end
 	}
-	return err
+	return errors.Join(err, leave(context.WithoutCancel(ctx)))
 }

@@ -12,6 +12,7 @@
 //	                              takes the pod's environment,
 //	                              directory, name and priority
 //	                                | ------ taken ------------>
+//	                              leaves its own cgroup
 //	                                |                            writes pid and address
 //	                                |  <------------------------ begin
 //	                              is that pod's shim

@@ -47,6 +47,9 @@ type spare struct {
 	entry    *pool.Entry
 	machine  *virtcontainers.Spare
 	listener *net.UnixListener
+	// leave moves the process out of its own cgroup (maker.Confine); nil before
+	// it was in there.
+	leave func(context.Context) error
 }
 
 // Run is the process. args are the command-line arguments after
@@ -116,6 +119,7 @@ func (s *spare) make(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	s.platform = s.host(ctx)
+	s.leave = maker.Confine(s.platform, cfg)
 	s.pool, s.made = virtcontainers.PoolDir(s.platform.RunDir), time.Now()
 	template, key, err := virtcontainers.MachineKeys(ctx, s.platform, cfg)
 	if err != nil {
@@ -169,6 +173,9 @@ func (s *spare) end() error {
 	err := s.machine.Close(ctx)
 	if s.entry != nil {
 		err = errors.Join(err, s.entry.Remove())
+	}
+	if s.leave != nil {
+		err = errors.Join(err, s.leave(ctx))
 	}
 	return err
 }

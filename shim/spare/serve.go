@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/log"
+
 	"github.com/katabox/katabox/shim/manager"
 	"github.com/katabox/katabox/virtcontainers/pool"
 )
@@ -31,6 +33,9 @@ func (s *spare) serve(ctx context.Context, r *pool.Request) error {
 	}
 	if ctx, err = manager.OpenLog(ctx, p); err != nil {
 		return errors.Join(err, listener.Close(), s.end())
+	}
+	if err := s.leave(ctx); err != nil {
+		log.G(ctx).WithError(err).Warn("the cgroup of the spare machine is left")
 	}
 	removed := make(chan error, 1)
 	go func() {

@@ -85,6 +85,43 @@ func destroySpares(t *testing.T, d *harness.Daemon, dir string) {
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", s.PID)); err == nil {
 			t.Errorf("spare %d still runs", s.PID)
 		}
+		awaitNoCgroup(t, spareCgroup(s.PID))
+	}
+}
+
+// spareCgroup is the cgroup of a spare that is not claimed.
+func spareCgroup(pid int) string { return fmt.Sprintf("/kata_overhead/spares/%d", pid) }
+
+// wantSpareCgroup fails the test unless a spare and its machine are in the spare's
+// cgroup, which is bounded.
+func wantSpareCgroup(t *testing.T, pid int) {
+	t.Helper()
+	wantBounded(t, spareCgroup(pid))
+	pids := []string{strconv.Itoa(pid)}
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if kids, err := os.ReadFile(task); err == nil {
+			pids = append(pids, strings.Fields(string(kids))...)
+		}
+	}
+	if len(pids) < 2 {
+		t.Errorf("spare %d has no machine", pid)
+	}
+	for _, id := range pids {
+		text, err := os.ReadFile("/proc/" + id + "/cgroup")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if (fields[1] == "memory" || hasV2()) && fields[2] != spareCgroup(pid) {
+				t.Errorf("process %s of spare %d is in %s", id, pid, fields[2])
+			}
+		}
 	}
 }
 
@@ -184,6 +221,9 @@ func TestPool(t *testing.T) {
 		}
 		plain, machine := facts(t, shim.PID), machineFacts(t, d, first)
 		was := awaitSpares(ctx, t, d, 2)
+		for pid := range was {
+			wantSpareCgroup(t, pid)
+		}
 		if err := first.Remove(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -204,6 +244,7 @@ func TestPool(t *testing.T) {
 				t.Errorf("pod %d has shim %d; the spares were %+v", i, shim.PID, was)
 			}
 			seen[shim.PID] = true
+			awaitNoCgroup(t, spareCgroup(shim.PID))
 			compareShims(t, plain, facts(t, shim.PID), first.Box.ID(), c.Box.ID())
 			compareShims(t, machine, machineFacts(t, d, c), "", "")
 			usePod(ctx, t, c, volume, "pod"+strconv.Itoa(i))

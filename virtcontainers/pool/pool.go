@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/virtcontainers/persist"
+	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
 // The names in the directory; see doc.go.
@@ -167,6 +168,7 @@ func (p Pool) Tidy() error {
 			errs = append(errs, os.RemoveAll(path))
 		}
 	}
+	errs = append(errs, hostcgroup.SweepSpares(""))
 	return errors.Join(errs...)
 }
 

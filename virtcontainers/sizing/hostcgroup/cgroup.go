@@ -23,7 +23,7 @@ type Options struct {
 	// is the pod's own as well.
 	Path string
 	// Name is the cgroups' name, unique among the host's pods. It must be a
-	// valid file name.
+	// valid file name (NewForSpare's is in a directory).
 	Name string
 	// Only keeps the whole pod in its own cgroup (Kata's sandbox_cgroup_only);
 	// without it there is an overhead cgroup.
@@ -130,7 +130,7 @@ func (c *Cgroup) Make() error {
 		if p.overhead == "" {
 			continue
 		}
-		if err := p.weighAll(filepath.Dir(p.overhead)); err != nil {
+		if err := p.weighGroups(); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ func (c *Cgroup) Remove(ctx context.Context) error {
 	err := Remove(ctx, c.Dirs())
 	for _, p := range c.places {
 		if p.overhead != "" {
-			err = errors.Join(err, p.weighAll(filepath.Dir(p.overhead)))
+			err = errors.Join(err, p.weighGroups())
 		}
 	}
 	return err

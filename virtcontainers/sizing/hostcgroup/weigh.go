@@ -33,7 +33,19 @@ func (p place) weighOverhead(shares uint64) error {
 	if err := p.setWeight(p.overhead, shares); err != nil {
 		return fmt.Errorf("overhead: %w", err)
 	}
-	return p.weighAll(filepath.Dir(p.overhead))
+	return p.weighGroups()
+}
+
+// weighGroups weighs the groups that the overhead is in: that of all pods, and
+// before that the one of all spares if it is a spare's.
+func (p place) weighGroups() error {
+	all := p.dir(overheadDir)
+	if group := filepath.Dir(p.overhead); group != all {
+		if err := p.weighAll(group); err != nil {
+			return err
+		}
+	}
+	return p.weighAll(all)
 }
 
 // weighAll sets the weight of a cgroup that pods share to the sum of its
