@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/shim/rights"
 	"github.com/katabox/katabox/shim/tracing"
 	"github.com/katabox/katabox/shim/tracing/export"
 )
@@ -24,6 +25,9 @@ func exportTracesCommand() *cli.Command {
 			ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 			defer cancel()
 			watchShim(cancel)
+			if err := rights.Drop(); err != nil {
+				return err
+			}
 			return export.Run(ctx, os.Stdin)
 		},
 	}

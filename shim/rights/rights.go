@@ -1,4 +1,4 @@
-package monitor
+package rights
 
 import (
 	"errors"
@@ -9,14 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropRights takes all capabilities from every thread of this process, for good:
-// once it has entered the container's namespaces it only copies between
-// descriptors that are open. Its user stays root, which owns what it reads at its
-// end, the exit code in the bundle.
-//
-// A program with cgo cannot change the rights of its threads (syscall,
-// AllThreadsSyscall): it keeps them. kata-runtime is built without.
-func dropRights() error {
+// Drop takes all capabilities from every thread of this process, for good. Its
+// user stays root. Nothing is dropped in a program with cgo, which cannot change
+// the rights of its threads (syscall.AllThreadsSyscall); ours have none.
+func Drop() error {
 	err := dropAll()
 	if errors.Is(err, syscall.ENOTSUP) {
 		return nil

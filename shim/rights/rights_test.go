@@ -1,4 +1,4 @@
-package monitor
+package rights
 
 import (
 	"fmt"
@@ -43,7 +43,7 @@ func printDropped() error {
 		}
 		n = len(tasks)
 	}
-	if err := dropRights(); err != nil {
+	if err := Drop(); err != nil {
 		return err
 	}
 	files, err := filepath.Glob("/proc/self/task/*/status")
@@ -61,13 +61,13 @@ func printDropped() error {
 	return err
 }
 
-// No thread of a monitor has a capability, or a way to gain one.
-func TestDropRights(t *testing.T) {
+// After Drop no thread has a capability, or a way to gain one.
+func TestDrop(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs rights to drop")
 	}
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_GETPID, 0, 0, 0); errno == syscall.ENOTSUP {
-		t.Skip("built with cgo: TestStreamsAndPod of tests/oci has the program without")
+		t.Skip("built with cgo: TestStreamsAndPod of tests/oci has a program without")
 	}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), dropEnv+"=1")
