@@ -82,7 +82,7 @@ type Options struct {
 	Network  podnet.Spec
 	// CgroupsPath is the cgroup that the engine chose for the sandbox's own
 	// container (OCI's linux.cgroupsPath): the pod's is made beside it. Empty:
-	// the pod is in a cgroup of its own below /kata_overhead.
+	// the pod is in its own cgroup below /kata_overhead.
 	CgroupsPath string
 	// ShimCgroup is a cgroup that the engine has made for this process and its
 	// helpers (runc's option of that name), by its path below the hierarchies'

@@ -14,6 +14,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
@@ -93,7 +94,7 @@ func makeOne(ctx context.Context, file string, platform virtcontainers.Platform,
 	if err != nil {
 		return err
 	}
-	leave := Confine(platform, cfg)
+	leave := sizing.Confine(platform.CgroupRoot, cfg, platform.Accel)
 	bounded, cancel := context.WithTimeout(ctx, virtcontainers.TemplateTimeout)
 	defer cancel()
 	_, err = virtcontainers.MakeTemplate(bounded, platform, virtcontainers.Options{Config: cfg}, lock, nil)

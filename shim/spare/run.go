@@ -14,6 +14,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/pool"
+	"github.com/katabox/katabox/virtcontainers/sizing"
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
@@ -47,7 +48,7 @@ type spare struct {
 	entry    *pool.Entry
 	machine  *virtcontainers.Spare
 	listener *net.UnixListener
-	// leave moves the process out of its own cgroup (maker.Confine); nil before
+	// leave moves the process out of its own cgroup (sizing.Confine); nil before
 	// it was in there.
 	leave func(context.Context) error
 }
@@ -119,7 +120,7 @@ func (s *spare) make(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	s.platform = s.host(ctx)
-	s.leave = maker.Confine(s.platform, cfg)
+	s.leave = sizing.Confine(s.platform.CgroupRoot, cfg, s.platform.Accel)
 	s.pool, s.made = virtcontainers.PoolDir(s.platform.RunDir), time.Now()
 	template, key, err := virtcontainers.MachineKeys(ctx, s.platform, cfg)
 	if err != nil {

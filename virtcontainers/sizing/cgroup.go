@@ -9,7 +9,6 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
@@ -191,20 +190,6 @@ func (p *Pod) tablesMiB(guestMiB uint64) uint64 {
 		guestMiB = max(guestMiB, p.machine.MaxMemoryMiB)
 	}
 	return guestMiB / 64
-}
-
-// SpareBound is what a process can take that makes a template of a configuration
-// and then has a machine of it: the template's files may be in memory too, and
-// are charged to their maker.
-func SpareBound(cfg *config.Config, accel hypervisor.Accel) (hostcgroup.Bound, error) {
-	p := &Pod{opts: Options{Config: cfg, Accel: accel}}
-	var err error
-	if p.machine, err = p.machineLimits(); err != nil {
-		return hostcgroup.Bound{}, err
-	}
-	own := p.machine.MemoryMiB
-	most := 2*own + p.tablesMiB(own) + p.overheadMiB() + helpersMiB
-	return hostcgroup.Bound{Memory: most << 20, Processes: maxThreads}, nil
 }
 
 // overheadMiB returns the room for what the VMM process needs beside the

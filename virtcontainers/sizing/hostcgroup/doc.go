@@ -33,8 +33,8 @@
 // its overhead cgroup, so that it has bounds there and counts in no cgroup of the
 // engine's.
 //
-// Processes that work for no pod are in cgroups of their own
-// (/kata_overhead/spares/<pid>, NewForSpare).
+// A process that works for no pod yet has its own cgroup,
+// /kata_overhead/spares/<pid> (NewForSpare).
 //
 // A Container is the cgroup that the engine chose for one container. It holds
 // the container's stand-in, and shows its memory limit.

@@ -1,4 +1,4 @@
-package maker
+package sizing
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
 )
 
@@ -21,7 +21,7 @@ func TestConfine(t *testing.T) {
 	path := fmt.Sprintf("/kata_overhead/spares/%d", os.Getpid())
 	before := cgroups(t)
 	cfg := &config.Config{Hypervisor: config.Hypervisor{MemoryMiB: 256, MaxMemoryMiB: 1024}}
-	leave := Confine(virtcontainers.Platform{Accel: "kvm"}, cfg)
+	leave := Confine("", cfg, hypervisor.AccelKVM)
 	t.Cleanup(func() { _ = leave(context.Background()) })
 	if !strings.Contains(cgroups(t), path+"\n") {
 		if unix.Access("/sys/fs/cgroup", unix.W_OK) == nil {
