@@ -69,8 +69,9 @@ func New(opts Options) (*Cgroup, error) {
 		opts.Root = DefaultRoot
 	}
 	overhead := overheadDir + "/" + opts.Name
-	path, none, err := overhead, opts.Path == "", error(nil)
+	path, none := overhead, opts.Path == ""
 	if !none {
+		var err error
 		if path, err = podPath(opts.Path, opts.Name); err != nil {
 			return nil, err
 		}
