@@ -2,9 +2,12 @@ package hostile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/katabox/katabox/tests/harness"
 )
@@ -37,6 +40,115 @@ func TestKillIsFinal(t *testing.T) {
 			oneExit(ctx, t, events, p.idle)
 		})
 	}
+}
+
+// SIGKILL to the pause container is final too.
+func TestKillOfThePauseContainerIsFinal(t *testing.T) {
+	for _, lie := range []string{"ignore-kill", "hang"} {
+		t.Run(lie, func(t *testing.T) {
+			ctx, d := lying(t, lie, "")
+			p := newPod(ctx, t, d)
+			events := d.Record(ctx)
+			defer events.Close()
+			if lie == "hang" {
+				time.Sleep(2 * time.Second) // it begins a second after the start
+			}
+			bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+			defer cancel()
+			_ = p.Sandbox.Task.Kill(bounded, syscall.SIGKILL) // the guest may make an error of it
+			wantKilled(bounded, t, &p.Sandbox.Process)
+			p.remove(ctx)
+			oneExit(ctx, t, events, p.Sandbox)
+			oneExit(ctx, t, events, p.idle)
+		})
+	}
+}
+
+// wantKilled fails the test unless the process ends with 137.
+func wantKilled(ctx context.Context, t *testing.T, p *harness.Process) {
+	t.Helper()
+	if code, err := p.Wait(ctx); code != 137 || err != nil {
+		t.Errorf("%s: exit code %d, %v, want 137", p.ID(), code, err)
+	}
+}
+
+// If a guest does not report the exits of execs, SIGKILL is final for them and
+// they do not outlive their container.
+func TestExecsWithoutAnExit(t *testing.T) {
+	ctx, d := lying(t, "drop-exec-exits", "")
+	p := newPod(ctx, t, d)
+	events := d.Record(ctx)
+	defer events.Close()
+	bounded, cancel := context.WithTimeout(ctx, 2*answerTimeout)
+	defer cancel()
+	killed, left := p.sleeper(bounded), p.sleeper(bounded)
+	if err := killed.Kill(bounded, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	wantKilled(bounded, t, killed)
+	p.alive()
+	if err := p.idle.Task.Kill(bounded, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	wantKilled(bounded, t, left)
+	wantKilled(bounded, t, &p.idle.Process)
+	if err := errors.Join(killed.Remove(ctx), left.Remove(ctx)); err != nil {
+		t.Error(err)
+	}
+	p.remove(ctx)
+	list, err := events.Await(ctx, p.idle.Box.ID(), "delete")
+	if err != nil {
+		t.Error(err)
+	}
+	var exits []string
+	for _, e := range list {
+		if e.Topic == "exit" {
+			exits = append(exits, e.Exec)
+		}
+	}
+	if want := []string{killed.ID(), left.ID(), p.idle.Box.ID()}; !slices.Equal(exits, want) {
+		t.Errorf("exit events of %v, want %v", exits, want)
+	}
+}
+
+// sleeper starts an exec in the container.
+func (p *pod) sleeper(ctx context.Context) *harness.Process {
+	p.t.Helper()
+	proc, err := p.idle.Exec(ctx, harness.ExecConfig{Args: []string{"sleep", "100000"}})
+	if err == nil {
+		err = proc.Start(ctx)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return proc
+}
+
+// An exec fails in time if its streams are never answered.
+func TestStreamsWithoutAnAnswer(t *testing.T) {
+	ctx, d := lying(t, "hang-streams", "")
+	p := newPod(ctx, t, d)
+	time.Sleep(2 * time.Second) // it begins a second after the start
+	bounded, cancel := context.WithTimeout(ctx, 2*answerTimeout)
+	defer cancel()
+	proc, err := p.idle.Exec(bounded, harness.ExecConfig{Args: []string{"true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	go func() { started <- proc.Start(context.WithoutCancel(ctx)) }() // as engines that set no deadline
+	select {
+	case err := <-started:
+		if err == nil {
+			t.Error("an exec without streams was started")
+		}
+	case <-bounded.Done():
+		t.Fatalf("the start of an exec has no answer within %v", 2*answerTimeout)
+	}
+	if err := proc.Remove(ctx); err != nil {
+		t.Error(err)
+	}
+	p.remove(ctx)
 }
 
 // oneExit fails the test unless the container has one exit event.

@@ -20,6 +20,7 @@ import (
 	"github.com/mdlayher/vsock"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -30,7 +31,7 @@ import (
 const (
 	manyEvents      = 1_000_000
 	manyConnections = 20_000
-	manyPids        = 300_000
+	manyPids        = 60_000
 	manyCounters    = 60_000 // somewhat less than ttrpc's 4 MiB
 	errorBytes      = 3 << 20
 	consoleBytes    = 64 << 20
@@ -154,10 +155,13 @@ func (l *liar) Events(ctx context.Context, req *api.EventsRequest, out api.Guest
 	for {
 		select {
 		case event := <-told:
-			if exit := event.GetExit(); exit != nil && l.lie == "endless-output" {
+			exit := event.GetExit()
+			if exit != nil && l.lie == "endless-output" {
 				exit.StdoutBytes = 1 << 40
 			}
-			err = out.Send(event)
+			if exit.GetExecId() == "" || l.lie != "drop-exec-exits" {
+				err = out.Send(event)
+			}
 		case <-started:
 			var more bool
 			if more, err = l.forge(out); !more {
@@ -218,9 +222,36 @@ func hugeStats() (*taskapi.StatsResponse, error) {
 func hugePids() *taskapi.PidsResponse {
 	answer := &taskapi.PidsResponse{}
 	for i := range uint32(manyPids) {
-		answer.Processes = append(answer.Processes, &tasktypes.ProcessInfo{Pid: i + 1<<30})
+		answer.Processes = append(answer.Processes, &tasktypes.ProcessInfo{
+			Pid: i + 1<<30, Info: &anypb.Any{TypeUrl: "lie", Value: make([]byte, 40)},
+		})
 	}
 	return answer
+}
+
+// mute is a listener whose connections are not answered once a container runs.
+type mute struct {
+	net.Listener
+	from <-chan struct{}
+}
+
+// Accept implements net.Listener.
+func (m mute) Accept() (net.Conn, error) {
+	for {
+		conn, err := m.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-m.from:
+			go func() {
+				defer conn.Close()
+				_, _ = io.Copy(io.Discard, conn)
+			}()
+		default:
+			return conn, nil
+		}
+	}
 }
 
 // endless is a listener whose connections do not end when they are closed.

@@ -94,8 +94,11 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 	group.Go(func() error { return onPort(api.PortLog, func(p net.Listener) error { return l.serveLog(ctx, p) }) })
 	group.Go(func() error {
 		return onPort(api.PortStream, func(p net.Listener) error {
-			if lie == "endless-output" {
+			switch lie {
+			case "endless-output":
 				p = endless{p}
+			case "hang-streams":
+				p = mute{p, l.started}
 			}
 			return (&stream.Server{Finder: pod}).Serve(ctx, p)
 		})
