@@ -2,9 +2,12 @@ package oci
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 // A forced delete succeeds although the shim was stopped: its program ends it.
 func TestDeleteWithAStoppedShim(t *testing.T) {
 	r := newRuntime(t)
+	nameProgram(t, r)
 	r.answerTimeout = 2 * time.Second
 	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
 	if err := r.Start(t.Context(), "c1"); err != nil {
@@ -26,7 +30,6 @@ func TestDeleteWithAStoppedShim(t *testing.T) {
 	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Kill(shim, unix.SIGCONT) }() // if it is still there
 	begin := time.Now()
 	if err := r.Delete(t.Context(), "c1", true); err != nil {
 		t.Error(err)
@@ -34,6 +37,7 @@ func TestDeleteWithAStoppedShim(t *testing.T) {
 	if took := time.Since(begin); took > patience {
 		t.Errorf("it took %v", took)
 	}
+	wantEnded(t, shim)
 	if code := reap(t, pid); code != 137 {
 		t.Errorf("exit code %d, want 137", code)
 	}
@@ -42,22 +46,53 @@ func TestDeleteWithAStoppedShim(t *testing.T) {
 // The program is called even if the shim has used up all the time.
 func TestProgramHasItsOwnTime(t *testing.T) {
 	r := newRuntime(t)
+	nameProgram(t, r)
 	pid := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, nil)})
 	shim, err := client.Connect(t.Context(), r.dir("c1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer shim.Close()
+	daemon := shimPID(t, r, "c1")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.destroy(ended, shim, "c1"); err != nil {
 		t.Error(err)
 	}
+	wantEnded(t, daemon)
 	if code := reap(t, pid); code != 137 {
 		t.Errorf("exit code %d, want 137", code)
 	}
 	if err := r.Delete(t.Context(), "c1", true); err != nil {
 		t.Error(err)
+	}
+}
+
+// nameProgram gives the shim's program its usual name: "delete" kills no process
+// of another.
+func nameProgram(t *testing.T, r *Runtime) {
+	t.Helper()
+	named := filepath.Join(t.TempDir(), client.ShimName)
+	err := os.Link(r.Program, named)
+	if errors.Is(err, unix.EXDEV) {
+		var data []byte
+		if data, err = os.ReadFile(r.Program); err == nil {
+			err = os.WriteFile(named, data, 0o700)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Program = named
+}
+
+// wantEnded fails the test, and ends the shim, if it still runs.
+func wantEnded(t *testing.T, pid int) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err == nil && !strings.Contains(string(stat), ") Z ") {
+		t.Errorf("shim %d still runs", pid)
+		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 }
 
