@@ -21,9 +21,6 @@ func (s *spare) serve(ctx context.Context, r *pool.Request) error {
 	if err == nil {
 		err = r.Take()
 	}
-	if err == nil {
-		err = s.scoreMachine()
-	}
 	if err != nil {
 		return errors.Join(err, r.Close(), s.end())
 	}
@@ -80,14 +77,4 @@ func (s *spare) become(r *pool.Request) (*manager.Params, error) {
 		return nil, err
 	}
 	return p, errors.Join(s.title.set(r.Args), setComm(r.Args[0]))
-}
-
-// scoreMachine gives the machine this process's OOM score, which a machine that
-// a shim starts inherits.
-func (s *spare) scoreMachine() error {
-	score, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", s.machine.PID()), score, 0)
 }

@@ -112,12 +112,15 @@ func (p *Pod) orWithoutCgroup(ctx context.Context, err error) error {
 }
 
 // Account moves the machine and the share's daemon (its pid; 0 for none) into
-// the pod's cgroups. It is called once, between the machine's launch and its
-// first instruction, and before Connect. With v1 the guest's CPU time is at
+// the pod's cgroups, and takes the engine's OOM score from both. It is called
+// once, between the machine's launch and its first instruction, and before
+// Connect. With v1 the guest's CPU time is at
 // first charged to the overhead, which has the default weight (ChargeCPUs):
 // with the minimum weight a guest would hardly boot on a busy host.
 func (p *Pod) Account(ctx context.Context, vm hypervisor.VM, daemon int) error {
 	p.vm = vm
+	p.scoreOOM(ctx)
+	p.scoreDaemon(ctx, daemon)
 	if p.cgroup == nil {
 		return nil
 	}

@@ -22,10 +22,22 @@ func (p *Pod) scoreOOM(ctx context.Context) {
 		return // its pid may belong to another process now
 	default:
 	}
-	path := fmt.Sprintf("/proc/%d/oom_score_adj", p.vm.PID())
-	score := strconv.Itoa(p.oomScore())
-	if err := os.WriteFile(path, []byte(score), 0); err != nil && !p.opts.Ending() {
-		log.G(ctx).WithError(err).WithField("score", score).Debug("the machine's OOM score is not set")
+	p.setScore(ctx, p.vm.PID(), p.oomScore())
+}
+
+// scoreDaemon sets the score of the share's daemon (its pid; 0 for none), which
+// would inherit the engine's as well. It stays: the daemon needs little memory,
+// so the kernel finds the machine first.
+func (p *Pod) scoreDaemon(ctx context.Context, daemon int) {
+	if daemon != 0 {
+		p.setScore(ctx, daemon, 0)
+	}
+}
+
+func (p *Pod) setScore(ctx context.Context, pid, score int) {
+	path := fmt.Sprintf("/proc/%d/oom_score_adj", pid)
+	if err := os.WriteFile(path, []byte(strconv.Itoa(score)), 0); err != nil && !p.opts.Ending() {
+		log.G(ctx).WithError(err).WithField("score", score).Debug("an OOM score is not set")
 	}
 }
 

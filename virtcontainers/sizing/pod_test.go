@@ -3,6 +3,10 @@ package sizing
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -38,6 +42,56 @@ func newPod(t *testing.T) *Pod {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// inherited is the OOM score that the processes of TestScoresFromTheStart begin
+// with, as if it were their engine's.
+const inherited = "500"
+
+// process starts a process with the inherited score.
+func process(t *testing.T) (pid int, score func() string) {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	file := fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid)
+	if err := os.WriteFile(file, []byte(inherited), 0); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid, func() string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+}
+
+// running is a machine whose process exists.
+type running struct {
+	hypervisor.VM
+	pid int
+}
+
+func (r running) PID() int { return r.pid }
+
+// A machine and its file server do not have the engine's OOM score while there
+// is no container yet.
+func TestScoresFromTheStart(t *testing.T) {
+	p := newPod(t)
+	vm, ofVM := process(t)
+	daemon, ofDaemon := process(t)
+	if err := p.Account(t.Context(), running{p.vm, vm}, daemon); err != nil {
+		t.Fatal(err)
+	}
+	if ofVM() != "0" || ofDaemon() != "0" {
+		t.Errorf("the scores are %s and %s, want 0", ofVM(), ofDaemon())
+	}
 }
 
 func container(id string, memory int64) Container {
