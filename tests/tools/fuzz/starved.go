@@ -14,7 +14,8 @@ import (
 // errStarved is a failure that is the busy host's, not the target's.
 var errStarved = errors.New("the host was too busy")
 
-// tries is how often a target may be starved before that is reported.
+// tries is how often a target is run at least before it is reported that it was
+// starved.
 const tries = 10
 
 // An input is no finding if it passes this often, each time with so little CPU
@@ -25,15 +26,20 @@ const (
 )
 
 // runWhole calls run until it has run for a time altogether: again for what is
-// left if it is starved. It adds up what was done.
+// left if it is starved. It adds up what was done. A target whose time is over
+// has passed, however little CPU time it had, if it has executed anything.
 func runWhole(whole time.Duration, run func(rest time.Duration) (work, error)) (all work, err error) {
 	began := time.Now()
-	for range tries {
+	for n := 0; n < tries || time.Since(began) < whole; n++ {
 		rest := max(whole-time.Since(began), min(whole, time.Second))
 		var did work
 		did, err = run(rest)
 		all.executions += did.executions
 		all.cpu += did.cpu
+		over := all.executions > 0 && time.Since(began) >= whole
+		if err == nil || over && errors.Is(err, errStarved) {
+			return all, nil
+		}
 		if !errors.Is(err, errStarved) {
 			return all, err
 		}
@@ -48,14 +54,19 @@ func runWhole(whole time.Duration, run func(rest time.Duration) (work, error)) (
 //   - A worker that does not answer a first call in time is reported as
 //     "communicating with fuzzing process", without an input.
 //   - An execution of 10 s ends the worker: "fuzzing process hung or terminated
-//     unexpectedly", with an input. Whether the input did it, replays tell. If
-//     not, it is printed and its file is removed.
+//     unexpectedly", with an input, a new one or one of the corpus. Whether the
+//     input did it, replays tell. If not, a new one is printed and its file is
+//     removed.
 func (t target) starved(ctx context.Context, err error) bool {
+	hung := strings.Contains(err.Error(), "hung or terminated unexpectedly")
+	if seed := failingSeed.FindStringSubmatch(err.Error()); seed != nil {
+		return hung && t.passes(ctx, seed[1])
+	}
 	input := failingInput.FindStringSubmatch(err.Error())
 	if input == nil {
 		return strings.Contains(err.Error(), "context deadline exceeded") || strings.Contains(err.Error(), "communicating with fuzzing process")
 	}
-	if !strings.Contains(err.Error(), "hung or terminated unexpectedly") || !t.passes(ctx, filepath.Base(input[1])) {
+	if !hung || !t.passes(ctx, filepath.Base(input[1])) {
 		return false
 	}
 	file := filepath.Join(t.pkg.Dir, input[1])
@@ -67,7 +78,10 @@ func (t target) starved(ctx context.Context, err error) bool {
 	return os.Remove(file) == nil
 }
 
-var failingInput = regexp.MustCompile(`Failing input written to (\S+)`)
+var (
+	failingInput = regexp.MustCompile(`Failing input written to (\S+)`)
+	failingSeed  = regexp.MustCompile(`failure while testing seed corpus entry: [^/\s]+/(\S+)`)
+)
 
 // passes runs the target with an input of its corpus alone, and reports whether
 // it passes each time, with little CPU time.

@@ -38,6 +38,10 @@ func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	fuzzA := target{pkg: listed{Dir: dir}, program: program, name: "FuzzA"}
+	const (
+		seed = "failure while testing seed corpus entry: FuzzA/"
+		late = "\n--- FAIL: FuzzA (66.33s)\n    fuzzing process hung or terminated unexpectedly: exit status 2\n"
+	)
 	const hung = "fuzzing process hung or terminated unexpectedly: exit status 2\nFailing input written to testdata/fuzz/FuzzA/"
 	for _, tc := range []struct {
 		err  string
@@ -48,6 +52,10 @@ func FuzzA(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) {
 		{"context deadline exceeded\nFailing input written to testdata/fuzz/FuzzA/short", false},
 		{hung + "long", false},
 		{hung + "slow", false},
+		{seed + "short" + late, true},
+		{seed + "slow" + late, false},
+		{seed + "long" + late, false},
+		{seed + "short\n--- FAIL: FuzzA (0.01s)\n    a_test.go:3: wrong", false},
 		{hung + "short", true},
 		{"panic: FuzzA", false},
 	} {
@@ -96,7 +104,28 @@ func TestRunWhole(t *testing.T) {
 		})
 	}
 	runs := 0
-	_, err := runWhole(time.Second, func(time.Duration) (work, error) { runs++; return work{}, errStarved })
+	did, err := runWhole(50*time.Millisecond, func(time.Duration) (work, error) {
+		if runs++; runs == 1 {
+			return work{}, errStarved
+		}
+		time.Sleep(50 * time.Millisecond)
+		return work{executions: 1}, errStarved
+	})
+	if err != nil || did.executions != 1 || runs != 2 {
+		t.Errorf("starved until its end: %d runs, %d executions, %v", runs, did.executions, err)
+	}
+	runs = 0
+	_, err = runWhole(time.Hour, func(time.Duration) (work, error) {
+		if runs++; runs > 2*tries {
+			return work{}, nil
+		}
+		return work{}, errStarved
+	})
+	if err != nil || runs != 2*tries+1 {
+		t.Errorf("starved often in an hour: %d runs, %v", runs, err)
+	}
+	runs = 0
+	_, err = runWhole(time.Nanosecond, func(time.Duration) (work, error) { runs++; return work{}, errStarved })
 	if !errors.Is(err, errStarved) || runs != tries {
 		t.Errorf("always starved: %d runs, %v", runs, err)
 	}
