@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -78,10 +79,11 @@ func TestLeaksAreFound(t *testing.T) {
 	if err := os.WriteFile(left, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	group := leaveCgroup(t, d.tag)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	err := d.Settled(ctx)
-	for _, want := range []string{"sleep 60", left} {
+	for _, want := range []string{"sleep 60", left, group} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("leak check does not name %q: %v", want, err)
 		}
@@ -91,4 +93,27 @@ func TestLeaksAreFound(t *testing.T) {
 	if err := d.Stop(stopped); err == nil || !strings.Contains(err.Error(), "sleep 60") {
 		t.Errorf("Stop does not name the process: %v", err)
 	}
+}
+
+// leaveCgroup makes a cgroup as a pod's is called, until the test ends, and returns
+// its name.
+func leaveCgroup(t *testing.T, tag string) string {
+	t.Helper()
+	parent := "/sys/fs/cgroup/pids"
+	if _, err := os.Stat(parent); err != nil {
+		parent = "/sys/fs/cgroup" // v2
+	}
+	parent = filepath.Join(parent, "harness-"+tag)
+	group := filepath.Join(parent, "kata_"+tag+"-pod-1")
+	for _, dir := range []string{parent, group} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skip(err)
+		}
+		t.Cleanup(func() {
+			if err := os.Remove(dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return "kata_" + tag + "-pod-1"
 }

@@ -47,7 +47,7 @@ func (d *Daemon) Stop(ctx context.Context) error {
 
 // Settled waits until nothing of any pod is left, while the daemon keeps
 // running: no process but containerd and the spares of EnvPool, no mount, bundle,
-// FIFO, socket or runtime file. The error lists what is left after settleTimeout, or earlier if ctx
+// FIFO, socket, cgroup or runtime file. The error lists what is left after settleTimeout, or earlier if ctx
 // ends; later calls do not list it again, so that one test's leak does not fail
 // the others. A pod without the accelerator that EnvAccel requires is an error
 // too.
@@ -106,7 +106,13 @@ func (d *Daemon) leaks(processes func() ([]Proc, error)) ([]string, error) {
 			found = append(found, line)
 		}
 	}
-	return found, nil
+	cgroups, err := readCgroups(cgroupRoot, d.tag)
+	for _, line := range cgroups.Since(nil) {
+		if !d.excused(line) {
+			found = append(found, line)
+		}
+	}
+	return found, err
 }
 
 // podLeaks adds what is in the daemon's directory while it runs. The spares that
