@@ -19,7 +19,9 @@ import (
 // After that the process counts as ended with 137. A guest that does not answer,
 // or that still runs a container, is ended too: it could not be trusted to end
 // its other containers either. One that answers and still runs an exec stays:
-// the exec ends with its container at the latest.
+// the exec ends with its container at the latest. Engines kill execs that are
+// slow, as those of a probe: on a busy host that is no reason to end a guest
+// sooner than its health check would.
 
 const (
 	// probeWait bounds asking the guest whether a killed process still runs.
@@ -91,7 +93,7 @@ func (p *Process) enforceEnd() {
 	cause := fmt.Errorf("%s did not end within %v of SIGKILL: %s", p.name(), timeout, says)
 	if p.execID != "" {
 		p.recordWithout(ExitKilled)
-		if says == silent {
+		if says == silent && p.askGuest(max(timeout, s.opts.Config.Agent.HealthTimeout)) == silent {
 			s.lose(cause)
 		}
 		return

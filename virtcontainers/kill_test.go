@@ -3,11 +3,13 @@ package virtcontainers_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/katabox/katabox/virtcontainers"
 )
@@ -19,6 +21,7 @@ func killPod(t *testing.T) *pod {
 	p := &pod{t: t, host: host, observer: newObserver()}
 	opts := options(p.observer)
 	opts.Config.Agent.KillTimeout = 100 * time.Millisecond
+	opts.Config.Agent.HealthTimeout = time.Second
 	var err error
 	if p.Sandbox, err = virtcontainers.New(t.Context(), host.Platform(), opts); err != nil {
 		t.Fatal(err)
@@ -145,6 +148,36 @@ func TestKillOfAnExecInASilentGuest(t *testing.T) {
 	}
 	p.awaitStopped()
 	p.observer.expect(t, "pod/e1=137", "pod=255")
+}
+
+// A guest that is too slow to answer for a killed exec, but not for a health
+// check, keeps running: its containers are not to blame.
+func TestKillOfAnExecInASlowGuest(t *testing.T) {
+	p := killPod(t)
+	c := p.run(sandboxID)
+	e := p.exec(c, "e1")
+	p.start(e)
+	p.host.Agent.Hang("Kill")
+	var asked atomic.Int32
+	answered := make(chan struct{})
+	p.host.Agent.Hook("State", func(ctx context.Context, _ proto.Message) error {
+		if asked.Add(1) == 1 {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		close(answered)
+		return nil
+	})
+	go func() { _ = e.Kill(context.Background(), uint32(unix.SIGKILL), false) }()
+	if status := statusOf(t, e); status != virtcontainers.ExitKilled {
+		t.Errorf("status %d", status)
+	}
+	await(t, "the second question", answered)
+	p.host.Agent.Hook("State", nil)
+	if state := initOf(t, p.run("c2")).Info().State; state != virtcontainers.Running {
+		t.Errorf("a new container is %s", state)
+	}
+	p.observer.expect(t, "pod/e1=137")
 }
 
 // SIGKILL to the pod's own container is final too. Only a guest that answers is
