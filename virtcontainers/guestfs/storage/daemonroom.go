@@ -36,7 +36,9 @@ func newDaemonRoom(ctx context.Context, sp *space, share, executable string) (_ 
 	r := &daemonRoom{space: sp}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, r.strip(context.WithoutCancel(ctx)), r.close())
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+			defer cancel()
+			err = errors.Join(err, r.strip(ctx), r.close())
 		}
 	}()
 	if r.mounts, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/mnt", sp.tid)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -82,6 +83,36 @@ func TestCloseWhileACallHangs(t *testing.T) {
 		t.Errorf("the call that waits: %v", err)
 	}
 	close(release)
+}
+
+// Nor does it hold up the start of a daemon that fails.
+func TestDaemonsRoomWhileACallHangs(t *testing.T) {
+	sp := newOwnShare(t).space
+	running, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	go func() {
+		_ = sp.do(t.Context(), func() error {
+			close(running)
+			<-release
+			return nil
+		})
+	}()
+	<-running
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := newDaemonRoom(ended, sp, "/share", "/bin/true")
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	case <-time.After(10 * closeWait):
+		t.Error("it still waits for the call that hangs")
+	}
 }
 
 // A file system whose server never answers can be put into the share, also
