@@ -45,7 +45,17 @@ func (c *Container) settleExecs(ctx context.Context, which func(*Process) bool) 
 // run it on: what it still writes has no reader. The caller has claimed the exit.
 func (p *Process) recordWithout(status uint32) {
 	p.io.Close()
+	p.mu.Lock()
+	p.left = true
+	p.mu.Unlock()
 	p.record(Exit{Status: status, At: time.Now()}, true)
+}
+
+// wasLeft reports whether the exit was recorded without the guest's report.
+func (p *Process) wasLeft() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left
 }
 
 // anyExec selects the execs of a container that is being deleted.

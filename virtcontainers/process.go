@@ -38,7 +38,10 @@ type Process struct {
 	end   ending
 	// killed is set once the end of the process is being enforced.
 	killed bool
-	exit   Exit
+	// left is set if the guest may still run the process, whose exit was recorded
+	// without its report.
+	left bool
+	exit Exit
 }
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
@@ -277,7 +280,8 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 	return guest.Err(err)
 }
 
-// Delete removes an exec. It fails for a running one.
+// Delete removes an exec. It fails for a running one. A guest that did not report
+// the exec's exit may refuse, because it still runs it: that is logged.
 func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	exit, err := p.markDeleted()
 	if err != nil {
@@ -291,10 +295,14 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 		return exit, nil //nolint:nilerr // the guest and all in it is gone
 	}
 	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
-	if err = p.container.sandbox.ignoreGone(guest.Err(err)); err != nil {
-		return exit, fmt.Errorf("delete %s: %w", p.name(), err)
+	if err = p.container.sandbox.ignoreGone(guest.Err(err)); err == nil {
+		return exit, nil
 	}
-	return exit, nil
+	if p.wasLeft() {
+		log.G(ctx).WithError(err).Warnf("%s is left in the guest until its container ends", p.name())
+		return exit, nil
+	}
+	return exit, fmt.Errorf("delete %s: %w", p.name(), err)
 }
 
 // markDeleted moves a process to its last state. A process that was never
