@@ -45,6 +45,15 @@ func exitWith(code int, err error) error {
 	return &ExitError{Code: container.CodeOf(err), Err: err}
 }
 
+// Failed ends a command that could not run.
+func Failed(err error) error { return exitWith(0, err) }
+
+// HasContainer reports whether a container of that name is in the store that the
+// command's flags name.
+func HasContainer(c *cli.Command, name string) bool {
+	return store.HasContainer(c.String("store"), name)
+}
+
 // storeFlag makes the flag for the store's directory. Each command has it.
 func storeFlag() cli.Flag {
 	return &cli.StringFlag{Name: "store", Usage: "the `DIRECTORY` of images and containers", Value: store.Root, Sources: cli.EnvVars("KATABOX_STORE")}

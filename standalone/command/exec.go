@@ -22,8 +22,11 @@ func execCommand() *cli.Command {
 			storeFlag(),
 		},
 		Action: func(ctx context.Context, c *cli.Command) error {
-			if c.NArg() < 2 {
+			switch c.NArg() {
+			case 0:
 				return usage(c, "want a container and a command")
+			case 1:
+				return usage(c, "want a command for container %s (a shell in its guest: kata-runtime debug %[1]s)", c.Args().First())
 			}
 			return exitWith(execIn(ctx, c))
 		},

@@ -45,6 +45,16 @@ func CheckName(name string) error {
 	return nil
 }
 
+// HasContainer reports whether the store at root, which need not exist, has a
+// container of that name.
+func HasContainer(root, name string) bool {
+	if CheckName(name) != nil {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(root, containersDir, name))
+	return err == nil
+}
+
 // ContainerDir returns the directory of the container with that name, in which
 // the caller may keep other files.
 func (s *Store) ContainerDir(name string) string {

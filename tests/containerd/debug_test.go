@@ -35,6 +35,10 @@ func TestDebugConsole(t *testing.T) {
 		if out, code := debug("", "none"); code != 1 || !strings.Contains(out, `start "none"`) {
 			t.Errorf("a program that is not there: %q, %d", out, code)
 		}
+		byName := kataRuntime(ctx, d, "exec", id, "sh", "-c", "cat /proc/1/comm; exit 7")
+		if out, _ := byName.CombinedOutput(); string(out) != "init\n" || byName.ProcessState.ExitCode() != 7 {
+			t.Errorf("by exec: %q, %d", out, byName.ProcessState.ExitCode())
+		}
 		cmd := kataRuntime(ctx, d, "debug", id)
 		script := exec.CommandContext(ctx, "script", "-qec", strings.Join(cmd.Args, " "), "/dev/null")
 		script.Stdin = strings.NewReader("tty; exit 5\n")

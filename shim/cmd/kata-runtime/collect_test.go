@@ -118,11 +118,18 @@ func TestPodsCommand(t *testing.T) {
 		t.Errorf("%d, %q, %s", code, errs, out)
 	}
 	out, _, code = call(t, h, "pods", "--json")
+	if same, _, code := call(t, h, "list"); code != 0 || len(strings.Split(same, "\n")) != 4 {
+		t.Errorf("list: %d, %s", code, same)
+	}
+	// With a flag of the OCI runtime's it is that one's.
+	if other, errs, code := call(t, h, "list", "--format", "yaml"); code != 1 || other != "" || !strings.Contains(errs, "want table or json") {
+		t.Errorf("list --format: %d, %q %q", code, other, errs)
+	}
 	var list []podLine
 	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) != 2 {
 		t.Fatalf("%v, %d, %s", err, code, out)
 	}
-	if list[0].ID != "p1" || list[0].Error != "" || list[0].ShimPID != os.Getpid() || list[0].MemoryBytes == 0 || list[1].Error == "" || list[0].EngineNamespace != "test" {
+	if list[0].ID != "p1" || list[0].Error != "" || list[0].ShimPID != os.Getpid() || list[0].MemoryBytes == 0 || list[1].Error == "" || list[0].EngineNamespace != "test" || list[0].Containers == nil {
 		t.Errorf("%+v", list)
 	}
 }

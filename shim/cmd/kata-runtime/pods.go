@@ -15,11 +15,12 @@ import (
 )
 
 const podsDescription = "ENGINE is the engine's namespace. MEMORY is the resident memory of QEMU and the shim, with the guest's page cache. A pod\n" +
-	"that does not answer has a dash in each column that only its shim can fill."
+	"that does not answer has a dash in each column that only its shim can fill. With --root before it, or with its flags\n" +
+	"--quiet and --format, list is the OCI runtime's: it lists the containers below --root."
 
 func podsCommand(h host) *cli.Command {
 	return &cli.Command{
-		Name: "pods", Usage: "list the running pods of all engines", Description: podsDescription,
+		Name: "pods", Aliases: []string{"list"}, Usage: "list the running pods of all engines", Description: podsDescription,
 		Flags: []cli.Flag{jsonFlag()}, Before: noArguments,
 		Action: func(ctx context.Context, c *cli.Command) error {
 			list, err := h.pods(ctx)
@@ -57,6 +58,7 @@ func (h host) pods(ctx context.Context) ([]podLine, error) {
 	monitor.Each(pods, func(i int, p monitor.Pod) {
 		d, err := p.Describe(ctx)
 		d.ID, d.VMPID = p.ID, p.VM
+		d.Containers = append([]virtcontainers.ContainerDescription{}, d.Containers...) // [] in JSON, not null
 		line := podLine{Description: d, Engine: p.Owner.Address, EngineNamespace: p.Owner.Namespace, ShimPID: p.Shim}
 		if err != nil {
 			line.Error = oneLine(err.Error())

@@ -124,6 +124,25 @@ func TestAdd(t *testing.T) {
 	}
 }
 
+// A command without arguments is the OCI runtime's if it has a flag that only
+// that one's has.
+func TestAddByFlag(t *testing.T) {
+	withShim(t)
+	for args, ours := range map[string]bool{
+		"": false, "--json": false, "--json -q": true, "-q": true, "--format json": true, "--format=json": true, "-f json": true, "quiet": false,
+	} {
+		called := false
+		other := &cli.Command{
+			Name: "list", Flags: []cli.Flag{&cli.BoolFlag{Name: "json"}},
+			Action: func(context.Context, *cli.Command) error { called = true; return nil },
+		}
+		call(t, []*cli.Command{other}, append([]string{"list"}, strings.Fields(args)...)...)
+		if called == ours {
+			t.Errorf("list %s: the OCI runtime's is %t, want %t", args, !called, ours)
+		}
+	}
+}
+
 func TestSpec(t *testing.T) {
 	dir := t.TempDir()
 	if _, stderr, code := call(t, nil, "spec", "--bundle", dir); code != 0 {

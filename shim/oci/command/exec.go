@@ -88,7 +88,7 @@ func processOf(c *cli.Command, r *oci.Runtime, id string) (*specs.Process, error
 	}
 	args := c.Args().Tail()
 	if len(args) == 0 {
-		return nil, fmt.Errorf("want a command, or --process: %w", errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("want a command, or --process (a shell in the guest: kata-runtime debug %s): %w", id, errdefs.ErrInvalidArgument)
 	}
 	process, err := r.InitProcess(id)
 	if err != nil {
