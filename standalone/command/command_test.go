@@ -2,10 +2,13 @@ package command
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -45,6 +48,40 @@ func TestProgress(t *testing.T) {
 	p = &progress{to: &out, terminal: true}
 	if p.end(); out.Len() != 0 {
 		t.Errorf("an image of which nothing is unpacked: %q", out.String())
+	}
+}
+
+// Only what takes long says that it runs.
+func TestSaySlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		done := saySlow(&out, patience, "slow")
+		time.Sleep(patience - 1)
+		done()
+		time.Sleep(patience)
+		if out.Len() != 0 {
+			t.Errorf("quick: %q", out.String())
+		}
+		done = saySlow(&out, patience, "slow")
+		time.Sleep(patience + 1)
+		done()
+		if out.String() != "slow\n" {
+			t.Errorf("slow: %q", out.String())
+		}
+	})
+}
+
+// The JSON of ps has lists, and an exit code only of what has ended.
+func TestLinesOfPS(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	l := listing{Pods: []podLine{}}
+	l.Containers = append(l.Containers, lineOf(&container.Record{Name: "a", Image: "i", Created: at, Started: &at, Exited: &container.Exit{At: at}}),
+		lineOf(&container.Record{Name: "b", Image: "i", Created: at, Command: []string{"sh"}}))
+	got, err := json.Marshal(l)
+	want := `{"containers":[{"name":"a","status":"exited (0)","created":"2026-01-02T03:04:05Z","started":"2026-01-02T03:04:05Z","exited":"2026-01-02T03:04:05Z",` +
+		`"exitCode":0,"image":"i","command":[],"ports":[]},{"name":"b","status":"dead","created":"2026-01-02T03:04:05Z","image":"i","command":["sh"],"ports":[]}],"pods":[]}`
+	if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
 }
 

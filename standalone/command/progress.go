@@ -30,12 +30,17 @@ type progress struct {
 }
 
 func newProgress(to io.Writer, image string) *progress {
-	p := &progress{to: to, image: image}
-	if f, ok := to.(*os.File); ok {
-		_, err := console.ConsoleFromFile(f)
-		p.terminal = err == nil
+	return &progress{to: to, image: image, terminal: isTerminal(to)}
+}
+
+// isTerminal reports whether an output of this process is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
 	}
-	return p
+	_, err := console.ConsoleFromFile(f)
+	return err == nil
 }
 
 // Layer starts a layer.

@@ -33,27 +33,35 @@ func collectCommand(h host) *cli.Command {
 		Flags: []cli.Flag{
 			configFlag(),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "the `FILE`, in place of katabox-TIME.tar.gz"},
+			jsonFlag(),
 		},
 		Before: noArguments,
-		Action: func(ctx context.Context, c *cli.Command) error {
-			now := time.Now().UTC()
-			name := c.String("output")
-			if name == "" {
-				name = "katabox-" + now.Format("20060102-150405") + ".tar.gz"
-			}
-			f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-			if err != nil {
-				return fmt.Errorf("%w: choose another file with --output", err)
-			}
-			a := newArchive(f, strings.TrimSuffix(filepath.Base(name), ".tar.gz"), now)
-			h.collect(ctx, c.String("config"), a)
-			if err := errors.Join(a.close(), f.Close()); err != nil {
-				return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
-			}
-			fmt.Fprintf(c.Root().Writer, "%s: %d files; look through it before you send it\n", name, a.files)
-			return nil
-		},
+		Action: func(ctx context.Context, c *cli.Command) error { return writeArchive(ctx, c, h) },
 	}
+}
+
+func writeArchive(ctx context.Context, c *cli.Command, h host) error {
+	now := time.Now().UTC()
+	name := c.String("output")
+	if name == "" {
+		name = "katabox-" + now.Format("20060102-150405") + ".tar.gz"
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("%w: choose another file with --output", err)
+	}
+	a := newArchive(f, strings.TrimSuffix(filepath.Base(name), ".tar.gz"), now)
+	p := newProgress(c.Root().ErrWriter)
+	h.collect(ctx, c.String("config"), a, p.step)
+	p.end()
+	if err := errors.Join(a.close(), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
+	}
+	if c.Bool("json") {
+		return writeJSON(c.Root().Writer, map[string]any{"file": name, "files": a.files})
+	}
+	_, err = fmt.Fprintf(c.Root().Writer, "%s: %d files; look through it before you send it\n", name, a.files)
+	return err
 }
 
 // archive is a tar file being written. After the first error it writes nothing
@@ -107,7 +115,10 @@ var hostFiles = []string{
 
 const maxHostFile = 64 << 10
 
-func (h host) collect(ctx context.Context, configFile string, a *archive) {
+// collect adds everything to the archive, and calls step before each part that may
+// take seconds.
+func (h host) collect(ctx context.Context, configFile string, a *archive, step func(string)) {
+	step("collect: this host")
 	a.addJSON("check.json", newReport(h.check(ctx, configFile)), nil)
 	e, err := h.env(ctx, configFile, nil)
 	if err == nil {
@@ -124,9 +135,11 @@ func (h host) collect(ctx context.Context, configFile string, a *archive) {
 	if err != nil {
 		return // pods.json has the error
 	}
-	for _, p := range running {
+	for i, p := range running {
+		step(fmt.Sprintf("collect: pod %d of %d: %s", i+1, len(running), p.ID))
 		h.collectPod(ctx, p, a)
 	}
+	step("collect: the engines' log")
 	h.collectLog(ctx, running, a)
 }
 

@@ -73,7 +73,8 @@ func TestCollect(t *testing.T) {
 	}
 	name := filepath.Join(t.TempDir(), "report.tar.gz")
 	out, errs, code := call(t, h.host, "collect", "--config", conf, "--output", name)
-	if code != 0 || errs != "" || !strings.HasPrefix(out, name+": ") {
+	steps := "collect: this host\ncollect: pod 1 of 2: p1\ncollect: pod 2 of 2: p2\ncollect: the engines' log\n"
+	if code != 0 || errs != steps || !strings.HasPrefix(out, name+": ") {
 		t.Fatalf("%d, %q, %q", code, errs, out)
 	}
 	files := untar(t, name)
@@ -117,7 +118,6 @@ func TestPodsCommand(t *testing.T) {
 	if code != 0 || errs != "" || len(lines) != 4 || !strings.HasPrefix(lines[1], "p1 ") || !strings.HasPrefix(lines[2], "p2 ") || !strings.Contains(lines[2], " - ") {
 		t.Errorf("%d, %q, %s", code, errs, out)
 	}
-	out, _, code = call(t, h, "pods", "--json")
 	if same, _, code := call(t, h, "list"); code != 0 || len(strings.Split(same, "\n")) != 4 {
 		t.Errorf("list: %d, %s", code, same)
 	}
@@ -125,6 +125,7 @@ func TestPodsCommand(t *testing.T) {
 	if other, errs, code := call(t, h, "list", "--format", "yaml"); code != 1 || other != "" || !strings.Contains(errs, "want table or json") {
 		t.Errorf("list --format: %d, %q %q", code, other, errs)
 	}
+	out, _, code = call(t, h, "pods", "--json")
 	var list []podLine
 	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) != 2 {
 		t.Fatalf("%v, %d, %s", err, code, out)

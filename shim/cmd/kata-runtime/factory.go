@@ -31,7 +31,7 @@ func factoryCommand(h host) *cli.Command {
 		Commands: []*cli.Command{
 			{
 				Name: "init", Usage: "make the template of the configuration, unless it exists",
-				Flags: []cli.Flag{configFlag()}, Before: noArguments,
+				Flags: []cli.Flag{configFlag(), jsonFlag()}, Before: noArguments,
 				Action: func(ctx context.Context, c *cli.Command) error { return initFactory(ctx, c, h) },
 			},
 			{
@@ -47,7 +47,9 @@ func factoryCommand(h host) *cli.Command {
 					if err != nil {
 						return err
 					}
-					return destroyFactory(cfg, h.pool)
+					p := newProgress(c.Root().ErrWriter)
+					defer p.end()
+					return destroyFactory(cfg, h.pool, p.step)
 				},
 			},
 		},
@@ -55,12 +57,15 @@ func factoryCommand(h host) *cli.Command {
 }
 
 // destroyFactory removes the templates of a configuration's directory, and ends
-// the spares of all configurations with that directory.
-func destroyFactory(cfg *config.Config, spares pool.Pool) error {
+// the spares of all configurations with that directory. It calls step before each
+// part.
+func destroyFactory(cfg *config.Config, spares pool.Pool, step func(string)) error {
 	dir := cfg.Factory.TemplatePath
+	step("template: remove all in " + dir)
 	if err := (factory.Store{Dir: dir}).RemoveAll(); err != nil { // and a process that makes a spare
 		return err
 	}
+	step("spares: end all")
 	if err := spares.End(func(i pool.Info) bool { return i.Store == dir }); err != nil {
 		return fmt.Errorf("end spares: %w", err)
 	}
@@ -76,16 +81,20 @@ func initFactory(ctx context.Context, c *cli.Command, h host) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, virtcontainers.TemplateTimeout)
 	defer cancel()
-	progress := c.Root().ErrWriter
-	key, err := h.makeTemplate(ctx, cfg, func(step string) { fmt.Fprintln(progress, "template:", step) })
+	p := newProgress(c.Root().ErrWriter)
+	key, err := h.makeTemplate(ctx, cfg, func(step string) { p.step("template: " + step) })
+	p.end()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Root().Writer, "%s\n", key)
 	if !cfg.Factory.Template {
-		fmt.Fprintln(progress, "template: pods do not use it: factory.enable_template is false")
+		fmt.Fprintln(c.Root().ErrWriter, "template: pods do not use it: factory.enable_template is false")
 	}
-	return nil
+	if c.Bool("json") {
+		return writeJSON(c.Root().Writer, map[string]any{"key": key, "enabled": cfg.Factory.Template})
+	}
+	_, err = fmt.Fprintf(c.Root().Writer, "%s\n", key)
+	return err
 }
 
 // makeTemplate makes a template in the way in which the shim starts a pod.

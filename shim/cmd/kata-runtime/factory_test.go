@@ -63,7 +63,10 @@ func TestFactory(t *testing.T) {
 	if out, _, code := call(t, f.host, "factory", "status"); code != 0 || !strings.Contains(out, "enable_template is off; 1 in "+dir) || !strings.Contains(out, key) {
 		t.Errorf("status: %d, %q", code, out)
 	}
-	if out, errs, code := call(t, f.host, "factory", "destroy"); code != 0 || out+errs != "" {
+	if out, _, code := call(t, f.host, "factory", "init", "--json"); code != 0 || out != "{\n  \"enabled\": false,\n  \"key\": \""+key+"\"\n}\n" {
+		t.Errorf("init --json: %d, %q", code, out)
+	}
+	if out, errs, code := call(t, f.host, "factory", "destroy"); code != 0 || out != "" || errs != "template: remove all in "+dir+"\nspares: end all\n" {
 		t.Errorf("destroy: %d, %q, %q", code, out, errs)
 	}
 	if r := status(); len(r.Templates) != 0 {
@@ -118,8 +121,8 @@ func TestFactorySpares(t *testing.T) {
 			t.Errorf("status: %d, %q; want %q", code, out, w)
 		}
 	}
-	if out, errs, code := call(t, f.host, "factory", "destroy"); code != 0 || out+errs != "" {
-		t.Errorf("destroy: %d, %q, %q", code, out, errs)
+	if out, _, code := call(t, f.host, "factory", "destroy"); code != 0 || out != "" {
+		t.Errorf("destroy: %d, %q", code, out)
 	}
 	if err := <-reaped; err == nil {
 		t.Error("the spare ended by itself")

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/containerd/console"
 	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/monitor"
@@ -36,7 +35,7 @@ func iptablesCommand(h host) *cli.Command {
 		Commands: []*cli.Command{
 			{
 				Name: "get", Usage: "write the rules", Description: getDescription,
-				Flags: flags(), Before: noArguments, Action: h.getIPTables,
+				Flags: append(flags(), jsonFlag()), Before: noArguments, Action: h.getIPTables,
 			},
 			{
 				Name: "set", Usage: "replace the rules", ArgsUsage: "[FILE]", Description: setDescription,
@@ -55,7 +54,10 @@ func (h host) getIPTables(ctx context.Context, c *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	return writeRules(c.Root().Writer, string(rules), onTerminal(c.Root().Writer))
+	if c.Bool("json") {
+		return writeJSON(c.Root().Writer, map[string]any{"ipv6": c.Bool("v6"), "rules": string(rules)})
+	}
+	return writeRules(c.Root().Writer, string(rules), isTerminal(c.Root().Writer))
 }
 
 // writeRules writes a guest's text as it is, but on a terminal so that it cannot
@@ -70,14 +72,6 @@ func writeRules(out io.Writer, rules string, terminal bool) error {
 	}
 	_, err := io.WriteString(out, rules)
 	return err
-}
-
-func onTerminal(out io.Writer) bool {
-	if out != io.Writer(os.Stdout) {
-		return false
-	}
-	_, err := console.ConsoleFromFile(os.Stdout)
-	return err == nil
 }
 
 func (h host) setIPTables(ctx context.Context, c *cli.Command) error {

@@ -19,6 +19,9 @@ func TestIPTablesCommand(t *testing.T) {
 			t.Errorf("%v: %d, %q %q", args, code, out, errs)
 		}
 	}
+	if out, _, code := call(t, h, "iptables", "get", "--sandbox-id", "p1", "--json"); code != 0 || !strings.Contains(out, `"rules": "*filter\n# \u001b[2J IPv6 false\nCOMMIT\n"`) {
+		t.Errorf("as JSON: %d, %q", code, out)
+	}
 	file, long := filepath.Join(dir, "rules"), filepath.Join(dir, "long")
 	for path, text := range map[string]string{file: "COMMIT\n", long: strings.Repeat("#", guest.MaxIPTables+1)} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

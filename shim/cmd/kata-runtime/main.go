@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v3"
 
 	"github.com/katabox/katabox/shim/oci/command"
@@ -92,10 +93,16 @@ func setUsageError(c *cli.Command) {
 }
 
 func versionCommand() *cli.Command {
-	return &cli.Command{Name: "version", Usage: "print the version", Action: func(_ context.Context, c *cli.Command) error {
-		fmt.Fprintf(c.Root().Writer, "kata-runtime %s\n", version)
-		return nil
-	}}
+	return &cli.Command{
+		Name: "version", Usage: "print the version", Flags: []cli.Flag{jsonFlag()}, Before: noArguments,
+		Action: func(_ context.Context, c *cli.Command) error {
+			if c.Bool("json") {
+				return writeJSON(c.Root().Writer, map[string]string{"version": version, "spec": specs.Version})
+			}
+			_, err := fmt.Fprintf(c.Root().Writer, "kata-runtime %s\n", version)
+			return err
+		},
+	}
 }
 
 func usageError(_ context.Context, c *cli.Command, err error, _ bool) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os/signal"
 	"syscall"
@@ -14,24 +15,31 @@ import (
 	"github.com/katabox/katabox/shim/monitor"
 )
 
-const metricsDescription = "ID is the pod's id, or a prefix of it. The metrics are in Prometheus's text format; with --all each has its pod's id and\n" +
-	"name. Metrics that begin with kata_guest_ or kata_agent_ are as the guest reports them. docs/observability.md has the list."
+const metricsDescription = "ID is the pod's id, or a prefix of it. The metrics are in Prometheus's text format; with --all, and in JSON, each has its\n" +
+	"pod's id and name. Metrics that begin with kata_guest_ or kata_agent_ are as the guest reports them. docs/observability.md has the list."
 
 func metricsCommand(h host) *cli.Command {
 	return &cli.Command{
 		Name: "metrics", Usage: "write the metrics of one pod, or of all pods", ArgsUsage: "ID | --all", Description: metricsDescription,
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "the metrics of all pods, each labelled with its pod"}},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "the metrics of all pods, each labelled with its pod"}, jsonFlag()},
 		Action: func(ctx context.Context, c *cli.Command) error {
 			all := c.Bool("all")
 			if all == (c.NArg() == 1) || c.NArg() > 1 {
 				return fmt.Errorf("want one pod's id, or --all: see %s --help", c.FullName())
 			}
 			if all {
-				return h.allMetrics(ctx, c)
+				pods, err := monitor.Pods(h.records)
+				if err != nil {
+					return err
+				}
+				return scrape(ctx, c, pods)
 			}
 			pod, err := monitor.Find(h.records, c.Args().First())
 			if err != nil {
 				return err
+			}
+			if c.Bool("json") {
+				return scrape(ctx, c, []monitor.Pod{pod})
 			}
 			text, err := pod.Ask(ctx, "/metrics")
 			if err != nil {
@@ -43,15 +51,15 @@ func metricsCommand(h host) *cli.Command {
 	}
 }
 
-// allMetrics writes the metrics of the pods that answer, and then fails if other
-// pods did not answer.
-func (h host) allMetrics(ctx context.Context, c *cli.Command) error {
-	pods, err := monitor.Pods(h.records)
-	if err != nil {
-		return err
-	}
+// scrape writes the labelled metrics of the pods that answer, and then fails if
+// other pods did not answer.
+func scrape(ctx context.Context, c *cli.Command, pods []monitor.Pod) error {
 	families, errs := monitor.Scrape(ctx, pods)
-	return errors.Join(families.Write(c.Root().Writer), oneOf(errs, len(pods)))
+	write := families.Write
+	if c.Bool("json") {
+		write = func(w io.Writer) error { return writeJSON(w, families) }
+	}
+	return errors.Join(write(c.Root().Writer), oneOf(errs, len(pods)))
 }
 
 // oneOf combines the errors of some of the pods into one line.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -103,6 +104,31 @@ func TestMetricsCommand(t *testing.T) {
 	out, errs, code = call(t, h, "metrics", "--all")
 	if code != 0 || errs != "" || !strings.Contains(out, `kata_shim_agent_up{cri_name="",cri_namespace="",cri_uid="",sandbox_id="p1"} 1`) {
 		t.Errorf("%d, %q, %s", code, errs, out)
+	}
+}
+
+func TestMetricsAsJSON(t *testing.T) {
+	h := withRecords(t, false)
+	for _, which := range []string{"p1", "--all"} {
+		out, errs, code := call(t, h, "metrics", "--json", which)
+		type sample struct {
+			Labels map[string]string
+			Value  float64
+		}
+		var families []struct {
+			Name    string
+			Samples []sample
+		}
+		if err := json.Unmarshal([]byte(out), &families); err != nil || code != 0 || errs != "" {
+			t.Fatalf("%s: %v, %d, %q, %s", which, err, code, errs, out)
+		}
+		samples := make(map[string][]sample)
+		for _, f := range families {
+			samples[f.Name] = f.Samples
+		}
+		if up := samples["kata_shim_agent_up"]; len(up) != 1 || up[0].Value != 1 || up[0].Labels["sandbox_id"] != "p1" {
+			t.Errorf("%s: %+v", which, up)
+		}
 	}
 }
 

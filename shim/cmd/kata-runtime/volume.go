@@ -58,6 +58,7 @@ func volumeCommand(h host) *cli.Command {
 				Flags: []cli.Flag{
 					volumePathFlag(),
 					&cli.Uint64Flag{Name: "size", Usage: "the size of the volume, `N` bytes"},
+					jsonFlag(),
 				},
 				Before: noArguments, Action: h.volumeResize,
 			},
@@ -87,6 +88,9 @@ func (h host) volumeResize(ctx context.Context, c *cli.Command) error {
 	size, err := monitor.GrowVolume(ctx, pods, path, c.Uint64("size"))
 	if err != nil {
 		return err
+	}
+	if c.Bool("json") {
+		return writeJSON(c.Root().Writer, map[string]any{"path": path, "bytes": size})
 	}
 	_, err = fmt.Fprintf(c.Root().Writer, "%s: %d bytes\n", path, size)
 	return err

@@ -70,6 +70,9 @@ func TestDirectVolumeOfPod(t *testing.T) {
 	if out, errs, code := call(t, h, "direct-volume", "resize", "--volume-path", "/v", "--size", "4096"); code != 0 || out+errs != "/v: 4096 bytes\n" {
 		t.Errorf("resize: %d, %q %q", code, out, errs)
 	}
+	if out, _, code := call(t, h, "direct-volume", "resize", "--volume-path", "/v", "--size", "4096", "--json"); code != 0 || out != "{\n  \"bytes\": 4096,\n  \"path\": \"/v\"\n}\n" {
+		t.Errorf("resize --json: %d, %q", code, out)
+	}
 	for _, verb := range []string{"stats", "resize"} {
 		if _, errs, code := call(t, h, "direct-volume", verb, "--volume-path", "/other"); code != 1 || !strings.Contains(errs, "pod p2: ") {
 			t.Errorf("%s: %d, %q, want the pod that did not answer", verb, code, errs)
