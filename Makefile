@@ -18,7 +18,7 @@ export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
-	test-cri critest cri-shell demo demo-virtiofsd unit fuzz fuzz-guest integration vet fmt lint bench generate install stage deb image test-deb test-soak clean
+	test-cri critest cri-shell demo demo-virtiofsd unit fuzz fuzz-guest integration vet fmt lint bench generate install uninstall stage deb image test-deb test-soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -163,6 +163,15 @@ stage:
 	bin/kata-runtime completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kata-runtime
 	bin/kata-runtime completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kata-runtime
 	bin/kata-runtime completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kata-runtime.fish
+
+# Configuration in /etc, and what pods have left, stay.
+uninstall: ## remove what "make install" has installed below DESTDIR
+	@if [ -z "$(DESTDIR)" ] && ls /run/kata-containers/sandboxes/*/state.json >/dev/null 2>&1; then \
+		echo "make uninstall: pods run, and only their shim can remove them: remove them first (kata-runtime pods)" >&2; exit 1; fi
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,bin/containerd-shim-kata-v2 bin/kata-runtime share/man/man8/kata-runtime.8 \
+		share/bash-completion/completions/kata-runtime share/zsh/site-functions/_kata-runtime share/fish/vendor_completions.d/kata-runtime.fish) \
+		$(addprefix $(DESTDIR)$(GUEST_DIR)/,vmlinux initrd.img) $(DESTDIR)$(RUNTIME_DEFAULTS)/configuration.toml
+	for dir in $(DESTDIR)$(GUEST_DIR) $(DESTDIR)$(RUNTIME_DEFAULTS); do [ ! -d $$dir ] || rmdir --ignore-fail-on-non-empty $$dir; done
 
 deb: build guest-image ## build an installable Debian package, build/katabox_VERSION_ARCH.deb
 	@deploy/deb.sh

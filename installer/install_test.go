@@ -41,6 +41,31 @@ func TestUninstallLeavesTheNodeAsItWas(t *testing.T) {
 	})
 }
 
+// A build's manual page and completion scripts come along, in whatever form it
+// has them; a build without them is installed all the same.
+func TestHelpIsInstalled(t *testing.T) {
+	h := newHost(t, nodes["containerd 2.x"])
+	before, build := h.tree(), newBuild(t, "shim")
+	page, script := "share/man/man8/kata-runtime.8.gz", "share/bash-completion/completions/kata-runtime"
+	for _, name := range []string{page, script} {
+		path := filepath.Join(build, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.install(build)
+	for _, name := range []string{page, script} {
+		text, err := os.ReadFile(filepath.Join(h.root, Home, "current", name))
+		if err != nil || string(text) != name {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	h.uninstall()
+	if diff := cmp.Diff(before, h.tree()); diff != "" {
+		t.Errorf("after uninstall (-want +got):\n%s", diff)
+	}
+}
+
 // Wherever the installer was killed, each command completes.
 func TestDeathAnywhere(t *testing.T) {
 	eachNode(t, func(t *testing.T, files map[string]string) {

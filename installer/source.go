@@ -42,12 +42,31 @@ func files(from string) ([]file, error) {
 		if err != nil {
 			return nil, err
 		}
+		if path == "" {
+			return nil, fmt.Errorf("find %s below %s: name the directory of an installation with --from", f.name, from)
+		}
 		list[i].from = path
+	}
+	for _, name := range help {
+		path, err := find(name, from, filepath.Dir(from))
+		if err != nil {
+			return nil, err
+		}
+		if path != "" {
+			list = append(list, file{name: name, from: path, mode: 0o644})
+		}
 	}
 	return list, nil
 }
 
-// find returns the path of the first file called name in the directories.
+// help are the manual page, which packages compress, and the scripts that
+// complete commands in shells. A build need not have them.
+var help = []string{
+	"share/man/man8/kata-runtime.8", "share/man/man8/kata-runtime.8.gz",
+	"share/bash-completion/completions/kata-runtime", "share/zsh/site-functions/_kata-runtime", "share/fish/vendor_completions.d/kata-runtime.fish",
+}
+
+// find returns the path of the first file called name in the directories, or "".
 func find(name string, dirs ...string) (string, error) {
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
@@ -59,7 +78,7 @@ func find(name string, dirs ...string) (string, error) {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("find %s below %s: name the directory of an installation with --from", name, dirs[0])
+	return "", nil
 }
 
 // unsafe matches characters that the name of a directory should not have.

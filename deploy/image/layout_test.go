@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ func checkout(t *testing.T) string {
 	root := t.TempDir()
 	for _, name := range []string{
 		"bin/containerd-shim-kata-v2", "bin/kata-runtime", "configuration.toml", "LICENSE", "build/guest/initrd.img", "build/guest/vmlinux",
+		"docs/man/kata-runtime.8",
 	} {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -25,6 +27,10 @@ func checkout(t *testing.T) string {
 		if err := os.WriteFile(path, []byte(name), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	program := filepath.Join(root, "bin/kata-runtime")
+	if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\necho \"$1 for $2\"\n"), 0o600), os.Chmod(program, 0o700)); err != nil {
+		t.Fatal(err)
 	}
 	return root
 }

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
+	"time"
 )
 
 func main() {
@@ -53,6 +58,9 @@ func run(args []string) error {
 	return nil
 }
 
+// scriptTimeout bounds a run of the program that is packed.
+const scriptTimeout = time.Minute
+
 // contents returns the image's files, in the order in which they are packed.
 func contents(root string) ([]file, error) {
 	files := []file{
@@ -62,6 +70,7 @@ func contents(root string) ([]file, error) {
 		{name: "opt/kata/share/doc/katabox/LICENSE", from: "LICENSE", mode: 0o644},
 		{name: "opt/kata/share/kata-containers/initrd.img", from: "build/guest/initrd.img", mode: 0o644},
 		{name: "opt/kata/share/kata-containers/vmlinux", from: "build/guest/vmlinux", mode: 0o644},
+		{name: "opt/kata/share/man/man8/kata-runtime.8", from: "docs/man/kata-runtime.8", mode: 0o644},
 	}
 	for i, f := range files {
 		data, err := os.ReadFile(filepath.Join(root, f.from))
@@ -70,6 +79,30 @@ func contents(root string) ([]file, error) {
 		}
 		files[i].data = data
 	}
+	return addCompletion(root, files)
+}
+
+// addCompletion adds the scripts with which shells complete kata-runtime's
+// commands: it writes them itself.
+func addCompletion(root string, files []file) ([]file, error) {
+	for _, script := range []struct{ shell, name string }{
+		{"bash", "bash-completion/completions/kata-runtime"},
+		{"fish", "fish/vendor_completions.d/kata-runtime.fish"},
+		{"zsh", "zsh/site-functions/_kata-runtime"},
+	} {
+		program, err := filepath.Abs(filepath.Join(root, "bin/kata-runtime"))
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
+		data, err := exec.CommandContext(ctx, program, "completion", script.shell).Output()
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("run kata-runtime completion %s: %w", script.shell, err)
+		}
+		files = append(files, file{name: "opt/kata/share/" + script.name, mode: 0o644, data: data})
+	}
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
 	return files, nil
 }
 

@@ -74,8 +74,11 @@ func installFrom(t *testing.T, layout harness.Layout, release harness.Release, a
 	root := newNode(t)
 	before := tree(t, root)
 	runInstaller(ctx, t, d, root)
-	for _, name := range []string{"bin/containerd-shim-kata-v2", "bin/kata-runtime"} {
-		want, err := os.ReadFile(filepath.Join(layout.Root, name))
+	for name, source := range map[string]string{
+		"bin/containerd-shim-kata-v2": "bin/containerd-shim-kata-v2", "bin/kata-runtime": "bin/kata-runtime",
+		"share/man/man8/kata-runtime.8": "docs/man/kata-runtime.8",
+	} {
+		want, err := os.ReadFile(filepath.Join(layout.Root, source))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,6 +86,10 @@ func installFrom(t *testing.T, layout harness.Layout, release harness.Release, a
 		if err != nil || string(got) != string(want) {
 			t.Errorf("%s on the node: %d bytes, want %d: %v", name, len(got), len(want), err)
 		}
+	}
+	script, err := os.ReadFile(filepath.Join(root, "opt/kata/share/bash-completion/completions/kata-runtime"))
+	if err != nil || !strings.Contains(string(script), "kata-runtime") {
+		t.Errorf("the completion script: %q, %v", script, err)
 	}
 	runInstaller(ctx, t, d, root, "uninstall", "--host-root", "/host", "--restart", "never")
 	if diff := cmp.Diff(before, tree(t, root)); diff != "" {
