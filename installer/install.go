@@ -8,6 +8,9 @@ import (
 // qemu is the program that every pod needs from the node's distribution.
 const qemu = "qemu-system-x86_64"
 
+// kvm is the device without which a pod takes more time and memory.
+const kvm = "/dev/kvm"
+
 // ownConfig is the node's own configuration, which may name another QEMU.
 const ownConfig = "/etc/kata-containers/configuration.toml"
 
@@ -63,6 +66,10 @@ func (o *Options) requirements() ([]engine, error) {
 	}
 	if n.program(qemu) == "" && !n.exists(ownConfig) {
 		return nil, fmt.Errorf("the node has no %s: install QEMU there (Debian: qemu-system-x86)", qemu)
+	}
+	if !n.exists(kvm) {
+		o.say("the node has no %s: pods run under QEMU's translator, several times slower, and need a RuntimeClass whose overhead.podFixed "+
+			"has 1664Mi of memory (docs/kubernetes.md)", kvm)
 	}
 	return o.engines()
 }

@@ -66,6 +66,25 @@ func TestHelpIsInstalled(t *testing.T) {
 	}
 }
 
+// A node without KVM gets the runtime, and is told what pods cost there.
+func TestNodeWithoutKVMIsTold(t *testing.T) {
+	for _, device := range []bool{false, true} {
+		h := newHost(t, nodes["containerd 2.x"])
+		if device {
+			h.file("dev/kvm", "", 0o600)
+		}
+		var said strings.Builder
+		o := h.options(newBuild(t, "shim"))
+		o.Say = func(line string) { said.WriteString(line + "\n") }
+		if _, err := Install(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(said.String(), "1664Mi"); told == device {
+			t.Errorf("with the device %t: %s", device, said.String())
+		}
+	}
+}
+
 // Wherever the installer was killed, each command completes.
 func TestDeathAnywhere(t *testing.T) {
 	eachNode(t, func(t *testing.T, files map[string]string) {
