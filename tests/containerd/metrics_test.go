@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/pkg/oci"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -29,7 +30,11 @@ const maxShimPSS = 28 << 10
 func TestManagementSocket(t *testing.T) {
 	needVM(t)
 	newest(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
-		pod := newPod(ctx, t, d)
+		pod, err := d.NewPod(ctx, "pod", oci.WithAnnotations(map[string]string{"io.katacontainers.config.runtime.enable_pprof": "true"}))
+		if err != nil {
+			t.Fatalf("make pod: %v", err)
+		}
+		t.Cleanup(func() { removed(t, "pod", pod.Remove) })
 		for range 4 {
 			idle(ctx, t, pod)
 		}
@@ -61,6 +66,9 @@ func TestManagementSocket(t *testing.T) {
 		checkDashboard(ctx, t, d, pod.Sandbox.Box.ID())
 		if status, body := ask(ctx, t, socket, "/healthz"); status != http.StatusOK {
 			t.Errorf("health: %d, %s", status, body)
+		}
+		if status, body := ask(ctx, t, socket, "/debug/pprof/goroutine?debug=1"); status != http.StatusOK || !strings.Contains(body, "virtcontainers") {
+			t.Errorf("profile: %d, %.200s", status, body)
 		}
 	})
 }
