@@ -21,9 +21,15 @@ import (
 const (
 	// queueSize bounds the number of events that wait for the engine.
 	queueSize = 4096
-	// sendTimeout bounds one attempt, minPause and maxPause the time between two.
-	sendTimeout        = 5 * time.Second
+	// connectTimeout bounds connecting to the engine, minPause and maxPause the
+	// time between two attempts.
+	connectTimeout     = 5 * time.Second
 	minPause, maxPause = 50 * time.Millisecond, 2 * time.Second
+	// answerTimeout is how long a connected engine may take to accept an event. One
+	// that dies ends the connection at once. One that is stopped (by SIGSTOP or the
+	// freezer) finds every attempt in its socket when it continues, also those that
+	// were given up, and reports the event as often.
+	answerTimeout = 10 * time.Minute
 )
 
 // Publisher forwards events to one engine.
@@ -148,15 +154,15 @@ func (p *Publisher) forward(ctx context.Context, conn *connection, env *types.En
 type connection struct{ client *ttrpc.Client }
 
 func (c *connection) send(ctx context.Context, address string, env *types.Envelope) error {
-	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
-	defer cancel()
 	if c.client == nil {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", address)
+		conn, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "unix", address)
 		if err != nil {
 			return fmt.Errorf("connect to engine: %w", err)
 		}
 		c.client = ttrpc.NewClient(conn)
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	_, err := events.NewTTRPCEventsClient(c.client).Forward(ctx, &events.ForwardRequest{Envelope: env})
 	if err != nil {
 		return fmt.Errorf("forward event: %w", err)

@@ -41,15 +41,26 @@ func (e *engine) Forward(_ context.Context, r *events.ForwardRequest) (*emptypb.
 // serve listens at path until the returned function is called.
 func (e *engine) serve(t *testing.T, path string) func() {
 	t.Helper()
+	return e.serveAt(t, listen(t, path))
+}
+
+func listen(t *testing.T, path string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// serveAt serves at a listener until the returned function is called.
+func (e *engine) serveAt(t *testing.T, l net.Listener) func() {
+	t.Helper()
 	server, err := ttrpc.NewServer()
 	if err != nil {
 		t.Fatal(err)
 	}
 	events.RegisterTTRPCEventsService(server, e)
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	done := make(chan struct{})
 	go func() {
 		_ = server.Serve(context.Background(), l)
@@ -91,6 +102,33 @@ func TestOrderAcrossRestart(t *testing.T) {
 	// An event may arrive twice if the engine accepted it and died before it
 	// answered.
 	if diff := cmp.Diff(want, compact(e.ids)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// An engine that is stopped for a while has each event once when it continues:
+// it then reads from its socket what was sent meanwhile, all of it.
+func TestStoppedEngine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits 6 s")
+	}
+	path := filepath.Join(t.TempDir(), "e.sock")
+	l := listen(t, path) // connections are made, but not accepted
+	ctx := context.Background()
+	p := NewPublisher(ctx, "ns", path)
+	p.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: "c"})
+	time.Sleep(6 * time.Second) // the stop is real time: sockets have no other clock
+	e := new(engine)
+	defer e.serveAt(t, l)()
+	p.Publish(ctx, TopicStart, &eventtypes.TaskStart{ContainerID: "d"}) // the last one in the socket
+	closeCtx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := p.Close(closeCtx); err != nil {
+		t.Fatal(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if diff := cmp.Diff([]string{"ns " + TopicStart + " c", "ns " + TopicStart + " d"}, e.ids); diff != "" {
 		t.Error(diff)
 	}
 }
