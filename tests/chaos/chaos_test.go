@@ -3,13 +3,15 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/katabox/katabox/tests/harness"
 )
 
-// short is the selection of -short: each moment once, each victim twice.
+// short is the selection of -short: each moment once, each victim of SIGKILL
+// twice.
 var short = map[string]string{
 	"boot":             qemu.name,
 	"created":          virtiofsd.name,
@@ -19,22 +21,31 @@ var short = map[string]string{
 	"exec running":     shim.name,
 	"output":           qemu.name,
 	"exit":             engine.name,
+	"exec ends":        stoppedShim.name,
+	"being killed":     stoppedEngine.name,
 	"deleting":         virtiofsd.name,
 	"removing pod":     agent.name,
 }
 
-// TestChaos plays every moment with every victim.
+// inRound returns the victims of one round at the moment of a row.
+func inRound(round, row int) []victim {
+	if testing.Short() {
+		return slices.DeleteFunc(slices.Concat(victims, stops), func(v victim) bool { return short[moments[row].name] != v.name })
+	}
+	return append(slices.Clone(victims), stops[(row+round)%len(stops)])
+}
+
+// TestChaos plays every moment with every victim of SIGKILL, and with one of those
+// that are stopped.
 func TestChaos(t *testing.T) {
 	turn := 0
 	for round := range bed.rounds {
-		for _, m := range moments {
-			for _, v := range victims {
-				if testing.Short() && short[m.name] != v.name {
-					continue
-				}
+		for row, m := range moments {
+			for _, v := range inRound(round, row) {
 				turn++
 				name := fmt.Sprintf("%s/%s/%d", m.name, v.name, round+1)
-				t.Run(name, func(t *testing.T) { play(t, m, v, turn+round) })
+				// row and round, so that a victim meets each release.
+				t.Run(name, func(t *testing.T) { play(t, m, v, turn+row+round) })
 			}
 		}
 	}
@@ -55,12 +66,15 @@ func play(t *testing.T, m moment, v victim, turn int) {
 		results.add(m.name, v.name, verdict, time.Since(began))
 	})
 	server := ""
-	if v.name == virtiofsd.name {
+	if v.external {
 		if server = harness.DefaultVirtiofsd; !harness.HasVirtiofsd() {
 			t.Skipf("%s is not installed (Debian 12: qemu-system-common)", server)
 		}
 	}
 	d := daemonWith(t, turn, server)
+	if v.stays {
+		configure(t, d, "", quickKill)
+	}
 	ctx := within(t, d)
 	s := &scene{t: t, d: d, victim: v, random: rand.New(rand.NewPCG(bed.seed, uint64(turn))), tape: record(ctx, d)}
 	defer s.tape.stop()

@@ -1,17 +1,19 @@
-// Package chaos is the suite that kills. At each of ten moments of a pod's life
-// it kills, by SIGKILL or worse, each of the processes that serve the pod:
-// QEMU, virtiofsd, the agent in the guest, the shim, containerd. Then it checks
-// what matters to a user: did each Wait return, did each process exit exactly
-// once and with a correct code, and is nothing left behind?
+// Package chaos is the suite that kills. At each of twelve moments of a pod's
+// life it kills, by SIGKILL or worse, each of the processes that serve the pod:
+// QEMU, virtiofsd, the agent in the guest, the shim, containerd. At each moment
+// it also stops one of them, by SIGSTOP. Then it checks what matters to a user:
+// did each Wait return, did each process exit exactly once and with a correct
+// code, and is nothing left behind?
 //
 //	moment ──> strike ──> answers ──> cleaning up ──> judgement
 //	 (the operation of     (every call  (by ordinary    (exits counted, host
 //	  the moment is        and Wait      means)          compared with before)
 //	  under way)           returns)
 //
-// victims_test.go has what is expected of each pair, moments_test.go the
-// moments. A run prints the table of moments and victims at its end. Where pods
-// start from templates (harness.EnvTemplate) there is one moment more.
-// KATABOX_CHAOS_ROUNDS repeats every pair, KATABOX_CHAOS_SEED repeats a run's
-// random delays; -short plays a selection of pairs.
+// victims_test.go and stops_test.go have what is expected of each pair,
+// moments_test.go and late_test.go the moments. A run prints the table of moments
+// and victims at its end. Where pods start from templates (harness.EnvTemplate)
+// there is one moment more. KATABOX_CHAOS_ROUNDS repeats every pair with SIGKILL
+// and plays the others with SIGSTOP, KATABOX_CHAOS_SEED repeats a run's random
+// delays; -short plays a selection of pairs.
 package chaos

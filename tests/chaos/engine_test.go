@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/katabox/katabox/tests/harness"
 )
@@ -14,46 +15,97 @@ import (
 func TestExitsWhileContainerdIsDead(t *testing.T) {
 	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		s, c := newScene(ctx, t, d, engine)
-		words, word := io.Pipe()
-		mortal := harness.ContainerConfig{
-			Name: "mortal", Args: script("echo ready; read word; exit 3"), Stdio: harness.Stdio{Stdin: words},
-		}
-		service, err := s.service(ctx, mortal, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
-		exec, err := s.exec(ctx, c, "echo ready; while [ ! -e /tmp/go ]; do sleep 0.05; done; exit 7")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.last().codes = []uint32{7}
-		for _, p := range []*harness.Process{&service.Process, exec} {
-			if err := p.Out.Await(ctx, "ready"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		_, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("(sleep 1; touch /tmp/go) </dev/null >/dev/null 2>&1 &")})
-		if err != nil || code != 0 {
-			t.Fatalf("exec ended with %d, %v", code, err)
-		}
+		ends := s.twoThatEnd(ctx, c)
 		if err := s.strike(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := word.Write([]byte("die\n")); err != nil {
+		if err := ends.now(ctx); err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range []*harness.Process{&service.Process, exec} {
-			if err := outputEnds(ctx, p); err != nil { // by then it has exited
-				t.Fatal(err)
-			}
+		s.judge(ctx)
+		ends.reported(s)
+	})
+}
+
+// longStop exceeds the timeouts of ordinary calls.
+const longStop = 12 * time.Second
+
+// Exits while containerd is stopped are reported once when it continues, however
+// long that takes: what a shim had given up would be waiting in containerd's
+// socket all the same.
+func TestExitsWhileContainerdIsStopped(t *testing.T) {
+	eachRelease(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		s, c := newScene(ctx, t, d, stoppedEngine)
+		ends := s.twoThatEnd(ctx, c)
+		err := whileStopped(d, func() error {
+			err := ends.now(ctx)
+			time.Sleep(longStop) // that long the events wait
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 		s.judge(ctx)
-		for a, want := range map[*harness.Process]uint32{&service.Process: 3, exec: 7} {
-			if err := s.toldOnce(a, want); err != nil {
-				t.Error(err)
-			}
-		}
+		ends.reported(s)
 	})
+}
+
+// mortals are a service that ends when it reads a word, and an exec that ends soon.
+type mortals struct {
+	codes map[*harness.Process]uint32
+	word  io.Writer
+}
+
+// twoThatEnd adds a service, and an exec that ends a second later without the
+// engine's help.
+func (s *scene) twoThatEnd(ctx context.Context, c *harness.Container) mortals {
+	s.t.Helper()
+	words, word := io.Pipe()
+	mortal := harness.ContainerConfig{
+		Name: "mortal", Args: script("echo ready; read word; exit 3"), Stdio: harness.Stdio{Stdin: words},
+	}
+	service, err := s.service(ctx, mortal, 3)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	exec, err := s.exec(ctx, c, nil, "echo ready; while [ ! -e /tmp/go ]; do sleep 0.05; done; exit 7")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.last().codes = []uint32{7}
+	for _, p := range []*harness.Process{&service.Process, exec} {
+		if err := p.Out.Await(ctx, "ready"); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	_, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: script("(sleep 1; touch /tmp/go) </dev/null >/dev/null 2>&1 &")})
+	if err != nil || code != 0 {
+		s.t.Fatalf("exec ended with %d, %v", code, err)
+	}
+	return mortals{codes: map[*harness.Process]uint32{&service.Process: 3, exec: 7}, word: word}
+}
+
+// now ends the service, and returns when both have exited.
+func (m mortals) now(ctx context.Context) error {
+	if _, err := m.word.Write([]byte("die\n")); err != nil {
+		return err
+	}
+	for p := range m.codes {
+		if err := outputEnds(ctx, p); err != nil { // by then it has exited
+			return err
+		}
+	}
+	return nil
+}
+
+// reported checks that each exit was reported once.
+func (m mortals) reported(s *scene) {
+	s.t.Helper()
+	for p, want := range m.codes {
+		if err := s.toldOnce(p, want); err != nil {
+			s.t.Error(err)
+		}
+	}
 }
 
 // outputEnds waits until the runtime has closed a process's output.
@@ -105,7 +157,7 @@ func TestShimDiesWhileContainerdIsDead(t *testing.T) {
 		if err := s.revive(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.cleanUp(ctx); err != nil {
+		if err := s.cleanUp(ctx, answerTimeout); err != nil {
 			t.Error(err)
 		}
 	})

@@ -31,6 +31,8 @@ var moments = []moment{
 	{name: "exec running", play: playExecRunning},
 	{name: "output", play: playOutput},
 	{name: "exit", play: playExit},
+	{name: "exec ends", play: playExecEnds},
+	{name: "being killed", play: playBeingKilled},
 	{name: "deleting", play: playDeleting},
 	{name: "removing pod", play: playRemoving},
 }
@@ -56,6 +58,8 @@ func playBootWithin(ctx context.Context, s *scene, span time.Duration) error {
 		pod *harness.Pod
 		err error
 	}
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	answered := make(chan made, 1)
 	go func() {
 		pod, err := s.d.NewPod(ctx, "pod")
@@ -66,8 +70,12 @@ func playBootWithin(ctx context.Context, s *scene, span time.Duration) error {
 	}
 	time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // at a random point in it
 	err := s.strike(ctx)
+	defer s.loseInterest(giveUp)()
 	select {
 	case m := <-answered:
+		if m.err != nil && s.victim.passes {
+			return errors.Join(err, fmt.Errorf("make pod, though nothing died: %w", m.err))
+		}
 		if m.err == nil { // the boot was faster, or the second one has succeeded
 			s.adopt(m.pod)
 			err = errors.Join(err, s.strikeAgain(ctx))
@@ -113,6 +121,9 @@ func playCreated(ctx context.Context, s *scene) error {
 		return err
 	}
 	if s.victim.takesVM {
+		ctx, giveUp := context.WithCancel(ctx)
+		defer giveUp()
+		defer s.loseInterest(giveUp)()
 		// The start may succeed if the strike was not noticed yet.
 		s.last().started = c.Start(ctx) == nil
 	}
@@ -141,9 +152,9 @@ func playRunning(ctx context.Context, s *scene) error {
 	return s.strike(ctx)
 }
 
-// exec adds and starts a process.
-func (s *scene) exec(ctx context.Context, c *harness.Container, text string) (*harness.Process, error) {
-	p, err := c.Exec(ctx, harness.ExecConfig{Args: script(text)})
+// exec adds and starts a process. stdin may be nil.
+func (s *scene) exec(ctx context.Context, c *harness.Container, stdin io.Reader, text string) (*harness.Process, error) {
+	p, err := c.Exec(ctx, harness.ExecConfig{Args: script(text), Stdio: harness.Stdio{Stdin: stdin}})
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +175,7 @@ func playStartingExec(ctx context.Context, s *scene) error {
 		return err
 	}
 	_, err = s.during(ctx, 150*time.Millisecond, func(ctx context.Context) error {
-		_, err := s.exec(ctx, c, "sleep 100000")
+		_, err := s.exec(ctx, c, nil, "sleep 100000")
 		return err
 	})
 	return err
@@ -178,7 +189,7 @@ func playExecRunning(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.exec(ctx, c, "echo ready; sleep 100000")
+	p, err := s.exec(ctx, c, nil, "echo ready; sleep 100000")
 	if err != nil {
 		return err
 	}

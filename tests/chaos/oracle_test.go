@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/tests/harness"
 )
 
 // noticeTimeout bounds all waits once the VM is dead. It is less than the
@@ -25,6 +28,10 @@ func (s *scene) judge(ctx context.Context) {
 			s.t.Fatal(err)
 		}
 	}
+	if s.victim.stays {
+		s.judgeRemoval(ctx)
+		return
+	}
 	if s.victim.takesVM {
 		s.all(ctx, s.judgeWait)
 		if took := time.Since(s.struck); took > noticeTimeout {
@@ -34,9 +41,26 @@ func (s *scene) judge(ctx context.Context) {
 		s.all(ctx, s.judgeLife)
 		s.all(ctx, s.judgeEnd)
 	}
-	if err := s.cleanUp(ctx); err != nil {
+	if err := s.cleanUp(ctx, answerTimeout); err != nil {
 		s.t.Error(err)
 	}
+	s.all(ctx, s.judgeExits)
+}
+
+// judgeRemoval checks that a pod of which a process is stopped can be removed in
+// time, with its processes, and that each Wait returns then.
+func (s *scene) judgeRemoval(ctx context.Context) {
+	s.t.Helper()
+	began := time.Now()
+	if err := s.cleanUp(ctx, removeTimeout); err != nil {
+		s.t.Errorf("remove within %v: %v", removeTimeout, err)
+	}
+	left := removeTimeout - time.Since(began)
+	if err := awaitNone(s.d, left, harness.KindShim, harness.KindVMM, harness.KindVirtiofsd); err != nil {
+		s.t.Errorf("remove within %v: %v", removeTimeout, err)
+	}
+	s.t.Logf("removed within %.1f s", time.Since(began).Seconds())
+	s.all(ctx, s.judgeWait)
 	s.all(ctx, s.judgeExits)
 }
 
@@ -78,11 +102,14 @@ func (s *scene) judgeWait(ctx context.Context, a *actor) error {
 	return err
 }
 
-// judgeLife asks the restarted engine for a process: it must run, unless it may
-// have ended by itself. The earlier Wait must have ended.
+// judgeLife asks the engine, which was restarted or stopped, for a process: it
+// must run, unless it may have ended by itself. The earlier Wait must have ended,
+// unless it still waits for a process that runs.
 func (s *scene) judgeLife(ctx context.Context, a *actor) error {
-	if err := s.judgeFirstWait(ctx, a); err != nil {
-		return err
+	if !s.victim.passes || len(a.codes) > 0 {
+		if err := s.judgeFirstWait(ctx, a); err != nil {
+			return err
+		}
 	}
 	if !a.started || len(a.codes) > 0 {
 		return nil
@@ -121,8 +148,9 @@ func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
 	if err != nil {
 		return fmt.Errorf("wait again: %w", err)
 	}
-	if len(a.codes) == 0 {
-		if err := a.process.Kill(ctx, syscall.SIGKILL); err != nil {
+	if len(a.codes) == 0 || a.unsure {
+		a.codes = append(a.codes, killed)
+		if err := a.process.Kill(ctx, syscall.SIGKILL); err != nil && !(a.unsure && errdefs.IsNotFound(err)) {
 			return fmt.Errorf("kill: %w", err)
 		}
 	}
@@ -151,7 +179,7 @@ func (s *scene) judgeExits(ctx context.Context, a *actor) error {
 	if a.exec && (s.victim.takesShim || !a.started) {
 		least = 0 // with its shim dies the only process that knew of it
 	}
-	if s.victim.takesShim && len(a.codes) > 0 || s.victim.name == engine.name && a.ended {
+	if s.victim.takesShim && len(a.codes) > 0 && !a.exec || s.victim.name == engine.name && a.ended {
 		// When the connection to the shim ends, containerd reports the exit
 		// again for a task that it has not finished deleting.
 		most = 2

@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 )
@@ -46,12 +47,13 @@ func (t table) print(out io.Writer) {
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprint(w, "moment")
-	for _, v := range victims {
+	columns := slices.Concat(victims, stops)
+	for _, v := range columns {
 		_, _ = fmt.Fprintf(w, "\t%s", v.name)
 	}
 	for _, m := range moments {
 		_, _ = fmt.Fprintf(w, "\n%s", m.name)
-		for _, v := range victims {
+		for _, v := range columns {
 			_, _ = fmt.Fprintf(w, "\t%v", t[[2]string{m.name, v.name}])
 		}
 	}

@@ -43,6 +43,8 @@ type actor struct {
 	// ended is set if its exit may have been reported before the strike, waited
 	// if its Wait has returned.
 	ended, waited bool
+	// unsure is set if the signal that should end it may not have reached it.
+	unsure bool
 	// exitedAt is when it has exited, as a restarted engine says; zero if unknown.
 	exitedAt time.Time
 }
@@ -108,42 +110,69 @@ func (s *scene) strike(ctx context.Context) error {
 // during strikes at a random time within span after the operation began, and
 // returns the operation's error once it has returned.
 func (s *scene) during(ctx context.Context, span time.Duration, operation func(context.Context) error) (answer, err error) {
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	answered := make(chan error, 1)
 	go func() { answered <- operation(ctx) }()
 	time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // the moment is a random one
 	if err := s.strike(ctx); err != nil {
 		return <-answered, err
 	}
+	defer s.loseInterest(giveUp)()
 	select {
 	case answer = <-answered:
+		if answer != nil && s.victim.passes {
+			return answer, fmt.Errorf("the operation of the moment failed though nothing died: %w", answer)
+		}
 		return answer, nil
 	case <-time.After(answerTimeout):
 		return <-answered, fmt.Errorf("the operation of the moment had no answer within %v of the strike", answerTimeout)
 	}
 }
 
-// answerTimeout bounds every call after the strike: longer than any of the
-// shim's timeouts that may be involved.
-const answerTimeout = 90 * time.Second
+// loseInterest has the caller of an operation give up a while after its victim
+// was stopped for good, as a kubelet does. The returned function ends the wait.
+func (s *scene) loseInterest(giveUp func()) (stop func() bool) {
+	if !s.victim.stays {
+		return func() bool { return false }
+	}
+	return time.AfterFunc(stopSpan, giveUp).Stop
+}
+
+const (
+	// answerTimeout bounds every call after the strike: longer than any of the
+	// shim's timeouts that may be involved.
+	answerTimeout = 90 * time.Second
+	// removeTimeout bounds the removal of a pod of which a part does not answer.
+	removeTimeout = 30 * time.Second
+)
 
 // cleanUp does what a user would do: delete tasks, then containers, and repeat
-// while containerd is still handling the death of a shim.
-func (s *scene) cleanUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+// while containerd is still handling the death of a shim, or a call that its
+// caller gave up.
+func (s *scene) cleanUp(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		err := s.cleanUpOnce(ctx)
-		if err == nil || !s.victim.takesShim || ctx.Err() != nil {
+		if err == nil || !s.victim.takesShim && !s.victim.stays || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// cleanUpOnce removes the actors, and what is known to containerd only.
+// cleanUpOnce removes the actors, and what is known to containerd only. Execs in
+// a guest that does not answer end with their containers.
 func (s *scene) cleanUpOnce(ctx context.Context) error {
 	var errs []error
-	for _, a := range slices.Backward(s.actors) {
+	actors := s.actors
+	if s.victim.stays {
+		isExec := func(a *actor) bool { return a.exec }
+		execs := slices.DeleteFunc(slices.Clone(actors), func(a *actor) bool { return !isExec(a) })
+		actors = append(execs, slices.DeleteFunc(slices.Clone(actors), isExec)...)
+	}
+	for _, a := range slices.Backward(actors) {
 		if err := a.process.Remove(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("remove %s: %w", a.name, err))
 		}

@@ -36,11 +36,18 @@ type victim struct {
 	takesVM bool
 	// takesShim is set if the task API dies with it: later calls may fail.
 	takesShim bool
+	// external is set if the pods need an external virtiofsd.
+	external bool
+	// stays is set if the victim is stopped and not continued: a call that needs it
+	// waits until its caller gives up, and the pod ends when it is removed.
+	stays bool
+	// passes is set if the victim is continued soon: calls wait for it and succeed.
+	passes bool
 }
 
 var (
 	qemu      = victim{name: "QEMU", strike: strikeKind(harness.KindVMM), codes: []uint32{killed, lostContact}, takesVM: true}
-	virtiofsd = victim{name: "virtiofsd", strike: strikeKind(harness.KindVirtiofsd), codes: []uint32{killed, lostContact}, takesVM: true}
+	virtiofsd = victim{name: "virtiofsd", strike: strikeKind(harness.KindVirtiofsd), codes: []uint32{killed, lostContact}, takesVM: true, external: true}
 	agent     = victim{name: "agent", strike: strikeBomb, codes: []uint32{killed, lostContact}, takesVM: true, bomb: killInit}
 	kernel    = victim{name: "kernel", strike: strikeBomb, codes: []uint32{killed, lostContact}, takesVM: true, bomb: panicKernel}
 	shim      = victim{name: "shim", strike: strikeShim, codes: []uint32{killed}, takesVM: true, takesShim: true}
@@ -60,12 +67,18 @@ func strikeKind(kind string) func(context.Context, *scene) error {
 // some moments they have already ended.
 func signalKind(d *harness.Daemon, kind string, signal syscall.Signal) error {
 	procs, err := find(d, kind)
+	return errors.Join(err, signalAll(procs, signal))
+}
+
+// signalAll sends a signal to processes, of which some may have ended.
+func signalAll(procs []harness.Proc, signal syscall.Signal) error {
+	var errs []error
 	for _, p := range procs {
-		if e := syscall.Kill(p.PID, signal); e != nil && !errors.Is(e, syscall.ESRCH) {
-			err = errors.Join(err, fmt.Errorf("%v to %v: %w", signal, p, e))
+		if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			errs = append(errs, fmt.Errorf("%v to %v: %w", signal, p, err))
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // find returns the pods' processes of a kind; of the shims only the daemons,
@@ -115,7 +128,7 @@ func awaitNone(d *harness.Daemon, timeout time.Duration, kinds ...string) error 
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("still there %v after the shim's death: %s", timeout, strings.Join(left, "; "))
+			return fmt.Errorf("still there after %v: %s", timeout, strings.Join(left, "; "))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
