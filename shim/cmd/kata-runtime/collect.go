@@ -9,11 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -40,7 +43,10 @@ func collectCommand(h host) *cli.Command {
 	}
 }
 
+// writeArchive makes the archive. A signal ends it, and removes the file.
 func writeArchive(ctx context.Context, c *cli.Command, h host) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
 	now := time.Now().UTC()
 	name := c.String("output")
 	if name == "" {
@@ -54,7 +60,7 @@ func writeArchive(ctx context.Context, c *cli.Command, h host) error {
 	p := newProgress(c.Root().ErrWriter)
 	h.collect(ctx, c.String("config"), a, p.step)
 	p.end()
-	if err := errors.Join(a.close(), f.Close()); err != nil {
+	if err := errors.Join(a.close(), f.Close(), ctx.Err()); err != nil {
 		return errors.Join(fmt.Errorf("write %s: %w", name, err), os.Remove(name))
 	}
 	if c.Bool("json") {
@@ -135,26 +141,52 @@ func (h host) collect(ctx context.Context, configFile string, a *archive, step f
 	if err != nil {
 		return // pods.json has the error
 	}
-	for i, p := range running {
-		step(fmt.Sprintf("collect: pod %d of %d: %s", i+1, len(running), p.ID))
-		h.collectPod(ctx, p, a)
-	}
+	h.collectPods(ctx, running, a, step)
 	step("collect: the engines' log")
 	h.collectLog(ctx, running, a)
 }
 
-func (h host) collectPod(ctx context.Context, p monitor.Pod, a *archive) {
+// collectPods asks the pods side by side: each may keep it waiting.
+func (h host) collectPods(ctx context.Context, pods []monitor.Pod, a *archive, step func(string)) {
+	files := make([][]podFile, len(pods))
+	var mu sync.Mutex // guards done, and orders the steps
+	done := 0
+	monitor.Each(pods, func(i int, p monitor.Pod) {
+		files[i] = h.podFiles(ctx, p)
+		mu.Lock()
+		defer mu.Unlock()
+		done++
+		step(fmt.Sprintf("collect: %d of %d pods", done, len(pods)))
+	})
+	for _, f := range slices.Concat(files...) {
+		a.add(f.name, f.data, f.err)
+	}
+}
+
+// podFile is a file about a pod, or why it could not be obtained.
+type podFile struct {
+	name string
+	data []byte
+	err  error
+}
+
+func (h host) podFiles(ctx context.Context, p monitor.Pod) []podFile {
 	dir := "pods/" + filepath.Base(p.Dir) + "/"
 	record, err := os.ReadFile(filepath.Join(p.Dir, "state.json"))
-	a.add(dir+"state.json", record, err)
+	files := []podFile{{dir + "state.json", record, err}}
 	metrics, err := p.Ask(ctx, "/metrics")
-	a.add(dir+"metrics.txt", metrics, err)
+	files = append(files, podFile{dir + "metrics.txt", metrics, err})
+	var starts bytes.Buffer
 	t, err := h.timeline(ctx, p.ID)
-	a.addJSON(dir+"timeline.json", t, err)
+	if err == nil {
+		err = writeJSON(&starts, t)
+	}
+	files = append(files, podFile{dir + "timeline.json", starts.Bytes(), err})
 	for name, path := range map[string]string{"log.jsonl": management.LogPath, "console.txt": management.ConsolePath} {
 		text, err := p.Ask(ctx, path)
-		a.add(dir+name, secretParam.ReplaceAll(text, []byte("${1}"+hidden)), err)
+		files = append(files, podFile{dir + name, secretParam.ReplaceAll(text, []byte("${1}"+hidden)), err})
 	}
+	return files
 }
 
 // secretKey matches keys whose values must not be disclosed.

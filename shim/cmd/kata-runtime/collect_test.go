@@ -73,7 +73,7 @@ func TestCollect(t *testing.T) {
 	}
 	name := filepath.Join(t.TempDir(), "report.tar.gz")
 	out, errs, code := call(t, h.host, "collect", "--config", conf, "--output", name)
-	steps := "collect: this host\ncollect: pod 1 of 2: p1\ncollect: pod 2 of 2: p2\ncollect: the engines' log\n"
+	steps := "collect: this host\ncollect: 1 of 2 pods\ncollect: 2 of 2 pods\ncollect: the engines' log\n"
 	if code != 0 || errs != steps || !strings.HasPrefix(out, name+": ") {
 		t.Fatalf("%d, %q, %q", code, errs, out)
 	}
@@ -108,6 +108,21 @@ func TestCollect(t *testing.T) {
 	}
 	if _, errs, code := call(t, h.host, "collect", "--output", name); code != 1 || !strings.Contains(errs, "choose another file with --output") {
 		t.Errorf("a file that is there: %d, %q", code, errs)
+	}
+}
+
+// An archive that was interrupted is removed.
+func TestCollectInterrupted(t *testing.T) {
+	h := newFakeHost(t)
+	h.records = withRecords(t, false).records
+	h.timeline = func(context.Context, string) (*timeline.Timeline, error) { return nil, errors.New("none") }
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	name := filepath.Join(t.TempDir(), "report.tar.gz")
+	var errs strings.Builder
+	code := run(ctx, []string{"kata-runtime", "collect", "--output", name}, io.Discard, &errs, h.host)
+	if _, err := os.Stat(name); code != 1 || !os.IsNotExist(err) || !strings.Contains(errs.String(), "write "+name+": context canceled") {
+		t.Errorf("%d, %q; the file: %v", code, errs.String(), err)
 	}
 }
 
