@@ -66,7 +66,7 @@ func format(unit string, value float64) string {
 			}
 		}
 	case "s", "ms":
-		return fmt.Sprintf("%.3g %s", value, unit)
+		return fmt.Sprintf("%.4g %s", value, unit)
 	}
 	return fmt.Sprintf("%.3g", value)
 }

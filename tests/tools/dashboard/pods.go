@@ -20,7 +20,6 @@ var shown = []struct{ namespace, name, script string }{
 	{"shop", "web", "while :; do ping -c 20 -s 1400 -i 0.2 10.0.0.1 >/dev/null; sleep 20; done"},
 	{"shop", "database", "n=0; while sleep 15; do n=$(((n+1)%12)); dd if=/dev/zero of=/dev/shm/fill bs=1M count=$((n*4)) 2>/dev/null; done"},
 	{"batch", "report", "while :; do i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 40; done"},
-	{"batch", "idle", "sleep 100000"},
 }
 
 // stage is the pods and their networks.
