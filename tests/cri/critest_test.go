@@ -7,15 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/katabox/katabox/tests/cri/env"
+	"github.com/katabox/katabox/tests/ginkgo"
 	"github.com/katabox/katabox/tests/harness"
 )
 
@@ -32,18 +30,18 @@ func TestCritest(t *testing.T) {
 	within(t, 2*critestTimeout+time.Minute, func(ctx context.Context, t *testing.T, e *env.Env) {
 		runc := critest(ctx, t, e, harness.Runc.Name, "")
 		if !bed.runtime.VM {
-			t.Logf("runc alone:\n%s", runc.counts())
+			t.Logf("runc alone:\n%s", runc.Counts())
 			return
 		}
 		skip := ""
 		if os.Getenv(EnvKnown) == "" {
-			skip = skipPattern(known)
+			skip = ginkgo.SkipPattern(known)
 		}
 		kata := critest(ctx, t, e, harness.Kata.Name, skip)
-		table := sideBySide(runc, kata, known)
+		table := ginkgo.SideBySide(runc, kata, known)
 		fmt.Print(table) // without -v too: this is what the test is for
 		writeLog(t, "critest.txt", table)
-		for _, complaint := range complaints(runc, kata, known, skip == "") {
+		for _, complaint := range ginkgo.Complaints(runc, kata, known, skip == "") {
 			t.Error(complaint)
 		}
 	})
@@ -51,7 +49,7 @@ func TestCritest(t *testing.T) {
 
 // critest runs the suite with a runtime handler and returns each case's result.
 // Its output and report stay in build/logs.
-func critest(ctx context.Context, t *testing.T, e *env.Env, handler, skip string) results {
+func critest(ctx context.Context, t *testing.T, e *env.Env, handler, skip string) ginkgo.Results {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, critestTimeout)
 	defer cancel()
@@ -73,15 +71,15 @@ func critest(ctx context.Context, t *testing.T, e *env.Env, handler, skip string
 	defer removeSharedMemory(t, segments)
 
 	start := time.Now()
-	p := startProgress(handler, log)
+	p := ginkgo.StartProgress("critest with "+handler, 20*time.Second, log)
 	cmd.Stdout, cmd.Stderr = p, p
 	err = cmd.Run() // fails when a case fails
-	p.stop()
-	r, readErr := readReport(report)
+	p.Stop()
+	r, readErr := ginkgo.Read(report)
 	if readErr != nil {
 		t.Fatalf("%v (critest: %v; see %s)", readErr, err, log.Name())
 	}
-	r.name, r.took = handler, time.Since(start)
+	r.Name, r.Took = handler, time.Since(start)
 	if err := e.Settled(ctx); err != nil {
 		t.Errorf("after the suite with %s: %v", handler, err)
 	}
@@ -102,18 +100,6 @@ func critestArgs(e *env.Env, handler, skip, report string) []string {
 	return args
 }
 
-// skipPattern matches the names of the cases in the list and nothing else.
-func skipPattern(known []exception) string {
-	var names []string
-	for _, k := range known {
-		names = append(names, regexp.QuoteMeta(k.name))
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return "(" + strings.Join(names, "|") + ")$"
-}
-
 // workDir is where the suite makes its directories. It is below the daemon's,
 // and so is removed with it; a case that ends early leaves some directories.
 func workDir(t *testing.T, e *env.Env, handler string) string {
@@ -130,54 +116,4 @@ func writeLog(t *testing.T, name, text string) {
 	if err := os.WriteFile(filepath.Join(bed.layout.Logs(), name), []byte(text), 0o644); err != nil {
 		t.Error(err)
 	}
-}
-
-// progress passes on the suite's output and prints its progress now and then:
-// the reporter prints a dot for each case that ran (ginkgo, reporters).
-type progress struct {
-	name  string
-	start time.Time
-	done  chan struct{}
-	ended chan struct{}
-
-	// mu guards the rest.
-	mu            sync.Mutex
-	out           *os.File
-	cases, failed int
-}
-
-func startProgress(name string, out *os.File) *progress {
-	p := &progress{name: name, start: time.Now(), done: make(chan struct{}), ended: make(chan struct{}), out: out}
-	go func() {
-		defer close(p.ended)
-		for {
-			select {
-			case <-p.done:
-				return
-			case <-time.After(20 * time.Second):
-				p.say("")
-			}
-		}
-	}()
-	return p
-}
-
-func (p *progress) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cases += strings.Count(string(b), "•")
-	p.failed += strings.Count(string(b), "• [FAILED]")
-	return p.out.Write(b)
-}
-
-func (p *progress) say(end string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	fmt.Printf("critest with %s: %d cases, %d failed, %s%s\n", p.name, p.cases, p.failed, time.Since(p.start).Round(time.Second), end)
-}
-
-func (p *progress) stop() {
-	close(p.done)
-	<-p.ended
-	p.say(", done")
 }
