@@ -1,8 +1,10 @@
 #!/bin/bash
 # Gets a Kubernetes node for tests/k8s into build/k8s-VERSION, unless it exists:
 # kubelet, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl,
-# built from the Go module proxy, and etcd from Debian's package, which is
-# unpacked there and not installed.
+# built from the Go module proxy, etcd from Debian's package, which is unpacked
+# there and not installed, and the controller of the SIG's Agent Sandbox with its
+# CustomResourceDefinitions. With the argument "conformance" also Kubernetes' own
+# suite, e2e.test, with ginkgo, which runs it, and agnhost, which its pods run.
 #
 # Kubernetes' module names its parts (k8s.io/api and others) by directories that
 # the module does not contain. A generated module replaces them by the releases
@@ -17,6 +19,9 @@ version=$(sed -n 's/^const Version = "\(.*\)"/\1/p' tests/k8s/paths.go)
 parts=0.${version#*.}
 out=$PWD/build/k8s-$version
 programs=(kubelet kube-apiserver kube-controller-manager kube-scheduler kubectl)
+sandbox=$(sed -n 's/^const SandboxVersion = "\(.*\)"/\1/p' tests/k8s/paths.go)
+package=k8s.io/component-base/version
+versioned="-s -w -X $package.gitVersion=v$version -X $package.gitMajor=${version%%.*} -X $package.gitMinor=$(cut -d. -f2 <<<"$version")"
 
 # write_module DIR writes the generated module.
 write_module() {
@@ -39,19 +44,51 @@ build_programs() {
 	fi
 	echo "Kubernetes $version: building ${programs[*]} (about ten minutes the first time)"
 	write_module "$out/module"
-	local name package=k8s.io/component-base/version
+	local name
 	(
 		cd "$out/module"
 		export GOFLAGS="${GOFLAGS:-} -buildvcs=false -mod=mod" CGO_ENABLED=0
 		for name in "${programs[@]}"; do
-			$go build -trimpath -o "$out/" \
-				-ldflags "-s -w -X $package.gitVersion=v$version -X $package.gitMajor=${version%%.*} -X $package.gitMinor=$(cut -d. -f2 <<<"$version")" \
-				"k8s.io/kubernetes/cmd/$name" || fail "the build of $name failed"
+			$go build -trimpath -o "$out/" -ldflags "$versioned" "k8s.io/kubernetes/cmd/$name" || fail "the build of $name failed"
 			echo "Kubernetes $version: $name is built"
 		done
 	)
 	touch "$out/complete"
 	echo "Kubernetes $version: built in $out"
+}
+
+build_sandbox() {
+	local types=$out/agent-sandbox-$sandbox module
+	if [ -e "$types" ]; then
+		echo "Agent Sandbox $sandbox: up to date"
+		return
+	fi
+	echo "Agent Sandbox $sandbox: building its controller (about a minute)"
+	GOBIN=$out GOFLAGS="${GOFLAGS:-} -buildvcs=false" CGO_ENABLED=0 $go install -trimpath -ldflags "-s -w" \
+		"sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller@v$sandbox" || fail "the build of Agent Sandbox failed"
+	module=$(cd / && $go mod download -json "sigs.k8s.io/agent-sandbox@v$sandbox" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+	rm -rf "$types.part"
+	cp -r "$module/k8s/crds" "$types.part"
+	chmod -R u+w "$types.part"
+	mv "$types.part" "$types"
+	echo "Agent Sandbox $sandbox: built in $out"
+}
+
+build_suite() {
+	if [ -e "$out/suite-complete" ]; then
+		echo "Kubernetes' suite $version: up to date"
+		return
+	fi
+	echo "Kubernetes' suite $version: building e2e.test, ginkgo and agnhost (about ten minutes the first time)"
+	(
+		cd "$out/module"
+		export GOFLAGS="${GOFLAGS:-} -buildvcs=false -mod=mod" CGO_ENABLED=0
+		$go build -trimpath -o "$out/" -ldflags "-s -w" k8s.io/kubernetes/test/images/agnhost &&
+			$go build -trimpath -o "$out/" -ldflags "-s -w" github.com/onsi/ginkgo/v2/ginkgo &&
+			$go test -c -trimpath -vet=off -o "$out/e2e.test" -ldflags "$versioned" k8s.io/kubernetes/test/e2e
+	) || fail "the build of Kubernetes' suite $version failed"
+	touch "$out/suite-complete"
+	echo "Kubernetes' suite $version: built in $out"
 }
 
 unpack_etcd() {
@@ -73,3 +110,7 @@ unpack_etcd() {
 
 unpack_etcd
 build_programs
+build_sandbox
+if [ "${1:-}" = conformance ]; then
+	build_suite
+fi
