@@ -14,6 +14,7 @@ packages=(
 	busybox-static                    # the test image
 	containernetworking-plugins iptables # the pods' network in tests/cri and tests/network
 	iperf3                            # the network part of the benchmark
+	curl                              # what an image of make conformance has of it
 	erofs-utils                       # root file systems of images in tests/containerd
 	xfsprogs                          # a volume that grows in agent/guesttest
 	e2fsprogs                         # images of emptyDir volumes; root file systems in tests/containerd
