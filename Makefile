@@ -17,7 +17,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s conformance clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo demo-virtiofsd unit fuzz fuzz-guest integration vet fmt lint bench generate install uninstall stage deb image test-deb test-soak clean
 
 help: ## list the targets
@@ -129,6 +129,10 @@ k8s: ## build Kubernetes' programs, and fetch etcd, into build/
 
 test-k8s: deps build guest-image containerd critools k8s ## a real Kubernetes of one node, installed by the installer: pods compared with runc (TESTS=regular expression to run only these)
 	$(GO) test -count=1 -timeout 60m -v $(if $(TESTS),-run '$(TESTS)') ./tests/k8s
+
+conformance: deps build guest-image containerd critools ## Kubernetes' own suite on that node, [NodeConformance], with runc and with Katabox: hours without KVM (FOCUS=regular expression of names to run only these)
+	@tests/tools/k8s.sh conformance
+	KATABOX_TEST_CONFORMANCE='$(or $(FOCUS),all)' $(GO) test -count=1 -timeout 8h -v -run 'TestNodeConformance|TestCompatPage' ./tests/k8s
 
 clientsuite: ## build the test suite of containerd's client
 	@tests/tools/clientsuite.sh

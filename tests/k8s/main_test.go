@@ -51,10 +51,20 @@ func makeImages() (err error) {
 	if bed.layout, err = harness.FindLayout(); err != nil {
 		return err
 	}
-	if _, err := images.Build(context.Background(), imageCache(bed.layout)); err != nil {
+	if _, err := makeStore(context.Background()); err != nil {
 		return err
 	}
 	return makeInstaller(context.Background(), bed.layout)
+}
+
+// makeStore makes the images that the registry serves: with those of Kubernetes'
+// own suite, if it is asked for.
+func makeStore(ctx context.Context) (*images.Store, error) {
+	store, err := images.Build(ctx, imageCache(bed.layout))
+	if err != nil || os.Getenv(EnvConformance) == "" {
+		return store, err
+	}
+	return store, store.AddKubernetes(ctx, imageCache(bed.layout), filepath.Join(toolsDir(bed.layout), suitePods))
 }
 
 // runSuite runs the tests in a cluster, and removes it.
@@ -83,7 +93,7 @@ func prepare() (err error) {
 	if err := missing(bed.layout); err != nil {
 		return err
 	}
-	store, err := images.Build(ctx, imageCache(bed.layout))
+	store, err := makeStore(ctx)
 	if err != nil {
 		return err
 	}
