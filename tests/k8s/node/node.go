@@ -38,7 +38,7 @@ type Options struct {
 }
 
 // Node is a running cluster of one node. Its methods may be called from several
-// goroutines, except Stop.
+// goroutines, except Stop, StartService and StopService.
 type Node struct {
 	options  Options
 	services []*service
