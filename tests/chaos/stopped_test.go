@@ -101,7 +101,12 @@ func removable(ctx context.Context, t *testing.T, pod *harness.Pod, other *harne
 	began := time.Now()
 	within, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	if err := pod.Remove(within); err != nil {
+	err := pod.Remove(within)
+	for err != nil && within.Err() == nil { // containerd may still be handling a shim's death
+		time.Sleep(50 * time.Millisecond)
+		err = pod.Remove(within)
+	}
+	if err != nil {
 		t.Errorf("remove pod within %v: %v", removeTimeout, err)
 	}
 	for _, p := range ran {
