@@ -61,6 +61,7 @@ var suites = []suite{
 			"TestStdinEndsWhenClosed", "TestTerminalIsResized", "TestShellOnATerminal", // streams through vhost-vsock
 			"TestKilledVMM", "TestKilledShim", // the kernel's vsock reports their ends
 			"TestContainersHaveNoVsock",                               // vhost-vsock would let them reach the host's listeners
+			"TestQEMUIsNobody",                                        // with /dev/kvm, vhost-vsock and vhost-net in its jail
 			"TestDynamicSizing",                                       // CPUs are added and, with KVM only, removed
 			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's paths and counters
 		},
