@@ -22,7 +22,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
 )
@@ -30,7 +29,7 @@ import (
 // The sizes of the lies.
 const (
 	manyEvents      = 1_000_000
-	manyConnections = 20_000
+	manyConnections = 100_000
 	manyPids        = 60_000
 	manyCounters    = 60_000 // somewhat less than ttrpc's 4 MiB
 	errorBytes      = 3 << 20
@@ -44,6 +43,7 @@ type liar struct {
 
 	lie     string
 	starts  atomic.Int32
+	latest  atomic.Value // string: the container that was started last
 	told    atomic.Int64
 	started chan struct{} // closed when a service container runs
 }
@@ -63,6 +63,9 @@ func (l *liar) intercept(ctx context.Context, decode ttrpc.Unmarshaler, info *tt
 		return hugePids(), nil
 	case l.lie == "huge-errors" && call == "Exec":
 		return nil, errors.New(strings.Repeat("no ", errorBytes/3))
+	}
+	if call == "Start" {
+		decode = l.noteStart(decode)
 	}
 	answer, err := method(ctx, decode)
 	if call == "Start" && err == nil && l.starts.Add(1) == 2 {
@@ -132,82 +135,6 @@ func (l *liar) connect() {
 		})
 	}
 	_ = group.Wait()
-}
-
-// Events implements the Guest service: the agent's events, and others.
-func (l *liar) Events(ctx context.Context, req *api.EventsRequest, out api.Guest_EventsServer) error {
-	in, err := l.GuestClient.Events(ctx, req)
-	if err != nil {
-		return err
-	}
-	told, failed := make(chan *api.Event), make(chan error, 1)
-	go func() {
-		for {
-			event, err := in.Recv()
-			if err != nil {
-				failed <- err
-				return
-			}
-			told <- event
-		}
-	}()
-	started := l.started
-	for {
-		select {
-		case event := <-told:
-			exit := event.GetExit()
-			if exit != nil && l.lie == "endless-output" {
-				exit.StdoutBytes = 1 << 40
-			}
-			if exit.GetExecId() == "" || l.lie != "drop-exec-exits" {
-				err = out.Send(event)
-			}
-		case <-started:
-			var more bool
-			if more, err = l.forge(out); !more {
-				started = nil
-			}
-		case err = <-failed:
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// forge sends false events, and reports whether there are more to send. It does
-// not delay true events for long.
-func (l *liar) forge(out api.Guest_EventsServer) (bool, error) {
-	switch l.lie {
-	case "forge-exits":
-		return false, forgeExits(out)
-	case "flood-events":
-		err := out.Send(exitOf("none", "", uint32(l.told.Load())))
-		l.toldOnce()
-		return l.told.Load() < manyEvents, err
-	default:
-		return false, nil
-	}
-}
-
-// forgeExits reports exits of other pods' containers, with IDs that are paths,
-// and of execs that do not exist.
-func forgeExits(out api.Guest_EventsServer) error {
-	for i := range uint32(1000) {
-		for _, id := range []string{"", "none", "../../../etc", "neighbour", strings.Repeat("y", 1<<16)} {
-			if err := errors.Join(out.Send(exitOf(id, "", i)), out.Send(exitOf(id, "../x", i)),
-				out.Send(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: id}}})); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func exitOf(id, execID string, status uint32) *api.Event {
-	return &api.Event{Event: &api.Event_Exit{Exit: &api.Exit{
-		ContainerId: id, ExecId: execID, Status: status, ExitedAt: timestamppb.New(time.Unix(1, 0)),
-	}}}
 }
 
 func hugeStats() (*taskapi.StatsResponse, error) {

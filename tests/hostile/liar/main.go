@@ -100,7 +100,7 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 			case "hang-streams":
 				p = mute{p, l.started}
 			}
-			return (&stream.Server{Finder: pod}).Serve(ctx, p)
+			return (&stream.Server{Finder: pod}).Serve(ctx, l.withLengths(p, "stream"))
 		})
 	})
 	server, err := ttrpc.NewServer(ttrpc.WithUnaryServerInterceptor(l.intercept))
@@ -109,7 +109,7 @@ func serve(ctx context.Context, group *errgroup.Group, pod *service.Pod, lie str
 	}
 	taskapi.RegisterTTRPCTaskService(server, taskapi.NewTTRPCTaskClient(agent))
 	api.RegisterGuestService(server, l)
-	return onPort(api.PortRPC, func(p net.Listener) error { return server.Serve(ctx, p) })
+	return onPort(api.PortRPC, func(p net.Listener) error { return server.Serve(ctx, l.withLengths(p, "rpc")) })
 }
 
 func onPort(port uint32, serve func(net.Listener) error) error {
@@ -122,10 +122,15 @@ func onPort(port uint32, serve func(net.Listener) error) error {
 
 // serveLog serves the agent's empty log, or an endless one.
 func (l *liar) serveLog(ctx context.Context, port net.Listener) error {
-	if l.lie != "flood-log" {
+	var line []byte
+	switch l.lie {
+	case "flood-log":
+		line = []byte(`{"level":"error","msg":"` + strings.Repeat("x", 8<<10) + "\"}\n")
+	case "log-lines":
+		line = oddLines()
+	default:
 		return logs.NewRing(1<<10).Serve(ctx, port)
 	}
-	line := []byte(`{"level":"error","msg":"` + strings.Repeat("x", 8<<10) + "\"}\n")
 	for {
 		conn, err := port.Accept()
 		if err != nil {
