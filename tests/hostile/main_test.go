@@ -16,6 +16,8 @@ import (
 // agent.
 var bed struct {
 	liars, honest *harness.Daemon
+	// attacker is the directory of the program that containers attack with.
+	attacker string
 }
 
 func TestMain(m *testing.M) {
@@ -46,6 +48,9 @@ func prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := buildAttacker(ctx, layout); err != nil {
+		return err
+	}
 	releases, err := harness.ReleasesFromEnv(layout)
 	if err != nil {
 		return err
@@ -70,13 +75,28 @@ func buildLiar(ctx context.Context, layout harness.Layout) (harness.KataConfig, 
 		},
 		{"run", "./guest-image", "-agent", agent, "-out", dir},
 	} {
-		cmd := exec.CommandContext(ctx, "go", args...)
-		cmd.Dir, cmd.Env = layout.Root, append(os.Environ(), "CGO_ENABLED=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return harness.KataConfig{}, fmt.Errorf("go %v: %w: %s", args, err, out)
+		if err := runGo(ctx, layout, "CGO_ENABLED=1", args...); err != nil {
+			return harness.KataConfig{}, err
 		}
 	}
 	return harness.KataConfig{Kernel: filepath.Join(dir, "vmlinux"), Initrd: filepath.Join(dir, "initrd.img")}, nil
+}
+
+// buildAttacker builds the program that containers attack with.
+func buildAttacker(ctx context.Context, layout harness.Layout) error {
+	bed.attacker = filepath.Join(layout.Build(), "hostile", "attacker")
+	return runGo(ctx, layout, "CGO_ENABLED=0", "build", "-trimpath", "-buildvcs=false", "-o", attackerOnHost(), "./tests/hostile/attacker")
+}
+
+func attackerOnHost() string { return filepath.Join(bed.attacker, "attacker") }
+
+func runGo(ctx context.Context, layout harness.Layout, env string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Env = layout.Root, append(os.Environ(), env)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go %v: %w: %s", args, err, out)
+	}
+	return nil
 }
 
 // sceneTimeout bounds one test on a busy machine without KVM.
@@ -89,13 +109,19 @@ const answerTimeout = 60 * time.Second
 // timeout and leak check. further has lines for the agent's table.
 func lying(t *testing.T, lie, further string) (context.Context, *harness.Daemon) {
 	t.Helper()
+	return lyingFor(t, lie, further, sceneTimeout)
+}
+
+// lyingFor is lying with a test's timeout.
+func lyingFor(t *testing.T, lie, further string, timeout time.Duration) (context.Context, *harness.Daemon) {
+	t.Helper()
 	d := bed.liars
 	file := filepath.Join(filepath.Dir(d.KataConfigPath()), "config.d", "50-test.toml")
 	text := fmt.Sprintf("[hypervisor.qemu]\nkernel_params = \"katabox.lie=%s\"\n[agent.kata]\nkill_timeout = 1\n%s\n", lie, further)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(d.Context(t.Context()), sceneTimeout)
+	ctx, cancel := context.WithTimeout(d.Context(t.Context()), timeout)
 	mark := d.LogSize()
 	t.Cleanup(func() {
 		cancel()
