@@ -9,13 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/bundle"
-	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/publish"
 	"github.com/katabox/katabox/virtcontainers/standin"
@@ -161,7 +159,7 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 	}
 	<-c.init.reported // the engine hears of the exit first
 	c.settleExecs(ctx, anyExec)
-	errs := []error{c.unpublish(ctx), c.deleteInGuest(ctx), c.files.Release(ctx)}
+	errs := []error{c.unpublish(ctx), c.init.deleteInGuest(ctx), c.files.Release(ctx)}
 	for _, p := range c.processes() {
 		p.io.Close()
 	}
@@ -184,13 +182,4 @@ func (c *Container) endUnstarted(ctx context.Context) error {
 	}
 	_, err := c.init.Wait(ctx)
 	return err
-}
-
-func (c *Container) deleteInGuest(ctx context.Context) error {
-	client, err := c.sandbox.agent()
-	if err != nil {
-		return nil //nolint:nilerr // the guest and all in it is gone
-	}
-	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: c.ID})
-	return c.sandbox.ignoreGone(guest.Err(err))
 }

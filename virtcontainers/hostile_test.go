@@ -2,6 +2,7 @@ package virtcontainers_test
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -112,6 +113,42 @@ func TestExitValues(t *testing.T) {
 	}
 	if got := p.observer.list(); len(got) != len(tests) {
 		t.Errorf("exits: %v", got)
+	}
+}
+
+// A container whose exit the guest reports while it runs is killed when it is
+// deleted. A guest that does not kill it is lost.
+func TestDeleteAfterAFalseExit(t *testing.T) {
+	for _, ignores := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ignores SIGKILL: %v", ignores), func(t *testing.T) {
+			start := newPod
+			if ignores {
+				start = killPod
+			}
+			p := start(t)
+			p.run(sandboxID)
+			c := p.run("c1")
+			if ignores {
+				if err := p.host.Agent.Deafen("c1", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.told(exitEvent("c1", "", 7))
+			if status := statusOf(t, initOf(t, c)); status != 7 {
+				t.Errorf("status %d, want 7", status)
+			}
+			if _, err := c.Delete(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if ignores {
+				p.awaitStopped()
+				return
+			}
+			if n := p.host.Agent.Containers(); n != 1 {
+				t.Errorf("the guest has %d containers, want 1", n)
+			}
+			p.observer.expect(t, "c1=7")
+		})
 	}
 }
 

@@ -290,12 +290,7 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	<-p.reported // the engine hears of the exit first
 	p.io.Close()
 	p.container.forget(p.execID)
-	client, err := p.container.sandbox.agent()
-	if err != nil {
-		return exit, nil //nolint:nilerr // the guest and all in it is gone
-	}
-	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
-	if err = p.container.sandbox.ignoreGone(guest.Err(err)); err == nil {
+	if err = p.deleteInGuest(ctx); err == nil {
 		return exit, nil
 	}
 	if p.wasLeft() {
