@@ -19,6 +19,12 @@ type Template struct {
 	Memory, State *os.File
 	// MemorySum is memfile.Sum of Memory. The copy is checked against it.
 	MemorySum uint32
+	// Sealed, if not nil, is used in place of Memory and MemorySum: a memfd
+	// with the same content that cannot be changed (memfile.Seal). The machine
+	// has a private mapping of it: what it does not change it shares with
+	// others, and VM's OwnerOf is not nil. The caller owns the file. It needs
+	// Spec.Jail.
+	Sealed *os.File
 }
 
 // Saver is the part of a VM that makes a Template of it. A VM without that

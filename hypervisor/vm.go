@@ -22,6 +22,33 @@ type Attacher interface {
 	Attach(ctx context.Context, d Device) error
 }
 
+// MemoryOwner is a VMM process with the guest's memory in it, where no other
+// process can map it.
+type MemoryOwner interface {
+	// Hold returns the process's id, which is no other process's until
+	// Release; ok is false, and Release must not be called, if the process has
+	// been reaped. It is for the time of a system call.
+	Hold() (pid int, ok bool)
+	Release()
+	// User returns the process's user and group.
+	User() (uid, gid uint32)
+}
+
+// privateMemory is a VM whose memory may be private to its process.
+type privateMemory interface {
+	// MemoryOwner returns the process, nil if the memory is shared.
+	MemoryOwner() MemoryOwner
+}
+
+// OwnerOf returns the process in which the machine's memory is private, nil if
+// the memory is shared with the device back ends.
+func OwnerOf(vm Attacher) MemoryOwner {
+	if p, ok := vm.(privateMemory); ok {
+		return p.MemoryOwner()
+	}
+	return nil
+}
+
 // VM is one machine and the process that runs it. All methods may be called
 // from several goroutines; none blocks longer than its ctx.
 type VM interface {

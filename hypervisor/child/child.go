@@ -66,6 +66,7 @@ type Process struct {
 	stderr *Tail
 	done   chan struct{}
 	err    error // written before done is closed
+	holds  holds
 }
 
 // Start starts the child. It returns once the program runs (execve has
@@ -181,6 +182,7 @@ func (p *Process) run(opts Options, ps pumps, started chan<- error) {
 	}
 	ps.start()
 	started <- nil
+	p.awaitEnd()
 	p.err = p.cmd.Wait()
 	ps.finish()
 	close(p.done)

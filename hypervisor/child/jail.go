@@ -32,6 +32,10 @@ type Jail struct {
 	Devices []string
 	// Dirs are directories to write in; the child's user should own them.
 	Dirs []Shown
+	// Descriptors, if not empty, is the name of a directory with the child's
+	// own descriptors, of which programs that open files only by name can open
+	// an inherited one: /proc/self/fd, without /proc.
+	Descriptors string
 
 	devices []device
 }
@@ -54,6 +58,9 @@ func (j *Jail) check() error {
 	names = append(names, j.Devices...)
 	for _, s := range append(j.Files[:len(j.Files):len(j.Files)], j.Dirs...) {
 		names = append(names, s.Path, s.Name)
+	}
+	if j.Descriptors != "" {
+		names = append(names, j.Descriptors)
 	}
 	for _, name := range names {
 		if !filepath.IsAbs(name) || filepath.Clean(name) != name {

@@ -180,3 +180,37 @@ func TestJailFails(t *testing.T) {
 		}
 	}
 }
+
+// With Descriptors a program can open what it inherited by name, and nothing
+// else: not even where the descriptors' directory is on the host.
+func TestJailDescriptors(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("inherited\n"), 0o604); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	jail := shellJail(t)
+	jail.Descriptors = "/fd"
+	shell, err := filepath.EvalSymlinks("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	p, err := Start(Options{
+		Path: shell, Args: []string{"-c", `exec 4</fd/3; read -r line <&4; echo "$line"; cat /fd/3; cd /fd/..; pwd -P
+			for f in /fd/../status /fd/../fd/../../self /proc; do [ -e $f ] && echo $f; done; echo end`},
+		Env: []string{"PATH=/usr/bin:/bin"}, Stdout: &out, ExtraFiles: []*os.File{f}, Jail: jail, Cloneflags: unix.CLONE_NEWPID,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, p)
+	// cat is another process, which cannot look into the shell's directory.
+	if got := out.String(); got != "inherited\n/\nend\n" {
+		t.Errorf("got %q, %s", got, p.Stderr())
+	}
+}

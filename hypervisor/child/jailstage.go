@@ -112,6 +112,15 @@ func (j *Jail) gather() ([]placed, error) {
 		}
 		things = append(things, placed{d.Name, tree, bind(bindFlags | unix.MS_NOEXEC)})
 	}
+	if j.Descriptors != "" {
+		// The process keeps its id, and so its directory, when it executes the
+		// program.
+		tree, err := cloneMount("/proc/self/fd")
+		if err != nil {
+			return nil, fmt.Errorf("show descriptors: %w", err)
+		}
+		things = append(things, placed{j.Descriptors, tree, bind(bindFlags | unix.MS_RDONLY | unix.MS_NOEXEC)})
+	}
 	return things, nil
 }
 

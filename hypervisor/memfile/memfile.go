@@ -52,6 +52,41 @@ func Copy(to, from *os.File, want uint32) error {
 	return nil
 }
 
+// memorySeals keep a memfd as it is: no process can write to it, shrink or grow
+// it, or undo that.
+const memorySeals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// Seal returns a memfd with from's data that cannot be changed any more. It
+// fails if Sum of from is not want. From's offset changes.
+func Seal(name string, from *os.File, want uint32) (*os.File, error) {
+	info, err := from.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("seal memory: %w", err)
+	}
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("seal memory: %w", os.NewSyscallError("memfd_create", err))
+	}
+	to := os.NewFile(uintptr(fd), "memfd:"+name)
+	err = to.Truncate(info.Size())
+	if err == nil {
+		err = Copy(to, from, want)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(to.Fd(), unix.F_ADD_SEALS, memorySeals)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("seal memory: %w", err), to.Close())
+	}
+	return to, nil
+}
+
+// Sealed reports whether a file is a memfd as Seal makes it.
+func Sealed(file *os.File) bool {
+	seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
+	return err == nil && seals&memorySeals == memorySeals
+}
+
 func sameSize(a, b *os.File) error {
 	one, err := a.Stat()
 	if err != nil {

@@ -48,6 +48,8 @@ type Wiring struct {
 	// MonitorFD is that of the extra monitor's listening socket, if the spec has
 	// one.
 	MonitorFD int
+	// MemoryFD is that of the template's sealed memory, if the spec has it.
+	MemoryFD int
 	// Firmware is the path of a firmware image; empty is QEMU's default.
 	Firmware string
 	// TSCKHz is the rate of the host's time stamp counter, for TCG guests; 0 is
@@ -70,7 +72,7 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 		"-cpu", cpu(spec),
 		"-smp", smp(spec),
 		"-m", memory(spec),
-		"-object", bootMemory(spec),
+		"-object", bootMemory(spec, wiring),
 		"-rtc", "base=utc",
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d", wiring.QMPFD),
 		"-mon", "chardev=qmp,mode=control",

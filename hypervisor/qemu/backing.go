@@ -25,6 +25,13 @@ func fillTime(spec hypervisor.Spec) time.Duration {
 	return time.Duration(spec.MemoryMiB) * time.Second / fillRate
 }
 
+// isPrivate reports whether the boot memory is a private mapping of its
+// template's. What is plugged later is shared, but only its owner is asked for
+// any of it: device back ends have one way to all of a machine's memory.
+func isPrivate(spec hypervisor.Spec) bool {
+	return spec.Template != nil && spec.Template.Sealed != nil
+}
+
 // atOnce reports whether memory is taken before the guest has it. A huge page
 // is: if there were none left when it is touched, QEMU would die of SIGBUS.
 func atOnce(m hypervisor.MemoryBacking) bool { return m.Prealloc || m.HugePageMiB != 0 }
@@ -42,6 +49,8 @@ func checkBacking(spec hypervisor.Spec) error {
 		return fmt.Errorf("file of memory %q in directory %q: want a name in a directory", m.File, m.Dir)
 	case spec.Template != nil && m != hypervisor.MemoryBacking{}:
 		return errors.New("memory of huge pages or files, or preallocated, for a machine from a template")
+	case isPrivate(spec) && (spec.Jail == nil || spec.Jail.UID == 0):
+		return errors.New("private memory for a machine whose user is not its own")
 	case m.Dir != "" && !filepath.IsAbs(m.Dir):
 		return fmt.Errorf("directory for memory %q: not an absolute path", m.Dir)
 	}
@@ -78,8 +87,16 @@ func backing(id string, sizeMiB uint64, m hypervisor.MemoryBacking) map[string]a
 
 // bootMemory returns the object of the boot memory, in the command line's
 // syntax.
-func bootMemory(spec hypervisor.Spec) string {
+func bootMemory(spec hypervisor.Spec, wiring Wiring) string {
 	props := backing("mem", spec.MemoryMiB, spec.Memory)
+	if isPrivate(spec) {
+		// QEMU opens it for writing, although it never writes to a file that
+		// it maps privately; only since 9.0 it can do without. Private pages
+		// are not offered to the host's KSM, which would compare those of
+		// different pods.
+		props["qom-type"], props["mem-path"] = "memory-backend-file", fmt.Sprintf("%s/%d", jailDescriptors, wiring.MemoryFD)
+		props["share"], props["merge"] = false, false
+	}
 	if atOnce(spec.Memory) {
 		props["prealloc-threads"] = max(spec.VCPUs, 1)
 	}

@@ -20,6 +20,8 @@ const (
 	jailInitrd   = "/boot/initrd"
 	jailFirmware = "/boot/firmware"
 	jailMemory   = "/memory"
+	// jailDescriptors is a directory of QEMU's own descriptors.
+	jailDescriptors = "/fd"
 )
 
 const kvmDevice = "/dev/kvm"
@@ -60,6 +62,9 @@ func jail(spec hypervisor.Spec, firmware string) (*child.Jail, hypervisor.Spec, 
 	if spec.Memory.Dir != "" {
 		j.Dirs = []child.Shown{{Path: filepath.Clean(spec.Memory.Dir), Name: jailMemory}}
 		spec.Memory.Dir = jailMemory
+	}
+	if isPrivate(spec) {
+		j.Descriptors = jailDescriptors
 	}
 	if spec.Accel == hypervisor.AccelKVM {
 		j.Devices = []string{kvmDevice}

@@ -76,7 +76,11 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 		return nil, err
 	}
 	console := child.NewTail(consoleBytes)
-	proc, spec, err := m.start(spec, files, console)
+	passed := files
+	if isPrivate(spec) {
+		passed = append(passed[:len(passed):len(passed)], spec.Template.Sealed)
+	}
+	proc, spec, err := m.start(spec, passed, console)
 	// The child has its duplicates; with ours open the connection would not end
 	// with QEMU.
 	closeAll(files)
@@ -103,7 +107,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 // start starts QEMU with files as its first descriptors after stderr, and
 // returns the spec with the names in QEMU's jail.
 func (m *Monitor) start(spec hypervisor.Spec, files []*os.File, console *child.Tail) (*child.Process, hypervisor.Spec, error) {
-	wiring := Wiring{QMPFD: child.FirstExtraFD, MonitorFD: child.FirstExtraFD + 1, Firmware: firmware(spec), TSCKHz: m.tsc.kHz()}
+	wiring := Wiring{QMPFD: child.FirstExtraFD, MonitorFD: child.FirstExtraFD + 1, MemoryFD: child.FirstExtraFD + len(files) - 1, Firmware: firmware(spec), TSCKHz: m.tsc.kHz()}
 	var shut *child.Jail
 	if spec.Jail != nil {
 		var err error

@@ -48,6 +48,12 @@ func (vm *VM) Save(ctx context.Context, state *os.File) error {
 // load restores a template into a machine that waits for its state (-incoming
 // defer). The memory is copied meanwhile; the guest does not run yet.
 func (vm *VM) load(ctx context.Context, t hypervisor.Template) error {
+	if t.Sealed != nil {
+		if err := vm.loadState(ctx, t); err != nil {
+			return vm.explain(ctx, "load template into virtual machine", err)
+		}
+		return nil
+	}
 	memory, err := vm.memoryFile()
 	if err != nil {
 		return fmt.Errorf("load template: %w", err)

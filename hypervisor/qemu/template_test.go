@@ -84,19 +84,36 @@ func openTemplate(t testing.TB, dir string) *hypervisor.Template {
 	return tpl
 }
 
+// seal makes the machines from a template have private memory.
+func seal(t testing.TB, tpl *hypervisor.Template) {
+	t.Helper()
+	sealed, err := memfile.Seal("template", tpl.Memory, tpl.MemorySum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sealed.Close() })
+	tpl.Sealed, tpl.Memory = sealed, nil
+}
+
 // Machines from one template are up immediately, accept devices, CPUs and
 // memory like others, and are independent of each other.
 func TestTemplate(t *testing.T) {
 	spec := withMemory(guestSpec(t), hypervisor.MemoryDIMM)
 	spec.MaxVCPUs = 2
 	dir := saveTemplate(t, spec)
-	for _, id := range []string{"one", "two"} {
+	for _, id := range []string{"one", "two", "private", "private-too"} {
 		t.Run(id, func(t *testing.T) {
 			ns := testNetns(t)
 			spec.ID, spec.NetworkNamespace, spec.Template = id, netnsPath(ns), openTemplate(t, dir)
+			if strings.HasPrefix(id, "private") {
+				seal(t, spec.Template)
+			}
 			start := time.Now()
 			vm := launch(t, spec)
 			launched := time.Since(start)
+			if private := hypervisor.OwnerOf(vm) != nil; private != (spec.Template.Sealed != nil) {
+				t.Fatalf("the machine's memory is private: %v", private)
+			}
 			if path, err := vm.PCIPath("rng"); path != "01/01" || err != nil {
 				t.Errorf("the template's device is at %q, %v", path, err)
 			}

@@ -101,6 +101,23 @@ func (vm *VM) Err() error {
 // PID implements hypervisor.VM.
 func (vm *VM) PID() int { return vm.proc.Pid() }
 
+// owner is a machine with private memory.
+type owner struct {
+	*child.Process
+	jail hypervisor.Jail
+}
+
+// User implements hypervisor.MemoryOwner.
+func (o owner) User() (uid, gid uint32) { return o.jail.UID, o.jail.GID }
+
+// MemoryOwner is for hypervisor.OwnerOf.
+func (vm *VM) MemoryOwner() hypervisor.MemoryOwner {
+	if !isPrivate(vm.spec) {
+		return nil
+	}
+	return owner{vm.proc, *vm.spec.Jail}
+}
+
 // ConsoleTail implements hypervisor.VM.
 func (vm *VM) ConsoleTail() string { return vm.console.String() }
 

@@ -11,6 +11,9 @@ type Device interface {
 	// Queues returns the device's queues, in the order of their indexes. The
 	// front end may have others that it serves itself.
 	Queues() []*Queue
+	// Owner returns the process in whose memory the guest's is, if the machine
+	// does not share it; nil if it does. It is asked for each memory table.
+	Owner() Owner
 	// Kicked is called when the driver may have made chains available, and once
 	// when a queue begins to run. Calls for one queue do not overlap.
 	Kicked(q *Queue)

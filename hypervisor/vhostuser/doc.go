@@ -11,6 +11,10 @@
 // mapping, breaks the queue that touches it (guarded) and does not end this
 // process.
 //
+// The guest's memory is mapped here or, where it is private to the front end's
+// process, reached there by system calls (access). Devices see the same Buffers
+// in both cases.
+//
 // A queue's life, as the front end drives it:
 //
 //	           SET_VRING_KICK and                GET_VRING_BASE, disable,

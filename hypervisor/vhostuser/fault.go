@@ -7,13 +7,16 @@ import (
 )
 
 // guarded calls f, which touches guest memory. A missing page, which is a
-// SIGBUS (mmap(2)), ends f, not this process, and counts as a broken ring.
+// SIGBUS (mmap(2)) or an error of foreign's system calls, ends f, not this
+// process, and counts as a broken ring.
 // Other panics are passed on.
 func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
+		case lost:
+			err = fmt.Errorf("guest memory cannot be reached: %w: %w", p.err, ErrBroken)
 		case interface {
 			runtime.Error
 			Addr() uintptr // implemented by a fault's error (runtime/debug, SetPanicOnFault)

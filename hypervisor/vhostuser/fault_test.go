@@ -59,7 +59,7 @@ func TestOtherPanicsGoOn(t *testing.T) {
 	var none *memory
 	for name, f := range map[string]func() error{
 		"panic": func() error { panic("mine") },
-		"nil":   func() error { return errors.New(string(rune(len(none.regions)))) },
+		"nil":   func() error { return errors.New(string(rune(len(none.segments)))) },
 		"index": func() error { return errors.New(string(make([]byte, 1)[len(os.Args):][5])) },
 	} {
 		func() {
@@ -76,40 +76,42 @@ func TestOtherPanicsGoOn(t *testing.T) {
 // TestMemoryGoes removes the memory under a running queue, as a compromised VMM
 // can: the queue breaks, and works again with new memory.
 func TestMemoryGoes(t *testing.T) {
-	d := newReverser()
-	f, ended := serve(t, d)
-	f.Handshake()
-	gone := vhosttest.NewMemory(t, 0)
-	if !f.Set(vhosttest.SetMemTable, gone.Table(), gone.FD()) {
-		t.Fatal("memory that can shrink is refused")
-	}
-	sealed := f.Mem
-	f.Mem = gone
-	q := f.NewQueue(0, 8)
-	q.Start(0)
-	if got := roundTrip(t, f, q, "one"); got != "eno" {
-		t.Fatalf("got %q", got)
-	}
-	if err := unix.Ftruncate(gone.FD(), 0); err != nil {
-		t.Fatal(err)
-	}
-	q.Kick()
-	select {
-	case <-d.broken:
-	case <-time.After(20 * time.Second):
-		t.Fatal("the queue has not broken")
-	}
-	f.Mem = sealed
-	if !f.Set(vhosttest.SetMemTable, sealed.Table(), sealed.FD()) {
-		t.Fatal("other memory is refused")
-	}
-	q = f.NewQueue(1, 8)
-	q.Start(0)
-	if got := roundTrip(t, f, q, "two"); got != "owt" {
-		t.Errorf("got %q", got)
-	}
-	f.Close()
-	if err := await(t, ended); err != nil {
-		t.Errorf("serve: %v", err)
-	}
+	both(t, func(t *testing.T, owner Owner) {
+		d := newReverser(owner)
+		f, ended := serve(t, d)
+		f.Handshake()
+		gone := vhosttest.NewMemory(t, 0)
+		if !f.Set(vhosttest.SetMemTable, gone.Table(), gone.FD()) {
+			t.Fatal("memory that can shrink is refused")
+		}
+		sealed := f.Mem
+		f.Mem = gone
+		q := f.NewQueue(0, 8)
+		q.Start(0)
+		if got := roundTrip(t, f, q, "one"); got != "eno" {
+			t.Fatalf("got %q", got)
+		}
+		if err := unix.Ftruncate(gone.FD(), 0); err != nil {
+			t.Fatal(err)
+		}
+		q.Kick()
+		select {
+		case <-d.broken:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the queue has not broken")
+		}
+		f.Mem = sealed
+		if !f.Set(vhosttest.SetMemTable, sealed.Table(), sealed.FD()) {
+			t.Fatal("other memory is refused")
+		}
+		q = f.NewQueue(1, 8)
+		q.Start(0)
+		if got := roundTrip(t, f, q, "two"); got != "owt" {
+			t.Errorf("got %q", got)
+		}
+		f.Close()
+		if err := await(t, ended); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
 }

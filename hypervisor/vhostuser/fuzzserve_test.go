@@ -24,31 +24,39 @@ func FuzzServe(f *testing.F) {
 		f.Fatal(err)
 	}
 	kinds := []int{-1, event, memory.FD(), 0}
+	// The front end's addresses are anything, so the owner is not this process.
+	owner := startOwner(f)
 	f.Fuzz(func(t *testing.T, input []byte) {
-		before := openFiles(t)
-		front, ended := serve(t, newReverser())
-		// Few enough that the replies, which are not read, fit into the socket.
-		for n := 0; len(input) >= 5 && n < 100; n++ {
-			msg := input[:5]
-			input = input[5:]
-			size := min(int(msg[1]), len(input))
-			var fds []int
-			if fd := kinds[int(msg[2])%len(kinds)]; fd >= 0 {
-				for range int(msg[3])%10 + 1 {
-					fds = append(fds, fd)
-				}
-			}
-			if front.Send(uint32(msg[0]), uint32(msg[4])&8, input[:size], fds...) != nil {
-				break // the back end has hung up
-			}
-			input = input[size:]
-		}
-		front.Close()
-		_ = await(t, ended)
-		if after := openFiles(t); after != before {
-			t.Errorf("%d descriptors before, %d after", before, after)
-		}
+		send(t, nil, kinds, input)
+		send(t, owner, kinds, input)
 	})
+}
+
+// send serves a device, and sends it the input's messages.
+func send(t *testing.T, owner Owner, kinds []int, input []byte) {
+	before := openFiles(t)
+	front, ended := serve(t, newReverser(owner))
+	// Few enough that the replies, which are not read, fit into the socket.
+	for n := 0; len(input) >= 5 && n < 100; n++ {
+		msg := input[:5]
+		input = input[5:]
+		size := min(int(msg[1]), len(input))
+		var fds []int
+		if fd := kinds[int(msg[2])%len(kinds)]; fd >= 0 {
+			for range int(msg[3])%10 + 1 {
+				fds = append(fds, fd)
+			}
+		}
+		if front.Send(uint32(msg[0]), uint32(msg[4])&8, input[:size], fds...) != nil {
+			break // the back end has hung up
+		}
+		input = input[size:]
+	}
+	front.Close()
+	_ = await(t, ended)
+	if after := openFiles(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
 }
 
 func openFiles(t *testing.T) int {

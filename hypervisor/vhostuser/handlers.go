@@ -71,7 +71,7 @@ func (s *server) setMemTable(m *message) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	mem, err := mapMemory(regions, m.fds)
+	mem, err := memoryOf(s.dev.Owner(), regions, m.fds)
 	if err != nil {
 		return nil, err
 	}

@@ -25,12 +25,6 @@ type lent struct {
 	late []usedElem
 }
 
-// usedElem is an entry of the used ring.
-type usedElem struct {
-	head    uint16
-	written uint32
-}
-
 // Take takes the next available chain into c, which is reused, and keeps the
 // memory behind it mapped until Return, which must follow. ok is false if there
 // is none; more reports whether there is another one. Unlike in Do, the caller

@@ -100,10 +100,11 @@ func (q *Queue) start(base uint16) error {
 		return err
 	}
 	q.ring.lastAvail = base
-	if err := guarded(func() error { q.ring.usedIdx = q.ring.loadUsedIdx(); return nil }); err != nil {
+	err := guarded(func() error { q.ring.published = q.mem.usedIndex(q.ring.used); return nil })
+	if err != nil {
 		return fmt.Errorf("queue %d: %w", q.index, err)
 	}
-	q.ring.published = q.ring.usedIdx
+	q.ring.pushed = q.ring.pushed[:0]
 	q.running = true
 	return q.restart(base == 0)
 }
@@ -116,7 +117,7 @@ func (q *Queue) locate() error {
 		q.running = false
 		return err
 	}
-	r.lastAvail, r.usedIdx, r.published = q.ring.lastAvail, q.ring.usedIdx, q.ring.published
+	r.lastAvail, r.published, r.pushed = q.ring.lastAvail, q.ring.published, q.ring.pushed
 	q.ring = r
 	return nil
 }
@@ -129,12 +130,14 @@ func (q *Queue) find() (Ring, error) {
 	}
 	r := Ring{mem: q.mem, size: q.size}
 	// The sizes are those of virtio 1.2, section 2.7, without the event
-	// indexes. Words of both rings are accessed atomically, so they must be
-	// aligned (available: 2 bytes by the standard, but 4 in every driver).
-	r.desc = q.mem.user(q.addr.desc, 16*n)
-	r.avail = q.mem.user(q.addr.avail, 4+2*n)
-	r.used = q.mem.user(q.addr.used, 4+8*n)
-	if r.desc == nil || r.avail == nil || r.used == nil || !aligned(r.avail) || !aligned(r.used) {
+	// indexes. Words of both rings are accessed as a whole, so they must be
+	// aligned (available: 2 bytes by the standard, but 8 in every driver that
+	// puts it behind the descriptors).
+	var found [3]bool
+	r.desc, found[0] = q.mem.user(q.addr.desc, descLen*n)
+	r.avail, found[1] = q.mem.user(q.addr.avail, ringHead+headLen*n)
+	r.used, found[2] = q.mem.user(q.addr.used, ringHead+elemLen*n)
+	if found != [3]bool{true, true, true} || !q.mem.aligned(r.avail) || !q.mem.aligned(r.used) {
 		return Ring{}, fmt.Errorf("queue %d at %+v is not in memory: %w", q.index, q.addr, errMalformed)
 	}
 	return r, nil

@@ -3,8 +3,6 @@ package vhostuser
 import (
 	"encoding/binary"
 	"fmt"
-	"sync/atomic"
-	"unsafe"
 )
 
 // Descriptor flags (virtio 1.2, section 2.7.5).
@@ -15,65 +13,82 @@ const (
 	descLen      = 16
 )
 
+// Sizes in the available and the used ring, in bytes: flags and index before
+// the entries, an entry of each.
+const (
+	ringHead = 4
+	headLen  = 2
+	elemLen  = 8
+)
+
 // Ring is a running queue's ring. It is valid only within Queue.Do.
 type Ring struct {
 	mem               *memory
-	desc, avail, used []byte
+	desc, avail, used piece
 	size              uint16
 
-	lastAvail uint16 // next entry of the available ring to take
-	usedIdx   uint16 // next entry of the used ring to fill
-	published uint16 // usedIdx as last published to the driver
+	lastAvail uint16     // next entry of the available ring to take
+	published uint16     // the used ring's index
+	pushed    []usedElem // what follows there, not published yet
+
+	table   []byte // a copy of descriptors, if they are not mapped
+	scratch []byte // for publish
+	// first is the first entry's head in the used ring, if knowsFirst.
+	first      [4]byte
+	knowsFirst bool
 }
-
-// aligned reports whether a word at p's start can be accessed atomically.
-func aligned(p []byte) bool {
-	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%4 == 0
-}
-
-// word returns the flags and index at the start of a ring as one 32-bit word:
-// Go has no 16-bit atomics. p is aligned and at least 4 bytes (locate).
-func word(p []byte) *uint32 {
-	return (*uint32)(unsafe.Pointer(unsafe.SliceData(p)))
-}
-
-func (r *Ring) loadAvailIdx() uint16 { return uint16(atomic.LoadUint32(word(r.avail)) >> 16) }
-
-func (r *Ring) loadUsedIdx() uint16 { return uint16(atomic.LoadUint32(word(r.used)) >> 16) }
 
 // publish makes the pushed chains visible, and reports whether there were any.
 // The flags beside the index stay 0, so that the driver always notifies.
 func (r *Ring) publish() bool {
-	if r.published == r.usedIdx {
+	if len(r.pushed) == 0 {
 		return false
 	}
-	atomic.StoreUint32(word(r.used), uint32(r.usedIdx)<<16)
-	r.published = r.usedIdx
+	// A driver that adds chains meanwhile may get more of them back at once
+	// than its ring has room for.
+	all := r.pushed
+	for rest := all; len(rest) > 0; rest = rest[len(r.pushed):] {
+		r.pushed = rest[:min(len(rest), int(r.size))]
+		r.mem.publish(r)
+		r.published += uint16(len(r.pushed))
+	}
+	r.pushed = all[:0]
 	return true
 }
 
-// Available reports whether Pop would find a chain.
+// frontTries is how often a malformed available index is read. It may have been
+// read while the driver wrote it, as two bytes (foreign).
+const frontTries = 3
+
+// front returns how many chains are available, and the head of the first.
+func (r *Ring) front() (ready, head uint16, err error) {
+	for range frontTries {
+		idx, head := r.mem.front(r.avail, uint64(r.lastAvail&(r.size-1)))
+		if ready = idx - r.lastAvail; ready <= r.size {
+			return ready, head, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("%d chains available in a ring of %d: %w", ready, r.size, ErrBroken)
+}
+
+// Available reports whether Pop would find a chain, or an error.
 func (r *Ring) Available() bool {
-	return r.loadAvailIdx() != r.lastAvail
+	ready, _, err := r.front()
+	return ready > 0 || err != nil
 }
 
 // Pop takes the next chain that the driver made available into c, which is
 // reused. It returns false if there is none. An error wraps ErrBroken.
 func (r *Ring) Pop(c *Chain) (bool, error) {
-	ready := r.loadAvailIdx() - r.lastAvail
-	if ready == 0 {
-		return false, nil
+	ready, head, err := r.front()
+	if ready == 0 || err != nil {
+		return false, err
 	}
-	if ready > r.size {
-		return false, fmt.Errorf("%d chains available in a ring of %d: %w", ready, r.size, ErrBroken)
-	}
-	slot := int(r.lastAvail & (r.size - 1))
-	head := binary.LittleEndian.Uint16(r.avail[4+2*slot:])
 	c.reset(head)
 	if err := r.walk(head, c); err != nil {
 		return false, err
 	}
-	c.seal()
+	c.seal(r.mem)
 	r.lastAvail++
 	return true, nil
 }
@@ -81,10 +96,18 @@ func (r *Ring) Pop(c *Chain) (bool, error) {
 // Push returns a chain to the driver, with the number of bytes written to its
 // In. The driver sees it when Do returns.
 func (r *Ring) Push(head uint16, written uint32) {
-	elem := r.used[4+8*int(r.usedIdx&(r.size-1)):]
-	binary.LittleEndian.PutUint32(elem[0:], uint32(head))
-	binary.LittleEndian.PutUint32(elem[4:], written)
-	r.usedIdx++
+	r.pushed = append(r.pushed, usedElem{head, written})
+}
+
+// usedElem is an entry of the used ring.
+type usedElem struct {
+	head    uint16
+	written uint32
+}
+
+// encode appends the entry to p.
+func (e usedElem) encode(p []byte) []byte {
+	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(p, uint32(e.head)), e.written)
 }
 
 // descriptor is a copy, because the guest may change the original meanwhile.
@@ -94,9 +117,9 @@ type descriptor struct {
 	flags, next uint16
 }
 
-func readDescriptor(table []byte, i uint16) descriptor {
+func decodeDescriptor(p []byte) descriptor {
 	var d [descLen]byte
-	copy(d[:], table[int(i)*descLen:])
+	copy(d[:], p)
 	return descriptor{
 		addr:  binary.LittleEndian.Uint64(d[0:]),
 		len:   binary.LittleEndian.Uint32(d[8:]),
@@ -106,15 +129,17 @@ func readDescriptor(table []byte, i uint16) descriptor {
 }
 
 // walk collects the pieces of a chain. It takes at most size steps, one per
-// descriptor, the most a driver may chain (virtio 1.2, section 2.7.5.3.1).
+// descriptor, the most a driver may chain (virtio 1.2, section 2.7.5.3.1). Most
+// chains are one descriptor, of the data or of an indirect table: only for
+// longer ones the whole table is viewed.
 func (r *Ring) walk(head uint16, c *Chain) error {
-	table, n, i := r.desc, r.size, head
-	indirect := false
+	if head >= r.size {
+		return fmt.Errorf("descriptor %d of %d: %w", head, r.size, ErrBroken)
+	}
+	table, n, i := r.mem.view(r.desc.cut(descLen*uint64(head), descLen), &r.table), r.size, uint16(0)
+	direct, indirect := false, false
 	for range int(r.size) + 1 {
-		if i >= n {
-			return fmt.Errorf("descriptor %d of %d: %w", i, n, ErrBroken)
-		}
-		d := readDescriptor(table, i)
+		d := decodeDescriptor(table[int(i)*descLen:])
 		if d.flags&descIndirect != 0 {
 			if indirect || d.flags&descNext != 0 {
 				return fmt.Errorf("indirect descriptor with flags %#x: %w", d.flags, ErrBroken)
@@ -132,7 +157,12 @@ func (r *Ring) walk(head uint16, c *Chain) error {
 		if d.flags&descNext == 0 {
 			return nil
 		}
-		i = d.next
+		if i = d.next; i >= n {
+			return fmt.Errorf("descriptor %d of %d: %w", i, n, ErrBroken)
+		}
+		if !indirect && !direct {
+			table, direct = r.mem.view(r.desc, &r.table), true
+		}
 	}
 	return fmt.Errorf("chain of more than %d descriptors: %w", r.size, ErrBroken)
 }
@@ -142,10 +172,10 @@ func (r *Ring) indirectTable(d descriptor) ([]byte, uint16, error) {
 		return nil, 0, fmt.Errorf("indirect table of %d bytes: %w", d.len, ErrBroken)
 	}
 	table := r.mem.guest(d.addr, uint64(d.len))
-	if len(table) != int(d.len) {
+	if table.len != uint64(d.len) {
 		return nil, 0, fmt.Errorf("indirect table at %#x is not in memory: %w", d.addr, ErrBroken)
 	}
-	return table, uint16(d.len / descLen), nil
+	return r.mem.view(table, &r.table), uint16(d.len / descLen), nil
 }
 
 // collect adds a descriptor's memory to the chain; a buffer may cross from one
@@ -163,12 +193,12 @@ func (r *Ring) collect(d descriptor, c *Chain) error {
 	}
 	for left > 0 {
 		piece := r.mem.guest(addr, left)
-		if len(piece) == 0 {
+		if piece.len == 0 {
 			return fmt.Errorf("buffer at %#x is not in memory: %w", addr, ErrBroken)
 		}
 		*to = append(*to, piece)
-		addr += uint64(len(piece))
-		left -= uint64(len(piece))
+		addr += piece.len
+		left -= piece.len
 	}
 	return nil
 }

@@ -3,8 +3,10 @@ package vhostuser
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,19 +21,34 @@ const (
 	tableAddr         = 0x11800 // for indirect tables
 )
 
+// self is this process as the owner of guest memory.
+type self struct{}
+
+func (self) Hold() (int, bool) { return os.Getpid(), true }
+func (self) Release()          {}
+
+// accesses are the ways to reach guest memory, here this process's own.
+var accesses = map[string]access{"mapped": mapped{}, "foreign": foreign{self{}}}
+
+// segmentOf makes memory a region at an address of the guest.
+func segmentOf(data []byte, guestAddr uint64) *segment {
+	addr := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(data))))
+	return &segment{region{guestAddr: guestAddr, size: uint64(len(data)), userAddr: addr}, data}
+}
+
+func pieceOf(data []byte) piece { return piece{segmentOf(data, 0), 0, uint64(len(data))} }
+
 // newRing makes a ring outside of guest memory, over two regions of it.
-func newRing() *Ring {
-	mem := &memory{}
+func newRing(how access) *Ring {
+	mem := newMemory(how)
 	for _, addr := range []uint64{lowAddr, highAddr} {
-		mem.regions = append(mem.regions, mapping{
-			region{guestAddr: addr, size: regionSize, userAddr: addr}, make([]byte, regionSize),
-		})
+		mem.segments = append(mem.segments, segmentOf(make([]byte, regionSize), addr))
 	}
 	return &Ring{
 		mem: mem, size: ringSize,
-		desc:  make([]byte, 16*ringSize),
-		avail: make([]byte, 64),
-		used:  make([]byte, 128),
+		desc:  pieceOf(make([]byte, 16*ringSize)),
+		avail: pieceOf(make([]byte, 64)),
+		used:  pieceOf(make([]byte, 128)),
 	}
 }
 
@@ -42,14 +59,15 @@ func (r *Ring) setDescs(table []byte, descs []vhosttest.Desc) {
 }
 
 func (r *Ring) offer(head uint16) {
-	slot := int(r.loadAvailIdx() % ringSize)
-	binary.LittleEndian.PutUint16(r.avail[4+2*slot:], head)
-	binary.LittleEndian.PutUint16(r.avail[2:], r.loadAvailIdx()+1)
+	avail := r.avail.bytes()
+	idx := binary.LittleEndian.Uint16(avail[2:])
+	binary.LittleEndian.PutUint16(avail[4+2*(idx%ringSize):], head)
+	binary.LittleEndian.PutUint16(avail[2:], idx+1)
 }
 
 func lens(b Buffers) (n []int) {
-	for _, p := range b {
-		n = append(n, len(p))
+	for _, p := range b.pieces {
+		n = append(n, int(p.len))
 	}
 	return n
 }
@@ -99,10 +117,10 @@ func TestPop(t *testing.T) {
 		{name: "address wraps", direct: descs{desc(^uint64(0), 2, 0, 0)}, wrong: "buffer of 2 bytes"},
 		{name: "length of 4 GiB", direct: descs{desc(lowAddr, ^uint32(0), 0, 0)}, wrong: "not in memory"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := newRing()
-			r.setDescs(r.desc, tc.direct)
-			r.setDescs(r.mem.guest(tableAddr, 16*ringSize), tc.indirect)
+		each(t, tc.name, func(t *testing.T, how access) {
+			r := newRing(how)
+			r.setDescs(r.desc.bytes(), tc.direct)
+			r.setDescs(r.mem.guest(tableAddr, 16*ringSize).bytes(), tc.indirect)
 			r.offer(tc.head)
 			var c Chain
 			ok, err := r.Pop(&c)
@@ -125,6 +143,14 @@ func TestPop(t *testing.T) {
 	}
 }
 
+// each runs a test with each access to memory.
+func each(t *testing.T, name string, test func(t *testing.T, how access)) {
+	t.Helper()
+	for kind, how := range accesses {
+		t.Run(name+"/"+kind, func(t *testing.T) { test(t, how) })
+	}
+}
+
 // chainOf makes a chain of n descriptors of one byte.
 func chainOf(n int) (d []vhosttest.Desc) {
 	for i := range n {
@@ -135,47 +161,74 @@ func chainOf(n int) (d []vhosttest.Desc) {
 }
 
 func TestPopTooManyAvailable(t *testing.T) {
-	r := newRing()
-	binary.LittleEndian.PutUint16(r.avail[2:], ringSize+1)
-	if _, err := r.Pop(&Chain{}); !errors.Is(err, ErrBroken) {
-		t.Errorf("got %v, want ErrBroken", err)
-	}
+	each(t, "ring", func(t *testing.T, how access) {
+		r := newRing(how)
+		binary.LittleEndian.PutUint16(r.avail.bytes()[2:], ringSize+1)
+		if _, err := r.Pop(&Chain{}); !errors.Is(err, ErrBroken) {
+			t.Errorf("got %v, want ErrBroken", err)
+		}
+		if !r.Available() {
+			t.Error("nothing is available, and so the error is not noticed")
+		}
+	})
 }
 
-// TestRingWraps moves the indexes beyond the end of the ring and of 16 bits.
+// TestRingWraps moves the indexes beyond the end of the ring and of 16 bits, by
+// one chain and by several, once by more than the ring has room for.
 func TestRingWraps(t *testing.T) {
-	r := newRing()
-	r.setDescs(r.desc, chainOf(1))
-	r.lastAvail, r.usedIdx, r.published = 65530, 65530, 65530
-	binary.LittleEndian.PutUint16(r.avail[2:], 65530)
-	for range 20 {
-		r.offer(0)
-		var c Chain
-		if ok, err := r.Pop(&c); !ok || err != nil {
-			t.Fatalf("pop: %v, %v", ok, err)
+	each(t, "ring", func(t *testing.T, how access) {
+		r := newRing(how)
+		r.setDescs(r.desc.bytes(), chainOf(1))
+		r.lastAvail, r.published = 65530, 65530
+		binary.LittleEndian.PutUint16(r.avail.bytes()[2:], 65530)
+		written := uint32(0)
+		for _, n := range []int{1, 3, 1, 8, 7, 20} {
+			for range n {
+				r.offer(0)
+				var c Chain
+				if ok, err := r.Pop(&c); !ok || err != nil {
+					t.Fatalf("pop: %v, %v", ok, err)
+				}
+				written++
+				r.Push(c.Head, written)
+			}
+			if !r.publish() || r.publish() {
+				t.Error("publish must tell of new chains once")
+			}
+			if got, want := how.usedIndex(r.used), uint16(65530+written); got != want {
+				t.Fatalf("used index %d, want %d", got, want)
+			}
+			for i := written; i > 0 && written-i < ringSize; i-- {
+				at := 4 + 8*int(uint16(65529+i)%ringSize)
+				if got := binary.LittleEndian.Uint32(r.used.bytes()[at+4:]); got != i {
+					t.Fatalf("entry %d has %d", i, got)
+				}
+			}
 		}
-		r.Push(c.Head, 1)
-	}
-	if !r.publish() || r.publish() {
-		t.Error("publish must tell of new chains once")
-	}
-	if got, want := r.loadUsedIdx(), uint16(14); got != want {
-		t.Errorf("used index %d, want %d", got, want)
-	}
+	})
 }
 
 func TestBuffersCopy(t *testing.T) {
-	b := Buffers{[]byte("ab"), nil, []byte("cdef"), []byte("g")}
-	p := make([]byte, 4)
-	if n := b.CopyTo(p); n != 4 || string(p) != "abcd" || b.Len() != 3 {
-		t.Errorf("copied %d: %q, %d left", n, p, b.Len())
-	}
-	if n := b.CopyFrom([]byte("XY")); n != 2 || b.Len() != 1 {
-		t.Errorf("wrote %d, %d left", n, b.Len())
-	}
-	if n := b.CopyTo(p); n != 1 || p[0] != 'g' || b.Len() != 0 {
-		t.Errorf("copied %d: %q, %d left", n, p, b.Len())
-	}
+	each(t, "buffers", func(t *testing.T, how access) {
+		b := Plain([]byte("ab"), nil, []byte("cdef"), []byte("g"))
+		for i, p := range b.pieces {
+			b.pieces[i] = pieceOf(p.in.data)
+		}
+		b.mem = newMemory(how)
+		p := make([]byte, 4)
+		if n := b.CopyTo(p); n != 4 || string(p) != "abcd" || b.Len() != 3 {
+			t.Errorf("copied %d: %q, %d left", n, p, b.Len())
+		}
+		if n := b.CopyFrom([]byte("XY")); n != 2 || b.Len() != 1 {
+			t.Errorf("wrote %d, %d left", n, b.Len())
+		}
+		if n := b.CopyTo(p); n != 1 || p[0] != 'g' || b.Len() != 0 {
+			t.Errorf("copied %d: %q, %d left", n, p, b.Len())
+		}
+		if n := b.CopyFrom(p); n != 0 {
+			t.Errorf("wrote %d beyond the end", n)
+		}
+	})
 }
 
 // FuzzPop walks arbitrary rings: every walk ends, within the queue's length,
@@ -186,37 +239,42 @@ func FuzzPop(f *testing.F) {
 	copy(seed[16:], vhosttest.Desc{Addr: tableAddr, Len: 64, Flags: indirect}.Encode())
 	f.Add(seed, seed, uint16(1), uint16(0))
 	f.Fuzz(func(t *testing.T, descs, table []byte, availIdx, head uint16) {
-		r := newRing()
-		copy(r.desc, descs)
-		copy(r.mem.guest(tableAddr, 16*ringSize), table)
-		binary.LittleEndian.PutUint16(r.avail[2:], availIdx)
-		for i := range ringSize {
-			binary.LittleEndian.PutUint16(r.avail[4+2*i:], head+uint16(i))
-		}
-		var c Chain
-		for popped := 0; ; popped++ {
-			ok, err := r.Pop(&c)
-			if !ok {
-				if err != nil && !errors.Is(err, ErrBroken) {
-					t.Fatal(err)
-				}
-				return
-			}
-			if popped == ringSize {
-				t.Fatal("more chains than the ring has")
-			}
-			// A descriptor has at most one piece per region.
-			if len(c.Out)+len(c.In) > 2*ringSize || c.Out.Len()+c.In.Len() > ringSize*2*regionSize {
-				t.Fatalf("chain of %d pieces", len(c.Out)+len(c.In))
-			}
-			for _, b := range []Buffers{c.Out, c.In} {
-				for _, p := range b {
-					if len(p) == 0 || cap(p) > regionSize {
-						t.Fatalf("piece of %d bytes, capacity %d", len(p), cap(p))
-					}
-				}
-			}
-			r.Push(c.Head, 0)
+		for _, how := range accesses {
+			popAll(t, how, descs, table, availIdx, head)
 		}
 	})
+}
+
+func popAll(t *testing.T, how access, descs, table []byte, availIdx, head uint16) {
+	r := newRing(how)
+	copy(r.desc.bytes(), descs)
+	copy(r.mem.guest(tableAddr, 16*ringSize).bytes(), table)
+	binary.LittleEndian.PutUint16(r.avail.bytes()[2:], availIdx)
+	for i := range ringSize {
+		binary.LittleEndian.PutUint16(r.avail.bytes()[4+2*i:], head+uint16(i))
+	}
+	var c Chain
+	for popped := 0; ; popped++ {
+		ok, err := r.Pop(&c)
+		if !ok {
+			if err != nil && !errors.Is(err, ErrBroken) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if popped == ringSize {
+			t.Fatal("more chains than the ring has")
+		}
+		// A descriptor has at most one piece per region.
+		pieces := append(c.Out.pieces[:len(c.Out.pieces):len(c.Out.pieces)], c.In.pieces...)
+		if len(pieces) > 2*ringSize || c.Out.Len()+c.In.Len() > ringSize*2*regionSize {
+			t.Fatalf("chain of %d pieces", len(pieces))
+		}
+		for _, p := range pieces {
+			if p.len == 0 || p.off+p.len > regionSize {
+				t.Fatalf("piece of %d bytes at %d", p.len, p.off)
+			}
+		}
+		r.Push(c.Head, 0)
+	}
 }

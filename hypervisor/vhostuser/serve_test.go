@@ -21,18 +21,20 @@ import (
 type reverser struct {
 	queues []*Queue
 	broken chan struct{}
+	owner  Owner
 
 	mu     sync.Mutex
 	events []string
 }
 
-func newReverser() *reverser {
-	return &reverser{queues: []*Queue{NewQueue(0), NewQueue(1)}, broken: make(chan struct{}, 1)}
+func newReverser(owner Owner) *reverser {
+	return &reverser{queues: []*Queue{NewQueue(0), NewQueue(1)}, broken: make(chan struct{}, 1), owner: owner}
 }
 
 func (d *reverser) Features() uint64 { return 1 << 5 }
 func (d *reverser) Config() []byte   { return []byte{9, 8, 7} }
 func (d *reverser) Queues() []*Queue { return d.queues }
+func (d *reverser) Owner() Owner     { return d.owner }
 
 func (d *reverser) note(event string) {
 	d.mu.Lock()
@@ -65,6 +67,13 @@ func (d *reverser) Kicked(q *Queue) {
 		default: // that it broke is already known
 		}
 	}
+}
+
+// both runs a test with memory that is shared, and with memory that is reached
+// in its owner, this process.
+func both(t *testing.T, test func(t *testing.T, owner Owner)) {
+	t.Run("mapped", func(t *testing.T) { test(t, nil) })
+	t.Run("foreign", func(t *testing.T) { test(t, self{}) })
 }
 
 // serve serves d and returns the front end, and a channel for Serve's result.
@@ -126,7 +135,7 @@ func roundTrip(t *testing.T, f *vhosttest.FrontEnd, q *vhosttest.Queue, p string
 }
 
 func TestServe(t *testing.T) {
-	d := newReverser()
+	d := newReverser(nil)
 	f, ended := serve(t, d)
 	f.Handshake()
 	if got, want := binary.LittleEndian.Uint64(f.Get(vhosttest.GetFeatures, nil)), coreFeatures|1<<5; got != want {
@@ -162,59 +171,63 @@ func TestServe(t *testing.T) {
 
 // TestPauseAndReset stops a queue, resumes it, and sets it up again.
 func TestPauseAndReset(t *testing.T) {
-	d := newReverser()
-	f, _ := serve(t, d)
-	f.Handshake()
-	q := f.NewQueue(0, 8)
-	q.Start(0)
-	roundTrip(t, f, q, "one")
-	base := q.Stop()
-	if base != 1 {
-		t.Errorf("stopped at %d, want 1", base)
-	}
-	q.Start(base)
-	if got := roundTrip(t, f, q, "two"); got != "owt" {
-		t.Errorf("after a pause: %q", got)
-	}
-	q.Stop()
-	q.Reset()
-	q.Start(0)
-	if got := roundTrip(t, f, q, "three"); got != "eerht" {
-		t.Errorf("after a reset: %q", got)
-	}
-	if !f.Set(vhosttest.SetVringEnable, vhosttest.State(0, 0)) || d.queues[0].Running() {
-		t.Error("a disabled queue runs")
-	}
-	if !f.Set(vhosttest.SetVringEnable, vhosttest.State(0, 1)) || !d.queues[0].Running() {
-		t.Error("an enabled queue does not run")
-	}
-	want := []string{"stopped", "stopped", "stopped"}
-	if diff := cmp.Diff(want, d.events); diff != "" {
-		t.Error("events (-want +got):", diff)
-	}
+	both(t, func(t *testing.T, owner Owner) {
+		d := newReverser(owner)
+		f, _ := serve(t, d)
+		f.Handshake()
+		q := f.NewQueue(0, 8)
+		q.Start(0)
+		roundTrip(t, f, q, "one")
+		base := q.Stop()
+		if base != 1 {
+			t.Errorf("stopped at %d, want 1", base)
+		}
+		q.Start(base)
+		if got := roundTrip(t, f, q, "two"); got != "owt" {
+			t.Errorf("after a pause: %q", got)
+		}
+		q.Stop()
+		q.Reset()
+		q.Start(0)
+		if got := roundTrip(t, f, q, "three"); got != "eerht" {
+			t.Errorf("after a reset: %q", got)
+		}
+		if !f.Set(vhosttest.SetVringEnable, vhosttest.State(0, 0)) || d.queues[0].Running() {
+			t.Error("a disabled queue runs")
+		}
+		if !f.Set(vhosttest.SetVringEnable, vhosttest.State(0, 1)) || !d.queues[0].Running() {
+			t.Error("an enabled queue does not run")
+		}
+		want := []string{"stopped", "stopped", "stopped"}
+		if diff := cmp.Diff(want, d.events); diff != "" {
+			t.Error("events (-want +got):", diff)
+		}
+	})
 }
 
 // TestMemoryTableAgain moves running queues to a new table, as memory hot-plug
 // does, while a queue is in use.
 func TestMemoryTableAgain(t *testing.T) {
-	f, _ := serve(t, newReverser())
-	f.Handshake()
-	q := f.NewQueue(0, 8)
-	q.Start(0)
-	for range 50 {
-		if !f.Set(vhosttest.SetMemTable, f.Mem.Table(), f.Mem.FD()) {
-			t.Fatal("table refused")
+	both(t, func(t *testing.T, owner Owner) {
+		f, _ := serve(t, newReverser(owner))
+		f.Handshake()
+		q := f.NewQueue(0, 8)
+		q.Start(0)
+		for range 50 {
+			if !f.Set(vhosttest.SetMemTable, f.Mem.Table(), f.Mem.FD()) {
+				t.Fatal("table refused")
+			}
+			if got := roundTrip(t, f, q, "again"); got != "niaga" {
+				t.Fatalf("got %q", got)
+			}
 		}
-		if got := roundTrip(t, f, q, "again"); got != "niaga" {
-			t.Fatalf("got %q", got)
-		}
-	}
+	})
 }
 
 // TestCallReplaced checks that a new call descriptor is signalled immediately,
 // because an interrupt may have gone to the old one.
 func TestCallReplaced(t *testing.T) {
-	f, _ := serve(t, newReverser())
+	f, _ := serve(t, newReverser(nil))
 	f.Handshake()
 	q := f.NewQueue(0, 8)
 	q.Start(0)
@@ -233,26 +246,28 @@ func TestCallReplaced(t *testing.T) {
 
 // TestBrokenRing breaks a ring: the queue stops, and works after a reset.
 func TestBrokenRing(t *testing.T) {
-	d := newReverser()
-	f, _ := serve(t, d)
-	f.Handshake()
-	q := f.NewQueue(0, 8)
-	q.Start(0)
-	q.SetDesc(0, vhosttest.Desc{Addr: 1, Len: 1})
-	q.Offer(0)
-	<-d.broken
-	if d.queues[0].Running() {
-		t.Error("a broken queue runs on")
-	}
-	q.Stop()
-	q.Reset()
-	q.Start(0)
-	if got := roundTrip(t, f, q, "well"); got != "llew" {
-		t.Errorf("after a reset: %q", got)
-	}
-	if diff := cmp.Diff([]string{"broken", "stopped"}, d.events); diff != "" {
-		t.Error("events (-want +got):", diff)
-	}
+	both(t, func(t *testing.T, owner Owner) {
+		d := newReverser(owner)
+		f, _ := serve(t, d)
+		f.Handshake()
+		q := f.NewQueue(0, 8)
+		q.Start(0)
+		q.SetDesc(0, vhosttest.Desc{Addr: 1, Len: 1})
+		q.Offer(0)
+		<-d.broken
+		if d.queues[0].Running() {
+			t.Error("a broken queue runs on")
+		}
+		q.Stop()
+		q.Reset()
+		q.Start(0)
+		if got := roundTrip(t, f, q, "well"); got != "llew" {
+			t.Errorf("after a reset: %q", got)
+		}
+		if diff := cmp.Diff([]string{"broken", "stopped"}, d.events); diff != "" {
+			t.Error("events (-want +got):", diff)
+		}
+	})
 }
 
 func TestServeRefuses(t *testing.T) {
@@ -300,7 +315,7 @@ func TestServeRefuses(t *testing.T) {
 		{"short payload", vhosttest.SetVringAddr, vhosttest.U64(0), nil, "payload of 8 bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			f, ended := serve(t, newReverser())
+			f, ended := serve(t, newReverser(nil))
 			// So that a queue starts at its kick; see setVringKick.
 			f.Set(vhosttest.SetFeatures, vhosttest.U64(featVersion1))
 			if f.Set(tc.req, tc.payload, tc.fds...) {
@@ -327,7 +342,7 @@ func TestServeEndsWithContext(t *testing.T) {
 	back.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Serve(ctx, conn.(*net.UnixConn), newReverser()); !errors.Is(err, context.Canceled) {
+	if err := Serve(ctx, conn.(*net.UnixConn), newReverser(nil)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want Canceled", err)
 	}
 }

@@ -34,7 +34,7 @@ func BenchmarkRequests(b *testing.B) {
 	servers := []struct {
 		name  string
 		start func(testing.TB, string) (*exec.Cmd, *os.File)
-	}{{"own", startOwn}, {"daemon", startDaemon}}
+	}{{"own", startOwn}, {"daemon", startDaemon}, {"here-mapped", startMapped}, {"here-private", startPrivate}}
 	for _, kind := range requestKinds {
 		for _, server := range servers {
 			b.Run(kind.name+"/"+server.name, func(b *testing.B) {
@@ -265,6 +265,43 @@ func benchClient(b *testing.B, front *os.File) *client {
 	in := fuse.InitIn{Major: 7, Minor: 36, MaxReadAhead: 128 << 10, Flags: 1<<31 - 1}
 	ask[fuse.InitOut](c, wire.Init, 0, &in)
 	return c
+}
+
+// startMapped serves dir in this process, to compare with startPrivate.
+func startMapped(tb testing.TB, dir string) (*exec.Cmd, *os.File) {
+	tb.Helper()
+	root, err := os.Open(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	mounts, err := os.Open("/proc/self/ns/mnt")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := Start(tb.Context(), Options{Root: root, Mounts: mounts, Policy: func(string) passthrough.Policy { return passthrough.Auto }})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = s.Close()
+		_ = root.Close()
+		_ = mounts.Close()
+	})
+	if private {
+		if err := s.Reach(self{}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}, s.Front()
+}
+
+// startPrivate serves dir in this process, which reaches the guest's memory,
+// its own, as that of another one.
+func startPrivate(tb testing.TB, dir string) (*exec.Cmd, *os.File) {
+	tb.Helper()
+	private = true
+	defer func() { private = false }()
+	return startMapped(tb, dir)
 }
 
 // startOwn serves dir in a separate process and returns the front end's socket.

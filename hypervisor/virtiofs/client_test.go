@@ -15,6 +15,30 @@ import (
 	"github.com/katabox/katabox/hypervisor/virtiofs/wire"
 )
 
+// private makes serveDir reach the guest's memory as another process's.
+var private bool
+
+// self is this process, which has the guest's memory in these tests, as its
+// owner.
+type self struct{}
+
+func (self) Hold() (int, bool)       { return os.Getpid(), true }
+func (self) Release()                {}
+func (self) User() (uid, gid uint32) { return 0, 0 }
+
+// TestPrivateMemory runs others' tests, with memory that is not mapped.
+func TestPrivateMemory(t *testing.T) {
+	private = true
+	defer func() { private = false }()
+	for name, test := range map[string]func(*testing.T){
+		"CreateWriteRead": TestCreateWriteRead, "Names": TestNames, "Rename": TestRename, "UnlinkedFile": TestUnlinkedFile,
+		"HostileNames": TestHostileNames, "MalformedRequests": TestMalformedRequests, "Forget": TestForget, "Floods": TestFloods,
+		"DuplicatedChains": TestDuplicatedChains, "OpenWithoutEnd": TestOpenWithoutEnd,
+	} {
+		t.Run(name, test)
+	}
+}
+
 // serveDir serves a directory to a front end.
 func serveDir(t testing.TB, dir string, policy passthrough.Policy) (*Server, *vhosttest.FrontEnd) {
 	t.Helper()
@@ -41,6 +65,11 @@ func serveDir(t testing.TB, dir string, policy passthrough.Policy) (*Server, *vh
 		_ = root.Close()
 		_ = mounts.Close()
 	})
+	if private {
+		if err := s.Reach(self{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	front := s.Front()
 	defer front.Close()
 	return s, vhosttest.New(t, front)

@@ -1,6 +1,10 @@
 package virtiofs
 
-import "github.com/katabox/katabox/hypervisor/vhostuser"
+import (
+	"sync/atomic"
+
+	"github.com/katabox/katabox/hypervisor/vhostuser"
+)
 
 // The queues (virtio 1.2, section 5.11.2): forgets and interrupts use the
 // first, everything else the second. The notification queue is not offered.
@@ -14,7 +18,14 @@ const (
 // space, with the tag.
 type device struct {
 	queues []*vhostuser.Queue
-	pool   *pool
+	by     atomic.Pointer[server]
+}
+
+// server is what serves the device. It changes only before the front end has
+// sent its first request.
+type server struct {
+	pool  *pool
+	owner vhostuser.Owner // nil for shared memory
 }
 
 var _ vhostuser.KickWaiter = (*device)(nil)
@@ -32,6 +43,9 @@ func (d *device) Config() []byte { return nil }
 // Queues implements vhostuser.Device.
 func (d *device) Queues() []*vhostuser.Queue { return d.queues }
 
+// Owner implements vhostuser.Device.
+func (d *device) Owner() vhostuser.Owner { return d.by.Load().owner }
+
 // Stopped implements vhostuser.Device.
 func (d *device) Stopped(*vhostuser.Queue) {}
 
@@ -39,7 +53,9 @@ func (d *device) Stopped(*vhostuser.Queue) {}
 func (d *device) Kicked(*vhostuser.Queue) {}
 
 // Watch implements vhostuser.KickWaiter.
-func (d *device) Watch(q *vhostuser.Queue, fd int) error { return d.pool.watch(q.Index(), fd) }
+func (d *device) Watch(q *vhostuser.Queue, fd int) error {
+	return d.by.Load().pool.watch(q.Index(), fd)
+}
 
 // Unwatch implements vhostuser.KickWaiter.
-func (d *device) Unwatch(q *vhostuser.Queue) { d.pool.unwatch(q.Index()) }
+func (d *device) Unwatch(q *vhostuser.Queue) { d.by.Load().pool.unwatch(q.Index()) }

@@ -16,7 +16,7 @@ import (
 // handles of which some exist. The server answers each, does not panic, and
 // nothing outside of the share changes.
 //
-// A request is the opcode, a node's number, and a number of bytes after the
+// Inputs of an odd length are sent with private memory. A request is the opcode, a node's number, and a number of bytes after the
 // header.
 func FuzzRequests(f *testing.F) {
 	for op := range wire.MaxOp {
@@ -35,6 +35,8 @@ func FuzzRequests(f *testing.F) {
 		if err := os.Symlink("../canary", filepath.Join(dir, "f")); err != nil && !os.IsExist(err) {
 			t.Fatal(err)
 		}
+		private = len(input)%2 == 1
+		defer func() { private = false }()
 		c := newClient(t, dir)
 		c.lookup(1, "d")
 		c.lookup(1, "f")

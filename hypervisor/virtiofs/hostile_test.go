@@ -251,12 +251,14 @@ func TestDuplicatedChains(t *testing.T) {
 // names and numbers.
 func FuzzNamed(f *testing.F) {
 	for i := range namedRequests {
-		f.Add(byte(i), byte(1), "f", "d", []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		f.Add(byte(i)|0x80, byte(1), "f", "d", []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		f.Add(byte(i), byte(2), "..", "../../canary", []byte{2})
 		f.Add(byte(i), byte(3), "up", "out", []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	}
 	f.Fuzz(func(t *testing.T, which, node byte, first, second string, fixed []byte) {
-		r := namedRequests[int(which)%len(namedRequests)]
+		private = which >= 0x80
+		defer func() { private = false }()
+		r := namedRequests[int(which&0x7f)%len(namedRequests)]
 		cage := newCage(t)
 		c := newClient(t, cage.share)
 		for _, n := range []string{"d", "f", "up", "out"} {
@@ -285,11 +287,13 @@ func FuzzFile(f *testing.F) {
 		wire.Readdir, wire.Readdirplus, wire.Release, wire.Releasedir, wire.Statx, wire.Fsyncdir, wire.Syncfs, wire.Listxattr,
 	}
 	for i := range kinds {
-		f.Add(byte(i), byte(2), []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		f.Add(byte(i)|0x80, byte(2), []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		f.Add(byte(i), byte(3), []byte{1, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff})
 	}
 	f.Fuzz(func(t *testing.T, which, node byte, numbers []byte) {
-		op := kinds[int(which)%len(kinds)]
+		private = which >= 0x80
+		defer func() { private = false }()
+		op := kinds[int(which&0x7f)%len(kinds)]
 		cage := newCage(t)
 		c := newClient(t, cage.share)
 		file, dir := c.mustLookup(1, "f").NodeId, c.mustLookup(1, "d").NodeId

@@ -111,7 +111,7 @@ func serveOne(t *testing.T, fs *passthrough.FS, thread *passthrough.Thread, req 
 	if h := (*fuse.InitIn)(ptr(out)); wire.Op(h.Opcode) == wire.Init {
 		h.Flags |= fuse.CAP_SUBMOUNTS // only virtio-fs offers it
 	}
-	if err := req.Load(vhostuser.Buffers{out}, vhostuser.Buffers{in}); err != nil {
+	if err := req.Load(vhostuser.Plain(out), vhostuser.Plain(in)); err != nil {
 		t.Error(err)
 		return
 	}

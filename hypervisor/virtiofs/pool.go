@@ -40,7 +40,7 @@ type pool struct {
 	stir, closed chan struct{}
 
 	threads sync.WaitGroup // including the watchdog
-	failed  chan error     // capacity 1: why the device cannot continue
+	failed  chan<- error   // why the device cannot continue
 
 	// mu guards the following, for a few instructions at a time.
 	mu      sync.Mutex
@@ -59,10 +59,10 @@ type pool struct {
 }
 
 // newPool makes a pool and starts its first thread, to check that this works.
-func newPool(dev *device, fs *passthrough.FS, jail contain.Jail) (*pool, error) {
+func newPool(dev *device, fs *passthrough.FS, jail contain.Jail, failed chan error) (*pool, error) {
 	p := &pool{
 		dev: dev, fs: fs, jail: jail, spareP: hasSpareP(), epoll: -1, bench: -1, help: -1, stop: -1,
-		stir: make(chan struct{}, 1), closed: make(chan struct{}), failed: make(chan error, 1),
+		stir: make(chan struct{}, 1), closed: make(chan struct{}), failed: failed,
 		kicks: [queueCount]int{-1, -1}, busy: map[uint64]int{}, parked: map[uint64][]*job{},
 	}
 	if err := p.open(); err != nil {

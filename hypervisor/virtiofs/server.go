@@ -34,6 +34,7 @@ type Server struct {
 	pool *pool
 
 	cancel context.CancelFunc
+	failed chan error    // capacity 1: why the device cannot continue
 	served chan struct{} // closed when the front end's connection has ended
 	err    error         // why it ended; set before served is closed
 
@@ -49,7 +50,7 @@ const closeWait = 10 * time.Second
 
 // Start starts to serve. It fails if the host's kernel cannot confine threads.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
-	s := &Server{served: make(chan struct{})}
+	s := &Server{failed: make(chan error, 1), served: make(chan struct{})}
 	if s.fs, err = passthrough.New(passthrough.Options{Root: opts.Root, Policy: opts.Policy}); err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func (s *Server) serve(ctx context.Context, back *net.UnixConn) {
 	defer fail(nil)
 	go func() {
 		select {
-		case err := <-s.pool.failed:
+		case err := <-s.failed:
 			fail(err)
 		case <-ctx.Done():
 		}
@@ -88,10 +89,10 @@ func (s *Server) serve(ctx context.Context, back *net.UnixConn) {
 // open makes what Start needs besides the files: queues, threads, the sockets.
 func (s *Server) open() (back *net.UnixConn, err error) {
 	s.dev = newDevice()
-	if s.pool, err = newPool(s.dev, s.fs, s.jail); err != nil {
+	if s.pool, err = newPool(s.dev, s.fs, s.jail, s.failed); err != nil {
 		return nil, err
 	}
-	s.dev.pool = s.pool
+	s.dev.by.Store(&server{pool: s.pool})
 	back, s.front, err = socketPair()
 	return back, err
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/containerd/log"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/vhostuser"
 )
 
@@ -50,6 +52,7 @@ type addrPair struct {
 type device struct {
 	logger   *log.Entry
 	rx, tx   *vhostuser.Queue
+	owner    atomic.Pointer[hypervisor.MemoryOwner] // nil for shared memory
 	outbox   outbox
 	line     line
 	warnOnce sync.Once
@@ -88,6 +91,14 @@ func (d *device) Config() []byte { return binary.LittleEndian.AppendUint64(nil, 
 
 // Queues implements vhostuser.Device.
 func (d *device) Queues() []*vhostuser.Queue { return []*vhostuser.Queue{d.rx, d.tx} }
+
+// Owner implements vhostuser.Device.
+func (d *device) Owner() vhostuser.Owner {
+	if o := d.owner.Load(); o != nil {
+		return *o
+	}
+	return nil
+}
 
 // Stopped implements vhostuser.Device. A reset of the driver and a pause of the
 // machine look the same here: both end the connections immediately, so that a

@@ -3,6 +3,7 @@ package vsock
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,25 @@ type fakeGuest struct {
 	// resets counts the driver's resets, to recognize buffers from before one.
 	resets int
 }
+
+// privateMemory makes the guests' memory private to this process, which has it
+// in these tests.
+var privateMemory bool
+
+// MemoryOwner is for hypervisor.OwnerOf.
+func (g *fakeGuest) MemoryOwner() hypervisor.MemoryOwner {
+	if !privateMemory {
+		return nil
+	}
+	return self{}
+}
+
+// self is this process as the owner of guest memory.
+type self struct{}
+
+func (self) Hold() (int, bool)       { return os.Getpid(), true }
+func (self) Release()                {}
+func (self) User() (uid, gid uint32) { return 0, 0 }
 
 // Attach implements hypervisor.Attacher; the driver is not up yet.
 func (g *fakeGuest) Attach(_ context.Context, d hypervisor.Device) error {

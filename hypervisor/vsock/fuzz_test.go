@@ -37,7 +37,7 @@ func FuzzReceive(f *testing.F) {
 			if input = input[12:]; n%7 == 0 {
 				n /= 2 // shorter than in the header
 			}
-			b := vhostuser.Buffers{raw[:20], raw[20:], payload[:min(n, len(payload))]}
+			b := vhostuser.Plain(raw[:20], raw[20:], payload[:min(n, len(payload))])
 			d.receive(&b)
 			checkBounds(t, d)
 		}
@@ -100,7 +100,7 @@ func FuzzRecvBuf(f *testing.F) {
 					data[i] = next
 					next++
 				}
-				b := vhostuser.Buffers{data[:n/3], data[n/3:]}
+				b := vhostuser.Plain(data[:n/3], data[n/3:])
 				r.fill(&b, n)
 				want = append(want, data...)
 			} else {

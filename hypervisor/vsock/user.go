@@ -86,6 +86,9 @@ func (t *userTransport) Attach(ctx context.Context, vm hypervisor.Attacher) erro
 	if front == nil {
 		return errors.New("attach vsock: already attached or closed")
 	}
+	if owner := hypervisor.OwnerOf(vm); owner != nil {
+		t.dev.owner.Store(&owner)
+	}
 	err := vm.Attach(ctx, hypervisor.VhostUserVsock{ID: DeviceID, Socket: front})
 	if err = errors.Join(err, front.Close()); err != nil {
 		return fmt.Errorf("attach vsock: %w", err)

@@ -3,6 +3,7 @@ package vhosttest
 import (
 	"encoding/binary"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,11 +11,8 @@ import (
 // MemSize is the length of the guest's memory, in bytes.
 const MemSize = 64 << 20
 
-// The memory's address for the guest, and for the front end.
-const (
-	guestBase = 0x4000_0000
-	userBase  = 0x7f12_0000_0000
-)
+// guestBase is the memory's address for the guest.
+const guestBase = 0x4000_0000
 
 // Memory is the guest's memory, mapped for the driver.
 type Memory struct {
@@ -57,7 +55,7 @@ func (m *Memory) FD() int { return m.fd }
 func (m *Memory) Table() []byte {
 	le := binary.LittleEndian
 	p := le.AppendUint64(nil, 1)
-	for _, v := range []uint64{guestBase, MemSize, userBase, 0} {
+	for _, v := range []uint64{guestBase, MemSize, m.user(guestBase), 0} {
 		p = le.AppendUint64(p, v)
 	}
 	return p
@@ -75,5 +73,7 @@ func (m *Memory) Alloc(n int) (p []byte, addr uint64) {
 	return m.Bytes[off : off+uint64(n)], guestBase + off
 }
 
-// user converts a guest address to the front end's.
-func user(addr uint64) uint64 { return addr - guestBase + userBase }
+// user converts a guest address to the front end's, which is this process's.
+func (m *Memory) user(addr uint64) uint64 {
+	return addr - guestBase + uint64(uintptr(unsafe.Pointer(unsafe.SliceData(m.Bytes))))
+}

@@ -39,6 +39,7 @@ type Queue struct {
 	Index, Size int
 
 	f                 *FrontEnd
+	mem               *Memory
 	desc, avail, used []byte
 	addrs             [3]uint64
 	kick, call        *os.File
@@ -48,7 +49,7 @@ type Queue struct {
 // NewQueue makes a queue in the guest's memory; the back end does not know it yet.
 func (f *FrontEnd) NewQueue(index, size int) *Queue {
 	f.t.Helper()
-	q := &Queue{f: f, Index: index, Size: size}
+	q := &Queue{f: f, mem: f.Mem, Index: index, Size: size}
 	q.desc, q.addrs[0] = f.Mem.Alloc(16 * size)
 	q.avail, q.addrs[1] = f.Mem.Alloc(4 + 2*size)
 	q.used, q.addrs[2] = f.Mem.Alloc(4 + 8*size)
@@ -70,19 +71,35 @@ func (f *FrontEnd) eventfd() *os.File {
 // Start gives the queue to the back end, from entry base on, and enables it.
 func (q *Queue) Start(base uint16) {
 	q.f.t.Helper()
+	q.set(base)
+	q.f.must(SetVringKick, U64(uint64(q.Index)), fileFD(q.kick))
+	q.f.must(SetVringEnable, State(uint32(q.Index), 1))
+}
+
+// set makes the requests that do not start the queue.
+func (q *Queue) set(base uint16) {
+	q.f.t.Helper()
 	i := uint32(q.Index)
 	addr := State(i, 0)
 	for _, a := range []uint64{q.addrs[0], q.addrs[2], q.addrs[1]} {
-		addr = append(addr, U64(user(a))...)
+		addr = append(addr, U64(q.mem.user(a))...)
 	}
 	addr = append(addr, U64(0)...)
 	q.f.must(SetVringNum, State(i, uint32(q.Size)))
 	q.f.must(SetVringBase, State(i, uint32(base)))
 	q.f.must(SetVringAddr, addr)
 	q.f.must(SetVringCall, U64(uint64(i)), fileFD(q.call))
-	q.f.must(SetVringKick, U64(uint64(i)), fileFD(q.kick))
-	q.f.must(SetVringEnable, State(i, 1))
 }
+
+// Starts is Start for a queue that the back end may refuse to run.
+func (q *Queue) Starts(base uint16) bool {
+	q.f.t.Helper()
+	q.set(base)
+	return q.f.Set(SetVringKick, U64(uint64(q.Index)), fileFD(q.kick)) && q.f.Set(SetVringEnable, State(uint32(q.Index), 1))
+}
+
+// UsedEntry returns an entry of the used ring.
+func (q *Queue) UsedEntry(slot int) []byte { return q.used[4+8*slot:][:8] }
 
 // Stop stops the queue and returns the next available entry.
 func (q *Queue) Stop() uint16 {

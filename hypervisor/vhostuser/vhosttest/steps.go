@@ -18,7 +18,7 @@ func (q *Queue) Steps() []func(n uint32) error {
 		func(n uint32) error {
 			addr := State(i, 0)
 			for _, a := range []uint64{q.addrs[0], q.addrs[2], q.addrs[1], guestBase} {
-				addr = append(addr, U64(user(a)+uint64(n)<<24)...)
+				addr = append(addr, U64(q.mem.user(a)+uint64(n)<<24)...)
 			}
 			return send(SetVringAddr, addr)
 		},

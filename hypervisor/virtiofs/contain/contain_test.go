@@ -16,6 +16,12 @@ import (
 // inside runs f on a thread that is confined to a directory.
 func inside(t *testing.T, dir string, f func() error) error {
 	t.Helper()
+	return insideWith(t, dir, nil, f)
+}
+
+// insideWith is inside with a peer.
+func insideWith(t *testing.T, dir string, peer *Peer, f func() error) error {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("to shut threads in needs root")
 	}
@@ -37,7 +43,7 @@ func inside(t *testing.T, dir string, f func() error) error {
 	defer descriptors.Close()
 	result := make(chan error, 1)
 	child.OnOwnThread(func() {
-		if err := (Jail{Mounts: mounts, Root: root, Descriptors: descriptors}).Enter(); err != nil {
+		if err := (Jail{Mounts: mounts, Root: root, Descriptors: descriptors, Peer: peer}).Enter(); err != nil {
 			result <- fmt.Errorf("enter: %w", err)
 			return
 		}

@@ -40,11 +40,12 @@ var runtimeCalls = []uint32{
 const (
 	offsetCall = 0
 	offsetArch = 4
+	offsetPID  = 16 // the first argument's low word, on x86
 )
 
 // filterCalls installs the filter for the calling thread only.
-func filterCalls() error {
-	program, err := filter()
+func filterCalls(peer *Peer) error {
+	program, err := filter(peer)
 	if err != nil {
 		return err
 	}
@@ -57,9 +58,28 @@ func filterCalls() error {
 	return nil
 }
 
+// memoryCalls are allowed only on a peer.
+var memoryCalls = []uint32{unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV}
+
+// onPeer allows memoryCalls on a peer. The kernel uses the low word alone of the
+// first argument, which is an int (mm/process_vm_access.c).
+func onPeer(peer *Peer) []bpf.Instruction {
+	if peer == nil {
+		return nil
+	}
+	return []bpf.Instruction{
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: memoryCalls[0], SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: memoryCalls[1], SkipTrue: 3},
+		bpf.LoadAbsolute{Off: offsetPID, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(peer.PID), SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW},
+		bpf.LoadAbsolute{Off: offsetCall, Size: 4},
+	}
+}
+
 // filter returns the program: it allows only this architecture's calls that are
 // in the lists.
-func filter() ([]unix.SockFilter, error) {
+func filter(peer *Peer) ([]unix.SockFilter, error) {
 	allowed := append(append(append([]uint32{}, fileCalls...), waitCalls...), runtimeCalls...)
 	refuse := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	code := []bpf.Instruction{
@@ -68,6 +88,7 @@ func filter() ([]unix.SockFilter, error) {
 		refuse,
 		bpf.LoadAbsolute{Off: offsetCall, Size: 4},
 	}
+	code = append(code, onPeer(peer)...)
 	for i, call := range allowed {
 		code = append(code, bpf.JumpIf{Cond: bpf.JumpEqual, Val: call, SkipTrue: uint8(len(allowed) - i)})
 	}

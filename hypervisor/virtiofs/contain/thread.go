@@ -16,6 +16,47 @@ type Jail struct {
 	Mounts, Root *os.File
 	// Descriptors is this process's /proc/self/fd, a directory.
 	Descriptors *os.File
+	// Peer, if not nil, is a process whose memory the threads may access.
+	Peer *Peer
+}
+
+// Peer is a process of another user. A thread may access its memory because it
+// takes that user and group as its real ones (ptrace(2), "Ptrace access mode
+// checking"); its effective ones, and those for files, stay root's.
+type Peer struct {
+	PID      int
+	UID, GID uint32
+}
+
+// join makes the calling thread one of the peer's user.
+func (p *Peer) join() error {
+	const keep = ^uintptr(0)
+	for _, call := range []struct {
+		number uintptr
+		id     uint32
+	}{{unix.SYS_SETRESGID, p.GID}, {unix.SYS_SETRESUID, p.UID}} {
+		if _, _, errno := unix.RawSyscall(call.number, uintptr(call.id), keep, keep); errno != 0 {
+			return fmt.Errorf("take the ids of process %d: %w", p.PID, errno)
+		}
+	}
+	return nil
+}
+
+// check returns an error if the calling thread may not access the peer's
+// memory. It reads where no process has memory.
+func (p *Peer) check() error {
+	var b [1]byte
+	local, remote := []unix.Iovec{{Base: &b[0], Len: 1}}, []unix.RemoteIovec{{Base: 0, Len: 1}}
+	if _, err := unix.ProcessVMReadv(p.PID, local, remote, 0); !errors.Is(err, unix.EFAULT) {
+		return fmt.Errorf("access the memory of process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// Probe returns an error if a confined thread could not access the peer's
+// memory. It uses up the calling thread, as Enter does.
+func (p *Peer) Probe() error {
+	return errors.Join(p.join(), limitCapabilities(), p.check())
 }
 
 // Enter permanently confines the calling thread. The caller has locked its
@@ -36,13 +77,23 @@ func (j Jail) Enter() error {
 		return fmt.Errorf("change directory to the descriptors: %w", err)
 	}
 	unix.Umask(0)
+	if j.Peer != nil {
+		if err := j.Peer.join(); err != nil {
+			return err
+		}
+	}
 	if err := limitCapabilities(); err != nil {
 		return err
+	}
+	if j.Peer != nil {
+		if err := j.Peer.check(); err != nil {
+			return err
+		}
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
 	}
-	return filterCalls()
+	return filterCalls(j.Peer)
 }
 
 // OpenDescriptors opens this process's /proc/self/fd for Jail, as a detached

@@ -89,7 +89,7 @@ func (fs *FS) read(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.handles.done(h)
-	n, errno := t.vectored(unix.SYS_PREADV, h.fd, r.Room, int64(in.Size), in.Offset, 0)
+	n, errno := r.Room.Fill(&t.scratch, int64(in.Size), vectored(unix.SYS_PREADV, h.fd, in.Offset, 0))
 	if errno == 0 {
 		r.Filled(n)
 	}
@@ -115,7 +115,7 @@ func (fs *FS) write(t *Thread, r *wire.Request) unix.Errno {
 	if in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0 {
 		how = unix.RWF_APPEND
 	}
-	n, errno := t.vectored(unix.SYS_PWRITEV2, h.fd, r.Data, int64(in.Size), in.Offset, how)
+	n, errno := r.Data.Drain(&t.scratch, int64(in.Size), vectored(unix.SYS_PWRITEV2, h.fd, in.Offset, how))
 	if errno == 0 {
 		wire.Put(r, &fuse.WriteOut{Size: uint32(n)})
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor/vhostuser"
 	"github.com/katabox/katabox/hypervisor/virtiofs/contain"
 )
 
@@ -17,9 +18,9 @@ type Thread struct {
 	umask     uint32
 	effective uint64
 
-	stx  unix.Statx_t
-	iov  []unix.Iovec
-	dirs []byte
+	stx     unix.Statx_t
+	scratch vhostuser.Scratch
+	dirs    []byte
 }
 
 // NewThread returns the state of a thread that was just confined.
@@ -28,7 +29,6 @@ func NewThread() *Thread {
 }
 
 const (
-	maxIovecs = 1024 // IOV_MAX
 	dirBuffer = 16 << 10
 
 	fsetid      = uint64(1) << unix.CAP_FSETID

@@ -47,7 +47,7 @@ func NewRequest() *Request { return &Request{args: make([]byte, 0, usualArgs)} }
 // nothing to reply to.
 func (r *Request) Load(out, in vhostuser.Buffers) (err error) {
 	r.reply, r.read = r.reply[:0], 0
-	r.head, r.Room = in.Head(r.head[:0], outHeaderLen), in
+	r.head, r.Room = in.Head(r.head, outHeaderLen), in
 	r.Room.Drop(outHeaderLen)
 	r.Data = out
 	return vhostuser.Guard(func() error { return r.copyArgs() })

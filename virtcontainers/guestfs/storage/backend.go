@@ -7,8 +7,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/hypervisor/virtiofs"
 	"github.com/katabox/katabox/hypervisor/virtiofs/passthrough"
@@ -24,6 +26,9 @@ type backend interface {
 	// lastWords returns a daemon's last output, in a form to end an error
 	// message.
 	lastWords() string
+	// reach is called before the machine has the device, if its memory is
+	// private to its process.
+	reach(owner hypervisor.MemoryOwner) error
 	// attached is called when the machine has the device.
 	attached(ctx context.Context) error
 	// drop closes the server's files in a directory of the share that was
@@ -43,6 +48,11 @@ func (d *daemonBackend) pid() int              { return d.Pid() }
 func (d *daemonBackend) done() <-chan struct{} { return d.Done() }
 func (d *daemonBackend) lastWords() string     { return tailOf(d.Process) }
 func (d *daemonBackend) drop(string)           {}
+
+// reach implements backend: a daemon maps the machine's memory.
+func (d *daemonBackend) reach(hypervisor.MemoryOwner) error {
+	return fmt.Errorf("virtiofsd cannot serve a machine with private memory: %w", errdefs.ErrInvalidArgument)
+}
 
 // attached removes the daemon's start-up files from its view, once it has made
 // the share its root: both kinds do that before they answer the first message.
@@ -89,6 +99,8 @@ func (o *ownBackend) done() <-chan struct{} { return o.server.Done() }
 func (o *ownBackend) err() error            { return o.server.Err() }
 func (o *ownBackend) lastWords() string     { return "" }
 func (o *ownBackend) drop(dir string)       { o.server.Drop(dir) }
+
+func (o *ownBackend) reach(owner hypervisor.MemoryOwner) error { return o.server.Reach(owner) }
 
 func (o *ownBackend) attached(context.Context) error { return nil }
 

@@ -66,6 +66,11 @@ func OpenShare(ctx context.Context, opts ShareOptions) (_ *Share, err error) {
 
 // Attach gives the VM the share's device. It may be called once.
 func (s *Share) Attach(ctx context.Context, vm hypervisor.Attacher) error {
+	if owner := hypervisor.OwnerOf(vm); owner != nil {
+		if err := s.served.reach(owner); err != nil {
+			return fmt.Errorf("attach share: %w", err)
+		}
+	}
 	err := vm.Attach(ctx, hypervisor.FSShare{ID: "share", Tag: s.opts.Tag, Socket: s.conn, QueueSize: s.opts.QueueSize})
 	if err != nil {
 		return fmt.Errorf("attach share: %w", s.Explain(err))

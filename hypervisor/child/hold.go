@@ -1,0 +1,52 @@
+package child
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// holdWait bounds how long reaping a child waits for holders of its process id.
+// A holder that takes longer is in a system call that has long since found the
+// process.
+const holdWait = time.Second
+
+// holds keeps a child from being reaped while its process id is in use.
+type holds struct {
+	mu     sync.RWMutex
+	reaped bool
+}
+
+// Hold returns the child's process id. Until Release it is not given to another
+// process, even if the child ends. ok is false, and Release must not be called,
+// if the child has been reaped. The id should be held for no longer than a
+// system call.
+func (p *Process) Hold() (pid int, ok bool) {
+	p.holds.mu.RLock()
+	if p.holds.reaped {
+		p.holds.mu.RUnlock()
+		return 0, false
+	}
+	return p.Pid(), true
+}
+
+// Release ends a Hold.
+func (p *Process) Release() { p.holds.mu.RUnlock() }
+
+// awaitEnd waits until the child has ended, without reaping it, and then ends
+// holding.
+func (p *Process) awaitEnd() {
+	err := unix.EINTR
+	for errors.Is(err, unix.EINTR) {
+		err, _ = unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WEXITED|unix.WNOWAIT, nil).(unix.Errno)
+	}
+	for end := time.Now().Add(holdWait); !p.holds.mu.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return
+		}
+	}
+	p.holds.reaped = true
+	p.holds.mu.Unlock()
+}
