@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
@@ -182,6 +183,8 @@ func (s *Sandbox) fits(p *Spare) error {
 		return errors.New("factory.vm_cache_number is 0")
 	case p.pod.template.key != "" && !f.Template:
 		return errors.New("it is from a template, and the pod wants none")
+	case hypervisor.OwnerOf(p.pod.vm) != nil && !s.reachesMemory():
+		return errors.New("its memory is private, and the pod's share is served by another process")
 	}
 	key, err := s.spareKey()
 	if err == nil && key != p.key {

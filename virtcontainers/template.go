@@ -73,7 +73,10 @@ func (s *Sandbox) launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 	defer rng.File.Close()
 	from := spec
 	from.Template = t.Machine(rng)
-	vm, err := s.platform.Monitor.Launch(ctx, from)
+	vm, err := s.launchPrivate(ctx, key, t, from)
+	if vm == nil && err == nil {
+		vm, err = s.platform.Monitor.Launch(ctx, from)
+	}
 	if err == nil {
 		s.template.key = key
 		return vm, nil

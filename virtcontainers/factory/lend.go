@@ -1,0 +1,169 @@
+package factory
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// lendersDir is the directory, in a template's, of the notes of those who have
+// its memory sealed.
+const lendersDir = "lenders"
+
+// lendWait is how long Lend waits for others: for one that copies the memory,
+// which takes a second at most, and for those that find it. lendPause is the
+// interval of its attempts.
+const (
+	lendWait  = 5 * time.Second
+	lendPause = 2 * time.Millisecond
+)
+
+// Lent is a template's memory, sealed (memfile.Seal), for machines that map it
+// privately. As long as any process has it, Lend returns the same memory: this
+// process lends it to others.
+type Lent struct {
+	File *os.File
+	note string
+}
+
+// note says where the sealed memory is open.
+type note struct {
+	Process  persist.Process
+	FD       int
+	Dev, Ino uint64
+}
+
+// Lend returns the template's sealed memory, that of another process or a new
+// copy, which fails if the memory is damaged. The template stays the caller's.
+func (s Store) Lend(key Key, t *Template) (*Lent, error) {
+	l, err := s.lend(filepath.Join(s.Dir, string(key), lendersDir), key, t)
+	if err != nil {
+		return nil, fmt.Errorf("lend memory of template %s: %w", key, err)
+	}
+	return l, nil
+}
+
+func (s Store) lend(dir string, key Key, t *Template) (*Lent, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	lock, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	file := borrow(dir, t.Memory)
+	if file == nil {
+		if file, err = memfile.Seal("katabox-template-"+string(key), t.Memory, t.MemorySum); err != nil {
+			return nil, err
+		}
+	}
+	l := &Lent{File: file, note: filepath.Join(dir, fmt.Sprintf("%d-%d", os.Getpid(), file.Fd()))}
+	if err := l.sign(); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return l, nil
+}
+
+// lockDir makes the caller the only one that reads and adds notes.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(lendWait); ; time.Sleep(lendPause) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(os.NewSyscallError("flock", err), f.Close())
+		}
+		if time.Now().After(end) {
+			return nil, errors.Join(fmt.Errorf("others took more than %v: %w", lendWait, errdefs.ErrUnavailable), f.Close())
+		}
+	}
+}
+
+// borrow opens the sealed memory of another process, nil if none has it. Notes
+// that are wrong are removed.
+func borrow(dir string, memory *os.File) *os.File {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if f, err := openNoted(path, memory); err == nil {
+			return f
+		}
+		_ = os.Remove(path)
+	}
+	return nil
+}
+
+// openNoted opens what a note names, if it is still there. Only root can write
+// notes; the checks are for processes that died, and whose id is another's.
+func openNoted(path string, memory *os.File) (*os.File, error) {
+	file, err := openRegular(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := readUpTo(file, maxInfo)
+	var n note
+	if err == nil {
+		err = json.Unmarshal(text, &n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", n.Process.PID, n.FD), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st, want unix.Stat_t
+	err = errors.Join(unix.Fstat(int(f.Fd()), &st), unix.Fstat(int(memory.Fd()), &want))
+	if err == nil && (st.Dev != n.Dev || st.Ino != n.Ino || st.Size != want.Size || !memfile.Sealed(f) || !n.Process.Alive()) {
+		err = errors.New("it is another file")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open memory of process %d: %w", n.Process.PID, err), f.Close())
+	}
+	return f, nil
+}
+
+// sign writes the note.
+func (l *Lent) sign() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(l.File.Fd()), &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(note{Process: self, FD: int(l.File.Fd()), Dev: st.Dev, Ino: st.Ino})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(l.note, text, 0o600)
+}
+
+// Close ends lending. Machines that have the memory keep it.
+func (l *Lent) Close() error {
+	err := os.Remove(l.note)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil // the template was removed
+	}
+	return errors.Join(err, l.File.Close())
+}

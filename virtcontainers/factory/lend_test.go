@@ -1,0 +1,188 @@
+package factory
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/virtcontainers/persist"
+)
+
+// lendable makes a template's directory and its memory.
+func lendable(t *testing.T) (Store, Key, *Template) {
+	t.Helper()
+	s, key := Store{Dir: t.TempDir()}, Key(strings.Repeat("ab", keyBytes))
+	dir := filepath.Join(s.Dir, string(key))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, MemoryFile)
+	if err := os.WriteFile(path, bytes.Repeat([]byte("katabox!"), 1<<17), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	sum, err := memfile.Sum(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, key, &Template{Memory: f, MemorySum: sum}
+}
+
+func lend(t *testing.T, s Store, key Key, tpl *Template) *Lent {
+	t.Helper()
+	l, err := s.Lend(key, tpl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.File.Close() })
+	return l
+}
+
+func inode(t *testing.T, f *os.File) uint64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Ino
+}
+
+// All that have a template's memory at a time have the same, also when the process that made it is done.
+func TestLend(t *testing.T) {
+	s, key, tpl := lendable(t)
+	first, second := lend(t, s, key, tpl), lend(t, s, key, tpl)
+	if inode(t, first.File) != inode(t, second.File) {
+		t.Error("the second got a copy")
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	third := lend(t, s, key, tpl)
+	if inode(t, third.File) != inode(t, second.File) {
+		t.Error("without its maker it is not found")
+	}
+	if _, err := third.File.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(third.File)
+	if err != nil || !bytes.Equal(got, bytes.Repeat([]byte("katabox!"), 1<<17)) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if err := s.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*Lent{second, third} {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What is lent cannot be changed, although it can be opened for writing.
+func TestLentIsSealed(t *testing.T) {
+	s, key, tpl := lendable(t)
+	l := lend(t, s, key, tpl)
+	f, err := os.OpenFile("/proc/self/fd/"+filepath.Base(l.note)[strings.Index(filepath.Base(l.note), "-")+1:], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fd := int(f.Fd())
+	if _, err := f.WriteAt([]byte("x"), 0); err == nil {
+		t.Error("it can be written")
+	}
+	if f.Truncate(0) == nil || f.Truncate(1<<30) == nil {
+		t.Error("its length can be changed")
+	}
+	if unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4096) == nil {
+		t.Error("it can get holes")
+	}
+	if _, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		t.Error("it can be mapped shared, for writing")
+	}
+	mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem[0] = 'x'
+	_ = unix.Munmap(mem)
+	var b [1]byte
+	if _, err := l.File.ReadAt(b[:], 0); err != nil || b[0] != 'k' {
+		t.Errorf("it now has %q, %v", b, err)
+	}
+}
+
+// Notes of processes that died, and wrong ones, lead to another copy, and are
+// removed. So is memory that is not the template's.
+func TestWrongNotes(t *testing.T) {
+	self, err := persist.Identify(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(n *note){
+		"ended":         func(n *note) { n.Process.PID = gone.Process.Pid },
+		"another start": func(n *note) { n.Process.Start++ },
+		"another file":  func(n *note) { n.Ino++ },
+		"closed":        func(n *note) { n.FD = 1 << 20 },
+		"not sealed":    func(n *note) { n.FD = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, key, tpl := lendable(t)
+			l := lend(t, s, key, tpl)
+			var st unix.Stat_t
+			if err := unix.Fstat(int(l.File.Fd()), &st); err != nil {
+				t.Fatal(err)
+			}
+			n := note{Process: self, FD: int(l.File.Fd()), Dev: st.Dev, Ino: st.Ino}
+			spoil(&n)
+			text, err := json.Marshal(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wrong := filepath.Join(filepath.Dir(l.note), "0-0")
+			if err := os.WriteFile(wrong, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(l.note); err != nil {
+				t.Fatal(err)
+			}
+			again := lend(t, s, key, tpl)
+			if inode(t, again.File) == st.Ino {
+				t.Error("the note was followed")
+			}
+			if exists(wrong) {
+				t.Error("the note is still there")
+			}
+		})
+	}
+}
+
+func TestLendDamaged(t *testing.T) {
+	s, key, tpl := lendable(t)
+	tpl.MemorySum++
+	if _, err := s.Lend(key, tpl); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("damaged memory is lent: %v", err)
+	}
+	if err := s.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lend(key, tpl); err == nil {
+		t.Error("a removed template is lent")
+	}
+}
