@@ -38,9 +38,9 @@ func (p *Process) Release() { p.holds.mu.RUnlock() }
 // awaitEnd waits until the child has ended, without reaping it, and then ends
 // holding.
 func (p *Process) awaitEnd() {
-	err := unix.EINTR
+	err := error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
-		err, _ = unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WEXITED|unix.WNOWAIT, nil).(unix.Errno)
+		err = unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WEXITED|unix.WNOWAIT, nil)
 	}
 	for end := time.Now().Add(holdWait); !p.holds.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

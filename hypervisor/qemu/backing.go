@@ -47,12 +47,19 @@ func checkBacking(spec hypervisor.Spec) error {
 		return errors.New("memory of huge pages and of files: want one of them")
 	case m.File != "" && (m.Dir == "" || m.File != filepath.Base(m.File)):
 		return fmt.Errorf("file of memory %q in directory %q: want a name in a directory", m.File, m.Dir)
-	case spec.Template != nil && m != hypervisor.MemoryBacking{}:
-		return errors.New("memory of huge pages or files, or preallocated, for a machine from a template")
-	case isPrivate(spec) && (spec.Jail == nil || spec.Jail.UID == 0):
-		return errors.New("private memory for a machine whose user is not its own")
 	case m.Dir != "" && !filepath.IsAbs(m.Dir):
 		return fmt.Errorf("directory for memory %q: not an absolute path", m.Dir)
+	}
+	return checkTemplate(spec)
+}
+
+// checkTemplate checks the memory of a machine from a template.
+func checkTemplate(spec hypervisor.Spec) error {
+	if spec.Template != nil && spec.Memory != (hypervisor.MemoryBacking{}) {
+		return errors.New("memory of huge pages or files, or preallocated, for a machine from a template")
+	}
+	if isPrivate(spec) && (spec.Jail == nil || spec.Jail.UID == 0) {
+		return errors.New("private memory for a machine whose user is not its own")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -266,7 +267,7 @@ func popAll(t *testing.T, how access, descs, table []byte, availIdx, head uint16
 			t.Fatal("more chains than the ring has")
 		}
 		// A descriptor has at most one piece per region.
-		pieces := append(c.Out.pieces[:len(c.Out.pieces):len(c.Out.pieces)], c.In.pieces...)
+		pieces := slices.Concat(c.Out.pieces, c.In.pieces)
 		if len(pieces) > 2*ringSize || c.Out.Len()+c.In.Len() > ringSize*2*regionSize {
 			t.Fatalf("chain of %d pieces", len(pieces))
 		}

@@ -32,6 +32,7 @@ type sampleJSON struct {
 // number is a JSON number, or a string if there is no such number: NaN, +Inf.
 type number float64
 
+// MarshalJSON implements json.Marshaler.
 func (n number) MarshalJSON() ([]byte, error) {
 	if f := float64(n); math.IsNaN(f) || math.IsInf(f, 0) {
 		return json.Marshal(bound(f))

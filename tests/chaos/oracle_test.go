@@ -150,7 +150,7 @@ func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
 	}
 	if len(a.codes) == 0 || a.unsure {
 		a.codes = append(a.codes, killed)
-		if err := a.process.Kill(ctx, syscall.SIGKILL); err != nil && !(a.unsure && errdefs.IsNotFound(err)) {
+		if err := a.process.Kill(ctx, syscall.SIGKILL); err != nil && (!a.unsure || !errdefs.IsNotFound(err)) {
 			return fmt.Errorf("kill: %w", err)
 		}
 	}

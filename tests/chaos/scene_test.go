@@ -170,7 +170,7 @@ func (s *scene) cleanUpOnce(ctx context.Context) error {
 	if s.victim.stays {
 		isExec := func(a *actor) bool { return a.exec }
 		execs := slices.DeleteFunc(slices.Clone(actors), func(a *actor) bool { return !isExec(a) })
-		actors = append(execs, slices.DeleteFunc(slices.Clone(actors), isExec)...)
+		actors = slices.Concat(execs, slices.DeleteFunc(slices.Clone(actors), isExec))
 	}
 	for _, a := range slices.Backward(actors) {
 		if err := a.process.Remove(ctx); err != nil {

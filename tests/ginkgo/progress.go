@@ -3,6 +3,7 @@ package ginkgo
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -52,7 +53,7 @@ func (p *Progress) Write(b []byte) (int, error) {
 func (p *Progress) say(end string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Printf("%s: %d cases, %d failed, %s%s\n", p.name, p.cases, p.failed, time.Since(p.start).Round(time.Second), end)
+	fmt.Fprintf(os.Stdout, "%s: %d cases, %d failed, %s%s\n", p.name, p.cases, p.failed, time.Since(p.start).Round(time.Second), end)
 }
 
 // Stop prints the last line.

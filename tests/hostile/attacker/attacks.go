@@ -175,7 +175,7 @@ func readMemory(pid int) error {
 func mount(source, kind string) error {
 	const dir = "/attacker-mount"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make a mount point: %v", err) // not what is tried: no errno
+		return fmt.Errorf("make a mount point: %v", err) //nolint:errorlint // its errno is not that of what is tried
 	}
 	if err := unix.Mount(source, dir, kind, 0, ""); err != nil {
 		return err

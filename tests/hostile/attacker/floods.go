@@ -39,7 +39,7 @@ func flood(kind string, args []string) error {
 	}
 	go func() {
 		for range time.Tick(time.Second) {
-			fmt.Println(done.Load())
+			fmt.Fprintln(os.Stdout, done.Load())
 		}
 	}()
 	return group.Wait()

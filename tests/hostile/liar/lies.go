@@ -57,12 +57,9 @@ func (l *liar) intercept(ctx context.Context, decode ttrpc.Unmarshaler, info *tt
 	case l.lie == "hang-kill" && call == "Kill", l.lie == "silent" && call == "Hello", l.hangs(info.FullMethod):
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
-	case l.lie == "huge-stats" && call == "Stats":
-		return hugeStats()
-	case l.lie == "huge-pids" && call == "Pids":
-		return hugePids(), nil
-	case l.lie == "huge-errors" && call == "Exec":
-		return nil, errors.New(strings.Repeat("no ", errorBytes/3))
+	}
+	if answer, huge, err := l.huge(call); huge {
+		return answer, err
 	}
 	if call == "Start" {
 		decode = l.noteStart(decode)
@@ -72,6 +69,19 @@ func (l *liar) intercept(ctx context.Context, decode ttrpc.Unmarshaler, info *tt
 		go l.begin()
 	}
 	return answer, err
+}
+
+// huge answers a call with much, if that is the lie.
+func (l *liar) huge(call string) (answer any, huge bool, err error) {
+	switch {
+	case l.lie == "huge-stats" && call == "Stats":
+		answer, err = hugeStats()
+	case l.lie == "huge-pids" && call == "Pids":
+		answer = hugePids()
+	case l.lie == "huge-errors" && call == "Exec":
+		err = errors.New(strings.Repeat("no ", errorBytes/3))
+	}
+	return answer, answer != nil || err != nil, err
 }
 
 func (l *liar) hangs(method string) bool {
