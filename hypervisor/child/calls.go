@@ -52,21 +52,12 @@ func (t *Thread) serve() {
 
 // Do runs f on the thread and returns its error. It waits for the functions
 // before it, and for f, as long as ctx allows and until Close gives up. f may
-// still be running after an error of ctx or ErrThreadClosed: what it uses may be
-// closed then, but not reused.
-func (t *Thread) Do(ctx context.Context, f func() error) error {
+// still be running after an error of ctx or ErrThreadClosed: the files that it uses
+// must be closed by release, which is called once f has run, or will not run.
+func (t *Thread) Do(ctx context.Context, f func() error, release ...func() error) error {
 	result := make(chan error, 1)
-	select {
-	case <-t.quit: // even if the thread is still there
-		return ErrThreadClosed
-	default:
-	}
-	select {
-	case t.calls <- func() { result <- f() }:
-	case <-t.quit:
-		return ErrThreadClosed
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a thread that is occupied: %w", context.Cause(ctx))
+	if err := t.pass(ctx, func() { result <- errors.Join(f(), all(release)) }); err != nil {
+		return errors.Join(err, all(release))
 	}
 	select {
 	case err := <-result:
@@ -76,6 +67,32 @@ func (t *Thread) Do(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("a call hangs in the kernel: %w", context.Cause(ctx))
 	}
+}
+
+// pass has the thread run call. On an error it does not run it.
+func (t *Thread) pass(ctx context.Context, call func()) error {
+	select {
+	case <-t.quit: // even if the thread is still there
+		return ErrThreadClosed
+	default:
+	}
+	select {
+	case t.calls <- call:
+		return nil
+	case <-t.quit:
+		return ErrThreadClosed
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a thread that is occupied: %w", context.Cause(ctx))
+	}
+}
+
+// all calls functions, and returns their errors.
+func all(functions []func() error) error {
+	var errs []error
+	for _, f := range functions {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
 }
 
 // Close ends the thread once it has run the current function, and waits for its

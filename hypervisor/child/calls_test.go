@@ -3,6 +3,7 @@ package child
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -96,5 +97,45 @@ func TestThreadIsOccupied(t *testing.T) {
 	close(release)
 	if err := thread.Close(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// What a function uses is released once, when it has run, though its caller has
+// given up, or when it will not run.
+func TestRelease(t *testing.T) {
+	thread := startThread(t)
+	released := make(chan string, 8)
+	release := func(what string) func() error {
+		return func() error { released <- what; return nil }
+	}
+	if err := thread.Do(t.Context(), func() error { return nil }, release("ran"), release("ran")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	goOn, runs := make(chan struct{}), make(chan struct{})
+	go func() { <-runs; giveUp() }()
+	if err := thread.Do(ctx, func() error { close(runs); <-goOn; return nil }, release("late")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call that hangs: %v", err)
+	}
+	if err := thread.Do(ctx, func() error { t.Error("it runs"); return nil }, release("waited")); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call behind it: %v", err)
+	}
+	if got := len(released); got != 3 {
+		t.Errorf("%d releases, want 3: the thread still runs", got)
+	}
+	close(goOn)
+	if err := thread.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := thread.Do(t.Context(), func() error { t.Error("it runs"); return nil }, release("closed")); !errors.Is(err, ErrThreadClosed) {
+		t.Errorf("a call of a closed thread: %v", err)
+	}
+	close(released)
+	var got []string
+	for what := range released {
+		got = append(got, what)
+	}
+	if want := []string{"ran", "ran", "waited", "late", "closed"}; !slices.Equal(got, want) {
+		t.Errorf("released %q, want %q", got, want)
 	}
 }

@@ -52,9 +52,9 @@ func enter(scratch string) error {
 	return os.WriteFile(programDir+"/-", program(), 0o500)
 }
 
-// do runs f on the host's thread.
-func (h *Host) do(ctx context.Context, f func() error) error {
-	err := h.thread.Do(ctx, f)
+// do runs f on the host's thread. release closes what f uses (child.Thread.Do).
+func (h *Host) do(ctx context.Context, f func() error, release ...func() error) error {
+	err := h.thread.Do(ctx, f, release...)
 	if errors.Is(err, child.ErrThreadClosed) {
 		return fmt.Errorf("the pod has ended: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}

@@ -61,25 +61,13 @@ func (h *Host) start(opts Options) (_ *Process, err error) {
 	if opts.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, err
 	}
-	defer opts.null.Close()
 	opts.Args = shownArgs(opts.Args)
 	reports, report, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, opts.null.Close())
 	}
 	p := &Process{signals: make(chan unix.Signal, signalQueue), done: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(context.Background(), startWait)
-	defer cancel()
-	err = h.do(ctx, func() error {
-		proc, err := fork(opts, report)
-		if err == nil && ctx.Err() != nil { // do has returned: it hung
-			return errors.Join(ctx.Err(), kill(proc))
-		}
-		p.proc = proc
-		return err
-	})
-	report.Close()
-	if err != nil {
+	if p.proc, err = h.fork(opts, report); err != nil {
 		return nil, errors.Join(err, reports.Close())
 	}
 	p.pid = p.proc.Pid
@@ -88,6 +76,33 @@ func (h *Host) start(opts Options) (_ *Process, err error) {
 	}
 	go p.follow(reports)
 	return p, nil
+}
+
+// fork starts the program, and closes report and the null device. Who of it and
+// the thread comes second ends a process that took too long.
+func (h *Host) fork(opts Options, report *os.File) (proc *os.Process, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startWait)
+	defer cancel()
+	forked := make(chan *os.Process, 1)
+	var settled atomic.Bool // by the thread with a process, or by giving it up
+	err = h.do(ctx, func() error {
+		proc, err := fork(opts, report)
+		if err != nil {
+			return err
+		}
+		forked <- proc
+		if !settled.CompareAndSwap(false, true) {
+			return kill(proc)
+		}
+		return nil
+	}, report.Close, opts.null.Close)
+	if err == nil {
+		return <-forked, nil
+	}
+	if !settled.CompareAndSwap(false, true) {
+		err = errors.Join(err, kill(<-forked))
+	}
+	return nil, err
 }
 
 // kill ends a process that has not been set up.

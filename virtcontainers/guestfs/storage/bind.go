@@ -26,27 +26,31 @@ func (s *space) bind(ctx context.Context, source, point, target string, b guests
 	if err != nil {
 		return err
 	}
-	defer tree.Close()
-	if err := setAttributes(tree, b); err != nil {
-		return fmt.Errorf("bind %s: %w", source, err)
-	}
-	kind, err := typeOf(tree)
+	kind, err := prepare(tree, b)
 	if err != nil {
-		return fmt.Errorf("bind %s: %w", source, err)
+		return errors.Join(fmt.Errorf("bind %s: %w", source, err), tree.Close())
 	}
-	if kind == unix.S_IFSOCK {
-		return fmt.Errorf("source %s is a UNIX socket, which cannot be reached from inside a VM: %w", source, errdefs.ErrInvalidArgument)
-	}
-	err = s.do(ctx, func() error {
+	if err := s.do(ctx, func() error {
 		if err := makeMountPoint(point, kind == unix.S_IFDIR); err != nil {
 			return err
 		}
 		return place(tree, target, b)
-	})
-	if err != nil {
+	}, tree.Close); err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
 	return nil
+}
+
+// prepare gives a clone its attributes, and returns its type (S_IFMT).
+func prepare(tree *os.File, b guestspec.Bind) (uint16, error) {
+	if err := setAttributes(tree, b); err != nil {
+		return 0, err
+	}
+	kind, err := typeOf(tree)
+	if err == nil && kind == unix.S_IFSOCK {
+		err = fmt.Errorf("the source is a UNIX socket, which cannot be reached from inside a VM: %w", errdefs.ErrInvalidArgument)
+	}
+	return kind, err
 }
 
 // cloneMount makes a detached copy of the mount at a path on the host, or of

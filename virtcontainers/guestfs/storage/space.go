@@ -59,9 +59,10 @@ func (s *space) enter(scratch string) error {
 }
 
 // do runs f on the space's thread: every path that f uses is resolved in the
-// space. f must not wait for anything but the kernel.
-func (s *space) do(ctx context.Context, f func() error) error {
-	err := s.thread.Do(ctx, f)
+// space. f must not wait for anything but the kernel. release closes what f uses
+// (child.Thread.Do).
+func (s *space) do(ctx context.Context, f func() error, release ...func() error) error {
+	err := s.thread.Do(ctx, f, release...)
 	if errors.Is(err, child.ErrThreadClosed) {
 		return fmt.Errorf("the share is closed: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}
