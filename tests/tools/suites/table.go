@@ -173,11 +173,11 @@ func aspects() []suite {
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
 		{
-			name: "chaos", packages: []string{"./tests/chaos"}, needs: engines, vm: true, timeout: 20 * time.Minute,
+			name: "chaos", packages: []string{"./tests/chaos"}, needs: engines, vm: true, timeout: 30 * time.Minute,
 		},
 		{
 			name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
-			needs: engines, vm: true, timeout: 20 * time.Minute,
+			needs: engines, vm: true, timeout: 30 * time.Minute,
 		},
 		{ // a short one; the long one: make test-soak
 			name: "soak", packages: []string{"./tests/soak"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
