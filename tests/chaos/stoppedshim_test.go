@@ -57,10 +57,13 @@ func TestStoppedShim(t *testing.T) {
 // up.
 func waits(ctx context.Context, t *testing.T, c *harness.Container) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	const patience = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := c.Kill(ctx, syscall.SIGKILL); err == nil || ctx.Err() == nil {
-		t.Errorf("a kill through a stopped shim: %v, want no answer", err)
+	began := time.Now()
+	// containerd has the same deadline, and may notice it a moment earlier.
+	if err := c.Kill(ctx, syscall.SIGKILL); err == nil || time.Since(began) < patience*3/4 {
+		t.Errorf("a kill through a stopped shim: %v after %v, want no answer", err, time.Since(began))
 	}
 }
 
