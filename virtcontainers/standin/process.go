@@ -78,8 +78,9 @@ func (h *Host) start(opts Options) (_ *Process, err error) {
 	return p, nil
 }
 
-// fork starts the program, and closes report and the null device. Who of it and
-// the thread comes second ends a process that took too long.
+// fork starts the program, and closes report and the null device. If the thread
+// takes longer than startWait, the start fails, and the process is killed: by the
+// thread if it forks later, otherwise here.
 func (h *Host) fork(opts Options, report *os.File) (proc *os.Process, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
