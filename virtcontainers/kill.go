@@ -141,7 +141,7 @@ func (p *Process) askGuest(timeout time.Duration) fate {
 	switch {
 	case errdefs.IsNotFound(guest.Err(err)) || err == nil && state.Status == tasktypes.Status_STOPPED:
 		return gone
-	case err != nil && (ctx.Err() != nil || guest.Disconnected(err)):
+	case guest.Unanswered(ctx, err) || guest.Disconnected(err):
 		return silent
 	}
 	return runs

@@ -15,6 +15,7 @@ import (
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/fakeguest"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
@@ -204,6 +205,16 @@ func TestStopFails(t *testing.T) {
 }
 
 func TestHealthCheck(t *testing.T) {
+	for name, script := range map[string]func(*fakeguest.Agent){
+		"hangs": func(a *fakeguest.Agent) { a.Hang("Hello") }, // the machine lives, the agent does not
+		// The guest's server says so, a moment before the host sees it.
+		"has no time left": func(a *fakeguest.Agent) { a.Fail("Hello", context.DeadlineExceeded) },
+	} {
+		t.Run(name, func(t *testing.T) { testHealthCheck(t, script) })
+	}
+}
+
+func testHealthCheck(t *testing.T, script func(*fakeguest.Agent)) {
 	t.Parallel() // it waits, and so do others
 	host, o := newHost(t), newObserver()
 	opts := options(o)
@@ -229,7 +240,7 @@ func TestHealthCheck(t *testing.T) {
 		t.Error("a sandbox that answers was given up")
 	default:
 	}
-	host.Agent.Hang("Hello") // the machine lives, the agent does not
+	script(host.Agent)
 	p.awaitStopped()
 	o.expect(t, "pod=255")
 	checkNothingLeft(t, host)

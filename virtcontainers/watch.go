@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
 // watch starts the goroutines that follow the guest until the sandbox ends.
@@ -71,9 +72,9 @@ func (s *Sandbox) watchHealth(interval, timeout time.Duration) {
 		}
 		ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
 		err := s.client.Ping(ctx)
-		silent := ctx.Err() != nil && s.lifeCtx.Err() == nil
+		silent := guest.Unanswered(ctx, err)
 		cancel()
-		if err != nil && silent {
+		if silent && s.lifeCtx.Err() == nil {
 			s.lose(s.explain(s.lifeCtx, fmt.Errorf("agent health check timed out after %v", timeout)))
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/grpc/status"
@@ -28,6 +29,13 @@ var disconnects = []error{
 // to the guest ended.
 func Disconnected(err error) bool {
 	return slices.ContainsFunc(disconnects, func(end error) bool { return errors.Is(err, end) })
+}
+
+// Unanswered reports whether a call made with ctx failed because its time was
+// up. The guest's server knows the deadline, and may answer that it has passed a
+// moment before ctx does.
+func Unanswered(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || errdefs.IsDeadlineExceeded(Err(err)))
 }
 
 // StorageError is an error of the agent's about one of the storages that a call
