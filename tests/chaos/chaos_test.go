@@ -43,6 +43,9 @@ func TestChaos(t *testing.T) {
 		for row, m := range moments {
 			for _, v := range inRound(round, row) {
 				turn++
+				if !drawn(turn + row) {
+					continue
+				}
 				name := fmt.Sprintf("%s/%s/%d", m.name, v.name, round+1)
 				// row and round, so that a victim meets each release.
 				t.Run(name, func(t *testing.T) { play(t, m, v, turn+row+round) })
@@ -50,6 +53,10 @@ func TestChaos(t *testing.T) {
 		}
 	}
 }
+
+// drawn reports whether a scene is played: with one in two, every second victim
+// at one moment, and the others at the next.
+func drawn(number int) bool { return (uint64(number)+bed.seed)%uint64(bed.oneIn) == 0 }
 
 // play plays one scene.
 func play(t *testing.T, m moment, v victim, turn int) {

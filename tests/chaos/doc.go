@@ -15,5 +15,6 @@
 // and victims at its end. Where pods start from templates (harness.EnvTemplate)
 // there is one moment more. KATABOX_CHAOS_ROUNDS repeats every pair with SIGKILL
 // and plays the others with SIGSTOP, KATABOX_CHAOS_SEED repeats a run's random
-// delays; -short plays a selection of pairs.
+// delays and choices; KATABOX_CHAOS_ONE_IN=2 plays only one in two pairs; -short
+// plays a selection of them.
 package chaos

@@ -18,7 +18,10 @@ var bed struct {
 	releases []harness.Release
 	daemons  map[string]*harness.Daemon
 	rounds   int
-	seed     uint64
+	// oneIn is how many pairs of a moment and a victim there are for each that
+	// is played; the seed chooses them.
+	oneIn int
+	seed  uint64
 }
 
 func TestMain(m *testing.M) {
@@ -49,16 +52,26 @@ func prepare() (err error) {
 	if bed.releases, err = harness.ReleasesFromEnv(bed.layout); err != nil {
 		return err
 	}
-	rounds, err := number("KATABOX_CHAOS_ROUNDS", 1)
-	if err != nil {
+	if bed.rounds, err = positive("KATABOX_CHAOS_ROUNDS"); err != nil {
 		return err
 	}
-	bed.rounds = int(rounds)
+	if bed.oneIn, err = positive("KATABOX_CHAOS_ONE_IN"); err != nil {
+		return err
+	}
 	if harness.UseTemplates() {
 		moments = append(moments, restoring)
 	}
 	bed.seed, err = number("KATABOX_CHAOS_SEED", rand.Uint64())
 	return err
+}
+
+// positive returns the value of a variable, 1 if it is not set.
+func positive(variable string) (int, error) {
+	n, err := number(variable, 1)
+	if err == nil && (n < 1 || n > 1000) {
+		err = fmt.Errorf("%s=%d: want 1 to 1000", variable, n)
+	}
+	return int(n), err
 }
 
 func number(variable string, unset uint64) (uint64, error) {

@@ -34,8 +34,8 @@ var refusals = map[string]unix.Errno{
 // refused, also in a user namespace that it makes, where it has all
 // capabilities.
 func TestCallsFromInside(t *testing.T) {
-	ctx, d := lying(t, "", "")
-	p := newPod(ctx, t, d)
+	ctx, g := lying(t, "")
+	p := newPod(ctx, t, g)
 	c := addAttacker(ctx, t, p)
 	for _, how := range []string{"try", "try-user"} {
 		got := tryCalls(ctx, t, c, how)

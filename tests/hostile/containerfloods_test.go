@@ -28,14 +28,14 @@ func TestFloodsOfContainers(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			least, _ := floodTime(t)
-			ctx, d := lyingFor(t, "", "", wholeTimeout)
+			ctx, g := lyingFor(t, "", wholeTimeout)
 			var network []oci.SpecOpts
 			if args != nil {
-				network = connected(ctx, t, d)
+				network = connected(ctx, t, g.Daemon)
 			}
 			works := neighbour(ctx, t)
-			m := measured{before: atRest(works), logMark: d.LogSize()}
-			p := newPodWith(ctx, t, d, network)
+			m := measured{before: atRest(works), logMark: g.LogSize()}
+			p := newPodWith(ctx, t, g, network)
 			c := addAttacker(ctx, t, p)
 			flood, err := c.Exec(ctx, harness.ExecConfig{Args: append([]string{inside, "flood", kind}, args...)})
 			if err == nil {

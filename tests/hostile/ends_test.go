@@ -17,9 +17,10 @@ import (
 func TestKillIsFinal(t *testing.T) {
 	for _, lie := range []string{"ignore-kill", "hang-kill", "hang"} {
 		t.Run(lie, func(t *testing.T) {
-			ctx, d := lying(t, lie, "")
-			p := newPod(ctx, t, d)
-			events := d.Record(ctx)
+			t.Parallel()
+			ctx, g := lying(t, lie)
+			p := newPod(ctx, t, g)
+			events := g.Record(ctx)
 			defer events.Close()
 			bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 			defer cancel()
@@ -46,9 +47,10 @@ func TestKillIsFinal(t *testing.T) {
 func TestKillOfThePauseContainerIsFinal(t *testing.T) {
 	for _, lie := range []string{"ignore-kill", "hang"} {
 		t.Run(lie, func(t *testing.T) {
-			ctx, d := lying(t, lie, "")
-			p := newPod(ctx, t, d)
-			events := d.Record(ctx)
+			t.Parallel()
+			ctx, g := lying(t, lie)
+			p := newPod(ctx, t, g)
+			events := g.Record(ctx)
 			defer events.Close()
 			if lie == "hang" {
 				time.Sleep(2 * time.Second) // it begins a second after the start
@@ -75,9 +77,10 @@ func wantKilled(ctx context.Context, t *testing.T, p *harness.Process) {
 // If a guest does not report the exits of execs, SIGKILL is final for them and
 // they do not outlive their container.
 func TestExecsWithoutAnExit(t *testing.T) {
-	ctx, d := lying(t, "drop-exec-exits", "")
-	p := newPod(ctx, t, d)
-	events := d.Record(ctx)
+	t.Parallel()
+	ctx, g := lying(t, "drop-exec-exits")
+	p := newPod(ctx, t, g)
+	events := g.Record(ctx)
 	defer events.Close()
 	bounded, cancel := context.WithTimeout(ctx, 2*answerTimeout)
 	defer cancel()
@@ -126,8 +129,9 @@ func (p *pod) sleeper(ctx context.Context) *harness.Process {
 
 // An exec fails in time if its streams are never answered.
 func TestStreamsWithoutAnAnswer(t *testing.T) {
-	ctx, d := lying(t, "hang-streams", "")
-	p := newPod(ctx, t, d)
+	t.Parallel()
+	ctx, g := lying(t, "hang-streams")
+	p := newPod(ctx, t, g)
 	time.Sleep(2 * time.Second) // it begins a second after the start
 	bounded, cancel := context.WithTimeout(ctx, 2*answerTimeout)
 	defer cancel()
@@ -172,8 +176,9 @@ func oneExit(ctx context.Context, t *testing.T, events *harness.Recorder, c *har
 // If a guest's agent never answers Hello, creating the pod fails in time and
 // leaves nothing.
 func TestSilent(t *testing.T) {
-	ctx, d := lying(t, "silent", "dial_timeout = 20")
-	pod, err := d.NewPod(ctx, "pod")
+	t.Parallel()
+	ctx, g := lying(t, "silent")
+	pod, err := g.NewPod(ctx, "pod", g.tell()...)
 	if err == nil {
 		t.Error("a pod was made without its agent's hello")
 		_ = pod.Remove(ctx)
@@ -184,11 +189,12 @@ func TestSilent(t *testing.T) {
 // Reported exits of other pods' containers, or of ones that do not exist, are
 // ignored.
 func TestForgedExits(t *testing.T) {
-	ctx, d := lying(t, "forge-exits", "")
+	t.Parallel()
+	ctx, g := lying(t, "forge-exits")
 	works := neighbour(ctx, t)
-	events := d.Record(ctx)
+	events := g.Record(ctx)
 	defer events.Close()
-	p := newPod(ctx, t, d)
+	p := newPod(ctx, t, g)
 	for i := range 5 {
 		works()
 		proc, code, err := p.idle.ExecRun(ctx, harness.ExecConfig{Args: []string{"echo", fmt.Sprint(i)}})
@@ -207,8 +213,9 @@ func TestForgedExits(t *testing.T) {
 
 // An exit is reported in time even if its announced output never comes.
 func TestEndlessOutput(t *testing.T) {
-	ctx, d := lying(t, "endless-output", "")
-	p := newPod(ctx, t, d, "sh", "-c", "echo out; exit 3")
+	t.Parallel()
+	ctx, g := lying(t, "endless-output")
+	p := newPod(ctx, t, g, "sh", "-c", "echo out; exit 3")
 	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	exit, err := p.idle.Task.Wait(bounded)

@@ -22,10 +22,10 @@ func TestFloods(t *testing.T) {
 	for lie, end := range map[string]int{"flood-events": 1_000_000, "flood-log": 0, "log-lines": 0, "flood-console": 0, "connections": 100_000} {
 		t.Run(lie, func(t *testing.T) {
 			least, whole := floodTime(t)
-			ctx, d := lyingFor(t, lie, "", wholeTimeout)
+			ctx, g := lyingFor(t, lie, wholeTimeout)
 			works := neighbour(ctx, t)
-			m := measured{before: atRest(works), logMark: d.LogSize()}
-			p := newPod(ctx, t, d)
+			m := measured{before: atRest(works), logMark: g.LogSize()}
+			p := newPod(ctx, t, g)
 			told, want := 0, minTold
 			if whole {
 				want = max(end, minTold)
@@ -83,8 +83,8 @@ func TestHugeAnswers(t *testing.T) {
 	}
 	for lie, call := range calls {
 		t.Run(lie, func(t *testing.T) {
-			ctx, d := lying(t, lie, "")
-			p := newPod(ctx, t, d)
+			ctx, g := lying(t, lie)
+			p := newPod(ctx, t, g)
 			for range 3 {
 				call(t, p)
 			}

@@ -35,8 +35,8 @@ var attacks = map[string]string{
 // A container's attacks on its guest are refused; the pod and its other
 // container keep running.
 func TestAttacksFromInside(t *testing.T) {
-	ctx, d := lying(t, "", "")
-	p := newPod(ctx, t, d)
+	ctx, g := lying(t, "")
+	p := newPod(ctx, t, g)
 	c := addAttacker(ctx, t, p)
 	for what, command := range attacks {
 		proc, code, err := c.ExecRun(ctx, harness.ExecConfig{Args: []string{"sh", "-c", command}})
@@ -76,9 +76,9 @@ const inside = "/attacker/attacker"
 // A privileged container is root in its guest only. It can end the guest, which
 // ends its pod, in time and without a trace on the host.
 func TestPrivilegedEndsItsGuestAlone(t *testing.T) {
-	ctx, d := lying(t, "", "")
+	ctx, g := lying(t, "")
 	works := neighbour(ctx, t)
-	p := newPod(ctx, t, d)
+	p := newPod(ctx, t, g)
 	c := addAttacker(ctx, t, p, privileged()...)
 	tryCalls(ctx, t, c, "try-root") // whatever of it succeeds
 	p.answers(ctx)

@@ -2,12 +2,16 @@ package hostile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"github.com/katabox/katabox/tests/harness"
 )
@@ -18,6 +22,7 @@ var bed struct {
 	liars, honest *harness.Daemon
 	// attacker is the directory of the program that containers attack with.
 	attacker string
+	playing  counter
 }
 
 func TestMain(m *testing.M) {
@@ -60,9 +65,18 @@ func prepare(ctx context.Context) error {
 		return err
 	}
 	options.Kata = image
-	bed.liars, err = harness.Start(ctx, options)
-	return err
+	if bed.liars, err = harness.Start(ctx, options); err != nil {
+		return err
+	}
+	file := filepath.Join(filepath.Dir(bed.liars.KataConfigPath()), "config.d", "50-hostile.toml")
+	if err := os.WriteFile(file, []byte(waits), 0o600); err != nil {
+		return fmt.Errorf("configure the liars: %w", err)
+	}
+	return nil
 }
+
+// waits are for guests that never answer.
+const waits = "[agent.kata]\nkill_timeout = 1\ndial_timeout = 40\n"
 
 // buildLiar builds a guest image with the liar as the agent.
 func buildLiar(ctx context.Context, layout harness.Layout) (harness.KataConfig, error) {
@@ -105,32 +119,71 @@ const sceneTimeout = 5 * time.Minute
 // answerTimeout bounds every answer, whatever the guest does.
 const answerTimeout = 60 * time.Second
 
-// lying selects the lie of the guests of later pods, and sets up a test's
-// timeout and leak check. further has lines for the agent's table.
-func lying(t *testing.T, lie, further string) (context.Context, *harness.Daemon) {
+// guests are the pods of one daemon whose guests tell the same lie; "" for none.
+type guests struct {
+	*harness.Daemon
+	lie string
+}
+
+// tell returns the change of a pause container's spec that has the guest lie.
+func (g guests) tell() []oci.SpecOpts {
+	if g.lie == "" {
+		return nil
+	}
+	const key = "io.katacontainers.config.hypervisor.kernel_params"
+	return []oci.SpecOpts{oci.WithAnnotations(map[string]string{key: "katabox.lie=" + g.lie})}
+}
+
+// lying returns the guests that tell a lie, and a test's context, and sets up
+// the test's leak check.
+func lying(t *testing.T, lie string) (context.Context, guests) {
 	t.Helper()
-	return lyingFor(t, lie, further, sceneTimeout)
+	return lyingFor(t, lie, sceneTimeout)
 }
 
 // lyingFor is lying with a test's timeout.
-func lyingFor(t *testing.T, lie, further string, timeout time.Duration) (context.Context, *harness.Daemon) {
+func lyingFor(t *testing.T, lie string, timeout time.Duration) (context.Context, guests) {
 	t.Helper()
 	d := bed.liars
-	file := filepath.Join(filepath.Dir(d.KataConfigPath()), "config.d", "50-test.toml")
-	text := fmt.Sprintf("[hypervisor.qemu]\nkernel_params = \"katabox.lie=%s\"\n[agent.kata]\nkill_timeout = 1\n%s\n", lie, further)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(d.Context(t.Context()), timeout)
 	mark := d.LogSize()
+	bed.playing.begin()
 	t.Cleanup(func() {
 		cancel()
-		if err := d.Settled(context.Background()); err != nil {
-			t.Error(err)
+		if bed.playing.end() {
+			if err := settled(); err != nil {
+				t.Error(err)
+			}
 		}
 		if t.Failed() {
 			t.Log(d.LogSince(mark, 60))
 		}
 	})
-	return ctx, d
+	return ctx, guests{d, lie}
+}
+
+// settled waits until no pod has left anything.
+func settled() error {
+	return errors.Join(bed.liars.Settled(context.Background()), bed.honest.Settled(context.Background()))
+}
+
+// counter counts the tests that play: what pods leave can be told only when
+// none does.
+type counter struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counter) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n++
+}
+
+// end reports whether no other test plays.
+func (c *counter) end() (last bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n--
+	return c.n == 0
 }

@@ -23,20 +23,20 @@ type pod struct {
 	shim int
 }
 
-// newPod runs a pod with d, whose container runs args.
-func newPod(ctx context.Context, t *testing.T, d *harness.Daemon, args ...string) *pod {
+// newPod runs a pod whose container runs args.
+func newPod(ctx context.Context, t *testing.T, g guests, args ...string) *pod {
 	t.Helper()
-	return newPodWith(ctx, t, d, nil, args...)
+	return newPodWith(ctx, t, g, nil, args...)
 }
 
 // newPodWith is newPod with changes to the pause container's spec.
-func newPodWith(ctx context.Context, t *testing.T, d *harness.Daemon, spec []oci.SpecOpts, args ...string) *pod {
+func newPodWith(ctx context.Context, t *testing.T, g guests, spec []oci.SpecOpts, args ...string) *pod {
 	t.Helper()
-	hp, err := d.NewPod(ctx, "pod", spec...)
+	hp, err := g.NewPod(ctx, "pod", append(g.tell(), spec...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pod{t: t, daemon: d, Pod: hp}
+	p := &pod{t: t, daemon: g.Daemon, Pod: hp}
 	if p.shim = p.findShim(); p.shim == 0 {
 		t.Error("the pod has no shim")
 	}
@@ -134,14 +134,8 @@ func (p *pod) findShim() int {
 // guest lies.
 func neighbour(ctx context.Context, t *testing.T) (works func()) {
 	t.Helper()
-	d := bed.honest
-	p := newPod(ctx, t, d)
-	t.Cleanup(func() {
-		p.remove(d.Context(context.Background()))
-		if err := d.Settled(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	p := newPod(ctx, t, guests{bed.honest, ""})
+	t.Cleanup(func() { p.remove(bed.honest.Context(context.Background())) })
 	return func() {
 		t.Helper()
 		p.answers(ctx)

@@ -13,12 +13,12 @@ import (
 // If a guest reports each exit 10,000 times, with different codes, the first
 // report counts, and the engine gets one.
 func TestRepeatedExits(t *testing.T) {
-	ctx, d := lying(t, "repeat-exits", "")
+	ctx, g := lying(t, "repeat-exits")
 	works := neighbour(ctx, t)
-	mark := d.LogSize()
-	events := d.Record(ctx)
+	mark := g.LogSize()
+	events := g.Record(ctx)
 	defer events.Close()
-	p := newPod(ctx, t, d)
+	p := newPod(ctx, t, g)
 	proc, code, err := p.idle.ExecRun(ctx, harness.ExecConfig{Args: []string{"sh", "-c", "echo out; exit 3"}})
 	if err != nil || code != 3 || proc.Out.String() != "out\n" {
 		t.Errorf("an exec whose exit is repeated: code %d, %v", code, err)
@@ -33,7 +33,7 @@ func TestRepeatedExits(t *testing.T) {
 	works()
 	p.alive()
 	p.smallShim()
-	if size := d.LogSize() - mark; size > maxLog {
+	if size := g.LogSize() - mark; size > maxLog {
 		t.Errorf("the log grew by %d KiB, want at most %d", size>>10, maxLog>>10)
 	}
 	p.remove(ctx)
@@ -44,11 +44,12 @@ func TestRepeatedExits(t *testing.T) {
 // If a guest reports the exit of a container that runs, many times, the engine
 // gets one exit, and the pod can be removed.
 func TestEarlyExits(t *testing.T) {
-	ctx, d := lying(t, "early-exits", "")
+	t.Parallel()
+	ctx, g := lying(t, "early-exits")
 	works := neighbour(ctx, t)
-	events := d.Record(ctx)
+	events := g.Record(ctx)
 	defer events.Close()
-	p := newPod(ctx, t, d)
+	p := newPod(ctx, t, g)
 	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	exit, err := p.idle.Task.Wait(bounded) // the task's own end; its output has none
@@ -95,11 +96,12 @@ func wantExits(ctx context.Context, t *testing.T, events *harness.Recorder, c *h
 func TestWrongLengthsOfCalls(t *testing.T) {
 	for _, lie := range []string{"rpc-short", "rpc-long", "rpc-zero", "rpc-huge"} {
 		t.Run(lie, func(t *testing.T) {
-			ctx, d := lying(t, lie, "")
+			t.Parallel()
+			ctx, g := lying(t, lie)
 			works := neighbour(ctx, t)
-			events := d.Record(ctx)
+			events := g.Record(ctx)
 			defer events.Close()
-			p := newPod(ctx, t, d)
+			p := newPod(ctx, t, g)
 			time.Sleep(2 * time.Second) // it begins a second after the start
 			bounded, cancel := context.WithTimeout(ctx, 2*answerTimeout)
 			defer cancel()
@@ -127,11 +129,12 @@ func TestWrongLengthsOfCalls(t *testing.T) {
 func TestWrongLengthsOfStreams(t *testing.T) {
 	for _, lie := range []string{"stream-short", "stream-long", "stream-zero", "stream-huge"} {
 		t.Run(lie, func(t *testing.T) {
-			ctx, d := lying(t, lie, "")
+			t.Parallel()
+			ctx, g := lying(t, lie)
 			works := neighbour(ctx, t)
-			events := d.Record(ctx)
+			events := g.Record(ctx)
 			defer events.Close()
-			p := newPod(ctx, t, d)
+			p := newPod(ctx, t, g)
 			time.Sleep(2 * time.Second) // it begins a second after the start
 			short, stop := context.WithTimeout(ctx, 20*time.Second)
 			proc, code, err := p.idle.ExecRun(short, harness.ExecConfig{Args: []string{"echo", "here"}})
@@ -159,8 +162,9 @@ func TestWrongLengthsOfStreams(t *testing.T) {
 // An exit that promises no output is reported, and output that came before it
 // arrives or not, but does not delay it.
 func TestNoOutputPromised(t *testing.T) {
-	ctx, d := lying(t, "no-output", "")
-	p := newPod(ctx, t, d)
+	t.Parallel()
+	ctx, g := lying(t, "no-output")
+	p := newPod(ctx, t, g)
 	for range 3 {
 		_, code, err := p.idle.ExecRun(ctx, harness.ExecConfig{Args: []string{"sh", "-c", "echo out; exit 3"}})
 		if err != nil || code != 3 {

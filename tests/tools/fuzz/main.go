@@ -3,7 +3,8 @@
 // there is no list from which one could be missing. The targets of a package
 // share one program, which is built once.
 //
-// For long runs, -named limits it to the targets that a document names, and
+// A quick check is -one-in: it fuzzes one in so many packages, another choice each
+// time. For long runs, -named limits it to the targets that a document names, and
 // -at-once runs several, each with one worker; each line then says what a target
 // has done.
 package main
@@ -12,6 +13,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"sync"
@@ -28,6 +30,8 @@ type options struct {
 	atOnce int
 	// named is a file that names the targets to run; empty for all.
 	named string
+	// oneIn is how many packages there are for each whose targets run.
+	oneIn int
 	json  bool
 }
 
@@ -36,6 +40,7 @@ func main() {
 	flag.DurationVar(&o.perTarget, "time", 5*time.Second, "how long each target runs")
 	flag.IntVar(&o.atOnce, "at-once", 1, "how many targets run concurrently")
 	flag.StringVar(&o.named, "named", "", "run only the targets that this file names")
+	flag.IntVar(&o.oneIn, "one-in", 1, "run the targets of only one in so many packages, drawn anew each time")
 	flag.BoolVar(&o.json, "json", false, `print the events of "go test -json"`)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -59,6 +64,10 @@ func fuzzAll(ctx context.Context, o options) (ok bool, err error) {
 	if packages, err = keepNamed(packages, o.named); err != nil {
 		return false, err
 	}
+	if o.oneIn < 1 {
+		return false, fmt.Errorf("-one-in %d: want at least 1", o.oneIn)
+	}
+	packages = oneIn(packages, o.oneIn, rand.IntN(o.oneIn))
 	dir, err := os.MkdirTemp("", "fuzz")
 	if err != nil {
 		return false, fmt.Errorf("make directory: %w", err)

@@ -76,6 +76,15 @@ func keepNamed(packages []listed, file string) ([]listed, error) {
 	return kept, nil
 }
 
+// oneIn returns every nth package, beginning with number first.
+func oneIn(packages []listed, n, first int) []listed {
+	var kept []listed
+	for i := first; i < len(packages); i += n {
+		kept = append(kept, packages[i])
+	}
+	return kept
+}
+
 // find parses the package's files, so that a text that only looks like a target
 // is not taken for one.
 func (p *listed) find() error {

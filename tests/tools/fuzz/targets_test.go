@@ -99,3 +99,17 @@ func TestWorkOf(t *testing.T) {
 		t.Errorf("executions %d, %d", got, none)
 	}
 }
+
+// All choices together have each package once.
+func TestOneIn(t *testing.T) {
+	packages := []listed{{ImportPath: "a"}, {ImportPath: "b"}, {ImportPath: "c"}, {ImportPath: "d"}, {ImportPath: "e"}}
+	for first, want := range []string{"ad", "be", "c"} {
+		got := ""
+		for _, p := range oneIn(packages, 3, first) {
+			got += p.ImportPath
+		}
+		if got != want {
+			t.Errorf("one in 3 from %d: %q, want %q", first, got, want)
+		}
+	}
+}

@@ -99,8 +99,8 @@ func units(tier string, packages []string) []suite {
 		{name: "units-boot", packages: booting, flags: boot, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute},
 	}
 	if tier == tierAll {
-		rows = append(rows, suite{
-			name: "fuzz", command: []string{"go", "run", "./tests/tools/fuzz", "-json", "-time", "2s"},
+		rows = append(rows, suite{ // the seeds of all targets are among the units
+			name: "fuzz", command: []string{"go", "run", "./tests/tools/fuzz", "-json", "-time", "5s", "-one-in", "4"},
 			events: true, once: true, timeout: 20 * time.Minute,
 		})
 	}
@@ -172,11 +172,12 @@ func aspects() []suite {
 			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		{
-			name: "chaos", packages: []string{"./tests/chaos"}, needs: engines, vm: true, timeout: 30 * time.Minute,
+		{ // one in two pairs of a moment and a victim, drawn anew each time
+			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=2"},
+			needs: engines, vm: true, timeout: 30 * time.Minute,
 		},
-		{
-			name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
+		{ // most of it waits for what a guest does not answer
+			name: "hostile", packages: []string{"./tests/hostile"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"}, flags: []string{"-parallel", "4"},
 			needs: engines, vm: true, timeout: 30 * time.Minute,
 		},
 		{ // a short one; the long one: make test-soak
