@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
@@ -14,19 +15,43 @@ import (
 // deletePause is the time between two tries to delete a process that was killed.
 const deletePause = 50 * time.Millisecond
 
+// deleteTimeout bounds how long the guest may take to delete a process. A
+// container's deletion writes back what its disks lack, and gets as much time as
+// its creation.
+func (p *Process) deleteTimeout() time.Duration {
+	timeout := p.container.sandbox.killTimeout()
+	if p.execID == "" {
+		timeout = max(timeout, p.container.sandbox.opts.Config.Runtime.CreateContainerTimeout)
+	}
+	return timeout
+}
+
 // deleteInGuest removes a process that has ended from the guest, and with an
-// init its container.
+// init its container. That does not end with ctx: the files that the guest uses
+// are taken from it next. A guest that does not answer for a container is lost.
 func (p *Process) deleteInGuest(ctx context.Context) error {
 	s := p.container.sandbox
 	client, err := s.agent()
 	if err != nil {
 		return nil //nolint:nilerr // the guest and all in it is gone
 	}
-	_, err = client.Task.Delete(ctx, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
-	if errdefs.IsFailedPrecondition(guest.Err(err)) && !p.wasLeft() {
-		return p.deleteRunning(ctx, client)
+	timeout := p.deleteTimeout()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	_, err = client.Task.Delete(bounded, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
+	switch {
+	case errdefs.IsFailedPrecondition(guest.Err(err)) && !p.wasLeft():
+		return p.deleteRunning(context.WithoutCancel(ctx), client)
+	case !guest.Unanswered(bounded, err):
+		return s.ignoreGone(guest.Err(err))
 	}
-	return s.ignoreGone(guest.Err(err))
+	err = fmt.Errorf("the guest did not delete %s within %v: %w", p.name(), timeout, err)
+	if p.execID != "" {
+		log.G(ctx).WithError(err).Warnf("%s is left in the guest until its container ends", p.name())
+		return nil
+	}
+	s.lose(err)
+	return s.awaitStop(context.WithoutCancel(ctx))
 }
 
 // deleteRunning removes a process that the guest still runs, although it has

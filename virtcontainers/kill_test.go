@@ -2,6 +2,7 @@ package virtcontainers_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,7 @@ func killPod(t *testing.T) *pod {
 	opts := options(p.observer)
 	opts.Config.Agent.KillTimeout = 200 * time.Millisecond
 	opts.Config.Agent.HealthTimeout = 3 * time.Second
+	opts.Config.Runtime.CreateContainerTimeout = time.Second
 	var err error
 	if p.Sandbox, err = virtcontainers.New(t.Context(), host.Platform(), opts); err != nil {
 		t.Fatal(err)
@@ -286,4 +288,38 @@ func TestDeleteEndsUnstartedExecs(t *testing.T) {
 		t.Errorf("status %d", status)
 	}
 	p.observer.expect(t, "c1=0")
+}
+
+// A guest that answers all but the deletion of a container is ended, although the
+// engine has given up before. One that does not delete an exec keeps its
+// containers.
+func TestDeletionIsFinal(t *testing.T) {
+	for _, isExec := range []bool{false, true} {
+		t.Run(fmt.Sprintf("exec %v", isExec), func(t *testing.T) {
+			t.Parallel() // it waits for an answer that does not come
+			p := killPod(t)
+			p.run(sandboxID)
+			c := p.run("c1")
+			e := p.exec(c, "e1")
+			p.host.Agent.Hang("Delete")
+			if isExec {
+				if _, err := e.Delete(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if state := initOf(t, c).Info().State; state != virtcontainers.Running {
+					t.Errorf("the exec's container is %s", state)
+				}
+				return
+			}
+			p.told(exitEvent("c1", "", 3))
+			statusOf(t, initOf(t, c))
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := c.Delete(ctx); err != nil {
+				t.Error(err)
+			}
+			p.awaitStopped()
+			p.observer.expect(t, "c1=3", "pod=255")
+		})
+	}
 }

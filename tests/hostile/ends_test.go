@@ -66,6 +66,31 @@ func TestKillOfThePauseContainerIsFinal(t *testing.T) {
 	}
 }
 
+// A guest that never answers the deletion of a container is ended, and nothing
+// of the pod is left.
+func TestDeletionIsFinal(t *testing.T) {
+	t.Parallel()
+	ctx, g := lying(t, "hang-delete")
+	p := newPod(ctx, t, g)
+	events := g.Record(ctx)
+	defer events.Close()
+	bounded, cancel := context.WithTimeout(ctx, 3*answerTimeout)
+	defer cancel()
+	proc, err := p.idle.Exec(bounded, harness.ExecConfig{Args: []string{"true"}}) // never started
+	if err == nil {
+		err = proc.Remove(bounded)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	p.answers(ctx)
+	if err := p.Remove(bounded); err != nil {
+		t.Errorf("remove pod: %v", err)
+	}
+	oneExit(ctx, t, events, p.idle)
+	oneExit(ctx, t, events, p.Sandbox)
+}
+
 // wantKilled fails the test unless the process ends with 137.
 func wantKilled(ctx context.Context, t *testing.T, p *harness.Process) {
 	t.Helper()

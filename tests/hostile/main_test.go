@@ -76,7 +76,7 @@ func prepare(ctx context.Context) error {
 }
 
 // waits are for guests that never answer.
-const waits = "[agent.kata]\nkill_timeout = 1\ndial_timeout = 40\n"
+const waits = "[agent.kata]\nkill_timeout = 1\ndial_timeout = 40\n[runtime]\ncreate_container_timeout = 60\n"
 
 // buildLiar builds a guest image with the liar as the agent.
 func buildLiar(ctx context.Context, layout harness.Layout) (harness.KataConfig, error) {

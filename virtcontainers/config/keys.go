@@ -250,7 +250,8 @@ var runtimeKeys = []key{
 			"share. With true it gets its pod's, with a warning in the log, as with Kata Containers; with false it is refused."),
 	define("runtime.create_container_timeout", int64(60), seconds,
 		func(d *draft) *time.Duration { return &d.Runtime.CreateContainerTimeout },
-		"How many seconds the creation of one container may take.").orDefault().
+		"How many seconds the creation of one container may take, and its deletion in the guest. After a deletion that took longer the "+
+			"guest is ended.").orDefault().
 		annotated("config.runtime.create_container_timeout"),
 	define("runtime.enable_pprof", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.Profiles },

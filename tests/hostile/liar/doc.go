@@ -4,6 +4,7 @@
 //
 //	katabox.lie=ignore-kill      Kill is answered, and does nothing
 //	katabox.lie=hang-kill        Kill is not answered
+//	katabox.lie=hang-delete      Delete is not answered
 //	katabox.lie=drop-exec-exits  exits of execs are not reported
 //	katabox.lie=hang-streams     streams of execs are not answered
 //	katabox.lie=hang             nothing about containers is answered once one runs

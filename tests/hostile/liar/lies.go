@@ -54,7 +54,7 @@ func (l *liar) intercept(ctx context.Context, decode ttrpc.Unmarshaler, info *tt
 	switch {
 	case l.lie == "ignore-kill" && call == "Kill":
 		return &emptypb.Empty{}, nil
-	case l.lie == "hang-kill" && call == "Kill", l.lie == "silent" && call == "Hello", l.hangs(info.FullMethod):
+	case l.lie == "hang-kill" && call == "Kill", l.lie == "hang-delete" && call == "Delete", l.lie == "silent" && call == "Hello", l.hangs(info.FullMethod):
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	}
