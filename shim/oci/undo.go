@@ -41,7 +41,8 @@ func (r *Runtime) undo(ctx context.Context, shim *client.Shim, id string) error 
 
 // destroy kills a container and removes it from the shim; it is not an error if
 // the container is gone. If the shim cannot do it, or not before ctx ends, its
-// program does, which also ends a shim that does not answer.
+// program does, which also ends a shim that does not answer, but not for a later
+// container of a pod: its guest may still run that then, which is an error.
 func (r *Runtime) destroy(ctx context.Context, shim *client.Shim, id string) error {
 	answering, stop := r.whileAnswering(ctx, shim, id)
 	err := killAndDelete(answering, shim, id)
@@ -55,7 +56,18 @@ func (r *Runtime) destroy(ctx context.Context, shim *client.Shim, id string) err
 	if deleteErr := r.deleteByProgram(ctx, id); deleteErr != nil {
 		return errors.Join(err, deleteErr)
 	}
+	if r.keeps(ctx, shim, id) {
+		return fmt.Errorf("the shim has not removed container %s; deleting the pod's first container ends the pod: %w", id, err)
+	}
 	return nil
+}
+
+// keeps reports whether the shim may still have the container.
+func (r *Runtime) keeps(ctx context.Context, shim *client.Shim, id string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(r.answerTimeout, answerTimeout))
+	defer cancel()
+	_, err := shim.State(ctx, &task.StateRequest{ID: id})
+	return !errdefs.IsNotFound(err) && !errdefs.IsUnavailable(err)
 }
 
 // whileAnswering returns a context that ends as soon as the shim does not answer

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/shim/client"
@@ -40,6 +41,37 @@ func TestDeleteWithAStoppedShim(t *testing.T) {
 	wantEnded(t, shim)
 	if code := reap(t, pid); code != 137 {
 		t.Errorf("exit code %d, want 137", code)
+	}
+}
+
+// A forced delete of a later container of a pod whose shim was stopped is an
+// error, since the guest still runs it. The pod's own ends both.
+func TestDeleteOfOneWithAStoppedShim(t *testing.T) {
+	r := newRuntime(t)
+	nameProgram(t, r)
+	r.answerTimeout = 2 * time.Second
+	pod := create(t, r, "pod", CreateOptions{Bundle: newBundle(t, nil)})
+	one := create(t, r, "c1", CreateOptions{Bundle: newBundle(t, func(s *specs.Spec) {
+		s.Annotations["io.kubernetes.cri-o.ContainerType"], s.Annotations["io.kubernetes.cri-o.SandboxID"] = "container", "pod"
+	})})
+	shim := shimPID(t, r, "pod")
+	if err := unix.Kill(shim, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Delete(t.Context(), "c1", true); err == nil || !strings.Contains(err.Error(), "c1") || !strings.Contains(err.Error(), "first container") {
+		t.Errorf("the deletion of a container that runs: %v", err)
+	}
+	if err := r.Delete(t.Context(), "pod", true); err != nil {
+		t.Error(err)
+	}
+	wantEnded(t, shim)
+	if err := r.Delete(t.Context(), "c1", true); err != nil {
+		t.Error(err)
+	}
+	for _, pid := range []int{pod, one} {
+		if code := reap(t, pid); code != 137 {
+			t.Errorf("exit code %d, want 137", code)
+		}
 	}
 }
 
