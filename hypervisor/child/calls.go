@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrThreadClosed is what Do returns after Close.
@@ -67,6 +68,31 @@ func (t *Thread) Do(ctx context.Context, f func() error, release ...func() error
 	case <-ctx.Done():
 		return fmt.Errorf("a call hangs in the kernel: %w", context.Cause(ctx))
 	}
+}
+
+// Ask runs f on the thread as Do does, and returns its value. A value that comes
+// after the caller has given up goes to drop, on the thread.
+func Ask[T any](ctx context.Context, t *Thread, f func() (T, error), drop func(T) error, release ...func() error) (value T, err error) {
+	values := make(chan T, 1)
+	var settled atomic.Bool // by the thread with a value, or by giving it up
+	err = t.Do(ctx, func() error {
+		v, err := f()
+		if err != nil {
+			return err
+		}
+		values <- v
+		if !settled.CompareAndSwap(false, true) {
+			return drop(<-values)
+		}
+		return nil
+	}, release...)
+	switch {
+	case err == nil:
+		value = <-values
+	case !settled.CompareAndSwap(false, true):
+		err = errors.Join(err, drop(<-values))
+	}
+	return value, err
 }
 
 // pass has the thread run call. On an error it does not run it.

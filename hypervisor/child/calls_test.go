@@ -139,3 +139,35 @@ func TestRelease(t *testing.T) {
 		t.Errorf("released %q, want %q", got, want)
 	}
 }
+
+// A value goes to the caller, or to drop if the caller has given up.
+func TestAsk(t *testing.T) {
+	thread := startThread(t)
+	dropped := make(chan int, 2)
+	drop := func(n int) error { dropped <- n; return nil }
+	if got, err := Ask(t.Context(), thread, func() (int, error) { return 1, nil }, drop); got != 1 || err != nil {
+		t.Errorf("got %d, %v, want 1", got, err)
+	}
+	failed := errors.New("failed")
+	if got, err := Ask(t.Context(), thread, func() (int, error) { return 2, failed }, drop); got != 0 || !errors.Is(err, failed) {
+		t.Errorf("got %d, %v, want the error", got, err)
+	}
+	ctx, giveUp := context.WithCancel(t.Context())
+	goOn, runs := make(chan struct{}), make(chan struct{})
+	go func() { <-runs; giveUp() }()
+	if got, err := Ask(ctx, thread, func() (int, error) { close(runs); <-goOn; return 3, nil }, drop); got != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %d, %v, want the context's error", got, err)
+	}
+	close(goOn)
+	if err := thread.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(dropped)
+	var got []int
+	for n := range dropped {
+		got = append(got, n)
+	}
+	if !slices.Equal(got, []int{3}) {
+		t.Errorf("dropped %v, want the value that came late", got)
+	}
+}

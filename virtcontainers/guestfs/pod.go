@@ -83,7 +83,9 @@ func Open(ctx context.Context, opts Options) (*Pod, error) {
 		return nil, err
 	}
 	if err := share.BindForPod(ctx, binds); err != nil {
-		return nil, errors.Join(fmt.Errorf("sandbox_bind_mounts: %w", err), share.Close(context.WithoutCancel(ctx)))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
+		defer cancel()
+		return nil, errors.Join(fmt.Errorf("sandbox_bind_mounts: %w", err), share.Close(ctx))
 	}
 	p.share = share
 	return p, nil

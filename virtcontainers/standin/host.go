@@ -52,9 +52,8 @@ func enter(scratch string) error {
 	return os.WriteFile(programDir+"/-", program(), 0o500)
 }
 
-// do runs f on the host's thread. release closes what f uses (child.Thread.Do).
-func (h *Host) do(ctx context.Context, f func() error, release ...func() error) error {
-	err := h.thread.Do(ctx, f, release...)
+// explain makes the end of the thread that of the pod.
+func explain(err error) error {
 	if errors.Is(err, child.ErrThreadClosed) {
 		return fmt.Errorf("the pod has ended: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/hypervisor/child"
 	"github.com/katabox/katabox/virtcontainers/sizing/hostcgroup"
 )
 
@@ -81,29 +82,11 @@ func (h *Host) start(opts Options) (_ *Process, err error) {
 // fork starts the program, and closes report and the null device. If the thread
 // takes longer than startWait, the start fails, and the process is killed: by the
 // thread if it forks later, otherwise here.
-func (h *Host) fork(opts Options, report *os.File) (proc *os.Process, err error) {
+func (h *Host) fork(opts Options, report *os.File) (*os.Process, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
-	forked := make(chan *os.Process, 1)
-	var settled atomic.Bool // by the thread with a process, or by giving it up
-	err = h.do(ctx, func() error {
-		proc, err := fork(opts, report)
-		if err != nil {
-			return err
-		}
-		forked <- proc
-		if !settled.CompareAndSwap(false, true) {
-			return kill(proc)
-		}
-		return nil
-	}, report.Close, opts.null.Close)
-	if err == nil {
-		return <-forked, nil
-	}
-	if !settled.CompareAndSwap(false, true) {
-		err = errors.Join(err, kill(<-forked))
-	}
-	return nil, err
+	proc, err := child.Ask(ctx, h.thread, func() (*os.Process, error) { return fork(opts, report) }, kill, report.Close, opts.null.Close)
+	return proc, explain(err)
 }
 
 // kill ends a process that has not been set up.

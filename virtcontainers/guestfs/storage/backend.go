@@ -111,17 +111,16 @@ func (o *ownBackend) close(context.Context) error {
 // startOwn starts the in-process server for a space.
 func startOwn(ctx context.Context, opts ShareOptions, sp *space) (_ backend, conn *os.File, err error) {
 	o := &ownBackend{}
-	err = sp.do(ctx, func() (err error) {
+	o.root, err = ask(ctx, sp, func() (*os.File, error) {
 		if err := makeRoot(opts); err != nil {
-			return err
+			return nil, err
 		}
 		fd, err := unix.Open(rootOf(opts), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return os.NewSyscallError("open", err)
+			return nil, os.NewSyscallError("open", err)
 		}
-		o.root = os.NewFile(uintptr(fd), "share")
-		return nil
-	})
+		return os.NewFile(uintptr(fd), "share"), nil
+	}, (*os.File).Close)
 	if err != nil {
 		return nil, nil, err
 	}

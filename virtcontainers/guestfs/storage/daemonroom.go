@@ -44,11 +44,8 @@ func newDaemonRoom(ctx context.Context, sp *space, share, executable string) (_ 
 	if r.mounts, err = os.Open(fmt.Sprintf("/proc/self/task/%d/ns/mnt", sp.tid)); err != nil {
 		return nil, err
 	}
-	err = sp.do(ctx, func() (err error) {
-		r.share, err = os.Stat(share)
-		return err
-	})
-	if err != nil {
+	noFile := func(fs.FileInfo) error { return nil }
+	if r.share, err = ask(ctx, sp, func() (fs.FileInfo, error) { return os.Stat(share) }, noFile); err != nil {
 		return nil, err
 	}
 	self, name, err := child.CloneSelf()
@@ -109,10 +106,9 @@ func (r *daemonRoom) show(ctx context.Context, path string) error {
 
 // add mounts a tree, which it closes, in the space, read-only.
 func (r *daemonRoom) add(ctx context.Context, tree *os.File, path string) error {
-	defer tree.Close()
 	info, err := tree.Stat()
 	if err != nil {
-		return err
+		return errors.Join(err, tree.Close())
 	}
 	const flags = unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
 	err = r.space.do(ctx, func() error {
@@ -124,7 +120,7 @@ func (r *daemonRoom) add(ctx context.Context, tree *os.File, path string) error 
 			return os.NewSyscallError("move_mount", err)
 		}
 		return errors.Join(unix.Mount("", path, "", unix.MS_PRIVATE, ""), unix.Mount("", path, "", flags, ""))
-	})
+	}, tree.Close)
 	if err != nil {
 		return fmt.Errorf("show %s to virtiofsd: %w", path, err)
 	}

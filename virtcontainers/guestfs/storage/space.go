@@ -62,7 +62,19 @@ func (s *space) enter(scratch string) error {
 // space. f must not wait for anything but the kernel. release closes what f uses
 // (child.Thread.Do).
 func (s *space) do(ctx context.Context, f func() error, release ...func() error) error {
-	err := s.thread.Do(ctx, f, release...)
+	return explain(s.thread.Do(ctx, f, release...))
+}
+
+// ask is like do, for an f that returns a value: f must not write the caller's
+// variables, because the caller may have given up. Then drop gets the value
+// (child.Ask).
+func ask[T any](ctx context.Context, s *space, f func() (T, error), drop func(T) error) (T, error) {
+	value, err := child.Ask(ctx, s.thread, f, drop)
+	return value, explain(err)
+}
+
+// explain makes the end of the thread that of the share.
+func explain(err error) error {
 	if errors.Is(err, child.ErrThreadClosed) {
 		return fmt.Errorf("the share is closed: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}

@@ -24,14 +24,12 @@ func startDaemon(ctx context.Context, opts ShareOptions, sp *space) (_ backend, 
 	if err != nil {
 		return nil, nil, err
 	}
-	var listener *os.File
-	err = sp.do(ctx, func() (err error) {
+	listener, err := ask(ctx, sp, func() (*os.File, error) {
 		if err := makeRoot(opts); err != nil {
-			return err
+			return nil, err
 		}
-		listener, err = listen(socketName)
-		return err
-	})
+		return listen(socketName)
+	}, (*os.File).Close)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -52,10 +50,13 @@ func startDaemon(ctx context.Context, opts ShareOptions, sp *space) (_ backend, 
 	if err != nil {
 		return nil, nil, errors.Join(err, room.close())
 	}
-	err = sp.do(ctx, func() (err error) {
-		conn, err = connect(socketName)
-		return errors.Join(err, os.Remove(socketName))
-	})
+	conn, err = ask(ctx, sp, func() (*os.File, error) {
+		conn, err := connect(socketName)
+		if removeErr := os.Remove(socketName); err == nil && removeErr != nil {
+			err = errors.Join(removeErr, conn.Close())
+		}
+		return conn, err
+	}, (*os.File).Close)
 	if err != nil {
 		return nil, nil, errors.Join(err, abandon(d.Process), room.close())
 	}
