@@ -69,14 +69,22 @@ func prepare(ctx context.Context) error {
 		return err
 	}
 	file := filepath.Join(filepath.Dir(bed.liars.KataConfigPath()), "config.d", "50-hostile.toml")
-	if err := os.WriteFile(file, []byte(waits), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		return fmt.Errorf("configure the liars: %w", err)
 	}
 	return nil
 }
 
-// waits are for guests that never answer.
-const waits = "[agent.kata]\nkill_timeout = 1\ndial_timeout = 40\n[runtime]\ncreate_container_timeout = 60\n"
+// settings have the waits for guests that never answer, and the shim's profiles,
+// from which its goroutines are counted.
+const settings = `
+[agent.kata]
+kill_timeout = 1
+dial_timeout = 40
+[runtime]
+create_container_timeout = 60
+enable_pprof = true
+`
 
 // buildLiar builds a guest image with the liar as the agent.
 func buildLiar(ctx context.Context, layout harness.Layout) (harness.KataConfig, error) {

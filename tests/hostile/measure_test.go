@@ -1,8 +1,13 @@
 package hostile
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,15 +78,49 @@ const guestMiB = 256
 type measured struct {
 	before, beside latencies
 	logMark        int64
-	// anon is the most anonymous memory of the shim that was seen, in MiB.
-	anon int
+	// anon is the most anonymous memory of the shim that was seen, in MiB, and
+	// goroutines how many it had at most.
+	anon, goroutines int
 }
 
-// sample measures the neighbour's exec and the shim's memory, beside the flood.
+// maxGoroutines bounds a shim's goroutines, whatever its guest and containers
+// do: each has some of its own, and a call or a connection of the guest may have
+// one up to that part's bound.
+const maxGoroutines = 400
+
+// sample measures the neighbour's exec and the shim's memory and goroutines,
+// beside the flood.
 func (m *measured) sample(t *testing.T, p *pod, works func()) {
 	t.Helper()
 	m.beside.sample(works)
 	m.anon = max(m.anon, memoryMiB(t, p.shim, "RssAnon:"))
+	m.goroutines = max(m.goroutines, p.goroutines())
+}
+
+// goroutines returns how many the shim has, by its profile.
+func (p *pod) goroutines() int {
+	p.t.Helper()
+	socket := filepath.Join("/run/kata-containers/sandboxes", p.daemon.HostName(p.Sandbox.Box.ID()), "shim-monitor.sock")
+	client := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	answer, err := client.Get("http://shim/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	line, err := bufio.NewReader(answer.Body).ReadString('\n')
+	if err != nil {
+		p.t.Fatalf("read the goroutines: %v", err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "goroutine profile: total ")))
+	if err != nil {
+		p.t.Fatalf("count the goroutines: %v", err)
+	}
+	return n
 }
 
 // check fails the test if the flood went beyond a bound, and prints a row.
@@ -96,14 +135,17 @@ func (m *measured) check(t *testing.T, p *pod, done int) {
 	if m.anon > maxShim || shim > maxShim+guestMiB {
 		t.Errorf("the shim needed %d MiB, %d anonymous, want at most %d, %d", shim, m.anon, maxShim+guestMiB, maxShim)
 	}
+	if m.goroutines > maxGoroutines {
+		t.Errorf("the shim had %d goroutines, want at most %d", m.goroutines, maxGoroutines)
+	}
 	if qemu > maxQEMU {
 		t.Errorf("QEMU needed %d MiB, want at most %d", qemu, maxQEMU)
 	}
 	if size > maxLog {
 		t.Errorf("the log grew by %d KiB, want at most %d", size>>10, maxLog>>10)
 	}
-	t.Logf("FLOOD %s: done %d times; shim %d MiB (anonymous %d), QEMU %d MiB, log %d KiB; neighbour's exec %v; before %v",
-		t.Name(), done, shim, m.anon, qemu, size>>10, m.beside, m.before)
+	t.Logf("FLOOD %s: done %d times; shim %d MiB (anonymous %d), %d goroutines, QEMU %d MiB, log %d KiB; neighbour's exec %v; before %v",
+		t.Name(), done, shim, m.anon, m.goroutines, qemu, size>>10, m.beside, m.before)
 }
 
 // peakMiB returns the most memory that a process ever had, in MiB.
