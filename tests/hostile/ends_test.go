@@ -215,11 +215,7 @@ func TestSilent(t *testing.T) {
 // ignored.
 func TestForgedExits(t *testing.T) {
 	t.Parallel()
-	ctx, g := lying(t, "forge-exits")
-	works := neighbour(ctx, t)
-	events := g.Record(ctx)
-	defer events.Close()
-	p := newPod(ctx, t, g)
+	ctx, p, works, events := beside(t, "forge-exits")
 	for i := range 5 {
 		works()
 		proc, code, err := p.idle.ExecRun(ctx, harness.ExecConfig{Args: []string{"echo", fmt.Sprint(i)}})

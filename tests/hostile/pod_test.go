@@ -142,6 +142,17 @@ func neighbour(ctx context.Context, t *testing.T) (works func()) {
 	}
 }
 
+// beside runs a pod whose guest tells a lie beside an honest one, which works
+// checks, and records the engine's events of the first.
+func beside(t *testing.T, lie string) (ctx context.Context, p *pod, works func(), events *harness.Recorder) {
+	t.Helper()
+	ctx, g := lying(t, lie)
+	works = neighbour(ctx, t)
+	events = g.Record(ctx)
+	t.Cleanup(events.Close)
+	return ctx, newPod(ctx, t, g), works, events
+}
+
 // privileged gives a container what "docker run --privileged" does, except the
 // host's devices.
 func privileged() []oci.SpecOpts {

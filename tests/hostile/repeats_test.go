@@ -13,12 +13,8 @@ import (
 // If a guest reports each exit 10,000 times, with different codes, the first
 // report counts, and the engine gets one.
 func TestRepeatedExits(t *testing.T) {
-	ctx, g := lying(t, "repeat-exits")
-	works := neighbour(ctx, t)
-	mark := g.LogSize()
-	events := g.Record(ctx)
-	defer events.Close()
-	p := newPod(ctx, t, g)
+	mark := bed.liars.LogSize()
+	ctx, p, works, events := beside(t, "repeat-exits")
 	proc, code, err := p.idle.ExecRun(ctx, harness.ExecConfig{Args: []string{"sh", "-c", "echo out; exit 3"}})
 	if err != nil || code != 3 || proc.Out.String() != "out\n" {
 		t.Errorf("an exec whose exit is repeated: code %d, %v", code, err)
@@ -33,7 +29,7 @@ func TestRepeatedExits(t *testing.T) {
 	works()
 	p.alive()
 	p.smallShim()
-	if size := g.LogSize() - mark; size > maxLog {
+	if size := bed.liars.LogSize() - mark; size > maxLog {
 		t.Errorf("the log grew by %d KiB, want at most %d", size>>10, maxLog>>10)
 	}
 	p.remove(ctx)
@@ -45,11 +41,7 @@ func TestRepeatedExits(t *testing.T) {
 // gets one exit, and the pod can be removed.
 func TestEarlyExits(t *testing.T) {
 	t.Parallel()
-	ctx, g := lying(t, "early-exits")
-	works := neighbour(ctx, t)
-	events := g.Record(ctx)
-	defer events.Close()
-	p := newPod(ctx, t, g)
+	ctx, p, works, events := beside(t, "early-exits")
 	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	exit, err := p.idle.Task.Wait(bounded) // the task's own end; its output has none
@@ -97,11 +89,7 @@ func TestWrongLengthsOfCalls(t *testing.T) {
 	for _, lie := range []string{"rpc-short", "rpc-long", "rpc-zero", "rpc-huge"} {
 		t.Run(lie, func(t *testing.T) {
 			t.Parallel()
-			ctx, g := lying(t, lie)
-			works := neighbour(ctx, t)
-			events := g.Record(ctx)
-			defer events.Close()
-			p := newPod(ctx, t, g)
+			ctx, p, works, events := beside(t, lie)
 			time.Sleep(2 * time.Second) // it begins a second after the start
 			bounded, cancel := context.WithTimeout(ctx, 2*answerTimeout)
 			defer cancel()
@@ -130,11 +118,7 @@ func TestWrongLengthsOfStreams(t *testing.T) {
 	for _, lie := range []string{"stream-short", "stream-long", "stream-zero", "stream-huge"} {
 		t.Run(lie, func(t *testing.T) {
 			t.Parallel()
-			ctx, g := lying(t, lie)
-			works := neighbour(ctx, t)
-			events := g.Record(ctx)
-			defer events.Close()
-			p := newPod(ctx, t, g)
+			ctx, p, works, events := beside(t, lie)
 			time.Sleep(2 * time.Second) // it begins a second after the start
 			short, stop := context.WithTimeout(ctx, 20*time.Second)
 			proc, code, err := p.idle.ExecRun(short, harness.ExecConfig{Args: []string{"echo", "here"}})
