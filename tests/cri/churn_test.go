@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	churnBatches = 4
+	churnBatches = 2
 	churnAtOnce  = 5
 )
 
