@@ -53,10 +53,13 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// write makes a file's text another, of which a reader sees all or nothing, as of
+// a file of sysfs.
 func (f *fakeMachine) write(t *testing.T, path, text string) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	must(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	must(t, os.Rename(path+".new", path))
 }
 
 // blk plugs in a virtio-blk disk behind the bridge in slot 01.

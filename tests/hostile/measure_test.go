@@ -84,7 +84,7 @@ type measured struct {
 }
 
 // maxGoroutines bounds a shim's goroutines, whatever its guest and containers
-// do: each has some of its own, and a call or a connection of the guest may have
+// do: each has some in any case, and a call or a connection of the guest may have
 // one up to that part's bound.
 const maxGoroutines = 400
 
