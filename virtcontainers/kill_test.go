@@ -45,6 +45,7 @@ func TestKillIsFinal(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
 			p := killPod(t)
 			p.run(sandboxID)
 			c := p.run("c1")
@@ -68,6 +69,7 @@ func TestKillIsFinal(t *testing.T) {
 // A guest that ended the container without reporting it keeps its other
 // containers.
 func TestKillOfWhatHasEnded(t *testing.T) {
+	t.Parallel() // it waits
 	p := killPod(t)
 	p.run(sandboxID)
 	c := p.run("c1")
@@ -85,6 +87,7 @@ func TestKillOfWhatHasEnded(t *testing.T) {
 
 // Only SIGKILL is enforced.
 func TestOtherSignalsAreNotEnforced(t *testing.T) {
+	t.Parallel() // it waits
 	p := killPod(t)
 	c := p.run(sandboxID)
 	e := p.exec(c, "e1")
@@ -113,6 +116,7 @@ func TestKillOfAnExecIsFinal(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits
 			p := killPod(t)
 			c := p.run(sandboxID)
 			e := p.exec(c, "e1")
@@ -140,6 +144,7 @@ func TestKillOfAnExecIsFinal(t *testing.T) {
 
 // A guest that does not answer for a killed exec is ended.
 func TestKillOfAnExecInASilentGuest(t *testing.T) {
+	t.Parallel() // it waits
 	p := killPod(t)
 	e := p.exec(p.run(sandboxID), "e1")
 	p.start(e)
@@ -156,6 +161,7 @@ func TestKillOfAnExecInASilentGuest(t *testing.T) {
 // A guest that is too slow to answer for a killed exec, but not for a health
 // check, keeps running: its containers are not to blame.
 func TestKillOfAnExecInASlowGuest(t *testing.T) {
+	t.Parallel() // it waits
 	p := killPod(t)
 	c := p.run(sandboxID)
 	e := p.exec(c, "e1")
