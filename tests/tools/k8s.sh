@@ -64,9 +64,12 @@ build_sandbox() {
 		return
 	fi
 	echo "Agent Sandbox $sandbox: building its controller (about a minute)"
-	GOBIN=$out GOFLAGS="${GOFLAGS:-} -buildvcs=false" CGO_ENABLED=0 $go install -trimpath -ldflags "-s -w" \
-		"sigs.k8s.io/agent-sandbox/cmd/agent-sandbox-controller@v$sandbox" || fail "the build of Agent Sandbox failed"
 	module=$(cd / && $go mod download -json "sigs.k8s.io/agent-sandbox@v$sandbox" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+	[ -d "$module" ] || fail "the Go module proxy has no Agent Sandbox $sandbox"
+	# Not "go install": that also asks the proxy for a list of versions, which not
+	# every proxy has.
+	(cd "$module" && GOFLAGS="${GOFLAGS:-} -buildvcs=false" CGO_ENABLED=0 $go build -trimpath -ldflags "-s -w" -o "$out/" ./cmd/agent-sandbox-controller) ||
+		fail "the build of Agent Sandbox failed"
 	rm -rf "$types.part"
 	cp -r "$module/k8s/crds" "$types.part"
 	chmod -R u+w "$types.part"

@@ -31,7 +31,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "run these suites alone, and what they need (names with commas)")
 	flag.BoolVar(&o.list, "list", false, "list the tier's suites and end")
 	flag.IntVar(&o.lanes, "lanes", 2, "how many suites run at a time")
-	flag.DurationVar(&o.deadline, "deadline", 80*time.Minute, "how long all of it may take")
+	flag.DurationVar(&o.deadline, "deadline", 84*time.Minute, "how long all of it may take")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ok, err := run(ctx, o)
