@@ -84,9 +84,8 @@ type measured struct {
 }
 
 // maxGoroutines bounds a shim's goroutines, whatever its guest and containers
-// do: each has some in any case, and a call or a connection of the guest may have
-// one up to that part's bound.
-const maxGoroutines = 400
+// do: twice what was seen.
+const maxGoroutines = 128
 
 // sample measures the neighbour's exec and the shim's memory and goroutines,
 // beside the flood.
