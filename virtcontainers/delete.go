@@ -33,7 +33,7 @@ func (p *Process) deleteInGuest(ctx context.Context) error {
 	s := p.container.sandbox
 	client, err := s.agent()
 	if err != nil {
-		return nil //nolint:nilerr // the guest and all in it is gone
+		return nil // the guest and all in it is gone
 	}
 	timeout := p.deleteTimeout()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)

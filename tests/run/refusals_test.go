@@ -73,7 +73,8 @@ func TestRefusals(t *testing.T) {
 		{"logs of none", []string{"logs", "nosuch"}, []string{"nosuch", "not found"}},
 		{"stop of none", []string{"stop", "nosuch"}, []string{"nosuch", "not found"}},
 		{"rm of none", []string{"rm", "nosuch"}, []string{"nosuch", "not found"}},
-		{"exec without a command", []string{"exec", "nosuch"}, []string{"exec --help"}},
+		{"exec without a command in none", []string{"exec", "nosuch"}, []string{"nosuch", "not found"}},
+		{"exec without a name", []string{"exec"}, []string{"exec --help"}},
 		{"stop's time", []string{"stop", "--time", "soon", "nosuch"}, []string{"soon"}},
 	} {
 		t.Run(r.name, func(t *testing.T) { r.check(ctx, t) })

@@ -102,6 +102,7 @@ func checkExec(ctx context.Context, t *testing.T, name string) {
 	call(ctx, t, "", "exec", "-u", "app", "-e", "X=y", "-w", "/tmp", name, "sh", "-c", `id -un; echo $X $GREETING; pwd; exit 3`).
 		want(t, 3, "app\ny hi\n/tmp\n")
 	call(ctx, t, "line\n", "exec", "-i", name, "cat").want(t, 0, "line\n")
+	call(ctx, t, "", "exec", name).says(t, 125, "exec --help")
 	call(ctx, t, "", "exec", name, "nosuch").says(t, 127, "executable file not found")
 	call(ctx, t, "", "exec", name, "sh", "-c", "cat /sys/fs/cgroup/memory.max").want(t, 0, fmt.Sprintln(128<<20))
 }
