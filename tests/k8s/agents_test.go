@@ -78,7 +78,7 @@ func agents(t *testing.T) {
 // webhook they must not name one.
 func (s *stage) agentTypes() {
 	s.Helper()
-	s.must("apply", "--server-side", "-f", filepath.Join(toolsDir(bed.layout), sandboxTypes))
+	s.must("apply", "--server-side", "--force-conflicts", "-f", filepath.Join(toolsDir(bed.layout), sandboxTypes))
 	for _, name := range []string{"sandboxes.agents", "sandboxclaims.extensions.agents", "sandboxtemplates.extensions.agents", "sandboxwarmpools.extensions.agents"} {
 		crd := "crd/" + name + ".x-k8s.io"
 		s.must("patch", crd, "--type=merge", "-p", `{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
