@@ -7,7 +7,6 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
@@ -41,17 +40,17 @@ func (p *Process) deleteInGuest(ctx context.Context) error {
 	_, err = client.Task.Delete(bounded, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
 	switch {
 	case errdefs.IsFailedPrecondition(guest.Err(err)) && !p.wasLeft():
-		return p.deleteRunning(context.WithoutCancel(ctx), client)
+		return p.deleteRunning(ctx, client)
 	case !guest.Unanswered(bounded, err):
 		return s.ignoreGone(guest.Err(err))
 	}
 	err = fmt.Errorf("the guest did not delete %s within %v: %w", p.name(), timeout, err)
 	if p.execID != "" {
-		log.G(ctx).WithError(err).Warnf("%s is left in the guest until its container ends", p.name())
-		return nil
+		p.leave()
+		return err
 	}
 	s.lose(err)
-	return s.awaitStop(context.WithoutCancel(ctx))
+	return s.awaitLoss(ctx)
 }
 
 // deleteRunning removes a process that the guest still runs, although it has
@@ -61,7 +60,7 @@ func (p *Process) deleteInGuest(ctx context.Context) error {
 func (p *Process) deleteRunning(ctx context.Context, client *guest.Client) error {
 	s := p.container.sandbox
 	timeout := s.killTimeout()
-	bounded, cancel := context.WithTimeout(ctx, timeout)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	_, err := client.Task.Kill(bounded, &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: sigkill, All: p.execID == ""})
 	for err == nil || errdefs.IsFailedPrecondition(guest.Err(err)) || errdefs.IsNotFound(guest.Err(err)) {
@@ -80,5 +79,13 @@ func (p *Process) deleteRunning(ctx context.Context, client *guest.Client) error
 		return nil
 	}
 	s.lose(fmt.Errorf("the guest has reported the exit of %s, and does not end it within %v: %w", p.name(), timeout, err))
+	return s.awaitLoss(ctx)
+}
+
+// awaitLoss waits for the end of a sandbox that was just lost, even if ctx has
+// ended.
+func (s *Sandbox) awaitLoss(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWait)
+	defer cancel()
 	return s.awaitStop(ctx)
 }

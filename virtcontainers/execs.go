@@ -45,13 +45,18 @@ func (c *Container) settleExecs(ctx context.Context, which func(*Process) bool) 
 // run it on: what it still writes has no reader. The caller has claimed the exit.
 func (p *Process) recordWithout(status uint32) {
 	p.io.Close()
-	p.mu.Lock()
-	p.left = true
-	p.mu.Unlock()
+	p.leave()
 	p.record(Exit{Status: status, At: time.Now()}, true)
 }
 
-// wasLeft reports whether the exit was recorded without the guest's report.
+// leave leaves an exec to the end of its container: the guest may still have it.
+func (p *Process) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = true
+}
+
+// wasLeft reports whether the guest may still have the exec.
 func (p *Process) wasLeft() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -281,7 +281,8 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 }
 
 // Delete removes an exec. It fails for a running one. A guest that did not report
-// the exec's exit may refuse, because it still runs it: that is logged.
+// the exec's exit may refuse, because it still runs it, or not answer in time: that
+// is logged.
 func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	exit, err := p.markDeleted()
 	if err != nil {

@@ -71,7 +71,8 @@ func (t *Thread) Do(ctx context.Context, f func() error, release ...func() error
 }
 
 // Ask runs f on the thread as Do does, and returns its value. A value that comes
-// after the caller has given up goes to drop, on the thread.
+// after the caller has given up goes to drop, on the thread, and so does one whose
+// release fails, on the caller's.
 func Ask[T any](ctx context.Context, t *Thread, f func() (T, error), drop func(T) error, release ...func() error) (value T, err error) {
 	values := make(chan T, 1)
 	var settled atomic.Bool // by the thread with a value, or by giving it up

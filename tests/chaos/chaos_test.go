@@ -27,12 +27,13 @@ var short = map[string]string{
 	"removing pod":     agent.name,
 }
 
-// inRound returns the victims of one round at the moment of a row.
+// inRound returns the victims of one round at the moment of a row. Of those that
+// are stopped every second row has each, and four rounds have each at every row.
 func inRound(round, row int) []victim {
 	if testing.Short() {
 		return slices.DeleteFunc(slices.Concat(victims, stops), func(v victim) bool { return short[moments[row].name] != v.name })
 	}
-	return append(slices.Clone(victims), stops[(row+round)%len(stops)])
+	return append(slices.Clone(victims), stops[(row/2+round)%len(stops)])
 }
 
 // TestChaos plays every moment with every victim of SIGKILL, and with one of those

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	churnRounds = 3
+	churnRounds = 5
 	churnPods   = 10
 )
 
-// Ten pods are made and removed concurrently, three times.
+// Ten pods are made and removed concurrently, five times.
 func TestPodsInParallel(t *testing.T) {
 	each(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		for round := range churnRounds {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	churnBatches = 2
+	churnBatches = 4
 	churnAtOnce  = 5
 )
 
