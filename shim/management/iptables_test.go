@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -30,7 +31,7 @@ func put(t *testing.T, client *http.Client, path, body string) (int, string) {
 }
 
 func TestIPTables(t *testing.T) {
-	_, client := serve(t, Source{Sandbox: pod{rules: map[bool][]byte{}}})
+	_, client := serve(t, Source{Sandbox: pod{rules: new(sync.Map)}})
 	rules := map[string]string{
 		IPTablesPath:  "*filter\x00\x1b[2J\xff\nCOMMIT\n",
 		IP6TablesPath: strings.Repeat("#", guest.MaxIPTables),
@@ -60,7 +61,7 @@ func TestIPTablesWithoutTools(t *testing.T) {
 // A client that sends more than is taken gets the reason, also one that reads
 // nothing before it has sent everything.
 func TestTooManyRules(t *testing.T) {
-	socket, client := serve(t, Source{Sandbox: pod{rules: map[bool][]byte{}}})
+	socket, client := serve(t, Source{Sandbox: pod{rules: new(sync.Map)}})
 	for _, length := range []int{guest.MaxIPTables + 1, 32 << 20} {
 		want := fmt.Sprintf("its body is too long: %d bytes, want 1048576 at most", length)
 		if code, answer := put(t, client, IPTablesPath, strings.Repeat("#", length)); code != 413 || !strings.Contains(answer, want) {

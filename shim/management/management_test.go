@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,8 +34,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type pod struct {
 	pingErr error
 	hang    bool
-	console string // a socket
-	rules   map[bool][]byte
+	console string    // a socket
+	rules   *sync.Map // by family; each request is answered by a goroutine of its own
 }
 
 func (p pod) Ping(ctx context.Context) error {
@@ -88,14 +89,16 @@ func (p pod) IPTables(_ context.Context, ipv6 bool) ([]byte, error) {
 	if p.rules == nil {
 		return nil, fmt.Errorf("no iptables-save: %w", errdefs.ErrNotImplemented)
 	}
-	return p.rules[ipv6], nil
+	rules, _ := p.rules.Load(ipv6)
+	text, _ := rules.([]byte)
+	return text, nil
 }
 
 func (p pod) SetIPTables(_ context.Context, ipv6 bool, rules []byte) error {
 	if string(rules) == "wrong" {
 		return errors.New("iptables-restore: exit status 2: line 1 failed")
 	}
-	p.rules[ipv6] = rules
+	p.rules.Store(ipv6, rules)
 	return nil
 }
 

@@ -64,7 +64,7 @@ func makeStore(ctx context.Context) (*images.Store, error) {
 	if err != nil || os.Getenv(EnvConformance) == "" {
 		return store, err
 	}
-	return store, store.AddKubernetes(ctx, imageCache(bed.layout), filepath.Join(toolsDir(bed.layout), suitePods))
+	return store, store.AddKubernetes(ctx, imageCache(bed.layout), toolsDir(bed.layout))
 }
 
 // runSuite runs the tests in a cluster, and removes it.

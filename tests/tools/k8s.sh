@@ -77,7 +77,17 @@ build_sandbox() {
 	echo "Agent Sandbox $sandbox: built in $out"
 }
 
+# copy_certificate copies what agnhost's image serves HTTPS with.
+copy_certificate() {
+	local module name
+	module=$(cd / && $go mod download -json "k8s.io/kubernetes@v$version" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+	for name in localhost.crt localhost.key; do
+		install -m 644 "$module/test/images/agnhost/porter/$name" "$out/$name" || fail "Kubernetes $version has no $name for agnhost's image"
+	done
+}
+
 build_suite() {
+	copy_certificate
 	if [ -e "$out/suite-complete" ]; then
 		echo "Kubernetes' suite $version: up to date"
 		return
