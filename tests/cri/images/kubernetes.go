@@ -39,6 +39,7 @@ func (s *Store) AddKubernetes(ctx context.Context, cache, tools string) error {
 			specs.ImageConfig{Env: env, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}},
 		{[]string{e2eImages + "busybox:1.37.0-1"}, box, shell},
 		{[]string{e2eImages + "nonroot:1.5"}, box, unprivileged},
+		{[]string{e2eImages + "glibc-dns-testing:2.0.0"}, []layer{p.busybox}, shell}, // Debian's busybox resolves names with glibc
 		{[]string{e2eImages + "nonewprivs:1.4"}, []layer{p.busybox, p.escalate}, specs.ImageConfig{Env: env, Entrypoint: []string{"/nonewprivs"}}},
 		{[]string{e2eImages + "nginx:1.15-4", e2eImages + "nginx:1.27-0"}, []layer{p.busybox, p.nginx},
 			specs.ImageConfig{Env: env, Entrypoint: []string{"nginx", "-g", "daemon off;"}}},
