@@ -28,9 +28,10 @@ const slow = `\[Slow\]`
 const (
 	// conformanceTimeout bounds one run of the suite.
 	conformanceTimeout = 3 * time.Hour
-	// conformanceProcs is how many cases run at once. One case may have several
+	// conformanceProcs is how many cases run at once: most of them wait for most of
+	// their time. One case may have several
 	// pods.
-	conformanceProcs = 3
+	conformanceProcs = 6
 	// secondTries is how many cases may be tried again, each alone: more failures
 	// are not coincidental.
 	secondTries = 20
