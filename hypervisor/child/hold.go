@@ -3,6 +3,7 @@ package child
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,17 +16,16 @@ const holdWait = time.Second
 
 // holds keeps a child from being reaped while its process id is in use.
 type holds struct {
-	mu     sync.RWMutex
-	reaped bool
+	mu    sync.RWMutex // a holder has it for reading
+	ended atomic.Bool
 }
 
 // Hold returns the child's process id. Until Release it is not given to another
 // process, even if the child ends. ok is false, and Release must not be called,
-// if the child has been reaped. The id should be held for no longer than a
-// system call.
+// if the child has ended. The id should be held for no longer than a system call.
 func (p *Process) Hold() (pid int, ok bool) {
 	p.holds.mu.RLock()
-	if p.holds.reaped {
+	if p.holds.ended.Load() {
 		p.holds.mu.RUnlock()
 		return 0, false
 	}
@@ -35,18 +35,18 @@ func (p *Process) Hold() (pid int, ok bool) {
 // Release ends a Hold.
 func (p *Process) Release() { p.holds.mu.RUnlock() }
 
-// awaitEnd waits until the child has ended, without reaping it, and then ends
-// holding.
+// awaitEnd waits until the child has ended, without reaping it, and then for those
+// who hold its id. From its end on nobody else can.
 func (p *Process) awaitEnd() {
 	err := error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
 		err = unix.Waitid(unix.P_PID, p.Pid(), nil, unix.WEXITED|unix.WNOWAIT, nil)
 	}
+	p.holds.ended.Store(true)
 	for end := time.Now().Add(holdWait); !p.holds.mu.TryLock(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			return
 		}
 	}
-	p.holds.reaped = true
 	p.holds.mu.Unlock()
 }

@@ -32,15 +32,22 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A holder that never releases does not keep the child from being reaped.
+// A holder that never releases does not keep the child from being reaped, and
+// nobody else can hold its id then.
 func TestHoldForever(t *testing.T) {
-	p, err := Start(Options{Path: "/bin/true"})
+	p, err := Start(Options{Path: "/bin/sleep", Args: []string{"3600"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := p.Hold(); !ok {
-		t.Skip("it ended at once")
+		t.Fatal("it cannot be held")
+	}
+	if err := p.Signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
 	}
 	await(t, p)
+	if pid, ok := p.Hold(); ok {
+		t.Errorf("process %d can be held although it was reaped", pid)
+	}
 	p.Release()
 }
