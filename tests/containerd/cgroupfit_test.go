@@ -16,7 +16,11 @@ import (
 func TestPodCgroupHoldsTheMachine(t *testing.T) {
 	needVM(t)
 	const containerLimit, podLimit = 128 << 20, 1728 << 20
-	newestOwn(t, func(o *harness.Options) { o.Kata.MemoryMiB = 2048 }, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+	fits := func(o *harness.Options) {
+		o.Kata.MemoryMiB = 2048
+		o.Kata.Extra = "[factory]\nenable_template = false\n" // a template has one size
+	}
+	newestOwn(t, fits, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		parent := "/" + d.NewID("pods")
 		t.Cleanup(func() { removeCgroup(t, parent) })
 		limitMemory(t, parent, podLimit)

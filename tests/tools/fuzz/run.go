@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -82,10 +83,12 @@ type target struct {
 }
 
 // command returns a run of the program in the package's directory, where
-// failing inputs are kept.
+// failing inputs are kept. Its temporary files are beside the program: workers
+// that are killed leave theirs.
 func (t target) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, t.program, args...)
 	cmd.Dir = t.pkg.Dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Dir(t.program))
 	return cmd
 }
 
