@@ -28,10 +28,10 @@ const slow = `\[Slow\]`
 const (
 	// conformanceTimeout bounds one run of the suite.
 	conformanceTimeout = 3 * time.Hour
-	// conformanceProcs is how many cases run at once: most of them wait for most of
-	// their time. One case may have several
-	// pods.
-	conformanceProcs = 6
+	// runcProcs and kataProcs are how many cases run at once; one may have several
+	// pods. With runc most of them wait for most of their time. Without KVM more
+	// machines at once make probes fail, whose time limit is a second.
+	runcProcs, kataProcs = 6, 3
 	// secondTries is how many cases may be tried again, each alone: more failures
 	// are not coincidental.
 	secondTries = 20
@@ -47,12 +47,12 @@ func TestNodeConformance(t *testing.T) {
 	case "all":
 		focus = nodeConformance
 	}
-	reference := conformance(t, runc, "", focus, "", conformanceProcs)
+	reference := conformance(t, runc, "", focus, "", runcProcs)
 	skip := ""
 	if os.Getenv(EnvConformanceKnown) == "" {
 		skip = ginkgo.SkipPattern(known)
 	}
-	got := conformance(t, kata, "", focus, skip, conformanceProcs)
+	got := conformance(t, kata, "", focus, skip, kataProcs)
 	if again := ginkgo.Worse(reference, got, known); len(again) > 0 && len(again) <= secondTries {
 		t.Logf("run once more, alone, since the first time:\n%s", ginkgo.SideBySide(reference, got, known))
 		for name, outcome := range conformance(t, kata, "-again", ginkgo.Pattern(again), "", 1).Cases {

@@ -15,7 +15,8 @@ import (
 )
 
 // margin is how much longer than its time a target may run: it covers the
-// minimizing of a finding. A wedged target must not hold up the rest.
+// minimizing of a finding. A wedged target must not hold up the rest. It also bounds
+// the replay of an input on a busy host.
 const margin = 3 * time.Minute
 
 // runner runs targets.

@@ -88,7 +88,7 @@ var (
 func (t target) passes(ctx context.Context, input string) bool {
 	for range replays {
 		ctx, cancel := context.WithTimeout(ctx, margin)
-		cmd := t.command(ctx, "-test.run=^"+t.name+"$/^"+regexp.QuoteMeta(input)+"$", "-test.timeout=1m")
+		cmd := t.command(ctx, "-test.run=^"+t.name+"$/^"+regexp.QuoteMeta(input)+"$", "-test.timeout="+margin.String())
 		err := cmd.Run()
 		cancel()
 		if err != nil || cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime() > replayCPU {
