@@ -27,7 +27,7 @@ type Attacher interface {
 type MemoryOwner interface {
 	// Hold returns the process's id, which is no other process's until
 	// Release; ok is false, and Release must not be called, if the process has
-	// been reaped. It is for the time of a system call.
+	// ended. It is for the time of a system call.
 	Hold() (pid int, ok bool)
 	Release()
 	// User returns the process's user and group.

@@ -13,7 +13,7 @@ import (
 type Owner interface {
 	// Hold returns the process's id, which is no other process's until
 	// Release; ok is false, and Release must not be called, if the process has
-	// been reaped.
+	// ended.
 	Hold() (pid int, ok bool)
 	Release()
 }
