@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"sync"
 
 	"github.com/containerd/errdefs"
 
@@ -33,7 +34,9 @@ type diskPlace struct {
 }
 
 // scsiSource is the form of a SCSI disk's source: controller, target, LUN.
-var scsiSource = regexp.MustCompile(`^([0-9a-f/]+):([0-9]{1,5}):([0-9]{1,5})$`)
+var scsiSource = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9a-f/]+):([0-9]{1,5}):([0-9]{1,5})$`)
+})
 
 // parsePlace reads a disk's source.
 func parsePlace(driver, source string) (diskPlace, error) {
@@ -44,7 +47,7 @@ func parsePlace(driver, source string) (diskPlace, error) {
 			return place, fmt.Errorf("source of a %s disk is %.100q, want %s: %w", driver, source, pci.PathForm, errdefs.ErrInvalidArgument)
 		}
 	case scsi:
-		m := scsiSource.FindStringSubmatch(source)
+		m := scsiSource().FindStringSubmatch(source)
 		if m == nil {
 			return place, wrongSCSI(source)
 		}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -126,11 +127,13 @@ func (m *Mounter) mountBeside(r request, busy error) error {
 	return nil
 }
 
-var filesystemName = regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+var filesystemName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9_]{1,32}$`)
+})
 
 // needFilesystem loads a disk's file system, unless the kernel has it.
 func (m *Mounter) needFilesystem(name string) error {
-	if !filesystemName.MatchString(name) {
+	if !filesystemName().MatchString(name) {
 		return fmt.Errorf("file system is %.40q, want a name such as \"ext4\": %w", name, errdefs.ErrInvalidArgument)
 	}
 	known, err := m.hasFilesystem(name)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 
@@ -83,10 +84,12 @@ func parseHugepages(data string) (hugepages, string, error) {
 
 // byteSize matches a number of bytes with the kernel's suffixes (lib/cmdline.c,
 // memparse) or those of Kubernetes' quantities, which end with "i".
-var byteSize = regexp.MustCompile(`^([0-9]{1,18})(?:([kKmMgGtT])i?)?$`)
+var byteSize = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9]{1,18})(?:([kKmMgGtT])i?)?$`)
+})
 
 func parseBytes(text string) (uint64, error) {
-	parts := byteSize.FindStringSubmatch(text)
+	parts := byteSize().FindStringSubmatch(text)
 	if parts == nil {
 		return 0, fmt.Errorf("%.40q is not a number of bytes such as \"2M\": %w", text, errdefs.ErrInvalidArgument)
 	}

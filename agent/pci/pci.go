@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 )
@@ -19,11 +20,15 @@ const Root = "devices/pci0000:00"
 const maxDepth = 8
 
 // slot is a slot's number; a bus has 32 of them.
-var slot = regexp.MustCompile(`^[01][0-9a-f]$`)
+var slot = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[01][0-9a-f]$`)
+})
 
 // function is a device's directory: domain, bus, slot, function
 // (Documentation/ABI/testing/sysfs-bus-pci).
-var function = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:([0-9a-f]{2})\.0$`)
+var function = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:([0-9a-f]{2})\.0$`)
+})
 
 // PathForm describes a valid path.
 const PathForm = `slots of two hexadecimal digits up to 1f, as "01/1e"`
@@ -34,7 +39,7 @@ func ValidPath(path string) bool {
 	slots := strings.Split(path, "/")
 	valid := len(slots) <= maxDepth
 	for _, s := range slots {
-		valid = valid && slot.MatchString(s)
+		valid = valid && slot().MatchString(s)
 	}
 	return valid
 }
@@ -60,7 +65,7 @@ func inSlot(dir, slot string) (string, error) {
 		return "", fmt.Errorf("inspect PCI bus: %w", err)
 	}
 	for _, entry := range entries {
-		if m := function.FindStringSubmatch(entry.Name()); m != nil && m[1] == slot {
+		if m := function().FindStringSubmatch(entry.Name()); m != nil && m[1] == slot {
 			return filepath.Join(dir, entry.Name()), nil
 		}
 	}

@@ -4,7 +4,8 @@
 // is started so. As "PROGRAM nothing" it ends at once: package container warms up
 // a guest with that.
 //
-// It is its own package, with no import but libcontainer, because Go
-// initialises packages as soon as their imports are: the container's process
-// then does not wait for the rest of the program, a third of its start.
+// It is its own package, with no import but libcontainer. Go initialises a package
+// once its imports are, and of several that are ready the first by path (cmd/link,
+// inittask.go). So the container's process waits for most of the agent's other
+// packages too, which must do little when they are initialised.
 package inside

@@ -16,6 +16,5 @@
 // other failures are written to the kernel's log.
 //
 // It is a separate package with few imports because Go initialises a package as
-// soon as its imports are initialised: the process does not wait for the rest
-// of the agent.
+// soon as its imports are: the process does not wait for all of the agent's.
 package modprobe
