@@ -17,6 +17,8 @@ var known = []ginkgo.Exception{
 		Why: "as above"},
 	{Name: "[sig-network] Networking Granular Checks: Pods should function for node-pod communication: udp [LinuxOnly] [NodeConformance] [Conformance]",
 		Why: "as above"},
+	{Name: "[sig-node] Downward API should provide host IP and pod IP as an env var if pod uses host network [LinuxOnly] [NodeConformance]",
+		Why: "as above"},
 }
 
 // docs/compat.md has the same list, between its two marks.
