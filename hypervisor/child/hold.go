@@ -36,7 +36,7 @@ func (p *Process) Hold() (pid int, ok bool) {
 func (p *Process) Release() { p.holds.mu.RUnlock() }
 
 // awaitEnd waits until the child has ended, without reaping it, and then for those
-// who hold its id. From its end on nobody else can.
+// who hold its id. From its end on it can no longer be held.
 func (p *Process) awaitEnd() {
 	err := error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {

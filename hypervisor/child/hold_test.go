@@ -33,7 +33,7 @@ func TestHold(t *testing.T) {
 }
 
 // A holder that never releases does not keep the child from being reaped, and
-// nobody else can hold its id then.
+// its id can no longer be held then.
 func TestHoldForever(t *testing.T) {
 	p, err := Start(Options{Path: "/bin/sleep", Args: []string{"3600"}})
 	if err != nil {

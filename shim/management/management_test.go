@@ -35,7 +35,7 @@ type pod struct {
 	pingErr error
 	hang    bool
 	console string    // a socket
-	rules   *sync.Map // by family; each request is answered by a goroutine of its own
+	rules   *sync.Map // by family; each request has its own goroutine
 }
 
 func (p pod) Ping(ctx context.Context) error {
