@@ -19,6 +19,8 @@ var known = []ginkgo.Exception{
 		Why: "as above"},
 	{Name: "[sig-node] Downward API should provide host IP and pod IP as an env var if pod uses host network [LinuxOnly] [NodeConformance]",
 		Why: "as above"},
+	{Name: "[sig-node] Kubelet with pods in a privileged namespace when scheduling an agnhost Pod with hostAliases and hostNetwork should write entries to /etc/hosts when hostNetwork is enabled [NodeConformance]",
+		Why: "as above"},
 }
 
 // docs/compat.md has the same list, between its two marks.
