@@ -21,6 +21,12 @@ var known = []ginkgo.Exception{
 		Why: "as above"},
 	{Name: "[sig-node] Kubelet with pods in a privileged namespace when scheduling an agnhost Pod with hostAliases and hostNetwork should write entries to /etc/hosts when hostNetwork is enabled [NodeConformance]",
 		Why: "as above"},
+	{Name: "[sig-node] Container Runtime blackbox test when running a container with a new image [Serial] should be able to pull image [NodeConformance]",
+		Why: "the suite's registry, which it pulls from, is a pod with `hostNetwork`"},
+	{Name: "[sig-node] Container Runtime blackbox test when running a container with a new image [Serial] should not be able to pull from private registry without secret [NodeConformance]",
+		Why: "as above"},
+	{Name: "[sig-node] Container Runtime blackbox test when running a container with a new image [Serial] should be able to pull from private registry with secret [NodeConformance]",
+		Why: "as above"},
 }
 
 // docs/compat.md has the same list, between its two marks.
