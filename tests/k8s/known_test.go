@@ -27,6 +27,8 @@ var known = []ginkgo.Exception{
 		Why: "as above"},
 	{Name: "[sig-node] Container Runtime blackbox test when running a container with a new image [Serial] should be able to pull from private registry with secret [NodeConformance]",
 		Why: "as above"},
+	{Name: "[sig-node] Container Runtime blackbox test when running a container with a new image [Serial] should not be able to pull image from invalid registry [NodeConformance]",
+		Why: "as above"},
 }
 
 // docs/compat.md has the same list, between its two marks.
