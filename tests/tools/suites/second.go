@@ -43,6 +43,9 @@ func (r *runner) secondTry(ctx context.Context, f *fault, name string, reports [
 	f.second = pass
 	if len(again) > 0 || !f.ran(o) {
 		f.second = fail
+		if len(again) == 0 {
+			f.output = append(f.output, "\n--- the second try did not run it ---\n"...)
+		}
 		for _, a := range again {
 			f.output = append(f.output, "\n--- second try ---\n"...)
 			f.output = append(f.output, a.output...)

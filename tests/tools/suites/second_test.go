@@ -179,6 +179,15 @@ func TestA(t *testing.T) { if first { t.Fatal("x") }; t.Skip("y") }`)})
 	}
 }
 
+func TestMissingOnTheSecondTryHasNotPassed(t *testing.T) {
+	r := module(t, map[string]string{"a/a_test.go": once("a", `
+func TestA(t *testing.T) { if first { t.Run("drawn", func(t *testing.T) { t.Fatal("x") }) } }`)})
+	ok, _, reports := play(t, r, suite{name: "s", packages: []string{"./a"}})
+	if output := string(reports[0].faults[0].output); ok || !strings.Contains(output, "the second try did not run it") {
+		t.Errorf("%t:\n%s", ok, output)
+	}
+}
+
 func TestBuildsAreTriedAgainAtOnce(t *testing.T) {
 	r := module(t, map[string]string{})
 	flaky := []string{"sh", "-c", "[ -e seen ] || { echo no network >&2; touch seen; exit 3; }"}

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -173,8 +176,8 @@ func aspects() []suite {
 			env:   []string{"KATABOX_TEST_CONTAINERD=2.4", "KATABOX_TEST_VIRTIOFSD=/usr/lib/qemu/virtiofsd"},
 			needs: engines, vm: true, timeout: 20 * time.Minute,
 		},
-		{ // one in two pairs of a moment and a victim, drawn anew each time
-			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=2"},
+		{ // one in two pairs of a moment and a victim
+			name: "chaos", packages: []string{"./tests/chaos"}, env: []string{"KATABOX_CHAOS_ONE_IN=2", chaosSeed()},
 			needs: engines, vm: true, timeout: 30 * time.Minute,
 		},
 		{ // most of it waits for what a guest does not answer
@@ -203,6 +206,13 @@ func aspects() []suite {
 			needs: engines, uses: []string{crowd}, vm: true, timeout: 30 * time.Minute,
 		},
 	}
+}
+
+// chaosSeed returns the variable that draws the pairs: the second try of a pair
+// must draw it again.
+func chaosSeed() string {
+	const name = "KATABOX_CHAOS_SEED"
+	return name + "=" + cmp.Or(os.Getenv(name), strconv.FormatUint(rand.Uint64(), 10))
 }
 
 // clients returns the suites of the engines and programs that start pods.

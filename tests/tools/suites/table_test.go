@@ -48,6 +48,26 @@ func TestTableHolds(t *testing.T) {
 	}
 }
 
+// What the chaos suite draws is the same in the second try.
+func TestChaosIsDrawnOnce(t *testing.T) {
+	seed := func() string {
+		for _, s := range tableOf(t, tierAll) {
+			if s.name == "chaos" {
+				return s.env[slices.IndexFunc(s.env, func(e string) bool { return strings.HasPrefix(e, "KATABOX_CHAOS_SEED=") })]
+			}
+		}
+		return ""
+	}
+	t.Setenv("KATABOX_CHAOS_SEED", "")
+	if first := seed(); first == "" || first == seed() {
+		t.Errorf("each run draws %q", first)
+	}
+	t.Setenv("KATABOX_CHAOS_SEED", "7")
+	if got := seed(); got != "KATABOX_CHAOS_SEED=7" {
+		t.Errorf("with a seed: %q", got)
+	}
+}
+
 func checkTests(t *testing.T, s suite) {
 	t.Helper()
 	if len(s.tests) == 0 {
