@@ -145,7 +145,9 @@ func (c *Container) processes() []*Process {
 
 // Delete removes a container that has ended, or was never started, from the
 // guest and from the sandbox. It may be called after the sandbox ended; while
-// the sandbox ends, Delete waits for that, so that nothing is left afterwards.
+// the sandbox ends, Delete waits for that, so that nothing is left afterwards. A
+// second caller, such as an engine that died during its first call, waits for the
+// first one, and gets NotFound.
 func (c *Container) Delete(ctx context.Context) (Exit, error) {
 	if err := c.endUnstarted(ctx); err != nil {
 		return Exit{}, err
@@ -153,10 +155,11 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 	if err := c.sandbox.awaitStop(ctx); err != nil {
 		return Exit{}, err
 	}
-	exit, err := c.init.markDeleted()
+	exit, err := c.init.markDeleted(ctx)
 	if err != nil {
 		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
+	defer close(c.init.removed)
 	<-c.init.reported // the engine hears of the exit first
 	c.settleExecs(ctx, anyExec)
 	errs := []error{c.unpublish(ctx), c.init.deleteInGuest(ctx), c.files.Release(ctx)}

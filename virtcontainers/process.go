@@ -2,6 +2,7 @@ package virtcontainers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -32,6 +33,8 @@ type Process struct {
 	// Between known and done of the sandbox's own container the sandbox is torn
 	// down.
 	known, done, reported chan struct{}
+	// removed is closed when the process has been deleted, with or without success.
+	removed chan struct{}
 
 	mu    sync.Mutex // guards what follows
 	state State
@@ -44,10 +47,14 @@ type Process struct {
 	exit Exit
 }
 
+// errDeleted is what remains to be said of a process that was deleted.
+var errDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
+
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
 		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
 		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
+		removed: make(chan struct{}),
 	}
 }
 
@@ -280,14 +287,16 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 	return guest.Err(err)
 }
 
-// Delete removes an exec. It fails for a running one. A guest that did not report
+// Delete removes an exec, once: a second caller waits for the first one, and gets
+// NotFound. It fails for a running exec. A guest that did not report
 // the exec's exit may refuse, because it still runs it, or not answer in time: that
 // is logged.
 func (p *Process) Delete(ctx context.Context) (Exit, error) {
-	exit, err := p.markDeleted()
+	exit, err := p.markDeleted(ctx)
 	if err != nil {
 		return Exit{}, fmt.Errorf("delete %s: %w", p.name(), err)
 	}
+	defer close(p.removed)
 	<-p.reported // the engine hears of the exit first
 	p.io.Close()
 	p.container.forget(p.execID)
@@ -302,10 +311,28 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 }
 
 // markDeleted moves a process to its last state. A process that was never
-// started is stopped first, so that it can no longer be started.
-func (p *Process) markDeleted() (Exit, error) {
+// started is stopped first, so that it can no longer be started. The caller
+// closes removed when nothing of the process is left. If another caller deletes
+// it already, markDeleted waits for that and reports that there is no process.
+func (p *Process) markDeleted(ctx context.Context) (Exit, error) {
+	exit, err := p.setDeleted()
+	if !errors.Is(err, errDeleted) {
+		return exit, err
+	}
+	select {
+	case <-p.removed:
+		return Exit{}, err
+	case <-ctx.Done():
+		return Exit{}, fmt.Errorf("wait for the deletion that another call began: %w", context.Cause(ctx))
+	}
+}
+
+func (p *Process) setDeleted() (Exit, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.state == Deleted {
+		return Exit{}, errDeleted
+	}
 	if p.state == Created && p.execID != "" && p.end != claimed {
 		p.end, p.state = claimed, Stopped
 		p.exit = Exit{ContainerID: p.container.ID, ExecID: p.execID, PID: p.container.PID(), At: time.Now()}

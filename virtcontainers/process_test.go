@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
@@ -268,7 +269,7 @@ func TestDelete(t *testing.T) {
 				t.Errorf("exit %+v, %v", exit, err)
 			}
 			if tt.is == nil {
-				if _, err := remove(t.Context()); !errdefs.IsFailedPrecondition(err) {
+				if _, err := remove(t.Context()); !errdefs.IsNotFound(err) {
 					t.Errorf("delete again: %v", err)
 				}
 				if process.Info().State != virtcontainers.Deleted {
@@ -284,6 +285,55 @@ func TestDelete(t *testing.T) {
 		})
 	}
 	checkNoMounts(t, p)
+}
+
+// Two callers delete the same process: an engine that was killed during its call
+// calls again when it is back. The second waits, and then there is no process.
+func TestDeleteTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, execID := range []string{"", "e1"} {
+		t.Run(execID, func(t *testing.T) {
+			p := newPod(t)
+			p.run(sandboxID)
+			process := p.processIn(virtcontainers.Stopped, execID)
+			c, err := p.Container("c1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			remove := c.Delete
+			if execID != "" {
+				remove = process.Delete
+			}
+			hanging := p.host.Agent.Hang("Delete")
+			ctx, cancel := context.WithCancel(t.Context())
+			first, second := make(chan error, 1), make(chan error, 1)
+			go func() {
+				_, err := remove(ctx)
+				first <- err
+			}()
+			await(t, "the first delete", hanging)
+			cancel() // the engine is dead
+			gaveUp, giveUp := context.WithCancelCause(t.Context())
+			giveUp(errInjected)
+			if _, err := remove(gaveUp); !errors.Is(err, errInjected) {
+				t.Errorf("a second delete that gave up: %v", err)
+			}
+			go func() {
+				_, err := remove(t.Context())
+				second <- err
+			}()
+			select {
+			case err := <-second:
+				t.Errorf("deleted again during the first delete: %v", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			p.host.VM().Die(errDied)
+			<-first
+			if err := await(t, "the second delete", second); !errdefs.IsNotFound(err) {
+				t.Errorf("delete again: %v", err)
+			}
+		})
+	}
 }
 
 // checkNoMounts checks that no container has left a mount on the host.
