@@ -18,9 +18,9 @@ func TestDebugConsoleOfClones(t *testing.T) {
 	for name, spares := range map[string]int{"template": 0, "pool": 1} {
 		t.Run(name, func(t *testing.T) {
 			needVM(t)
-			dir := filepath.Join(t.TempDir(), "templates")
+			dir, image := filepath.Join(t.TempDir(), "templates"), debugImage(t)
 			use := func(o *harness.Options) {
-				o.Kata.Initrd = debugImage(t)
+				o.Kata.Initrd = image
 				o.Kata.Extra = fmt.Sprintf("[agent.kata]\ndebug_console_enabled = true\n[factory]\nenable_template = true\ntemplate_path = %q\nvm_cache_number = %d\n", dir, spares)
 			}
 			newestOwn(t, use, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
