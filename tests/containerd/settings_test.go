@@ -123,12 +123,12 @@ func TestSeccompProfileByDefault(t *testing.T) {
 }
 
 // With enable_debug the guest kernel's output is in the log, line by line;
-// without it, it is not.
+// without it, it is not. A pod from a template has no boot of which to tell.
 func TestConsoleInTheLog(t *testing.T) {
 	needVM(t)
 	for _, debug := range []bool{true, false} {
 		t.Run(fmt.Sprintf("debug=%v", debug), func(t *testing.T) {
-			configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("enable_debug = %v\n", debug) }
+			configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("enable_debug = %v\n[factory]\nenable_template = false\n", debug) }
 			newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 				mark := d.LogSize()
 				pod := newPod(ctx, t, d)
