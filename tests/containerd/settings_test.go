@@ -128,7 +128,9 @@ func TestConsoleInTheLog(t *testing.T) {
 	needVM(t)
 	for _, debug := range []bool{true, false} {
 		t.Run(fmt.Sprintf("debug=%v", debug), func(t *testing.T) {
-			configure := func(o *harness.Options) { o.Kata.Extra = fmt.Sprintf("enable_debug = %v\n[factory]\nenable_template = false\n", debug) }
+			configure := func(o *harness.Options) {
+				o.Kata.Extra = fmt.Sprintf("enable_debug = %v\n[factory]\nenable_template = false\n", debug)
+			}
 			newestOwn(t, configure, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 				mark := d.LogSize()
 				pod := newPod(ctx, t, d)
