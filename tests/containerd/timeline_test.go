@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -72,6 +73,9 @@ func checkTimelineOrder(t *testing.T, line *timeline.Timeline, container string)
 		{Side: timeline.Host, Name: "first output", Container: container},
 	} {
 		got, ok := line.Find(want.Side, want.Container, want.Name)
+		if !ok && want.Name == "qemu" && os.Getenv(harness.EnvPool) != "" {
+			continue // the spare's QEMU was started before the pod
+		}
 		if !ok {
 			t.Errorf("the timeline has no %s span %q", want.Side, want.Name)
 			continue
