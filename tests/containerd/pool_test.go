@@ -326,6 +326,9 @@ func TestKilledSpare(t *testing.T) {
 			t.Errorf("the machine of a killed shim: %v", err)
 		}
 		awaitSpares(ctx, t, d, 2)
+		if os.Getenv(harness.EnvPool) != "" {
+			return // other daemons' spares are there, too
+		}
 		entries, err := os.ReadDir(poolDir)
 		if err != nil || len(entries) != 4 {
 			t.Errorf("the pool has %v, %v; want two spares with a socket each", entries, err)
