@@ -33,7 +33,7 @@ type Process struct {
 	// Between known and done of the sandbox's own container the sandbox is torn
 	// down.
 	known, done, reported chan struct{}
-	// removed is closed when the process has been deleted, with or without success.
+	// removed is closed when Delete has ended, with or without success.
 	removed chan struct{}
 
 	mu    sync.Mutex // guards what follows
@@ -47,7 +47,7 @@ type Process struct {
 	exit Exit
 }
 
-// errDeleted is what remains to be said of a process that was deleted.
+// errDeleted is the answer to all but the first who delete a process.
 var errDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
@@ -287,10 +287,9 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 	return guest.Err(err)
 }
 
-// Delete removes an exec, once: a second caller waits for the first one, and gets
-// NotFound. It fails for a running exec. A guest that did not report
-// the exec's exit may refuse, because it still runs it, or not answer in time: that
-// is logged.
+// Delete removes an exec. It fails for a running one. A second caller waits for
+// the first one, and gets NotFound. A guest that did not report the exec's exit may
+// refuse, because it still runs it, or not answer in time: that is logged.
 func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	exit, err := p.markDeleted(ctx)
 	if err != nil {
@@ -311,9 +310,9 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 }
 
 // markDeleted moves a process to its last state. A process that was never
-// started is stopped first, so that it can no longer be started. The caller
-// closes removed when nothing of the process is left. If another caller deletes
-// it already, markDeleted waits for that and reports that there is no process.
+// started is stopped first, so that it can no longer be started. The caller then
+// removes the process, and closes removed. If another caller has come first,
+// markDeleted waits for its end and returns errDeleted.
 func (p *Process) markDeleted(ctx context.Context) (Exit, error) {
 	exit, err := p.setDeleted()
 	if !errors.Is(err, errDeleted) {

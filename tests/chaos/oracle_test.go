@@ -141,9 +141,6 @@ func (s *scene) judgeFirstWait(ctx context.Context, a *actor) error {
 // judgeEnd kills a process that does not end by itself, and checks that its
 // exit is available.
 func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
-	if a.started && a.ended && !a.waited {
-		a.exitedAt = s.endedAt(ctx, a)
-	}
 	if !a.started || a.waited || a.ended {
 		return nil
 	}
@@ -167,20 +164,6 @@ func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
 	case <-ctx.Done():
 		return fmt.Errorf("the second Wait had no answer: %w", ctx.Err())
 	}
-}
-
-// endedAt returns when an actor that was being removed has exited, as the engine
-// says; the time of the strike if it no longer knows the actor, and zero if the
-// actor still runs.
-func (s *scene) endedAt(ctx context.Context, a *actor) time.Time {
-	status, err := a.process.Status(ctx)
-	switch {
-	case errdefs.IsNotFound(err):
-		return s.struck
-	case err == nil && status.Status == client.Stopped:
-		return status.ExitTime
-	}
-	return time.Time{}
 }
 
 func (s *scene) judgeCode(a *actor, code uint32) error {

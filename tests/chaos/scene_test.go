@@ -148,24 +148,18 @@ const (
 )
 
 // cleanUp does what a user would do: delete tasks, then containers, and repeat
-// while containerd is still handling the end of a shim, or a call that its
+// while containerd is still handling the death of a shim, or a call that its
 // caller gave up.
 func (s *scene) cleanUp(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		err := s.cleanUpOnce(ctx)
-		if err == nil || !s.shimEnds() && !s.victim.stays || ctx.Err() != nil {
+		if err == nil || !s.victim.takesShim && !s.victim.stays || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-}
-
-// shimEnds reports whether the shim may end while the scene is cleaned up: by the
-// strike, or since its pod was being removed when its engine was struck.
-func (s *scene) shimEnds() bool {
-	return s.victim.takesShim || s.victim.name == engine.name && slices.ContainsFunc(s.actors, func(a *actor) bool { return a.ended })
 }
 
 // cleanUpOnce removes the actors, and what is known to containerd only. Execs in
