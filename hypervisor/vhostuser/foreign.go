@@ -224,7 +224,7 @@ func (f foreign) drain(s *Scratch, from []piece, size int64, write IO) (int, uni
 // pass calls move with a buffer for each part of the pieces, until it moves
 // less than the whole buffer.
 func (f foreign) pass(s *Scratch, pieces []piece, size int64, move func(part Buffers, p []byte, done int64) (int, unix.Errno)) (int, unix.Errno) {
-	rest := Buffers{pieces: append([]piece(nil), pieces...)}
+	rest := Buffers{pieces: joined(pieces)}
 	size = min(size, int64(min(rest.Len(), 1<<62)))
 	done := int64(0)
 	for done < size {
@@ -240,6 +240,21 @@ func (f foreign) pass(s *Scratch, pieces []piece, size int64, move func(part Buf
 		rest.Drop(n)
 	}
 	return int(done), 0
+}
+
+// joined returns the pieces, and makes one piece of those that adjoin: a guest
+// names its pages one by one, and each piece costs the kernel a look at the page
+// tables. Not for rings, where each piece is copied after the one before it.
+func joined(pieces []piece) []piece {
+	all := make([]piece, 0, len(pieces))
+	for _, p := range pieces {
+		if last := len(all) - 1; last >= 0 && all[last].in == p.in && all[last].off+all[last].len == p.off {
+			all[last].len += p.len
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 // one makes s.iov one buffer.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -101,10 +102,14 @@ func TestFillAndDrain(t *testing.T) {
 		for name, limit := range map[string]int{"all": len(want), "short": 300_000, "none": 0} {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				memory := make([]byte, len(want)+4096)
-				b := Buffers{mem: newMemory(how)}
+				whole, b := segmentOf(memory, 0), Buffers{mem: newMemory(how)}
 				for at, i := 0, 0; at < len(memory); i++ {
 					n := min(1+i*37%5000, len(memory)-at)
-					b.pieces = append(b.pieces, pieceOf(memory[at:at+n]))
+					p := piece{whole, uint64(at), uint64(n)}
+					if i%4 == 0 {
+						p = pieceOf(memory[at : at+n]) // adjoins the others, in another region
+					}
+					b.pieces = append(b.pieces, p)
 					at += n
 				}
 				var s Scratch
@@ -130,6 +135,17 @@ func TestFillAndDrain(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Pieces that adjoin in one region become one, in their order.
+func TestJoined(t *testing.T) {
+	a, b := new(segment), new(segment)
+	pieces := []piece{{a, 0, 10}, {a, 10, 10}, {b, 20, 5}, {b, 25, 0}, {b, 25, 1}, {a, 26, 4}, {a, 20, 6}, {a, 20, 6}, {a, 26, 2}}
+	want := []piece{{a, 0, 20}, {b, 20, 6}, {a, 26, 4}, {a, 20, 6}, {a, 20, 8}}
+	before := slices.Clone(pieces)
+	if got := joined(pieces); !slices.Equal(got, want) || !slices.Equal(pieces, before) {
+		t.Errorf("got %v from %v, want %v", got, pieces, want)
 	}
 }
 
