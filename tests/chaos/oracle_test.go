@@ -159,7 +159,6 @@ func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
 		if e.Error() != nil {
 			return fmt.Errorf("wait again: %w", e.Error())
 		}
-		a.exitedAt = e.ExitTime()
 		return s.judgeCode(a, e.ExitCode())
 	case <-ctx.Done():
 		return fmt.Errorf("the second Wait had no answer: %w", ctx.Err())
@@ -184,12 +183,12 @@ func (s *scene) judgeExits(ctx context.Context, a *actor) error {
 		// again for a task that it has not finished deleting.
 		most = 2
 	}
-	if s.victim.name == engine.name && s.tape.missed(a.exitedAt) {
-		least = 0 // the engine has the exit (judgeEnd), but had no subscriber yet
+	if s.victim.name == engine.name && s.tape.missed(a.process.ExitTime()) {
+		least = 0 // the engine has told the exit, but had no subscriber then
 	}
 	if least > 0 {
 		if err := s.tape.await(ctx, a.container, a.id); err != nil {
-			return err
+			return fmt.Errorf("%w; it exited at %v, %s", err, a.process.ExitTime(), s.tape)
 		}
 	}
 	codes := s.tape.codes(a.container, a.id)

@@ -45,8 +45,6 @@ type actor struct {
 	ended, waited bool
 	// unsure is set if the signal that should end it may not have reached it.
 	unsure bool
-	// exitedAt is when it has exited, as a restarted engine says; zero if unknown.
-	exitedAt time.Time
 }
 
 // cast makes a process an actor. The exit of a started one must be reported.

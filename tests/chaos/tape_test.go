@@ -124,6 +124,13 @@ func (r *tape) missed(exited time.Time) bool {
 	return !r.lost.IsZero() && exited.After(r.lost.Add(-reporting)) && exited.Before(r.since.Add(subscribing))
 }
 
+// String says when nothing was recorded.
+func (r *tape) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("nothing was recorded from %v to %v", r.lost, r.since)
+}
+
 const (
 	// reporting is how long an exit may take from the guest to the engine.
 	reporting = time.Second

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"syscall"
+	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
@@ -31,6 +32,7 @@ type Process struct {
 	// Out and Err hold the process's output, unless Stdio said otherwise.
 	Out, Err *Buffer
 	exit     <-chan client.ExitStatus
+	exitedAt time.Time
 	stdinEnd chan struct{} // closed when Stdin is at its end; nil without one
 }
 
@@ -105,11 +107,16 @@ func (p *Process) Wait(ctx context.Context) (uint32, error) {
 		if err := status.Error(); err != nil {
 			return 0, fmt.Errorf("wait for %s: %w", p.ID(), err)
 		}
+		p.exitedAt = status.ExitTime()
 		return status.ExitCode(), p.drain(ctx)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("wait for %s: %w", p.ID(), ctx.Err())
 	}
 }
+
+// ExitTime returns when the process exited, as the answer to Wait or Remove said
+// last; zero if none of them succeeded.
+func (p *Process) ExitTime() time.Time { return p.exitedAt }
 
 // drain waits until the runtime has closed its ends of the output.
 func (p *Process) drain(ctx context.Context) error {
@@ -137,8 +144,9 @@ func (p *Process) Run(ctx context.Context) (uint32, error) {
 // Remove kills the process if it still runs, and deletes it. It is no error if
 // the process is gone already because its shim died.
 func (p *Process) Remove(ctx context.Context) error {
-	_, err := p.Delete(ctx, client.WithProcessKill)
+	status, err := p.Delete(ctx, client.WithProcessKill)
 	if err == nil {
+		p.exitedAt = status.ExitTime()
 		return nil
 	}
 	// The client keeps the FIFOs of what it could not delete.
