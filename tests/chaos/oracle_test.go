@@ -192,6 +192,9 @@ func (s *scene) judgeExits(ctx context.Context, a *actor) error {
 		}
 	}
 	codes := s.tape.codes(a.container, a.id)
+	if len(codes) == 0 {
+		s.t.Logf("%s: no exit event; it exited at %v, %s", a.name, a.process.ExitTime(), s.tape)
+	}
 	if len(codes) > most || len(slices.Compact(slices.Clone(codes))) > 1 {
 		return fmt.Errorf("exit events with the codes %v, want one", codes)
 	}
