@@ -20,7 +20,8 @@ import (
 // another process than the shim, once or repeatedly, whatever the shim was
 // doing when it died. It affects only a sandbox of the platform's Owner and,
 // while the shim lives, only if the container is the sandbox's own. Fields that
-// the record lacks are returned empty.
+// the record lacks are returned empty. On an error the record is kept, unless it
+// cannot be read: SweepAbandoned tries again.
 func Recover(platform Platform, sandboxID, containerID string, killTimeout time.Duration) (persist.Record, error) {
 	name := platform.Owner.Name(sandboxID)
 	rec, err := persist.Load(platform.StateDir(), name)
@@ -33,11 +34,22 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 	if sandboxID != containerID && rec.Shim.Alive() {
 		return *rec, err
 	}
-	errs := []error{err}
-	left := append([]persist.Process{rec.Shim, rec.VM, rec.FSDaemon}, slices.Collect(maps.Values(rec.StandIns))...)
-	for _, p := range left {
-		errs = append(errs, p.Kill(killTimeout))
+	if err == nil {
+		err = persist.BeginRemoval(platform.StateDir(), name)
 	}
+	if err == nil {
+		err = removeRecorded(platform, rec, killTimeout)
+		if err != nil {
+			return *rec, err
+		}
+	}
+	return *rec, errors.Join(err, persist.Remove(platform.StateDir(), name))
+}
+
+// removeRecorded removes all that a record names.
+func removeRecorded(platform Platform, rec *persist.Record, killTimeout time.Duration) error {
+	left := append([]persist.Process{rec.Shim, rec.VM, rec.FSDaemon}, slices.Collect(maps.Values(rec.StandIns))...)
+	errs := []error{persist.KillAll(killTimeout, left...)}
 	if platform.CleanNetwork != nil && len(rec.Network) > 0 {
 		errs = append(errs, platform.CleanNetwork(rec.NetNS, rec.Network))
 	}
@@ -48,8 +60,7 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 	if rec.MemoryDir != "" {
 		errs = append(errs, os.RemoveAll(rec.MemoryDir))
 	}
-	errs = append(errs, persist.Remove(platform.StateDir(), name))
-	return *rec, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // UnmountBundle unmounts the root file system of a bundle whose shim is dead.

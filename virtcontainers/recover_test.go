@@ -1,6 +1,7 @@
 package virtcontainers_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,6 +93,49 @@ func TestRecoverByServiceContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkNothingLeft(t, host)
+}
+
+// What cannot be removed keeps the record, and a later start tries again.
+func TestRecoverAgain(t *testing.T) {
+	host := newHost(t)
+	deadPod(t, host)
+	platform := host.Platform()
+	full := filepath.Join(t.TempDir(), "cgroup")
+	if err := os.MkdirAll(filepath.Join(full, "in it"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	store, err := persist.Load(platform.StateDir(), platform.Owner.Name(sandboxID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := persist.Create(platform.StateDir(), platform.Owner, sandboxID)
+	if err == nil {
+		err = again.Update(func(r *persist.Record) { *r = *store; r.Cgroups = []string{full} })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := virtcontainers.Recover(platform, sandboxID, sandboxID, time.Second); err == nil {
+		t.Error("the cgroup counts as removed")
+	}
+	record := filepath.Join(platform.StateDir(), platform.Owner.Name(sandboxID))
+	sweep := func(want bool) {
+		t.Helper()
+		err := virtcontainers.SweepAbandoned(platform, time.Second)
+		if _, statErr := os.Stat(record); err != nil || (statErr == nil) != want {
+			t.Errorf("swept with %v: the record is there: %v", err, statErr)
+		}
+	}
+	sweep(true) // the delete may still be at work
+	old := time.Now().Add(-time.Minute)
+	if err := errors.Join(os.Chtimes(filepath.Join(record, "removing"), old, old), os.Remove(filepath.Join(full, "in it"))); err != nil {
+		t.Fatal(err)
+	}
+	sweep(false)
+	checkNothingLeft(t, host)
+	if _, err := os.Stat(full); err == nil {
+		t.Error("the cgroup is left")
+	}
 }
 
 // A record that cannot be read is an error, and the rest is cleaned up.

@@ -33,19 +33,44 @@ func Sweep(platform Platform, killTimeout time.Duration) (swept []string, err er
 	return swept, err
 }
 
+// abandonedAfter is when a Recover that has not succeeded counts as ended: an
+// engine gives it a few seconds.
+const abandonedAfter = 15 * time.Second
+
+// SweepAbandoned tries again to recover the sandboxes of the platform's Owner
+// for which Recover failed, or was killed. It is for engines that clean up after
+// a dead shim, once.
+func SweepAbandoned(platform Platform, killTimeout time.Duration) error {
+	ids, err := persist.Abandoned(platform.StateDir(), platform.Owner, abandonedAfter)
+	if err != nil || len(ids) == 0 {
+		return err
+	}
+	unlock, err := persist.Lock(platform.StateDir(), sweepLockWait)
+	if err != nil {
+		return err
+	}
+	_, err = recoverAll(platform, ids, killTimeout)
+	return errors.Join(err, unlock())
+}
+
 // sweep does Sweep's work for one owner.
 func sweep(platform Platform, killTimeout time.Duration) (swept []string, err error) {
 	dead, err := persist.Dead(platform.StateDir(), platform.Owner)
 	if err != nil {
 		return nil, err
 	}
+	return recoverAll(platform, dead, killTimeout)
+}
+
+// recoverAll recovers sandboxes whose shim is dead.
+func recoverAll(platform Platform, ids []string, killTimeout time.Duration) (recovered []string, err error) {
 	var errs []error
-	for _, id := range dead {
+	for _, id := range ids {
 		if _, err := Recover(platform, id, id, killTimeout); err != nil {
 			errs = append(errs, fmt.Errorf("recover sandbox %s: %w", id, err))
 			continue
 		}
-		swept = append(swept, id)
+		recovered = append(recovered, id)
 	}
-	return swept, errors.Join(errs...)
+	return recovered, errors.Join(errs...)
 }

@@ -23,10 +23,11 @@ import (
 )
 
 const (
-	// killTimeout bounds the wait for each killed process.
-	killTimeout = 5 * time.Second
-	// endGrace is how long a daemon may take to end by itself. containerd gives a
-	// delete 5 s.
+	// deleteTime is how long a delete waits for processes to end, and lastWait the
+	// least that it waits for those which it has just killed. containerd gives a
+	// delete 5 s, and else reports that the container ended with 255.
+	deleteTime, lastWait = 4 * time.Second, 500 * time.Millisecond
+	// endGrace is how long a daemon may take to end by itself.
 	endGrace = 3 * time.Second
 )
 
@@ -71,17 +72,17 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 // containers is left alone: the pod's first container may be deleted before them,
 // and the shim reports their exits. It returns the pid that the container had.
 func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ int, err error) {
-	whole := ""
+	whole, end := "", time.Now().Add(deleteTime)
 	if sandboxID == p.ID && !servesOthers(p) {
 		whole = sandboxID
-		if err := killDaemon(p); err != nil {
+		if err := killDaemon(p, end); err != nil {
 			return 0, err
 		}
 	}
 	if platform.Owner, err = recordOwner(p, platform, sandboxID); err != nil {
 		return 0, err
 	}
-	rec, err := virtcontainers.Recover(platform, sandboxID, whole, killTimeout)
+	rec, err := virtcontainers.Recover(platform, sandboxID, whole, max(time.Until(end), lastWait))
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +112,7 @@ func removeOwnSocket(p *Params) error {
 // killDaemon kills the daemon whose pid start wrote down, if it still runs: an
 // engine that could not connect to it leaves it behind. If the pid is another
 // process's by now, that process is left alone.
-func killDaemon(p *Params) error {
+func killDaemon(p *Params, end time.Time) error {
 	data, err := os.ReadFile(filepath.Join(p.Bundle, bundle.PIDFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -132,7 +133,7 @@ func killDaemon(p *Params) error {
 	if bundle.ShimIsEnding(p.Bundle) && daemon.Await(endGrace) == nil {
 		return nil
 	}
-	return daemon.Kill(killTimeout)
+	return daemon.Kill(max(time.Until(end), lastWait))
 }
 
 // isDaemon reports whether the command line of the process is that of the daemon

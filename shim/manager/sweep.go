@@ -16,19 +16,11 @@ import (
 const sweepKillTimeout = 500 * time.Millisecond
 
 // Sweep removes what killed shims left: mounts, records, sockets. It is called
-// before Start, and acts only for engines that never call delete. It logs what
-// cannot be removed; the start continues.
+// before Start. For engines that call delete it removes only what their delete
+// could not. It logs what cannot be removed; the start continues.
 func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
-	if !engine.For(p.Namespace, p.GRPCAddress).SweepOnStart {
-		return
-	}
 	platform.Owner = p.owner()
-	swept, err := virtcontainers.Sweep(platform, sweepKillTimeout)
-	for _, id := range swept {
-		dead := *p
-		dead.ID = id
-		err = errors.Join(err, removeSocket(socketAddress(&dead)))
-	}
+	err := sweep(p, platform)
 	if err == nil {
 		return
 	}
@@ -36,4 +28,17 @@ func Sweep(ctx context.Context, p *Params, platform virtcontainers.Platform) {
 	if logged, openErr := OpenLog(ctx, p); openErr == nil {
 		log.G(logged).WithError(err).Warn("not all leftovers of a killed shim could be removed")
 	}
+}
+
+func sweep(p *Params, platform virtcontainers.Platform) error {
+	if !engine.For(p.Namespace, p.GRPCAddress).SweepOnStart {
+		return virtcontainers.SweepAbandoned(platform, sweepKillTimeout)
+	}
+	swept, err := virtcontainers.Sweep(platform, sweepKillTimeout)
+	for _, id := range swept {
+		dead := *p
+		dead.ID = id
+		err = errors.Join(err, removeSocket(socketAddress(&dead)))
+	}
+	return err
 }

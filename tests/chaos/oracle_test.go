@@ -141,6 +141,9 @@ func (s *scene) judgeFirstWait(ctx context.Context, a *actor) error {
 // judgeEnd kills a process that does not end by itself, and checks that its
 // exit is available.
 func (s *scene) judgeEnd(ctx context.Context, a *actor) error {
+	if !a.started && !a.exec {
+		a.codes = append(a.codes, killed) // by its removal
+	}
 	if !a.started || a.waited || a.ended {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,27 @@ func Lock(root string, timeout time.Duration) (unlock func() error, err error) {
 			return nil, errors.Join(fmt.Errorf("lock sandbox states: %w", err), dir.Close())
 		}
 	}
+}
+
+// Abandoned lists the owner's sandboxes below root whose removal (BeginRemoval)
+// began at least that long ago and has not succeeded.
+func Abandoned(root string, owner Owner, age time.Duration) ([]string, error) {
+	marks, err := filepath.Glob(filepath.Join(root, "*", removalFile))
+	if err != nil {
+		return nil, err
+	}
+	var abandoned []string
+	for _, mark := range marks {
+		info, err := os.Lstat(mark)
+		if err != nil || time.Since(info.ModTime()) < age {
+			continue
+		}
+		rec, err := Load(root, filepath.Base(filepath.Dir(mark)))
+		if err == nil && rec.Owner == owner && rec.Shim.PID > 0 && !rec.Shim.Alive() {
+			abandoned = append(abandoned, rec.SandboxID)
+		}
+	}
+	return abandoned, nil
 }
 
 // Dead lists the owner's sandboxes below root whose shim has died and left its

@@ -46,7 +46,8 @@ func readStat(pid int) (start uint64, ended bool, err error) {
 	return start, fields[0][0] == 'Z' || fields[0][0] == 'X', err
 }
 
-// Alive reports whether this process, not another with its pid, is running.
+// Alive reports whether this process, not another with its pid, is running. One
+// that has been killed is not, even if some of its threads have not ended yet.
 func (p Process) Alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -55,23 +56,35 @@ func (p Process) Alive() bool {
 	return err == nil && start == p.Start && !ended
 }
 
-// Signal sends this process a signal. It is no error if the process is gone.
-func (p Process) Signal(sig unix.Signal) error {
+// open returns a descriptor of this process, -1 if it is gone. A process whose
+// first thread has ended is a zombie in /proc, although it is there, with all
+// that it has, until its last thread ends: it is not gone.
+func (p Process) open() int {
 	if p.PID <= 0 {
-		return nil
+		return -1
 	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
-		return nil // no such process
+		return -1
+	}
+	if start, _, err := readStat(p.PID); err != nil || start != p.Start {
+		_ = unix.Close(fd) // the pid is another's now
+		return -1
+	}
+	return fd
+}
+
+// Signal sends this process a signal. It is no error if the process is gone.
+func (p Process) Signal(sig unix.Signal) error {
+	fd := p.open()
+	if fd < 0 {
+		return nil
 	}
 	defer unix.Close(fd)
 	return p.signal(fd, sig)
 }
 
 func (p Process) signal(fd int, sig unix.Signal) error {
-	if !p.Alive() {
-		return nil // the pid is another's now: fd would refer to that process
-	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("send process %d signal %v: %w", p.PID, sig, err)
 	}
@@ -80,52 +93,51 @@ func (p Process) signal(fd int, sig unix.Signal) error {
 
 // Kill kills this process and waits, at most timeout, until it is gone. It is
 // no error if it is gone already.
-func (p Process) Kill(timeout time.Duration) error {
-	if p.PID <= 0 {
-		return nil
+func (p Process) Kill(timeout time.Duration) error { return KillAll(timeout, p) }
+
+// KillAll kills processes and waits, at most timeout for all of them, until they
+// are gone.
+func KillAll(timeout time.Duration, processes ...Process) error {
+	deadline := time.Now().Add(timeout)
+	var errs []error
+	dying := make(map[Process]int)
+	for _, p := range processes {
+		if fd := p.open(); fd >= 0 {
+			defer unix.Close(fd)
+			dying[p] = fd
+			errs = append(errs, p.signal(fd, unix.SIGKILL))
+		}
 	}
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if err != nil {
-		return nil // no such process
+	for p, fd := range dying {
+		errs = append(errs, waitGone(fd, p.PID, deadline))
 	}
-	defer unix.Close(fd)
-	if !p.Alive() {
-		return nil // the pid is another's now
-	}
-	if err := p.signal(fd, unix.SIGKILL); err != nil {
-		return err
-	}
-	return waitGone(fd, p.PID, timeout)
+	return errors.Join(errs...)
 }
 
 // Await waits, at most timeout, until this process is gone.
 func (p Process) Await(timeout time.Duration) error {
-	fd, err := unix.PidfdOpen(p.PID, 0)
-	if err != nil {
-		return nil // no such process
+	fd := p.open()
+	if fd < 0 {
+		return nil
 	}
 	defer unix.Close(fd)
-	if !p.Alive() {
-		return nil // the pid is another's now
-	}
-	return waitGone(fd, p.PID, timeout)
+	return waitGone(fd, p.PID, time.Now().Add(timeout))
 }
 
-// waitGone waits until the pidfd is readable: the process has ended
-// (pidfd_open(2)).
-func waitGone(fd, pid int, timeout time.Duration) error {
-	deadline := time.Now().Add(timeout)
-	for {
-		left := time.Until(deadline)
-		if left <= 0 {
-			return fmt.Errorf("process %d still exists after %v", pid, timeout)
-		}
+// waitGone waits until the pidfd is readable: the process has ended, with all its
+// threads (pidfd_open(2), kernel/fork.c pidfd_poll).
+func waitGone(fd, pid int, deadline time.Time) error {
+	for began := time.Now(); ; {
+		left := max(time.Until(deadline), 0)
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
 		if n > 0 {
 			return nil
 		}
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait for process %d: %w", pid, err)
+		}
+		if left == 0 {
+			return fmt.Errorf("process %d still exists after %v", pid, time.Since(began).Round(time.Millisecond))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -60,7 +61,11 @@ func Create(root string, owner Owner, sandboxID string) (*Store, error) {
 		dir: filepath.Join(root, owner.Name(sandboxID)),
 		rec: Record{Version: Version, SandboxID: sandboxID, Owner: owner},
 	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	err := os.MkdirAll(s.dir, 0o700)
+	if err == nil {
+		err = os.Remove(filepath.Join(s.dir, removalFile))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make sandbox state: %w", err)
 	}
 	return s, s.Update(func(*Record) {})
@@ -121,6 +126,19 @@ func Load(root, name string) (*Record, error) {
 	}
 	return &rec, nil
 }
+
+// BeginRemoval marks the record of that name (Owner.Name), if there is one: what
+// it names is being removed. Abandoned finds those that kept the mark.
+func BeginRemoval(root, name string) error {
+	err := os.WriteFile(filepath.Join(root, name, removalFile), nil, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// removalFile marks a record, and its time is when the removal began last.
+const removalFile = "removing"
 
 // Remove removes the record of that name (Owner.Name). It is no error if there
 // is none.

@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string) error {
 		return manager.Features(os.Stdout)
 	case p.Action == manager.ActionStart:
 		p.Pool = virtcontainers.PoolDir(platform.RunDir)
-		manager.Sweep(ctx, p, virtcontainers.Platform{RunDir: platform.RunDir})
+		manager.Sweep(ctx, p, platform.Leftovers())
 		return manager.Start(p, os.Stdin, os.Stdout)
 	case p.Action == manager.ActionDelete:
 		return manager.Delete(p, platform.Host(ctx), os.Stdout)

@@ -43,6 +43,12 @@ func Host(ctx context.Context) virtcontainers.Platform {
 	}
 }
 
+// Leftovers returns the part of this host's platform that it takes to remove
+// what dead shims left.
+func Leftovers() virtcontainers.Platform {
+	return virtcontainers.Platform{CleanNetwork: network.Clean, RunDir: RunDir}
+}
+
 // transport adapts package vsock's transport to virtcontainers' types.
 type transport struct{ vsock.Transport }
 
