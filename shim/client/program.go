@@ -23,8 +23,8 @@ import (
 // ShimName is the name of the shim's program.
 const ShimName = "containerd-shim-kata-v2"
 
-// programTimeout bounds one call of the shim's program. "delete" may kill
-// three processes that hang, 5 s each.
+// programTimeout bounds one call of the shim's program. "delete" may wait 10 s
+// for processes that hang.
 const programTimeout = 30 * time.Second
 
 // Program says how to call the shim's program for one container.

@@ -25,6 +25,9 @@ type Policy struct {
 	// SweepOnStart: the engine never calls "delete", so "start" removes what
 	// killed shims left.
 	SweepOnStart bool
+	// PatientDelete: the engine waits for "delete" much longer than containerd's
+	// 5 s.
+	PatientDelete bool
 	// KeepExecs is how long an exec is kept after its end; 0 keeps it until
 	// its Delete.
 	KeepExecs time.Duration
@@ -61,7 +64,7 @@ func For(namespace, address string) Policy {
 	case namespace == ISulad:
 		return Policy{SweepOnStart: true, KeepExecs: execKept, ReadersStay: true, CgroupV1Stats: true}
 	case namespace == CommandLine:
-		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true, NoPool: true}
+		return Policy{ReadersStay: true, PipesBreak: true, WaiterOwnsProcess: true, NoPool: true, PatientDelete: true}
 	case namespace == crio && address == "":
 		return Policy{SweepOnStart: true, EndedTakesSignals: true, OOMFile: true}
 	}

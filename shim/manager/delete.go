@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/katabox/katabox/shim/engine"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -27,6 +28,8 @@ const (
 	// least that it waits for those which it has just killed. containerd gives a
 	// delete 5 s, and else reports that the container ended with 255.
 	deleteTime, lastWait = 4 * time.Second, 500 * time.Millisecond
+	// patientTime is deleteTime for an engine that has the time.
+	patientTime = 10 * time.Second
 	// endGrace is how long a daemon may take to end by itself.
 	endGrace = 3 * time.Second
 )
@@ -73,6 +76,9 @@ func Delete(p *Params, platform virtcontainers.Platform, stdout io.Writer) error
 // and the shim reports their exits. It returns the pid that the container had.
 func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ int, err error) {
 	whole, end := "", time.Now().Add(deleteTime)
+	if engine.For(p.Namespace, p.GRPCAddress).PatientDelete {
+		end = time.Now().Add(patientTime)
+	}
 	if sandboxID == p.ID && !servesOthers(p) {
 		whole = sandboxID
 		if err := killDaemon(p, end); err != nil {
