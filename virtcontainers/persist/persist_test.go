@@ -131,7 +131,7 @@ func init() { // on the first thread, which init keeps
 	runtime.LockOSThread()
 	started := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // a thread of its own
+		runtime.LockOSThread() // its own thread
 		close(started)
 		time.Sleep(time.Hour)
 	}()

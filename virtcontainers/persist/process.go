@@ -100,16 +100,16 @@ func (p Process) Kill(timeout time.Duration) error { return KillAll(timeout, p) 
 func KillAll(timeout time.Duration, processes ...Process) error {
 	deadline := time.Now().Add(timeout)
 	var errs []error
-	dying := make(map[Process]int)
-	for _, p := range processes {
-		if fd := p.open(); fd >= 0 {
-			defer unix.Close(fd)
-			dying[p] = fd
-			errs = append(errs, p.signal(fd, unix.SIGKILL))
+	dying := make([]int, len(processes))
+	for i, p := range processes {
+		if dying[i] = p.open(); dying[i] >= 0 {
+			errs = append(errs, p.signal(dying[i], unix.SIGKILL))
 		}
 	}
-	for p, fd := range dying {
-		errs = append(errs, waitGone(fd, p.PID, deadline))
+	for i, p := range processes {
+		if dying[i] >= 0 {
+			errs = append(errs, waitGone(dying[i], p.PID, deadline), unix.Close(dying[i]))
+		}
 	}
 	return errors.Join(errs...)
 }
