@@ -1,8 +1,10 @@
 package virtcontainers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
@@ -27,7 +29,8 @@ func (p *Process) deleteTimeout() time.Duration {
 
 // deleteInGuest removes a process that has ended from the guest, and with an
 // init its container. That does not end with ctx: the files that the guest uses
-// are taken from it next. A guest that does not answer for a container is lost.
+// are taken from it next. A guest that does not delete a container in time, or
+// answers nothing meanwhile, is lost.
 func (p *Process) deleteInGuest(ctx context.Context) error {
 	s := p.container.sandbox
 	client, err := s.agent()
@@ -35,8 +38,13 @@ func (p *Process) deleteInGuest(ctx context.Context) error {
 		return nil // the guest and all in it is gone
 	}
 	timeout := p.deleteTimeout()
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), timeout, fmt.Errorf("it had %v", timeout))
 	defer cancel()
+	if p.execID == "" {
+		var stop func()
+		bounded, stop = s.whileAnswers(bounded, client)
+		defer stop()
+	}
 	_, err = client.Task.Delete(bounded, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
 	switch {
 	case errdefs.IsFailedPrecondition(guest.Err(err)) && !p.wasLeft():
@@ -44,13 +52,44 @@ func (p *Process) deleteInGuest(ctx context.Context) error {
 	case !guest.Unanswered(bounded, err):
 		return s.ignoreGone(guest.Err(err))
 	}
-	err = fmt.Errorf("the guest did not delete %s within %v: %w", p.name(), timeout, err)
+	err = fmt.Errorf("the guest did not delete %s: %w", p.name(), cmp.Or(context.Cause(bounded), err))
 	if p.execID != "" {
 		p.leave()
 		return err
 	}
 	s.lose(err)
 	return s.awaitLoss(ctx)
+}
+
+// whileAnswers returns a context for a call that may take long. It ends with ctx,
+// with stop, and when the guest leaves a question unanswered for as long as it
+// may take for SIGKILL.
+func (s *Sandbox) whileAnswers(ctx context.Context, client *guest.Client) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timeout := s.killTimeout()
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-time.After(timeout):
+				if !answers(ctx, client, timeout) {
+					cancel(fmt.Errorf("it answered nothing for %v", timeout))
+				}
+			case <-ctx.Done():
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		asking.Wait()
+	}
+}
+
+// answers reports whether the guest answers in time, or ctx ends.
+func answers(ctx context.Context, client *guest.Client, timeout time.Duration) bool {
+	asked, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return !guest.Unanswered(asked, client.Ping(asked)) || ctx.Err() != nil
 }
 
 // deleteRunning removes a process that the guest still runs, although it has

@@ -19,12 +19,19 @@ import (
 // whether it has: its machine counts as slow.
 func killPod(t *testing.T) *pod {
 	t.Helper()
+	return killPodWith(t, time.Second)
+}
+
+// killPodWith is killPod whose guest has that long to create or delete a
+// container.
+func killPodWith(t *testing.T, createTimeout time.Duration) *pod {
+	t.Helper()
 	host := newHost(t)
 	p := &pod{t: t, host: host, observer: newObserver()}
 	opts := options(p.observer)
 	opts.Config.Agent.KillTimeout = 200 * time.Millisecond
 	opts.Config.Agent.HealthTimeout = 3 * time.Second
-	opts.Config.Runtime.CreateContainerTimeout = time.Second
+	opts.Config.Runtime.CreateContainerTimeout = createTimeout
 	var err error
 	if p.Sandbox, err = virtcontainers.New(t.Context(), host.Platform(), opts); err != nil {
 		t.Fatal(err)
@@ -328,4 +335,22 @@ func TestDeletionIsFinal(t *testing.T) {
 			p.observer.expect(t, "c1=3", "pod=255")
 		})
 	}
+}
+
+// A guest that answers nothing while it deletes a container is ended long before
+// the time for a deletion is up.
+func TestDeletionInHungGuest(t *testing.T) {
+	t.Parallel()
+	p := killPodWith(t, time.Hour)
+	p.run(sandboxID)
+	c := p.run("c1")
+	p.told(exitEvent("c1", "", 3))
+	statusOf(t, initOf(t, c))
+	p.host.Agent.Hang("Delete")
+	p.host.Agent.Hang("Hello")
+	if _, err := c.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
+	p.awaitStopped()
+	p.observer.expect(t, "c1=3", "pod=255")
 }
