@@ -147,7 +147,7 @@ func (c *Container) processes() []*Process {
 // guest and from the sandbox. It may be called after the sandbox ended; while
 // the sandbox ends, Delete waits for that, so that nothing is left afterwards. A
 // second caller, such as an engine that died during its first call, waits for the
-// first one, and gets NotFound.
+// first one, and gets the exit with ErrDeleted.
 func (c *Container) Delete(ctx context.Context) (Exit, error) {
 	if err := c.endUnstarted(ctx); err != nil {
 		return Exit{}, err
@@ -157,7 +157,7 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 	}
 	exit, err := c.init.markDeleted(ctx)
 	if err != nil {
-		return Exit{}, fmt.Errorf("delete container %s: %w", c.ID, err)
+		return exit, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
 	defer close(c.init.removed)
 	<-c.init.reported // the engine hears of the exit first

@@ -47,8 +47,8 @@ type Process struct {
 	exit Exit
 }
 
-// errDeleted is the answer to all but the first who delete a process.
-var errDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
+// ErrDeleted is for all but the first of those who delete a process at once.
+var ErrDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
@@ -288,12 +288,12 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 }
 
 // Delete removes an exec. It fails for a running one. A second caller waits for
-// the first one, and gets NotFound. A guest that did not report the exec's exit may
+// the first one, and gets the exit with ErrDeleted. A guest that did not report the exec's exit may
 // refuse, because it still runs it, or not answer in time: that is logged.
 func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	exit, err := p.markDeleted(ctx)
 	if err != nil {
-		return Exit{}, fmt.Errorf("delete %s: %w", p.name(), err)
+		return exit, fmt.Errorf("delete %s: %w", p.name(), err)
 	}
 	defer close(p.removed)
 	<-p.reported // the engine hears of the exit first
@@ -312,15 +312,15 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 // markDeleted moves a process to its last state. A process that was never
 // started is stopped first, so that it can no longer be started. The caller then
 // removes the process, and closes removed. If another caller has come first,
-// markDeleted waits for its end and returns errDeleted.
+// markDeleted waits for its end and returns the exit with ErrDeleted.
 func (p *Process) markDeleted(ctx context.Context) (Exit, error) {
 	exit, err := p.setDeleted()
-	if !errors.Is(err, errDeleted) {
+	if !errors.Is(err, ErrDeleted) {
 		return exit, err
 	}
 	select {
 	case <-p.removed:
-		return Exit{}, err
+		return exit, err
 	case <-ctx.Done():
 		return Exit{}, fmt.Errorf("wait for the deletion that another call began: %w", context.Cause(ctx))
 	}
@@ -330,7 +330,7 @@ func (p *Process) setDeleted() (Exit, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.state == Deleted {
-		return Exit{}, errDeleted
+		return p.exit, ErrDeleted
 	}
 	if p.state == Created && p.execID != "" && p.end != claimed {
 		p.end, p.state = claimed, Stopped

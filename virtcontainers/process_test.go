@@ -307,6 +307,7 @@ func TestDeleteTwiceAtOnce(t *testing.T) {
 			hanging := p.host.Agent.Hang("Delete")
 			ctx, cancel := context.WithCancel(t.Context())
 			first, second := make(chan error, 1), make(chan error, 1)
+			var again virtcontainers.Exit
 			go func() {
 				_, err := remove(ctx)
 				first <- err
@@ -319,7 +320,8 @@ func TestDeleteTwiceAtOnce(t *testing.T) {
 				t.Errorf("a second delete that gave up: %v", err)
 			}
 			go func() {
-				_, err := remove(t.Context())
+				var err error
+				again, err = remove(t.Context())
 				second <- err
 			}()
 			select {
@@ -329,8 +331,9 @@ func TestDeleteTwiceAtOnce(t *testing.T) {
 			}
 			p.host.VM().Die(errDied)
 			<-first
-			if err := await(t, "the second delete", second); !errdefs.IsNotFound(err) {
-				t.Errorf("delete again: %v", err)
+			err = await(t, "the second delete", second)
+			if want := process.Info().Exit; !errors.Is(err, virtcontainers.ErrDeleted) || again != want {
+				t.Errorf("delete again: %+v, %v, want %+v", again, err, want)
 			}
 		})
 	}

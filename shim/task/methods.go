@@ -60,18 +60,21 @@ func (s *Service) Exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 	return &emptypb.Empty{}, nil
 }
 
-// Delete forgets a process that has ended.
+// Delete forgets a process that has ended. An engine that calls it again during
+// its first call gets the same answer, and one event: of a task that was not found
+// containerd reports the exit again (core/runtime/v2/shim.go, delete).
 func (s *Service) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	c, err := s.container(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	exit, err := deleteProcess(ctx, c, r.ExecID)
-	if err != nil {
+	first := !errors.Is(err, virtcontainers.ErrDeleted)
+	if err != nil && first {
 		return nil, err
 	}
 	at := timestamppb.New(exit.At)
-	if r.ExecID == "" {
+	if r.ExecID == "" && first {
 		s.opts.Publisher.Publish(ctx, events.TopicDelete, &eventtypes.TaskDelete{
 			ContainerID: r.ID, Pid: uint32(exit.PID), ExitStatus: exit.Status, ExitedAt: at,
 		})

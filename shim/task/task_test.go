@@ -4,13 +4,17 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/task"
@@ -99,6 +103,37 @@ func TestLife(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, s.events.list()); diff != "" {
 		t.Errorf("events: %s", diff)
+	}
+}
+
+// An engine that calls Delete again during its first call gets the same answer,
+// and there is one event.
+func TestDeleteTwiceAtOnce(t *testing.T) {
+	s := newShim(t, nil)
+	s.run(t, sandboxID)
+	s.run(t, "c1")
+	s.exit(t, "c1", "", 3)
+	s.events.await(t, "exit c1=3")
+	deleting, goOn := make(chan struct{}), make(chan struct{})
+	s.host.Agent.Hook("Delete", func(context.Context, proto.Message) error {
+		close(deleting)
+		<-goOn
+		return nil
+	})
+	var calls sync.WaitGroup
+	remove := func() {
+		if gone, err := s.Delete(t.Context(), &taskapi.DeleteRequest{ID: "c1"}); err != nil || gone.ExitStatus != 3 {
+			t.Errorf("deleted %v, %v", gone, err)
+		}
+	}
+	calls.Go(remove)
+	<-deleting
+	calls.Go(remove)
+	time.Sleep(time.Second) // nothing tells that the second call has arrived
+	close(goOn)
+	calls.Wait()
+	if all := s.events.list(); slices.Index(all, "delete c1=3") != len(all)-1 {
+		t.Errorf("events %v", all)
 	}
 }
 
