@@ -35,12 +35,9 @@ func Recover(platform Platform, sandboxID, containerID string, killTimeout time.
 		return *rec, err
 	}
 	if err == nil {
-		err = persist.BeginRemoval(platform.StateDir(), name)
-	}
-	if err == nil {
-		err = removeRecorded(platform, rec, killTimeout)
-		if err != nil {
-			return *rec, err
+		markErr := persist.BeginRemoval(platform.StateDir(), name) // matters only if the removal fails
+		if err := removeRecorded(platform, rec, killTimeout); err != nil {
+			return *rec, errors.Join(err, markErr)
 		}
 	}
 	return *rec, errors.Join(err, persist.Remove(platform.StateDir(), name))

@@ -138,6 +138,26 @@ func TestRecoverAgain(t *testing.T) {
 	}
 }
 
+// All is removed although its record cannot be marked before.
+func TestRecoverUnmarked(t *testing.T) {
+	host := newHost(t)
+	processes := deadPod(t, host)
+	platform := host.Platform()
+	inTheWay := filepath.Join(platform.StateDir(), platform.Owner.Name(sandboxID), "removing")
+	if err := os.Mkdir(inTheWay, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := virtcontainers.Recover(platform, sandboxID, sandboxID, 10*time.Second); err != nil {
+		t.Error(err)
+	}
+	checkNothingLeft(t, host)
+	for i, p := range processes {
+		if p.Alive() {
+			t.Errorf("process %d of the pod is alive", i)
+		}
+	}
+}
+
 // A record that cannot be read is an error, and the rest is cleaned up.
 func TestRecoverWithoutRecord(t *testing.T) {
 	host := newHost(t)
