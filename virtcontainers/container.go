@@ -147,8 +147,8 @@ func (c *Container) processes() []*Process {
 // guest and from the sandbox. It may be called after the sandbox ended; while
 // the sandbox ends, Delete waits for that, so that nothing is left afterwards. A
 // second caller, such as an engine that died during its first call, waits for the
-// first one, and gets the exit with ErrDeleted.
-func (c *Container) Delete(ctx context.Context) (Exit, error) {
+// first one, and gets the exit with ErrDeleted, or the first one's error.
+func (c *Container) Delete(ctx context.Context) (_ Exit, err error) {
 	if err := c.endUnstarted(ctx); err != nil {
 		return Exit{}, err
 	}
@@ -159,7 +159,7 @@ func (c *Container) Delete(ctx context.Context) (Exit, error) {
 	if err != nil {
 		return exit, fmt.Errorf("delete container %s: %w", c.ID, err)
 	}
-	defer close(c.init.removed)
+	defer func() { c.init.setRemoved(err) }()
 	<-c.init.reported // the engine hears of the exit first
 	c.settleExecs(ctx, anyExec)
 	errs := []error{c.unpublish(ctx), c.init.deleteInGuest(ctx), c.files.Release(ctx)}

@@ -1,6 +1,7 @@
 package virtcontainers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +34,9 @@ type Process struct {
 	// Between known and done of the sandbox's own container the sandbox is torn
 	// down.
 	known, done, reported chan struct{}
-	// removed is closed when Delete has ended, with or without success.
+	// removed is closed when Delete has ended, with removal as its error.
 	removed chan struct{}
+	removal error
 
 	mu    sync.Mutex // guards what follows
 	state State
@@ -47,7 +49,8 @@ type Process struct {
 	exit Exit
 }
 
-// ErrDeleted is for all but the first of those who delete a process at once.
+// ErrDeleted is for all but the first of those who delete a process at once: it
+// is removed.
 var ErrDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
@@ -290,12 +293,12 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 // Delete removes an exec. It fails for a running one. A second caller waits for
 // the first one, and gets the exit with ErrDeleted. A guest that did not report the exec's exit may
 // refuse, because it still runs it, or not answer in time: that is logged.
-func (p *Process) Delete(ctx context.Context) (Exit, error) {
+func (p *Process) Delete(ctx context.Context) (_ Exit, err error) {
 	exit, err := p.markDeleted(ctx)
 	if err != nil {
 		return exit, fmt.Errorf("delete %s: %w", p.name(), err)
 	}
-	defer close(p.removed)
+	defer func() { p.setRemoved(err) }()
 	<-p.reported // the engine hears of the exit first
 	p.io.Close()
 	p.container.forget(p.execID)
@@ -309,10 +312,17 @@ func (p *Process) Delete(ctx context.Context) (Exit, error) {
 	return exit, fmt.Errorf("delete %s: %w", p.name(), err)
 }
 
+// setRemoved ends what markDeleted began.
+func (p *Process) setRemoved(err error) {
+	p.removal = err
+	close(p.removed)
+}
+
 // markDeleted moves a process to its last state. A process that was never
 // started is stopped first, so that it can no longer be started. The caller then
-// removes the process, and closes removed. If another caller has come first,
-// markDeleted waits for its end and returns the exit with ErrDeleted.
+// removes the process, and calls setRemoved. If another caller has come first,
+// markDeleted waits for its end, and returns the exit with ErrDeleted or with that
+// caller's error.
 func (p *Process) markDeleted(ctx context.Context) (Exit, error) {
 	exit, err := p.setDeleted()
 	if !errors.Is(err, ErrDeleted) {
@@ -320,7 +330,7 @@ func (p *Process) markDeleted(ctx context.Context) (Exit, error) {
 	}
 	select {
 	case <-p.removed:
-		return exit, err
+		return exit, cmp.Or(p.removal, err)
 	case <-ctx.Done():
 		return Exit{}, fmt.Errorf("wait for the deletion that another call began: %w", context.Cause(ctx))
 	}

@@ -339,6 +339,38 @@ func TestDeleteTwiceAtOnce(t *testing.T) {
 	}
 }
 
+// If the first of two deletions fails, the second fails for the same reason.
+func TestDeleteFailsTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	p := newPod(t)
+	p.run(sandboxID)
+	p.processIn(virtcontainers.Stopped, "")
+	c, err := p.Container("c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleting, goOn := make(chan struct{}), make(chan struct{})
+	p.host.Agent.Hook("Delete", func(context.Context, proto.Message) error {
+		close(deleting)
+		<-goOn
+		return errdefs.ErrDataLoss
+	})
+	errs := make(chan error, 2)
+	remove := func() {
+		_, err := c.Delete(t.Context())
+		errs <- err
+	}
+	go remove()
+	await(t, "the first delete", deleting)
+	go remove()
+	close(goOn)
+	for range 2 {
+		if err := await(t, "a delete", errs); !errdefs.IsDataLoss(err) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 // checkNoMounts checks that no container has left a mount on the host.
 func checkNoMounts(t *testing.T, p *pod) {
 	t.Helper()

@@ -79,27 +79,25 @@ func cleanUp(p *Params, platform virtcontainers.Platform, sandboxID string) (_ i
 	if engine.For(p.Namespace, p.GRPCAddress).PatientDelete {
 		end = time.Now().Add(patientTime)
 	}
+	var errs []error
 	if sandboxID == p.ID && !servesOthers(p) {
 		whole = sandboxID
-		if err := killDaemon(p, end); err != nil {
-			return 0, err
-		}
+		errs = append(errs, killDaemon(p, end))
 	}
 	if platform.Owner, err = recordOwner(p, platform, sandboxID); err != nil {
-		return 0, err
+		return 0, errors.Join(append(errs, err)...)
 	}
+	// After a failure the rest is removed all the same: an engine may not call
+	// again.
 	rec, err := virtcontainers.Recover(platform, sandboxID, whole, max(time.Until(end), lastWait))
-	if err != nil {
-		return 0, err
-	}
-	err = virtcontainers.UnmountBundle(p.Bundle)
+	errs = append(errs, err, virtcontainers.UnmountBundle(p.Bundle))
 	if whole != "" {
 		// Its shim may have been a spare that no pod had. The next spare or
 		// delete tries again.
 		_ = virtcontainers.PoolDir(platform.RunDir).Tidy()
-		err = errors.Join(err, removeOwnSocket(p))
+		errs = append(errs, removeOwnSocket(p))
 	}
-	return rec.StandIns[p.ID].PID, err
+	return rec.StandIns[p.ID].PID, errors.Join(errs...)
 }
 
 // removeOwnSocket removes the socket of the daemon that start made. A bundle

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -203,6 +204,49 @@ func TestDeleteFails(t *testing.T) {
 	var out bytes.Buffer
 	if err := Delete(p, host.Platform(), &out); err == nil || !strings.Contains(err.Error(), "version 99") || out.Len() > 0 {
 		t.Errorf("answered %q, %v", out.Bytes(), err)
+	}
+}
+
+// What cannot be removed is an error, and all else is removed. A later start
+// removes the rest.
+func TestDeletePartly(t *testing.T) {
+	host := newHost(t)
+	shim := sleeper(t, "shim")
+	if err := shim.Kill(10 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, shim)
+	k := newKilledShim(t, host, shim)
+	cgroup := filepath.Join(t.TempDir(), "cgroup")
+	inside := filepath.Join(cgroup, "inside")
+	if err := os.MkdirAll(inside, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	store, err := persist.Create(host.Platform().StateDir(), k.params.owner(), "pod")
+	if err == nil {
+		err = store.Update(func(r *persist.Record) { r.Shim, r.VM, r.Cgroups = shim, k.vm, []string{cgroup} })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Delete(k.params, host.Platform(), new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), cgroup) {
+		t.Errorf("got %v", err)
+	}
+	gone(t, k.vm)
+	if exists(k.socket) {
+		t.Error("the socket is left")
+	}
+	record := platformDir(host, k.params.owner())
+	if left, err := host.Leftovers(); err != nil || !slices.Equal(left, []string{record}) {
+		t.Errorf("left: %v, %v, want the record", left, err)
+	}
+	old := time.Now().Add(-time.Minute)
+	if err := errors.Join(os.Remove(inside), os.Chtimes(filepath.Join(record, "removing"), old, old)); err != nil {
+		t.Fatal(err)
+	}
+	Sweep(t.Context(), newParams(t, host.RunDir, "next", nil), host.Platform())
+	if exists(cgroup) || exists(record) {
+		t.Error("the cgroup or the record is left")
 	}
 }
 

@@ -6,6 +6,8 @@
 // whatever phase a shim died:
 //
 //	<root>/<sandbox>/state.json
+//	                 removing     since when what the record names is being removed;
+//	                              a removal that fails keeps both
 //
 // Writes are atomic (a new file, fsync, rename), and the format has a
 // version.

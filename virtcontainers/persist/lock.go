@@ -48,8 +48,7 @@ func Abandoned(root string, owner Owner, age time.Duration) ([]string, error) {
 		if err != nil || time.Since(info.ModTime()) < age {
 			continue
 		}
-		rec, err := Load(root, filepath.Base(filepath.Dir(mark)))
-		if err == nil && rec.Owner == owner && rec.Shim.PID > 0 && !rec.Shim.Alive() {
+		if rec := read(root, filepath.Base(filepath.Dir(mark))); rec != nil && rec.Owner == owner && rec.orphaned() {
 			abandoned = append(abandoned, rec.SandboxID)
 		}
 	}
@@ -66,9 +65,12 @@ func Dead(root string, owner Owner) ([]string, error) {
 	}
 	var dead []string
 	for _, rec := range all {
-		if rec.Owner == owner && rec.Shim.PID > 0 && !rec.Shim.Alive() {
+		if rec.Owner == owner && rec.orphaned() {
 			dead = append(dead, rec.SandboxID)
 		}
 	}
 	return dead, nil
 }
+
+// orphaned reports whether the record names a shim, which has died.
+func (r *Record) orphaned() bool { return r.Shim.PID > 0 && !r.Shim.Alive() }

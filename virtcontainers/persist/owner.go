@@ -64,11 +64,19 @@ func List(root string) ([]*Record, error) {
 	}
 	var all []*Record
 	for _, e := range entries {
-		rec, err := Load(root, e.Name())
-		// A record in a directory of another name is not trusted.
-		if err == nil && rec.Owner.Name(rec.SandboxID) == e.Name() {
+		if rec := read(root, e.Name()); rec != nil {
 			all = append(all, rec)
 		}
 	}
 	return all, nil
+}
+
+// read returns the record of that name, nil if it cannot be read. One in a
+// directory of another name is not trusted.
+func read(root, name string) *Record {
+	rec, err := Load(root, name)
+	if err != nil || rec.Owner.Name(rec.SandboxID) != name {
+		return nil
+	}
+	return rec
 }

@@ -172,6 +172,15 @@ func TestAbandoned(t *testing.T) {
 	check("its removal", owner, 0, "pod")
 	check("its removal now", owner, time.Hour)
 	check("another's", Owner{Namespace: "other"}, 0)
+	old := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Join(root, name, removalFile), old, old); err != nil {
+		t.Fatal(err)
+	}
+	check("an old removal", owner, time.Hour, "pod")
+	if err := BeginRemoval(root, name); err != nil {
+		t.Fatal(err)
+	}
+	check("it began again", owner, time.Hour)
 	create()
 	check("another pod", owner, 0)
 	if err := errors.Join(BeginRemoval(root, name), Remove(root, name)); err != nil {
