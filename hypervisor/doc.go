@@ -6,7 +6,9 @@
 //
 //	            Launch                Resume
 //	(nothing) ---------> [paused] ------------> [running]
-//	                        |                       |
+//	                        | ^                   | |
+//	                        | +-------------------+ |
+//	                        |         Pause         |
 //	                        | Stop, or death        | Stop, power-off,
 //	                        v                       v  panic, or death
 //	                     [gone] <-------------------+

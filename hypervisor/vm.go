@@ -58,6 +58,7 @@ type VM interface {
 	CPUPlugger
 	MemoryPlugger
 	Saver
+	Pauser
 	VCPUThreader
 	// PCIPath returns where the guest finds an attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached, and with

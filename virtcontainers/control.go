@@ -58,6 +58,11 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 // the machine grows before they are raised and shrinks after they are lowered.
 // resources is what the engine sent: the JSON of OCI LinuxResources.
 func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
+	leave, err := c.sandbox.calls.enter(ctx)
+	if err != nil {
+		return fmt.Errorf("update container %s: %w", c.ID, err)
+	}
+	defer leave()
 	client, err := c.sandbox.agent()
 	if err == nil {
 		err = c.sandbox.sizing.Update(ctx, c.ID, resources.GetValue(), func(update *specs.LinuxResources) error {
@@ -74,11 +79,20 @@ func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 	return nil
 }
 
-// Stats reads the container's counters in the guest.
+// Stats reads the container's counters in the guest. While the sandbox
+// hibernates they are those of before: whoever watches a pod does not wake it.
 func (c *Container) Stats(ctx context.Context) (*stats.Metrics, error) {
 	client, err := c.sandbox.agent()
 	if err != nil {
 		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, err)
+	}
+	if leave, ok := c.sandbox.calls.tryEnter(); ok {
+		defer leave()
+	} else if all := c.sandbox.countersAsleep(); all != nil {
+		if m := all[c.ID]; m != nil {
+			return m, nil
+		}
+		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, errHibernates)
 	}
 	resp, err := client.Task.Stats(ctx, &task.StatsRequest{ID: c.ID})
 	if err != nil {

@@ -48,6 +48,11 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 	if err := CheckSpec(opts.Bundle.Spec, s.opts.Config, opts.ID == s.ID); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
 	}
+	leave, err := s.calls.enter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
+	}
+	defer leave()
 	if err := s.add(c); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}

@@ -77,6 +77,13 @@ func (s *Sandbox) watchKills() {
 // not.
 func (p *Process) enforceEnd() {
 	s := p.container.sandbox
+	// The time begins when the guest runs, and the sandbox does not hibernate
+	// meanwhile.
+	leave, err := s.calls.enter(s.lifeCtx)
+	if err != nil {
+		return
+	}
+	defer leave()
 	timeout := s.killTimeout()
 	select {
 	case <-p.done:

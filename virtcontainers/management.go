@@ -45,6 +45,8 @@ type Description struct {
 	GuestKernel  string                 `json:"guest_kernel"`
 	AgentVersion string                 `json:"agent_version"`
 	Containers   []ContainerDescription `json:"containers"`
+	// Hibernation is nil unless the sandbox hibernates.
+	Hibernation *Hibernation `json:"hibernation,omitempty"`
 }
 
 // ContainerDescription is what an operator sees of a container.
@@ -69,6 +71,7 @@ func (s *Sandbox) Describe() Description {
 		ID: s.ID, Pod: s.opts.Pod, Began: s.recorder.Zero().Round(0).UTC(), VMPID: s.vm.PID(), Accel: string(s.platform.Accel),
 		GuestKernel: version(s.client.Info.GetKernelRelease()), AgentVersion: version(s.client.Info.GetAgentVersion()),
 	}
+	d.Hibernation = s.hibernation()
 	for _, c := range s.Containers() {
 		d.Containers = append(d.Containers, ContainerDescription{ID: c.ID, State: c.Info().State.String(), PID: c.PID()})
 	}

@@ -2,7 +2,10 @@ package virtcontainers
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
 	"github.com/katabox/katabox/virtcontainers/procstat"
@@ -39,16 +42,29 @@ func (s *Sandbox) WriteMetrics(ctx context.Context, t *prom.Text) {
 		up = 0
 	}
 	t.Single("kata_shim_agent_up", prom.Gauge, "Whether the agent answered this scrape. If not, the guest's metrics are missing.", up)
+	hibernates := 0.0
+	if s.hibernation() != nil {
+		hibernates = 1
+	}
+	t.Single("kata_shim_hibernating", prom.Gauge, "Whether the pod hibernates: its agent is not asked then.", hibernates)
 	if err == nil {
 		m.Write(t)
 	}
 }
+
+// errHibernates is why a guest is not asked for its numbers.
+var errHibernates = fmt.Errorf("the sandbox hibernates: %w", errdefs.ErrUnavailable)
 
 func (s *Sandbox) guestMetrics(ctx context.Context) (*guest.Metrics, error) {
 	client, err := s.agent()
 	if err != nil {
 		return nil, err
 	}
+	leave, ok := s.calls.tryEnter()
+	if !ok {
+		return nil, errHibernates
+	}
+	defer leave()
 	return client.Metrics(ctx)
 }
 

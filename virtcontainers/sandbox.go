@@ -28,6 +28,9 @@ type Transport interface {
 	Attach(ctx context.Context, vm hypervisor.Attacher) error
 	// Dial is a guest.DialFunc.
 	Dial(ctx context.Context, port uint32) (guest.Conn, error)
+	// Hold says whether the VM is about to be paused, or runs again: between
+	// those calls connections outlive a pause.
+	Hold(paused bool)
 	// Close ends every connection. It may be called again.
 	Close() error
 }
@@ -150,6 +153,10 @@ type Sandbox struct {
 	startOnce sync.Once
 	// kills receives processes whose end must be enforced.
 	kills chan *Process
+	// calls is what calls to the guest pass, and wakes is told when one of them
+	// finds the sandbox hibernating.
+	calls turnstile
+	wakes chan struct{}
 	// watchers are the goroutines that follow the guest and report its exits.
 	watchers sync.WaitGroup
 	// stopped is closed when the teardown has ended.
@@ -161,6 +168,8 @@ type Sandbox struct {
 	// stopping is set when the teardown begins: from then on nothing new is
 	// admitted.
 	stopping bool
+	// slept is what the sandbox is woken from; nil if it is awake.
+	slept *slept
 	// lost is why contact with the guest is gone, or nil.
 	lost error
 	// tellLast reports the exit of the sandbox's own container, once that is
@@ -221,9 +230,11 @@ func newSandbox(ctx context.Context, platform Platform, opts Options) (*Sandbox,
 		lifeCtx: lifeCtx, end: end,
 		started:    make(chan struct{}),
 		kills:      make(chan *Process),
+		wakes:      make(chan struct{}, 1),
 		stopped:    make(chan struct{}),
 		containers: make(map[string]*Container),
 	}
+	s.calls.wake = func() { s.wakes <- struct{}{} } // never full: it is asleep once for each wake
 	var err error
 	if s.sizing, err = sizing.New(ctx, s.sizingOptions()); err != nil {
 		return s, err

@@ -163,6 +163,7 @@ func (s *Sandbox) dialAgent(ctx context.Context) error {
 }
 
 func (s *Sandbox) useAgent(client *guest.Client) {
+	client.Guard(s.calls.enter)
 	s.client = client
 	s.files.Connect(client, s.gone)
 	s.sizing.Connect(client)

@@ -69,6 +69,11 @@ func (s *Sandbox) guestPart(ctx context.Context) (timeline.GuestPart, error) {
 	if err != nil {
 		return timeline.GuestPart{}, err
 	}
+	leave, ok := s.calls.tryEnter()
+	if !ok {
+		return timeline.GuestPart{}, errHibernates
+	}
+	defer leave()
 	now, err := client.CompareClocks(ctx)
 	if err != nil {
 		return timeline.GuestPart{}, err

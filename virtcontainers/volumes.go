@@ -8,11 +8,17 @@ import (
 
 // VolumeStats returns how large a direct-assigned volume is and how full, as the
 // guest says. path is the volume's or its device's. It is an
-// errdefs.ErrNotFound when no container of the pod has it mounted.
+// errdefs.ErrNotFound when no container of the pod has it mounted, and an
+// errdefs.ErrUnavailable while the pod hibernates.
 func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.AssignedVolume, error) {
 	if _, err := s.agent(); err != nil {
 		return guestfs.AssignedVolume{}, err
 	}
+	leave, ok := s.calls.tryEnter()
+	if !ok {
+		return guestfs.AssignedVolume{}, errHibernates
+	}
+	defer leave()
 	return s.files.VolumeStats(ctx, path)
 }
 
@@ -21,6 +27,11 @@ func (s *Sandbox) VolumeStats(ctx context.Context, path string) (guestfs.Assigne
 // device's. A block device must have been grown on the host; a file is grown to
 // size bytes. With size 0 the volume becomes what its device or file is.
 func (s *Sandbox) GrowVolume(ctx context.Context, path string, size uint64) (uint64, error) {
+	leave, err := s.calls.enter(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer leave()
 	if _, err := s.agent(); err != nil {
 		return 0, err
 	}

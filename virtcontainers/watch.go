@@ -36,6 +36,7 @@ func (s *Sandbox) watch() {
 	})
 	s.watchers.Go(func() { s.sizing.Watch(s.lifeCtx) })
 	s.watchers.Go(s.watchKills)
+	s.watchers.Go(s.watchSleep)
 	switch {
 	case s.refills():
 		s.watchers.Go(s.refill) // with a template, if one is missing
@@ -70,15 +71,24 @@ func (s *Sandbox) watchHealth(interval, timeout time.Duration) {
 		case <-s.lifeCtx.Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
-		err := s.client.Ping(ctx)
-		silent := guest.Unanswered(ctx, err)
-		cancel()
-		if silent && s.lifeCtx.Err() == nil {
+		if s.isSilent(timeout) && s.lifeCtx.Err() == nil {
 			s.lose(s.explain(s.lifeCtx, fmt.Errorf("agent health check timed out after %v", timeout)))
 			return
 		}
 	}
+}
+
+// isSilent reports whether the agent leaves a question unanswered. One that
+// hibernates is not asked.
+func (s *Sandbox) isSilent(timeout time.Duration) bool {
+	leave, ok := s.calls.tryEnter()
+	if !ok {
+		return false
+	}
+	defer leave()
+	ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
+	defer cancel()
+	return guest.Unanswered(ctx, s.client.Ping(ctx))
 }
 
 // handleEvent handles one event from the guest. Unknown ids are the guest's
@@ -181,14 +191,17 @@ func (s *Sandbox) teardown() {
 	status := uint32(ExitLost)
 	if !s.gone() {
 		status = ExitKilled
-		s.killAll()
-		s.powerOff()
+		if s.rouseToEnd() {
+			s.killAll()
+			s.powerOff()
+		}
 	}
 	err := s.boot.unwind(s.lifeCtx)
 	s.lose(errors.New("the sandbox was stopped"))
 	s.settleAll(status)
 	s.end()
 	s.watchers.Wait() // nothing is reported about a stopped sandbox
+	err = errors.Join(err, s.endSleep())
 	s.tellOwn()
 	if err != nil {
 		log.G(s.lifeCtx).WithError(err).Error("the sandbox could not be cleaned up completely")
@@ -268,12 +281,17 @@ func (s *Sandbox) Stop(ctx context.Context) error {
 	}
 }
 
-// Ping checks that the agent answers.
+// Ping checks that the agent answers. One that hibernates is not asked.
 func (s *Sandbox) Ping(ctx context.Context) error {
 	client, err := s.agent()
 	if err != nil {
 		return err
 	}
+	leave, ok := s.calls.tryEnter()
+	if !ok {
+		return nil
+	}
+	defer leave()
 	return client.Ping(ctx)
 }
 

@@ -15,6 +15,7 @@ type GuestService interface {
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
+	SetClock(context.Context, *SetClockRequest) (*SetClockResponse, error)
 	WarmUp(context.Context, *WarmUpRequest) (*WarmUpResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
@@ -90,6 +91,13 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 					return nil, err
 				}
 				return svc.ReadFile(ctx, &req)
+			},
+			"SetClock": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req SetClockRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.SetClock(ctx, &req)
 			},
 			"WarmUp": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req WarmUpRequest
@@ -172,6 +180,7 @@ type GuestClient interface {
 	AddStorages(context.Context, *AddStoragesRequest) (*AddStoragesResponse, error)
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
+	SetClock(context.Context, *SetClockRequest) (*SetClockResponse, error)
 	WarmUp(context.Context, *WarmUpRequest) (*WarmUpResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
@@ -244,6 +253,14 @@ func (c *guestClient) ChangeFiles(ctx context.Context, req *ChangeFilesRequest) 
 func (c *guestClient) ReadFile(ctx context.Context, req *ReadFileRequest) (*ReadFileResponse, error) {
 	var resp ReadFileResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "ReadFile", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) SetClock(ctx context.Context, req *SetClockRequest) (*SetClockResponse, error) {
+	var resp SetClockResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetClock", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

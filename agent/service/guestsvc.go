@@ -86,6 +86,18 @@ func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxReq
 	return &api.SetupSandboxResponse{}, nil
 }
 
+// SetClock implements the Guest service.
+func (s guestService) SetClock(_ context.Context, req *api.SetClockRequest) (*api.SetClockResponse, error) {
+	t := req.GetHostTime()
+	if !t.IsValid() {
+		return nil, statusOf(fmt.Errorf("set clock: the time is missing or invalid: %w", errdefs.ErrInvalidArgument))
+	}
+	if err := guest.SetClock(t.AsTime()); err != nil {
+		return nil, statusOf(err)
+	}
+	return &api.SetClockResponse{}, nil
+}
+
 // WarmUp implements the Guest service.
 func (s guestService) WarmUp(context.Context, *api.WarmUpRequest) (*api.WarmUpResponse, error) {
 	if err := s.pod.warmUp(); err != nil {

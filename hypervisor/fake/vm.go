@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -28,6 +29,8 @@ type VM struct {
 	devices  []attached // in the order of their attachment
 	detached []string
 	resumed  bool
+	paused   bool
+	ram      *os.File // nil before SetMemory
 	stops    int
 	gone     bool
 	err      error
@@ -123,7 +126,7 @@ func (vm *VM) Resume(ctx context.Context) error {
 	if vm.gone {
 		return fmt.Errorf("resume virtual machine %s: %w", vm.Spec.ID, vm.err)
 	}
-	vm.resumed = true
+	vm.resumed, vm.paused = true, false
 	return nil
 }
 

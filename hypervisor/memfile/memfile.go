@@ -21,7 +21,7 @@ var sumTable = crc32.MakeTable(crc32.Castagnoli)
 // detects damage and truncation, not tampering. The file's offset changes.
 func Sum(file *os.File) (uint32, error) {
 	sum := uint32(0)
-	err := eachBlock(file, func(block []byte, _ int64) error {
+	err := eachBlock(file, make([]byte, copyBlock), func(block []byte, _ int64) error {
 		sum = crc32.Update(sum, sumTable, block)
 		return nil
 	})
@@ -38,7 +38,7 @@ func Copy(to, from *os.File, want uint32) error {
 		return fmt.Errorf("copy memory: %w", err)
 	}
 	sum := uint32(0)
-	err := eachBlock(from, func(block []byte, at int64) error {
+	err := eachBlock(from, make([]byte, copyBlock), func(block []byte, at int64) error {
 		sum = crc32.Update(sum, sumTable, block)
 		_, err := to.WriteAt(block, at)
 		return err
@@ -102,10 +102,12 @@ func sameSize(a, b *os.File) error {
 	return nil
 }
 
-// eachBlock calls do for all data of a file outside of holes, in order; the
-// block is valid only during the call.
-func eachBlock(file *os.File, do func(block []byte, at int64) error) error {
-	buf := make([]byte, copyBlock)
+// eachBlock calls do for all data of a file outside of holes, in order. It reads
+// into buf, so a block is valid only during the call.
+//
+// A machine's process shares the file's offset. It does not matter: the offset
+// is not read, only what each Seek returns.
+func eachBlock(file *os.File, buf []byte, do func(block []byte, at int64) error) error {
 	for end := int64(0); ; {
 		start, err := file.Seek(end, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
@@ -118,7 +120,7 @@ func eachBlock(file *os.File, do func(block []byte, at int64) error) error {
 			return err
 		}
 		for at := start; at < end; {
-			n, err := file.ReadAt(buf[:min(copyBlock, end-at)], at)
+			n, err := file.ReadAt(buf[:min(int64(len(buf)), end-at)], at)
 			if n == 0 && err != nil {
 				if errors.Is(err, io.EOF) {
 					err = io.ErrUnexpectedEOF

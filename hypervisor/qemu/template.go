@@ -35,11 +35,10 @@ func (m *Monitor) Describe(spec hypervisor.Spec) ([]string, error) {
 // path (migration/ram.c, migrate_ram_is_ignored): other memory would be written
 // page by page, and all of it allocated on the host for that.
 func (vm *VM) Save(ctx context.Context, state *os.File) error {
-	err := vm.mon.Execute(ctx, "stop", nil, nil)
-	if err == nil {
-		err = vm.migrate(ctx, "migrate", state)
+	if err := vm.Pause(ctx); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := vm.migrate(ctx, "migrate", state); err != nil {
 		return vm.explain(ctx, "save virtual machine", err)
 	}
 	return nil

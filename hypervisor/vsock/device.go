@@ -56,6 +56,7 @@ type device struct {
 	outbox   outbox
 	line     line
 	warnOnce sync.Once
+	held     atomic.Bool // a pause of the machine keeps the connections
 
 	// txChain and sender are used within Do of their queues.
 	txChain vhostuser.Chain
@@ -101,9 +102,14 @@ func (d *device) Owner() vhostuser.Owner {
 }
 
 // Stopped implements vhostuser.Device. A reset of the driver and a pause of the
-// machine look the same here: both end the connections immediately, so that a
-// restarted driver sees nothing from before.
-func (d *device) Stopped(*vhostuser.Queue) { d.reset() }
+// machine look the same here: unless a pause was announced (Transport.Hold),
+// the connections end immediately, so that a restarted driver sees nothing from
+// before.
+func (d *device) Stopped(*vhostuser.Queue) {
+	if !d.held.Load() {
+		d.reset()
+	}
+}
 
 // Kicked implements vhostuser.Device.
 func (d *device) Kicked(q *vhostuser.Queue) {

@@ -136,6 +136,9 @@ func (t *kernelTransport) isClosed() bool {
 	return t.ended
 }
 
+// Hold implements Transport: the kernel's connections outlive a pause anyway.
+func (t *kernelTransport) Hold(bool) {}
+
 // Close implements Transport.
 func (t *kernelTransport) Close() error {
 	t.mu.Lock()

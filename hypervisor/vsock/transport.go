@@ -49,6 +49,9 @@ type Transport interface {
 	// has no listener, ErrGone after the machine's end, net.ErrClosed after
 	// Close, or ctx's.
 	Dial(ctx context.Context, port uint32) (Conn, error)
+	// Hold says whether the machine is about to be paused, or runs again:
+	// between those calls connections outlive a pause, and data waits.
+	Hold(paused bool)
 	// Close ends every connection, and waits for everything that Open
 	// started. It may be called again.
 	Close() error

@@ -101,6 +101,9 @@ func (t *userTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
 	return t.dev.dial(ctx, port)
 }
 
+// Hold implements Transport.
+func (t *userTransport) Hold(paused bool) { t.dev.held.Store(paused) }
+
 // Close implements Transport.
 func (t *userTransport) Close() error {
 	t.mu.Lock()

@@ -8,6 +8,8 @@
 //	GET /direct-volume/stats?path=PATH  size and use of a volume, as CSI's JSON
 //	POST /direct-volume/resize          makes a volume larger (ResizeRequest)
 //	GET, PUT /iptables, /ip6tables      the guest's rules for packets, as iptables-save writes them
+//	POST /hibernate     saves the guest's memory to disk, and returns virtcontainers.Hibernation as JSON
+//	POST /wake          continues a pod that hibernates
 //	GET /log?after=N&wait=SECONDS       the latest lines of the shim's log and the guest's, as JSON
 //	GET /console                        the end of the guest's console
 //	GET /debug/pprof/.. the shim's profiles, with enable_pprof

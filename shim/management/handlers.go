@@ -30,6 +30,10 @@ type Sandbox interface {
 	// IPTables and SetIPTables read and replace the guest's rules for packets.
 	IPTables(ctx context.Context, ipv6 bool) ([]byte, error)
 	SetIPTables(ctx context.Context, ipv6 bool, rules []byte) error
+	// Hibernate saves the guest's memory to disk and gives it back to the host, and
+	// Wake continues the sandbox. Each may take minutes.
+	Hibernate(ctx context.Context) (virtcontainers.Hibernation, error)
+	Wake(ctx context.Context) error
 }
 
 // Source is where the answers come from.
@@ -84,6 +88,7 @@ func handlers(source Source) map[string]handler {
 	}
 	addVolumes(all, source.Sandbox)
 	addIPTables(all, source.Sandbox)
+	addHibernation(all, source.Sandbox)
 	addLog(all, source)
 	all[DebugPath] = handler{timeout: debugTimeout, upgrade: source.Sandbox.OpenDebug}
 	if source.Profiles {

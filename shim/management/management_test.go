@@ -32,10 +32,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pod is a sandbox whose agent answers or fails or hangs.
 type pod struct {
-	pingErr error
-	hang    bool
-	console string    // a socket
-	rules   *sync.Map // by family; each request has its own goroutine
+	pingErr  error
+	hang     bool
+	console  string    // a socket
+	rules    *sync.Map // by family; each request has its own goroutine
+	sleepErr error     // why it can neither hibernate nor wake
 }
 
 func (p pod) Ping(ctx context.Context) error {

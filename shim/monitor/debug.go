@@ -15,6 +15,7 @@ import (
 )
 
 // OpenDebug connects to the debug console of the pod's guest, for guest.OpenDebug.
+// It wakes a pod that hibernates.
 func (p Pod) OpenDebug(ctx context.Context) (net.Conn, error) {
 	conn, err := p.openDebug(ctx)
 	if err != nil {
@@ -27,6 +28,9 @@ func (p Pod) OpenDebug(ctx context.Context) (net.Conn, error) {
 const debugTimeout = 10 * time.Second
 
 func (p Pod) openDebug(ctx context.Context) (net.Conn, error) {
+	if err := p.ready(ctx); err != nil {
+		return nil, err
+	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(p.Dir, management.SocketName))
 	if err != nil {
 		return nil, err

@@ -28,8 +28,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pod is a sandbox that reports its name.
-type pod struct{ id string }
+// pod is a sandbox that reports its name. If asleep is set, it hibernates while
+// that is true; otherwise it cannot.
+type pod struct {
+	id      string
+	asleep  *atomic.Bool
+	wakeErr error
+}
 
 func (p pod) Ping(context.Context) error { return nil }
 
@@ -72,7 +77,11 @@ func (p pod) SetIPTables(_ context.Context, ipv6 bool, rules []byte) error {
 }
 
 func (p pod) Describe() virtcontainers.Description {
-	return virtcontainers.Description{ID: p.id, Pod: bundle.PodName{Name: "name-of-" + p.id, Namespace: "ns", UID: "u-" + p.id}}
+	d := virtcontainers.Description{ID: p.id, Pod: bundle.PodName{Name: "name-of-" + p.id, Namespace: "ns", UID: "u-" + p.id}}
+	if p.asleep != nil && p.asleep.Load() {
+		d.Hibernation = &saved
+	}
+	return d
 }
 
 // newRoot makes a directory with a path short enough for sockets.
@@ -104,8 +113,13 @@ func record(t *testing.T, root, id string, shim persist.Process) string {
 // running makes a pod that answers.
 func running(t *testing.T, root, id string) {
 	t.Helper()
-	dir := record(t, root, id, self(t))
-	s, err := management.Listen(t.Context(), dir, management.Source{Sandbox: pod{id}, Calls: new(prom.Durations)})
+	listening(t, root, pod{id: id})
+}
+
+func listening(t *testing.T, root string, p pod) {
+	t.Helper()
+	dir := record(t, root, p.id, self(t))
+	s, err := management.Listen(t.Context(), dir, management.Source{Sandbox: p, Calls: new(prom.Durations)})
 	if err != nil {
 		t.Fatal(err)
 	}

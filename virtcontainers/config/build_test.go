@@ -47,7 +47,7 @@ func defaults() Config {
 			BlockDriver: "virtio-scsi", BlockAIO: "io_uring", DisableBlockRootfs: true,
 		},
 		Agent: Agent{DialTimeout: 45 * time.Second, HealthInterval: 5 * time.Second, HealthTimeout: 30 * time.Second, KillTimeout: 10 * time.Second},
-		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet",
+		Runtime: Runtime{NetworkModel: NetworkTCFilter, CreateContainerTimeout: time.Minute, EmptyDirMode: "shared-fs", KubeletDir: "/var/lib/kubelet", HibernatePath: "/var/lib/kata-containers/hibernation",
 			DisableGuestSeccomp: true},
 		Factory: Factory{TemplatePath: "/run/vc/vm/template"},
 		Annotations: Allowed{

@@ -233,6 +233,9 @@ type Runtime struct {
 	// pod's containers can see: an absolute and clean path, not "/", followed
 	// by ":ro", ":rw" or nothing, which means ":ro".
 	SandboxBindMounts []string
+	// HibernatePath is the directory for the memory of pods that hibernate:
+	// absolute and clean, not checked for existence.
+	HibernatePath string
 	// Profiles offers the shim's profiles (pprof) on its management socket.
 	Profiles bool
 	Tracing  Tracing

@@ -253,6 +253,10 @@ var runtimeKeys = []key{
 		"How many seconds the creation of one container may take, and its deletion in the guest. After a deletion that took longer the "+
 			"guest is ended.").orDefault().
 		annotated("config.runtime.create_container_timeout"),
+	define("runtime.hibernate_path", "/var/lib/kata-containers/hibernation", cleanPath,
+		func(d *draft) *string { return &d.Runtime.HibernatePath },
+		"The directory in which the guest's memory is while a pod hibernates (kata-runtime hibernate): on a disk with room for it, and "+
+			"made if it does not exist. The files have no names, and are encrypted. See docs/hibernation.md.").orDefault(),
 	define("runtime.enable_pprof", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.Profiles },
 		"Offer the profiles of the pod's shim on its management socket, at /debug/pprof/. See docs/observability.md.").

@@ -25,6 +25,14 @@ func (s guestService) Hello(ctx context.Context, req *api.HelloRequest) (*api.He
 	return &api.HelloResponse{ProtocolVersion: s.agent.version(), AgentVersion: "fake", KernelRelease: "0.0"}, nil
 }
 
+// SetClock implements the Guest service. It sets nothing.
+func (s guestService) SetClock(ctx context.Context, req *api.SetClockRequest) (*api.SetClockResponse, error) {
+	if err := s.agent.enter(ctx, "SetClock", req); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &api.SetClockResponse{}, nil
+}
+
 // WarmUp implements the Guest service.
 func (s guestService) WarmUp(ctx context.Context, req *api.WarmUpRequest) (*api.WarmUpResponse, error) {
 	if err := s.agent.enter(ctx, "WarmUp", req); err != nil {

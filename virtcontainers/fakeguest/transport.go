@@ -38,6 +38,9 @@ func (t *transport) Dial(ctx context.Context, port uint32) (guest.Conn, error) {
 	return t.agent.Dial(ctx, port)
 }
 
+// Hold implements virtcontainers.Transport. A pause ends no connection here.
+func (t *transport) Hold(bool) {}
+
 // Close implements virtcontainers.Transport.
 func (t *transport) Close() error {
 	t.mu.Lock()

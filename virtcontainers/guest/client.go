@@ -44,6 +44,7 @@ type Client struct {
 	guest api.GuestClient
 	rpc   *ttrpc.Client
 	dial  DialFunc
+	pass  Pass
 	// calls are the durations of the calls so far.
 	calls *prom.Durations
 }
@@ -60,7 +61,7 @@ func Connect(ctx context.Context, dial DialFunc) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{dial: dial, calls: new(prom.Durations)}
-	c.rpc = ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(observed(c.calls, bound(callTimeout))))
+	c.rpc = ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(c.passing(observed(c.calls, bound(callTimeout)))))
 	c.Task, c.guest = task.NewTTRPCTaskClient(c.rpc), api.NewGuestClient(c.rpc)
 	if err := c.hello(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -29,6 +29,11 @@ func (d *DebugConsole) Close() error { return d.conn.Close() }
 
 // DialDebug connects to the guest's debug console.
 func (c *Client) DialDebug(ctx context.Context) (*DebugConsole, error) {
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	conn, err := c.dial(ctx, api.PortDebug)
 	if err != nil {
 		return nil, fmt.Errorf("open the guest's debug console: %w", err)

@@ -71,6 +71,11 @@ func (c *Client) open(ctx context.Context, port uint32, first proto.Message, rep
 		ctx, cancel = context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("the guest did not answer within %v: %w", callTimeout, context.DeadlineExceeded))
 		defer cancel()
 	}
+	leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	conn, err := c.dial(ctx, port)
 	if err != nil {
 		return nil, explained(ctx, err)

@@ -130,7 +130,7 @@ func TestPodsCommand(t *testing.T) {
 	h := withRecords(t, true)
 	out, errs, code := call(t, h, "pods")
 	lines := strings.Split(out, "\n")
-	if code != 0 || errs != "" || len(lines) != 4 || !strings.HasPrefix(lines[1], "p1 ") || !strings.HasPrefix(lines[2], "p2 ") || !strings.Contains(lines[2], " - ") {
+	if code != 0 || errs != "" || len(lines) != 4 || !strings.HasPrefix(lines[1], "p1 ") || !strings.HasPrefix(lines[2], "p2 ") || strings.Count(lines[2], " - ") != 4 {
 		t.Errorf("%d, %q, %s", code, errs, out)
 	}
 	if same, _, code := call(t, h, "list"); code != 0 || len(strings.Split(same, "\n")) != 4 {

@@ -13,7 +13,7 @@ import (
 // or JSON or a file's format anyway.
 var withoutJSON = map[string]string{
 	"run": "the container's output", "exec": "a process's output", "logs": "the container's output", "debug": "a process's output",
-	"stop": "nothing", "rm": "nothing", "monitor": "nothing", "factory destroy": "nothing", "export-traces": "nothing",
+	"wake": "nothing", "stop": "nothing", "rm": "nothing", "monitor": "nothing", "factory destroy": "nothing", "export-traces": "nothing",
 	"direct-volume add": "nothing", "direct-volume remove": "nothing", "iptables set": "nothing",
 	"direct-volume stats": "JSON", "completion": "a shell's script",
 	"create": "nothing", "start": "nothing", "kill": "nothing", "delete": "nothing", "pause": "nothing", "resume": "nothing", "update": "nothing",

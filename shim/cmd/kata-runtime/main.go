@@ -64,7 +64,7 @@ func newApp(stdout, stderr io.Writer, h host) *cli.Command {
 		OnUsageError:   usageError,
 		Action:         noCommand,
 		Flags:          command.Flags(),
-		Commands:       append(standaloneCommands(h), checkCommand(h), envCommand(h), volumeCommand(h), timelineCommand(h), factoryCommand(h), podsCommand(h), logCommand(h), debugCommand(h), iptablesCommand(h), metricsCommand(h), monitorCommand(h), collectCommand(h), exportTracesCommand(), installCommand(), uninstallCommand(), versionCommand()),
+		Commands:       append(standaloneCommands(h), checkCommand(h), envCommand(h), volumeCommand(h), timelineCommand(h), factoryCommand(h), podsCommand(h), hibernateCommand(h), wakeCommand(h), logCommand(h), debugCommand(h), iptablesCommand(h), metricsCommand(h), monitorCommand(h), collectCommand(h), exportTracesCommand(), installCommand(), uninstallCommand(), versionCommand()),
 	}
 	for _, c := range app.Commands {
 		setUsageError(c)

@@ -64,6 +64,12 @@ func (onePod) Describe() virtcontainers.Description { return virtcontainers.Desc
 // does not, "p2".
 func withRecords(t *testing.T, silent bool) host {
 	t.Helper()
+	return withSandbox(t, onePod{}, silent)
+}
+
+// withSandbox is a host as withRecords', whose pod "p1" is that sandbox.
+func withSandbox(t *testing.T, p1 management.Sandbox, silent bool) host {
+	t.Helper()
 	root, err := os.MkdirTemp("", "kb") //nolint:usetesting // t.TempDir gives names too long for sockets
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +93,7 @@ func withRecords(t *testing.T, silent bool) host {
 			t.Fatal(err)
 		}
 	}
-	server, err := management.Listen(t.Context(), filepath.Join(root, owner.Name("p1")), management.Source{Sandbox: onePod{}, Calls: new(prom.Durations), Log: somethingLogged()})
+	server, err := management.Listen(t.Context(), filepath.Join(root, owner.Name("p1")), management.Source{Sandbox: p1, Calls: new(prom.Durations), Log: somethingLogged()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/procstat"
 )
 
-const podsDescription = "ENGINE is the engine's namespace. MEMORY is the resident memory of QEMU and the shim, with the guest's page cache. A pod\n" +
-	"that does not answer has a dash in each column that only its shim can fill. With --root before it, or with its flags\n" +
-	"--quiet and --format, list is the OCI runtime's: it lists the containers below --root."
+const podsDescription = "ENGINE is the engine's namespace. STATE is running or hibernating. MEMORY is the resident memory of QEMU and the shim, with\n" +
+	"the guest's page cache. A pod that does not answer has a dash in each column that only its shim can fill. With --root before\n" +
+	"it, or with its flags --quiet and --format, list is the OCI runtime's: it lists the containers below --root."
 
 func podsCommand(h host) *cli.Command {
 	return &cli.Command{
@@ -46,6 +46,17 @@ type podLine struct {
 	MemoryBytes uint64 `json:"memoryBytes"`
 	// Error is why the shim did not answer.
 	Error string `json:"error,omitempty"`
+}
+
+// state is running or hibernating, or a dash if the shim did not answer.
+func (p podLine) state() string {
+	switch {
+	case p.Error != "":
+		return "-"
+	case p.Hibernation != nil:
+		return "hibernating"
+	}
+	return "running"
 }
 
 // pods asks all pods side by side.
@@ -86,7 +97,7 @@ const shownID = 20
 
 func writePods(out io.Writer, list []podLine, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tPOD\tENGINE\tAGE\tCONTAINERS\tSHIM\tVM\tMEMORY")
+	fmt.Fprintln(w, "ID\tPOD\tENGINE\tAGE\tSTATE\tCONTAINERS\tSHIM\tVM\tMEMORY")
 	for _, p := range list {
 		pod, age, containers := "-", "-", "-"
 		if p.Error == "" {
@@ -99,8 +110,8 @@ func writePods(out io.Writer, list []podLine, now time.Time) error {
 		if engine == "" {
 			engine = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d MiB\n",
-			p.ID[:min(len(p.ID), shownID)], pod, engine, age, containers, p.ShimPID, p.VMPID, p.MemoryBytes>>20)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d MiB\n",
+			p.ID[:min(len(p.ID), shownID)], pod, engine, age, p.state(), containers, p.ShimPID, p.VMPID, p.MemoryBytes>>20)
 	}
 	return w.Flush()
 }

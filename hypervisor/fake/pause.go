@@ -1,0 +1,81 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// The steps of hibernation.
+const (
+	StepPause  Step = "pause"
+	StepMemory Step = "memory files"
+)
+
+// Pause implements hypervisor.Pauser.
+func (vm *VM) Pause(ctx context.Context) error {
+	if err := vm.monitor.enter(ctx, StepPause, vm); err != nil {
+		return fmt.Errorf("pause virtual machine %s: %w", vm.Spec.ID, err)
+	}
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	if vm.gone {
+		return fmt.Errorf("pause virtual machine %s: %w", vm.Spec.ID, vm.err)
+	}
+	vm.paused = true
+	return nil
+}
+
+// Paused reports whether the machine was paused, and not resumed since.
+func (vm *VM) Paused() bool {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	return vm.paused
+}
+
+// SetMemory sets the content of the machine's memory file.
+func (vm *VM) SetMemory(content []byte) error {
+	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "memory")
+	if _, err := f.Write(content); err != nil {
+		_ = f.Close()
+		return err
+	}
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	vm.ram = f
+	return nil
+}
+
+// Memory returns what is in the memory file that SetMemory has made.
+func (vm *VM) Memory() ([]byte, error) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	return os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", vm.ram.Fd()))
+}
+
+// MemoryFiles implements hypervisor.Pauser: there is none before SetMemory.
+func (vm *VM) MemoryFiles(ctx context.Context) ([]*os.File, error) {
+	if err := vm.monitor.enter(ctx, StepMemory, vm); err != nil {
+		return nil, fmt.Errorf("open memory of virtual machine %s: %w", vm.Spec.ID, err)
+	}
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	if vm.ram == nil {
+		return nil, nil
+	}
+	fd, err := unix.FcntlInt(vm.ram.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return []*os.File{os.NewFile(uintptr(fd), "memory")}, nil
+}
+
+var _ hypervisor.Pauser = (*VM)(nil)

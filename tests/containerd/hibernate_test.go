@@ -1,0 +1,184 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/katabox/katabox/tests/harness"
+	"github.com/katabox/katabox/virtcontainers"
+)
+
+// hibernating gives a test a daemon whose pods have memory that can be saved to
+// disk, and the directory for that.
+func hibernating(t *testing.T, change func(*harness.Options), run func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string)) {
+	t.Helper()
+	needVM(t)
+	dir := filepath.Join(t.TempDir(), "memory")
+	newestOwn(t, func(o *harness.Options) {
+		change(o)
+		o.Kata.Extra += fmt.Sprintf("[runtime]\nhibernate_path = %q\n[factory]\nenable_template = false\n", dir)
+	}, func(ctx context.Context, t *testing.T, d *harness.Daemon) { run(ctx, t, d, dir) })
+}
+
+// hibernate has the pod hibernate.
+func hibernate(ctx context.Context, t *testing.T, d *harness.Daemon, id string) virtcontainers.Hibernation {
+	t.Helper()
+	cmd := kataRuntime(ctx, d, "hibernate", "--json", id)
+	var words strings.Builder
+	cmd.Stderr = &words
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kata-runtime hibernate: %v: %s", err, &words)
+	}
+	var h virtcontainers.Hibernation
+	if err := json.Unmarshal(out, &h); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return h
+}
+
+// hibernates reports whether the pod hibernates.
+func hibernates(ctx context.Context, t *testing.T, d *harness.Daemon, id string) bool {
+	t.Helper()
+	out, err := kataRuntime(ctx, d, "pods", "--json").Output()
+	if err != nil {
+		t.Fatalf("kata-runtime pods: %v", err)
+	}
+	var pods []virtcontainers.Description
+	if err := json.Unmarshal(out, &pods); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pods {
+		if p.ID == id {
+			return p.Hibernation != nil
+		}
+	}
+	t.Fatalf("pod %s is not among %s", id, out)
+	return false
+}
+
+// guestMemory is how many bytes of the host's memory the only pod's guest has.
+func guestMemory(t *testing.T, d *harness.Daemon) (bytes int64) {
+	t.Helper()
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", qemuOf(t, d)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		target, _ := os.Readlink(fd)
+		if !strings.HasPrefix(target, "/memfd:memory-backend") {
+			continue
+		}
+		info, err := os.Stat(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes += info.Sys().(*syscall.Stat_t).Blocks * 512
+	}
+	return bytes
+}
+
+// filled is what a container puts into its memory.
+const filled = "dd if=/dev/urandom of=/dev/shm/f bs=1M count=24 2>/dev/null && md5sum </dev/shm/f"
+
+// A pod hibernates: its memory is the host's again, whoever watches it does not
+// wake it, and an exec finds everything as it was.
+func TestHibernation(t *testing.T) {
+	for name, change := range map[string]func(*harness.Options){
+		"share":     func(*harness.Options) {},
+		"virtiofsd": func(o *harness.Options) { withVirtiofsd(t)(o) },
+		"virtio-mem": func(o *harness.Options) {
+			o.Kata.Extra = "enable_virtio_mem = true\n"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hibernating(t, change, testHibernation)
+		})
+	}
+}
+
+func testHibernation(ctx context.Context, t *testing.T, d *harness.Daemon, dir string) {
+	pod := newPod(ctx, t, d)
+	id := pod.Sandbox.Box.ID()
+	stdin, typed := io.Pipe()
+	t.Cleanup(func() { _ = typed.Close() })
+	c := add(ctx, t, pod, harness.ContainerConfig{
+		Name: "echo", Args: script("echo ready; exec cat"), Stdio: harness.Stdio{Stdin: stdin},
+	})
+	if err := c.Out.Await(ctx, "ready"); err != nil {
+		t.Fatal(err)
+	}
+	big := add(ctx, t, pod, harness.ContainerConfig{Name: "big", Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{withMemory(200 << 20)}})
+	sum := execOut(ctx, t, big, harness.ExecConfig{Args: script(filled)})
+	before := guestMemory(t, d)
+
+	h := hibernate(ctx, t, d, id)
+	t.Logf("%d MiB of memory in %d MiB on disk, QEMU had %d MiB", h.MemoryBytes>>20, h.ImageBytes>>20, before>>20)
+	if after := guestMemory(t, d); before < 64<<20 || after != 0 || int64(h.MemoryBytes) > before {
+		t.Errorf("the guest had %d bytes of the host's memory, and has %d; %d are said to be on disk", before, after, h.MemoryBytes)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("the image has a name: %v, %v", left, err)
+	}
+	for range 2 {
+		if _, err := c.Task.Metrics(d.Context(ctx)); err != nil {
+			t.Errorf("metrics: %v", err)
+		}
+		if status, err := c.Task.Status(d.Context(ctx)); err != nil || status.Status != client.Running {
+			t.Errorf("status: %v, %v", status, err)
+		}
+	}
+	time.Sleep(2 * time.Second) // for the clock to be wrong
+	if !hibernates(ctx, t, d, id) {
+		t.Error("the pod was woken")
+	}
+
+	words := strings.Fields(execOut(ctx, t, big, harness.ExecConfig{Args: script("date +%s; md5sum </dev/shm/f")}))
+	if now := fmt.Sprint(time.Now().Unix() - 1); len(words) < 2 || words[0] < now {
+		t.Errorf("the guest's time and sum are %v, want %s at least", words, now)
+	} else if words[1] != strings.Fields(sum)[0] {
+		t.Errorf("the memory has changed: %v, want %s", words, sum)
+	}
+	if hibernates(ctx, t, d, id) {
+		t.Error("the pod still hibernates")
+	}
+	if _, err := typed.Write([]byte("typed\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Out.Await(ctx, "typed"); err != nil {
+		t.Errorf("the input from before does not work: %v", err)
+	}
+	works(ctx, t, big, "echo x >/written && cat /written && ls -lR / >/dev/null 2>&1; true")
+
+	hibernate(ctx, t, d, id)
+	removed(t, "pod", pod.Remove)
+}
+
+// The host's ends are final while a pod hibernates.
+func TestHibernatingPodIsKilled(t *testing.T) {
+	hibernating(t, func(*harness.Options) {}, func(ctx context.Context, t *testing.T, d *harness.Daemon, _ string) {
+		for _, kind := range []string{harness.KindShim, harness.KindVMM} {
+			recorder := d.Record(ctx)
+			pod := newPod(ctx, t, d)
+			c := idle(ctx, t, pod)
+			hibernate(ctx, t, d, pod.Sandbox.Box.ID())
+			killOne(t, d, kind)
+			if _, err := recorder.Await(ctx, c.Box.ID(), "exit"); err != nil {
+				t.Errorf("%s: %v", kind, err)
+			}
+			removed(t, "pod", pod.Remove)
+			recorder.Close()
+		}
+	})
+}

@@ -1,0 +1,140 @@
+package virtcontainers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+)
+
+// turnstile lets calls pass to a guest that runs, and counts them. It is locked
+// while the sandbox hibernates; whoever wants to pass then has the sandbox woken:
+//
+//	        lock                 sleep               enter
+//	[open] ------> [falling asleep] ------> [asleep] -----> [waking]
+//	   ^                  |                                     |
+//	   +------------------+-------------------------------------+
+//	                           open
+type turnstile struct {
+	mu    sync.Mutex
+	state wakefulness
+	calls int // that have passed, and not left
+	// idle is closed when the last call has left; nil unless lock waits for that.
+	idle chan struct{}
+	// opened is closed when the turnstile opens; nil while it is open.
+	opened chan struct{}
+	// wake begins to wake the sandbox, which ends with open. It must not block.
+	wake func()
+}
+
+type wakefulness int
+
+const (
+	awake wakefulness = iota
+	fallingAsleep
+	asleep
+	waking
+)
+
+// enter passes, and waits for that within ctx; leave must follow.
+func (t *turnstile) enter(ctx context.Context) (leave func(), err error) {
+	for {
+		opened := t.pass()
+		if opened == nil {
+			return sync.OnceFunc(t.leave), nil
+		}
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the sandbox to wake: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// pass returns nil if the caller has passed. Otherwise it has the sandbox woken, and returns what is closed then.
+func (t *turnstile) pass() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch t.state {
+	case awake:
+		t.calls++
+		return nil
+	case asleep:
+		t.state = waking
+		t.wake()
+	}
+	return t.opened
+}
+
+func (t *turnstile) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calls--
+	if t.calls == 0 && t.idle != nil {
+		close(t.idle)
+		t.idle = nil
+	}
+}
+
+// tryEnter passes if the sandbox is awake; leave must follow then.
+func (t *turnstile) tryEnter() (leave func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state != awake {
+		return nil, false
+	}
+	t.calls++
+	return sync.OnceFunc(t.leave), true
+}
+
+// lock locks the turnstile once no call is under way; until then calls pass. It
+// fails with errdefs.ErrUnavailable if that is not within ctx, and with
+// errdefs.ErrFailedPrecondition if the sandbox hibernates.
+func (t *turnstile) lock(ctx context.Context) error {
+	for {
+		idle, err := t.tryLock()
+		if idle == nil {
+			return err
+		}
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return fmt.Errorf("it is busy: calls to the guest are under way: %w", errdefs.ErrUnavailable)
+		}
+	}
+}
+
+// tryLock locks, or returns what is closed when it is worth another try.
+func (t *turnstile) tryLock() (idle <-chan struct{}, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.state == asleep:
+		return nil, fmt.Errorf("it hibernates already: %w", errdefs.ErrFailedPrecondition)
+	case t.state != awake:
+		return nil, fmt.Errorf("it is falling asleep or waking: %w", errdefs.ErrUnavailable)
+	case t.calls == 0:
+		t.state, t.opened = fallingAsleep, make(chan struct{})
+		return nil, nil
+	case t.idle == nil:
+		t.idle = make(chan struct{})
+	}
+	return t.idle, nil
+}
+
+// sleep marks the sandbox asleep: the next call wakes it.
+func (t *turnstile) sleep() { t.turn(asleep) }
+
+// open lets calls pass again.
+func (t *turnstile) open() { t.turn(awake) }
+
+func (t *turnstile) turn(to wakefulness) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state = to
+	if to == awake && t.opened != nil {
+		close(t.opened)
+		t.opened = nil
+	}
+}

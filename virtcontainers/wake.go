@@ -1,0 +1,142 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/log"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
+)
+
+// Wake has a sandbox that hibernates run again, and waits for that within ctx;
+// one that is awake is left alone. After an error of the disk the guest is lost.
+func (s *Sandbox) Wake(ctx context.Context) error {
+	leave, err := s.calls.enter(ctx)
+	if err != nil {
+		return fmt.Errorf("wake sandbox %s: %w", s.ID, err)
+	}
+	leave()
+	if _, err := s.agent(); err != nil {
+		return fmt.Errorf("wake sandbox %s: %w", s.ID, err)
+	}
+	return nil
+}
+
+// watchSleep wakes the sandbox whenever a call asks for it, until it ends: it
+// wakes on its own time and not on the call's.
+func (s *Sandbox) watchSleep() {
+	for {
+		select {
+		case <-s.wakes:
+			s.wake()
+		case <-s.lifeCtx.Done():
+			return
+		}
+	}
+}
+
+// wake restores the memory and lets the machine run. If that fails the guest is
+// lost, because nobody else has its memory. Calls pass then in any case.
+func (s *Sandbox) wake() {
+	defer s.calls.open()
+	defer s.setSlept(nil)
+	s.mu.Lock()
+	z := s.slept
+	s.mu.Unlock()
+	began := time.Now()
+	err := s.wakeFrom(s.lifeCtx, z)
+	if err != nil {
+		s.lose(fmt.Errorf("the guest's memory could not be restored: %w", err))
+		return
+	}
+	log.G(s.lifeCtx).WithFields(log.Fields{"slept": began.Sub(z.Since).Round(time.Second), "took": time.Since(began)}).Info("sandbox woke")
+}
+
+func (s *Sandbox) wakeFrom(ctx context.Context, z *slept) error {
+	restoring, cancel := context.WithTimeout(ctx, z.wakeTimeout())
+	defer cancel()
+	err := s.restore(restoring, z)
+	if err == nil {
+		err = s.run(ctx)
+	}
+	return errors.Join(err, z.close())
+}
+
+// restore writes the image back into the memory. What QEMU has written meanwhile,
+// which it should not, is dropped.
+func (s *Sandbox) restore(ctx context.Context, z *slept) error {
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	_, err := within(ctx, func() (struct{}, error) {
+		for _, f := range z.memory {
+			if err := memfile.Discard(f); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, memfile.RestoreImage(ctx, z.image, z.key, z.memory)
+	})
+	return err
+}
+
+// hibernation describes the sandbox's hibernation; nil if it is awake.
+func (s *Sandbox) hibernation() *Hibernation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slept == nil || !s.slept.done.Load() {
+		return nil
+	}
+	return &s.slept.Hibernation
+}
+
+// endSleep removes what a sandbox that ends has of its hibernation. Calls that
+// wait for its end fail now.
+func (s *Sandbox) endSleep() error {
+	defer s.calls.open()
+	s.mu.Lock()
+	z := s.slept
+	s.slept = nil
+	s.mu.Unlock()
+	if z == nil {
+		return nil
+	}
+	return z.close()
+}
+
+// rouseToEnd has a sandbox that hibernates wake if it has disks to flush, and
+// reports whether its guest runs.
+func (s *Sandbox) rouseToEnd() bool {
+	h := s.hibernation()
+	if h == nil {
+		return true
+	}
+	if !s.files.HasDisks() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.lifeCtx, h.wakeTimeout())
+	defer cancel()
+	if err := s.Wake(ctx); err != nil {
+		log.G(s.lifeCtx).WithError(err).Warn("the sandbox hibernates and could not be woken: its disks may lack what was written last")
+		return false
+	}
+	return true
+}
+
+// wakeTimeout bounds waking.
+func (h Hibernation) wakeTimeout() time.Duration {
+	return pauseTimeout + time.Duration(h.ImageBytes/imageRate)*time.Second
+}
+
+// countersAsleep returns the statistics of the containers when the sandbox fell
+// asleep; nil if it is awake.
+func (s *Sandbox) countersAsleep() map[string]*stats.Metrics {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slept == nil {
+		return nil
+	}
+	return s.slept.counters
+}
