@@ -80,7 +80,7 @@ func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 }
 
 // Stats reads the container's counters in the guest. While the sandbox
-// hibernates they are those of before: whoever watches a pod does not wake it.
+// hibernates they are those of before: a question about a pod does not wake it.
 func (c *Container) Stats(ctx context.Context) (*stats.Metrics, error) {
 	client, err := c.sandbox.agent()
 	if err != nil {

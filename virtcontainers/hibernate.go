@@ -85,6 +85,9 @@ func (s *Sandbox) hibernate(ctx context.Context) (*slept, error) {
 	if _, err := s.agent(); err != nil {
 		return nil, err
 	}
+	if s.isStopping() {
+		return nil, fmt.Errorf("it is ending: %w", errdefs.ErrFailedPrecondition)
+	}
 	if hypervisor.OwnerOf(s.vm) != nil {
 		return nil, fmt.Errorf("its memory is shared with other pods of its template "+
 			"(the annotation io.katacontainers.config.factory.enable_template: \"false\" gives a pod its own): %w", errdefs.ErrFailedPrecondition)
@@ -137,7 +140,7 @@ func (s *Sandbox) fallAsleep(ctx context.Context, z *slept) error {
 		z.memory, err = s.vm.MemoryFiles(ctx)
 	}
 	if err == nil {
-		z.image, err = unnamed(s.opts.Config.Runtime.HibernatePath)
+		z.image, err = openImage(s.opts.Config.Runtime.HibernatePath, z.memory)
 	}
 	if err != nil {
 		return err
@@ -234,19 +237,4 @@ func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		var none T
 		return none, context.Cause(ctx)
 	}
-}
-
-// unnamed makes a file without a name in a directory, which is made too.
-func unnamed(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make file for memory (runtime.hibernate_path): %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".memory-*")
-	if err != nil {
-		return nil, fmt.Errorf("make file for memory (runtime.hibernate_path): %w", err)
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(fmt.Errorf("make file for memory (runtime.hibernate_path): %w", err), f.Close())
-	}
-	return f, nil
 }

@@ -37,7 +37,7 @@ func newSleeper(t *testing.T) *sleeper {
 
 func sleeperOn(t *testing.T, host *fakeguest.Host, change func(*virtcontainers.Options)) *sleeper {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "made")
+	dir := filepath.Join(diskDir(t), "made")
 	p := bootChanged(t, host, func(o *virtcontainers.Options) {
 		o.Config.Runtime.HibernatePath = dir
 		change(o)
@@ -49,6 +49,17 @@ func sleeperOn(t *testing.T, host *fakeguest.Host, change func(*virtcontainers.O
 	}
 	s.run("c1")
 	return s
+}
+
+// diskDir returns a new directory that is on a disk: /tmp may be in memory.
+func diskDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "kb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // sleeps has the pod hibernate.
@@ -111,7 +122,9 @@ func TestHibernation(t *testing.T) {
 // What asks the guest for something wakes it, and nothing is lost.
 func TestCallsWake(t *testing.T) {
 	for name, call := range map[string]func(s *sleeper) error{
-		"kill": func(s *sleeper) error { return initOf(s.t, s.container("c1")).Kill(s.t.Context(), uint32(unix.SIGTERM), false) },
+		"kill": func(s *sleeper) error {
+			return initOf(s.t, s.container("c1")).Kill(s.t.Context(), uint32(unix.SIGTERM), false)
+		},
 		"create": func(s *sleeper) error {
 			_, err := s.Create(s.t.Context(), s.options("c2", nil), func(*virtcontainers.Container) {})
 			return err
@@ -129,12 +142,11 @@ func TestCallsWake(t *testing.T) {
 			if !slices.Contains(s.host.Agent.Calls(), "SetClock") {
 				t.Errorf("the guest's clock was not set: %v", s.host.Agent.Calls())
 			}
-			s.observer.expect(t)
 		})
 	}
 }
 
-// Whoever watches a pod gets what was last true, and does not wake it.
+// Questions about a pod get what was last true, and do not wake it.
 func TestWatchersDoNotWake(t *testing.T) {
 	s := sleeperOn(t, newHost(t), func(o *virtcontainers.Options) {
 		o.Config.Agent.HealthInterval, o.Config.Agent.HealthTimeout = 10*time.Millisecond, 10*time.Millisecond
@@ -177,6 +189,15 @@ func TestHibernationFails(t *testing.T) {
 				s.t.Fatal(err)
 			}
 		}, "runtime.hibernate_path"},
+		"in memory": {func(s *sleeper) {
+			if err := os.MkdirAll(s.dir, 0o700); err != nil {
+				s.t.Fatal(err)
+			}
+			if err := unix.Mount("none", s.dir, "tmpfs", 0, ""); err != nil {
+				s.t.Fatal(err)
+			}
+			s.t.Cleanup(func() { _ = unix.Unmount(s.dir, unix.MNT_DETACH) })
+		}, "is in memory"},
 		"too much memory": {func(s *sleeper) {
 			if err := s.vm.SetMemory(bytes.Repeat([]byte("x"), int(s.vm.Spec.MemoryMiB+1)<<20)); err != nil {
 				s.t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 )
 
 // turnstile lets calls pass to a guest that runs, and counts them. It is locked
-// while the sandbox hibernates; whoever wants to pass then has the sandbox woken:
+// while the sandbox hibernates; a call that comes then has the sandbox woken:
 //
 //	        lock                 sleep               enter
 //	[open] ------> [falling asleep] ------> [asleep] -----> [waking]
@@ -20,6 +20,8 @@ type turnstile struct {
 	mu    sync.Mutex
 	state wakefulness
 	calls int // that have passed, and not left
+	// waiting is the number of calls that wait to pass.
+	waiting int
 	// idle is closed when the last call has left; nil unless lock waits for that.
 	idle chan struct{}
 	// opened is closed when the turnstile opens; nil while it is open.
@@ -46,13 +48,22 @@ func (t *turnstile) enter(ctx context.Context) (leave func(), err error) {
 		}
 		select {
 		case <-opened:
+			t.stopWaiting()
 		case <-ctx.Done():
+			t.stopWaiting()
 			return nil, fmt.Errorf("wait for the sandbox to wake: %w", context.Cause(ctx))
 		}
 	}
 }
 
-// pass returns nil if the caller has passed. Otherwise it has the sandbox woken, and returns what is closed then.
+func (t *turnstile) stopWaiting() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting--
+}
+
+// pass returns nil if the caller has passed. Otherwise the caller waits, until
+// stopWaiting, for what is returned: it is closed when the sandbox is awake.
 func (t *turnstile) pass() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,6 +75,7 @@ func (t *turnstile) pass() <-chan struct{} {
 		t.state = waking
 		t.wake()
 	}
+	t.waiting++
 	return t.opened
 }
 
@@ -123,17 +135,24 @@ func (t *turnstile) tryLock() (idle <-chan struct{}, err error) {
 	return t.idle, nil
 }
 
-// sleep marks the sandbox asleep: the next call wakes it.
-func (t *turnstile) sleep() { t.turn(asleep) }
-
-// open lets calls pass again.
-func (t *turnstile) open() { t.turn(awake) }
-
-func (t *turnstile) turn(to wakefulness) {
+// sleep marks the sandbox asleep. The next call wakes it, or one that waits
+// already.
+func (t *turnstile) sleep() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.state = to
-	if to == awake && t.opened != nil {
+	t.state = asleep
+	if t.waiting > 0 {
+		t.state = waking
+		t.wake()
+	}
+}
+
+// open lets calls pass again.
+func (t *turnstile) open() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state = awake
+	if t.opened != nil {
 		close(t.opened)
 		t.opened = nil
 	}

@@ -40,7 +40,7 @@ func (s *Sandbox) watchSleep() {
 }
 
 // wake restores the memory and lets the machine run. If that fails the guest is
-// lost, because nobody else has its memory. Calls pass then in any case.
+// lost: its memory is nowhere else. Calls pass then in any case.
 func (s *Sandbox) wake() {
 	defer s.calls.open()
 	defer s.setSlept(nil)

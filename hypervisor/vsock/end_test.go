@@ -3,6 +3,7 @@ package vsock
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -151,6 +152,43 @@ func TestPause(t *testing.T) {
 		t.Errorf("reset of %+v, want of %+v", p.header, req)
 	}
 	g.dialled(tr, 2, maxBufAlloc)
+}
+
+// TestHeldPause pauses the machine after that was announced: connections live on,
+// and what is written meanwhile arrives. Without the announcement, a later pause
+// ends them.
+func TestHeldPause(t *testing.T) {
+	tr, g := boot(t, nil)
+	c, req := g.dialled(tr, 1, maxBufAlloc)
+	for range 3 {
+		tr.Hold(true)
+		rx, tx := g.stop()
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.Write([]byte("meanwhile"))
+			written <- err
+		}()
+		select {
+		case err := <-written:
+			t.Fatalf("a write to a paused machine returned: %v", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+		g.restart(rx, tx)
+		tr.Hold(false)
+		must(t, <-written)
+		if p := g.expect(opData); string(p.data) != "meanwhile" || p.srcPort != req.srcPort {
+			t.Errorf("the guest got %q of %+v", p.data, p.header)
+		}
+		g.send(req.reply(opData), []byte("after"))
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != "after" {
+			t.Errorf("read %q, %v", got, err)
+		}
+	}
+	g.stop()
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read after a pause that was not announced: %v", err)
+	}
 }
 
 // TestResetStorm resets the driver while connections are opened and closed.

@@ -24,7 +24,12 @@ import (
 func hibernating(t *testing.T, change func(*harness.Options), run func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string)) {
 	t.Helper()
 	needVM(t)
-	dir := filepath.Join(t.TempDir(), "memory")
+	base, err := os.MkdirTemp("/var/tmp", "kb") // /tmp may be in memory
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	dir := filepath.Join(base, "memory")
 	newestOwn(t, func(o *harness.Options) {
 		change(o)
 		o.Kata.Extra += fmt.Sprintf("[runtime]\nhibernate_path = %q\n[factory]\nenable_template = false\n", dir)
@@ -92,8 +97,8 @@ func guestMemory(t *testing.T, d *harness.Daemon) (bytes int64) {
 // filled is what a container puts into its memory.
 const filled = "dd if=/dev/urandom of=/dev/shm/f bs=1M count=24 2>/dev/null && md5sum </dev/shm/f"
 
-// A pod hibernates: its memory is the host's again, whoever watches it does not
-// wake it, and an exec finds everything as it was.
+// A pod hibernates: its memory is the host's again, questions about it do not wake
+// it, and an exec finds everything as it was.
 func TestHibernation(t *testing.T) {
 	for name, change := range map[string]func(*harness.Options){
 		"share":     func(*harness.Options) {},
@@ -125,7 +130,7 @@ func testHibernation(ctx context.Context, t *testing.T, d *harness.Daemon, dir s
 
 	h := hibernate(ctx, t, d, id)
 	t.Logf("%d MiB of memory in %d MiB on disk, QEMU had %d MiB", h.MemoryBytes>>20, h.ImageBytes>>20, before>>20)
-	if after := guestMemory(t, d); before < 64<<20 || after != 0 || int64(h.MemoryBytes) > before {
+	if after := guestMemory(t, d); before < 64<<20 || after != 0 || h.MemoryBytes < 64<<20 || h.ImageBytes == 0 {
 		t.Errorf("the guest had %d bytes of the host's memory, and has %d; %d are said to be on disk", before, after, h.MemoryBytes)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
