@@ -54,7 +54,7 @@ func sleeperOn(t *testing.T, host *fakeguest.Host, change func(*virtcontainers.O
 // diskDir returns a new directory that is on a disk: /tmp may be in memory.
 func diskDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "kb")
+	dir, err := os.MkdirTemp("/var/tmp", "kb") //nolint:usetesting // t.TempDir may be in memory
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,8 @@ func (r *imageReader) restore(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		number, err := r.cipher.records, error(nil)
+		number := r.cipher.records
+		var err error
 		if done, err = r.restoreRecord(number); err != nil {
 			return fmt.Errorf("record %d: %w", number, err)
 		}

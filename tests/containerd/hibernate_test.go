@@ -24,7 +24,7 @@ import (
 func hibernating(t *testing.T, change func(*harness.Options), run func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string)) {
 	t.Helper()
 	needVM(t)
-	base, err := os.MkdirTemp("/var/tmp", "kb") // /tmp may be in memory
+	base, err := os.MkdirTemp("/var/tmp", "kb") //nolint:usetesting // t.TempDir may be in memory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,9 +127,11 @@ func testHibernation(ctx context.Context, t *testing.T, d *harness.Daemon, dir s
 	big := add(ctx, t, pod, harness.ContainerConfig{Name: "big", Args: []string{"sleep", "100000"}, Spec: []oci.SpecOpts{withMemory(200 << 20)}})
 	sum := execOut(ctx, t, big, harness.ExecConfig{Args: script(filled)})
 	before := guestMemory(t, d)
+	qemu := pssOf(t, qemuOf(t, d))
 
 	h := hibernate(ctx, t, d, id)
-	t.Logf("%d MiB of memory in %d MiB on disk, QEMU had %d MiB", h.MemoryBytes>>20, h.ImageBytes>>20, before>>20)
+	t.Logf("%d MiB of memory in %d MiB on disk; QEMU's PSS was %d MiB and is %d, the shim's is %d",
+		h.MemoryBytes>>20, h.ImageBytes>>20, qemu>>10, pssOf(t, qemuOf(t, d))>>10, shimPSS(t, d)>>10)
 	if after := guestMemory(t, d); before < 64<<20 || after != 0 || h.MemoryBytes < 64<<20 || h.ImageBytes == 0 {
 		t.Errorf("the guest had %d bytes of the host's memory, and has %d; %d are said to be on disk", before, after, h.MemoryBytes)
 	}

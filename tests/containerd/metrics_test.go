@@ -156,17 +156,23 @@ func shimPSS(t *testing.T, d *harness.Daemon) (kib int) {
 		t.Fatal(err)
 	}
 	for _, p := range procs {
-		if p.Kind() != harness.KindShim {
-			continue
+		if p.Kind() == harness.KindShim {
+			kib = pssOf(t, p.PID)
 		}
-		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, pss, _ := strings.Cut(string(rollup), "\nPss:")
-		if _, err := fmt.Sscan(pss, &kib); err != nil {
-			t.Fatal(err)
-		}
+	}
+	return kib
+}
+
+// pssOf is a process's proportional share of memory (proc(5), smaps_rollup).
+func pssOf(t *testing.T, pid int) (kib int) {
+	t.Helper()
+	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pss, _ := strings.Cut(string(rollup), "\nPss:")
+	if _, err := fmt.Sscan(pss, &kib); err != nil {
+		t.Fatal(err)
 	}
 	return kib
 }
