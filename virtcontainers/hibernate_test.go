@@ -149,7 +149,7 @@ func TestCallsWake(t *testing.T) {
 // Questions about a pod get what was last true, and do not wake it.
 func TestWatchersDoNotWake(t *testing.T) {
 	s := sleeperOn(t, newHost(t), func(o *virtcontainers.Options) {
-		o.Config.Agent.HealthInterval, o.Config.Agent.HealthTimeout = 10*time.Millisecond, 10*time.Millisecond
+		o.Config.Agent.HealthInterval, o.Config.Agent.HealthTimeout = 10*time.Millisecond, patience
 	})
 	encoded, err := proto.Marshal(&stats.Metrics{Pids: &stats.PidsStat{Current: 7}})
 	if err != nil {

@@ -121,7 +121,13 @@ func (s *Sandbox) handleExit(e *api.Exit) {
 	}
 	entry.Info("process exited")
 	exit := Exit{Status: e.Status & 0xff, At: exitTime(e, p.made, time.Now())}
-	s.watchers.Go(func() { p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes}) })
+	leave, entered := s.calls.tryEnter() // no hibernation before its output is here
+	s.watchers.Go(func() {
+		p.finish(s.lifeCtx, exit, drained{e.StdoutBytes, e.StderrBytes})
+		if entered {
+			leave()
+		}
+	})
 }
 
 // exitTime returns the guest's time of an exit (SetupSandbox set its clock to
