@@ -62,6 +62,7 @@ var suites = []suite{
 			"TestKilledVMM", "TestKilledShim", // the kernel's vsock reports their ends
 			"TestContainersHaveNoVsock",                               // vhost-vsock would let them reach the host's listeners
 			"TestQEMUIsNobody",                                        // with /dev/kvm, vhost-vsock and vhost-net in its jail
+			"TestHibernation",                                         // KVM's mappings of the memory, and the kernel's vhost-vsock
 			"TestDynamicSizing",                                       // CPUs are added and, with KVM only, removed
 			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's paths and counters
 		},
