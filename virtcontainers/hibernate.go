@@ -52,13 +52,15 @@ type slept struct {
 	key    memfile.Key
 	// counters are the containers' statistics, which do not change meanwhile.
 	counters map[string]*stats.Metrics
+	// bell rings when packets come for the pod.
+	bell *bell
 	// done is set once the memory is given back.
 	done atomic.Bool
 }
 
 // close closes the files; the image is gone then.
 func (z *slept) close() error {
-	var errs []error
+	errs := []error{z.bell.close()}
 	for _, f := range append(z.memory, z.image) {
 		if f != nil {
 			errs = append(errs, f.Close())
@@ -132,10 +134,14 @@ func (s *Sandbox) counters(ctx context.Context) map[string]*stats.Metrics {
 func (s *Sandbox) fallAsleep(ctx context.Context, z *slept) error {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
+	var err error
+	if z.bell, err = s.listen(ctx); err != nil {
+		return err
+	}
 	s.transport.Hold(true)
 	pausing, cancel := context.WithTimeout(ctx, pauseTimeout)
 	defer cancel()
-	err := s.vm.Pause(pausing)
+	err = s.vm.Pause(pausing)
 	if err == nil {
 		z.memory, err = s.vm.MemoryFiles(ctx)
 	}
@@ -149,6 +155,9 @@ func (s *Sandbox) fallAsleep(ctx context.Context, z *slept) error {
 	z.Since = time.Now().UTC()
 	if err := s.storeImage(ctx, z); err != nil {
 		return err
+	}
+	if z.bell.rang() {
+		return fmt.Errorf("it is busy: packets come for it: %w", errdefs.ErrUnavailable)
 	}
 	return s.giveBack(z)
 }

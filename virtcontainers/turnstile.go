@@ -100,9 +100,10 @@ func (t *turnstile) tryEnter() (leave func(), ok bool) {
 	return sync.OnceFunc(t.leave), true
 }
 
-// lock locks the turnstile once no call is under way; until then calls pass. It
-// fails with errdefs.ErrUnavailable if that is not within ctx, and with
-// errdefs.ErrFailedPrecondition if the sandbox hibernates.
+// lock locks the turnstile once no call is under way; until then calls pass. A
+// sandbox that wakes is waited for, too. It fails with errdefs.ErrUnavailable if
+// that is not within ctx or the sandbox falls asleep, and with
+// errdefs.ErrFailedPrecondition if it hibernates.
 func (t *turnstile) lock(ctx context.Context) error {
 	for {
 		idle, err := t.tryLock()
@@ -112,7 +113,7 @@ func (t *turnstile) lock(ctx context.Context) error {
 		select {
 		case <-idle:
 		case <-ctx.Done():
-			return fmt.Errorf("it is busy: calls to the guest are under way: %w", errdefs.ErrUnavailable)
+			return fmt.Errorf("it is busy: it wakes, or calls to the guest are under way: %w", errdefs.ErrUnavailable)
 		}
 	}
 }
@@ -124,8 +125,10 @@ func (t *turnstile) tryLock() (idle <-chan struct{}, err error) {
 	switch {
 	case t.state == asleep:
 		return nil, fmt.Errorf("it hibernates already: %w", errdefs.ErrFailedPrecondition)
-	case t.state != awake:
-		return nil, fmt.Errorf("it is falling asleep or waking: %w", errdefs.ErrUnavailable)
+	case t.state == fallingAsleep:
+		return nil, fmt.Errorf("it is falling asleep: %w", errdefs.ErrUnavailable)
+	case t.state == waking:
+		return t.opened, nil
 	case t.calls == 0:
 		t.state, t.opened = fallingAsleep, make(chan struct{})
 		return nil, nil

@@ -44,6 +44,9 @@ type Links interface {
 	// namespace has changed, until ctx ends; and again, with growing pauses, if
 	// changed fails.
 	Watch(ctx context.Context, changed func() error) error
+	// Doorbell listens for packets to the pod, on the links that have a NIC now.
+	// The caller closes it.
+	Doorbell(ctx context.Context) (*network.Doorbell, error)
 	// Close undoes what was made in the namespace. It may be called again.
 	Close(ctx context.Context) error
 }
@@ -162,6 +165,15 @@ func (p *Pod) Close(ctx context.Context) error {
 		return nil
 	}
 	return p.links.Close(ctx)
+}
+
+// Doorbell listens for packets to the pod; in a pod without links it never rings.
+// The caller closes it.
+func (p *Pod) Doorbell(ctx context.Context) (*network.Doorbell, error) {
+	if p.links == nil {
+		return new(network.Doorbell), nil
+	}
+	return p.links.Doorbell(ctx)
 }
 
 // Plug gives the VM its NICs, before its first instruction. If the engine made

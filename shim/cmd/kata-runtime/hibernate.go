@@ -14,7 +14,7 @@ import (
 
 const hibernateDescription = "ID is the pod's id, or a prefix of it. While the pod hibernates its processes stand still, and its shim, QEMU, network and\n" +
 	"mounts stay. The guest's memory is in a file without a name, encrypted with a key that only the shim has: if the shim or\n" +
-	"the disk fails, the pod is lost. What needs the guest wakes it first: exec, kill, delete, a new container, debug.\n" +
+	"the disk fails, the pod is lost. What needs the guest wakes it first: exec, kill, delete, a new container, debug, packets.\n" +
 	"Statistics and health checks do not. If this command is interrupted the shim goes on: see STATE in kata-runtime pods."
 
 const wakeDescription = "ID is the pod's id, or a prefix of it. The guest gets its memory back from disk, and the pod's processes go on. A pod that\n" +
