@@ -14,9 +14,9 @@ import (
 	"github.com/katabox/katabox/agent/api"
 )
 
-// Doorbell tells that somebody sends to the pod: that a packet for one of its
-// cards, or a question for the card of one of its addresses, is on one of its
-// links. The packet itself goes where it would go anyway.
+// Doorbell tells that a packet for one of a pod's cards, or a question for the
+// card of one of its addresses, is on one of its links. The packet itself goes
+// where it would go anyway.
 type Doorbell struct {
 	files []*os.File // packet sockets
 }
