@@ -16,6 +16,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/virtcontainers/network"
 )
 
 // A sandbox hibernates in place: its machine is paused, and the guest's memory is
@@ -53,14 +54,17 @@ type slept struct {
 	// counters are the containers' statistics, which do not change meanwhile.
 	counters map[string]*stats.Metrics
 	// bell rings when packets come for the pod.
-	bell *bell
+	bell *network.Doorbell
 	// done is set once the memory is given back.
 	done atomic.Bool
 }
 
 // close closes the files; the image is gone then.
 func (z *slept) close() error {
-	errs := []error{z.bell.close()}
+	var errs []error
+	if z.bell != nil {
+		errs = append(errs, z.bell.Close())
+	}
 	for _, f := range append(z.memory, z.image) {
 		if f != nil {
 			errs = append(errs, f.Close())
@@ -156,15 +160,15 @@ func (s *Sandbox) fallAsleep(ctx context.Context, z *slept) error {
 	if err := s.storeImage(ctx, z); err != nil {
 		return err
 	}
-	if z.bell.rang() {
-		return fmt.Errorf("it is busy: packets come for it: %w", errdefs.ErrUnavailable)
-	}
 	return s.giveBack(z)
 }
 
 // storeImage writes the memory to the image, and the image to the disk: otherwise
-// it would be in the host's memory for a while.
+// it would be in the host's memory for a while. A call that comes meanwhile ends
+// it: with much memory the call would wait long.
 func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
+	ctx, stop := s.calls.unlessWanted(ctx)
+	defer stop()
 	spec := s.spec()
 	most := max(spec.MemoryMiB, spec.MaxMemoryMiB) << 20
 	stored, err := within(ctx, func() (memfile.Stored, error) {

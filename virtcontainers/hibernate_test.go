@@ -248,6 +248,25 @@ func TestBusyPodStaysAwake(t *testing.T) {
 	s.sleeps()
 }
 
+// A call that comes while the memory is saved does not wait for that: the pod
+// stays awake.
+func TestCallWhileFallingAsleep(t *testing.T) {
+	s := newSleeper(t)
+	called := make(chan error, 1)
+	s.host.Monitor.Hook(fake.StepMemory, func(context.Context, *fake.VM) error {
+		go func() { called <- s.container("c1").Pause(context.Background(), func() {}) }()
+		time.Sleep(100 * time.Millisecond) // until it waits
+		return nil
+	})
+	if _, err := s.Hibernate(t.Context()); !errdefs.IsUnavailable(err) {
+		t.Errorf("error %v", err)
+	}
+	if err := <-called; err != nil {
+		t.Errorf("the call: %v", err)
+	}
+	s.checkAwake()
+}
+
 // A machine that does not run after a failure is lost, and the pod with it.
 func TestPodThatDoesNotContinueIsLost(t *testing.T) {
 	s := newSleeper(t)

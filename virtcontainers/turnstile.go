@@ -26,6 +26,8 @@ type turnstile struct {
 	idle chan struct{}
 	// opened is closed when the turnstile opens; nil while it is open.
 	opened chan struct{}
+	// wanted is closed when a call comes while the sandbox falls asleep.
+	wanted chan struct{}
 	// wake begins to wake the sandbox, which ends with open. It must not block.
 	wake func()
 }
@@ -71,6 +73,10 @@ func (t *turnstile) pass() <-chan struct{} {
 	case awake:
 		t.calls++
 		return nil
+	case fallingAsleep:
+		if !closed(t.wanted) {
+			close(t.wanted)
+		}
 	case asleep:
 		t.state = waking
 		t.wake()
@@ -130,13 +136,33 @@ func (t *turnstile) tryLock() (idle <-chan struct{}, err error) {
 	case t.state == waking:
 		return t.opened, nil
 	case t.calls == 0:
-		t.state, t.opened = fallingAsleep, make(chan struct{})
+		t.state, t.opened, t.wanted = fallingAsleep, make(chan struct{}), make(chan struct{})
 		return nil, nil
 	case t.idle == nil:
 		t.idle = make(chan struct{})
 	}
 	return t.idle, nil
 }
+
+// unlessWanted returns a context that also ends when a call comes while the
+// sandbox falls asleep.
+func (t *turnstile) unlessWanted(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t.mu.Lock()
+	wanted := t.wanted
+	t.mu.Unlock()
+	go func() {
+		select {
+		case <-wanted:
+			cancel(errWanted)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// errWanted is why a sandbox does not fall asleep.
+var errWanted = fmt.Errorf("it is busy: a call or packets came for it: %w", errdefs.ErrUnavailable)
 
 // sleep marks the sandbox asleep. The next call wakes it, or one that waits
 // already.

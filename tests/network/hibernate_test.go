@@ -63,7 +63,7 @@ func hibernate(ctx context.Context, t *testing.T, d *harness.Daemon, id string) 
 		if err == nil {
 			return
 		}
-		if !strings.Contains(string(out), "it is busy: packets come for it") {
+		if !strings.Contains(string(out), "it is busy") {
 			t.Fatalf("kata-runtime hibernate: %v: %s", err, out)
 		}
 		time.Sleep(100 * time.Millisecond)
