@@ -25,8 +25,8 @@ import (
 // its key is only here, so that nothing of it outlives this process.
 
 const (
-	// quietWait bounds how long Hibernate waits for calls to the guest that are
-	// under way.
+	// quietWait bounds how long Hibernate asks for statistics, and waits for calls
+	// to the guest that are under way.
 	quietWait = 10 * time.Second
 	// pauseTimeout bounds stopping the machine, and letting it run again.
 	pauseTimeout = 30 * time.Second
@@ -98,9 +98,9 @@ func (s *Sandbox) hibernate(ctx context.Context) (*slept, error) {
 		return nil, fmt.Errorf("its memory is shared with other pods of its template "+
 			"(the annotation io.katacontainers.config.factory.enable_template: \"false\" gives a pod its own): %w", errdefs.ErrFailedPrecondition)
 	}
-	z := &slept{counters: s.counters(ctx)}
 	quiet, cancel := context.WithTimeout(ctx, quietWait)
 	defer cancel()
+	z := &slept{counters: s.counters(quiet)}
 	if err := s.calls.lock(quiet); err != nil {
 		return nil, err
 	}
@@ -187,12 +187,14 @@ func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
 	return err
 }
 
-// giveBack gives the memory back to the host. A file that does not shrink so
-// could not have been written to either: then the guest is lost.
+// giveBack gives the memory back to the host. A part of it that cannot be given
+// back, as QEMU may have it, leaves a guest without the others: it is lost then.
 func (s *Sandbox) giveBack(z *slept) error {
-	for _, f := range z.memory {
+	for i, f := range z.memory {
 		if err := memfile.Discard(f); err != nil {
-			s.lose(err)
+			if i > 0 {
+				s.lose(err)
+			}
 			return err
 		}
 	}
