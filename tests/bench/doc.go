@@ -5,5 +5,6 @@
 // what a pod of pause and four containers costs the host in memory; what files
 // cost when the shim serves the share, and when a virtiofsd does; and the TCP
 // throughput between a guest and the host, compared with a process in an equal
-// network namespace, and with a guest of the same QEMU on a bare TAP device.
+// network namespace, and with a guest of the same QEMU on a bare TAP device. With
+// -crowd it measures only what pods cost in memory that run at the same time.
 package main
