@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -33,9 +32,6 @@ func (vm *VM) MemoryFiles(context.Context) ([]*os.File, error) {
 		return nil, fmt.Errorf("open memory of virtual machine %s: it is not in unnamed files alone: %w", vm.id, errdefs.ErrFailedPrecondition)
 	}
 	files, err := vm.memfds()
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("none of QEMU's files is %s", memfdName)
-	}
 	if err != nil {
 		closeAll(files)
 		return nil, fmt.Errorf("open memory of virtual machine %s: %w", vm.id, err)
@@ -59,23 +55,20 @@ func (vm *VM) memfds() ([]*os.File, error) {
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
 	defer unix.Close(process)
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
+	paths, err := memfdPaths(pid)
 	if err != nil {
 		return nil, err
 	}
+	if len(paths) > maxMemories {
+		return nil, fmt.Errorf("QEMU has %d files of memory, want at most %d", len(paths), maxMemories)
+	}
 	var files []*os.File
-	for _, e := range entries {
-		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err != nil || !strings.HasPrefix(target, memfdName) {
-			continue
-		}
-		f, err := takeMemfd(process, e.Name())
+	for _, path := range paths {
+		f, err := takeMemfd(process, filepath.Base(path))
 		if err != nil {
 			return files, err
 		}
-		if files = append(files, f); len(files) > maxMemories {
-			return files, fmt.Errorf("QEMU has more than %d files of memory", maxMemories)
-		}
+		files = append(files, f)
 	}
 	return files, nil
 }

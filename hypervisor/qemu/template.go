@@ -128,17 +128,30 @@ const memfdName = "/memfd:memory-backend-memfd"
 // memoryFile opens the machine's boot memory, which QEMU holds as an unnamed
 // descriptor.
 func (vm *VM) memoryFile() (*os.File, error) {
-	dir := fmt.Sprintf("/proc/%d/fd", vm.PID())
-	entries, err := os.ReadDir(dir)
+	paths, err := memfdPaths(vm.PID())
 	if err != nil {
 		return nil, fmt.Errorf("find QEMU's memory: %w", err)
+	}
+	return os.OpenFile(paths[0], os.O_RDWR, 0)
+}
+
+// memfdPaths returns where /proc shows a process's descriptors with the name of
+// such memory: at least one.
+func memfdPaths(pid int) (paths []string, err error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		// A descriptor may be closed meanwhile.
 		if target, err := os.Readlink(path); err == nil && strings.HasPrefix(target, memfdName) {
-			return os.OpenFile(path, os.O_RDWR, 0)
+			paths = append(paths, path)
 		}
 	}
-	return nil, fmt.Errorf("find QEMU's memory: none of its files is %s", memfdName)
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("none of its files is %s", memfdName)
+	}
+	return paths, nil
 }
