@@ -69,7 +69,7 @@ func measureCrowd(ctx context.Context, d *harness.Daemon, n int, hibernate bool)
 	if err := all.Wait(); err != nil {
 		return awake, asleep, err
 	}
-	if awake.pss, err = crowdPSS(d); err != nil {
+	if awake.pss, err = pssByKind(d); err != nil {
 		return awake, asleep, err
 	}
 	if awake.steps, err = bootSteps(d.LogSince(mark, 100_000)); err != nil || !hibernate {
@@ -81,7 +81,7 @@ func measureCrowd(ctx context.Context, d *harness.Daemon, n int, hibernate bool)
 			return awake, asleep, fmt.Errorf("kata-runtime hibernate: %w: %s", err, out)
 		}
 	}
-	asleep.pss, err = crowdPSS(d)
+	asleep.pss, err = pssByKind(d)
 	return awake, asleep, err
 }
 
@@ -96,23 +96,6 @@ func idlePod(ctx context.Context, d *harness.Daemon) (*harness.Pod, error) {
 		err = c.Start(ctx)
 	}
 	return p, err
-}
-
-// crowdPSS sums up the memory of the daemon's pods.
-func crowdPSS(d *harness.Daemon) (map[string]int64, error) {
-	procs, err := d.Processes()
-	if err != nil {
-		return nil, err
-	}
-	pss := make(map[string]int64)
-	for _, p := range procs {
-		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID))
-		if err != nil {
-			return nil, fmt.Errorf("read memory of %v: %w", p, err)
-		}
-		pss[p.Kind()] += pssKiB(string(rollup))
-	}
-	return pss, nil
 }
 
 // printCrowd prints the memory of one pod, and the medians of its boot's steps in

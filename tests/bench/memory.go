@@ -46,25 +46,32 @@ func measurePod(ctx context.Context, d *harness.Daemon, spec ...oci.SpecOpts) (m
 }
 
 func (m *podMemory) readProcesses(d *harness.Daemon) error {
-	procs, err := d.Processes()
-	if err != nil {
+	var err error
+	if m.pss, err = pssByKind(d); err != nil {
 		return err
 	}
-	m.pss = map[string]int64{}
-	for _, p := range procs {
-		dir := fmt.Sprintf("/proc/%d/", p.PID)
-		rollup, err := os.ReadFile(dir + "smaps_rollup")
-		if err != nil {
-			return fmt.Errorf("read memory of %v: %w", p, err)
-		}
-		m.pss[p.Kind()] += pssKiB(string(rollup))
-		if p.Kind() == harness.KindVMM {
-			if m.vmArgs, err = machineArgs(p.PID, d.Dir); err != nil {
-				return err
-			}
-		}
+	vmm, err := d.One(harness.KindVMM)
+	if err == nil {
+		m.vmArgs, err = machineArgs(vmm.PID, d.Dir)
 	}
-	return nil
+	return err
+}
+
+// pssByKind sums up the memory of the daemon's pods, in KiB, by kind of process.
+func pssByKind(d *harness.Daemon) (map[string]int64, error) {
+	procs, err := d.Processes()
+	if err != nil {
+		return nil, err
+	}
+	pss := make(map[string]int64)
+	for _, p := range procs {
+		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID))
+		if err != nil {
+			return nil, fmt.Errorf("read memory of %v: %w", p, err)
+		}
+		pss[p.Kind()] += pssKiB(string(rollup))
+	}
+	return pss, nil
 }
 
 // pssKiB finds the Pss line of smaps_rollup (Documentation/ABI/testing/
