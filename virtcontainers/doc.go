@@ -27,7 +27,7 @@
 // exactly once: with its real status; with 137 when the sandbox's end killed
 // it; with 255 when contact with the guest was lost.
 //
-// A sandbox that is ready may hibernate (hibernate.go, wake.go): its machine is
+// A sandbox that is ready may hibernate (hibernate.go, slept.go, wake.go): its machine is
 // paused and its memory on disk, until a call to the guest passes the turnstile.
 //
 // The machine grows before a container is created or its limits are raised, and

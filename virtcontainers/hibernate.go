@@ -5,8 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"sync/atomic"
 	"time"
 
 	stats "github.com/containerd/cgroups/v3/cgroup2/stats"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/memfile"
-	"github.com/katabox/katabox/virtcontainers/network"
 )
 
 // A sandbox hibernates in place: its machine is paused, and the guest's memory is
@@ -42,35 +41,6 @@ type Hibernation struct {
 	MemoryBytes uint64 `json:"memory_bytes"`
 	// ImageBytes is how much of the host's disk it has instead.
 	ImageBytes uint64 `json:"image_bytes"`
-}
-
-// slept is what a sandbox that hibernates is woken from.
-type slept struct {
-	Hibernation
-
-	memory []*os.File
-	image  *os.File
-	key    memfile.Key
-	// counters are the containers' statistics, which do not change meanwhile.
-	counters map[string]*stats.Metrics
-	// bell rings when packets come for the pod.
-	bell *network.Doorbell
-	// done is set once the memory is given back.
-	done atomic.Bool
-}
-
-// close closes the files; the image is gone then.
-func (z *slept) close() error {
-	var errs []error
-	if z.bell != nil {
-		errs = append(errs, z.bell.Close())
-	}
-	for _, f := range append(z.memory, z.image) {
-		if f != nil {
-			errs = append(errs, f.Close())
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // Hibernate pauses the machine, saves the guest's memory to disk and gives it
@@ -134,7 +104,7 @@ func (s *Sandbox) counters(ctx context.Context) map[string]*stats.Metrics {
 }
 
 // fallAsleep pauses the machine and moves its memory into z. On an error the
-// memory is as it was, and the machine may be paused.
+// memory is as it was, or the guest is lost, and the machine may be paused.
 func (s *Sandbox) fallAsleep(ctx context.Context, z *slept) error {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
@@ -142,53 +112,62 @@ func (s *Sandbox) fallAsleep(ctx context.Context, z *slept) error {
 	if z.bell, err = s.listen(ctx); err != nil {
 		return err
 	}
-	s.transport.Hold(true)
-	pausing, cancel := context.WithTimeout(ctx, pauseTimeout)
-	defer cancel()
-	err = s.vm.Pause(pausing)
-	if err == nil {
-		z.memory, err = s.vm.MemoryFiles(ctx)
-	}
-	if err == nil {
-		z.image, err = openImage(s.opts.Config.Runtime.HibernatePath, z.memory)
-	}
-	if err != nil {
-		return err
-	}
-	_, _ = rand.Read(z.key[:]) // never fails (crypto/rand)
-	z.Since = time.Now().UTC()
-	if err := s.storeImage(ctx, z); err != nil {
+	if err := s.save(ctx, z); err != nil {
 		return err
 	}
 	return s.giveBack(z)
 }
 
-// storeImage writes the memory to the image, and the image to the disk: otherwise
-// it would be in the host's memory for a while. A call that comes meanwhile ends
-// it: with much memory the call would wait long.
-func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
+// save pauses the machine and writes its memory to the image. A call that comes
+// meanwhile ends that: with much memory, or a disk that hangs, it would wait long.
+func (s *Sandbox) save(ctx context.Context, z *slept) error {
 	ctx, stop := s.calls.unlessWanted(ctx)
 	defer stop()
-	spec := s.spec()
-	most := max(spec.MemoryMiB, spec.MaxMemoryMiB) << 20
-	stored, err := within(ctx, func() (memfile.Stored, error) {
-		stored, err := memfile.StoreImage(ctx, z.image, z.key, z.memory, most)
-		if err != nil {
-			return stored, err
-		}
-		if err := unix.Fdatasync(int(z.image.Fd())); err != nil {
-			return stored, os.NewSyscallError("fdatasync", err)
-		}
-		_ = unix.Fadvise(int(z.image.Fd()), 0, 0, unix.FADV_DONTNEED) // only advice
-		_, err = z.image.Seek(0, 0)
-		return stored, err
+	var err error
+	if z.memory, err = s.vm.MemoryFiles(ctx); err != nil {
+		return err
+	}
+	err = z.do(ctx, func() (err error) {
+		z.image, err = openImage(s.opts.Config.Runtime.HibernatePath, z.memory)
+		return err
 	})
-	z.MemoryBytes, z.ImageBytes = stored.Memory, stored.Image
-	return err
+	if err != nil {
+		return err
+	}
+	_, _ = rand.Read(z.key[:]) // never fails (crypto/rand)
+	z.Since = time.Now().UTC()
+	s.transport.Hold(true)
+	pausing, cancel := context.WithTimeout(ctx, pauseTimeout)
+	defer cancel()
+	if err := s.vm.Pause(pausing); err != nil {
+		return err
+	}
+	return s.storeImage(ctx, z)
 }
 
-// giveBack gives the memory back to the host. A part of it that cannot be given
-// back, as QEMU may have it, leaves a guest without the others: it is lost then.
+// storeImage writes the memory to the image, and the image to the disk: otherwise
+// it would be in the host's memory for a while.
+func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
+	spec := s.spec()
+	most := max(spec.MemoryMiB, spec.MaxMemoryMiB) << 20
+	return z.do(ctx, func() error {
+		stored, err := memfile.StoreImage(ctx, z.image, z.key, z.memory, most)
+		if err != nil {
+			return err
+		}
+		z.MemoryBytes, z.ImageBytes = stored.Memory, stored.Image
+		if err := unix.Fdatasync(int(z.image.Fd())); err != nil {
+			return os.NewSyscallError("fdatasync", err)
+		}
+		_ = unix.Fadvise(int(z.image.Fd()), 0, 0, unix.FADV_DONTNEED) // only advice
+		_, err = z.image.Seek(0, io.SeekStart)
+		return err
+	})
+}
+
+// giveBack gives the memory back to the host. A QEMU that was taken over can
+// prevent that for a file. If it is the first, the guest still has all of its
+// memory; otherwise it is lost.
 func (s *Sandbox) giveBack(z *slept) error {
 	for i, f := range z.memory {
 		if err := memfile.Discard(f); err != nil {
@@ -231,25 +210,4 @@ func (s *Sandbox) run(ctx context.Context) error {
 		log.G(ctx).WithError(err).Warn("the guest's clock is late by the time that the sandbox was paused")
 	}
 	return nil
-}
-
-// within calls f, but waits for it no longer than ctx: a disk may hang. What f
-// uses must not be used again if it was left behind.
-func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := f()
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	}
 }

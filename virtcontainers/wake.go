@@ -71,15 +71,14 @@ func (s *Sandbox) wakeFrom(ctx context.Context, z *slept) error {
 func (s *Sandbox) restore(ctx context.Context, z *slept) error {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
-	_, err := within(ctx, func() (struct{}, error) {
+	return z.do(ctx, func() error {
 		for _, f := range z.memory {
 			if err := memfile.Discard(f); err != nil {
-				return struct{}{}, err
+				return err
 			}
 		}
-		return struct{}{}, memfile.RestoreImage(ctx, z.image, z.key, z.memory)
+		return memfile.RestoreImage(ctx, z.image, z.key, z.memory)
 	})
-	return err
 }
 
 // hibernation describes the sandbox's hibernation; nil if it is awake.

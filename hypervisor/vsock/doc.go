@@ -18,6 +18,9 @@
 //	            +-------------------------------------------------------+
 //	              RST, no answer, ctx ended
 //
+// A pause of the machine is a reset, too, unless it was announced
+// (Transport.Hold).
+//
 // The two goroutines that belong to the device are the kick loops of its
 // queues. The loop of the guest's transmit queue puts payload into the
 // connections' buffers and replies into the outbox; it never waits. Writers

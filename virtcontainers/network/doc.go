@@ -43,4 +43,6 @@
 // If this process is killed, Clean does so from what Options.Save got. Taps
 // vanish with the last process that has them open. Clean changes only the
 // namespace that was opened, even if its path leads to another one now.
+//
+// While a pod hibernates, a Doorbell tells that packets come for it.
 package network
