@@ -1,5 +1,10 @@
 package vhostuser
 
+import (
+	"context"
+	"io"
+)
+
 // Device is a virtio device as this package drives it. Its methods are called
 // from Serve's goroutines, with no lock held, and must not wait for the guest.
 type Device interface {
@@ -37,4 +42,25 @@ type KickWaiter interface {
 	// queue runs on until it is stopped. Unwatch may be called even if Watch
 	// failed.
 	Unwatch(q *Queue)
+}
+
+// StateKeeper is a Device whose state QEMU saves along with the machine's, and
+// loads into another such device (vhost-user.rst, "Migrating back-end state").
+// The machine must be stopped before its migration begins: what the device
+// writes to guest memory is not logged.
+//
+// While SaveState or LoadState is called no queue runs and no chain is taken,
+// and only one of them is called at a time. Both return soon after ctx has
+// ended. An error fails the front end's migration; the device is served on.
+type StateKeeper interface {
+	Device
+	// SaveState writes the state to w, at most 256 MiB. What it writes is
+	// complete only if it returns nil.
+	SaveState(ctx context.Context, w io.Writer) error
+	// LoadState replaces the state by what r has, up to its end. The bytes may
+	// be forged.
+	LoadState(ctx context.Context, r io.Reader) error
+	// StateMoved is called at the end of each transfer, and for one that was
+	// refused, with the reason why it failed, or nil.
+	StateMoved(err error)
 }

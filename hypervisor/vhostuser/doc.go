@@ -27,7 +27,8 @@
 //
 // A device can only use a running queue, either briefly with the ring itself
 // (Queue.Do), or by taking chains, working on them outside of any lock, and
-// returning them in any order (Queue.Take, Queue.Return; lent.go). Event
+// returning them in any order (Queue.Take, Queue.Return; lent.go). A StateKeeper's
+// state is moved while all queues are stopped (state.go). Event
 // indexes and the suppression of notifications are deliberately missing: QEMU's
 // TCG before 8.1 omits the memory barriers they need when a machine has one
 // CPU.

@@ -13,8 +13,8 @@ import (
 var handlers = map[request]func(*server, *message) ([]byte, error){
 	reqGetFeatures:         func(s *server, _ *message) ([]byte, error) { return encodeU64(s.offered), nil },
 	reqSetFeatures:         (*server).setFeatures,
-	reqGetProtocolFeatures: func(*server, *message) ([]byte, error) { return encodeU64(protocolFeatures), nil },
-	reqSetProtocolFeatures: setProtocolFeatures,
+	reqGetProtocolFeatures: func(s *server, _ *message) ([]byte, error) { return encodeU64(s.protocols), nil },
+	reqSetProtocolFeatures: (*server).setProtocolFeatures,
 	reqGetQueueNum:         func(s *server, _ *message) ([]byte, error) { return encodeU64(uint64(len(s.rings))), nil },
 	reqGetConfig:           func(s *server, m *message) ([]byte, error) { return m.configReply(s.dev.Config()) },
 	reqSetOwner:            func(*server, *message) ([]byte, error) { return nil, nil },
@@ -28,6 +28,10 @@ var handlers = map[request]func(*server, *message) ([]byte, error){
 	reqSetVringKick:        (*server).setVringKick,
 	reqSetVringCall:        (*server).setVringCall,
 	reqSetVringErr:         (*server).setVringErr,
+	reqSetLogBase:          refuseLog,
+	reqSetLogFD:            refuseLog,
+	reqSetDeviceStateFD:    (*server).setDeviceState,
+	reqCheckDeviceState:    (*server).checkDeviceState,
 }
 
 func (s *server) setFeatures(m *message) ([]byte, error) {
@@ -38,16 +42,19 @@ func (s *server) setFeatures(m *message) ([]byte, error) {
 	if extra := v &^ s.offered; extra != 0 {
 		return nil, fmt.Errorf("features %#x were not offered: %w", extra, errMalformed)
 	}
+	if v&featLogAll != 0 {
+		return refuseLog(s, m)
+	}
 	s.features = v
 	return nil, nil
 }
 
-func setProtocolFeatures(_ *server, m *message) ([]byte, error) {
+func (s *server) setProtocolFeatures(m *message) ([]byte, error) {
 	v, err := m.u64()
 	if err != nil {
 		return nil, err
 	}
-	if extra := v &^ protocolFeatures; extra != 0 {
+	if extra := v &^ s.protocols; extra != 0 {
 		return nil, fmt.Errorf("protocol features %#x were not offered: %w", extra, errMalformed)
 	}
 	return nil, nil
@@ -131,7 +138,7 @@ func (s *server) getVringBase(m *message) ([]byte, error) {
 func (s *server) setVringEnable(m *message) ([]byte, error) {
 	return nil, s.withRing(m, func(v *vring, num uint32) error {
 		v.enabled = num != 0
-		return v.update()
+		return s.update(v)
 	})
 }
 
@@ -161,7 +168,16 @@ func (s *server) setVringKick(m *message) ([]byte, error) {
 	if s.features&featProtocolFeatures == 0 {
 		v.enabled = true
 	}
-	return nil, v.update()
+	return nil, s.update(v)
+}
+
+// update starts or stops a queue. A front end that starts one no longer waits
+// for a transfer of the state, which then ends.
+func (s *server) update(v *vring) error {
+	if v.wanted() {
+		s.endTransfer()
+	}
+	return v.update()
 }
 
 func (s *server) setVringCall(m *message) ([]byte, error) {

@@ -128,3 +128,15 @@ func (q *Queue) restart(fresh bool) error {
 // Guard calls f, which touches the memory of a taken chain. The error wraps
 // ErrBroken if a page of it was missing; then f did not complete.
 func Guard(f func() error) error { return guarded(f) }
+
+// settled returns an error if chains are still taken, or were returned after
+// the queue had stopped: the guest's memory does not have their results yet,
+// and another process that continues the queue would never give them.
+func (q *Queue) settled() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if taken, late := q.lent.chains, len(q.lent.late); taken+late > 0 {
+		return fmt.Errorf("queue %d: %d requests are being served, %d were completed too late", q.index, taken, late)
+	}
+	return nil
+}

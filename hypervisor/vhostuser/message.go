@@ -143,6 +143,21 @@ func (m *message) vringFile() (index uint32, hasFD bool, err error) {
 	return uint32(v & 0xff), hasFD, nil
 }
 
+// deviceState decodes SET_DEVICE_STATE_FD, which has one descriptor: whether the
+// state is loaded, otherwise saved. The only phase is the one in which all
+// queues are stopped.
+func (m *message) deviceState() (load bool, err error) {
+	p, err := m.payloadOf(8)
+	if err != nil {
+		return false, err
+	}
+	direction, phase := binary.LittleEndian.Uint32(p), binary.LittleEndian.Uint32(p[4:])
+	if direction > 1 || phase != 0 || len(m.fds) != 1 {
+		return false, fmt.Errorf("direction %d, phase %d, %d descriptors: %w", direction, phase, len(m.fds), errMalformed)
+	}
+	return direction == 1, nil
+}
+
 // region is one row of the memory table.
 type region struct {
 	guestAddr, size, userAddr, offset uint64

@@ -101,5 +101,8 @@ func FuzzDecode(f *testing.F) {
 		if _, _, err := m.vringAddr(); (err == nil) != (len(payload) == 40) {
 			t.Errorf("address of %d bytes: %v", len(payload), err)
 		}
+		if _, err := m.deviceState(); err == nil && (len(payload) != 8 || fds != 1) {
+			t.Errorf("transfer of state, of %d bytes with %d descriptors", len(payload), fds)
+		}
 	})
 }

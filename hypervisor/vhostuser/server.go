@@ -19,6 +19,14 @@ type server struct {
 	mem      *memory
 	offered  uint64
 	features uint64
+	// protocols are the protocol features that are offered.
+	protocols uint64
+
+	// keeper is the device, if its state can be saved; otherwise nil.
+	keeper StateKeeper
+	// moving is the last transfer of its state, until its result was asked for.
+	moving *transfer
+	ended  <-chan struct{} // closed when Serve's context has ended
 }
 
 // Serve serves a device to the front end at the other side of conn, and finally
@@ -27,11 +35,17 @@ type server struct {
 // and no goroutine is left. A device is served by one Serve at a time.
 func Serve(ctx context.Context, conn *net.UnixConn, dev Device) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	s := &server{conn: conn, dev: dev, offered: coreFeatures | dev.Features()}
+	s := &server{conn: conn, dev: dev, offered: coreFeatures | dev.Features(), protocols: protocolFeatures, ended: ctx.Done()}
+	if keeper, ok := dev.(StateKeeper); ok {
+		s.keeper = keeper
+		s.offered |= featLogAll
+		s.protocols |= keeperFeatures
+	}
 	for _, q := range dev.Queues() {
 		s.rings = append(s.rings, &vring{queue: q, dev: dev, raw: -1})
 	}
 	err := s.loop(ctx)
+	s.endTransfer()
 	for _, v := range s.rings {
 		v.close()
 	}

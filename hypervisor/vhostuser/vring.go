@@ -61,13 +61,15 @@ func (v *vring) dropKick() {
 	}
 }
 
+// wanted reports whether the front end wants the queue to run.
+func (v *vring) wanted() bool { return v.enabled && (v.kick != nil || v.raw >= 0) }
+
 // update starts or stops the queue according to its state.
 func (v *vring) update() error {
-	want := v.enabled && (v.kick != nil || v.raw >= 0)
 	switch {
-	case want && v.done == nil:
+	case v.wanted() && v.done == nil:
 		return v.start()
-	case !want:
+	case !v.wanted():
 		v.stop()
 	}
 	return nil

@@ -19,6 +19,7 @@ const (
 type device struct {
 	queues []*vhostuser.Queue
 	by     atomic.Pointer[server]
+	state  state
 }
 
 // server is what serves the device. It changes only before the front end has
@@ -28,7 +29,10 @@ type server struct {
 	owner vhostuser.Owner // nil for shared memory
 }
 
-var _ vhostuser.KickWaiter = (*device)(nil)
+var (
+	_ vhostuser.KickWaiter  = (*device)(nil)
+	_ vhostuser.StateKeeper = (*device)(nil)
+)
 
 func newDevice() *device {
 	return &device{queues: []*vhostuser.Queue{vhostuser.NewQueue(priorityQueue), vhostuser.NewQueue(requestQueue)}}
@@ -54,6 +58,9 @@ func (d *device) Kicked(*vhostuser.Queue) {}
 
 // Watch implements vhostuser.KickWaiter.
 func (d *device) Watch(q *vhostuser.Queue, fd int) error {
+	if err := d.state.usable(); err != nil {
+		return err
+	}
 	return d.by.Load().pool.watch(q.Index(), fd)
 }
 

@@ -131,6 +131,11 @@ func (s *Server) Err() error {
 	return errors.New("virtio-fs device ended: the machine has closed it")
 }
 
+// StateErr returns why the front end's last attempt to save or load what the
+// guest knows has failed; nil if it succeeded, or there was none. Errors' classes
+// are those of passthrough.FS.Save and Load.
+func (s *Server) StateErr() error { return s.dev.state.last() }
+
 // Drop releases what is mounted at and below a path of the share.
 func (s *Server) Drop(path string) { s.fs.Drop(path) }
 

@@ -17,6 +17,8 @@ const (
 	SetFeatures         = 2
 	SetOwner            = 3
 	SetMemTable         = 5
+	SetLogBase          = 6
+	SetLogFD            = 7
 	SetVringNum         = 8
 	SetVringAddr        = 9
 	SetVringBase        = 10
@@ -28,6 +30,8 @@ const (
 	GetQueueNum         = 17
 	SetVringEnable      = 18
 	GetConfig           = 24
+	SetDeviceStateFD    = 42
+	CheckDeviceState    = 43
 )
 
 const (
@@ -127,13 +131,17 @@ func (f *FrontEnd) must(req uint32, payload []byte, fds ...int) {
 	}
 }
 
-// Handshake negotiates all features and gives the back end memory.
+// logAll is VHOST_F_LOG_ALL, which QEMU acknowledges only while it logs writes.
+const logAll = 1 << 26
+
+// Handshake negotiates all features except logAll, and gives the back end
+// memory.
 func (f *FrontEnd) Handshake() {
 	f.t.Helper()
-	features := f.Get(GetFeatures, nil)
+	features := binary.LittleEndian.Uint64(f.Get(GetFeatures, nil))
 	f.must(SetProtocolFeatures, f.Get(GetProtocolFeatures, nil))
 	f.must(SetOwner, nil)
-	f.must(SetFeatures, features)
+	f.must(SetFeatures, U64(features&^logAll))
 	f.Mem = NewMemory(f.t, unix.F_SEAL_SHRINK)
 	f.must(SetMemTable, f.Mem.Table(), f.Mem.FD())
 }

@@ -195,9 +195,9 @@ func (fs *FS) syncfs(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.leave(n)
-	open, err := unix.Open(procName(fd), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return errnoOf(err)
+	open, errno := openDir(fd)
+	if errno != 0 {
+		return errno
 	}
 	defer unix.Close(open)
 	return errnoOf(unix.Syncfs(open))

@@ -172,7 +172,7 @@ func (fs *FS) created(r *wire.Request, dir *node, name string, fd int, flags uin
 // reply replies with an entry and a handle for n and fd, both of which it takes
 // over.
 func (fs *FS) reply(r *wire.Request, out *fuse.EntryOut, n *node, fd int, flags uint32) unix.Errno {
-	id, errno := fs.handles.add(&handle{fd: fd, node: n})
+	id, errno := fs.handles.add(&handle{fd: fd, node: n, flags: flags})
 	if errno != 0 {
 		_ = unix.Close(fd)
 		fs.nodes.put(n)

@@ -16,10 +16,10 @@ func (fs *FS) opendir(t *Thread, r *wire.Request) unix.Errno {
 		return errno
 	}
 	defer fs.done(n)
-	fd, err := unix.Open(procName(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
+	fd, errno := openDir(path)
+	if errno != 0 {
 		fs.nodes.put(n)
-		return errnoOf(err)
+		return errno
 	}
 	id, errno := fs.handles.add(&handle{fd: fd, node: n, dir: true})
 	if errno != 0 {
@@ -29,6 +29,12 @@ func (fs *FS) opendir(t *Thread, r *wire.Request) unix.Errno {
 	}
 	wire.Put(r, &fuse.OpenOut{Fh: id, OpenFlags: n.tree.openFlags(true, 0)})
 	return 0
+}
+
+// openDir opens a directory that is open with O_PATH for reading.
+func openDir(path int) (int, unix.Errno) {
+	fd, err := unix.Open(procName(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return fd, errnoOf(err)
 }
 
 // direntLen is the length of fuse.h's fuse_dirent, without the name.

@@ -20,6 +20,8 @@
 // unmount a mount inside a volume, which is held only while it is used
 // (lent.go).
 //
+// What the guest knows can be saved, and loaded into another FS (state.go).
+//
 // FS is used by threads that contain.Enter has confined, each with a Thread.
 // Locks: table.mu, which also guards the slots, and handles.mu are held for a
 // few instructions, never across a system call. tree.rename is held across one,

@@ -23,7 +23,7 @@ func (fs *FS) open(t *Thread, r *wire.Request) unix.Errno {
 	if errno != 0 {
 		return errno
 	}
-	id, errno := fs.handles.add(&handle{fd: fd, node: n})
+	id, errno := fs.handles.add(&handle{fd: fd, node: n, flags: in.Flags})
 	if errno != 0 {
 		_ = unix.Close(fd)
 		fs.nodes.put(n)

@@ -3,6 +3,7 @@ package passthrough
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,7 @@ type FS struct {
 	opts    Options
 	nodes   table
 	handles handles
+	session atomic.Uint64 // newSession
 }
 
 // New makes an FS, which serves one guest and has no threads.

@@ -11,6 +11,8 @@ type handle struct {
 	fd   int
 	node *node // held
 	dir  bool
+	// flags are the guest's open flags, for a file that is opened again (load.go).
+	flags uint32
 
 	// mu serializes readers of a directory, whose descriptor has a position.
 	mu sync.Mutex

@@ -64,33 +64,9 @@ func (fs *FS) leave(n *node) {
 
 // entry looks up a name and counts it as known to the guest.
 func (fs *FS) entry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryOut) unix.Errno {
-	if errno := statName(dfd, name, &t.stx); errno != 0 {
+	fd, errno := fs.inspect(t, dir, dfd, name)
+	if errno != 0 {
 		return errno
-	}
-	if t.stx.Mnt_id != dir.tree.mount {
-		return fs.mountEntry(t, dir, dfd, name, out)
-	}
-	n, errno := fs.intern(dir, name, &t.stx, -1)
-	if errno == 0 {
-		fillEntry(dir, n, &t.stx, out)
-	}
-	return errno
-}
-
-// mountEntry is entry for a mount point, which t.stx describes. The root of a
-// mount that is not lent is kept open while it is known, so that its mount's
-// number is not reused.
-func (fs *FS) mountEntry(t *Thread, dir *node, dfd int, name string, out *fuse.EntryOut) unix.Errno {
-	fd := -1
-	if !dir.tree.lends() {
-		var errno unix.Errno
-		if fd, errno = openPath(dfd, name); errno != 0 {
-			return errno
-		}
-		if errno = statFD(fd, &t.stx); errno != 0 {
-			_ = unix.Close(fd)
-			return errno
-		}
 	}
 	n, errno := fs.intern(dir, name, &t.stx, fd)
 	if errno == 0 {
@@ -102,6 +78,26 @@ func (fs *FS) mountEntry(t *Thread, dir *node, dfd int, name string, out *fuse.E
 	return errno
 }
 
+// inspect reads a name's attributes into t.stx. The root of a mount that is not
+// lent is to be kept open while it is known, so that its mount's number is not
+// reused: inspect returns its descriptor, otherwise -1.
+func (fs *FS) inspect(t *Thread, dir *node, dfd int, name string) (fd int, errno unix.Errno) {
+	if errno := statName(dfd, name, &t.stx); errno != 0 {
+		return -1, errno
+	}
+	if t.stx.Mnt_id == dir.tree.mount || dir.tree.lends() {
+		return -1, 0
+	}
+	if fd, errno = openPath(dfd, name); errno != 0 {
+		return -1, errno
+	}
+	if errno = statFD(fd, &t.stx); errno != 0 {
+		_ = unix.Close(fd)
+		return -1, errno
+	}
+	return fd, 0
+}
+
 // intern finds or makes the node of a file, and counts a lookup. fd is a
 // descriptor of it to keep as long as the node, -1 for none; intern takes it
 // over.
@@ -111,12 +107,7 @@ func (fs *FS) intern(dir *node, name string, stx *unix.Statx_t, fd int) (*node, 
 	n, fds, errno := fs.find(dir, name, stx)
 	if errno == 0 {
 		n.lookups++
-		if fd >= 0 && n.slot < 0 {
-			tb.slots.insert(n, fd)
-			tb.slots.pin(n)
-			tb.rest(n)
-			fd = -1
-		}
+		fd = tb.keepOpen(n, fd)
 	}
 	tb.mu.Unlock()
 	closeAll(fds)
@@ -124,6 +115,18 @@ func (fs *FS) intern(dir *node, name string, stx *unix.Statx_t, fd int) (*node, 
 		_ = unix.Close(fd)
 	}
 	return n, errno
+}
+
+// keepOpen keeps fd, -1 for none, as long as the node, and returns it if the
+// node already has one. The caller holds mu.
+func (tb *table) keepOpen(n *node, fd int) (spare int) {
+	if fd < 0 || n.slot >= 0 {
+		return fd
+	}
+	tb.slots.insert(n, fd)
+	tb.slots.pin(n)
+	tb.rest(n)
+	return -1
 }
 
 // find does intern's search. The caller holds table.mu and closes fds.

@@ -20,7 +20,8 @@ type key struct {
 	dev  uint32 // the file's device; overlayfs has several in one mount
 }
 
-// node is a file that the guest knows. id, key, tree and kind are immutable;
+// node is a file that the guest knows. id, key, tree and kind are immutable,
+// except that a loaded one gets its key and tree when it is found (load.go);
 // table.mu guards the rest.
 type node struct {
 	key  key

@@ -52,6 +52,7 @@ func (fs *FS) init(_ *Thread, r *wire.Request) unix.Errno {
 		return unix.EPROTO
 	}
 	fs.reset()
+	fs.session.Store(newSession(in.Minor, in.Flags&wanted))
 	wire.Put(r, &fuse.InitOut{
 		Major: protocolMajor, Minor: protocolMinor, MaxReadAhead: in.MaxReadAhead, Flags: in.Flags & wanted,
 		MaxBackground: background, CongestionThreshold: background * 3 / 4,
@@ -65,8 +66,13 @@ func (fs *FS) destroy(*Thread, *wire.Request) unix.Errno {
 	return 0
 }
 
+// newSession packs what a guest has negotiated, its minor version and the
+// features in use, into a number; 0 is no session.
+func newSession(minor, flags uint32) uint64 { return uint64(minor)<<32 | uint64(flags) }
+
 // reset removes everything that a guest knew and had open.
 func (fs *FS) reset() {
+	fs.session.Store(0)
 	closeAll(fs.handles.closeAll())
 	for _, h := range fs.handles.clear() {
 		fs.nodes.put(h.node)
