@@ -10,3 +10,7 @@ var (
 	// a guest whose init dies panics, and a panic resets the machine.
 	ErrPowerOff = errors.New("guest powered off")
 )
+
+// ErrLeftover means that a device was removed, but that the VMM still has what was
+// behind it; see Detacher.
+var ErrLeftover = errors.New("the device is gone, and a part of its back end is left in the virtual machine monitor")

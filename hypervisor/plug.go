@@ -9,8 +9,11 @@ type Detacher interface {
 	// released it. A disk on the SCSI controller is removed without asking the
 	// guest: unmount it there first. The guest must be up: Detach fails with
 	// errdefs.ErrFailedPrecondition before the machine was resumed. It fails
-	// with errdefs.ErrNotFound for an ID that is not attached. After another
+	// with errdefs.ErrNotFound for an ID that is not attached. After
+	// ErrLeftover the device is gone, and the VMM may still use what was behind
+	// it: call Detach again, or attach another device of that ID. After another
 	// error the device may still be there, and Detach may be called again.
+	// Clean-up may take a few seconds more than ctx.
 	Detach(ctx context.Context, id string) error
 }
 

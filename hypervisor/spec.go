@@ -92,6 +92,11 @@ type Spec struct {
 	// Template, if not nil, is what the machine continues from; it does not
 	// boot then. Its Memory must be the zero MemoryBacking.
 	Template *Template
+	// Awaits, if not nil, is the layout of the saved machine that this one
+	// becomes (Snapshotter): it does not boot, it has that memory and those CPUs,
+	// and devices with these IDs get these places. Its Memory must be the zero
+	// MemoryBacking, and it has no Template.
+	Awaits *Layout
 }
 
 // Jail confines a VMM: it runs as a dedicated user without capabilities, in a

@@ -11,7 +11,7 @@ type Monitor interface {
 	Launch(ctx context.Context, spec Spec) (VM, error)
 	// Describe returns the machine as it is described to the VMM, without what
 	// is specific to one machine: ID, Jail, Memory, NetworkNamespace, Template,
-	// ExtraMonitor. Two Specs with the same description, and the same contents
+	// Awaits, ExtraMonitor. Two Specs with the same description, and the same contents
 	// in their files, make the same machine.
 	Describe(spec Spec) ([]string, error)
 }
@@ -59,6 +59,7 @@ type VM interface {
 	MemoryPlugger
 	Saver
 	Pauser
+	Snapshotter
 	VCPUThreader
 	// PCIPath returns where the guest finds an attached device. It fails with
 	// errdefs.ErrNotFound for an ID that is not attached, and with

@@ -31,6 +31,7 @@ type VM struct {
 	resumed  bool
 	paused   bool
 	ram      *os.File // nil before SetMemory
+	loaded   string   // by LoadAll
 	stops    int
 	gone     bool
 	err      error
@@ -73,7 +74,7 @@ func (vm *VM) Attach(ctx context.Context, d hypervisor.Device) error {
 	if vm.find(d.DeviceID()) >= 0 {
 		return fmt.Errorf("%s: %w", what, errdefs.ErrAlreadyExists)
 	}
-	vm.devices = append(vm.devices, attached{d, vm.freeSlot(onSCSI(d))})
+	vm.devices = append(vm.devices, attached{d, vm.slotFor(d)})
 	return nil
 }
 
@@ -104,6 +105,15 @@ func (vm *VM) Detach(ctx context.Context, id string) error {
 // find returns the index of a device, or -1. The caller holds mu.
 func (vm *VM) find(id string) int {
 	return slices.IndexFunc(vm.devices, func(d attached) bool { return d.DeviceID() == id })
+}
+
+// slotFor returns a device's slot: that of the saved machine, or a free one. The
+// caller holds mu.
+func (vm *VM) slotFor(d hypervisor.Device) (slot int) {
+	if _, err := fmt.Sscanf(string(vm.awaitedDevices()[d.DeviceID()]), "01/%x", &slot); err == nil {
+		return slot
+	}
+	return vm.freeSlot(onSCSI(d))
 }
 
 // freeSlot returns the lowest free slot, or target of SCSI disks. The caller

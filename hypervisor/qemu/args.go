@@ -90,7 +90,7 @@ func BuildArgs(spec hypervisor.Spec, wiring Wiring) ([]string, error) {
 	if spec.Seccomp != "" {
 		args = append(args, "-sandbox", spec.Seccomp)
 	}
-	if spec.Template != nil {
+	if spec.Template != nil || spec.Awaits != nil {
 		args = append(args, "-incoming", "defer")
 	}
 	spec.KernelParams = kernelParams(spec, wiring)

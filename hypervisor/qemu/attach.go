@@ -47,6 +47,11 @@ func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
 
 // place finds a slot for a device and carries out its plan.
 func (vm *VM) place(ctx context.Context, id string, p plan) error {
+	if remains, ok := vm.claimGone(id); ok {
+		if err := vm.clearGone(ctx, id, remains); err != nil {
+			return fmt.Errorf("remove what an earlier device left: %w", err)
+		}
+	}
 	at, err := vm.reserve(id, p.bus)
 	if err != nil {
 		return err

@@ -53,10 +53,13 @@ func checkBacking(spec hypervisor.Spec) error {
 	return checkTemplate(spec)
 }
 
-// checkTemplate checks the memory of a machine from a template.
+// checkTemplate checks the memory of a machine that continues from another one.
 func checkTemplate(spec hypervisor.Spec) error {
-	if spec.Template != nil && spec.Memory != (hypervisor.MemoryBacking{}) {
-		return errors.New("memory of huge pages or files, or preallocated, for a machine from a template")
+	switch saved := spec.Template != nil || spec.Awaits != nil; {
+	case saved && spec.Memory != (hypervisor.MemoryBacking{}):
+		return errors.New("memory of huge pages or files, or preallocated, for a machine from a template or a saved one")
+	case spec.Template != nil && spec.Awaits != nil:
+		return errors.New("a template for a machine that awaits another's state")
 	}
 	if isPrivate(spec) && (spec.Jail == nil || spec.Jail.UID == 0) {
 		return errors.New("private memory for a machine whose user is not its own")

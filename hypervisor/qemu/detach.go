@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
@@ -37,7 +38,8 @@ var errGuestKeeps = errors.New("the guest does not release the device")
 //
 // A request cannot be withdrawn. After ctx has ended the guest may still
 // release the device; the ID and its slot stay in use until another Detach has
-// succeeded. While Attach or another Detach works on the device, Detach fails
+// succeeded. After hypervisor.ErrLeftover they stay in use too, until another
+// Detach or Attach of the ID has finished the removal. While Attach or another Detach works on the device, Detach fails
 // with errdefs.ErrFailedPrecondition.
 func (vm *VM) Detach(ctx context.Context, id string) error {
 	if err := vm.detach(ctx, id); err != nil {
@@ -55,15 +57,35 @@ func (vm *VM) detach(ctx context.Context, id string) error {
 		vm.settle(id, remains)
 		return err
 	}
+	return vm.clearGone(ctx, id, remains)
+}
+
+// clearGone removes what QEMU keeps of a device that is gone, which it does for
+// a while even if ctx ends: no guest has to consent to it.
+func (vm *VM) clearGone(ctx context.Context, id string, remains []command) error {
+	ctx, cancel := outlast(ctx)
+	defer cancel()
 	for len(remains) > 0 {
 		if err := vm.run(ctx, remains[0]); err != nil && !unknown(err) {
-			vm.settle(id, remains)
-			return err
+			vm.settleGone(id, remains)
+			return fmt.Errorf("%w: %w", hypervisor.ErrLeftover, err)
 		}
 		remains = remains[1:]
 	}
 	vm.unreserve(id)
 	return nil
+}
+
+// outlast returns a context that ends cleanupTimeout after ctx.
+func outlast(ctx context.Context) (context.Context, context.CancelFunc) {
+	after, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(cleanupTimeout, func() { cancel(context.Cause(ctx)) })
+	})
+	return after, func() {
+		stop()
+		cancel(context.Canceled)
+	}
 }
 
 // unplug requests the removal until QEMU has no device of that ID.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
@@ -112,6 +114,9 @@ func TestDetach(t *testing.T) {
 			if diff := cmp.Diff(append([]string{getfd, chardevAdd, addTagged, cont}, tt.sent...), vm.sent()); diff != "" {
 				t.Error(diff)
 			}
+			if left := errors.Is(err, hypervisor.ErrLeftover); left != (tt.name == "chardev stays") {
+				t.Errorf("the device is gone, and something is left: %v", left)
+			}
 			if _, err := vm.PCIPath("x"); errdefs.IsNotFound(err) != (tt.want == "") {
 				t.Errorf("the ID afterwards: %v", err)
 			}
@@ -144,6 +149,54 @@ func TestDetachGivesUp(t *testing.T) {
 	}
 	if err := vm.Attach(testContext(t), hypervisor.FSShare{ID: "x", Tag: "t", Socket: devNull(t)}); err != nil {
 		t.Errorf("Attach with the same ID: %v", err)
+	}
+}
+
+// What is left of a device that is gone is removed even though the context has
+// ended, or when another device of that ID comes.
+func TestDetachFinishes(t *testing.T) {
+	ctx, cancel := context.WithCancel(testContext(t))
+	var keeps atomic.Bool
+	vm := scriptAnswers(t, func(s *qmptest.Server, r qmptest.Request) any {
+		switch r.Execute {
+		case "device_del":
+			return letsGo(s)
+		case "chardev-remove":
+			cancel()
+			time.Sleep(10 * time.Millisecond) // the client could give up
+			if keeps.Load() {
+				return &qmptest.Refusal{Class: qmp.ClassGenericError, Desc: "Chardev 'char-x' is busy"}
+			}
+		}
+		return yes
+	})
+	share := hypervisor.FSShare{ID: "x", Tag: "t", Socket: devNull(t)}
+	if err := vm.Attach(testContext(t), share); err != nil {
+		t.Fatal(err)
+	}
+	resume(t, vm)
+	if err := vm.Detach(ctx, "x"); err != nil {
+		t.Errorf("its context ended: %v", err)
+	}
+	if err := vm.Attach(testContext(t), share); err != nil {
+		t.Fatal(err)
+	}
+	keeps.Store(true)
+	if err := vm.Detach(testContext(t), "x"); !errors.Is(err, hypervisor.ErrLeftover) {
+		t.Errorf("QEMU keeps a part: %v", err)
+	}
+	if places, err := vm.places(); err != nil || len(places) > 0 {
+		t.Errorf("devices that are left: %v, %v", places, err)
+	}
+	if err := vm.Attach(testContext(t), share); !errors.Is(err, hypervisor.ErrLeftover) {
+		t.Errorf("Attach while QEMU keeps a part: %v", err)
+	}
+	keeps.Store(false)
+	if err := vm.Attach(testContext(t), share); err != nil {
+		t.Errorf("Attach: %v", err)
+	}
+	if err := vm.Attach(testContext(t), share); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("Attach again: %v", err)
 	}
 }
 

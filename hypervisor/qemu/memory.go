@@ -84,7 +84,12 @@ func (vm *VM) plugDIMM(ctx context.Context, n uint64) error {
 	if len(devices) >= int(vm.spec.MemorySlots) {
 		return fmt.Errorf("plug %d MiB: all %d memory slots are in use: %w", size, len(devices), errdefs.ErrResourceExhausted)
 	}
-	id := fmt.Sprintf("%s%d", dimmPrefix, len(devices))
+	return vm.plugModule(ctx, len(devices), size)
+}
+
+// plugModule adds the module of that number and that size in MiB.
+func (vm *VM) plugModule(ctx context.Context, number int, size uint64) error {
+	id := fmt.Sprintf("%s%d", dimmPrefix, number)
 	if err := freeHugePages(sysHugePages, vm.spec.Memory.HugePageMiB, size); err != nil {
 		return fmt.Errorf("plug %d MiB: %w", size, err)
 	}

@@ -93,10 +93,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 		return nil, m.abandon(ctx, proc, mon, err)
 	}
 	vm := newVM(ctx, spec, proc, mon, console)
-	if spec.Template == nil {
-		return vm, nil
-	}
-	if err := vm.load(ctx, *spec.Template); err != nil {
+	if err := vm.prepare(ctx); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()
 		return nil, errors.Join(err, vm.Stop(ctx))

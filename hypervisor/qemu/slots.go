@@ -13,6 +13,7 @@ type device struct {
 	bus  bus
 	at   int  // its place on the bus
 	busy bool // Attach or Detach works on it
+	gone bool // only remains are left to be done
 	// remains has the commands to run once the device is gone.
 	remains []command
 }
@@ -25,7 +26,7 @@ func (vm *VM) reserve(id string, b bus) (at int, err error) {
 	if _, ok := vm.devices[id]; ok {
 		return 0, fmt.Errorf("device ID %q: %w", id, errdefs.ErrAlreadyExists)
 	}
-	at, ok := vm.freePlace(b)
+	at, ok := vm.placeFor(id, b)
 	if !ok {
 		return 0, fmt.Errorf("device %q: all %d slots are in use: %w", id, b.size(), errdefs.ErrResourceExhausted)
 	}
@@ -34,6 +35,15 @@ func (vm *VM) reserve(id string, b bus) (at int, err error) {
 		vm.nextTarget = at + 1
 	}
 	return at, nil
+}
+
+// placeFor finds a device's place: that of the saved machine, or a free one. The
+// caller holds mu.
+func (vm *VM) placeFor(id string, b bus) (at int, ok bool) {
+	if slot, ok := vm.awaited(id); ok && b == pciBus {
+		return slot, true
+	}
+	return vm.freePlace(b)
 }
 
 // freePlace finds a free place. The caller holds mu. On scsiBus the search
@@ -46,6 +56,11 @@ func (vm *VM) freePlace(b bus) (at int, ok bool) {
 	for _, d := range vm.devices {
 		if d.bus == b {
 			used[d.at] = true
+		}
+	}
+	for id := range vm.awaitedDevices() {
+		if slot, ok := vm.awaited(id); ok && b == pciBus {
+			used[slot] = true
 		}
 	}
 	first, _ := b.places()
@@ -69,6 +84,15 @@ func (vm *VM) settle(id string, remains []command) {
 	d.busy, d.remains = false, remains
 }
 
+// settleGone ends the work on an ID whose device is gone, and which stays in use
+// for what remains of it.
+func (vm *VM) settleGone(id string, remains []command) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	d := vm.devices[id]
+	d.busy, d.gone, d.remains = false, true, remains
+}
+
 // unreserve frees an ID and its place.
 func (vm *VM) unreserve(id string) {
 	vm.mu.Lock()
@@ -89,6 +113,18 @@ func (vm *VM) claim(id string) (remains []command, err error) {
 	}
 	d.busy = true
 	return d.remains, nil
+}
+
+// claimGone claims an ID whose device is gone, if it is one.
+func (vm *VM) claimGone(id string) (remains []command, ok bool) {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	d, ok := vm.devices[id]
+	if !ok || !d.gone || d.busy {
+		return nil, false
+	}
+	d.busy = true
+	return d.remains, true
 }
 
 // find finds a caller's device; it ignores our own (scsiController). The caller

@@ -6,18 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/memfile"
-)
-
-const (
-	// stateFD is the name of the file of a machine's state in QEMU.
-	stateFD = "state"
-	// migrationRepeat is the interval at which QEMU is asked for its progress:
-	// the migration takes a few milliseconds.
-	migrationRepeat = time.Millisecond
 )
 
 // Describe implements hypervisor.Monitor: QEMU's arguments. The rate of the
@@ -25,7 +16,7 @@ const (
 // slightly differently.
 func (m *Monitor) Describe(spec hypervisor.Spec) ([]string, error) {
 	spec.ID, spec.NetworkNamespace = "template", ""
-	spec.ConsoleLine, spec.Jail, spec.Template = nil, nil, nil
+	spec.ConsoleLine, spec.Jail, spec.Template, spec.Awaits = nil, nil, nil, nil
 	spec.Memory, spec.ExtraMonitor = hypervisor.MemoryBacking{}, hypervisor.ExtraMonitor{}
 	return BuildArgs(spec, Wiring{Firmware: firmware(spec)})
 }
@@ -38,7 +29,7 @@ func (vm *VM) Save(ctx context.Context, state *os.File) error {
 	if err := vm.Pause(ctx); err != nil {
 		return err
 	}
-	if err := vm.migrate(ctx, "migrate", state); err != nil {
+	if err := vm.migrate(ctx, save, state, shared); err != nil {
 		return vm.explain(ctx, "save virtual machine", err)
 	}
 	return nil
@@ -76,49 +67,7 @@ func (vm *VM) loadState(ctx context.Context, t hypervisor.Template) error {
 			return fmt.Errorf("attach %T %q: %w", d, d.DeviceID(), err)
 		}
 	}
-	return vm.migrate(ctx, "migrate-incoming", t.State)
-}
-
-// migrate writes or reads the machine's state, and waits until that is done. A
-// QEMU that cannot read it ends.
-func (vm *VM) migrate(ctx context.Context, direction string, state *os.File) error {
-	capabilities := []map[string]any{{"capability": "x-ignore-shared", "state": true}}
-	err := vm.mon.Execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": capabilities}, nil)
-	if err == nil {
-		err = vm.mon.GetFD(ctx, stateFD, state)
-	}
-	if err == nil {
-		err = vm.mon.Execute(ctx, direction, map[string]any{"uri": "fd:" + stateFD}, nil)
-	}
-	if err != nil {
-		return err
-	}
-	return vm.awaitMigration(ctx)
-}
-
-func (vm *VM) awaitMigration(ctx context.Context) error {
-	again := time.NewTicker(migrationRepeat)
-	defer again.Stop()
-	for {
-		var info struct { // qapi/migration.json, MigrationInfo
-			Status string `json:"status"`
-			Why    string `json:"error-desc"`
-		}
-		if err := vm.mon.Execute(ctx, "query-migrate", nil, &info); err != nil {
-			return err
-		}
-		switch info.Status {
-		case "completed":
-			return nil
-		case "failed", "cancelled":
-			return fmt.Errorf("QEMU's migration %s: %s", info.Status, info.Why)
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for QEMU's migration (%s): %w", info.Status, context.Cause(ctx))
-		}
-	}
+	return vm.migrate(ctx, load, t.State, shared)
 }
 
 // memfdName begins what /proc shows for the boot memory of the zero

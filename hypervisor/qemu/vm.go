@@ -121,7 +121,7 @@ func (vm *VM) MemoryOwner() hypervisor.MemoryOwner {
 // ConsoleTail implements hypervisor.VM.
 func (vm *VM) ConsoleTail() string { return vm.console.String() }
 
-// Version is QEMU's version, such as "7.2.22".
+// Version implements hypervisor.Snapshotter.
 func (vm *VM) Version() string { return vm.mon.Version().String() }
 
 // Resume implements hypervisor.VM.
