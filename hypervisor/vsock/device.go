@@ -57,6 +57,7 @@ type device struct {
 	line     line
 	warnOnce sync.Once
 	held     atomic.Bool // a pause of the machine keeps the connections
+	leaving  atomic.Bool // it is being detached: its end is a reset of the connections
 
 	// txChain and sender are used within Do of their queues.
 	txChain vhostuser.Chain
@@ -191,6 +192,9 @@ func (d *device) shut(err error) {
 	}
 	d.err = err
 	d.mu.Unlock()
+	if d.leaving.Load() {
+		d.reset()
+	}
 	for _, c := range d.snapshot() {
 		c.end(err, err)
 	}

@@ -149,7 +149,7 @@ func TestDialNoAnswer(t *testing.T) {
 
 func TestDialTooMany(t *testing.T) {
 	tr, _ := bootPaused(t, nil)
-	d := tr.(*userTransport).dev
+	d := tr.(*userTransport).device()
 	for range maxDialing {
 		if _, err := d.newDialing(1); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,8 @@
 //	              RST, no answer, ctx ended
 //
 // A pause of the machine is a reset, too, unless it was announced
-// (Transport.Hold).
+// (Transport.Hold). Transport.Detach ends the device and its connections in this
+// way, and has another one served for the next machine.
 //
 // The two goroutines that belong to the device are the kick loops of its
 // queues. The loop of the guest's transmit queue puts payload into the

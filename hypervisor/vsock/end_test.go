@@ -217,7 +217,7 @@ func TestResetStorm(t *testing.T) {
 	cancel()
 	all.Wait()
 	must(t, tr.Close())
-	d := tr.(*userTransport).dev
+	d := tr.(*userTransport).device()
 	if n := len(d.snapshot()); n != 0 || d.dialing != 0 {
 		t.Errorf("%d connections, %d dialing are left", n, d.dialing)
 	}

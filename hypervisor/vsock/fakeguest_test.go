@@ -93,19 +93,23 @@ func bootPaused(t testing.TB, handle func(g *fakeGuest, h header, data []byte)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &fakeGuest{t: t, packets: make(chan packet, 4096)}
-	if handle != nil {
-		g.handle = func(h header, data []byte) { handle(g, h, data) }
-	}
 	t.Cleanup(func() {
 		if err := tr.Close(); err != nil {
 			t.Error("close:", err)
 		}
 	})
-	if err := tr.Attach(t.Context(), g); err != nil {
-		t.Fatal(err)
+	return tr, attached(t, tr, handle)
+}
+
+// attached gives a transport's device to a new guest, whose driver is not up.
+func attached(t testing.TB, tr Transport, handle func(g *fakeGuest, h header, data []byte)) *fakeGuest {
+	t.Helper()
+	g := &fakeGuest{t: t, packets: make(chan packet, 4096)}
+	if handle != nil {
+		g.handle = func(h header, data []byte) { handle(g, h, data) }
 	}
-	return tr, g
+	must(t, tr.Attach(t.Context(), g))
+	return g
 }
 
 // start brings the driver up for the first time.

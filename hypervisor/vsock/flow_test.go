@@ -173,7 +173,7 @@ func TestSlowReaders(t *testing.T) {
 		}
 	}
 	held := 0
-	for _, c := range tr.(*userTransport).dev.snapshot() {
+	for _, c := range tr.(*userTransport).device().snapshot() {
 		c.mu.Lock()
 		held += c.in.len
 		if c.in.block != nil && len(c.in.block.data) > int(c.bufAlloc) {
@@ -235,7 +235,7 @@ func TestNoReceiveBuffers(t *testing.T) {
 	for got < (writers-2)*size {
 		got += len(g.expect(opData).data)
 	}
-	if line := &tr.(*userTransport).dev.line; !line.empty() {
+	if line := &tr.(*userTransport).device().line; !line.empty() {
 		t.Error("a waiter is left")
 	}
 }
@@ -271,7 +271,7 @@ func TestOneKick(t *testing.T) {
 			}
 		})
 	}
-	d := tr.(*userTransport).dev
+	d := tr.(*userTransport).device()
 	for waiting := 0; waiting < n; {
 		d.line.mu.Lock()
 		waiting = len(d.line.waiting)
@@ -327,7 +327,7 @@ func TestPushAfterShutdown(t *testing.T) {
 	c, _ := g.dialled(tr, 1, maxBufAlloc)
 	must(t, c.CloseWrite())
 	g.expect(opShutdown)
-	if sent, waiting := tr.(*userTransport).dev.push(c.(*conn), []byte("late"), true); sent != 0 || waiting {
+	if sent, waiting := tr.(*userTransport).device().push(c.(*conn), []byte("late"), true); sent != 0 || waiting {
 		t.Errorf("sent %d, waiting %v", sent, waiting)
 	}
 	g.quiet()

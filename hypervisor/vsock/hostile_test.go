@@ -69,7 +69,7 @@ func (g *fakeGuest) checkAlive(tr Transport) {
 // of the host's own connections: each is reset, and leaves nothing.
 func TestGuestOpensNone(t *testing.T) {
 	tr, g := boot(t, nil)
-	d := tr.(*userTransport).dev
+	d := tr.(*userTransport).device()
 	c, req := g.dialled(tr, 1024, maxBufAlloc)
 	for _, port := range []uint32{0, 1, 1023, 1024, 1029, req.srcPort, 1<<31 + 1, ^uint32(0)} {
 		g.send(fromGuest(9000, port, opRequest), nil)
@@ -218,7 +218,7 @@ func TestHostileRings(t *testing.T) {
 func TestRepliesAreBounded(t *testing.T) {
 	tr, g := bootPaused(t, nil)
 	g.start()
-	d := tr.(*userTransport).dev
+	d := tr.(*userTransport).device()
 	g.setHold(true)
 	for i := range uint32(fakeQueueSize) {
 		g.send(fromGuest(i, 81, opData), nil)

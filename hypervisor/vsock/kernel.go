@@ -22,14 +22,17 @@ const redialPause = 20 * time.Millisecond
 
 // kernelTransport is the host kernel's vhost-vsock.
 type kernelTransport struct {
-	cid uint32
-	// dialCID is mdvsock.DialContext; tests replace it.
+	// dialCID is dialKernel, and claim opens a vhost-vsock with a context id;
+	// tests replace them.
 	dialCID func(ctx context.Context, cid, port uint32) (Conn, error)
+	claim   func() (*os.File, uint32, error)
 
-	mu    sync.Mutex
-	file  *os.File               // nil once passed on
-	open  map[io.Closer]struct{} // what Close must end; nil afterwards
-	ended bool
+	mu        sync.Mutex
+	cid       uint32
+	file      *os.File               // nil once passed on
+	open      map[io.Closer]struct{} // what Close must end; nil afterwards
+	detaching bool
+	ended     bool
 }
 
 var _ Transport = (*kernelTransport)(nil)
@@ -43,20 +46,39 @@ func openVhost(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// openKernel claims a context id on an open vhost-vsock, which it takes over.
-func openKernel(file *os.File) (*kernelTransport, error) {
+// openKernel claims a context id on an open vhost-vsock, which it takes over;
+// path is the file's.
+func openKernel(path string, file *os.File) (*kernelTransport, error) {
 	cid, err := claimCID(func(cid uint64) error { return setGuestCID(file, cid) })
 	if err != nil {
 		return nil, err
 	}
 	return &kernelTransport{
 		cid: cid, file: file, dialCID: dialKernel,
-		open: make(map[io.Closer]struct{}),
+		claim: func() (*os.File, uint32, error) { return claimVhost(path) },
+		open:  make(map[io.Closer]struct{}),
 	}, nil
 }
 
+// claimVhost opens a vhost-vsock and claims a context id on it.
+func claimVhost(path string) (*os.File, uint32, error) {
+	file, err := openVhost(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	cid, err := claimCID(func(cid uint64) error { return setGuestCID(file, cid) })
+	if err != nil {
+		return nil, 0, errors.Join(err, file.Close())
+	}
+	return file, cid, nil
+}
+
 func dialKernel(ctx context.Context, cid, port uint32) (Conn, error) {
-	return mdvsock.DialContext(ctx, cid, port, nil)
+	c, err := mdvsock.DialContext(ctx, cid, port, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // Kind implements Transport.
@@ -66,23 +88,23 @@ func (t *kernelTransport) Kind() string { return KindVhost }
 // own duplicate of the file; if ours stayed open, the kernel would keep the
 // connections of a dead machine.
 func (t *kernelTransport) Attach(ctx context.Context, vm hypervisor.Attacher) error {
-	file := t.takeFile()
+	file, cid := t.takeFile()
 	if file == nil {
 		return errors.New("attach vsock: already attached or closed")
 	}
-	err := vm.Attach(ctx, hypervisor.VhostVsock{ID: DeviceID, CID: t.cid, File: file})
+	err := vm.Attach(ctx, hypervisor.VhostVsock{ID: DeviceID, CID: cid, File: file})
 	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("attach vsock: %w", err)
 	}
 	return nil
 }
 
-func (t *kernelTransport) takeFile() *os.File {
+func (t *kernelTransport) takeFile() (*os.File, uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	file := t.file
 	t.file = nil
-	return file
+	return file, t.cid
 }
 
 // Dial implements Transport.
@@ -95,11 +117,12 @@ func (t *kernelTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
 	}
 	defer t.forget(attempt)
 	for {
-		c, err := t.dialCID(ctx, t.cid, port)
+		cid := t.currentCID()
+		c, err := t.dialCID(ctx, cid, port)
 		if err == nil {
 			return t.keep(c)
 		}
-		again, err := t.judge(ctx, err)
+		again, err := t.judge(ctx, cid, err)
 		if !again {
 			return nil, err
 		}
@@ -112,7 +135,7 @@ func (t *kernelTransport) Dial(ctx context.Context, port uint32) (Conn, error) {
 
 // judge interprets a failed connect (net/vmw_vsock/af_vsock.c and
 // virtio_transport_common.c of Linux).
-func (t *kernelTransport) judge(ctx context.Context, err error) (again bool, _ error) {
+func (t *kernelTransport) judge(ctx context.Context, cid uint32, err error) (again bool, _ error) {
 	switch {
 	case t.isClosed():
 		return false, fmt.Errorf("dial vsock: %w", net.ErrClosed)
@@ -120,6 +143,8 @@ func (t *kernelTransport) judge(ctx context.Context, err error) (again bool, _ e
 		return false, fmt.Errorf("dial vsock: %w", ctx.Err())
 	case errors.Is(err, syscall.ETIMEDOUT):
 		return true, nil // the guest's driver is not up
+	case t.isDetached(cid):
+		return true, nil // its device comes back
 	case errors.Is(err, syscall.ECONNRESET):
 		// The guest resets a request to a port without a listener.
 		return false, fmt.Errorf("dial vsock: %w", syscall.ECONNREFUSED)

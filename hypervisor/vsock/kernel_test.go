@@ -69,6 +69,7 @@ func newKernel(t *testing.T, dial func(ctx context.Context) (Conn, error)) *kern
 			}
 			return dial(ctx)
 		},
+		claim: func() (*os.File, uint32, error) { return nil, 0, errors.New("no other is expected") },
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"syscall"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"github.com/katabox/katabox/hypervisor"
@@ -28,6 +29,12 @@ const defaultVhostPath = "/dev/vhost-vsock"
 // DeviceID is the ID of the device that Attach gives to a machine.
 const DeviceID = "vsock0"
 
+// errNotAttached and errDetaching are errors of Detach.
+var (
+	errNotAttached = fmt.Errorf("no machine has it: %w", errdefs.ErrFailedPrecondition)
+	errDetaching   = fmt.Errorf("it is being detached: %w", errdefs.ErrFailedPrecondition)
+)
+
 // Options select and configure a transport. The zero value is ready for use.
 type Options struct {
 	// VhostPath is the kernel's vhost-vsock device, /dev/vhost-vsock if
@@ -40,10 +47,21 @@ type Options struct {
 type Transport interface {
 	// Kind is KindVhost or KindVhostUser.
 	Kind() string
-	// Attach gives the device to the machine, once. Afterwards, even on an
-	// error, this process holds no file that would outlive the machine's, so
-	// that its death is noticed immediately.
+	// Attach gives the device to the machine, once, and again after Detach.
+	// Afterwards, even on an error, this process holds no file that would
+	// outlive the machine's, so that its death is noticed immediately.
 	Attach(ctx context.Context, vm hypervisor.Attacher) error
+	// Detach takes the device from the machine that has it, when the guest has
+	// released it, within ctx. Every connection ends with ECONNRESET, or io.EOF
+	// if the guest has closed it before; of those that it has not closed the
+	// kernel drops what was not read (Linux's af_vsock.c,
+	// __vsock_connectible_recvmsg). A Dial that is under way goes on. Afterwards
+	// there is another device, to be attached to any machine. After an error
+	// the machine has its device, as before; it may lose it later if the guest
+	// was asked and releases it after all, and Detach may be called again.
+	// Without a device in a machine, and during another Detach, the error is an
+	// errdefs.ErrFailedPrecondition.
+	Detach(ctx context.Context, vm hypervisor.Detacher) error
 	// Dial connects to a port of the guest. It waits, within ctx, for a guest
 	// whose driver is not up yet. The error is syscall.ECONNREFUSED if the port
 	// has no listener, ErrGone after the machine's end, net.ErrClosed after
@@ -81,7 +99,7 @@ func Open(ctx context.Context, opts Options) (Transport, error) {
 		log.G(ctx).WithError(err).Debug("no vhost-vsock: the vsock device is our own")
 		return openUser(ctx)
 	}
-	t, err := openKernel(file)
+	t, err := openKernel(path, file)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), file.Close())
 	}
