@@ -433,6 +433,299 @@ func (*SetClockResponse) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{5}
 }
 
+type ParkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The inputs that the host has bound and not ended.
+	Inputs        []*ParkedInput `protobuf:"bytes,1,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParkRequest) Reset() {
+	*x = ParkRequest{}
+	mi := &file_guest_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParkRequest) ProtoMessage() {}
+
+func (x *ParkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParkRequest.ProtoReflect.Descriptor instead.
+func (*ParkRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ParkRequest) GetInputs() []*ParkedInput {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+type ParkedInput struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	ExecId      string                 `protobuf:"bytes,2,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	// How many bytes the host has sent since the process was created, on all
+	// connections of this stream.
+	Bytes         uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParkedInput) Reset() {
+	*x = ParkedInput{}
+	mi := &file_guest_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParkedInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParkedInput) ProtoMessage() {}
+
+func (x *ParkedInput) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParkedInput.ProtoReflect.Descriptor instead.
+func (*ParkedInput) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ParkedInput) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *ParkedInput) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *ParkedInput) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type ParkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ParkResponse) Reset() {
+	*x = ParkResponse{}
+	mi := &file_guest_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParkResponse) ProtoMessage() {}
+
+func (x *ParkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParkResponse.ProtoReflect.Descriptor instead.
+func (*ParkResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{8}
+}
+
+type RejoinRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Random bytes and the wall clock of the host, as in SetupSandboxRequest.
+	Entropy  []byte                 `protobuf:"bytes,1,opt,name=entropy,proto3" json:"entropy,omitempty"`
+	HostTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=host_time,json=hostTime,proto3" json:"host_time,omitempty"`
+	// Containers that have another id from now on.
+	Containers    []*RenamedContainer `protobuf:"bytes,3,rep,name=containers,proto3" json:"containers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejoinRequest) Reset() {
+	*x = RejoinRequest{}
+	mi := &file_guest_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejoinRequest) ProtoMessage() {}
+
+func (x *RejoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejoinRequest.ProtoReflect.Descriptor instead.
+func (*RejoinRequest) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RejoinRequest) GetEntropy() []byte {
+	if x != nil {
+		return x.Entropy
+	}
+	return nil
+}
+
+func (x *RejoinRequest) GetHostTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HostTime
+	}
+	return nil
+}
+
+func (x *RejoinRequest) GetContainers() []*RenamedContainer {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+type RenamedContainer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenamedContainer) Reset() {
+	*x = RenamedContainer{}
+	mi := &file_guest_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenamedContainer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenamedContainer) ProtoMessage() {}
+
+func (x *RenamedContainer) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenamedContainer.ProtoReflect.Descriptor instead.
+func (*RenamedContainer) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RenamedContainer) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *RenamedContainer) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+type RejoinResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RejoinResponse) Reset() {
+	*x = RejoinResponse{}
+	mi := &file_guest_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RejoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RejoinResponse) ProtoMessage() {}
+
+func (x *RejoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RejoinResponse.ProtoReflect.Descriptor instead.
+func (*RejoinResponse) Descriptor() ([]byte, []int) {
+	return file_guest_proto_rawDescGZIP(), []int{11}
+}
+
 type WarmUpRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -441,7 +734,7 @@ type WarmUpRequest struct {
 
 func (x *WarmUpRequest) Reset() {
 	*x = WarmUpRequest{}
-	mi := &file_guest_proto_msgTypes[6]
+	mi := &file_guest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -453,7 +746,7 @@ func (x *WarmUpRequest) String() string {
 func (*WarmUpRequest) ProtoMessage() {}
 
 func (x *WarmUpRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[6]
+	mi := &file_guest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -466,7 +759,7 @@ func (x *WarmUpRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmUpRequest.ProtoReflect.Descriptor instead.
 func (*WarmUpRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{6}
+	return file_guest_proto_rawDescGZIP(), []int{12}
 }
 
 type WarmUpResponse struct {
@@ -477,7 +770,7 @@ type WarmUpResponse struct {
 
 func (x *WarmUpResponse) Reset() {
 	*x = WarmUpResponse{}
-	mi := &file_guest_proto_msgTypes[7]
+	mi := &file_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -489,7 +782,7 @@ func (x *WarmUpResponse) String() string {
 func (*WarmUpResponse) ProtoMessage() {}
 
 func (x *WarmUpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[7]
+	mi := &file_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -502,7 +795,7 @@ func (x *WarmUpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmUpResponse.ProtoReflect.Descriptor instead.
 func (*WarmUpResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{7}
+	return file_guest_proto_rawDescGZIP(), []int{13}
 }
 
 type TimelineRequest struct {
@@ -513,7 +806,7 @@ type TimelineRequest struct {
 
 func (x *TimelineRequest) Reset() {
 	*x = TimelineRequest{}
-	mi := &file_guest_proto_msgTypes[8]
+	mi := &file_guest_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -525,7 +818,7 @@ func (x *TimelineRequest) String() string {
 func (*TimelineRequest) ProtoMessage() {}
 
 func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[8]
+	mi := &file_guest_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -538,7 +831,7 @@ func (x *TimelineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineRequest.ProtoReflect.Descriptor instead.
 func (*TimelineRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{8}
+	return file_guest_proto_rawDescGZIP(), []int{14}
 }
 
 type TimelineResponse struct {
@@ -553,7 +846,7 @@ type TimelineResponse struct {
 
 func (x *TimelineResponse) Reset() {
 	*x = TimelineResponse{}
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +858,7 @@ func (x *TimelineResponse) String() string {
 func (*TimelineResponse) ProtoMessage() {}
 
 func (x *TimelineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[9]
+	mi := &file_guest_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +871,7 @@ func (x *TimelineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimelineResponse.ProtoReflect.Descriptor instead.
 func (*TimelineResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{9}
+	return file_guest_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TimelineResponse) GetSpans() []*Span {
@@ -610,7 +903,7 @@ type Span struct {
 
 func (x *Span) Reset() {
 	*x = Span{}
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +915,7 @@ func (x *Span) String() string {
 func (*Span) ProtoMessage() {}
 
 func (x *Span) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[10]
+	mi := &file_guest_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +928,7 @@ func (x *Span) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Span.ProtoReflect.Descriptor instead.
 func (*Span) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{10}
+	return file_guest_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Span) GetContainerId() string {
@@ -674,7 +967,7 @@ type MetricsRequest struct {
 
 func (x *MetricsRequest) Reset() {
 	*x = MetricsRequest{}
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +979,7 @@ func (x *MetricsRequest) String() string {
 func (*MetricsRequest) ProtoMessage() {}
 
 func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[11]
+	mi := &file_guest_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +992,7 @@ func (x *MetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsRequest.ProtoReflect.Descriptor instead.
 func (*MetricsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{11}
+	return file_guest_proto_rawDescGZIP(), []int{17}
 }
 
 // MetricsResponse has the beginnings of files, up to the end of a line and
@@ -724,7 +1017,7 @@ type MetricsResponse struct {
 
 func (x *MetricsResponse) Reset() {
 	*x = MetricsResponse{}
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +1029,7 @@ func (x *MetricsResponse) String() string {
 func (*MetricsResponse) ProtoMessage() {}
 
 func (x *MetricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[12]
+	mi := &file_guest_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +1042,7 @@ func (x *MetricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetricsResponse.ProtoReflect.Descriptor instead.
 func (*MetricsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{12}
+	return file_guest_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MetricsResponse) GetStat() []byte {
@@ -832,7 +1125,7 @@ type VolumeStatsRequest struct {
 
 func (x *VolumeStatsRequest) Reset() {
 	*x = VolumeStatsRequest{}
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +1137,7 @@ func (x *VolumeStatsRequest) String() string {
 func (*VolumeStatsRequest) ProtoMessage() {}
 
 func (x *VolumeStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[13]
+	mi := &file_guest_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +1150,7 @@ func (x *VolumeStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatsRequest.ProtoReflect.Descriptor instead.
 func (*VolumeStatsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{13}
+	return file_guest_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *VolumeStatsRequest) GetTarget() string {
@@ -886,7 +1179,7 @@ type VolumeStatsResponse struct {
 
 func (x *VolumeStatsResponse) Reset() {
 	*x = VolumeStatsResponse{}
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +1191,7 @@ func (x *VolumeStatsResponse) String() string {
 func (*VolumeStatsResponse) ProtoMessage() {}
 
 func (x *VolumeStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[14]
+	mi := &file_guest_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +1204,7 @@ func (x *VolumeStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeStatsResponse.ProtoReflect.Descriptor instead.
 func (*VolumeStatsResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{14}
+	return file_guest_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VolumeStatsResponse) GetTotalBytes() uint64 {
@@ -976,7 +1269,7 @@ type GrowVolumeRequest struct {
 
 func (x *GrowVolumeRequest) Reset() {
 	*x = GrowVolumeRequest{}
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1281,7 @@ func (x *GrowVolumeRequest) String() string {
 func (*GrowVolumeRequest) ProtoMessage() {}
 
 func (x *GrowVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[15]
+	mi := &file_guest_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1294,7 @@ func (x *GrowVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrowVolumeRequest.ProtoReflect.Descriptor instead.
 func (*GrowVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{15}
+	return file_guest_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GrowVolumeRequest) GetTarget() string {
@@ -1026,7 +1319,7 @@ type GrowVolumeResponse struct {
 
 func (x *GrowVolumeResponse) Reset() {
 	*x = GrowVolumeResponse{}
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1331,7 @@ func (x *GrowVolumeResponse) String() string {
 func (*GrowVolumeResponse) ProtoMessage() {}
 
 func (x *GrowVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[16]
+	mi := &file_guest_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1344,7 @@ func (x *GrowVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrowVolumeResponse.ProtoReflect.Descriptor instead.
 func (*GrowVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{16}
+	return file_guest_proto_rawDescGZIP(), []int{22}
 }
 
 type GetIPTablesRequest struct {
@@ -1064,7 +1357,7 @@ type GetIPTablesRequest struct {
 
 func (x *GetIPTablesRequest) Reset() {
 	*x = GetIPTablesRequest{}
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1369,7 @@ func (x *GetIPTablesRequest) String() string {
 func (*GetIPTablesRequest) ProtoMessage() {}
 
 func (x *GetIPTablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[17]
+	mi := &file_guest_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1382,7 @@ func (x *GetIPTablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetIPTablesRequest.ProtoReflect.Descriptor instead.
 func (*GetIPTablesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{17}
+	return file_guest_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetIPTablesRequest) GetIpv6() bool {
@@ -1109,7 +1402,7 @@ type GetIPTablesResponse struct {
 
 func (x *GetIPTablesResponse) Reset() {
 	*x = GetIPTablesResponse{}
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1414,7 @@ func (x *GetIPTablesResponse) String() string {
 func (*GetIPTablesResponse) ProtoMessage() {}
 
 func (x *GetIPTablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[18]
+	mi := &file_guest_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1427,7 @@ func (x *GetIPTablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetIPTablesResponse.ProtoReflect.Descriptor instead.
 func (*GetIPTablesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{18}
+	return file_guest_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetIPTablesResponse) GetRules() []byte {
@@ -1156,7 +1449,7 @@ type SetIPTablesRequest struct {
 
 func (x *SetIPTablesRequest) Reset() {
 	*x = SetIPTablesRequest{}
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1168,7 +1461,7 @@ func (x *SetIPTablesRequest) String() string {
 func (*SetIPTablesRequest) ProtoMessage() {}
 
 func (x *SetIPTablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[19]
+	mi := &file_guest_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1181,7 +1474,7 @@ func (x *SetIPTablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetIPTablesRequest.ProtoReflect.Descriptor instead.
 func (*SetIPTablesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{19}
+	return file_guest_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetIPTablesRequest) GetIpv6() bool {
@@ -1206,7 +1499,7 @@ type SetIPTablesResponse struct {
 
 func (x *SetIPTablesResponse) Reset() {
 	*x = SetIPTablesResponse{}
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1511,7 @@ func (x *SetIPTablesResponse) String() string {
 func (*SetIPTablesResponse) ProtoMessage() {}
 
 func (x *SetIPTablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[20]
+	mi := &file_guest_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1524,7 @@ func (x *SetIPTablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetIPTablesResponse.ProtoReflect.Descriptor instead.
 func (*SetIPTablesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{20}
+	return file_guest_proto_rawDescGZIP(), []int{26}
 }
 
 // SetNetworkRequest is the pod's whole network. Addresses and networks are in
@@ -1253,7 +1546,7 @@ type SetNetworkRequest struct {
 
 func (x *SetNetworkRequest) Reset() {
 	*x = SetNetworkRequest{}
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1558,7 @@ func (x *SetNetworkRequest) String() string {
 func (*SetNetworkRequest) ProtoMessage() {}
 
 func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[21]
+	mi := &file_guest_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1571,7 @@ func (x *SetNetworkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkRequest.ProtoReflect.Descriptor instead.
 func (*SetNetworkRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{21}
+	return file_guest_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetNetworkRequest) GetHostname() string {
@@ -1329,7 +1622,7 @@ type DNS struct {
 
 func (x *DNS) Reset() {
 	*x = DNS{}
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1634,7 @@ func (x *DNS) String() string {
 func (*DNS) ProtoMessage() {}
 
 func (x *DNS) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[22]
+	mi := &file_guest_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1647,7 @@ func (x *DNS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNS.ProtoReflect.Descriptor instead.
 func (*DNS) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{22}
+	return file_guest_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DNS) GetServers() []string {
@@ -1401,7 +1694,7 @@ type Interface struct {
 
 func (x *Interface) Reset() {
 	*x = Interface{}
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1706,7 @@ func (x *Interface) String() string {
 func (*Interface) ProtoMessage() {}
 
 func (x *Interface) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[23]
+	mi := &file_guest_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1719,7 @@ func (x *Interface) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Interface.ProtoReflect.Descriptor instead.
 func (*Interface) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{23}
+	return file_guest_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Interface) GetPciPath() string {
@@ -1488,7 +1781,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1793,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[24]
+	mi := &file_guest_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1806,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{24}
+	return file_guest_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Address) GetPrefix() string {
@@ -1557,7 +1850,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1862,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[25]
+	mi := &file_guest_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1875,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{25}
+	return file_guest_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Route) GetInterface() string {
@@ -1653,7 +1946,7 @@ type Neighbour struct {
 
 func (x *Neighbour) Reset() {
 	*x = Neighbour{}
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1665,7 +1958,7 @@ func (x *Neighbour) String() string {
 func (*Neighbour) ProtoMessage() {}
 
 func (x *Neighbour) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[26]
+	mi := &file_guest_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1678,7 +1971,7 @@ func (x *Neighbour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Neighbour.ProtoReflect.Descriptor instead.
 func (*Neighbour) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{26}
+	return file_guest_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Neighbour) GetInterface() string {
@@ -1713,7 +2006,7 @@ type SetNetworkResponse struct {
 
 func (x *SetNetworkResponse) Reset() {
 	*x = SetNetworkResponse{}
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +2018,7 @@ func (x *SetNetworkResponse) String() string {
 func (*SetNetworkResponse) ProtoMessage() {}
 
 func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[27]
+	mi := &file_guest_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +2031,7 @@ func (x *SetNetworkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNetworkResponse.ProtoReflect.Descriptor instead.
 func (*SetNetworkResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{27}
+	return file_guest_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetNetworkResponse) GetChanges() []string {
@@ -1761,7 +2054,7 @@ type SetResourcesRequest struct {
 
 func (x *SetResourcesRequest) Reset() {
 	*x = SetResourcesRequest{}
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +2066,7 @@ func (x *SetResourcesRequest) String() string {
 func (*SetResourcesRequest) ProtoMessage() {}
 
 func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[28]
+	mi := &file_guest_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +2079,7 @@ func (x *SetResourcesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesRequest.ProtoReflect.Descriptor instead.
 func (*SetResourcesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{28}
+	return file_guest_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SetResourcesRequest) GetCpus() uint32 {
@@ -1814,7 +2107,7 @@ type SetResourcesResponse struct {
 
 func (x *SetResourcesResponse) Reset() {
 	*x = SetResourcesResponse{}
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +2119,7 @@ func (x *SetResourcesResponse) String() string {
 func (*SetResourcesResponse) ProtoMessage() {}
 
 func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[29]
+	mi := &file_guest_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +2132,7 @@ func (x *SetResourcesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetResourcesResponse.ProtoReflect.Descriptor instead.
 func (*SetResourcesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{29}
+	return file_guest_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SetResourcesResponse) GetCpus() uint32 {
@@ -1887,7 +2180,7 @@ type Storage struct {
 
 func (x *Storage) Reset() {
 	*x = Storage{}
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2192,7 @@ func (x *Storage) String() string {
 func (*Storage) ProtoMessage() {}
 
 func (x *Storage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[30]
+	mi := &file_guest_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +2205,7 @@ func (x *Storage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Storage.ProtoReflect.Descriptor instead.
 func (*Storage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{30}
+	return file_guest_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Storage) GetDriver() string {
@@ -1979,7 +2272,7 @@ type FSGroup struct {
 
 func (x *FSGroup) Reset() {
 	*x = FSGroup{}
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2284,7 @@ func (x *FSGroup) String() string {
 func (*FSGroup) ProtoMessage() {}
 
 func (x *FSGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[31]
+	mi := &file_guest_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2297,7 @@ func (x *FSGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FSGroup.ProtoReflect.Descriptor instead.
 func (*FSGroup) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{31}
+	return file_guest_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FSGroup) GetGid() uint32 {
@@ -2030,7 +2323,7 @@ type AddStoragesRequest struct {
 
 func (x *AddStoragesRequest) Reset() {
 	*x = AddStoragesRequest{}
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2335,7 @@ func (x *AddStoragesRequest) String() string {
 func (*AddStoragesRequest) ProtoMessage() {}
 
 func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[32]
+	mi := &file_guest_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2348,7 @@ func (x *AddStoragesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesRequest.ProtoReflect.Descriptor instead.
 func (*AddStoragesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{32}
+	return file_guest_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AddStoragesRequest) GetStorages() []*Storage {
@@ -2073,7 +2366,7 @@ type AddStoragesResponse struct {
 
 func (x *AddStoragesResponse) Reset() {
 	*x = AddStoragesResponse{}
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2378,7 @@ func (x *AddStoragesResponse) String() string {
 func (*AddStoragesResponse) ProtoMessage() {}
 
 func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[33]
+	mi := &file_guest_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2391,7 @@ func (x *AddStoragesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddStoragesResponse.ProtoReflect.Descriptor instead.
 func (*AddStoragesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{33}
+	return file_guest_proto_rawDescGZIP(), []int{39}
 }
 
 // ChangeFilesRequest is at most MaxChangeFiles bytes (limits.go); longer files
@@ -2112,7 +2405,7 @@ type ChangeFilesRequest struct {
 
 func (x *ChangeFilesRequest) Reset() {
 	*x = ChangeFilesRequest{}
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2417,7 @@ func (x *ChangeFilesRequest) String() string {
 func (*ChangeFilesRequest) ProtoMessage() {}
 
 func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[34]
+	mi := &file_guest_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2430,7 @@ func (x *ChangeFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesRequest.ProtoReflect.Descriptor instead.
 func (*ChangeFilesRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{34}
+	return file_guest_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ChangeFilesRequest) GetChanges() []*FileChange {
@@ -2155,7 +2448,7 @@ type ChangeFilesResponse struct {
 
 func (x *ChangeFilesResponse) Reset() {
 	*x = ChangeFilesResponse{}
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2460,7 @@ func (x *ChangeFilesResponse) String() string {
 func (*ChangeFilesResponse) ProtoMessage() {}
 
 func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[35]
+	mi := &file_guest_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2473,7 @@ func (x *ChangeFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeFilesResponse.ProtoReflect.Descriptor instead.
 func (*ChangeFilesResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{35}
+	return file_guest_proto_rawDescGZIP(), []int{41}
 }
 
 // FileChange is one change of a file below GuestFilesDir (paths.go). No part
@@ -2207,7 +2500,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2512,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[36]
+	mi := &file_guest_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2525,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{36}
+	return file_guest_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2353,7 +2646,7 @@ type ReadFileRequest struct {
 
 func (x *ReadFileRequest) Reset() {
 	*x = ReadFileRequest{}
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2658,7 @@ func (x *ReadFileRequest) String() string {
 func (*ReadFileRequest) ProtoMessage() {}
 
 func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[37]
+	mi := &file_guest_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2671,7 @@ func (x *ReadFileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileRequest.ProtoReflect.Descriptor instead.
 func (*ReadFileRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{37}
+	return file_guest_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReadFileRequest) GetPath() string {
@@ -2404,7 +2697,7 @@ type ReadFileResponse struct {
 
 func (x *ReadFileResponse) Reset() {
 	*x = ReadFileResponse{}
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2709,7 @@ func (x *ReadFileResponse) String() string {
 func (*ReadFileResponse) ProtoMessage() {}
 
 func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[38]
+	mi := &file_guest_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2722,7 @@ func (x *ReadFileResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadFileResponse.ProtoReflect.Descriptor instead.
 func (*ReadFileResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{38}
+	return file_guest_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadFileResponse) GetContent() []byte {
@@ -2449,7 +2742,7 @@ type Directory struct {
 
 func (x *Directory) Reset() {
 	*x = Directory{}
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2461,7 +2754,7 @@ func (x *Directory) String() string {
 func (*Directory) ProtoMessage() {}
 
 func (x *Directory) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[39]
+	mi := &file_guest_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2474,7 +2767,7 @@ func (x *Directory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directory.ProtoReflect.Descriptor instead.
 func (*Directory) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{39}
+	return file_guest_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Directory) GetKeep() bool {
@@ -2492,7 +2785,7 @@ type Remove struct {
 
 func (x *Remove) Reset() {
 	*x = Remove{}
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2797,7 @@ func (x *Remove) String() string {
 func (*Remove) ProtoMessage() {}
 
 func (x *Remove) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[40]
+	mi := &file_guest_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2810,7 @@ func (x *Remove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remove.ProtoReflect.Descriptor instead.
 func (*Remove) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{40}
+	return file_guest_proto_rawDescGZIP(), []int{46}
 }
 
 // FilePart is a part of a file's content. The parts of one file come in order,
@@ -2539,7 +2832,7 @@ type FilePart struct {
 
 func (x *FilePart) Reset() {
 	*x = FilePart{}
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2844,7 @@ func (x *FilePart) String() string {
 func (*FilePart) ProtoMessage() {}
 
 func (x *FilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[41]
+	mi := &file_guest_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2857,7 @@ func (x *FilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilePart.ProtoReflect.Descriptor instead.
 func (*FilePart) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{41}
+	return file_guest_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FilePart) GetOffset() uint64 {
@@ -2626,7 +2919,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2931,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[42]
+	mi := &file_guest_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2944,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{42}
+	return file_guest_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Device) GetPath() string {
@@ -2741,7 +3034,7 @@ type ContainerConfig struct {
 
 func (x *ContainerConfig) Reset() {
 	*x = ContainerConfig{}
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2753,7 +3046,7 @@ func (x *ContainerConfig) String() string {
 func (*ContainerConfig) ProtoMessage() {}
 
 func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[43]
+	mi := &file_guest_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2766,7 +3059,7 @@ func (x *ContainerConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerConfig.ProtoReflect.Descriptor instead.
 func (*ContainerConfig) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{43}
+	return file_guest_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ContainerConfig) GetSpec() []byte {
@@ -2826,7 +3119,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3131,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[44]
+	mi := &file_guest_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3144,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{44}
+	return file_guest_proto_rawDescGZIP(), []int{50}
 }
 
 type Event struct {
@@ -2867,7 +3160,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +3172,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[45]
+	mi := &file_guest_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +3185,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{45}
+	return file_guest_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Event) GetEvent() isEvent_Event {
@@ -2960,7 +3253,7 @@ type Exit struct {
 
 func (x *Exit) Reset() {
 	*x = Exit{}
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2972,7 +3265,7 @@ func (x *Exit) String() string {
 func (*Exit) ProtoMessage() {}
 
 func (x *Exit) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[46]
+	mi := &file_guest_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2985,7 +3278,7 @@ func (x *Exit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exit.ProtoReflect.Descriptor instead.
 func (*Exit) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{46}
+	return file_guest_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Exit) GetContainerId() string {
@@ -3048,7 +3341,7 @@ type OOM struct {
 
 func (x *OOM) Reset() {
 	*x = OOM{}
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3353,7 @@ func (x *OOM) String() string {
 func (*OOM) ProtoMessage() {}
 
 func (x *OOM) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[47]
+	mi := &file_guest_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3366,7 @@ func (x *OOM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OOM.ProtoReflect.Descriptor instead.
 func (*OOM) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{47}
+	return file_guest_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *OOM) GetContainerId() string {
@@ -3091,7 +3384,7 @@ type PowerOffRequest struct {
 
 func (x *PowerOffRequest) Reset() {
 	*x = PowerOffRequest{}
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3396,7 @@ func (x *PowerOffRequest) String() string {
 func (*PowerOffRequest) ProtoMessage() {}
 
 func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[48]
+	mi := &file_guest_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3409,7 @@ func (x *PowerOffRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffRequest.ProtoReflect.Descriptor instead.
 func (*PowerOffRequest) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{48}
+	return file_guest_proto_rawDescGZIP(), []int{54}
 }
 
 type PowerOffResponse struct {
@@ -3127,7 +3420,7 @@ type PowerOffResponse struct {
 
 func (x *PowerOffResponse) Reset() {
 	*x = PowerOffResponse{}
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3432,7 @@ func (x *PowerOffResponse) String() string {
 func (*PowerOffResponse) ProtoMessage() {}
 
 func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[49]
+	mi := &file_guest_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3445,7 @@ func (x *PowerOffResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PowerOffResponse.ProtoReflect.Descriptor instead.
 func (*PowerOffResponse) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{49}
+	return file_guest_proto_rawDescGZIP(), []int{55}
 }
 
 // StreamOpen is the first frame on a stdio connection (see stream.go).
@@ -3167,7 +3460,7 @@ type StreamOpen struct {
 
 func (x *StreamOpen) Reset() {
 	*x = StreamOpen{}
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3472,7 @@ func (x *StreamOpen) String() string {
 func (*StreamOpen) ProtoMessage() {}
 
 func (x *StreamOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[50]
+	mi := &file_guest_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3485,7 @@ func (x *StreamOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpen.ProtoReflect.Descriptor instead.
 func (*StreamOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{50}
+	return file_guest_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StreamOpen) GetContainerId() string {
@@ -3220,14 +3513,17 @@ func (x *StreamOpen) GetStream() Stream {
 type StreamOpened struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty when the connection is bound to the stream.
-	Error         string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// How many bytes of the stream passed on earlier connections: those of an input
+	// that the agent received, or those of an output that it sent or discarded.
+	Sent          uint64 `protobuf:"varint,2,opt,name=sent,proto3" json:"sent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StreamOpened) Reset() {
 	*x = StreamOpened{}
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3239,7 +3535,7 @@ func (x *StreamOpened) String() string {
 func (*StreamOpened) ProtoMessage() {}
 
 func (x *StreamOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[51]
+	mi := &file_guest_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3252,7 +3548,7 @@ func (x *StreamOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamOpened.ProtoReflect.Descriptor instead.
 func (*StreamOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{51}
+	return file_guest_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StreamOpened) GetError() string {
@@ -3260,6 +3556,13 @@ func (x *StreamOpened) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *StreamOpened) GetSent() uint64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
 }
 
 // ForwardOpen is the first frame on a forwarding connection (see stream.go).
@@ -3280,7 +3583,7 @@ type ForwardOpen struct {
 
 func (x *ForwardOpen) Reset() {
 	*x = ForwardOpen{}
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3595,7 @@ func (x *ForwardOpen) String() string {
 func (*ForwardOpen) ProtoMessage() {}
 
 func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[52]
+	mi := &file_guest_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3608,7 @@ func (x *ForwardOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpen.ProtoReflect.Descriptor instead.
 func (*ForwardOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{52}
+	return file_guest_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ForwardOpen) GetAddress() string {
@@ -3341,7 +3644,7 @@ type ContainerSocket struct {
 
 func (x *ContainerSocket) Reset() {
 	*x = ContainerSocket{}
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3656,7 @@ func (x *ContainerSocket) String() string {
 func (*ContainerSocket) ProtoMessage() {}
 
 func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[53]
+	mi := &file_guest_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3669,7 @@ func (x *ContainerSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSocket.ProtoReflect.Descriptor instead.
 func (*ContainerSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{53}
+	return file_guest_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ContainerSocket) GetContainerId() string {
@@ -3394,7 +3697,7 @@ type ForwardOpened struct {
 
 func (x *ForwardOpened) Reset() {
 	*x = ForwardOpened{}
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3406,7 +3709,7 @@ func (x *ForwardOpened) String() string {
 func (*ForwardOpened) ProtoMessage() {}
 
 func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[54]
+	mi := &file_guest_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3419,7 +3722,7 @@ func (x *ForwardOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardOpened.ProtoReflect.Descriptor instead.
 func (*ForwardOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{54}
+	return file_guest_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ForwardOpened) GetError() string {
@@ -3445,7 +3748,7 @@ type ReverseOpen struct {
 
 func (x *ReverseOpen) Reset() {
 	*x = ReverseOpen{}
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3457,7 +3760,7 @@ func (x *ReverseOpen) String() string {
 func (*ReverseOpen) ProtoMessage() {}
 
 func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[55]
+	mi := &file_guest_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3470,7 +3773,7 @@ func (x *ReverseOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpen.ProtoReflect.Descriptor instead.
 func (*ReverseOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{55}
+	return file_guest_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReverseOpen) GetWhat() isReverseOpen_What {
@@ -3544,7 +3847,7 @@ type ReverseOpened struct {
 
 func (x *ReverseOpened) Reset() {
 	*x = ReverseOpened{}
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3859,7 @@ func (x *ReverseOpened) String() string {
 func (*ReverseOpened) ProtoMessage() {}
 
 func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[56]
+	mi := &file_guest_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3872,7 @@ func (x *ReverseOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseOpened.ProtoReflect.Descriptor instead.
 func (*ReverseOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{56}
+	return file_guest_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReverseOpened) GetError() string {
@@ -3593,7 +3896,7 @@ type ReverseListen struct {
 
 func (x *ReverseListen) Reset() {
 	*x = ReverseListen{}
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3908,7 @@ func (x *ReverseListen) String() string {
 func (*ReverseListen) ProtoMessage() {}
 
 func (x *ReverseListen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[57]
+	mi := &file_guest_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3921,7 @@ func (x *ReverseListen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseListen.ProtoReflect.Descriptor instead.
 func (*ReverseListen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{57}
+	return file_guest_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReverseListen) GetPlace() isReverseListen_Place {
@@ -3681,7 +3984,7 @@ type UnixSocket struct {
 
 func (x *UnixSocket) Reset() {
 	*x = UnixSocket{}
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3996,7 @@ func (x *UnixSocket) String() string {
 func (*UnixSocket) ProtoMessage() {}
 
 func (x *UnixSocket) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[58]
+	mi := &file_guest_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +4009,7 @@ func (x *UnixSocket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnixSocket.ProtoReflect.Descriptor instead.
 func (*UnixSocket) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{58}
+	return file_guest_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *UnixSocket) GetPath() string {
@@ -3755,7 +4058,7 @@ type Incoming struct {
 
 func (x *Incoming) Reset() {
 	*x = Incoming{}
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +4070,7 @@ func (x *Incoming) String() string {
 func (*Incoming) ProtoMessage() {}
 
 func (x *Incoming) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[59]
+	mi := &file_guest_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +4083,7 @@ func (x *Incoming) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incoming.ProtoReflect.Descriptor instead.
 func (*Incoming) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{59}
+	return file_guest_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Incoming) GetConnection() uint64 {
@@ -3803,7 +4106,7 @@ type FailedStorage struct {
 
 func (x *FailedStorage) Reset() {
 	*x = FailedStorage{}
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3815,7 +4118,7 @@ func (x *FailedStorage) String() string {
 func (*FailedStorage) ProtoMessage() {}
 
 func (x *FailedStorage) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[60]
+	mi := &file_guest_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3828,7 +4131,7 @@ func (x *FailedStorage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedStorage.ProtoReflect.Descriptor instead.
 func (*FailedStorage) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{60}
+	return file_guest_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *FailedStorage) GetTarget() string {
@@ -3857,7 +4160,7 @@ type DebugOpen struct {
 
 func (x *DebugOpen) Reset() {
 	*x = DebugOpen{}
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +4172,7 @@ func (x *DebugOpen) String() string {
 func (*DebugOpen) ProtoMessage() {}
 
 func (x *DebugOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[61]
+	mi := &file_guest_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +4185,7 @@ func (x *DebugOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpen.ProtoReflect.Descriptor instead.
 func (*DebugOpen) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{61}
+	return file_guest_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DebugOpen) GetArgs() []string {
@@ -3930,7 +4233,7 @@ type DebugOpened struct {
 
 func (x *DebugOpened) Reset() {
 	*x = DebugOpened{}
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4245,7 @@ func (x *DebugOpened) String() string {
 func (*DebugOpened) ProtoMessage() {}
 
 func (x *DebugOpened) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[62]
+	mi := &file_guest_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4258,7 @@ func (x *DebugOpened) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOpened.ProtoReflect.Descriptor instead.
 func (*DebugOpened) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{62}
+	return file_guest_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DebugOpened) GetError() string {
@@ -3981,7 +4284,7 @@ type DebugInput struct {
 
 func (x *DebugInput) Reset() {
 	*x = DebugInput{}
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3993,7 +4296,7 @@ func (x *DebugInput) String() string {
 func (*DebugInput) ProtoMessage() {}
 
 func (x *DebugInput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[63]
+	mi := &file_guest_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4006,7 +4309,7 @@ func (x *DebugInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugInput.ProtoReflect.Descriptor instead.
 func (*DebugInput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{63}
+	return file_guest_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *DebugInput) GetData() []byte {
@@ -4051,7 +4354,7 @@ type DebugOutput struct {
 
 func (x *DebugOutput) Reset() {
 	*x = DebugOutput{}
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4366,7 @@ func (x *DebugOutput) String() string {
 func (*DebugOutput) ProtoMessage() {}
 
 func (x *DebugOutput) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_proto_msgTypes[64]
+	mi := &file_guest_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4379,7 @@ func (x *DebugOutput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DebugOutput.ProtoReflect.Descriptor instead.
 func (*DebugOutput) Descriptor() ([]byte, []int) {
-	return file_guest_proto_rawDescGZIP(), []int{64}
+	return file_guest_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DebugOutput) GetData() []byte {
@@ -4126,7 +4429,24 @@ const file_guest_proto_rawDesc = "" +
 	"\x14SetupSandboxResponse\"J\n" +
 	"\x0fSetClockRequest\x127\n" +
 	"\thost_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\bhostTime\"\x12\n" +
-	"\x10SetClockResponse\"\x0f\n" +
+	"\x10SetClockResponse\"D\n" +
+	"\vParkRequest\x125\n" +
+	"\x06inputs\x18\x01 \x03(\v2\x1d.katabox.agent.v1.ParkedInputR\x06inputs\"_\n" +
+	"\vParkedInput\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
+	"\aexec_id\x18\x02 \x01(\tR\x06execId\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\"\x0e\n" +
+	"\fParkResponse\"\xa6\x01\n" +
+	"\rRejoinRequest\x12\x18\n" +
+	"\aentropy\x18\x01 \x01(\fR\aentropy\x127\n" +
+	"\thost_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bhostTime\x12B\n" +
+	"\n" +
+	"containers\x18\x03 \x03(\v2\".katabox.agent.v1.RenamedContainerR\n" +
+	"containers\"6\n" +
+	"\x10RenamedContainer\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
+	"\x0eRejoinResponse\"\x0f\n" +
 	"\rWarmUpRequest\"\x10\n" +
 	"\x0eWarmUpResponse\"\x11\n" +
 	"\x0fTimelineRequest\"^\n" +
@@ -4306,9 +4626,10 @@ const file_guest_proto_rawDesc = "" +
 	"StreamOpen\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x120\n" +
-	"\x06stream\x18\x03 \x01(\x0e2\x18.katabox.agent.v1.StreamR\x06stream\"$\n" +
+	"\x06stream\x18\x03 \x01(\x0e2\x18.katabox.agent.v1.StreamR\x06stream\"8\n" +
 	"\fStreamOpened\x12\x14\n" +
-	"\x05error\x18\x01 \x01(\tR\x05error\"\xa1\x01\n" +
+	"\x05error\x18\x01 \x01(\tR\x05error\x12\x12\n" +
+	"\x04sent\x18\x02 \x01(\x04R\x04sent\"\xa1\x01\n" +
 	"\vForwardOpen\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x125\n" +
 	"\x04unix\x18\x02 \x01(\v2!.katabox.agent.v1.ContainerSocketR\x04unix\x12A\n" +
@@ -4366,7 +4687,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\xbc\v\n" +
+	"\rSTREAM_STDERR\x10\x032\xd0\f\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
 	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12W\n" +
@@ -4376,7 +4697,9 @@ const file_guest_proto_rawDesc = "" +
 	"\vAddStorages\x12$.katabox.agent.v1.AddStoragesRequest\x1a%.katabox.agent.v1.AddStoragesResponse\x12Z\n" +
 	"\vChangeFiles\x12$.katabox.agent.v1.ChangeFilesRequest\x1a%.katabox.agent.v1.ChangeFilesResponse\x12Q\n" +
 	"\bReadFile\x12!.katabox.agent.v1.ReadFileRequest\x1a\".katabox.agent.v1.ReadFileResponse\x12Q\n" +
-	"\bSetClock\x12!.katabox.agent.v1.SetClockRequest\x1a\".katabox.agent.v1.SetClockResponse\x12K\n" +
+	"\bSetClock\x12!.katabox.agent.v1.SetClockRequest\x1a\".katabox.agent.v1.SetClockResponse\x12E\n" +
+	"\x04Park\x12\x1d.katabox.agent.v1.ParkRequest\x1a\x1e.katabox.agent.v1.ParkResponse\x12K\n" +
+	"\x06Rejoin\x12\x1f.katabox.agent.v1.RejoinRequest\x1a .katabox.agent.v1.RejoinResponse\x12K\n" +
 	"\x06WarmUp\x12\x1f.katabox.agent.v1.WarmUpRequest\x1a .katabox.agent.v1.WarmUpResponse\x12D\n" +
 	"\x06Events\x12\x1f.katabox.agent.v1.EventsRequest\x1a\x17.katabox.agent.v1.Event0\x01\x12Q\n" +
 	"\bTimeline\x12!.katabox.agent.v1.TimelineRequest\x1a\".katabox.agent.v1.TimelineResponse\x12N\n" +
@@ -4401,7 +4724,7 @@ func file_guest_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
+var file_guest_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_guest_proto_goTypes = []any{
 	(Stream)(0),                   // 0: katabox.agent.v1.Stream
 	(*HelloRequest)(nil),          // 1: katabox.agent.v1.HelloRequest
@@ -4410,133 +4733,146 @@ var file_guest_proto_goTypes = []any{
 	(*SetupSandboxResponse)(nil),  // 4: katabox.agent.v1.SetupSandboxResponse
 	(*SetClockRequest)(nil),       // 5: katabox.agent.v1.SetClockRequest
 	(*SetClockResponse)(nil),      // 6: katabox.agent.v1.SetClockResponse
-	(*WarmUpRequest)(nil),         // 7: katabox.agent.v1.WarmUpRequest
-	(*WarmUpResponse)(nil),        // 8: katabox.agent.v1.WarmUpResponse
-	(*TimelineRequest)(nil),       // 9: katabox.agent.v1.TimelineRequest
-	(*TimelineResponse)(nil),      // 10: katabox.agent.v1.TimelineResponse
-	(*Span)(nil),                  // 11: katabox.agent.v1.Span
-	(*MetricsRequest)(nil),        // 12: katabox.agent.v1.MetricsRequest
-	(*MetricsResponse)(nil),       // 13: katabox.agent.v1.MetricsResponse
-	(*VolumeStatsRequest)(nil),    // 14: katabox.agent.v1.VolumeStatsRequest
-	(*VolumeStatsResponse)(nil),   // 15: katabox.agent.v1.VolumeStatsResponse
-	(*GrowVolumeRequest)(nil),     // 16: katabox.agent.v1.GrowVolumeRequest
-	(*GrowVolumeResponse)(nil),    // 17: katabox.agent.v1.GrowVolumeResponse
-	(*GetIPTablesRequest)(nil),    // 18: katabox.agent.v1.GetIPTablesRequest
-	(*GetIPTablesResponse)(nil),   // 19: katabox.agent.v1.GetIPTablesResponse
-	(*SetIPTablesRequest)(nil),    // 20: katabox.agent.v1.SetIPTablesRequest
-	(*SetIPTablesResponse)(nil),   // 21: katabox.agent.v1.SetIPTablesResponse
-	(*SetNetworkRequest)(nil),     // 22: katabox.agent.v1.SetNetworkRequest
-	(*DNS)(nil),                   // 23: katabox.agent.v1.DNS
-	(*Interface)(nil),             // 24: katabox.agent.v1.Interface
-	(*Address)(nil),               // 25: katabox.agent.v1.Address
-	(*Route)(nil),                 // 26: katabox.agent.v1.Route
-	(*Neighbour)(nil),             // 27: katabox.agent.v1.Neighbour
-	(*SetNetworkResponse)(nil),    // 28: katabox.agent.v1.SetNetworkResponse
-	(*SetResourcesRequest)(nil),   // 29: katabox.agent.v1.SetResourcesRequest
-	(*SetResourcesResponse)(nil),  // 30: katabox.agent.v1.SetResourcesResponse
-	(*Storage)(nil),               // 31: katabox.agent.v1.Storage
-	(*FSGroup)(nil),               // 32: katabox.agent.v1.FSGroup
-	(*AddStoragesRequest)(nil),    // 33: katabox.agent.v1.AddStoragesRequest
-	(*AddStoragesResponse)(nil),   // 34: katabox.agent.v1.AddStoragesResponse
-	(*ChangeFilesRequest)(nil),    // 35: katabox.agent.v1.ChangeFilesRequest
-	(*ChangeFilesResponse)(nil),   // 36: katabox.agent.v1.ChangeFilesResponse
-	(*FileChange)(nil),            // 37: katabox.agent.v1.FileChange
-	(*ReadFileRequest)(nil),       // 38: katabox.agent.v1.ReadFileRequest
-	(*ReadFileResponse)(nil),      // 39: katabox.agent.v1.ReadFileResponse
-	(*Directory)(nil),             // 40: katabox.agent.v1.Directory
-	(*Remove)(nil),                // 41: katabox.agent.v1.Remove
-	(*FilePart)(nil),              // 42: katabox.agent.v1.FilePart
-	(*Device)(nil),                // 43: katabox.agent.v1.Device
-	(*ContainerConfig)(nil),       // 44: katabox.agent.v1.ContainerConfig
-	(*EventsRequest)(nil),         // 45: katabox.agent.v1.EventsRequest
-	(*Event)(nil),                 // 46: katabox.agent.v1.Event
-	(*Exit)(nil),                  // 47: katabox.agent.v1.Exit
-	(*OOM)(nil),                   // 48: katabox.agent.v1.OOM
-	(*PowerOffRequest)(nil),       // 49: katabox.agent.v1.PowerOffRequest
-	(*PowerOffResponse)(nil),      // 50: katabox.agent.v1.PowerOffResponse
-	(*StreamOpen)(nil),            // 51: katabox.agent.v1.StreamOpen
-	(*StreamOpened)(nil),          // 52: katabox.agent.v1.StreamOpened
-	(*ForwardOpen)(nil),           // 53: katabox.agent.v1.ForwardOpen
-	(*ContainerSocket)(nil),       // 54: katabox.agent.v1.ContainerSocket
-	(*ForwardOpened)(nil),         // 55: katabox.agent.v1.ForwardOpened
-	(*ReverseOpen)(nil),           // 56: katabox.agent.v1.ReverseOpen
-	(*ReverseOpened)(nil),         // 57: katabox.agent.v1.ReverseOpened
-	(*ReverseListen)(nil),         // 58: katabox.agent.v1.ReverseListen
-	(*UnixSocket)(nil),            // 59: katabox.agent.v1.UnixSocket
-	(*Incoming)(nil),              // 60: katabox.agent.v1.Incoming
-	(*FailedStorage)(nil),         // 61: katabox.agent.v1.FailedStorage
-	(*DebugOpen)(nil),             // 62: katabox.agent.v1.DebugOpen
-	(*DebugOpened)(nil),           // 63: katabox.agent.v1.DebugOpened
-	(*DebugInput)(nil),            // 64: katabox.agent.v1.DebugInput
-	(*DebugOutput)(nil),           // 65: katabox.agent.v1.DebugOutput
-	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
+	(*ParkRequest)(nil),           // 7: katabox.agent.v1.ParkRequest
+	(*ParkedInput)(nil),           // 8: katabox.agent.v1.ParkedInput
+	(*ParkResponse)(nil),          // 9: katabox.agent.v1.ParkResponse
+	(*RejoinRequest)(nil),         // 10: katabox.agent.v1.RejoinRequest
+	(*RenamedContainer)(nil),      // 11: katabox.agent.v1.RenamedContainer
+	(*RejoinResponse)(nil),        // 12: katabox.agent.v1.RejoinResponse
+	(*WarmUpRequest)(nil),         // 13: katabox.agent.v1.WarmUpRequest
+	(*WarmUpResponse)(nil),        // 14: katabox.agent.v1.WarmUpResponse
+	(*TimelineRequest)(nil),       // 15: katabox.agent.v1.TimelineRequest
+	(*TimelineResponse)(nil),      // 16: katabox.agent.v1.TimelineResponse
+	(*Span)(nil),                  // 17: katabox.agent.v1.Span
+	(*MetricsRequest)(nil),        // 18: katabox.agent.v1.MetricsRequest
+	(*MetricsResponse)(nil),       // 19: katabox.agent.v1.MetricsResponse
+	(*VolumeStatsRequest)(nil),    // 20: katabox.agent.v1.VolumeStatsRequest
+	(*VolumeStatsResponse)(nil),   // 21: katabox.agent.v1.VolumeStatsResponse
+	(*GrowVolumeRequest)(nil),     // 22: katabox.agent.v1.GrowVolumeRequest
+	(*GrowVolumeResponse)(nil),    // 23: katabox.agent.v1.GrowVolumeResponse
+	(*GetIPTablesRequest)(nil),    // 24: katabox.agent.v1.GetIPTablesRequest
+	(*GetIPTablesResponse)(nil),   // 25: katabox.agent.v1.GetIPTablesResponse
+	(*SetIPTablesRequest)(nil),    // 26: katabox.agent.v1.SetIPTablesRequest
+	(*SetIPTablesResponse)(nil),   // 27: katabox.agent.v1.SetIPTablesResponse
+	(*SetNetworkRequest)(nil),     // 28: katabox.agent.v1.SetNetworkRequest
+	(*DNS)(nil),                   // 29: katabox.agent.v1.DNS
+	(*Interface)(nil),             // 30: katabox.agent.v1.Interface
+	(*Address)(nil),               // 31: katabox.agent.v1.Address
+	(*Route)(nil),                 // 32: katabox.agent.v1.Route
+	(*Neighbour)(nil),             // 33: katabox.agent.v1.Neighbour
+	(*SetNetworkResponse)(nil),    // 34: katabox.agent.v1.SetNetworkResponse
+	(*SetResourcesRequest)(nil),   // 35: katabox.agent.v1.SetResourcesRequest
+	(*SetResourcesResponse)(nil),  // 36: katabox.agent.v1.SetResourcesResponse
+	(*Storage)(nil),               // 37: katabox.agent.v1.Storage
+	(*FSGroup)(nil),               // 38: katabox.agent.v1.FSGroup
+	(*AddStoragesRequest)(nil),    // 39: katabox.agent.v1.AddStoragesRequest
+	(*AddStoragesResponse)(nil),   // 40: katabox.agent.v1.AddStoragesResponse
+	(*ChangeFilesRequest)(nil),    // 41: katabox.agent.v1.ChangeFilesRequest
+	(*ChangeFilesResponse)(nil),   // 42: katabox.agent.v1.ChangeFilesResponse
+	(*FileChange)(nil),            // 43: katabox.agent.v1.FileChange
+	(*ReadFileRequest)(nil),       // 44: katabox.agent.v1.ReadFileRequest
+	(*ReadFileResponse)(nil),      // 45: katabox.agent.v1.ReadFileResponse
+	(*Directory)(nil),             // 46: katabox.agent.v1.Directory
+	(*Remove)(nil),                // 47: katabox.agent.v1.Remove
+	(*FilePart)(nil),              // 48: katabox.agent.v1.FilePart
+	(*Device)(nil),                // 49: katabox.agent.v1.Device
+	(*ContainerConfig)(nil),       // 50: katabox.agent.v1.ContainerConfig
+	(*EventsRequest)(nil),         // 51: katabox.agent.v1.EventsRequest
+	(*Event)(nil),                 // 52: katabox.agent.v1.Event
+	(*Exit)(nil),                  // 53: katabox.agent.v1.Exit
+	(*OOM)(nil),                   // 54: katabox.agent.v1.OOM
+	(*PowerOffRequest)(nil),       // 55: katabox.agent.v1.PowerOffRequest
+	(*PowerOffResponse)(nil),      // 56: katabox.agent.v1.PowerOffResponse
+	(*StreamOpen)(nil),            // 57: katabox.agent.v1.StreamOpen
+	(*StreamOpened)(nil),          // 58: katabox.agent.v1.StreamOpened
+	(*ForwardOpen)(nil),           // 59: katabox.agent.v1.ForwardOpen
+	(*ContainerSocket)(nil),       // 60: katabox.agent.v1.ContainerSocket
+	(*ForwardOpened)(nil),         // 61: katabox.agent.v1.ForwardOpened
+	(*ReverseOpen)(nil),           // 62: katabox.agent.v1.ReverseOpen
+	(*ReverseOpened)(nil),         // 63: katabox.agent.v1.ReverseOpened
+	(*ReverseListen)(nil),         // 64: katabox.agent.v1.ReverseListen
+	(*UnixSocket)(nil),            // 65: katabox.agent.v1.UnixSocket
+	(*Incoming)(nil),              // 66: katabox.agent.v1.Incoming
+	(*FailedStorage)(nil),         // 67: katabox.agent.v1.FailedStorage
+	(*DebugOpen)(nil),             // 68: katabox.agent.v1.DebugOpen
+	(*DebugOpened)(nil),           // 69: katabox.agent.v1.DebugOpened
+	(*DebugInput)(nil),            // 70: katabox.agent.v1.DebugInput
+	(*DebugOutput)(nil),           // 71: katabox.agent.v1.DebugOutput
+	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
 }
 var file_guest_proto_depIdxs = []int32{
-	31, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
-	66, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
-	66, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
-	11, // 3: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
-	23, // 4: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
-	24, // 5: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
-	26, // 6: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
-	27, // 7: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
-	25, // 8: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
-	32, // 9: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
-	31, // 10: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
-	37, // 11: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
-	40, // 12: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
-	42, // 13: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
-	41, // 14: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	66, // 15: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
-	31, // 16: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	43, // 17: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
-	47, // 18: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	48, // 19: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	66, // 20: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
-	0,  // 21: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	54, // 22: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	54, // 23: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	58, // 24: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	59, // 25: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
-	1,  // 26: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 27: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	22, // 28: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	29, // 29: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	33, // 30: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	35, // 31: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	38, // 32: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
-	5,  // 33: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
-	7,  // 34: katabox.agent.v1.Guest.WarmUp:input_type -> katabox.agent.v1.WarmUpRequest
-	45, // 35: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	9,  // 36: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
-	12, // 37: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
-	14, // 38: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
-	16, // 39: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
-	18, // 40: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
-	20, // 41: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
-	49, // 42: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 43: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 44: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	28, // 45: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	30, // 46: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	34, // 47: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	36, // 48: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	39, // 49: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	6,  // 50: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
-	8,  // 51: katabox.agent.v1.Guest.WarmUp:output_type -> katabox.agent.v1.WarmUpResponse
-	46, // 52: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	10, // 53: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	13, // 54: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	15, // 55: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
-	17, // 56: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
-	19, // 57: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
-	21, // 58: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
-	50, // 59: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	43, // [43:60] is the sub-list for method output_type
-	26, // [26:43] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	37, // 0: katabox.agent.v1.SetupSandboxRequest.storages:type_name -> katabox.agent.v1.Storage
+	72, // 1: katabox.agent.v1.SetupSandboxRequest.host_time:type_name -> google.protobuf.Timestamp
+	72, // 2: katabox.agent.v1.SetClockRequest.host_time:type_name -> google.protobuf.Timestamp
+	8,  // 3: katabox.agent.v1.ParkRequest.inputs:type_name -> katabox.agent.v1.ParkedInput
+	72, // 4: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
+	11, // 5: katabox.agent.v1.RejoinRequest.containers:type_name -> katabox.agent.v1.RenamedContainer
+	17, // 6: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
+	29, // 7: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
+	30, // 8: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
+	32, // 9: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
+	33, // 10: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
+	31, // 11: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
+	38, // 12: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	37, // 13: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	43, // 14: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	46, // 15: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	48, // 16: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	47, // 17: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	72, // 18: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	37, // 19: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	49, // 20: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
+	53, // 21: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	54, // 22: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	72, // 23: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	0,  // 24: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
+	60, // 25: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	60, // 26: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	64, // 27: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	65, // 28: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	1,  // 29: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 30: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	28, // 31: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	35, // 32: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	39, // 33: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	41, // 34: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	44, // 35: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
+	5,  // 36: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
+	7,  // 37: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
+	10, // 38: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
+	13, // 39: katabox.agent.v1.Guest.WarmUp:input_type -> katabox.agent.v1.WarmUpRequest
+	51, // 40: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	15, // 41: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
+	18, // 42: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
+	20, // 43: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
+	22, // 44: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
+	24, // 45: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
+	26, // 46: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
+	55, // 47: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 48: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 49: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	34, // 50: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	36, // 51: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	40, // 52: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	42, // 53: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	45, // 54: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	6,  // 55: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
+	9,  // 56: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
+	12, // 57: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
+	14, // 58: katabox.agent.v1.Guest.WarmUp:output_type -> katabox.agent.v1.WarmUpResponse
+	52, // 59: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	16, // 60: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	19, // 61: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	21, // 62: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	23, // 63: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	25, // 64: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
+	27, // 65: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
+	56, // 66: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	48, // [48:67] is the sub-list for method output_type
+	29, // [29:48] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }
@@ -4544,22 +4880,22 @@ func file_guest_proto_init() {
 	if File_guest_proto != nil {
 		return
 	}
-	file_guest_proto_msgTypes[36].OneofWrappers = []any{
+	file_guest_proto_msgTypes[42].OneofWrappers = []any{
 		(*FileChange_Directory)(nil),
 		(*FileChange_File)(nil),
 		(*FileChange_Symlink)(nil),
 		(*FileChange_Remove)(nil),
 	}
-	file_guest_proto_msgTypes[45].OneofWrappers = []any{
+	file_guest_proto_msgTypes[51].OneofWrappers = []any{
 		(*Event_Exit)(nil),
 		(*Event_Oom)(nil),
 	}
-	file_guest_proto_msgTypes[55].OneofWrappers = []any{
+	file_guest_proto_msgTypes[61].OneofWrappers = []any{
 		(*ReverseOpen_Listen)(nil),
 		(*ReverseOpen_Take)(nil),
 		(*ReverseOpen_Datagrams)(nil),
 	}
-	file_guest_proto_msgTypes[57].OneofWrappers = []any{
+	file_guest_proto_msgTypes[63].OneofWrappers = []any{
 		(*ReverseListen_Tcp)(nil),
 		(*ReverseListen_Unix)(nil),
 	}
@@ -4569,7 +4905,7 @@ func file_guest_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_proto_rawDesc), len(file_guest_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   65,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

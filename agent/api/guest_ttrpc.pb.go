@@ -16,6 +16,8 @@ type GuestService interface {
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	SetClock(context.Context, *SetClockRequest) (*SetClockResponse, error)
+	Park(context.Context, *ParkRequest) (*ParkResponse, error)
+	Rejoin(context.Context, *RejoinRequest) (*RejoinResponse, error)
 	WarmUp(context.Context, *WarmUpRequest) (*WarmUpResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
@@ -99,6 +101,20 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.SetClock(ctx, &req)
 			},
+			"Park": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ParkRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Park(ctx, &req)
+			},
+			"Rejoin": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req RejoinRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Rejoin(ctx, &req)
+			},
 			"WarmUp": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req WarmUpRequest
 				if err := unmarshal(&req); err != nil {
@@ -181,6 +197,8 @@ type GuestClient interface {
 	ChangeFiles(context.Context, *ChangeFilesRequest) (*ChangeFilesResponse, error)
 	ReadFile(context.Context, *ReadFileRequest) (*ReadFileResponse, error)
 	SetClock(context.Context, *SetClockRequest) (*SetClockResponse, error)
+	Park(context.Context, *ParkRequest) (*ParkResponse, error)
+	Rejoin(context.Context, *RejoinRequest) (*RejoinResponse, error)
 	WarmUp(context.Context, *WarmUpRequest) (*WarmUpResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
@@ -261,6 +279,22 @@ func (c *guestClient) ReadFile(ctx context.Context, req *ReadFileRequest) (*Read
 func (c *guestClient) SetClock(ctx context.Context, req *SetClockRequest) (*SetClockResponse, error) {
 	var resp SetClockResponse
 	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "SetClock", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) Park(ctx context.Context, req *ParkRequest) (*ParkResponse, error) {
+	var resp ParkResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "Park", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *guestClient) Rejoin(ctx context.Context, req *RejoinRequest) (*RejoinResponse, error) {
+	var resp RejoinResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "Rejoin", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

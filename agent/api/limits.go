@@ -36,6 +36,10 @@ const MaxProcFile = 32 << 10
 // SetIPTables carries, in bytes: some ten thousand rules.
 const MaxIPTables = 1 << 20
 
-// EntropyBytes is the length of SetupSandboxRequest.entropy: twice the key size
+// EntropyBytes is the length of SetupSandboxRequest.entropy, and of
+// RejoinRequest.entropy: twice the key size
 // of the Linux kernel's generator.
 const EntropyBytes = 64
+
+// MaxRenamedContainers is how many containers one Rejoin renames at most.
+const MaxRenamedContainers = 1024

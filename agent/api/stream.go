@@ -12,7 +12,8 @@ import (
 // from the host and StreamOpened from the agent; everything after is the
 // stream's bytes. stdin flows to the guest, and a half-close of the connection
 // is the end of file; stdout and stderr flow to the host, and the guest closes
-// when the last writer is gone. The transport provides backpressure.
+// when the last writer is gone. The transport provides backpressure. Guest.Park
+// closes these connections, too; the host then opens others for the same streams.
 //
 // A forwarding connection (PortForward) starts with ForwardOpen from the host
 // and ForwardOpened from the agent; everything after is the bytes of the TCP or

@@ -50,7 +50,7 @@ func (p *Pod) create(ctx context.Context, req *taskapi.CreateTaskRequest) (uint3
 // prepare adds a container's devices and mounts its storages. A failure leaves
 // nothing mounted.
 func (p *Pod) prepare(ctx context.Context, t *task, spec *specs.Spec, config *api.ContainerConfig) error {
-	defer p.config.Spans.Begin(t.id, "storages")()
+	defer p.config.Spans.Begin(t.id.String(), "storages")()
 	if err := p.addDevices(ctx, spec, config.GetDevices()); err != nil {
 		return err
 	}
@@ -67,9 +67,10 @@ func (p *Pod) newTask(req *taskapi.CreateTaskRequest, config *api.ContainerConfi
 	if err != nil {
 		return nil, err
 	}
+	id := newID(req.GetID())
 	t := &task{
-		id: req.GetID(), storages: config.GetStorages(),
-		init:  newProcess(req.GetID(), "", stdio),
+		id: id, storages: config.GetStorages(),
+		init:  newProcess(id, "", stdio),
 		execs: map[string]*process{},
 	}
 	if err := p.add(t); err != nil {
@@ -110,7 +111,7 @@ func (p *Pod) created(ctx context.Context, t *task, ctr Container, proc Process)
 	t.init.begun(proc, created)
 	p.watchers.Go(func() { p.watchOOM(ctx, t, ctr) })
 	p.watchers.Go(func() { p.watchInit(ctx, t, proc) })
-	log.G(ctx).WithFields(log.Fields{"container": t.id, "pid": proc.Pid()}).Info("container created")
+	log.G(ctx).WithFields(log.Fields{"container": t.id.String(), "pid": proc.Pid()}).Info("container created")
 	return uint32(proc.Pid()), nil
 }
 

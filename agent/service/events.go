@@ -27,38 +27,35 @@ func newEventQueue() *eventQueue {
 	return &eventQueue{changed: make(chan struct{}), reader: func() {}, reading: ctxmutex.New()}
 }
 
+// add adds an event. mu is held.
 func (q *eventQueue) add(e *api.Event) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	q.events = append(q.events, e)
 	close(q.changed)
 	q.changed = make(chan struct{})
 }
 
 // oom adds an OOM kill unless one of the same container is already queued.
-func (q *eventQueue) oom(containerID string) {
-	if !q.waits(containerID) {
-		q.add(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: containerID}}})
-	}
-}
-
-func (q *eventQueue) waits(containerID string) bool {
+func (q *eventQueue) oom(container *currentID) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	id := container.String()
 	for _, e := range q.events {
-		if e.GetOom().GetContainerId() == containerID {
-			return true
+		if e.GetOom().GetContainerId() == id {
+			return
 		}
 	}
-	return false
+	q.add(&api.Event{Event: &api.Event_Oom{Oom: &api.OOM{ContainerId: id}}})
 }
 
 // exit adds the end of a process.
 func (q *eventQueue) exit(p *process, exit container.Exit, stdout, stderr uint64) {
+	pid := p.pid()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.add(&api.Event{Event: &api.Event_Exit{Exit: &api.Exit{
-		ContainerId: p.containerID,
+		ContainerId: p.container.String(),
 		ExecId:      p.execID,
-		Pid:         p.pid(),
+		Pid:         pid,
 		Status:      exit.Status,
 		ExitedAt:    timestamppb.New(exit.At),
 		StdoutBytes: stdout,

@@ -13,7 +13,7 @@ import (
 )
 
 func exitOf(q *eventQueue, id string) {
-	q.exit(newProcess(id, "", nil), container.Exit{}, 0, 0)
+	q.exit(newProcess(newID(id), "", nil), container.Exit{}, 0, 0)
 }
 
 // take reads n events and ends the subscription.
@@ -82,11 +82,11 @@ func TestNewSubscriberTakesOver(t *testing.T) {
 }
 
 func TestWaitingOOMsAreOne(t *testing.T) {
-	q := newEventQueue()
+	q, a := newEventQueue(), newID("a")
 	for range 3 {
-		q.oom("a")
+		q.oom(a)
 	}
-	q.oom("b")
+	q.oom(newID("b"))
 	if n := len(q.events); n != 2 {
 		t.Errorf("%d events, want 2", n)
 	}

@@ -31,23 +31,33 @@ type fakeRuntime struct {
 	created   []container.Placement
 	specs     []*specs.Spec
 	last      *fakeContainer
+	all       []*fakeContainer
 	hooks     string
 	warmed    int
 	warmErr   error
 }
 
-// newProcess makes a process, which keeps its stdout open like a real one.
+// duplicate returns a duplicate of a file, or nil.
+func duplicate(f *os.File) *os.File {
+	if f == nil {
+		return nil
+	}
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
+// newProcess makes a process, which keeps its stdin and stdout open like a real one.
 func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pid++
-	p := &fakeProcess{pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10)}
-	if stdio.Stdout != nil {
-		if fd, err := unix.FcntlInt(stdio.Stdout.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			p.stdout = os.NewFile(uintptr(fd), "stdout")
-		}
+	return &fakeProcess{
+		pid: os.Getpid(), n: r.pid, end: make(chan uint32, 10),
+		stdin: duplicate(stdio.Stdin), stdout: duplicate(stdio.Stdout),
 	}
-	return p
 }
 
 func (r *fakeRuntime) SetHooks(dir string) error {
@@ -71,6 +81,7 @@ func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, stdio con
 		return nil, nil, r.createErr
 	}
 	r.last = &fakeContainer{runtime: r, init: init}
+	r.all = append(r.all, r.last)
 	return r.last, init, nil
 }
 
@@ -156,7 +167,8 @@ func (c *fakeContainer) OOMKills() (uint64, error) {
 type fakeProcess struct {
 	pid, n int
 	end    chan uint32
-	stdout *os.File // nil if it has none
+	// stdin and stdout are nil if it has none.
+	stdin, stdout *os.File
 
 	mu      sync.Mutex
 	signals []syscall.Signal
@@ -184,8 +196,6 @@ func (p *fakeProcess) Signal(sig syscall.Signal) error {
 
 func (p *fakeProcess) Wait() container.Exit {
 	status := <-p.end
-	if p.stdout != nil {
-		_ = p.stdout.Close()
-	}
+	_, _ = p.stdin.Close(), p.stdout.Close() // A nil file has no effect.
 	return container.Exit{Status: status, At: time.Now()}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/guest"
@@ -161,13 +162,8 @@ func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
 	if err := p.beginSetup(); err != nil {
 		return fmt.Errorf("set up sandbox: %w", err)
 	}
-	if err := reseed(req.GetEntropy()); err != nil {
-		return err
-	}
-	if t := req.GetHostTime(); t.IsValid() {
-		if err := guest.SetClock(t.AsTime()); err != nil {
-			return err
-		}
+	if err := refresh(req); err != nil {
+		return fmt.Errorf("set up sandbox: %w", err)
 	}
 	for _, module := range req.GetKernelModules() {
 		if err := p.config.Mounter.Modules.Demand(module); err != nil {
@@ -204,8 +200,30 @@ func (p *Pod) beginSetup() error {
 	return nil
 }
 
-// reseed reseeds the guest's random number generator, if the host has sent
-// entropy.
+// hostState is what a guest cannot know when its machine begins, or goes on, as a
+// copy of a saved one.
+type hostState interface {
+	GetEntropy() []byte
+	GetHostTime() *timestamppb.Timestamp
+}
+
+var (
+	_ hostState = (*api.SetupSandboxRequest)(nil)
+	_ hostState = (*api.RejoinRequest)(nil)
+)
+
+// refresh reseeds the guest's random number generator and sets its clock, as far
+// as the host has sent what is needed for it.
+func refresh(host hostState) error {
+	if err := reseed(host.GetEntropy()); err != nil {
+		return err
+	}
+	if t := host.GetHostTime(); t.IsValid() {
+		return guest.SetClock(t.AsTime())
+	}
+	return nil
+}
+
 func reseed(entropy []byte) error {
 	switch len(entropy) {
 	case 0:
@@ -213,7 +231,7 @@ func reseed(entropy []byte) error {
 	case api.EntropyBytes:
 		return guest.Reseed(entropy)
 	}
-	return fmt.Errorf("set up sandbox: %d bytes of entropy, want %d: %w", len(entropy), api.EntropyBytes, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("%d bytes of entropy, want %d: %w", len(entropy), api.EntropyBytes, errdefs.ErrInvalidArgument)
 }
 
 // setHooks makes the guest's hooks run for every container; an empty path means

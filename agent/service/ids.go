@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"regexp"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 )
@@ -18,3 +19,17 @@ func checkID(kind, id string) error {
 	}
 	return nil
 }
+
+// currentID is a container's id, which the container shares with its processes:
+// Rejoin may change it.
+type currentID struct{ id atomic.Pointer[string] }
+
+func newID(id string) *currentID {
+	var c currentID
+	c.set(id)
+	return &c
+}
+
+func (c *currentID) String() string { return *c.id.Load() }
+
+func (c *currentID) set(id string) { c.id.Store(&id) }

@@ -39,6 +39,7 @@ type Pod struct {
 	disks   storer
 	// mounting is held while the pod's storages are mounted.
 	mounting ctxmutex.Mutex
+	parking  ctxmutex.Mutex // held by Park
 	files    *files.Tree
 	events   *eventQueue
 	watchers sync.WaitGroup
@@ -66,7 +67,7 @@ var _ stream.Finder = (*Pod)(nil)
 func NewPod(config Config) *Pod {
 	return &Pod{
 		config: config, network: newNetwork(config), machine: guest.NewResources(config.Mounter.Modules),
-		disks: config.Mounter, mounting: ctxmutex.New(), files: files.New(filesDir(config)),
+		disks: config.Mounter, mounting: ctxmutex.New(), parking: ctxmutex.New(), files: files.New(filesDir(config)),
 		events: newEventQueue(), tasks: map[string]*task{},
 	}
 }
@@ -81,18 +82,18 @@ func (p *Pod) nsPath(kind string) string { return filepath.Join(p.config.RunDir,
 func (p *Pod) add(t *task) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.tasks[t.id]; ok {
+	if _, ok := p.tasks[t.id.String()]; ok {
 		return fmt.Errorf("container %s: %w", t.id, errdefs.ErrAlreadyExists)
 	}
-	p.tasks[t.id] = t
+	p.tasks[t.id.String()] = t
 	return nil
 }
 
 func (p *Pod) remove(t *task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.tasks[t.id] == t {
-		delete(p.tasks, t.id)
+	if id := t.id.String(); p.tasks[id] == t {
+		delete(p.tasks, id)
 	}
 }
 
@@ -187,7 +188,7 @@ func (p *Pod) pinFirst(t *task, pid uint32) error {
 		p.mu.Unlock()
 		return nil
 	}
-	p.first = t.id
+	p.first = t.id.String()
 	p.mu.Unlock()
 	pinned, err := p.pin(pid)
 	p.mu.Lock()
@@ -227,7 +228,7 @@ func (p *Pod) unpin(pinned []string) error {
 // unpinFirst undoes pinFirst when t is that container.
 func (p *Pod) unpinFirst(t *task) error {
 	p.mu.Lock()
-	isFirst, pinned := p.first == t.id, p.pinned
+	isFirst, pinned := p.first == t.id.String(), p.pinned
 	p.mu.Unlock()
 	if !isFirst {
 		return nil

@@ -33,8 +33,8 @@ func testPod(t *testing.T) (*Pod, *fakeRuntime) {
 	pod.setUp, pod.ready, pod.hostname = true, true, true
 	pod.first = "elsewhere" // Prevents pinning the test's namespace.
 	t.Cleanup(func() {
-		if runtime.last != nil {
-			_ = runtime.last.Kill()
+		for _, c := range runtime.all {
+			_ = c.Kill()
 		}
 		pod.Wait()
 	})

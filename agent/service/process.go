@@ -18,10 +18,11 @@ import (
 
 // process is a container's init or an exec.
 type process struct {
-	containerID, execID string
-	stdio               *stream.Stdio
-	spec                *specs.Process // an exec's, until it is started
-	exited              chan struct{}  // closed once exit is set and reported
+	container *currentID // the container's
+	execID    string
+	stdio     *stream.Stdio
+	spec      *specs.Process // an exec's, until it is started
+	exited    chan struct{}  // closed once exit is set and reported
 
 	mu    sync.Mutex
 	state state
@@ -29,15 +30,15 @@ type process struct {
 	exit  container.Exit
 }
 
-func newProcess(containerID, execID string, stdio *stream.Stdio) *process {
-	return &process{containerID: containerID, execID: execID, stdio: stdio, exited: make(chan struct{})}
+func newProcess(container *currentID, execID string, stdio *stream.Stdio) *process {
+	return &process{container: container, execID: execID, stdio: stdio, exited: make(chan struct{})}
 }
 
 func (p *process) name() string {
 	if p.execID == "" {
-		return "container " + p.containerID
+		return "container " + p.container.String()
 	}
-	return "process " + p.execID + " of container " + p.containerID
+	return "process " + p.execID + " of container " + p.container.String()
 }
 
 // begun sets the started process; one that has already ended stays stopped.

@@ -21,7 +21,7 @@ const execsEnd = 10 * time.Second
 
 // task is one container: its init process and its execs.
 type task struct {
-	id       string
+	id       *currentID
 	storages []*api.Storage
 	init     *process
 	// destroyed is set once the runtime's container is gone. Only the current
@@ -103,7 +103,7 @@ func (p *Pod) watchInit(ctx context.Context, t *task, proc Process) {
 		err = ctr.Kill()
 	}
 	if err != nil {
-		log.G(ctx).WithError(err).WithField("container", t.id).Warn("processes may outlive their container's init")
+		log.G(ctx).WithError(err).WithField("container", t.id.String()).Warn("processes may outlive their container's init")
 	}
 	t.awaitExecs(ctx)
 	p.finish(ctx, t, t.init, exit)
@@ -122,7 +122,7 @@ func (p *Pod) finish(ctx context.Context, t *task, proc *process, exit container
 	p.events.exit(proc, exit, stdout, stderr)
 	proc.wake()
 	log.G(ctx).WithFields(log.Fields{
-		"container": t.id, "exec": proc.execID, "status": exit.Status,
+		"container": t.id.String(), "exec": proc.execID, "status": exit.Status,
 	}).Info("process exited")
 }
 
@@ -131,7 +131,7 @@ func (t *task) awaitExecs(ctx context.Context) {
 	defer cancel()
 	for _, exec := range t.startedExecs() {
 		if _, err := exec.wait(ctx); err != nil {
-			log.G(ctx).WithField("container", t.id).Warnf("%s does not end", exec.name())
+			log.G(ctx).WithField("container", t.id.String()).Warnf("%s does not end", exec.name())
 			return
 		}
 	}
@@ -157,7 +157,7 @@ func (p *Pod) checkOOM(t *task) {
 func (p *Pod) watchOOM(ctx context.Context, t *task, ctr Container) {
 	hints, err := ctr.OOMHints()
 	if err != nil {
-		log.G(ctx).WithError(err).WithField("container", t.id).Warn("OOM kills are reported only at exit")
+		log.G(ctx).WithError(err).WithField("container", t.id.String()).Warn("OOM kills are reported only at exit")
 		return
 	}
 	for range hints {

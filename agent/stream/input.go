@@ -1,86 +1,224 @@
 package stream
 
 import (
+	"errors"
 	"net"
 	"os"
-	"sync"
 	"time"
 )
 
-// lastInput is how long an ending input waits for bytes that are still under
-// way from the host.
-const lastInput = 100 * time.Millisecond
+const (
+	// lastInput is how long an ending input waits for bytes that are still under
+	// way from the host.
+	lastInput = 100 * time.Millisecond
+	// lastParked is the same for an input that is parked and not counted: the host
+	// has ended it, and the process must not miss its end of file.
+	lastParked = time.Second
+	// maxKept is how much of a parked input is kept for its process, in bytes. A
+	// connection's window is 256 KiB in each direction (hypervisor/vsock).
+	maxKept = 1 << 20
+)
 
-// input carries what the host sends to a process.
+// input carries what the host sends to a process: a reader for each connection
+// fills a queue, and a writer empties it. So a process that does not read holds up
+// no reader that Park waits for.
 type input struct {
-	mu     sync.Mutex
-	file   *os.File // the agent's end; nil until there is one
-	conn   net.Conn
-	ready  chan struct{} // closed when file is set
-	gone   chan struct{} // closed by close
-	ending bool
+	binding
 	// terminal is set if the file is shared with the output and stays open.
 	terminal bool
+	writing  bool   // the writer was started
+	queue    []byte // read and not yet taken by the writer
+	hand     int    // how many bytes the writer writes now
+	// over is set when nothing more is read; the writer ends after the queue.
+	over bool
+	// ending is set by end: the input is over after what has arrived.
+	ending bool
+	// received is how many bytes have been read from all connections.
+	received uint64
+	// target is what received has to reach while parking, if counted is set.
+	target  uint64
+	counted bool
+	// keep is how many bytes are held at most while parking.
+	keep int
+	// announced is set if the host said at the last Park that it has not ended the
+	// input.
+	announced bool
+	// releasing is set when a reservation waits for the reader's end.
+	releasing bool
+	// limited is set while the reader's connection has a deadline.
+	limited bool
 }
 
 func newInput(file *os.File) *input {
-	in := &input{ready: make(chan struct{}), gone: make(chan struct{}), terminal: file == nil}
-	if file != nil {
-		in.setFile(file)
-	}
+	in := &input{terminal: file == nil}
+	in.init(file)
 	return in
 }
 
-func (in *input) setFile(file *os.File) {
+// reserve implements end.
+func (in *input) reserve() (claim int, sent uint64, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.file = file
-	close(in.ready)
+	claim, err = in.claim()
+	return claim, in.received, err
 }
 
-func (in *input) attach(conn net.Conn) {
+// attach implements end.
+func (in *input) attach(claim int, conn net.Conn, begin func()) []func() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.conn = conn
-	if in.ending {
-		_ = conn.SetReadDeadline(time.Now().Add(lastInput))
+	r := in.accept(claim, conn, begin)
+	if r == nil {
+		return nil
 	}
+	in.releasing, in.announced = false, false
+	copying := []func(){func() { in.read(r) }}
+	if !in.writing {
+		in.writing = true
+		copying = append(copying, in.write)
+	}
+	return copying
 }
 
-// pump copies until the host's half-close, the process's end or close. Closing
+// read fills the queue until the host's half-close, the process's end, Park or
+// close.
+func (in *input) read(r *run) {
+	defer close(r.done)
+	r.start()
+	block := make([]byte, inputBlock)
+	for size := in.room(r); size > 0; size = in.room(r) {
+		n, err := r.conn.Read(block[:size])
+		in.took(block[:n], err)
+	}
+	_ = r.conn.Close()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over = in.over || in.ending
+	if in.state = unbound; in.over {
+		in.state = ended
+	}
+	in.changed.Broadcast()
+}
+
+// room waits until the next bytes may be read, and returns how many; 0 is the end.
+// The reader's limit begins only then: bytes may have arrived meanwhile.
+func (in *input) room(r *run) int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for !in.over && !in.gone && !in.arrived() {
+		if n := in.space(); n > 0 {
+			if in.limited || in.awaitsLast() {
+				in.limit(r)
+			}
+			return n
+		}
+		if in.releasing {
+			break // The next connection does not wait for the process.
+		}
+		in.changed.Wait()
+	}
+	return 0
+}
+
+// space returns how many bytes may be read now: one block when the process has
+// taken the one before, but all that was sent while parking. mu is held.
+func (in *input) space() int {
+	held := len(in.queue) + in.hand
+	if in.state != parking {
+		if held > 0 {
+			return 0
+		}
+		return inputBlock
+	}
+	n := min(inputBlock, in.keep-held)
+	if in.counted {
+		n = int(min(uint64(max(n, 0)), in.target-in.received))
+	}
+	return n
+}
+
+// took adds what was read to the queue, and notes what the reader met.
+func (in *input) took(data []byte, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.queue = append(in.queue, data...)
+	in.received += uint64(len(data))
+	switch {
+	case err == nil:
+	case in.ending, in.endsWith(err):
+		in.over = true
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		in.state = parking
+		in.target, in.counted = in.received, true
+	case in.awaitsLast():
+		in.target, in.counted = in.received, true
+	}
+	in.changed.Broadcast()
+}
+
+// awaitsLast reports whether the reader waits only for bytes that are under way.
+// mu is held.
+func (in *input) awaitsLast() bool {
+	return in.ending || in.state == parking && !in.counted
+}
+
+// limit sets how long the reader waits for the next bytes. mu is held.
+func (in *input) limit(r *run) {
+	var until time.Time
+	switch {
+	case in.arrived():
+		until = time.Now()
+	case in.ending, in.releasing && in.announced:
+		until = time.Now().Add(lastInput)
+	case in.awaitsLast():
+		until = time.Now().Add(lastParked)
+	}
+	in.limited = !until.IsZero()
+	_ = r.conn.SetReadDeadline(until)
+}
+
+// write gives the process what is in the queue, until the input is over. Closing
 // the pipe is then the process's end of file.
-func (in *input) pump() {
-	defer in.conn.Close()
-	select {
-	case <-in.ready:
-	case <-in.gone:
-		return
+func (in *input) write() {
+	for block := in.take(nil); len(block) > 0; block = in.take(block) {
+		_, err := in.file.Write(block)
+		in.wrote(err)
 	}
 	if !in.terminal {
-		defer in.file.Close()
-	}
-	block := make([]byte, inputBlock)
-	for {
-		n, err := in.conn.Read(block)
-		if n > 0 {
-			if _, werr := in.file.Write(block[:n]); werr != nil {
-				return
-			}
-		}
-		if err != nil {
-			return
-		}
-		in.extend()
+		_ = in.file.Close()
 	}
 }
 
-// extend extends the wait of an ending input, because bytes are still arriving.
-func (in *input) extend() {
+// take waits for and takes what is in the queue; nothing is the end. The queue
+// goes on with the space of the block before.
+func (in *input) take(before []byte) []byte {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.ending {
-		_ = in.conn.SetReadDeadline(time.Now().Add(lastInput))
+	for !in.gone && (in.file == nil || len(in.queue) == 0 && !in.over) {
+		in.changed.Wait()
 	}
+	if in.gone {
+		return nil
+	}
+	if cap(before) > inputBlock {
+		before = nil // Only a parked input is longer.
+	}
+	block := in.queue
+	in.queue, in.hand = before[:0], len(block)
+	return block
+}
+
+// wrote notes that the writer's block is done. After an error the process reads no
+// more, so the host's connection is closed.
+func (in *input) wrote(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.hand = 0
+	if err != nil {
+		in.over, in.queue = true, nil
+		_ = in.run.conn.Close()
+	}
+	in.changed.Broadcast()
 }
 
 // end ends the input after what has arrived.
@@ -88,28 +226,13 @@ func (in *input) end() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.ending = true
-	if in.conn != nil {
-		_ = in.conn.SetReadDeadline(time.Now().Add(lastInput))
+	if in.state == bound || in.state == parking {
+		in.limit(in.run)
 		return
 	}
-	if in.file != nil {
+	in.over = true
+	in.changed.Broadcast()
+	if !in.writing && in.file != nil {
 		_ = in.file.Close()
-	}
-}
-
-func (in *input) close() {
-	in.mu.Lock()
-	file, conn := in.file, in.conn
-	select {
-	case <-in.gone:
-	default:
-		close(in.gone)
-	}
-	in.mu.Unlock()
-	if conn != nil {
-		_ = conn.Close()
-	}
-	if file != nil {
-		_ = file.Close()
 	}
 }

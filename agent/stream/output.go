@@ -5,7 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,74 +13,203 @@ import (
 
 // output carries what a process writes to the host, and counts it.
 type output struct {
+	binding
 	terminal bool
-
-	mu    sync.Mutex
-	file  *os.File // the agent's end; nil until there is one
-	conn  net.Conn
-	ready chan struct{} // closed when file is set
-	gone  chan struct{} // closed by close
-	// read is the number of bytes read from file, including those in ahead.
-	read  uint64
+	// read is the number of bytes read from file, including those in rest and
+	// ahead.
+	read uint64
+	// sent is how many of them are not for a later connection: sent, or dropped
+	// without one.
+	sent  uint64
+	rest  []byte // of the block that Park interrupted; it comes before ahead
 	ahead []byte // read by total, not yet sent
-	ended bool
+	eof   bool   // file is at its end
 }
 
+// errHalted is why a run ends that Park or a new connection stops.
+var errHalted = errors.New("copying is halted")
+
 func newOutput(file *os.File, terminal bool) *output {
-	o := &output{terminal: terminal, ready: make(chan struct{}), gone: make(chan struct{})}
-	if file != nil {
-		o.setFile(file)
-	}
+	o := &output{terminal: terminal}
+	o.init(file)
 	return o
 }
 
-func (o *output) setFile(file *os.File) {
+// reserve implements end. It stops the dropping: from here on, what the process
+// writes is for the new connection.
+func (o *output) reserve() (claim int, sent uint64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.file = file
-	close(o.ready)
+	wasDropping := o.state == dropping
+	if claim, err = o.claim(); err != nil {
+		return 0, 0, err
+	}
+	if wasDropping {
+		o.wake()
+	}
+	return claim, o.sent, nil
 }
 
-func (o *output) attach(conn net.Conn) {
+// attach implements end.
+func (o *output) attach(claim int, conn net.Conn, begin func()) []func() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.conn = conn
+	before := o.run
+	r := o.accept(claim, conn, begin)
+	if r == nil {
+		return nil
+	}
+	return []func(){func() {
+		before.wait() // It may still be dropping.
+		o.pump(r)
+	}}
+}
+
+// drop returns the copying of a terminal whose output no connection will carry.
+func (o *output) drop() func() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.state, o.run = dropping, &run{done: make(chan struct{})}
+	r := o.run
+	return func() { o.pump(r) }
+}
+
+// park halts the copying. The result is closed when the connection is; it is nil
+// if there is none.
+func (o *output) park() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.halt()
+}
+
+// release implements end. What the old connection was not sent is for the new one.
+func (o *output) release() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.replaceable {
+		return nil
+	}
+	return o.halt()
+}
+
+// halt is park with mu held.
+func (o *output) halt() <-chan struct{} {
+	switch o.state {
+	case bound:
+	case parking:
+		return o.run.done
+	case reserved:
+		o.state = unbound
+		return nil
+	default:
+		return nil
+	}
+	o.state = parking
+	_ = o.run.conn.SetWriteDeadline(time.Now())
+	o.wake()
+	return o.run.done
+}
+
+// wake wakes a run that waits for the file's next bytes. mu is held.
+func (o *output) wake() {
+	o.changed.Broadcast()
+	if o.file != nil {
+		_ = o.file.SetReadDeadline(time.Now())
+	}
+}
+
+// halted reports whether a run has to stop. mu is held.
+func (o *output) halted(r *run) bool {
+	return o.run != r || o.state != bound && o.state != dropping
 }
 
 // pump copies until the last writer is gone, then closes the connection, which
 // is the host's end of file. If the host closes it first, the pipe is closed,
 // and the process gets SIGPIPE. A terminal cannot be half-closed, so its output
 // is then dropped, as without a connection.
-func (o *output) pump(conn net.Conn) {
-	if conn != nil {
-		defer conn.Close()
+func (o *output) pump(r *run) {
+	defer close(r.done)
+	r.start()
+	why := o.copy(r)
+	if r.conn != nil {
+		_ = r.conn.Close()
 	}
-	select {
-	case <-o.ready:
-	case <-o.gone:
-		return
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.run != r || o.state == reserved:
+	case errors.Is(why, errHalted):
+		o.state = unbound
+	default:
+		o.state = ended
+	}
+}
+
+// copy copies until an error, and returns it.
+func (o *output) copy(r *run) error {
+	if err := o.awaitFile(r); err != nil {
+		return err
 	}
 	block := make([]byte, firstBlock)
 	for last := (time.Time{}); ; {
-		n, err := o.next(block)
-		if n > 0 && conn != nil {
-			if _, werr := conn.Write(block[:n]); werr != nil {
-				_ = conn.Close()
-				conn = nil
-				if !o.terminal {
-					_ = o.file.Close()
-					return
-				}
-			}
-		}
+		n, err := o.next(r, block)
 		if err != nil {
-			return
+			return err
+		}
+		if err := o.send(r, block[:n]); err != nil {
+			return err
 		}
 		last = gather(last, n)
 		if n == len(block) && n < maxBlock {
 			block = o.widen(2 * n)
 		}
 	}
+}
+
+// awaitFile waits until there is a file to read from. A run that was halted before
+// it began must not read: the run before it may have been woken, and have cleared
+// the deadline, for both.
+func (o *output) awaitFile(r *run) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !o.halted(r) {
+		if o.file != nil {
+			return nil
+		}
+		if o.gone {
+			return errClosed
+		}
+		o.changed.Wait()
+	}
+	return errHalted
+}
+
+// send sends data, or drops it without a connection. What a halted run has not
+// sent is kept: the host must not take a connection that ends now for a reader
+// that is lost.
+func (o *output) send(r *run, data []byte) (err error) {
+	n := 0
+	if r.conn != nil {
+		n, err = r.conn.Write(data)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sent += uint64(n)
+	if o.halted(r) {
+		o.rest = slices.Concat(data[n:], o.rest)
+		return errHalted
+	}
+	o.sent += uint64(len(data) - n)
+	if err == nil {
+		return nil
+	}
+	if !o.terminal {
+		_ = o.file.Close()
+		return err
+	}
+	_ = r.conn.Close()
+	o.state, r.conn = dropping, nil
+	return nil
 }
 
 // widen makes a block of that size and a pipe that fills several.
@@ -112,9 +241,10 @@ func gather(last time.Time, n int) time.Time {
 	return now
 }
 
-// next waits for and returns the next bytes. io.EOF is the end; a terminal
-// returns EIO when no process has it open any more (tty_ldisc.c, n_tty_read).
-func (o *output) next(block []byte) (n int, err error) {
+// next waits for and returns the next bytes, at least one unless there is an
+// error. io.EOF is the end; a terminal returns EIO when no process has it open any
+// more (tty_ldisc.c, n_tty_read).
+func (o *output) next(r *run, block []byte) (n int, err error) {
 	raw, err := o.file.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -125,24 +255,35 @@ func (o *output) next(block []byte) (n int, err error) {
 			n, rerr = o.take(int(fd), block)
 			return !errors.Is(rerr, unix.EAGAIN)
 		})
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			_ = o.file.SetReadDeadline(time.Time{}) // total set it to wake us.
-			continue
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, errors.Join(err, rerr)
 		}
-		return n, errors.Join(err, rerr)
+		// total or a halt set it to wake us. A halt sets the state first, so it is
+		// seen here or wakes us again.
+		_ = o.file.SetReadDeadline(time.Time{})
+		if o.mustStop(r) {
+			return 0, errHalted
+		}
 	}
 }
 
-// take reads without waiting; what total read ahead comes first.
+func (o *output) mustStop(r *run) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.halted(r)
+}
+
+// take reads without waiting; what was read before and not sent comes first.
 func (o *output) take(fd int, block []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.ahead) > 0 {
-		n := copy(block, o.ahead)
-		o.ahead = o.ahead[n:]
+	if n := shift(block, &o.rest); n > 0 {
 		return n, nil
 	}
-	if o.ended {
+	if n := shift(block, &o.ahead); n > 0 {
+		return n, nil
+	}
+	if o.eof {
 		return 0, io.EOF
 	}
 	n, err := readOnce(fd, block)
@@ -150,9 +291,18 @@ func (o *output) take(fd int, block []byte) (int, error) {
 	return n, err
 }
 
+// shift moves bytes from the begin of data to block.
+func shift(block []byte, data *[]byte) int {
+	n := copy(block, *data)
+	if *data = (*data)[n:]; len(*data) == 0 {
+		*data = nil
+	}
+	return n
+}
+
 func (o *output) count(n int, err error) {
 	o.read += uint64(n)
-	o.ended = err != nil && !errors.Is(err, unix.EAGAIN)
+	o.eof = err != nil && !errors.Is(err, unix.EAGAIN)
 }
 
 func readOnce(fd int, block []byte) (int, error) {
@@ -167,73 +317,5 @@ func readOnce(fd int, block []byte) (int, error) {
 		default:
 			return n, nil
 		}
-	}
-}
-
-// total returns the number of bytes written so far.
-func (o *output) total() uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.file == nil || o.ended {
-		return o.read
-	}
-	raw, err := o.file.SyscallConn()
-	if err != nil {
-		return o.read
-	}
-	total := o.read
-	_ = raw.Control(func(fd uintptr) {
-		if !o.terminal {
-			total += readable(int(fd))
-			return
-		}
-		o.readAhead(int(fd))
-		total = o.read
-	})
-	return total
-}
-
-// readable returns FIONREAD's result; package unix has it under another name.
-func readable(fd int) uint64 {
-	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return uint64(n)
-}
-
-// maxAhead bounds readAhead: more than a terminal can hold, 8 KiB of flip
-// buffer and 4 KiB of line discipline (drivers/tty/pty.c, n_tty.c).
-const maxAhead = 64 << 10
-
-// readAhead empties a terminal: FIONREAD does not count what is in the flip
-// buffer, so it must be read.
-func (o *output) readAhead(fd int) {
-	block := make([]byte, 4<<10)
-	for len(o.ahead) < maxAhead && !o.ended {
-		n, err := readOnce(fd, block)
-		o.count(n, err)
-		o.ahead = append(o.ahead, block[:n]...)
-		if err != nil {
-			break
-		}
-	}
-	_ = o.file.SetReadDeadline(time.Now()) // Wakes the pump.
-}
-
-func (o *output) close() {
-	o.mu.Lock()
-	file, conn := o.file, o.conn
-	select {
-	case <-o.gone:
-	default:
-		close(o.gone)
-	}
-	o.mu.Unlock()
-	if conn != nil {
-		_ = conn.Close()
-	}
-	if file != nil {
-		_ = file.Close()
 	}
 }

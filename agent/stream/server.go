@@ -59,8 +59,9 @@ func (s *Server) open(conn net.Conn) error {
 		return err
 	}
 	stdio, err := s.Finder.FindStdio(req.GetContainerId(), req.GetExecId())
+	var place *Reservation
 	if err == nil {
-		err = stdio.Reserve(req.GetStream())
+		place, err = stdio.Reserve(req.GetStream())
 	}
 	if err != nil {
 		_ = api.WriteFrame(conn, &api.StreamOpened{Error: err.Error()})
@@ -68,8 +69,9 @@ func (s *Server) open(conn net.Conn) error {
 	}
 	// From here on the stream is claimed: even a failed connection is attached,
 	// and its output discarded.
-	_ = api.WriteFrame(conn, &api.StreamOpened{})
-	_ = conn.SetDeadline(time.Time{})
-	stdio.Attach(req.GetStream(), conn)
+	place.Attach(conn, func() {
+		_ = api.WriteFrame(conn, &api.StreamOpened{Sent: place.Sent})
+		_ = conn.SetDeadline(time.Time{})
+	})
 	return nil
 }

@@ -3,13 +3,11 @@ package stream
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 
 	"github.com/containerd/errdefs"
 
-	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/pty"
 )
 
@@ -40,21 +38,20 @@ func (f Files) Close() {
 type Stdio struct {
 	request Request
 	child   Files
+	stdin   *input  // nil if not requested, but never for a terminal
+	stdout  *output // likewise
+	stderr  *output // nil if not requested
 	pumps   sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
 	console *os.File // a terminal's master end, once there is one
 	size    Size     // requested before there was one
-	stdin   *input   // nil if not requested
-	stdout  *output
-	stderr  *output
-	bound   map[api.Stream]bool
 }
 
 // New makes the pipes that req needs. The caller must Close it.
 func New(req Request) (*Stdio, error) {
-	s := &Stdio{request: req, bound: map[api.Stream]bool{}}
+	s := &Stdio{request: req}
 	if req.Terminal {
 		s.request.Stderr = false // A terminal's output is all stdout.
 		s.stdin, s.stdout = newInput(nil), newOutput(nil, true)
@@ -110,76 +107,9 @@ func (s *Stdio) SetConsole(master *os.File) error {
 	s.stdin.setFile(master)
 	s.stdout.setFile(master)
 	if !s.request.Stdout {
-		s.pumps.Go(func() { s.stdout.pump(nil) })
+		s.pumps.Go(s.stdout.drop())
 	}
 	return nil
-}
-
-var errClosed = fmt.Errorf("process is deleted: %w", errdefs.ErrNotFound)
-
-// Reserve claims a stream for one connection. It fails if the stream was not
-// requested or is already claimed.
-func (s *Stdio) Reserve(stream api.Stream) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errClosed
-	}
-	if !s.asked(stream) {
-		return fmt.Errorf("%v was not asked for: %w", stream, errdefs.ErrFailedPrecondition)
-	}
-	if s.bound[stream] {
-		return fmt.Errorf("%v is bound: %w", stream, errdefs.ErrAlreadyExists)
-	}
-	s.bound[stream] = true
-	return nil
-}
-
-func (s *Stdio) asked(stream api.Stream) bool {
-	switch stream {
-	case api.Stream_STREAM_STDIN:
-		return s.request.Stdin
-	case api.Stream_STREAM_STDOUT:
-		return s.request.Stdout
-	case api.Stream_STREAM_STDERR:
-		return s.request.Stderr
-	default:
-		return false
-	}
-}
-
-// Attach starts to copy a reserved stream over conn, which Stdio then owns.
-func (s *Stdio) Attach(stream api.Stream, conn net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		_ = conn.Close()
-		return
-	}
-	switch stream {
-	case api.Stream_STREAM_STDIN:
-		s.stdin.attach(conn)
-		s.pumps.Go(s.stdin.pump)
-	case api.Stream_STREAM_STDOUT:
-		s.stdout.attach(conn)
-		s.pumps.Go(func() { s.stdout.pump(conn) })
-	case api.Stream_STREAM_STDERR:
-		s.stderr.attach(conn)
-		s.pumps.Go(func() { s.stderr.pump(conn) })
-	}
-}
-
-// Unbound returns the streams that were requested and have no connection.
-func (s *Stdio) Unbound() []api.Stream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var missing []api.Stream
-	for _, stream := range []api.Stream{api.Stream_STREAM_STDIN, api.Stream_STREAM_STDOUT, api.Stream_STREAM_STDERR} {
-		if s.asked(stream) && !s.bound[stream] {
-			missing = append(missing, stream)
-		}
-	}
-	return missing
 }
 
 // CloseStdin ends the process's input after what has arrived so far. It does
@@ -240,12 +170,11 @@ func (s *Stdio) Totals() (stdout, stderr uint64) {
 func (s *Stdio) Close() {
 	s.mu.Lock()
 	s.closed = true
-	in, out, errs := s.stdin, s.stdout, s.stderr
 	s.mu.Unlock()
-	if in != nil {
-		in.close()
+	if s.stdin != nil {
+		s.stdin.close()
 	}
-	for _, o := range []*output{out, errs} {
+	for _, o := range []*output{s.stdout, s.stderr} {
 		if o != nil {
 			o.close()
 		}

@@ -63,12 +63,20 @@ func socketPair(t *testing.T) (host, guest *net.UnixConn) {
 // attach binds a stream and returns the host's end.
 func attach(t *testing.T, s *Stdio, stream api.Stream) *net.UnixConn {
 	t.Helper()
-	if err := s.Reserve(stream); err != nil {
+	host, _ := rebind(t, s, stream)
+	return host
+}
+
+// rebind binds a stream and also returns what the host is told was sent before.
+func rebind(t *testing.T, s *Stdio, stream api.Stream) (host *net.UnixConn, sent uint64) {
+	t.Helper()
+	place, err := s.Reserve(stream)
+	if err != nil {
 		t.Fatal(err)
 	}
 	host, guest := socketPair(t)
-	s.Attach(stream, guest)
-	return host
+	place.Attach(guest, nil)
+	return host, place.Sent
 }
 
 func readAll(t *testing.T, r io.Reader) string {
@@ -201,6 +209,17 @@ func TestCloseStdin(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
+	t.Run("before the process reads", func(t *testing.T) {
+		s := newStdio(t, Request{Stdin: true})
+		host := attach(t, s, stdin)
+		data := strings.Repeat("x", 150<<10) // More than a pipe holds.
+		_, _ = io.WriteString(host, data)
+		s.CloseStdin()
+		time.Sleep(3 * lastInput)
+		if got := readAll(t, s.Child().Stdin); got != data {
+			t.Errorf("%d bytes, want %d", len(got), len(data))
+		}
+	})
 	t.Run("after what has arrived", func(t *testing.T) {
 		s := newStdio(t, Request{Stdin: true})
 		host := attach(t, s, stdin)
@@ -228,12 +247,12 @@ func TestNotAskedFor(t *testing.T) {
 		{stdin, errdefs.IsAlreadyExists},
 	}
 	for _, test := range tests {
-		if err := s.Reserve(test.stream); !test.is(err) {
+		if _, err := s.Reserve(test.stream); !test.is(err) {
 			t.Errorf("%v: %v", test.stream, err)
 		}
 	}
 	s.Close()
-	if err := s.Reserve(stdin); !errdefs.IsNotFound(err) {
+	if _, err := s.Reserve(stdin); !errdefs.IsNotFound(err) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -252,12 +271,13 @@ func TestUnbound(t *testing.T) {
 
 func TestAttachAfterClose(t *testing.T) {
 	s := newStdio(t, Request{Stdout: true})
-	if err := s.Reserve(stdout); err != nil {
+	place, err := s.Reserve(stdout)
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
 	host, guest := socketPair(t)
-	s.Attach(stdout, guest)
+	place.Attach(guest, nil)
 	if _, err := host.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the connection lives: %v", err)
 	}

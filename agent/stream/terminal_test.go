@@ -1,9 +1,11 @@
 package stream
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -163,5 +165,134 @@ func TestConsoleAfterClose(t *testing.T) {
 	master, _ := openPty(t)
 	if err := s.SetConsole(master); err == nil {
 		t.Error("a closed stdio took a terminal")
+	}
+}
+
+// A terminal's input and output are one file; Park before and after there is one.
+func TestParkTerminal(t *testing.T) {
+	s := newStdio(t, Request{Terminal: true, Stdin: true, Stdout: true})
+	attach(t, s, stdin)
+	attach(t, s, stdout)
+	park(t, s, 0)
+	in, out := attach(t, s, stdin), attach(t, s, stdout)
+	master, slave := openPty(t)
+	if err := s.SetConsole(master); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 4)
+	for i := range 20 {
+		_, _ = io.WriteString(in, "ping")
+		if _, err := io.ReadFull(slave, got); err != nil || string(got) != "ping" {
+			t.Fatalf("input %q, %v", got, err)
+		}
+		_, _ = io.WriteString(slave, "pong")
+		if _, err := io.ReadFull(out, got); err != nil || string(got) != "pong" {
+			t.Fatalf("output %q, %v", got, err)
+		}
+		_, _ = io.WriteString(in, "last")
+		done := 8 * (i + 1)
+		park(t, s, done)
+		_, _ = io.WriteString(slave, "more")
+		if o, _ := s.Totals(); o != uint64(done) {
+			t.Errorf("total %d, want %d", o, done)
+		}
+		if err := s.Resize(80, 25); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadFull(slave, got); err != nil || string(got) != "last" {
+			t.Fatalf("input %q, %v", got, err)
+		}
+		var sent uint64
+		in = attach(t, s, stdin)
+		if out, sent = rebind(t, s, stdout); sent != uint64(done-4) {
+			t.Errorf("sent %d, want %d", sent, done-4)
+		}
+		if _, err := io.ReadFull(out, got); err != nil || string(got) != "more" {
+			t.Fatalf("output %q, %v", got, err)
+		}
+	}
+}
+
+// A terminal whose reader was lost drops its output, Park or not, until there is
+// another.
+func TestTerminalGetsAnotherReader(t *testing.T) {
+	s := newStdio(t, Request{Terminal: true, Stdout: true})
+	master, slave := openPty(t)
+	if err := s.SetConsole(master); err != nil {
+		t.Fatal(err)
+	}
+	out := attach(t, s, stdout)
+	_ = out.Close()
+	total := 0
+	waitUntil(t, "output that is dropped", func() bool {
+		n, _ := io.WriteString(slave, "lost")
+		total += n
+		return s.stdout.is(dropping)
+	})
+	park(t, s, 0)
+	n, err := io.WriteString(slave, strings.Repeat("x", 1<<20))
+	if total += n; err != nil {
+		t.Error(err)
+	}
+	// The terminal is empty once all is counted as sent.
+	waitUntil(t, "an empty terminal", func() bool {
+		s.stdout.mu.Lock()
+		defer s.stdout.mu.Unlock()
+		return s.stdout.sent == uint64(total)
+	})
+	out, sent := rebind(t, s, stdout)
+	if sent != uint64(total) {
+		t.Errorf("sent %d of %d", sent, total)
+	}
+	_, _ = io.WriteString(slave, "kept")
+	_ = slave.Close()
+	if got := readAll(t, out); got != "kept" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Park comes when a new connection was attached and the dropping has not noticed:
+// the deadline that Park sets wakes the old run, which must not hide it from the
+// new one.
+func TestParkWhileTheDroppingEnds(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // The old run does not go on before Park waits.
+	for range 20 {
+		s := newStdio(t, Request{Terminal: true, Stdout: true})
+		master, slave := openPty(t)
+		if err := s.SetConsole(master); err != nil {
+			t.Fatal(err)
+		}
+		_ = attach(t, s, stdout).Close()
+		waitUntil(t, "output that is dropped", func() bool {
+			_, _ = io.WriteString(slave, "lost")
+			return s.stdout.is(dropping)
+		})
+		_, guest := socketPair(t)
+		place, err := s.Reserve(stdout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		place.Attach(guest, nil)
+		parkInTime(t, s)
+		if !s.stdout.is(unbound) {
+			t.Fatal("it is not parked")
+		}
+	}
+}
+
+// parkInTime fails the test if Park does not return.
+func parkInTime(t *testing.T, s *Stdio) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.Park(ctx, nil) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Park hangs")
 	}
 }

@@ -21,6 +21,8 @@ import (
 // called from several goroutines.
 type Agent struct {
 	script script
+	// parking is held by a Park, and by a connection that takes another's place.
+	parking sync.Mutex
 
 	mu sync.Mutex // guards what follows
 	// up is false before a machine has the agent, and when it is dead.
@@ -29,14 +31,19 @@ type Agent struct {
 	rpc        *listener
 	conns      map[*net.UnixConn]struct{}
 	containers map[string]*container
-	events     *eventQueue
-	logs       *net.UnixConn
+	// saved is what saved machines had in their guests, and loaded what the next
+	// machine continues with; nil for one that boots.
+	saved  []map[string]*container
+	loaded map[string]*container
+	events *eventQueue
+	logs   *net.UnixConn
 	// life ends with the machine.
 	life context.Context //nolint:containedctx // the machine's, not a request's
 	end  context.CancelFunc
 	// serving counts the goroutines that serve connections.
 	serving   sync.WaitGroup
 	setup     *api.SetupSandboxRequest
+	rejoined  *api.RejoinRequest
 	network   *api.SetNetworkRequest
 	resources *api.SetResourcesRequest
 	storages  []*api.Storage
@@ -62,13 +69,15 @@ func NewAgent() *Agent {
 
 // reset makes the agent one of a new machine.
 func (a *Agent) reset() {
+	loaded := a.takeLoaded()
 	a.Die()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.up = true
 	a.life, a.end = context.WithCancel(context.Background())
-	a.conns, a.containers = make(map[*net.UnixConn]struct{}), make(map[string]*container)
+	a.conns, a.containers = make(map[*net.UnixConn]struct{}), loaded
 	a.events, a.rpc, a.setup, a.logs = newEventQueue(), newListener(), nil, nil
+	a.rejoined = nil
 	a.server = a.newServer()
 	server, rpc, life := a.server, a.rpc, a.life
 	a.serving.Go(func() { _ = server.Serve(life, rpc) })
@@ -89,7 +98,7 @@ func (a *Agent) newServer() *ttrpc.Server {
 func (a *Agent) Die() {
 	a.mu.Lock()
 	wasUp := a.up
-	a.up = false
+	a.up, a.loaded = false, nil
 	conns, server := a.conns, a.server
 	a.conns = nil
 	a.mu.Unlock()
@@ -194,6 +203,17 @@ func (a *Agent) Log(ctx context.Context, text string) bool {
 			return false
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// endLog closes the log's connection: nothing is read of it.
+func (a *Agent) endLog() {
+	a.mu.Lock()
+	logs := a.logs
+	a.logs = nil
+	a.mu.Unlock()
+	if logs != nil {
+		a.hangUp(logs)
 	}
 }
 

@@ -335,7 +335,7 @@ func (q *eventQueue) next(ctx context.Context) (*api.Event, bool) {
 	for {
 		q.mu.Lock()
 		changed, closed := q.changed, q.closed
-		if len(q.events) > 0 {
+		if len(q.events) > 0 && ctx.Err() == nil { // otherwise it is for the next stream
 			ev := q.events[0]
 			q.events = q.events[1:]
 			q.taken++

@@ -76,12 +76,18 @@ func (a *Agent) ReadInput(id, execID string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	p.mu.Lock()
+	kept, ended := string(p.input), p.inputEnded
+	p.mu.Unlock()
+	if ended {
+		return kept, nil
+	}
 	conn, err := p.stream(api.Stream_STREAM_STDIN)
 	if err != nil {
 		return "", err
 	}
 	data, err := io.ReadAll(conn)
-	return string(data), err
+	return kept + string(data), err
 }
 
 // ShowProcesses sets what Pids answers for each container; nil is the truth.
@@ -160,17 +166,22 @@ func (a *Agent) openStream(conn *net.UnixConn) {
 		return
 	}
 	err := a.enter(context.Background(), Stream, &open)
+	var p *process
+	answer := &api.StreamOpened{}
 	if err == nil {
-		var p *process
 		if _, p, err = a.find(open.ContainerId, open.ExecId); err == nil {
-			err = p.bind(open.Stream, conn)
+			err = a.replace(context.Background(), p, open.Stream)
+		}
+		if err == nil {
+			answer.Sent, err = p.bind(open.Stream, conn)
 		}
 	}
-	answer := &api.StreamOpened{}
 	if err != nil {
 		answer.Error = err.Error()
 	}
 	if api.WriteFrame(conn, answer) != nil || err != nil {
 		a.hangUp(conn)
+		return
 	}
+	a.flush(p, open.Stream, conn)
 }

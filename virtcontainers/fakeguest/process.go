@@ -75,14 +75,25 @@ type process struct {
 	state   state
 	streams map[api.Stream]*net.UnixConn
 	written map[api.Stream]uint64
-	status  uint32
-	deaf    bool
+	// sent is how much of it was sent, and kept what waits for a connection.
+	sent map[api.Stream]uint64
+	kept map[api.Stream]string
+	// input is what Park has read of stdin; inputEnded is set if that was all.
+	input      []byte
+	inputEnded bool
+	parked     bool // Park was called since the start
+	// replaceable are the streams that Park was called for since they were bound.
+	replaceable map[api.Stream]bool
+	status      uint32
+	deaf        bool
 }
 
 func newProcess(id, execID, stdin, stdout, stderr string) *process {
 	p := &process{
 		id: id, execID: execID, ended: make(chan struct{}),
 		streams: make(map[api.Stream]*net.UnixConn), written: make(map[api.Stream]uint64),
+		sent: make(map[api.Stream]uint64), kept: make(map[api.Stream]string),
+		replaceable: make(map[api.Stream]bool),
 	}
 	for kind, name := range map[api.Stream]string{
 		api.Stream_STREAM_STDIN: stdin, api.Stream_STREAM_STDOUT: stdout, api.Stream_STREAM_STDERR: stderr,
@@ -127,18 +138,20 @@ func (p *process) start() error {
 	return nil
 }
 
-// bind gives the process a stream that it waits for.
-func (p *process) bind(kind api.Stream, conn *net.UnixConn) error {
+// bind gives the process a stream that it waits for. It returns how many bytes
+// passed on earlier connections.
+func (p *process) bind(kind api.Stream, conn *net.UnixConn) (sent uint64, err error) {
 	if !slices.Contains(p.wanted, kind) {
-		return fmt.Errorf("%s was not asked for: %w", kind, errdefs.ErrInvalidArgument)
+		return 0, fmt.Errorf("%s was not asked for: %w", kind, errdefs.ErrInvalidArgument)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.streams[kind] != nil {
-		return fmt.Errorf("%s is bound: %w", kind, errdefs.ErrAlreadyExists)
+		return 0, fmt.Errorf("%s is bound: %w", kind, errdefs.ErrAlreadyExists)
 	}
 	p.streams[kind] = conn
-	return nil
+	p.replaceable[kind] = false
+	return p.sent[kind], nil
 }
 
 // stream is the connection of that kind, or an error.
@@ -151,8 +164,12 @@ func (p *process) stream(kind api.Stream) (*net.UnixConn, error) {
 	return nil, fmt.Errorf("%s of %s/%s is not bound: %w", kind, p.id, p.execID, errdefs.ErrNotFound)
 }
 
-// write writes to a stream and counts the bytes.
+// write writes to a stream and counts the bytes. What is not sent because of Park
+// is kept.
 func (p *process) write(kind api.Stream, text string) error {
+	if p.keep(kind, text) {
+		return nil
+	}
 	conn, err := p.stream(kind)
 	if err != nil {
 		return err
@@ -160,7 +177,14 @@ func (p *process) write(kind api.Stream, text string) error {
 	p.mu.Lock()
 	p.written[kind] += uint64(len(text))
 	p.mu.Unlock()
-	_, err = io.WriteString(conn, text)
+	n, err := io.WriteString(conn, text)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent[kind] += uint64(n)
+	if err != nil && p.parked && p.streams[kind] != conn {
+		p.kept[kind] += text[n:]
+		return nil
+	}
 	return err
 }
 

@@ -30,6 +30,21 @@ func (t *transport) Attach(ctx context.Context, vm hypervisor.Attacher) error {
 	return vm.Attach(ctx, hypervisor.VhostVsock{ID: vsock.DeviceID, CID: 3})
 }
 
+// Detach implements virtcontainers.Transport.
+func (t *transport) Detach(ctx context.Context, vm hypervisor.Detacher) error {
+	if err := vm.Detach(ctx, vsock.DeviceID); err != nil {
+		return err
+	}
+	t.agent.endLog()
+	t.agent.mu.Lock()
+	defer t.agent.mu.Unlock()
+	for conn := range t.agent.conns {
+		// The agent reads the end, and closes them itself.
+		_, _ = conn.CloseWrite(), conn.CloseRead()
+	}
+	return nil
+}
+
 // Dial implements virtcontainers.Transport.
 func (t *transport) Dial(ctx context.Context, port uint32) (guest.Conn, error) {
 	if t.isClosed() {

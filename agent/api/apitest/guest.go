@@ -79,10 +79,16 @@ func (h *host) must(what string, err error) {
 // create makes a container, with the given stdout ("" is none).
 func (h *host) create(id, stdout string) error {
 	h.Helper()
+	return h.createWith(id, "", stdout)
+}
+
+// createWith is create with an input, too.
+func (h *host) createWith(id, stdin, stdout string) error {
+	h.Helper()
 	config, err := proto.Marshal(&api.ContainerConfig{Spec: []byte("{}")})
 	h.must("encode", err)
 	_, err = h.task.Create(h.Context(), &task.CreateTaskRequest{
-		ID: id, Stdout: stdout, Options: &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: config},
+		ID: id, Stdin: stdin, Stdout: stdout, Options: &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: config},
 	})
 	return err
 }
@@ -135,6 +141,13 @@ func (h *host) exits(want ...*api.Exit) (last *api.Exit) {
 // bind connects to a stream, and returns the agent's refusal.
 func (h *host) bind(open *api.StreamOpen) (net.Conn, string) {
 	h.Helper()
+	conn, opened := h.open(open)
+	return conn, opened.GetError()
+}
+
+// open connects to a stream, and returns the agent's answer.
+func (h *host) open(open *api.StreamOpen) (net.Conn, *api.StreamOpened) {
+	h.Helper()
 	conn, err := h.Dial(h.Context(), api.PortStream)
 	h.must("dial", err)
 	h.Cleanup(func() { _ = conn.Close() })
@@ -142,7 +155,22 @@ func (h *host) bind(open *api.StreamOpen) (net.Conn, string) {
 	h.must("ask for the stream", api.WriteFrame(conn, open))
 	var opened api.StreamOpened
 	h.must("answer", api.ReadFrame(conn, &opened))
-	return conn, opened.GetError()
+	return conn, &opened
+}
+
+// readAs expects that text, or if it is empty the end.
+func (h *host) readAs(conn net.Conn, text string) {
+	h.Helper()
+	got := make([]byte, len(text))
+	if text == "" {
+		if rest := h.read(conn); rest != "" {
+			h.Errorf("%q, want the end", rest)
+		}
+		return
+	}
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != text {
+		h.Errorf("%q, %v, want %q", got, err, text)
+	}
 }
 
 // read returns all that comes until the stream ends.

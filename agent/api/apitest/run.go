@@ -21,7 +21,8 @@ func Run(t *testing.T, newGuest func(*testing.T) Guest) {
 	for name, test := range map[string]func(*host){
 		"hello": hello, "what is not there": notThere, "what no agent does": never, "life": life, "order": order,
 		"streams": streams, "execs": execs, "execs end with their init": execsEnd, "killed before its start": unstarted, "pause": pause,
-		"iptables": iptables,
+		"iptables": iptables, "park": park, "park input": parkInput, "park fails": parkFails,
+		"rejoin": rejoin,
 	} {
 		t.Run(name, func(t *testing.T) { test(connect(t, newGuest(t))) })
 	}
