@@ -32,7 +32,9 @@ type netInMemory struct {
 	state   *api.SetNetworkRequest
 	plugged int
 	plugErr error
-	closed  int
+	// unplugErr is Unplug's answer.
+	unplugErr error
+	closed    int
 }
 
 func newNetwork() *netInMemory {
@@ -66,6 +68,18 @@ func (n *netInMemory) Plug(ctx context.Context, vm network.Machine) error {
 	}
 	return vm.Attach(ctx, hypervisor.NIC{ID: "net-2"})
 }
+
+func (n *netInMemory) Unplug(ctx context.Context, vm network.Machine) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unplugErr != nil {
+		return n.unplugErr
+	}
+	n.plugged = 0
+	return vm.Detach(ctx, "net-2")
+}
+
+func (n *netInMemory) Replug(ctx context.Context, vm network.Machine) error { return n.Plug(ctx, vm) }
 
 func (n *netInMemory) State() *api.SetNetworkRequest {
 	n.mu.Lock()

@@ -68,6 +68,7 @@ type Network struct {
 	told    map[string]bool // what was already logged or refused
 	seen    string          // the namespace's state at the last look
 	closed  bool
+	away    bool // the VM is to have no NICs: see Unplug
 
 	mu    sync.Mutex // guards state
 	state *api.SetNetworkRequest

@@ -29,12 +29,44 @@ type nic struct {
 // removes those whose link is gone. If joining a link fails, nothing is left of
 // it, the others are still joined, and the error names it. A link that cannot
 // have a NIC in its current state is reported as an error only once: it must
-// not keep the guest from being told about the others.
+// not keep the guest from being told about the others. Between Unplug and Replug
+// it does nothing.
 func (n *Network) Plug(ctx context.Context, vm Machine) error {
 	if err := n.take(ctx); err != nil {
 		return err
 	}
 	defer n.give()
+	if n.away {
+		return nil
+	}
+	return n.plugNamed(ctx, vm)
+}
+
+// Unplug removes all NICs, until Replug. After an error some may still be there.
+func (n *Network) Unplug(ctx context.Context, vm Machine) error {
+	if err := n.take(ctx); err != nil {
+		return err
+	}
+	defer n.give()
+	n.away = true
+	if err := n.unplugGone(ctx, vm, new(view)); err != nil {
+		return fmt.Errorf("leave network namespace %s: %w", n.opts.Namespace, err)
+	}
+	return nil
+}
+
+// Replug is Plug after Unplug.
+func (n *Network) Replug(ctx context.Context, vm Machine) error {
+	if err := n.take(ctx); err != nil {
+		return err
+	}
+	defer n.give()
+	n.away = false
+	return n.plugNamed(ctx, vm)
+}
+
+// plugNamed is plug with the namespace's name in an error.
+func (n *Network) plugNamed(ctx context.Context, vm Machine) error {
 	if err := n.plug(ctx, vm); err != nil {
 		return fmt.Errorf("join network namespace %s: %w", n.opts.Namespace, err)
 	}

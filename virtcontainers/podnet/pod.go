@@ -37,6 +37,9 @@ type Links interface {
 	// those whose link is gone. An error concerns single links; State is valid
 	// even then.
 	Plug(ctx context.Context, vm network.Machine) error
+	// Unplug removes all NICs until Replug, which is Plug then.
+	Unplug(ctx context.Context, vm network.Machine) error
+	Replug(ctx context.Context, vm network.Machine) error
 	// State returns what the guest must be told: the interfaces, routes and
 	// neighbours as of the last Plug. The caller must not change it.
 	State() *api.SetNetworkRequest
@@ -248,6 +251,26 @@ func (p *Pod) Refresh(ctx context.Context) error {
 		return err
 	}
 	return p.Tell(ctx)
+}
+
+// Unplug takes the VM's NICs and ends the forwarding of resolvers until Replug:
+// the machine is about to be saved.
+func (p *Pod) Unplug(ctx context.Context) error {
+	err := p.resolvers.closeAll()
+	if p.links == nil {
+		return err
+	}
+	return errors.Join(err, p.links.Unplug(ctx, p.vm))
+}
+
+// Replug gives the VM its NICs again, and tells the guest. The resolvers are opened
+// again by OpenResolvers.
+func (p *Pod) Replug(ctx context.Context) error {
+	if p.links == nil {
+		return nil
+	}
+	// The guest gets the rest even if a link cannot be joined.
+	return errors.Join(p.links.Replug(ctx, p.vm), p.Tell(ctx))
 }
 
 // Watch follows the namespace until ctx ends: the guest gets links that appear

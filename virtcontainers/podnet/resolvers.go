@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -123,9 +122,27 @@ func (r *resolvers) close() error {
 	r.closed = true
 	r.mu.Unlock()
 	r.opening.Wait()
+	return r.closeAll()
+}
+
+// closeAll ends those that are open. They can be opened again.
+func (r *resolvers) closeAll() error {
 	var errs []error
-	for _, opened := range maps.All(r.open) {
+	for _, opened := range r.takeAll() {
 		errs = append(errs, opened.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// takeAll forgets those that are open, except what is being opened.
+func (r *resolvers) takeAll() (all []*reverse.Resolver) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for addr, opened := range r.open {
+		if opened != nil {
+			all = append(all, opened)
+			delete(r.open, addr)
+		}
+	}
+	return all
 }

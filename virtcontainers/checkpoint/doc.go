@@ -1,0 +1,13 @@
+// Package checkpoint reads and writes the file that a sandbox was saved to: what
+// the sandbox was made of (Record), and its machine's state.
+//
+// The file begins with magic, a byte that says whether the rest is encrypted, and a
+// salt. The rest is an S2 stream (github.com/klauspost/compress/s2) of the record,
+// as JSON after its length, and of what the VMM wrote. If there is a key, the
+// stream is encrypted and authenticated in the DARE format
+// (github.com/minio/sio); otherwise anyone who can read the file can read the
+// guest's memory, and only accidental damage is noticed.
+//
+// A file is not trusted further than its guest: its writer decides what the
+// guest is, and the guest is hostile anyway. What is read of it is bounded.
+package checkpoint

@@ -1,0 +1,86 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor"
+)
+
+// Record describes a saved sandbox.
+type Record struct {
+	Created time.Time `json:"created"`
+	Machine Machine   `json:"machine"`
+	// Container is the sandbox's only container.
+	Container Container `json:"container"`
+}
+
+// Machine says which machines can continue from the saved one.
+type Machine struct {
+	// VMM is the VMM's version.
+	VMM string `json:"vmm"`
+	// Description is that of the machine (hypervisor.Monitor's Describe).
+	Description []string `json:"description"`
+	// CPU describes the host's CPU, if the guest sees it; otherwise it is empty.
+	CPU    string            `json:"cpu,omitempty"`
+	Layout hypervisor.Layout `json:"layout"`
+}
+
+// Container is what a container that continues from the saved one must have.
+type Container struct {
+	ID string `json:"id"`
+	// ShareID is the id under which its files are in the share: that of the first
+	// container of all that continued from each other.
+	ShareID  string `json:"share_id"`
+	Terminal bool   `json:"terminal,omitempty"`
+	// PID is its init's in the guest.
+	PID uint32 `json:"pid"`
+	// Mounts are the destinations of its mounts from the host, and "/", and where
+	// the guest finds them.
+	Mounts map[string]string `json:"mounts"`
+}
+
+// Check returns why a machine cannot continue from the saved one, or nil.
+func (m Machine) Check(has Machine) error {
+	switch {
+	case m.VMM != has.VMM:
+		return fmt.Errorf("it was saved by version %s of the VMM, this one is %s: %w", m.VMM, has.VMM, errdefs.ErrFailedPrecondition)
+	case m.CPU != has.CPU:
+		return fmt.Errorf("it was saved on a host with another CPU (%s), this one has %s: %w", model(m.CPU), model(has.CPU), errdefs.ErrFailedPrecondition)
+	case slices.Equal(m.Description, has.Description):
+		return nil
+	}
+	for i, arg := range m.Description {
+		if i >= len(has.Description) || has.Description[i] != arg {
+			return fmt.Errorf("its machine has %q, this one %q (the configuration has changed?): %w",
+				arg, strings.Join(has.Description[min(i, len(has.Description)):min(i+1, len(has.Description))], ""), errdefs.ErrFailedPrecondition)
+		}
+	}
+	return fmt.Errorf("this machine has %q besides (the configuration has changed?): %w", has.Description[len(m.Description):], errdefs.ErrFailedPrecondition)
+}
+
+// model returns the line of a CPU's description that names it.
+func model(cpu string) string {
+	for line := range strings.Lines(cpu) {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			return strings.Trim(name, "\t :\n")
+		}
+	}
+	return "an unknown one"
+}
+
+// maxRecord bounds a record, in bytes.
+const maxRecord = 1 << 20
+
+func (r Record) encode() ([]byte, error) {
+	text, err := json.Marshal(r)
+	if err == nil && len(text) > maxRecord {
+		err = fmt.Errorf("the record has %d bytes, want at most %d", len(text), maxRecord)
+	}
+	return text, err
+}
