@@ -43,6 +43,8 @@ type Container struct {
 	// files is used only by the container's creation and deletion, except for
 	// what its exit copies back to the host.
 	files *guestfs.Container
+	// restored is what the container continues from; nil if it was made anew.
+	restored *Restoration
 	// published are the host's sockets that connect to the container's; only
 	// its creation and deletion use them.
 	published []*publish.Socket

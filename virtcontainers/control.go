@@ -18,7 +18,7 @@ import (
 // called before the paused state is visible.
 func (c *Container) Pause(ctx context.Context, announce func()) error {
 	return c.turn(ctx, "pause", Running, Paused, announce, func(client *guest.Client) error {
-		_, err := client.Task.Pause(ctx, &task.PauseRequest{ID: c.ID})
+		_, err := client.Task().Pause(ctx, &task.PauseRequest{ID: c.ID})
 		return err
 	})
 }
@@ -26,7 +26,7 @@ func (c *Container) Pause(ctx context.Context, announce func()) error {
 // Resume lets a paused container run.
 func (c *Container) Resume(ctx context.Context, announce func()) error {
 	return c.turn(ctx, "resume", Paused, Running, announce, func(client *guest.Client) error {
-		_, err := client.Task.Resume(ctx, &task.ResumeRequest{ID: c.ID})
+		_, err := client.Task().Resume(ctx, &task.ResumeRequest{ID: c.ID})
 		return err
 	})
 }
@@ -36,6 +36,11 @@ func (c *Container) turn(ctx context.Context, verb string, from, to State, annou
 	if state := c.init.Info().State; state != from {
 		return fmt.Errorf("%s container %s: it is %s, want %s: %w", verb, c.ID, state, from, errdefs.ErrFailedPrecondition)
 	}
+	leave, err := c.sandbox.calls.enter(ctx) // the state is set before it is looked at again
+	if err != nil {
+		return fmt.Errorf("%s container %s: %w", verb, c.ID, err)
+	}
+	defer leave()
 	client, err := c.sandbox.agent()
 	if err == nil {
 		err = guest.Err(do(client))
@@ -66,7 +71,7 @@ func (c *Container) Update(ctx context.Context, resources *anypb.Any) error {
 	client, err := c.sandbox.agent()
 	if err == nil {
 		err = c.sandbox.sizing.Update(ctx, c.ID, resources.GetValue(), func(update *specs.LinuxResources) error {
-			_, err := client.Task.Update(ctx, &task.UpdateTaskRequest{ID: c.ID, Resources: resources})
+			_, err := client.Task().Update(ctx, &task.UpdateTaskRequest{ID: c.ID, Resources: resources})
 			if err == nil && update != nil {
 				c.showLimits(ctx, update)
 			}
@@ -94,7 +99,7 @@ func (c *Container) Stats(ctx context.Context) (*stats.Metrics, error) {
 		}
 		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, errHibernates)
 	}
-	resp, err := client.Task.Stats(ctx, &task.StatsRequest{ID: c.ID})
+	resp, err := client.Task().Stats(ctx, &task.StatsRequest{ID: c.ID})
 	if err != nil {
 		return nil, fmt.Errorf("read stats of container %s: %w", c.ID, guest.Err(err))
 	}

@@ -44,6 +44,9 @@ func (s *Sandbox) Create(ctx context.Context, opts ContainerOptions, announce fu
 		files:   s.files.Container(guestfs.Request{ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs}),
 		created: make(chan struct{}), execs: make(map[string]*Process),
 	}
+	if c.restored = s.opts.Restore.of(opts.ID); c.restored != nil {
+		c.files = c.restored.files
+	}
 	c.init = newProcess(c, "", opts.Terminal, opts.IO)
 	if err := CheckSpec(opts.Bundle.Spec, s.opts.Config, opts.ID == s.ID); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", opts.ID, err)
@@ -73,12 +76,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	defer stop()
 	defer s.timed(c.ID, createSpan, createAction)()
 	b := boot{failAt: s.platform.Failpoint, recorder: s.recorder, container: c.ID}
-	var steps []step
-	for _, part := range c.files.Steps() {
-		steps = append(steps, step{part.Name, part.Do, nil})
-	}
-	steps[0].undo = c.files.Release // of all of them
-	err := b.run(ctx, append(steps, []step{
+	err := b.run(ctx, append(c.fileSteps(), []step{
 		{"size", func(ctx context.Context) error {
 			return s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
 		}, nil},
@@ -103,7 +101,24 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 	return nil
 }
 
+// fileSteps bring the container's files into the guest. Those of a restored one are
+// there.
+func (c *Container) fileSteps() (steps []step) {
+	if c.restored != nil {
+		return []step{{"files", func(context.Context) error { return nil }, c.files.Release}}
+	}
+	for _, part := range c.files.Steps() {
+		steps = append(steps, step{part.Name, part.Do, nil})
+	}
+	steps[0].undo = c.files.Release // of all of them
+	return steps
+}
+
 func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) error {
+	if c.restored != nil {
+		c.guestPID = c.restored.from.Record.Container.PID
+		return nil
+	}
 	spec, err := c.files.Spec()
 	if err != nil {
 		return err
@@ -127,7 +142,7 @@ func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) er
 		Options: &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: config},
 	}
 	req.Stdin, req.Stdout, req.Stderr = streamNames(opts.IO.Streams())
-	resp, err := c.sandbox.client.Task.Create(ctx, req)
+	resp, err := c.sandbox.client.Task().Create(ctx, req)
 	if err != nil {
 		return c.files.Explain(guest.Err(err))
 	}
@@ -142,12 +157,12 @@ func (c *Container) discard(ctx context.Context) error {
 		return nil
 	}
 	client := c.sandbox.client
-	if _, err := client.Task.Kill(ctx, &task.KillRequest{ID: c.ID, Signal: sigkill, All: true}); err != nil && !errdefs.IsNotFound(guest.Err(err)) {
+	if _, err := client.Task().Kill(ctx, &task.KillRequest{ID: c.ID, Signal: sigkill, All: true}); err != nil && !errdefs.IsNotFound(guest.Err(err)) {
 		return guest.Err(err)
 	}
-	if _, err := client.Task.Wait(ctx, &task.WaitRequest{ID: c.ID}); err != nil {
+	if _, err := client.Task().Wait(ctx, &task.WaitRequest{ID: c.ID}); err != nil {
 		return guest.Err(err)
 	}
-	_, err := client.Task.Delete(ctx, &task.DeleteRequest{ID: c.ID})
+	_, err := client.Task().Delete(ctx, &task.DeleteRequest{ID: c.ID})
 	return guest.Err(err)
 }

@@ -45,7 +45,7 @@ func (p *Process) deleteInGuest(ctx context.Context) error {
 		bounded, stop = s.whileAnswers(bounded, client)
 		defer stop()
 	}
-	_, err = client.Task.Delete(bounded, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
+	_, err = client.Task().Delete(bounded, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
 	switch {
 	case errdefs.IsFailedPrecondition(guest.Err(err)) && !p.wasLeft():
 		return p.deleteRunning(ctx, client)
@@ -101,9 +101,9 @@ func (p *Process) deleteRunning(ctx context.Context, client *guest.Client) error
 	timeout := s.killTimeout()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	_, err := client.Task.Kill(bounded, &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: sigkill, All: p.execID == ""})
+	_, err := client.Task().Kill(bounded, &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: sigkill, All: p.execID == ""})
 	for err == nil || errdefs.IsFailedPrecondition(guest.Err(err)) || errdefs.IsNotFound(guest.Err(err)) {
-		_, err = client.Task.Delete(bounded, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
+		_, err = client.Task().Delete(bounded, &task.DeleteRequest{ID: p.container.ID, ExecID: p.execID})
 		if !errdefs.IsFailedPrecondition(guest.Err(err)) {
 			break
 		}

@@ -26,8 +26,12 @@ func (noIO) Streams() Streams                      { return Streams{} }
 func (noIO) Connect(Conns) error                   { return nil }
 func (noIO) Drain(context.Context, uint64, uint64) {}
 func (noIO) HoldStdin() error                      { return nil }
-func (noIO) CloseStdin()                           {}
-func (noIO) Close()                                {}
+func (noIO) Park(context.Context) (uint64, bool, error) {
+	return 0, false, nil
+}
+func (noIO) Rebind(Conns) error { return nil }
+func (noIO) CloseStdin()        {}
+func (noIO) Close()             {}
 
 // tally records what it observes.
 type tally struct {

@@ -169,13 +169,23 @@ func boot(t *testing.T, host *fakeguest.Host) *pod {
 // bootChanged boots a sandbox with options that change has changed.
 func bootChanged(t *testing.T, host *fakeguest.Host, change func(*virtcontainers.Options)) *pod {
 	t.Helper()
+	p, err := bootOn(t, host, host.Platform(), change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// bootOn boots a sandbox on a platform of the host's.
+func bootOn(t *testing.T, host *fakeguest.Host, platform virtcontainers.Platform, change func(*virtcontainers.Options)) (*pod, error) {
+	t.Helper()
 	p := &pod{t: t, host: host, observer: newObserver()}
 	opts := options(p.observer)
 	change(&opts)
 	var err error
-	p.Sandbox, err = virtcontainers.New(t.Context(), host.Platform(), opts)
+	p.Sandbox, err = virtcontainers.New(t.Context(), platform, opts)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	t.Cleanup(func() {
 		// Not after a failure: reporting what is left would hide it.
@@ -183,7 +193,7 @@ func bootChanged(t *testing.T, host *fakeguest.Host, change func(*virtcontainers
 			t.Errorf("Stop at the end: %v", err)
 		}
 	})
-	return p
+	return p, nil
 }
 
 func options(o virtcontainers.Observer) virtcontainers.Options {

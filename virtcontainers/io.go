@@ -10,7 +10,8 @@ import (
 // IO is the engine's side of one process's stdio. The shim implements it; the
 // methods are called in the order in which they are listed here, each once,
 // except CloseStdin and Close, which may be called at any time and repeatedly,
-// and HoldStdin, which may overlap with what follows it.
+// Park and Rebind, which may be called in turn, and HoldStdin, which may overlap
+// with what follows it.
 type IO interface {
 	// Streams returns which streams the engine provided. With a terminal there
 	// is no stderr.
@@ -23,11 +24,30 @@ type IO interface {
 	// CloseStdin ends its input: the engine's end closes with the engine, which
 	// may come back. It does not block.
 	HoldStdin() error
+	// Park prepares a connected IO for the end of the guest's connections. It
+	// stops copying input, and returns how many bytes of input were passed to
+	// the guest since the process was created, and whether input follows: it
+	// has a connection and has not ended. What was read from the engine's end
+	// is passed on first, within ctx and a moment. What the guest does not take
+	// by then is kept for Rebind, and what was not read stays in the engine's
+	// end. From now on the end of an output's connection is not the output's.
+	// An IO that is not connected, or closed, is an
+	// errdefs.ErrFailedPrecondition: there is nothing to park. So is one whose
+	// output the engine did not read between many parks. After an error the IO
+	// is not parked.
+	Park(ctx context.Context) (stdin uint64, bound bool, err error)
+	// Rebind follows Park. The new connection of an output is read when the old
+	// one was read to its end: an engine that does not read has the guest's
+	// unread data of both kept. A stream without a new connection ends. The IO
+	// owns the connections from now on, even on an error, which is an
+	// errdefs.ErrFailedPrecondition for an IO that is not parked. It does not
+	// block.
+	Rebind(conns Conns) error
 	// Drain waits until that many bytes of output were passed on to the engine,
 	// the stream has ended, or the engine no longer reads.
 	Drain(ctx context.Context, stdout, stderr uint64)
 	// CloseStdin passes on what the engine wrote so far, then the end of
-	// file. It does not block.
+	// file; if it is parked, after Rebind. It does not block.
 	CloseStdin()
 	// Close ends all copying and closes the engine's ends.
 	Close()
@@ -37,7 +57,14 @@ type IO interface {
 type Streams struct{ Stdin, Stdout, Stderr bool }
 
 // Conns are the guest's ends of stdio; those that were not requested are nil.
-type Conns struct{ Stdin, Stdout, Stderr guest.Conn }
+type Conns struct {
+	Stdin, Stdout, Stderr guest.Conn
+	// StdinSent, StdoutSent and StderrSent are how many bytes of each stream
+	// passed on earlier connections, as the guest says: a process that was
+	// restored has been created in another sandbox, and its totals (Drain, Park)
+	// count from there. Rebind ignores them.
+	StdinSent, StdoutSent, StderrSent uint64
+}
 
 func (c Conns) close() {
 	for _, conn := range []guest.Conn{c.Stdin, c.Stdout, c.Stderr} {
@@ -54,20 +81,21 @@ func openConns(ctx context.Context, client *guest.Client, containerID, execID st
 		wanted bool
 		kind   api.Stream
 		conn   *guest.Conn
+		sent   *uint64
 	}{
-		{want.Stdin, api.Stream_STREAM_STDIN, &conns.Stdin},
-		{want.Stdout, api.Stream_STREAM_STDOUT, &conns.Stdout},
-		{want.Stderr, api.Stream_STREAM_STDERR, &conns.Stderr},
+		{want.Stdin, api.Stream_STREAM_STDIN, &conns.Stdin, &conns.StdinSent},
+		{want.Stdout, api.Stream_STREAM_STDOUT, &conns.Stdout, &conns.StdoutSent},
+		{want.Stderr, api.Stream_STREAM_STDERR, &conns.Stderr, &conns.StderrSent},
 	} {
 		if !s.wanted {
 			continue
 		}
-		conn, err := client.OpenStream(ctx, containerID, execID, s.kind)
+		conn, sent, err := client.OpenStream(ctx, containerID, execID, s.kind)
 		if err != nil {
 			conns.close()
 			return Conns{}, err
 		}
-		*s.conn = conn
+		*s.conn, *s.sent = conn, sent
 	}
 	return conns, nil
 }

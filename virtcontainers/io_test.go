@@ -20,11 +20,15 @@ type testIO struct {
 
 	mu             sync.Mutex // guards what follows
 	conns          virtcontainers.Conns
+	before         virtcontainers.Conns // how much passed in another sandbox
 	stdout, stderr []byte
 	ended          int
 	changed        chan struct{}
 	stdinClosed    bool
 	stdinHeld      bool
+	written        uint64 // bytes of input since the process was created
+	parked         bool
+	rebound        int // how often
 	closed         int
 	copying        sync.WaitGroup
 }
@@ -40,16 +44,19 @@ func (i *testIO) Streams() virtcontainers.Streams { return i.streams }
 func (i *testIO) Connect(conns virtcontainers.Conns) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.conns = conns
+	i.conns, i.written, i.before = conns, conns.StdinSent, conns
 	if i.connectErr != nil {
 		return i.connectErr
 	}
-	i.copying.Go(func() { i.copy(conns.Stdout, &i.stdout) })
-	i.copying.Go(func() { i.copy(conns.Stderr, &i.stderr) })
+	i.copying.Go(func() { i.copy(conns.Stdout, stdoutOf, &i.stdout) })
+	i.copying.Go(func() { i.copy(conns.Stderr, stderrOf, &i.stderr) })
 	return nil
 }
 
-func (i *testIO) copy(conn guest.Conn, to *[]byte) {
+func stdoutOf(c virtcontainers.Conns) guest.Conn { return c.Stdout }
+func stderrOf(c virtcontainers.Conns) guest.Conn { return c.Stderr }
+
+func (i *testIO) copy(conn guest.Conn, of func(virtcontainers.Conns) guest.Conn, to *[]byte) {
 	defer i.note(func() { i.ended++ })
 	if conn == nil {
 		return
@@ -58,13 +65,49 @@ func (i *testIO) copy(conn guest.Conn, to *[]byte) {
 		<-i.hold
 	}
 	buf := make([]byte, 4096)
-	for {
+	for rebound := 0; conn != nil; {
 		n, err := conn.Read(buf)
 		i.note(func() { *to = append(*to, buf[:n]...) })
 		if err != nil {
-			return
+			conn, rebound = i.following(rebound, of)
 		}
 	}
+}
+
+// following returns the connection that the next Rebind has brought, nil if there
+// is none. It waits while the IO is parked.
+func (i *testIO) following(rebound int, of func(virtcontainers.Conns) guest.Conn) (guest.Conn, int) {
+	for {
+		i.mu.Lock()
+		parked, changed, conn, now := i.parked, i.changed, of(i.conns), i.rebound
+		i.mu.Unlock()
+		switch {
+		case parked:
+			<-changed
+		case now == rebound:
+			return nil, now
+		default:
+			return conn, now
+		}
+	}
+}
+
+func (i *testIO) Park(context.Context) (uint64, bool, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.parked = true
+	return i.written, i.conns.Stdin != nil && !i.stdinClosed, nil
+}
+
+func (i *testIO) Rebind(conns virtcontainers.Conns) error {
+	i.note(func() {
+		i.parked, i.conns = false, conns
+		i.rebound++
+		if i.stdinClosed && conns.Stdin != nil {
+			_ = conns.Stdin.CloseWrite()
+		}
+	})
+	return nil
 }
 
 func (i *testIO) note(change func()) {
@@ -78,7 +121,7 @@ func (i *testIO) note(change func()) {
 func (i *testIO) Drain(ctx context.Context, stdout, stderr uint64) {
 	for {
 		i.mu.Lock()
-		enough := i.ended == 2 || uint64(len(i.stdout)) >= stdout && uint64(len(i.stderr)) >= stderr
+		enough := i.ended == 2 || i.before.StdoutSent+uint64(len(i.stdout)) >= stdout && i.before.StderrSent+uint64(len(i.stderr)) >= stderr
 		changed := i.changed
 		i.mu.Unlock()
 		if enough {
@@ -109,7 +152,7 @@ func (i *testIO) CloseStdin() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.stdinClosed = true
-	if i.conns.Stdin != nil {
+	if i.conns.Stdin != nil && !i.parked {
 		_ = i.conns.Stdin.CloseWrite()
 	}
 }
@@ -118,6 +161,9 @@ func (i *testIO) Close() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.closed++
+	i.parked = false
+	close(i.changed)
+	i.changed = make(chan struct{})
 	for _, conn := range []guest.Conn{i.conns.Stdin, i.conns.Stdout, i.conns.Stderr} {
 		if conn != nil {
 			_ = conn.Close()
@@ -140,7 +186,8 @@ func (i *testIO) write(text string) error {
 	if conn == nil {
 		return errors.New("no stdin")
 	}
-	_, err := io.WriteString(conn, text)
+	n, err := io.WriteString(conn, text)
+	i.note(func() { i.written += uint64(n) })
 	return err
 }
 

@@ -144,7 +144,7 @@ func (p *Process) askGuest(timeout time.Duration) fate {
 	}
 	ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
 	defer cancel()
-	state, err := client.Task.State(ctx, &task.StateRequest{ID: p.container.ID, ExecID: p.execID})
+	state, err := client.Task().State(ctx, &task.StateRequest{ID: p.container.ID, ExecID: p.execID})
 	switch {
 	case errdefs.IsNotFound(guest.Err(err)) || err == nil && state.Status == tasktypes.Status_STOPPED:
 		return gone

@@ -41,7 +41,7 @@ func (c *Container) Pids(ctx context.Context) ([]*tasktypes.ProcessInfo, error) 
 	if err != nil {
 		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, err)
 	}
-	resp, err := client.Task.Pids(ctx, &task.PidsRequest{ID: c.ID})
+	resp, err := client.Task().Pids(ctx, &task.PidsRequest{ID: c.ID})
 	if err != nil {
 		return nil, fmt.Errorf("list processes of container %s: %w", c.ID, guest.Err(err))
 	}

@@ -156,10 +156,20 @@ func (p *Process) start(ctx context.Context) error {
 		defer p.container.sandbox.timed(p.container.ID, startSpan, startAction)()
 		p.container.sandbox.network.OpenResolvers(ctx, p.container.Bundle.ResolvConf())
 	}
-	if _, err = client.Task.Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID}); err != nil || p.execID != "" {
-		return guest.Err(err)
+	if err := p.startInGuest(ctx, client); err != nil || p.execID != "" {
+		return err
 	}
 	return p.container.runPoststart(ctx)
+}
+
+// startInGuest runs the process; the init of a restored container runs on.
+func (p *Process) startInGuest(ctx context.Context, client *guest.Client) error {
+	if p.execID == "" && p.container.restored != nil {
+		_, err := client.Task().Resume(ctx, &task.ResumeRequest{ID: p.container.ID})
+		return guest.Err(err)
+	}
+	_, err := client.Task().Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
+	return guest.Err(err)
 }
 
 // connect opens the process's stdio at both ends.
@@ -224,7 +234,7 @@ func (p *Process) Kill(ctx context.Context, signal uint32, all bool) error {
 	client, err := p.container.sandbox.agent()
 	if err == nil {
 		req := &task.KillRequest{ID: p.container.ID, ExecID: p.execID, Signal: signal, All: all}
-		_, err = client.Task.Kill(ctx, req)
+		_, err = client.Task().Kill(ctx, req)
 	}
 	if err != nil && !p.endedWith(ctx, err) {
 		return fmt.Errorf("kill %s: %w", p.name(), guest.Err(err))
@@ -266,7 +276,7 @@ func (p *Process) Resize(ctx context.Context, width, height uint32) error {
 	client, err := p.container.sandbox.agent()
 	if err == nil && info.Terminal {
 		req := &task.ResizePtyRequest{ID: p.container.ID, ExecID: p.execID, Width: width, Height: height}
-		_, err = client.Task.ResizePty(ctx, req)
+		_, err = client.Task().ResizePty(ctx, req)
 		err = guest.Err(err)
 	}
 	if err != nil {
@@ -286,7 +296,7 @@ func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
 	}
 	req := &task.ExecProcessRequest{ID: p.container.ID, ExecID: p.execID, Terminal: p.terminal, Spec: spec}
 	req.Stdin, req.Stdout, req.Stderr = streamNames(p.io.Streams())
-	_, err = client.Task.Exec(ctx, req)
+	_, err = client.Task().Exec(ctx, req)
 	return guest.Err(err)
 }
 

@@ -24,8 +24,12 @@ import (
 type Transport interface {
 	// Kind names the transport in logs.
 	Kind() string
-	// Attach gives the VM its device. It may be called once.
+	// Attach gives the VM its device. It may be called once, and again after
+	// Detach.
 	Attach(ctx context.Context, vm hypervisor.Attacher) error
+	// Detach takes the device from the VM, which ends every connection. After
+	// an error the VM has it as before, and Detach may be called again.
+	Detach(ctx context.Context, vm hypervisor.Detacher) error
 	// Dial is a guest.DialFunc.
 	Dial(ctx context.Context, port uint32) (guest.Conn, error)
 	// Hold says whether the VM is about to be paused, or runs again: between
@@ -100,6 +104,8 @@ type Options struct {
 	// StandIn gives the sandbox its own stand-in process: no container of
 	// it has the sandbox's id.
 	StandIn bool
+	// Restore, if not nil, is the checkpoint that the sandbox continues from.
+	Restore *Restoration
 	// Arrival is for the sandbox's timeline.
 	Arrival Arrival
 	// Pod is the pod's name in Kubernetes, if it has one.
@@ -211,7 +217,9 @@ func bootNew(ctx context.Context, platform Platform, opts Options, template ofTe
 	s.template = template
 	s.leaveHome(ctx)
 	if err == nil {
-		s.considerSpare(ctx)
+		if opts.Restore == nil {
+			s.considerSpare(ctx)
+		}
 		err = s.boot.run(ctx, s.bootSteps())
 	}
 	if err != nil {

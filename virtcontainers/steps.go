@@ -52,7 +52,10 @@ func (s *Sandbox) bootSteps() []step {
 		{"guest", s.setupGuest, nil},
 		{"management", s.openManagement, s.closeManagement},
 	}
-	if s.spare != nil {
+	switch {
+	case s.opts.Restore != nil:
+		return s.restoring(steps)
+	case s.spare != nil:
 		return s.adopting(steps)
 	}
 	return steps

@@ -42,20 +42,28 @@ func (s *Sandbox) templates() factory.Store {
 
 // checkTemplate returns why no template can be made of a machine, or nil.
 func checkTemplate(spec hypervisor.Spec, entropySource string) error {
-	for _, c := range []struct {
-		set  bool
-		what string
-	}{
-		{spec.Memory != hypervisor.MemoryBacking{}, "memory of huge pages or files, or preallocated"},
-		{spec.ExtraMonitor != hypervisor.ExtraMonitor{}, "an extra monitor"},
-		{spec.PanicDump != hypervisor.PanicDump{}, "a directory for memory dumps"},
-		{entropySource == "", "no entropy source"},
-	} {
-		if c.set {
-			return fmt.Errorf("machines with %s have no templates: %w", c.what, errdefs.ErrInvalidArgument)
-		}
+	what := oddity(spec)
+	if what == "" && entropySource == "" {
+		what = "no entropy source"
+	}
+	if what != "" {
+		return fmt.Errorf("machines with %s have no templates: %w", what, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// oddity names what a machine has that none can have which continues from another
+// one; empty for nothing.
+func oddity(spec hypervisor.Spec) string {
+	switch {
+	case spec.Memory != hypervisor.MemoryBacking{}:
+		return "memory of huge pages or files, or preallocated"
+	case spec.ExtraMonitor != hypervisor.ExtraMonitor{}:
+		return "an extra monitor"
+	case spec.PanicDump != hypervisor.PanicDump{}:
+		return "a directory for memory dumps"
+	}
+	return ""
 }
 
 // launch starts the machine: from a template if that is configured and there is

@@ -49,11 +49,12 @@ func (s *Sandbox) watch() {
 	}
 }
 
-// resolvConfs lists the resolv.conf files of the containers that run.
+// resolvConfs lists the resolv.conf files of the containers that run, or are
+// paused.
 func (s *Sandbox) resolvConfs() []string {
 	var paths []string
 	for _, c := range s.Containers() {
-		if c.Info().State == Running {
+		if state := c.Info().State; state == Running || state == Paused {
 			paths = append(paths, c.Bundle.ResolvConf())
 		}
 	}

@@ -29,6 +29,9 @@ type CreateOptions struct {
 	PIDFile string
 	// ConsoleSocket is where the master of the container's terminal is sent.
 	ConsoleSocket string
+	// Checkpoint is the absolute path of a checkpoint's directory; "" makes the
+	// container anew.
+	Checkpoint string
 }
 
 // Create makes a container and its monitor, which inherits this process's stdio.
@@ -125,7 +128,7 @@ func (r *Runtime) createTask(ctx context.Context, rec *record, spec *specs.Spec,
 		}
 	}()
 	resp, err := shim.Create(ctx, &task.CreateTaskRequest{ID: rec.ID, Bundle: r.dir(rec.ID), Terminal: spec.Process.Terminal,
-		Stdin: stdio.In, Stdout: stdio.Out, Stderr: stdio.Err})
+		Checkpoint: o.Checkpoint, Stdin: stdio.In, Stdout: stdio.Out, Stderr: stdio.Err})
 	if err != nil {
 		return err
 	}

@@ -17,11 +17,16 @@ const callTimeout = time.Minute
 
 // with calls the shim of a container, which must exist.
 func (r *Runtime) with(ctx context.Context, id string, call func(context.Context, *record, *client.Shim) error) error {
+	return r.within(ctx, callTimeout, id, call)
+}
+
+// within is with for calls that may take as long as timeout.
+func (r *Runtime) within(ctx context.Context, timeout time.Duration, id string, call func(context.Context, *record, *client.Shim) error) error {
 	rec, err := r.load(id)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	shim, err := client.Connect(ctx, r.dir(id))
 	if errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) {

@@ -10,7 +10,7 @@ import (
 // an exit indefinitely.
 func TestDrainHasALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		i := &IO{connected: true, out: newOutput(false), err: newOutput(false)}
+		i := &IO{phase: phaseConnected, out: newOutput(false), err: newOutput(false)}
 		ended := make(chan struct{})
 		go func() {
 			for {

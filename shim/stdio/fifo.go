@@ -91,3 +91,22 @@ func readReady(fd int, buf []byte) (int, error) {
 	}
 	return max(n, 0), err
 }
+
+// readNow reads what is in the FIFO, without waiting for more; 0 is its end, or
+// nothing.
+func readNow(f *os.File, buf []byte) (n int) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	err = raw.Control(func(fd uintptr) {
+		var readErr error
+		if n, readErr = readReady(int(fd), buf); readErr != nil {
+			n = 0
+		}
+	})
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -2,18 +2,12 @@ package stdio
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
-)
 
-// The size of one read, in bytes. It grows as long as reads fill it: many
-// processes write little, and each has a buffer.
-const (
-	firstBuffer = 16 << 10
-	maxBuffer   = 256 << 10
+	"github.com/containerd/errdefs"
 )
 
 type reader interface{ Read([]byte) (int, error) }
@@ -24,12 +18,19 @@ type guestStream interface {
 	closer
 }
 
-// output copies a guest's stream to the engine's FIFO and counts the bytes.
+// output copies a guest's stream to the engine's FIFO and counts the bytes. The
+// stream comes on one connection or, if it is parked, on one after another.
 type output struct {
 	// breaks: a FIFO without a reader gives the process a broken pipe.
 	breaks bool
 
 	mu sync.Mutex // guards what follows
+	// conns are the connections that it owns: the first is copied, the others
+	// wait for its end. Each rebind while the engine does not read adds one, up
+	// to mostConns.
+	conns []guestStream
+	// parked: another connection follows, or rebind says that none does.
+	parked bool
 	// passed is the number of bytes given to the engine.
 	passed uint64
 	ended  bool
@@ -37,35 +38,130 @@ type output struct {
 	changed chan struct{}
 }
 
+// mostConns is the number of connections from which on an output is not parked:
+// each can hold unread data of the guest (hypervisor/vsock).
+const mostConns = 8
+
 func newOutput(breaks bool) *output {
 	return &output{breaks: breaks, changed: make(chan struct{})}
 }
 
-// copy runs until the guest's stream ends. When the engine's end is gone, it
-// either tells the guest, which closes the process's pipe, or reads and drops the
-// rest, so that the process does not block.
-func (o *output) copy(fifo *os.File, conn guestStream) {
+// begin makes conn the first connection. The guest has sent that many bytes of
+// the stream to others before.
+func (o *output) begin(conn guestStream, sent uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.conns, o.passed = []guestStream{conn}, sent
+}
+
+// checkRead returns an error for an output that the engine has not read since it
+// was parked often.
+func (o *output) checkRead() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if n := len(o.conns); n >= mostConns {
+		return fmt.Errorf("its output is not read: %d connections wait for the engine, read it first: %w", n, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// park keeps the output from ending with its connection.
+func (o *output) park() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.parked = true
+}
+
+// rebind goes on after park with a new connection, which it owns from now on,
+// when the old one has been read to its end. Without one the output ends then.
+func (o *output) rebind(conn guestStream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.parked = false
+	switch {
+	case conn == nil:
+	case o.ended:
+		_ = conn.Close()
+	default:
+		o.conns = append(o.conns, conn)
+	}
+	o.notify()
+}
+
+// close ends the output at once.
+func (o *output) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.parked = false
+	o.closeConns()
+	o.notify()
+}
+
+// closeConns must be called with mu held.
+func (o *output) closeConns() {
+	for _, conn := range o.conns {
+		_ = conn.Close()
+	}
+	o.conns = nil
+}
+
+// run copies until the guest's stream ends, or the engine's reader is gone and
+// the process is to know it.
+func (o *output) run(fifo *os.File) {
 	defer o.end()
-	buf := make([]byte, firstBuffer)
-	dropping := false
+	to := &outlet{fifo: fifo, breaks: o.breaks, buf: make([]byte, firstBuffer)}
+	for conn := o.first(); conn != nil; conn = o.next() {
+		if broken := o.copy(to, conn); broken {
+			return // end closes the connection
+		}
+	}
+}
+
+// copy copies one connection to its end. The end is the guest's, or the
+// machine's: then nothing follows.
+func (o *output) copy(to *outlet, conn guestStream) (broken bool) {
 	for {
-		n, err := conn.Read(buf)
-		if n > 0 && !dropping {
-			_, werr := fifo.Write(buf[:n])
-			dropping = werr != nil
-			if o.breaks && errors.Is(werr, syscall.EPIPE) {
-				_ = conn.Close()
-				return
-			}
+		n, err := conn.Read(to.buf)
+		if broken := to.write(n); broken {
+			return true
 		}
 		o.add(n)
 		if err != nil {
-			return // io.EOF, or the guest is gone
-		}
-		if n == len(buf) && n < maxBuffer {
-			buf = make([]byte, 2*n)
+			return false
 		}
 	}
+}
+
+// first returns the connection to be copied, nil after close.
+func (o *output) first() guestStream {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.conns) == 0 {
+		return nil
+	}
+	return o.conns[0]
+}
+
+// next closes the connection that has ended, and returns the one that follows,
+// nil if none does. It waits as long as the output is parked.
+func (o *output) next() guestStream {
+	o.mu.Lock()
+	if len(o.conns) > 0 {
+		_ = o.conns[0].Close()
+		o.conns = o.conns[1:]
+	}
+	for len(o.conns) == 0 && o.parked {
+		changed := o.changed
+		o.mu.Unlock()
+		<-changed
+		o.mu.Lock()
+	}
+	defer o.mu.Unlock()
+	if len(o.conns) == 0 {
+		o.ended = true // here, so that no rebind comes too late
+		return nil
+	}
+	return o.conns[0]
 }
 
 func (o *output) add(n int) {
@@ -79,6 +175,7 @@ func (o *output) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ended = true
+	o.closeConns()
 	o.notify()
 }
 

@@ -43,17 +43,34 @@ const drainLimit = 30 * time.Second
 type IO struct {
 	paths Paths
 
-	in       *input
 	out, err *output
 	copying  sync.WaitGroup // the two outputs
 
-	mu sync.Mutex // guards what follows
-	// inputs and outputs are the open ends of both sides.
-	inputs, outputs []closer
+	mu    sync.Mutex // guards what follows
+	phase phase
+	in    *input // nil without one, and before Connect
+	// outputs are the engine's open ends of the outputs.
+	outputs []closer
 	// closeInput is set if CloseStdin was called before Connect.
-	closeInput                    bool
-	connecting, connected, closed bool
+	closeInput bool
 }
+
+// phase is how far an IO is:
+//
+//	      Connect                    Park                   Rebind
+//	[new] ------> [connecting] > [connected] > [parking] > [parked] ----> [connected]
+//
+// Close, or a Connect that fails, leads from each to [closed].
+type phase int
+
+const (
+	phaseNew phase = iota
+	phaseConnecting
+	phaseConnected
+	phaseParking
+	phaseParked
+	phaseClosed
+)
 
 type closer interface{ Close() error }
 
@@ -84,25 +101,30 @@ func (i *IO) Streams() virtcontainers.Streams {
 
 // Connect implements virtcontainers.IO.
 func (i *IO) Connect(conns virtcontainers.Conns) error {
-	if err := i.beginConnect(conns); err != nil {
+	if err := i.beginConnect(); err != nil {
+		closeConns(conns)
 		return fmt.Errorf("connect stdio: %w", err)
 	}
 	engine, err := i.openEnds() // may wait for a logger to be ready
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.adoptEnds(engine)
-	if err == nil && i.closed {
+	i.outputs = engine.outputs
+	if err == nil && i.phase == phaseClosed {
 		err = errClosed
 	}
 	if err != nil {
+		closeConns(conns)
+		if engine.stdin != nil {
+			_ = engine.stdin.Close()
+		}
 		i.closeAll()
 		return fmt.Errorf("connect stdio: %w", err)
 	}
-	i.connected = true
-	i.startOutput(i.out, conns.Stdout, engine.stdout)
-	i.startOutput(i.err, conns.Stderr, engine.stderr)
+	i.phase = phaseConnected
+	i.startOutput(i.out, conns.Stdout, engine.stdout, conns.StdoutSent)
+	i.startOutput(i.err, conns.Stderr, engine.stderr, conns.StderrSent)
 	if conns.Stdin != nil {
-		i.startInput(conns.Stdin, engine.stdin)
+		i.startInput(conns.Stdin, engine.stdin, conns.StdinSent)
 	}
 	go i.closeAfterOutput()
 	return nil
@@ -110,54 +132,42 @@ func (i *IO) Connect(conns virtcontainers.Conns) error {
 
 var errClosed = fmt.Errorf("it was closed or connected before: %w", errdefs.ErrFailedPrecondition)
 
-// beginConnect takes ownership of the connections, once.
-func (i *IO) beginConnect(conns virtcontainers.Conns) error {
+// beginConnect lets one Connect go on.
+func (i *IO) beginConnect() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.adopt(conns)
-	if i.closed || i.connecting {
-		i.closeAll()
+	if i.phase != phaseNew {
 		return errClosed
 	}
-	i.connecting = true
+	i.phase = phaseConnecting
 	return nil
 }
 
-// adoptEnds registers the engine's ends for Close.
-func (i *IO) adoptEnds(e ends) {
-	if e.stdin != nil {
-		i.inputs = append(i.inputs, e.stdin)
-	}
-	i.outputs = append(i.outputs, e.outputs...)
-}
-
-// adopt registers the connections for Close.
-func (i *IO) adopt(conns virtcontainers.Conns) {
-	if conns.Stdin != nil {
-		i.inputs = append(i.inputs, conns.Stdin)
-	}
-	if conns.Stdout != nil {
-		i.outputs = append(i.outputs, conns.Stdout)
-	}
-	if conns.Stderr != nil {
-		i.outputs = append(i.outputs, conns.Stderr)
+func closeConns(conns virtcontainers.Conns) {
+	for _, conn := range []guest.Conn{conns.Stdin, conns.Stdout, conns.Stderr} {
+		if conn != nil {
+			_ = conn.Close()
+		}
 	}
 }
 
-func (i *IO) startInput(conn guest.Conn, fifo *os.File) {
-	i.in = newInput(fifo, conn)
+func (i *IO) startInput(conn guest.Conn, fifo *os.File, sent uint64) {
+	i.in = newInput(fifo, conn, sent)
 	go i.in.run()
 	if i.closeInput {
 		i.in.finish()
 	}
 }
 
-func (i *IO) startOutput(o *output, conn guestStream, fifo *os.File) {
+func (i *IO) startOutput(o *output, conn guestStream, fifo *os.File, sent uint64) {
+	if conn != nil {
+		o.begin(conn, sent)
+	}
 	if conn == nil || fifo == nil {
 		o.end()
 		return
 	}
-	i.copying.Go(func() { o.copy(fifo, conn) })
+	i.copying.Go(func() { o.run(fifo) })
 }
 
 // closeAfterOutput closes the engine's output ends, together, once nothing can be
@@ -166,15 +176,15 @@ func (i *IO) closeAfterOutput() {
 	i.copying.Wait()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	closeEnds(&i.outputs)
+	i.closeOutputs()
 }
 
 // Drain implements virtcontainers.IO.
 func (i *IO) Drain(ctx context.Context, stdout, stderr uint64) {
 	i.mu.Lock()
-	connected := i.connected
+	phase := i.phase
 	i.mu.Unlock()
-	if !connected {
+	if phase < phaseConnected || phase == phaseClosed {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
@@ -188,15 +198,11 @@ func (i *IO) Drain(ctx context.Context, stdout, stderr uint64) {
 func (i *IO) HoldStdin() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.in == nil || i.closed || i.closeInput || i.paths.ReadersStay {
+	if i.in == nil || i.phase == phaseClosed || i.closeInput || i.paths.ReadersStay {
 		return nil
 	}
-	held, err := i.in.hold()
-	if err != nil {
+	if err := i.in.hold(); err != nil {
 		return fmt.Errorf("hold stdin open: %w", err)
-	}
-	if held != nil {
-		i.inputs = append(i.inputs, held)
 	}
 	return nil
 }
@@ -218,20 +224,25 @@ func (i *IO) Close() {
 	i.closeAll()
 }
 
-// closeAll must be called with mu held.
+// closeAll must be called with mu held. It does not block: FIFOs and connections
+// are non-blocking underneath.
 func (i *IO) closeAll() {
-	i.closed = true
-	closeEnds(&i.inputs)
-	closeEnds(&i.outputs)
+	i.phase = phaseClosed
+	if i.in != nil {
+		i.in.close()
+	}
+	i.out.close()
+	i.err.close()
+	i.closeOutputs()
 }
 
-// closeEnds does not block: FIFOs and connections are non-blocking underneath. An
-// error means that the other side closed first.
-func closeEnds(ends *[]closer) {
-	for _, c := range *ends {
+// closeOutputs must be called with mu held. An error means that the other side
+// closed first.
+func (i *IO) closeOutputs() {
+	for _, c := range i.outputs {
 		_ = c.Close()
 	}
-	*ends = nil
+	i.outputs = nil
 }
 
 // Paths returns the engine's ends as they were given to New.

@@ -42,15 +42,6 @@ func (s *Service) Resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.E
 	}))
 }
 
-// Checkpoint is not supported: the state of a single process in a guest cannot be
-// saved.
-func (s *Service) Checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	if _, err := s.container(r.ID); err != nil {
-		return nil, err
-	}
-	return nil, fmt.Errorf("checkpoint container %s: %w", r.ID, errdefs.ErrNotImplemented)
-}
-
 // Update changes a container's limits.
 func (s *Service) Update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
 	c, err := s.container(r.ID)

@@ -25,9 +25,6 @@ import (
 // first.
 func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	s.markUsed()
-	if r.Checkpoint != "" {
-		return nil, fmt.Errorf("create container %s from a checkpoint: %w", r.ID, errdefs.ErrNotImplemented)
-	}
 	if err := bundle.CheckID(r.ID); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
 	}
@@ -43,6 +40,9 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if !strings.HasPrefix(s.opts.ID, place.SandboxID) || place.Kind != bundle.Service && place.SandboxID != s.opts.ID {
 		return nil, fmt.Errorf("create container %s: it belongs to sandbox %s, this shim serves %s: %w",
 			r.ID, place.SandboxID, s.opts.ID, errdefs.ErrInvalidArgument)
+	}
+	if err := checkRestorable(r, place); err != nil {
+		return nil, err
 	}
 	if place.Kind == bundle.Service {
 		return s.createService(ctx, r, b)
@@ -85,15 +85,26 @@ func (s *Service) place(id string, annotations map[string]string) (bundle.Member
 	return place, err
 }
 
-// createFirst boots the sandbox and makes its first container. If that fails, it
-// stops the sandbox.
+// createFirst boots the sandbox, or restores it, and makes its first container. If
+// that fails, it stops the sandbox.
 func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*task.CreateTaskResponse, error) {
-	sandbox, err := s.bootFor(ctx, r, b, cfg)
+	opts, err := s.containerOptions(r, b)
 	if err != nil {
 		s.abandon()
 		return nil, err
 	}
-	resp, err := s.createIn(ctx, sandbox, r, b)
+	restore, err := openCheckpoint(r, cfg, opts)
+	if err != nil {
+		s.abandon()
+		return nil, err
+	}
+	defer restore.Close()
+	sandbox, err := s.bootFor(ctx, r, b, cfg, restore)
+	if err != nil {
+		s.abandon()
+		return nil, err
+	}
+	resp, err := s.createIn(ctx, sandbox, r, opts)
 	if err != nil {
 		err = errors.Join(err, sandbox.Stop(context.WithoutCancel(ctx)))
 		s.mu.Lock()
@@ -106,7 +117,7 @@ func (s *Service) createFirst(ctx context.Context, r *task.CreateTaskRequest, b 
 }
 
 // bootFor boots the sandbox that the spec of its first container describes.
-func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config) (*virtcontainers.Sandbox, error) {
+func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bundle.Bundle, cfg *config.Config, restore *virtcontainers.Restoration) (*virtcontainers.Sandbox, error) {
 	if err := virtcontainers.CheckSpec(b.Spec, cfg, true); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", s.opts.ID, err)
 	}
@@ -121,6 +132,7 @@ func (s *Service) bootFor(ctx context.Context, r *task.CreateTaskRequest, b *bun
 	opts := virtcontainers.Options{
 		Hostname: hostname(b.Spec), Config: cfg, ShmBytes: b.ShmBytes(), ShimCgroup: shim,
 		Network: network, Size: sizing.Hints{Annotations: b.Spec.Annotations}, Pod: bundle.PodNameOf(b.Spec.Annotations),
+		Restore: restore,
 	}
 	if b.Spec.Linux != nil {
 		opts.CgroupsPath = b.Spec.Linux.CgroupsPath
@@ -197,21 +209,28 @@ func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, 
 	}
 	ctx, cancel := withCreateTimeout(ctx, sandbox.Config())
 	defer cancel()
-	resp, err := s.createIn(ctx, sandbox, r, b)
+	opts, err := s.containerOptions(r, b)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.createIn(ctx, sandbox, r, opts)
 	return resp, withCause(ctx, err)
 }
 
-func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox, r *task.CreateTaskRequest, b *bundle.Bundle) (*task.CreateTaskResponse, error) {
-	if err := bundle.ForgetExit(b.Dir); err != nil {
-		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
-	}
+// containerOptions describes the container that a request asks for.
+func (s *Service) containerOptions(r *task.CreateTaskRequest, b *bundle.Bundle) (virtcontainers.ContainerOptions, error) {
 	io, err := s.newIO(r)
 	if err != nil {
+		return virtcontainers.ContainerOptions{}, fmt.Errorf("create container %s: %w", r.ID, err)
+	}
+	return virtcontainers.ContainerOptions{ID: r.ID, Bundle: b, Rootfs: r.Rootfs, Terminal: r.Terminal, IO: io}, nil
+}
+
+func (s *Service) createIn(ctx context.Context, sandbox *virtcontainers.Sandbox, r *task.CreateTaskRequest, opts virtcontainers.ContainerOptions) (*task.CreateTaskResponse, error) {
+	if err := bundle.ForgetExit(opts.Bundle.Dir); err != nil {
 		return nil, fmt.Errorf("create container %s: %w", r.ID, err)
 	}
-	c, err := sandbox.Create(ctx, virtcontainers.ContainerOptions{
-		ID: r.ID, Bundle: b, Rootfs: r.Rootfs, Terminal: r.Terminal, IO: io,
-	}, func(c *virtcontainers.Container) {
+	c, err := sandbox.Create(ctx, opts, func(c *virtcontainers.Container) {
 		s.opts.Publisher.Publish(ctx, events.TopicCreate, &eventtypes.TaskCreate{
 			ContainerID: r.ID, Bundle: r.Bundle, Rootfs: r.Rootfs, Checkpoint: r.Checkpoint, Pid: uint32(c.PID()),
 			IO: &eventtypes.TaskIO{Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr, Terminal: r.Terminal},

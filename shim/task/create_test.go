@@ -28,7 +28,7 @@ func TestCreateFails(t *testing.T) {
 		is      func(error) bool
 		want    string
 	}{
-		{"checkpoint", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Checkpoint = "/x" }, errdefs.IsNotImplemented, "checkpoint"},
+		{"checkpoint for a pod", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Checkpoint = "/x" }, errdefs.IsNotImplemented, "checkpoint"},
 		{"bad id", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.ID = "a/b" }, errdefs.IsInvalidArgument, "a/b"},
 		{"no bundle", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.Bundle = "/no/such/bundle" }, errdefs.IsNotFound, "/no/such/bundle"},
 		{"other sandbox", func(_ *testing.T, _ *shim, r *taskapi.CreateTaskRequest) { r.ID = "other" }, errdefs.IsInvalidArgument, "this shim serves pod"},

@@ -297,7 +297,7 @@ func TestErrorKinds(t *testing.T) {
 	_, err = s.Exec(ctx, &taskapi.ExecProcessRequest{ID: sandboxID, ExecID: "e", Stdout: "https://host/x"})
 	wantError(t, "stdio of another scheme", err, errdefs.IsInvalidArgument, "https")
 	_, err = s.Checkpoint(ctx, &taskapi.CheckpointTaskRequest{ID: sandboxID})
-	wantError(t, "checkpoint", err, errdefs.IsNotImplemented, "checkpoint")
+	wantError(t, "checkpoint of one in a pod", err, errdefs.IsFailedPrecondition, "one of a pod's containers")
 	s.host.Agent.Fail("Stats", errInjected)
 	_, err = s.Stats(ctx, &taskapi.StatsRequest{ID: sandboxID})
 	wantError(t, "stats", err, errdefs.IsUnknown, "injected")

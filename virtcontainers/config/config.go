@@ -236,6 +236,9 @@ type Runtime struct {
 	// HibernatePath is the directory for the memory of pods that hibernate:
 	// absolute and clean, not checked for existence.
 	HibernatePath string
+	// CheckpointKeyFile is a file with the key of checkpoints; empty leaves them
+	// in the clear.
+	CheckpointKeyFile string
 	// Profiles offers the shim's profiles (pprof) on its management socket.
 	Profiles bool
 	Tracing  Tracing

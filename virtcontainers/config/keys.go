@@ -257,6 +257,10 @@ var runtimeKeys = []key{
 		func(d *draft) *string { return &d.Runtime.HibernatePath },
 		"The directory in which the guest's memory is while a pod hibernates (kata-runtime hibernate): on a disk with room for it, and "+
 			"made if it does not exist. The files have no names, and are encrypted. See docs/hibernation.md.").orDefault(),
+	define("runtime.checkpoint_key_file", "", maybePath,
+		func(d *draft) *string { return &d.Runtime.CheckpointKeyFile },
+		"A file of the host with a key of at least 32 bytes, random ones: checkpoints of sandboxes (ctr task checkpoint) are encrypted with it, "+
+			"and only those are restored. Without it they are in the clear. See docs/checkpoint.md."),
 	define("runtime.enable_pprof", false, boolean,
 		func(d *draft) *bool { return &d.Runtime.Profiles },
 		"Offer the profiles of the pod's shim on its management socket, at /debug/pprof/. See docs/observability.md.").

@@ -55,7 +55,7 @@ func InputsOf(m hypervisor.Monitor, spec hypervisor.Spec) (Inputs, error) {
 			return Inputs{}, err
 		}
 	}
-	in.Host, err = thisHost()
+	in.Host, err = ThisHost()
 	return in, err
 }
 
@@ -70,7 +70,8 @@ func fileAt(path string) (File, error) {
 	}, nil
 }
 
-func thisHost() (Host, error) {
+// ThisHost describes this host.
+func ThisHost() (Host, error) {
 	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return Host{}, err

@@ -248,7 +248,7 @@ func (in Inputs) current() bool {
 			return false
 		}
 	}
-	host, err := thisHost()
+	host, err := ThisHost()
 	return err == nil && host == in.Host
 }
 

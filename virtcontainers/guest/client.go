@@ -11,7 +11,6 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
@@ -33,16 +32,12 @@ type DialFunc func(ctx context.Context, port uint32) (Conn, error)
 // Client calls one guest's agent. Its methods may be called from several
 // goroutines.
 type Client struct {
-	// Task calls the guest's containers. Errors pass through Err. A call
-	// whose context has no deadline gets one.
-	Task task.TTRPCTaskService
 	// Info is the agent's answer to Hello; Clock compares the clocks at that
 	// moment.
 	Info  *api.HelloResponse
 	Clock timeline.Clock
 
-	guest api.GuestClient
-	rpc   *ttrpc.Client
+	links links
 	dial  DialFunc
 	pass  Pass
 	// calls are the durations of the calls so far.
@@ -56,18 +51,23 @@ const dialPause = 5 * time.Millisecond
 // Connect waits until the agent listens, and calls Hello. ctx bounds the wait;
 // the caller ends it early when the VM dies.
 func Connect(ctx context.Context, dial DialFunc) (*Client, error) {
-	conn, err := dialUntilUp(ctx, dial)
+	c := &Client{dial: dial, calls: new(prom.Durations)}
+	first, err := c.newLink(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{dial: dial, calls: new(prom.Durations)}
-	c.rpc = ttrpc.NewClient(conn, ttrpc.WithUnaryClientInterceptor(c.passing(observed(c.calls, bound(callTimeout)))))
-	c.Task, c.guest = task.NewTTRPCTaskClient(c.rpc), api.NewGuestClient(c.rpc)
-	if err := c.hello(ctx); err != nil {
+	c.links.now = first
+	if c.Info, c.Clock, err = greetAgent(ctx, first); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
+
+// Task returns what calls the guest's containers. Errors
+// pass through Err. A call whose context has no deadline gets one.
+func (c *Client) Task() task.TTRPCTaskService { return c.links.current().task }
+
+func (c *Client) guest() api.GuestClient { return c.links.current().guest }
 
 func dialUntilUp(ctx context.Context, dial DialFunc) (Conn, error) {
 	for {
@@ -86,24 +86,25 @@ func dialUntilUp(ctx context.Context, dial DialFunc) (Conn, error) {
 	}
 }
 
-func (c *Client) hello(ctx context.Context) error {
+// greetAgent checks that the agent at the other end speaks this protocol. It
+// returns its answer, and how the clocks compare.
+func greetAgent(ctx context.Context, l *link) (*api.HelloResponse, timeline.Clock, error) {
 	asked := time.Now()
-	info, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion})
+	info, err := l.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion})
 	if err != nil {
-		return fmt.Errorf("greet agent: %w", Err(err))
+		return nil, timeline.Clock{}, fmt.Errorf("greet agent: %w", Err(err))
 	}
 	if info.ProtocolVersion != api.ProtocolVersion {
-		return fmt.Errorf("greet agent: it speaks version %d of the protocol, want %d: the guest image and the shim are of different releases",
+		return nil, timeline.Clock{}, fmt.Errorf("greet agent: it speaks version %d of the protocol, want %d: the guest image and the shim are of different releases",
 			info.ProtocolVersion, api.ProtocolVersion)
 	}
-	c.Info, c.Clock = info, clockOf(asked, info.NowUs)
-	return nil
+	return info, clockOf(asked, info.NowUs), nil
 }
 
 // WarmUp has the agent of a guest without a pod run and remove a container. An
 // agent that cannot do that leaves the guest as it is.
 func (c *Client) WarmUp(ctx context.Context) error {
-	if _, err := c.guest.WarmUp(ctx, &api.WarmUpRequest{}); err != nil && !errdefs.IsNotImplemented(Err(err)) {
+	if _, err := c.guest().WarmUp(ctx, &api.WarmUpRequest{}); err != nil && !errdefs.IsNotImplemented(Err(err)) {
 		return fmt.Errorf("warm up the guest: %w", Err(err))
 	}
 	return nil
@@ -113,13 +114,18 @@ func (c *Client) WarmUp(ctx context.Context) error {
 // generator with bytes drawn here. The host's time is read here too, as late as
 // possible.
 func (c *Client) SetupSandbox(ctx context.Context, req *api.SetupSandboxRequest) error {
-	req.Entropy = make([]byte, api.EntropyBytes)
-	_, _ = rand.Read(req.Entropy) // never fails (crypto/rand)
-	req.HostTime = timestamppb.Now()
-	if _, err := c.guest.SetupSandbox(ctx, req); err != nil {
+	req.Entropy, req.HostTime = entropy(), timestamppb.Now()
+	if _, err := c.guest().SetupSandbox(ctx, req); err != nil {
 		return fmt.Errorf("set up guest: %w", Err(err))
 	}
 	return nil
+}
+
+// entropy draws what a guest's random number generator is seeded with.
+func entropy() []byte {
+	bytes := make([]byte, api.EntropyBytes)
+	_, _ = rand.Read(bytes) // never fails (crypto/rand)
+	return bytes
 }
 
 // maxChanges and maxChange bound an agent's list of its changes: their number,
@@ -129,7 +135,7 @@ const maxChanges, maxChange = 300, 256
 // SetNetwork tells the guest the whole network it should have, and returns the
 // agent's list of what it changed, bounded in length.
 func (c *Client) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]string, error) {
-	resp, err := c.guest.SetNetwork(ctx, req)
+	resp, err := c.guest().SetNetwork(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("set up the guest's network: %w", Err(err))
 	}
@@ -143,7 +149,7 @@ func (c *Client) SetNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]
 // SetResources has the guest bring online the CPUs and the memory that its
 // machine has now, and returns how much is in use.
 func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64) (*api.SetResourcesResponse, error) {
-	resp, err := c.guest.SetResources(ctx, &api.SetResourcesRequest{Cpus: cpus, MemoryMib: memoryMiB})
+	resp, err := c.guest().SetResources(ctx, &api.SetResourcesRequest{Cpus: cpus, MemoryMib: memoryMiB})
 	if err != nil {
 		return nil, fmt.Errorf("online CPUs and memory: %w", Err(err))
 	}
@@ -153,7 +159,7 @@ func (c *Client) SetResources(ctx context.Context, cpus uint32, memoryMiB uint64
 // AddStorages mounts what the pod's containers share; it leaves what is already
 // mounted.
 func (c *Client) AddStorages(ctx context.Context, storages []*api.Storage) error {
-	if _, err := c.guest.AddStorages(ctx, &api.AddStoragesRequest{Storages: storages}); err != nil {
+	if _, err := c.guest().AddStorages(ctx, &api.AddStoragesRequest{Storages: storages}); err != nil {
 		return fmt.Errorf("mount in the guest: %w", Err(err))
 	}
 	return nil
@@ -162,7 +168,7 @@ func (c *Client) AddStorages(ctx context.Context, storages []*api.Storage) error
 // ChangeFiles changes files in the guest, in order; a request is at most
 // api.MaxChangeFiles bytes long.
 func (c *Client) ChangeFiles(ctx context.Context, changes []*api.FileChange) error {
-	if _, err := c.guest.ChangeFiles(ctx, &api.ChangeFilesRequest{Changes: changes}); err != nil {
+	if _, err := c.guest().ChangeFiles(ctx, &api.ChangeFilesRequest{Changes: changes}); err != nil {
 		return fmt.Errorf("copy files into the guest: %w", Err(err))
 	}
 	return nil
@@ -171,7 +177,7 @@ func (c *Client) ChangeFiles(ctx context.Context, changes []*api.FileChange) err
 // ReadFile returns the end of a file that was copied into the guest, at most
 // api.MaxReadFile bytes.
 func (c *Client) ReadFile(ctx context.Context, path string) ([]byte, error) {
-	resp, err := c.guest.ReadFile(ctx, &api.ReadFileRequest{Path: path, Bytes: api.MaxReadFile})
+	resp, err := c.guest().ReadFile(ctx, &api.ReadFileRequest{Path: path, Bytes: api.MaxReadFile})
 	if err != nil {
 		return nil, fmt.Errorf("read a file of the guest: %w", Err(err))
 	}
@@ -184,7 +190,7 @@ func (c *Client) ReadFile(ctx context.Context, path string) ([]byte, error) {
 // GrowVolume has the guest make the file system that a storage has mounted as
 // large as its disk, which has diskBytes by now.
 func (c *Client) GrowVolume(ctx context.Context, target string, diskBytes uint64) error {
-	if _, err := c.guest.GrowVolume(ctx, &api.GrowVolumeRequest{Target: target, DiskBytes: diskBytes}); err != nil {
+	if _, err := c.guest().GrowVolume(ctx, &api.GrowVolumeRequest{Target: target, DiskBytes: diskBytes}); err != nil {
 		return fmt.Errorf("grow the file system in the guest: %w", Err(err))
 	}
 	return nil
@@ -193,7 +199,7 @@ func (c *Client) GrowVolume(ctx context.Context, target string, diskBytes uint64
 // PowerOff has the guest flush its disks and end. The answer is lost with the
 // machine, unless it is an error.
 func (c *Client) PowerOff(ctx context.Context) error {
-	if _, err := c.guest.PowerOff(ctx, &api.PowerOffRequest{}); err != nil {
+	if _, err := c.guest().PowerOff(ctx, &api.PowerOffRequest{}); err != nil {
 		return fmt.Errorf("power off guest: %w", Err(err))
 	}
 	return nil
@@ -201,16 +207,29 @@ func (c *Client) PowerOff(ctx context.Context) error {
 
 // Ping checks that the agent answers.
 func (c *Client) Ping(ctx context.Context) error {
-	if _, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {
+	if _, err := c.guest().Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion}); err != nil {
 		return fmt.Errorf("ping agent: %w", Err(err))
 	}
 	return nil
 }
 
 // Events calls handle for each event, in order, until the stream ends; it
-// always returns an error, which says why. handle must not block.
+// always returns an error, which says why. It goes on after Relink. handle must
+// not block.
 func (c *Client) Events(ctx context.Context, handle func(*api.Event)) error {
-	stream, err := c.guest.Events(ctx, &api.EventsRequest{})
+	l := c.links.current()
+	for {
+		next, err := c.links.after(ctx, l, l.events(ctx, handle))
+		if next == nil {
+			return err
+		}
+		l = next
+	}
+}
+
+// events handles the events that come over one link.
+func (l *link) events(ctx context.Context, handle func(*api.Event)) error {
+	stream, err := l.guest.Events(ctx, &api.EventsRequest{})
 	if err != nil {
 		return fmt.Errorf("subscribe to guest events: %w", Err(err))
 	}
@@ -223,9 +242,10 @@ func (c *Client) Events(ctx context.Context, handle func(*api.Event)) error {
 	}
 }
 
-// Close ends the connection. Calls under way fail.
+// Close ends the connection. Calls under way fail, and what waits for Relink
+// ends.
 func (c *Client) Close() error {
-	if err := c.rpc.Close(); err != nil {
+	if err := c.links.close(); err != nil {
 		return fmt.Errorf("close agent connection: %w", err)
 	}
 	return nil

@@ -14,7 +14,7 @@ const MaxIPTables = api.MaxIPTables
 // for IPv6: any bytes, at most MaxIPTables. A guest image without the tool is
 // an errdefs.ErrNotImplemented.
 func (c *Client) IPTables(ctx context.Context, ipv6 bool) ([]byte, error) {
-	resp, err := c.guest.GetIPTables(ctx, &api.GetIPTablesRequest{Ipv6: ipv6})
+	resp, err := c.guest().GetIPTables(ctx, &api.GetIPTablesRequest{Ipv6: ipv6})
 	if err != nil {
 		return nil, fmt.Errorf("get iptables of the guest: %w", Err(err))
 	}
@@ -27,7 +27,7 @@ func (c *Client) IPTables(ctx context.Context, ipv6 bool) ([]byte, error) {
 // SetIPTables gives rules to the guest's iptables-restore, at most
 // MaxIPTables bytes. Errors are as IPTables'.
 func (c *Client) SetIPTables(ctx context.Context, ipv6 bool, rules []byte) error {
-	if _, err := c.guest.SetIPTables(ctx, &api.SetIPTablesRequest{Ipv6: ipv6, Rules: rules}); err != nil {
+	if _, err := c.guest().SetIPTables(ctx, &api.SetIPTablesRequest{Ipv6: ipv6, Rules: rules}); err != nil {
 		return fmt.Errorf("set iptables of the guest: %w", Err(err))
 	}
 	return nil

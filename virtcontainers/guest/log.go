@@ -18,20 +18,32 @@ import (
 )
 
 // ForwardLog writes the agent's log into the host's, with source=agent, until
-// the guest ends or ctx does.
+// the guest ends or ctx does. It goes on after Relink.
 func (c *Client) ForwardLog(ctx context.Context) error {
+	budget := newLogBudget()
+	l := c.links.current()
+	for {
+		next, err := c.links.after(ctx, l, c.forwardLog(ctx, budget))
+		if next == nil {
+			return err
+		}
+		l = next
+	}
+}
+
+// forwardLog forwards what comes over one connection.
+func (c *Client) forwardLog(ctx context.Context, budget *logBudget) error {
 	conn, err := c.dial(ctx, api.PortLog)
 	if err != nil {
 		return fmt.Errorf("open agent log: %w", err)
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	return forwardLines(ctx, conn)
+	return forwardLines(ctx, conn, budget)
 }
 
 // forwardLines logs each line of r. A line longer than the bound is cut.
-func forwardLines(ctx context.Context, r io.Reader) error {
-	budget := newLogBudget()
+func forwardLines(ctx context.Context, r io.Reader, budget *logBudget) error {
 	in := bufio.NewReaderSize(r, api.MaxLogLine)
 	for {
 		line, err := in.ReadSlice('\n')

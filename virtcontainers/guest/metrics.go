@@ -22,7 +22,7 @@ type Metrics struct {
 
 // Metrics asks the guest for its numbers, and bounds the answer.
 func (c *Client) Metrics(ctx context.Context) (*Metrics, error) {
-	resp, err := c.guest.Metrics(ctx, &api.MetricsRequest{})
+	resp, err := c.guest().Metrics(ctx, &api.MetricsRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("read the guest's metrics: %w", Err(err))
 	}

@@ -22,31 +22,46 @@ func (c *Client) Guard(pass Pass) { c.pass = pass }
 // unguarded marks the context of a call for which pass is not called.
 type unguarded struct{}
 
+// WithoutPass returns a context for calls and connections for which pass is not
+// called: those of the caller that keeps the others waiting. Nothing that outlives
+// the call may get it.
+func WithoutPass(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unguarded{}, true)
+}
+
+func (c *Client) guards(ctx context.Context) bool {
+	return c.pass != nil && ctx.Value(unguarded{}) == nil
+}
+
 func (c *Client) enter(ctx context.Context) (leave func(), err error) {
-	if c.pass == nil || ctx.Value(unguarded{}) != nil {
+	if !c.guards(ctx) {
 		return func() {}, nil
 	}
 	return c.pass(ctx)
 }
 
-// passing returns an interceptor that calls pass first: waiting for it does not
-// count as the guest's time.
-func (c *Client) passing(next ttrpc.UnaryClientInterceptor) ttrpc.UnaryClientInterceptor {
+// passing returns the interceptor of a link, which calls pass first: waiting for
+// it does not count as the guest's time. The call then uses the link of that time:
+// its own may have been replaced meanwhile.
+func (c *Client) passing(l *link, next ttrpc.UnaryClientInterceptor) ttrpc.UnaryClientInterceptor {
 	return func(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, info *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
-		leave, err := c.enter(ctx)
+		l.invoke.CompareAndSwap(nil, &invoke)
+		if !c.guards(ctx) {
+			return next(ctx, req, resp, info, invoke)
+		}
+		leave, err := c.pass(ctx)
 		if err != nil {
 			return err
 		}
 		defer leave()
-		return next(ctx, req, resp, info, invoke)
+		return next(ctx, req, resp, info, *c.links.current().invoke.Load())
 	}
 }
 
 // SetClock sets the guest's wall clock to the host's, after the machine was
 // paused. It does not call pass.
 func (c *Client) SetClock(ctx context.Context) error {
-	ctx = context.WithValue(ctx, unguarded{}, true)
-	if _, err := c.guest.SetClock(ctx, &api.SetClockRequest{HostTime: timestamppb.New(time.Now())}); err != nil {
+	if _, err := c.guest().SetClock(WithoutPass(ctx), &api.SetClockRequest{HostTime: timestamppb.New(time.Now())}); err != nil {
 		return fmt.Errorf("set the guest's clock: %w", Err(err))
 	}
 	return nil

@@ -78,8 +78,8 @@ func playAnswers(t *testing.T, input []byte) {
 // waits are the calls that a host makes to the agent concurrently.
 var waits = []func(context.Context, *guest.Client){
 	func(ctx context.Context, c *guest.Client) { _ = c.Events(ctx, func(*api.Event) {}) },
-	func(ctx context.Context, c *guest.Client) { _, _ = c.Task.Pids(ctx, &task.PidsRequest{}) },
-	func(ctx context.Context, c *guest.Client) { _, _ = c.Task.Stats(ctx, &task.StatsRequest{}) },
+	func(ctx context.Context, c *guest.Client) { _, _ = c.Task().Pids(ctx, &task.PidsRequest{}) },
+	func(ctx context.Context, c *guest.Client) { _, _ = c.Task().Stats(ctx, &task.StatsRequest{}) },
 	func(ctx context.Context, c *guest.Client) { _, _ = c.SetNetwork(ctx, &api.SetNetworkRequest{}) },
 	func(ctx context.Context, c *guest.Client) { _, _ = c.SetResources(ctx, 1, 1) },
 }

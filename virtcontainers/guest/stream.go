@@ -12,13 +12,16 @@ import (
 )
 
 // OpenStream connects to one of a process's stdio streams. The process must
-// have been created with that stream, and not been started.
-func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kind api.Stream) (Conn, error) {
-	conn, err := c.open(ctx, api.PortStream, &api.StreamOpen{ContainerId: containerID, ExecId: execID, Stream: kind}, new(api.StreamOpened))
+// have been created with that stream, and either not been started or been
+// parked. sent is how many bytes of the stream passed on earlier connections, as
+// the guest says: any number.
+func (c *Client) OpenStream(ctx context.Context, containerID, execID string, kind api.Stream) (conn Conn, sent uint64, err error) {
+	opened := new(api.StreamOpened)
+	conn, err = c.open(ctx, api.PortStream, &api.StreamOpen{ContainerId: containerID, ExecId: execID, Stream: kind}, opened)
 	if err != nil {
-		return nil, fmt.Errorf("open %s stream: %w", kind, err)
+		return nil, 0, fmt.Errorf("open %s stream: %w", kind, err)
 	}
-	return conn, nil
+	return conn, opened.GetSent(), nil
 }
 
 // Forward connects to a TCP address in the guest ("127.0.0.1:80").

@@ -40,7 +40,7 @@ func (c *Client) CompareClocks(ctx context.Context) (timeline.Clock, error) {
 	var best timeline.Clock
 	for i := range clockCalls {
 		asked := time.Now()
-		info, err := c.guest.Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion})
+		info, err := c.guest().Hello(ctx, &api.HelloRequest{ProtocolVersion: api.ProtocolVersion})
 		if err != nil {
 			return timeline.Clock{}, fmt.Errorf("ask the guest for its time: %w", Err(err))
 		}
@@ -56,7 +56,7 @@ func (c *Client) CompareClocks(ctx context.Context) (timeline.Clock, error) {
 // kernel. The guest is not trusted: number, lengths and times are bounded,
 // names are printable ASCII, and no span ends before its start.
 func (c *Client) Timeline(ctx context.Context) (list []spans.Span, forgotten int, err error) {
-	resp, err := c.guest.Timeline(ctx, &api.TimelineRequest{})
+	resp, err := c.guest().Timeline(ctx, &api.TimelineRequest{})
 	if err != nil {
 		return nil, 0, fmt.Errorf("read the guest's timeline: %w", Err(err))
 	}

@@ -22,7 +22,7 @@ type Usage struct{ Total, Available, Used uint64 }
 
 // VolumeStats asks for the file system that a storage has mounted.
 func (c *Client) VolumeStats(ctx context.Context, target string) (VolumeStats, error) {
-	resp, err := c.guest.VolumeStats(ctx, &api.VolumeStatsRequest{Target: target})
+	resp, err := c.guest().VolumeStats(ctx, &api.VolumeStatsRequest{Target: target})
 	if err != nil {
 		return VolumeStats{}, fmt.Errorf("read the volume's size in the guest: %w", Err(err))
 	}

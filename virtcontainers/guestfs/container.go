@@ -1,6 +1,7 @@
 package guestfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,9 @@ type Request struct {
 	// Rootfs is mounted at the bundle's rootfs; empty when the engine has
 	// mounted it.
 	Rootfs []*types.Mount
+	// ShareID names the container's directory in the share; empty is ID. A
+	// container that continues from a saved one has that one's.
+	ShareID string
 }
 
 // Container holds the host's files that a container uses: what the guest is
@@ -50,6 +54,7 @@ type Container struct {
 // Container returns the files of a container that is to be created. Nothing
 // happens until its Steps are done.
 func (p *Pod) Container(req Request) *Container {
+	req.ShareID = cmp.Or(req.ShareID, req.ID)
 	return &Container{Request: req, pod: p, sources: map[string]string{}, paths: guestspec.Paths{Shm: api.GuestShmDir, Devices: map[string]bool{}}}
 }
 

@@ -123,6 +123,9 @@ func (p *Pod) DaemonPID() int {
 	return p.share.PID()
 }
 
+// Shares reports whether the pod has a share.
+func (p *Pod) Shares() bool { return p.share != nil }
+
 // Done is closed when the share is no longer served: containers have lost their
 // files. Without a share it is never closed.
 func (p *Pod) Done() <-chan struct{} {
@@ -139,9 +142,18 @@ func (p *Pod) Err() error { return p.share.Err() }
 // last output.
 func (p *Pod) ExplainDaemon(err error) error { return p.share.Explain(err) }
 
+// ExplainState adds to err why the share's part of the machine's state could not be
+// saved or loaded, if that is so.
+func (p *Pod) ExplainState(err error) error {
+	if p.share == nil {
+		return err
+	}
+	return p.share.ExplainState(err)
+}
+
 // HasDisks reports whether a container or a volume of the pod uses a disk of
 // the host: the guest must flush it before it ends.
-func (p *Pod) HasDisks() bool { return p.disks.Len() > 0 }
+func (p *Pod) HasDisks() bool { return p.disks != nil && p.disks.Len() > 0 }
 
 // removeInGuest removes what was copied to a path in the guest. A guest that
 // has ended has nothing to remove.

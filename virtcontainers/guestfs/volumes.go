@@ -146,11 +146,11 @@ func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 	if c.pod.share == nil || root == "" && len(binds) == 0 {
 		return nil
 	}
-	shared, err := c.pod.share.AddContainer(ctx, c.ID, root, binds)
+	shared, err := c.pod.share.AddContainer(ctx, c.ShareID, root, binds)
 	if err != nil {
 		return err
 	}
-	c.later(func(ctx context.Context) error { return c.pod.share.RemoveContainer(ctx, c.ID) })
+	c.later(func(ctx context.Context) error { return c.pod.share.RemoveContainer(ctx, c.ShareID) })
 	if root != "" {
 		c.paths.Rootfs = shared.Rootfs
 	}

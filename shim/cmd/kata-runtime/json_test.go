@@ -17,6 +17,7 @@ var withoutJSON = map[string]string{
 	"direct-volume add": "nothing", "direct-volume remove": "nothing", "iptables set": "nothing",
 	"direct-volume stats": "JSON", "completion": "a shell's script",
 	"create": "nothing", "start": "nothing", "kill": "nothing", "delete": "nothing", "pause": "nothing", "resume": "nothing", "update": "nothing",
+	"checkpoint": "nothing", "restore": "nothing",
 	"state": "JSON", "events": "JSON", "features": "JSON", "spec": "a file",
 }
 

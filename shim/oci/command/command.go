@@ -45,7 +45,7 @@ func Flags() []cli.Flag {
 func Commands() []*cli.Command {
 	commands := []*cli.Command{
 		createCommand(), startCommand(), stateCommand(), killCommand(), deleteCommand(), execCommand(), psCommand(), listCommand(),
-		pauseCommand(), resumeCommand(), updateCommand(), eventsCommand(), featuresCommand(), specCommand(),
+		pauseCommand(), resumeCommand(), checkpointCommand(), restoreCommand(), updateCommand(), eventsCommand(), featuresCommand(), specCommand(),
 	}
 	for _, c := range commands {
 		c.Category = category

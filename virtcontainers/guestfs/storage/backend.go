@@ -31,6 +31,9 @@ type backend interface {
 	reach(owner hypervisor.MemoryOwner) error
 	// attached is called when the machine has the device.
 	attached(ctx context.Context) error
+	// stateErr returns why the server's state could not be saved or loaded, with
+	// the machine's; nil if it could.
+	stateErr() error
 	// drop closes the server's files in a directory of the share that was
 	// unmounted.
 	drop(dir string)
@@ -48,6 +51,7 @@ func (d *daemonBackend) pid() int              { return d.Pid() }
 func (d *daemonBackend) done() <-chan struct{} { return d.Done() }
 func (d *daemonBackend) lastWords() string     { return tailOf(d.Process) }
 func (d *daemonBackend) drop(string)           {}
+func (d *daemonBackend) stateErr() error       { return nil }
 
 // reach implements backend: a daemon maps the machine's memory.
 func (d *daemonBackend) reach(hypervisor.MemoryOwner) error {
@@ -99,6 +103,7 @@ func (o *ownBackend) done() <-chan struct{} { return o.server.Done() }
 func (o *ownBackend) err() error            { return o.server.Err() }
 func (o *ownBackend) lastWords() string     { return "" }
 func (o *ownBackend) drop(dir string)       { o.server.Drop(dir) }
+func (o *ownBackend) stateErr() error       { return o.server.StateErr() }
 
 func (o *ownBackend) reach(owner hypervisor.MemoryOwner) error { return o.server.Reach(owner) }
 

@@ -105,6 +105,15 @@ func (s *Share) Explain(err error) error {
 	}
 }
 
+// ExplainState adds to err why the server's part of a machine's state could not be
+// saved or loaded, if that is so: the VMM does not know it.
+func (s *Share) ExplainState(err error) error {
+	if cause := s.served.stateErr(); cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
 // Close stops serving and removes the tree, with everything that containers
 // have in it. It waits for no container that is added or removed meanwhile: that
 // may hang with a file system of the host. It may be called again.

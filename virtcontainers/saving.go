@@ -1,0 +1,187 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/checkpoint"
+	"github.com/katabox/katabox/virtcontainers/config"
+	"github.com/katabox/katabox/virtcontainers/factory"
+)
+
+// saving is a checkpoint that is being written.
+type saving struct {
+	key    checkpoint.Key
+	record checkpoint.Record
+	file   *os.File // nil before create
+	// complete is set when all of it is on the disk, and size then.
+	complete bool
+	size     int64
+}
+
+// create makes the file in a directory, which is made if it is missing.
+func (w *saving) create(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		w.file, err = os.OpenFile(filepath.Join(dir, checkpoint.File), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	}
+	return err
+}
+
+// remove removes the file.
+func (w *saving) remove() error {
+	if w.file == nil {
+		return nil
+	}
+	_ = w.file.Close() // it may be closed
+	return os.Remove(w.file.Name())
+}
+
+// save writes the machine, and closes the file. It waits no longer than ctx: the
+// disk may hang, and then has the file for itself.
+func (w *saving) save(ctx context.Context, vm hypervisor.VM) error {
+	state, machine, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	// Without a reader QEMU gives up.
+	closeState := sync.OnceValue(state.Close)
+	defer context.AfterFunc(ctx, func() { _ = closeState() })()
+	written := make(chan error, 1)
+	go func() { written <- errors.Join(w.write(state), closeState()) }()
+	err = vm.SaveAll(ctx, machine)
+	err = errors.Join(err, machine.Close())
+	select {
+	case writeErr := <-written:
+		err = errors.Join(writeErr, err)
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("write %s: %w", w.file.Name(), context.Cause(ctx)))
+	}
+	if err != nil {
+		return err
+	}
+	w.complete = true
+	info, err := os.Stat(w.file.Name())
+	if err != nil {
+		return err
+	}
+	w.size = info.Size()
+	thin(ctx, vm) // not after an error: the guest's memory may still be written to
+	return nil
+}
+
+// write writes the record and the machine's state to the disk.
+func (w *saving) write(state *os.File) error {
+	to, err := checkpoint.Create(w.file, w.key, w.record)
+	if err == nil {
+		_, err = to.ReadFrom(state)
+		err = errors.Join(err, to.Close())
+	}
+	if err == nil {
+		err = w.file.Sync()
+	}
+	return errors.Join(err, w.file.Close())
+}
+
+// minKey is the least length of a key, in bytes, and maxKey the most that is read.
+const minKey, maxKey = 32, 4096
+
+// checkpointKey reads the key of checkpoints, nil if path is empty.
+func checkpointKey(path string) (checkpoint.Key, error) {
+	if path == "" {
+		return nil, nil
+	}
+	key, err := os.ReadFile(path)
+	if err == nil && (len(key) < minKey || len(key) > maxKey) {
+		err = fmt.Errorf("%s has %d bytes, want %d to %d: %w", path, len(key), minKey, maxKey, errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read key (runtime.checkpoint_key_file): %w", err)
+	}
+	return key, nil
+}
+
+// describe returns the record of a container's checkpoint. It fails with
+// errdefs.ErrFailedPrecondition, and says why, for one that cannot be saved.
+func (c *Container) describe(ctx context.Context) (checkpoint.Record, error) {
+	rec := checkpoint.Record{Created: time.Now().UTC(), Container: checkpoint.Container{
+		ID: c.ID, ShareID: c.files.ShareID, Terminal: c.init.terminal, PID: c.guestPID,
+	}}
+	err := c.checkAlone()
+	if err == nil {
+		rec.Container.Mounts, err = c.files.SavedMounts()
+	}
+	if err == nil {
+		rec.Machine, err = c.sandbox.describeMachine(ctx)
+	}
+	if err == nil && c.sandbox.files.Shares() && !since(rec.Machine.VMM, 8, 2) {
+		err = fmt.Errorf("QEMU %s cannot save a machine with a share of files, QEMU 8.2 and later can: %w", rec.Machine.VMM, errdefs.ErrFailedPrecondition)
+	}
+	return rec, err
+}
+
+// checkAlone checks that nothing runs in the sandbox but the container's init and
+// what that has started.
+func (c *Container) checkAlone() error {
+	s := c.sandbox
+	if n := len(s.Containers()); n != 1 || c.ID != s.ID {
+		return fmt.Errorf("it is one of a pod's containers, and only a container with its own sandbox can be saved: %w", errdefs.ErrFailedPrecondition)
+	}
+	for _, p := range c.processes() {
+		if p.IsExec() {
+			return fmt.Errorf("it has the exec %s, which was not deleted: %w", p.execID, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
+// describeMachine describes the machine as it is now, or as a machine that awaits
+// another's state must be.
+func (s *Sandbox) describeMachine(ctx context.Context) (checkpoint.Machine, error) {
+	m := checkpoint.Machine{VMM: s.vm.Version()}
+	spec := s.spec()
+	if what := oddity(spec); what != "" {
+		return m, fmt.Errorf("machines with %s cannot be saved: %w", what, errdefs.ErrFailedPrecondition)
+	}
+	if h := s.opts.Config.Hypervisor; h.SharedFS != config.SharedFSNone && h.VirtioFS.Daemon != "" {
+		return m, fmt.Errorf("%s serves its files, which cannot be saved (virtio_fs_daemon = \"\": the shim serves them): %w", h.VirtioFS.Daemon, errdefs.ErrFailedPrecondition)
+	}
+	var err error
+	if m.Description, err = s.platform.Monitor.Describe(spec); err != nil {
+		return m, err
+	}
+	if s.platform.Accel == hypervisor.AccelKVM {
+		host, err := factory.ThisHost()
+		if err != nil {
+			return m, err
+		}
+		m.CPU = host.CPU
+	}
+	m.Layout, err = s.vm.Layout(ctx)
+	return m, err
+}
+
+// since reports whether a version is at least major.minor. A version that cannot
+// be parsed is.
+func since(version string, major, minor int) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return true
+	}
+	is, err := strconv.Atoi(parts[0])
+	if err != nil || is != major {
+		return err != nil || is > major
+	}
+	is, err = strconv.Atoi(parts[1])
+	return err != nil || is >= minor
+}
