@@ -17,7 +17,7 @@ GUEST_DIR = $(DATADIR)/kata-containers
 export PATH := $(PATH):/usr/local/go/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s conformance clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
+.PHONY: help deps build shim agent guest-image guest-image-debug guest-image-iptables containerd critools engines qemu test-engines test-engines-debian test-engines-trixie test-crio k8s test-k8s conformance clientsuite test-client test-distro runner test test-all suites test-kvm test-kvm-smoke \
 	test-cri critest cri-shell demo demo-virtiofsd unit fuzz fuzz-guest integration vet fmt lint bench generate install uninstall stage deb image test-deb test-soak clean
 
 help: ## list the targets
@@ -58,6 +58,9 @@ critools: ## build crictl, critest and the runc that tests/cri compares with
 
 engines: ## get nerdctl, Docker and Podman for tests/engines
 	@tests/tools/engines.sh
+
+qemu: ## get a QEMU that can save a machine into build/qemu, if the installed one cannot
+	@tests/tools/qemu.sh
 
 demo: deps build guest-image ## run a pod under a private containerd and show each step
 	$(GO) run ./tests/demo
@@ -137,7 +140,7 @@ conformance: deps build guest-image containerd critools ## Kubernetes' own suite
 clientsuite: ## build the test suite of containerd's client
 	@tests/tools/clientsuite.sh
 
-test-client: deps build guest-image containerd clientsuite ## the test suite of containerd's client, with runc and kata
+test-client: deps build guest-image containerd clientsuite qemu ## the test suite of containerd's client, with runc and kata
 	$(GO) test -count=1 -timeout 60m -v ./tests/client
 
 test-kvm: deps build guest-image containerd ## selected suites on a KVM host with vhost and cgroup v2, itself under TCG

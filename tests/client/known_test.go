@@ -23,7 +23,7 @@ var known = []exception{
 // left are patterns of tests that are not run with any runtime unless
 // requested.
 var left = []exception{
-	{"TestCheckpoint.*", "needs CRIU on the host"},
+	{"TestCheckpoint.*", "needs CRIU on the host with runc; with Katabox they pass in a run of their own"},
 	{"TestIssue9103|TestIssue10589", "needs a fake runc that fails on command"},
 	{"TestRestartMonitor", "counts the seconds until a container is back"},
 	{"TestContainerExecLargeOutputWithTTY", "sends 700 MB through a terminal: takes minutes with runc, too"},

@@ -21,6 +21,8 @@ var bed struct {
 	layout  harness.Layout
 	runtime harness.Runtime
 	suite   suite
+	// path is PATH with the containerd and the runtime under test.
+	path string
 }
 
 func TestMain(m *testing.M) {
@@ -80,7 +82,7 @@ func prepare() (closeAll func() error, err error) {
 		return closeAll, err
 	}
 	undo = append(undo, p.Close)
-	if err := writeConfig(); err != nil {
+	if err := writeConfig(harness.KataConfig{}); err != nil {
 		return closeAll, err
 	}
 	bed.suite, err = newSuite(work, p, digest)
@@ -126,7 +128,7 @@ func certFile(work string) string { return filepath.Join(work, "registries.pem")
 
 // writeConfig puts the runtime's configuration where a user has it; the private
 // host's /etc is not the machine's.
-func writeConfig() error {
+func writeConfig(c harness.KataConfig) error {
 	if !bed.runtime.VM {
 		return nil
 	}
@@ -134,7 +136,7 @@ func writeConfig() error {
 	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil {
 		return fmt.Errorf("configure the runtime: %w", err)
 	}
-	return harness.KataConfig{}.Write(bed.layout, config)
+	return c.Write(bed.layout, config)
 }
 
 // newSuite configures the suite: it pulls from the proxy, uses our digest of
@@ -144,10 +146,11 @@ func newSuite(work string, p *proxy, digest string) (suite, error) {
 	if err != nil {
 		return suite{}, err
 	}
+	bed.path = release.Dir + ":" + bed.layout.Bin() + ":" + os.Getenv("PATH")
 	return suite{
 		layout: bed.layout, timeout: suiteTimeout,
 		env: []string{
-			"PATH=" + release.Dir + ":" + bed.layout.Bin() + ":" + os.Getenv("PATH"), "TMPDIR=" + suiteTemp,
+			"PATH=" + bed.path, "TMPDIR=" + suiteTemp,
 			"HTTPS_PROXY=" + p.URL, "SSL_CERT_FILE=" + certFile(work),
 			"TEST_BUSYBOX_BY_DIGEST=ghcr.io/" + busyboxName + "@" + digest, // tests/tools/clientsuite.sh
 		},

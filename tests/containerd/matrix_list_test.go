@@ -48,9 +48,14 @@ var known = []difference{
 		why: "the exec does not exist; Katabox returns the same code as for every other method",
 	},
 	{
-		rows: []string{"init: * Checkpoint"},
-		runc: "Unknown", kata: "Unimplemented",
-		why: "checkpoints are not supported: a single process of a guest cannot be saved. runc tries, and fails without CRIU or in the wrong state",
+		rows: []string{"init: * Checkpoint with bad options"},
+		runc: "Unknown", kata: "InvalidArgument", release: "2.4",
+		why: "a specific code",
+	},
+	{
+		rows: []string{"init: * Checkpoint with bad options"},
+		runc: "FailedPrecondition", kata: "InvalidArgument", release: "1.6",
+		why: "as above",
 	},
 	{
 		rows: []string{"init: stopped Kill 0 all*"},

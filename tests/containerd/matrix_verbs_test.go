@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // probes are the methods that are called in every state, in this order: those
@@ -54,8 +55,10 @@ var probes = []verb{
 	}, func(ctx context.Context, s *stage, at target) (string, error) {
 		return noText(s.engine.Update(ctx, &tasks.UpdateTaskRequest{ContainerID: at.id, Resources: pidsLimit(100)}))
 	}},
-	{"Checkpoint", func(ctx context.Context, s *stage, at target) (string, error) {
-		return s.order(ctx, "Checkpoint", &task.CheckpointTaskRequest{ID: at.id, Path: s.t.TempDir()})
+	// Whether the rest works depends on CRIU and on QEMU's version (checkpoint_test.go).
+	{"Checkpoint with bad options", func(ctx context.Context, s *stage, at target) (string, error) {
+		options := &anypb.Any{TypeUrl: "containerd.runc.v1.CheckpointOptions", Value: []byte{0xff}}
+		return s.order(ctx, "Checkpoint", &task.CheckpointTaskRequest{ID: at.id, Path: s.t.TempDir(), Options: options})
 	}, nil},
 	{"Shutdown", func(ctx context.Context, s *stage, at target) (string, error) {
 		return s.order(ctx, "Shutdown", &task.ShutdownRequest{ID: at.id})

@@ -30,6 +30,8 @@ type ContainerConfig struct {
 	// Parent is the committed snapshot that its own is made of; the image's
 	// when empty.
 	Parent string
+	// Checkpoint is a directory with a checkpoint to continue from, if any.
+	Checkpoint string
 	// Spec changes the OCI spec last.
 	Spec []oci.SpecOpts
 }
@@ -54,7 +56,11 @@ func (d *Daemon) Create(ctx context.Context, cfg ContainerConfig) (*Container, e
 		return nil, err
 	}
 	c := &Container{Box: box, daemon: d}
-	task, err := box.NewTask(ctx, c.creator(d, cfg.Stdio))
+	var opts []client.NewTaskOpts
+	if cfg.Checkpoint != "" {
+		opts = append(opts, client.WithRestoreImagePath(cfg.Checkpoint))
+	}
+	task, err := box.NewTask(ctx, c.creator(d, cfg.Stdio), opts...)
 	if err != nil {
 		err = fmt.Errorf("create task %s: %w", box.ID(), err)
 		return nil, errors.Join(err, box.Delete(ctx, client.WithSnapshotCleanup))

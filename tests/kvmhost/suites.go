@@ -63,6 +63,7 @@ var suites = []suite{
 			"TestContainersHaveNoVsock",                               // vhost-vsock would let them reach the host's listeners
 			"TestQEMUIsNobody",                                        // with /dev/kvm, vhost-vsock and vhost-net in its jail
 			"TestHibernation",                                         // KVM's mappings of the memory, and the kernel's vhost-vsock
+			"TestCheckpoint",                                          // the same, and its vsock is plugged again
 			"TestDynamicSizing",                                       // CPUs are added and, with KVM only, removed
 			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's paths and counters
 		},

@@ -39,9 +39,13 @@ const (
 	needCRITools   = "critools"   // crictl, critest, runc
 	needNerdctl    = "nerdctl"
 	needClient     = "clientsuite"
+	needQEMU       = "qemu" // one that can save a machine
 )
 
 var engines = []string{needBuild, needContainerd}
+
+// saving is what suites with checkpoints need.
+var saving = append([]string{needQEMU}, engines...)
 
 // table returns the suites of a tier, in the order in which they start if
 // nothing delays them; packages are all that have tests. A new suite is a new
@@ -68,6 +72,7 @@ func builds() []suite {
 		{name: needBuild, command: []string{"make", "build", "guest-image", "guest-image-debug", "guest-image-iptables"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
 		{name: needContainerd, command: []string{"make", "containerd"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
 		{name: needCRITools, command: []string{"make", "critools"}, uses: uses, atOnce: true, timeout: 15 * time.Minute},
+		{name: needQEMU, command: []string{"make", "qemu"}, uses: uses, atOnce: true, timeout: 10 * time.Minute},
 		{name: "fmt", command: []string{"make", "fmt"}, once: true, timeout: 5 * time.Minute},
 		{name: "vet", command: []string{"make", "vet"}, once: true, timeout: 15 * time.Minute},
 	}
@@ -116,7 +121,7 @@ func quickMachines() []suite {
 	return append(nerdctl(), []suite{
 		{
 			name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
-			tests: quickContainerd, needs: engines, vm: true, timeout: 15 * time.Minute,
+			tests: quickContainerd, needs: saving, vm: true, timeout: 15 * time.Minute,
 		},
 		{
 			name: "containerd-1.6", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=1.6"},
@@ -148,7 +153,7 @@ func quickMachines() []suite {
 func allMachines(containerd []testFunc) []suite {
 	newest := suite{
 		name: "containerd-2.4", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=2.4"},
-		tests: without(names(containerd), crowded), needs: engines, vm: true, timeout: 25 * time.Minute,
+		tests: without(names(containerd), crowded), needs: saving, vm: true, timeout: 25 * time.Minute,
 	}
 	oldest := suite{
 		name: "containerd-1.6", packages: []string{"./tests/containerd"}, env: []string{"KATABOX_TEST_CONTAINERD=1.6"},
@@ -192,7 +197,7 @@ func aspects() []suite {
 			name: "upgrade", packages: []string{"./tests/upgrade"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
 		},
 		{
-			name: "network", packages: []string{"./tests/network"}, needs: engines, vm: true, timeout: 20 * time.Minute,
+			name: "network", packages: []string{"./tests/network"}, needs: saving, vm: true, timeout: 20 * time.Minute,
 		},
 		{ // the README's first command, on a bare Debian 13
 			name: "distro", command: []string{"go", "run", "./tests/distro"}, uses: []string{debian13}, vm: true, timeout: 25 * time.Minute,
@@ -226,13 +231,13 @@ func clients() []suite {
 		},
 		{ // the whole suite: make test-client
 			name: "client", packages: []string{"./tests/client"}, flags: []string{"-short"},
-			needs: append([]string{needClient}, engines...), vm: true, timeout: 20 * time.Minute,
+			needs: append([]string{needClient}, saving...), vm: true, timeout: 20 * time.Minute,
 		},
 		{
 			name: "run", packages: []string{"./tests/run"}, needs: []string{needBuild}, vm: true, timeout: 20 * time.Minute,
 		},
 		{
-			name: "oci", packages: []string{"./tests/oci"}, needs: []string{needBuild}, vm: true, timeout: 15 * time.Minute,
+			name: "oci", packages: []string{"./tests/oci"}, needs: []string{needBuild, needQEMU}, vm: true, timeout: 15 * time.Minute,
 		},
 	}...)
 }
@@ -271,7 +276,7 @@ var quickContainerd = []string{
 	"TestEventsComeInOrder", "TestPodCostsOneOfEach", "TestPodSharesNamespaces", "TestServicesComeAndGo",
 	"TestKilledVMM", "TestKilledShim", "TestBootFailsAtEachStep", // ends
 	"TestConfigurationIsWrong", "TestKernelIsMissing", "TestAnnotationsSetTheSize",
-	"TestEveryLimit", "TestHogIsKilledAlone", "TestBlockDevice", "TestBlockfileRootfs", "TestSandboxAPI", "TestContainerdComesBack",
+	"TestEveryLimit", "TestHogIsKilledAlone", "TestBlockDevice", "TestBlockfileRootfs", "TestSandboxAPI", "TestContainerdComesBack", "TestCheckpoint",
 }
 
 // dialectTests is what depends on the release: the start, events, ends, and

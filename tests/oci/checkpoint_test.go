@@ -1,0 +1,93 @@
+package oci
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/katabox/katabox/tests/harness"
+)
+
+// A container is saved by runc's command, and ends as runc's does; another one
+// continues from it, in front of other files.
+func TestCheckpoint(t *testing.T) {
+	layout, err := harness.FindLayout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(t.TempDir(), "configuration.toml")
+	if err := (harness.KataConfig{QEMU: layout.SavingQEMU(t), Virtiofsd: harness.OwnVirtiofs}).Write(layout, conf); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KATA_CONF_FILE", conf)
+	r := newRuntime(t, suite.kata)
+	bundle := r.bundle("n=0; echo ready; while read line; do n=$((n+1)); echo $n $line; done; exit 7", nil)
+	image := filepath.Join(t.TempDir(), "made", "image")
+
+	first := r.talking(t, "create", "--bundle", bundle, "c1")
+	r.want(0, "", "start", "c1")
+	first.says(t, "a", "ready\n1 a\n")
+	r.want(0, "", "checkpoint", "--image-path", image, "--leave-running", "c1")
+	first.says(t, "b", "ready\n1 a\n2 b\n")
+	r.want(1, "file exists", "checkpoint", "--image-path", image, "c1")
+	r.want(1, "one pass", "checkpoint", "--pre-dump", "c1")
+	second := image + "-2"
+	r.want(0, "", "checkpoint", "--image-path", second, "c1")
+	if code := reap(t, first.pid); code != 137 {
+		t.Errorf("the saved container ended with %d, want 137", code)
+	}
+	if s := r.state("c1"); s.Status != "stopped" {
+		t.Errorf("the saved container is %s", s.Status)
+	}
+	r.want(0, "", "delete", "c1")
+
+	r.want(1, "want --detach", "restore", "--image-path", image, "--bundle", bundle, "c2")
+	r.want(1, "no checkpoint", "restore", "--detach", "--image-path", filepath.Dir(image), "--bundle", bundle, "c2")
+	for from, want := range map[string]string{image: "2 c\n", second: "3 c\n"} {
+		copied := r.talking(t, "restore", "--detach", "--image-path", from, "--bundle", bundle, "c2")
+		copied.says(t, "c", want)
+		_ = copied.in.Close()
+		if code := reap(t, copied.pid); code != 7 {
+			t.Errorf("the copy ended with %d, want 7", code)
+		}
+		r.want(0, "", "delete", "c2")
+	}
+}
+
+// want calls the runtime and checks its code, and that it says something.
+func (r *runtime) want(code int, says string, args ...string) {
+	r.t.Helper()
+	if res := r.call(args...); res.code != code || !strings.Contains(res.errors, says) {
+		r.t.Fatalf("%v: %d %q %q, want %d and %q", args, res.code, res.out, res.errors, code, says)
+	}
+}
+
+// talker is a container with input and output.
+type talker struct {
+	in, out *os.File
+	pid     int
+}
+
+// talking makes a container by that command.
+func (r *runtime) talking(t *testing.T, args ...string) talker {
+	t.Helper()
+	inR, inW := pipe(t)
+	out := create(t)
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	args = append(args[:len(args)-1:len(args)-1], "--pid-file", pidFile, args[len(args)-1])
+	if code := r.command([3]*os.File{inR, out, out}, args...); code != 0 {
+		t.Fatalf("%v: %d %s", args, code, content(t, out))
+	}
+	_ = inR.Close()
+	return talker{inW, out, r.pid(pidFile)}
+}
+
+// says writes a line, and waits for all of the output.
+func (c talker) says(t *testing.T, line, want string) {
+	t.Helper()
+	if _, err := c.in.WriteString(line + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	awaitText(t, c.out, want)
+}
