@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/tests/harness"
+	"github.com/katabox/katabox/tests/image"
 )
 
 // saving gives a test a daemon whose pods can be saved.
@@ -225,6 +226,39 @@ func TestCheckpointIsKilled(t *testing.T) {
 			}
 			removed(t, "container", c.Remove)
 			recorder.Close()
+		}
+	})
+}
+
+// ctr's commands save and restore a container that has no client.
+func TestCtrCheckpoint(t *testing.T) {
+	saving(t, "", func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		ctr := func(args ...string) {
+			t.Helper()
+			if out, err := d.Ctr(ctx, args...); err != nil {
+				t.Fatalf("ctr %v: %v: %s", args, err, out)
+			}
+		}
+		job, copied := d.NewID("job"), d.NewID("copy")
+		for _, id := range []string{job, copied} {
+			t.Cleanup(func() {
+				out, err := d.Ctr(context.WithoutCancel(ctx), "task", "rm", "--force", id)
+				if err == nil {
+					out, err = d.Ctr(context.WithoutCancel(ctx), "containers", "rm", id)
+				}
+				if err != nil {
+					t.Errorf("remove %s: %v: %s", id, err, out)
+				}
+			})
+		}
+		ctr("run", "-d", "--runtime", d.Runtime().Type, image.Busybox, job, "sh", "-c", "n=0; while sleep 0.1; do echo $((n=n+1)) >>/count; done")
+		ctr("containers", "checkpoint", "--task", "--rw", "--image", job, "saved")
+		ctr("containers", "restore", "--live", "--rw", copied, "saved")
+		for _, id := range []string{job, copied} {
+			out, err := d.Ctr(ctx, "task", "exec", "--exec-id", "e1", id, "sh", "-c", "a=$(tail -n 1 /count); sleep 1; b=$(tail -n 1 /count); test $b -gt $a && test $b -gt 3 && test $b = $(wc -l </count) && echo counts")
+			if err != nil || !strings.Contains(out, "counts") {
+				t.Errorf("%s: %v: %s", id, err, out)
+			}
 		}
 	})
 }
