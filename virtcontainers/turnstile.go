@@ -9,7 +9,9 @@ import (
 )
 
 // turnstile lets calls pass to a guest that runs, and counts them. It is locked
-// while the sandbox hibernates; a call that comes then has the sandbox woken:
+// while the sandbox hibernates; a call that comes then has the sandbox woken. While
+// a container is saved it is locked too, and stays in the state of falling asleep
+// until it opens:
 //
 //	        lock                 sleep               enter
 //	[open] ------> [falling asleep] ------> [asleep] -----> [waking]
@@ -132,7 +134,7 @@ func (t *turnstile) tryLock() (idle <-chan struct{}, err error) {
 	case t.state == asleep:
 		return nil, fmt.Errorf("it hibernates already: %w", errdefs.ErrFailedPrecondition)
 	case t.state == fallingAsleep:
-		return nil, fmt.Errorf("it is falling asleep: %w", errdefs.ErrUnavailable)
+		return nil, fmt.Errorf("it is falling asleep, or is being saved: %w", errdefs.ErrUnavailable)
 	case t.state == waking:
 		return t.opened, nil
 	case t.calls == 0:
