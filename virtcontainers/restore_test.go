@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -250,6 +251,12 @@ func TestRestoreRefusals(t *testing.T) {
 			r.container.Bundle.Spec.Mounts = append(r.container.Bundle.Spec.Mounts,
 				specs.Mount{Destination: "/data", Type: "bind", Source: t.TempDir(), Options: []string{"rbind"}})
 		}, errdefs.IsFailedPrecondition, "a mount at /data, the saved container has none"},
+		"socket": {func(_ *testing.T, _ *saver, r *restoration) {
+			r.container.Bundle.Spec.Mounts = append(r.container.Bundle.Spec.Mounts, specs.Mount{Destination: "/socket", Type: "uds", Source: "/none"})
+		}, errdefs.IsFailedPrecondition, "mounted at /socket: a container that continues from a saved one has only files of the share"},
+		"disk": {func(_ *testing.T, _ *saver, r *restoration) {
+			r.container.Rootfs = []*types.Mount{{Type: "ext4", Source: "/none/disk", Options: []string{"loop"}}}
+		}, errdefs.IsFailedPrecondition, "/none/disk: a container that continues from a saved one has only files of the share"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSaver(t)

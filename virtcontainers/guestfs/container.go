@@ -217,6 +217,9 @@ func (c *Container) plugRootfs(ctx context.Context, plan *rootfs.Plan) error {
 
 // useDisk attaches a disk until Release.
 func (c *Container) useDisk(ctx context.Context, src disk.Source) (*disk.Disk, error) {
+	if err := c.pod.checkUp(); err != nil {
+		return nil, fmt.Errorf("disk %s: %w", src.Path, err)
+	}
 	used, err := c.pod.disks.Use(ctx, src)
 	if err != nil {
 		return nil, err

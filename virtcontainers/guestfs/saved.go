@@ -61,3 +61,12 @@ func (c *Container) CheckSaved(want map[string]string) error {
 	}
 	return nil
 }
+
+// checkUp returns an error before the pod has its guest: a container that continues
+// from a saved one has its files from then on, and only from the share.
+func (p *Pod) checkUp() error {
+	if p.guest == nil {
+		return fmt.Errorf("a container that continues from a saved one has only files of the share: %w", errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}

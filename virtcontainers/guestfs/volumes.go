@@ -161,6 +161,9 @@ func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 // addVolume brings a volume that is not in the share into the guest, and
 // returns its path there.
 func (c *Container) addVolume(ctx context.Context, v volume.Volume) (string, error) {
+	if err := c.pod.checkUp(); err != nil {
+		return "", err
+	}
 	switch v.Kind {
 	case volume.Copied:
 		return c.copyVolume(ctx, v)
