@@ -16,6 +16,7 @@ import (
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/regular"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 	"github.com/katabox/katabox/virtcontainers/config"
@@ -50,7 +51,7 @@ func openRestoration(dir string, cfg *config.Config, opts ContainerOptions) (*Re
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.Open(filepath.Join(dir, checkpoint.File))
+	file, err := regular.Open(filepath.Join(dir, checkpoint.File)) // a checkpoint may come from anywhere
 	if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("it is no checkpoint of this runtime: %w: %w", err, errdefs.ErrInvalidArgument)
 	}

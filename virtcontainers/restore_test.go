@@ -2,6 +2,7 @@ package virtcontainers_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
@@ -225,6 +227,27 @@ func TestRestoreRefusals(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, errdefs.IsInvalidArgument, "it begins with"},
+		"FIFO": {func(t *testing.T, _ *saver, r *restoration) {
+			t.Helper()
+			r.dir = t.TempDir()
+			if err := unix.Mkfifo(filepath.Join(r.dir, checkpoint.File), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, isError, "not a regular file"},
+		"link": {func(t *testing.T, s *saver, r *restoration) {
+			t.Helper()
+			r.dir = t.TempDir()
+			if err := os.Symlink(s.file(), filepath.Join(r.dir, checkpoint.File)); err != nil {
+				t.Fatal(err)
+			}
+		}, func(err error) bool { return errors.Is(err, unix.ELOOP) }, checkpoint.File},
+		"key's FIFO": {func(t *testing.T, _ *saver, r *restoration) {
+			t.Helper()
+			r.config.Runtime.CheckpointKeyFile = filepath.Join(t.TempDir(), "key")
+			if err := unix.Mkfifo(r.config.Runtime.CheckpointKeyFile, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, isError, "not a regular file"},
 		"truncated": {func(t *testing.T, s *saver, r *restoration) {
 			t.Helper()
 			r.dir = t.TempDir()
@@ -404,3 +427,5 @@ func TestRestoredStartFails(t *testing.T) {
 	next.start(init)
 	next.checkGoesOn()
 }
+
+func isError(err error) bool { return err != nil }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/regular"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
@@ -101,14 +103,32 @@ func checkpointKey(path string) (checkpoint.Key, error) {
 	if path == "" {
 		return nil, nil
 	}
-	key, err := os.ReadFile(path)
-	if err == nil && (len(key) < minKey || len(key) > maxKey) {
-		err = fmt.Errorf("%s has %d bytes, want %d to %d: %w", path, len(key), minKey, maxKey, errdefs.ErrFailedPrecondition)
-	}
+	key, err := readKey(path)
 	if err != nil {
 		return nil, fmt.Errorf("read key (runtime.checkpoint_key_file): %w", err)
 	}
 	return key, nil
+}
+
+// readKey reads a regular file, which may be behind a link, as a mounted secret is.
+func readKey(path string) ([]byte, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if n := info.Size(); n < minKey || n > maxKey {
+		return nil, fmt.Errorf("%s has %d bytes, want %d to %d: %w", path, n, minKey, maxKey, errdefs.ErrFailedPrecondition)
+	}
+	return io.ReadAll(io.LimitReader(f, maxKey))
 }
 
 // describe returns the record of a container's checkpoint. It fails with

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/internal/regular"
 )
 
 // A template that could not be made or used is retried after firstPause, then
@@ -93,7 +95,7 @@ func (s Store) Drop(key Key, why error) error { return errors.Join(s.Remove(key)
 
 // Failure returns what Fail last recorded for a key.
 func (s Store) Failure(key Key) (Failure, bool) {
-	f, err := openRegular(filepath.Join(s.Dir, failedPrefix+string(key)))
+	f, err := regular.Open(filepath.Join(s.Dir, failedPrefix+string(key)))
 	if err != nil {
 		return Failure{}, false
 	}

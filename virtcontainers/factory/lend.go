@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/internal/regular"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
@@ -114,7 +115,7 @@ func borrow(dir string, memory *os.File) *os.File {
 // openNoted opens what a note names, if it is still there. Only root can write
 // notes; the checks are for processes that died, and whose id is another's.
 func openNoted(path string, memory *os.File) (*os.File, error) {
-	file, err := openRegular(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/internal/regular"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
@@ -113,7 +114,7 @@ func (s Store) tryLock() (*Lock, error) {
 
 // Maker returns the process that is making a template, if there is one.
 func (s Store) Maker() (persist.Process, bool) {
-	f, err := openRegular(filepath.Join(s.Dir, lockFile))
+	f, err := regular.Open(filepath.Join(s.Dir, lockFile))
 	if err != nil {
 		return persist.Process{}, false
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/internal/regular"
 )
 
 // Place is where a template is made.
@@ -120,7 +121,7 @@ func seal(dir string, rec record) error {
 		MemoryFile: func(f *os.File) (err error) { rec.MemorySum, err = memfile.Sum(f); return },
 		StateFile:  func(f *os.File) (err error) { rec.StateSum, err = stateSum(f); return },
 	} {
-		f, err := openRegular(filepath.Join(dir, name))
+		f, err := regular.Open(filepath.Join(dir, name))
 		if err != nil {
 			return err
 		}

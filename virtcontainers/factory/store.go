@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/internal/regular"
 )
 
 // The files in a template's directory.
@@ -88,7 +89,7 @@ func (s Store) Open(key Key) (*Template, error) {
 	if t.State, err = openState(filepath.Join(dir, StateFile), rec.StateSum); err != nil {
 		return nil, fmt.Errorf("open template %s: %w", key, err)
 	}
-	if t.Memory, err = openRegular(filepath.Join(dir, MemoryFile)); err != nil {
+	if t.Memory, err = regular.Open(filepath.Join(dir, MemoryFile)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open template %s: %w", key, err), t.State.Close())
 	}
 	return t, nil
@@ -100,7 +101,7 @@ func exists(path string) bool {
 }
 
 func readRecord(dir string) (record, error) {
-	f, err := openRegular(filepath.Join(dir, infoFile))
+	f, err := regular.Open(filepath.Join(dir, infoFile))
 	if err != nil {
 		return record{}, err
 	}
@@ -118,7 +119,7 @@ func readRecord(dir string) (record, error) {
 
 // openState opens the state, at its start, and compares its checksum.
 func openState(path, want string) (*os.File, error) {
-	f, err := openRegular(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -142,23 +143,6 @@ func stateSum(f *os.File) (string, error) {
 	}
 	sum := sha256.Sum256(state)
 	return hex.EncodeToString(sum[:]), nil
-}
-
-// openRegular opens a file for reading. It does not follow a link, nor wait for
-// a FIFO's writer.
-func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 // prepare makes the directory. One that others could write to would let them
