@@ -28,7 +28,9 @@
 // it; with 255 when contact with the guest was lost.
 //
 // A sandbox that is ready may hibernate (hibernate.go, slept.go, wake.go): its machine is
-// paused and its memory on disk, until a call to the guest passes the turnstile.
+// paused and its memory on disk, until a call to the guest passes the turnstile. Its
+// container may be saved with the machine (checkpoint.go, saving.go), and another
+// sandbox may continue from that in place of booting (restore.go).
 //
 // The machine grows before a container is created or its limits are raised, and
 // shrinks, as far as it can, after one has ended or its limits were lowered

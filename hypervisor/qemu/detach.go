@@ -39,8 +39,8 @@ var errGuestKeeps = errors.New("the guest does not release the device")
 // A request cannot be withdrawn. After ctx has ended the guest may still
 // release the device; the ID and its slot stay in use until another Detach has
 // succeeded. After hypervisor.ErrLeftover they stay in use too, until another
-// Detach or Attach of the ID has finished the removal. While Attach or another Detach works on the device, Detach fails
-// with errdefs.ErrFailedPrecondition.
+// Detach or Attach of the ID has finished the removal. While Attach or another
+// Detach works on the device, Detach fails with errdefs.ErrFailedPrecondition.
 func (vm *VM) Detach(ctx context.Context, id string) error {
 	if err := vm.detach(ctx, id); err != nil {
 		return vm.explain(ctx, fmt.Sprintf("detach device %q from virtual machine", id), err)
