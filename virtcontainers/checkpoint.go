@@ -102,7 +102,7 @@ func (c *Container) saveQuiet(ctx context.Context, key checkpoint.Key, opts Chec
 	if err != nil {
 		return 0, err
 	}
-	to := &saving{key: key}
+	to := &saving{key: key, most: mostOf(c.sandbox.spec())}
 	if to.record, err = c.describe(ctx); err == nil {
 		err = to.create(opts.Dir)
 	}

@@ -26,6 +26,9 @@ type saving struct {
 	key    checkpoint.Key
 	record checkpoint.Record
 	file   *os.File // nil before create
+	// most bounds the machine's state in bytes: a QEMU that was taken over may
+	// write without an end, to fill the disk.
+	most int64
 	// complete is set when all of it is on the disk, and size then.
 	complete bool
 	size     int64
@@ -86,13 +89,25 @@ func (w *saving) save(ctx context.Context, vm hypervisor.VM) error {
 func (w *saving) write(state *os.File) error {
 	to, err := checkpoint.Create(w.file, w.key, w.record)
 	if err == nil {
-		_, err = to.ReadFrom(state)
+		bounded := &io.LimitedReader{R: state, N: w.most}
+		if _, err = to.ReadFrom(bounded); err == nil && bounded.N == 0 {
+			err = fmt.Errorf("the machine's state has %d bytes and more, want less: %w", w.most, errdefs.ErrResourceExhausted)
+		}
 		err = errors.Join(err, to.Close())
 	}
 	if err == nil {
 		err = w.file.Sync()
 	}
 	return errors.Join(err, w.file.Close())
+}
+
+// mostOf returns the greatest size of a machine's state: its memory, eight bytes more
+// for each page (QEMU's migration/ram.c, save_page_header), and what the devices
+// may have, of which the share's server is allowed 256 MiB (vhostuser).
+func mostOf(spec hypervisor.Spec) int64 {
+	const devices = 512 << 20
+	memory := int64(max(spec.MemoryMiB, spec.MaxMemoryMiB)) << 20
+	return memory + memory/128 + devices
 }
 
 // minKey is the least length of a key, in bytes, and maxKey the most that is read.
