@@ -24,7 +24,8 @@
 // Park ends the connections and loses nothing. Of an output, at most the one block
 // that was being sent is kept; the rest waits in the process's pipe. Of an input,
 // what was under way is kept, up to maxKept: a goroutine gives it to the process
-// whether or not there is a connection.
+// whether or not there is a connection. Until Park, and once that is done, the
+// reader of the connection writes to the process itself.
 //
 // A Park that fails parks some streams, or none, and the host gives up all
 // connections. So a stream that is bound or parking is reserved, too, if Park was

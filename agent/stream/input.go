@@ -19,16 +19,21 @@ const (
 	maxKept = 1 << 20
 )
 
-// input carries what the host sends to a process: a reader for each connection
-// fills a queue, and a writer empties it. So a process that does not read holds up
-// no reader that Park waits for.
+// input carries what the host sends to a process. The reader of a connection
+// writes it to the file itself. Park interrupts that: what the process has not taken
+// and what is read then goes to a queue, which a writer empties. So a process that
+// does not read holds up no reader that Park waits for.
 type input struct {
 	binding
 	// terminal is set if the file is shared with the output and stays open.
 	terminal bool
 	writing  bool   // the writer was started
 	queue    []byte // read and not yet taken by the writer
-	hand     int    // how many bytes the writer writes now
+	hand     int    // how many bytes are being written now
+	// direct is set while it is the reader that writes them.
+	direct bool
+	// interrupted is set while the file has a deadline for that.
+	interrupted bool
 	// over is set when nothing more is read; the writer ends after the queue.
 	over bool
 	// ending is set by end: the input is over after what has arrived.
@@ -80,15 +85,18 @@ func (in *input) attach(claim int, conn net.Conn, begin func()) []func() {
 	return copying
 }
 
-// read fills the queue until the host's half-close, the process's end, Park or
-// close.
+// read passes on what arrives until the host's half-close, the process's end, Park
+// or close.
 func (in *input) read(r *run) {
 	defer close(r.done)
 	r.start()
 	block := make([]byte, inputBlock)
 	for size := in.room(r); size > 0; size = in.room(r) {
 		n, err := r.conn.Read(block[:size])
-		in.took(block[:n], err)
+		in.pass(block[:n])
+		if err != nil {
+			in.met(err)
+		}
 	}
 	_ = r.conn.Close()
 	in.mu.Lock()
@@ -137,14 +145,11 @@ func (in *input) space() int {
 	return n
 }
 
-// took adds what was read to the queue, and notes what the reader met.
-func (in *input) took(data []byte, err error) {
+// met notes the error that the reader met.
+func (in *input) met(err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.queue = append(in.queue, data...)
-	in.received += uint64(len(data))
 	switch {
-	case err == nil:
 	case in.ending, in.endsWith(err):
 		in.over = true
 	case !errors.Is(err, os.ErrDeadlineExceeded):
@@ -175,50 +180,6 @@ func (in *input) limit(r *run) {
 	}
 	in.limited = !until.IsZero()
 	_ = r.conn.SetReadDeadline(until)
-}
-
-// write gives the process what is in the queue, until the input is over. Closing
-// the pipe is then the process's end of file.
-func (in *input) write() {
-	for block := in.take(nil); len(block) > 0; block = in.take(block) {
-		_, err := in.file.Write(block)
-		in.wrote(err)
-	}
-	if !in.terminal {
-		_ = in.file.Close()
-	}
-}
-
-// take waits for and takes what is in the queue; nothing is the end. The queue
-// goes on with the space of the block before.
-func (in *input) take(before []byte) []byte {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for !in.gone && (in.file == nil || len(in.queue) == 0 && !in.over) {
-		in.changed.Wait()
-	}
-	if in.gone {
-		return nil
-	}
-	if cap(before) > inputBlock {
-		before = nil // Only a parked input is longer.
-	}
-	block := in.queue
-	in.queue, in.hand = before[:0], len(block)
-	return block
-}
-
-// wrote notes that the writer's block is done. After an error the process reads no
-// more, so the host's connection is closed.
-func (in *input) wrote(err error) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.hand = 0
-	if err != nil {
-		in.over, in.queue = true, nil
-		_ = in.run.conn.Close()
-	}
-	in.changed.Broadcast()
 }
 
 // end ends the input after what has arrived.

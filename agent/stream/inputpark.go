@@ -37,6 +37,7 @@ func (in *input) park(sent *uint64) (<-chan struct{}, error) {
 	if in.counted = sent != nil; in.counted {
 		in.target = *sent
 	}
+	in.interrupt()
 	in.limit(in.run)
 	in.changed.Broadcast()
 	return in.run.done, nil
@@ -59,6 +60,7 @@ func (in *input) release() <-chan struct{} {
 	}
 	in.state, in.counted, in.releasing = parking, false, true
 	in.keep = len(in.queue) + in.hand + maxKept
+	in.interrupt()
 	in.limit(in.run)
 	in.changed.Broadcast()
 	return in.run.done

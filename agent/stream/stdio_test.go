@@ -26,7 +26,7 @@ const (
 	stderr = api.Stream_STREAM_STDERR
 )
 
-func newStdio(t *testing.T, req Request) *Stdio {
+func newStdio(t testing.TB, req Request) *Stdio {
 	t.Helper()
 	s, err := New(req)
 	if err != nil {
@@ -40,7 +40,7 @@ func newStdio(t *testing.T, req Request) *Stdio {
 }
 
 // socketPair is a connection with buffers and half-close, as vsock has.
-func socketPair(t *testing.T) (host, guest *net.UnixConn) {
+func socketPair(t testing.TB) (host, guest *net.UnixConn) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -61,14 +61,14 @@ func socketPair(t *testing.T) (host, guest *net.UnixConn) {
 }
 
 // attach binds a stream and returns the host's end.
-func attach(t *testing.T, s *Stdio, stream api.Stream) *net.UnixConn {
+func attach(t testing.TB, s *Stdio, stream api.Stream) *net.UnixConn {
 	t.Helper()
 	host, _ := rebind(t, s, stream)
 	return host
 }
 
 // rebind binds a stream and also returns what the host is told was sent before.
-func rebind(t *testing.T, s *Stdio, stream api.Stream) (host *net.UnixConn, sent uint64) {
+func rebind(t testing.TB, s *Stdio, stream api.Stream) (host *net.UnixConn, sent uint64) {
 	t.Helper()
 	place, err := s.Reserve(stream)
 	if err != nil {
