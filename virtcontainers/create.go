@@ -81,6 +81,7 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 			return s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
 		}, nil},
 		{"create", func(ctx context.Context) error { return c.createInGuest(ctx, opts) }, c.discard},
+		{"limits", func(ctx context.Context) error { return c.limitRestored(ctx) }, nil},
 		{"standin", func(ctx context.Context) error { return s.standIns.add(ctx, c) }, c.endStandIn},
 		{"sockets", func(ctx context.Context) error { return c.publishSockets(ctx) }, c.unpublish},
 		{"hooks", func(ctx context.Context) error { return c.runCreateHooks(ctx) }, nil},

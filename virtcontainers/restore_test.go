@@ -7,8 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
@@ -149,6 +151,52 @@ func TestRestoreOutput(t *testing.T) {
 	next.heard = "kept "
 	next.checkHeard()
 	next.checkGoesOn()
+}
+
+// A restored container has its own spec's limits before it runs. Those that the
+// spec does not set are not named, so that the saved ones stay.
+func TestRestoreLimits(t *testing.T) {
+	s := newSaver(t)
+	s.saveAndEnd()
+	r := s.restoration("next")
+	memory := int64(64 << 20)
+	limits := specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}}
+	r.container.Bundle.Spec.Linux.Resources = &limits
+	r.container.Bundle.Spec.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Access: "rwm"}}
+	var updates []*task.UpdateTaskRequest
+	s.host.Agent.Hook("Update", func(_ context.Context, req proto.Message) error {
+		updates = append(updates, req.(*task.UpdateTaskRequest))
+		return nil
+	})
+	calls := len(s.host.Agent.Calls())
+	next := s.restored(r)
+	var order []string
+	for _, call := range s.host.Agent.Calls()[calls:] {
+		if strings.HasPrefix(call, "Rejoin") || strings.HasPrefix(call, "Update") || strings.HasPrefix(call, "Resume") {
+			order = append(order, call)
+		}
+	}
+	if diff := cmp.Diff([]string{"Rejoin", "Update next", "Resume next"}, order); diff != "" {
+		t.Errorf("the guest was asked for: %s", diff)
+	}
+	if len(updates) != 1 || string(updates[0].Resources.GetValue()) != `{"memory":{"limit":67108864}}` {
+		t.Errorf("the guest was told of the limits %v", updates)
+	}
+	next.checkGoesOn()
+}
+
+// Limits that the guest refuses fail the restore, and leave nothing.
+func TestRestoreRefusedLimits(t *testing.T) {
+	s := newSaver(t)
+	s.says("before ")
+	s.saveAndEnd()
+	r := s.restoration("next")
+	r.container.Bundle.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{}}
+	s.host.Agent.Fail("Update", errInjected)
+	_, err := s.restore(r)
+	wantError(t, "restore", err, isError, "limits: set the limits of its spec: injected")
+	s.host.Agent.Fail("Update", nil)
+	s.restored(s.restoration("next")).checkGoesOn()
 }
 
 // A restored container gets its own network.

@@ -98,7 +98,7 @@ func TestSignalsToTheProcess(t *testing.T) {
 
 // Nothing of a container is left when its creation fails, at whichever step.
 func TestNoProcessOfAFailedCreate(t *testing.T) {
-	for _, step := range []string{"create", "standin", "streams"} {
+	for _, step := range []string{"create", "limits", "standin", "streams"} {
 		host := newHost(t)
 		platform := host.Platform()
 		platform.Failpoint = step

@@ -138,6 +138,53 @@ func TestCheckpointOfCopy(t *testing.T) {
 	})
 }
 
+// What continues from a saved container has its own spec's limits in the guest,
+// and the saved one's where its spec sets none. Limits that the kernel refuses fail it.
+func TestCheckpointLimits(t *testing.T) {
+	const limits = "cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/memory.max"
+	limit := func(pids, memory int64) oci.SpecOpts {
+		return withLimits(func(r *specs.LinuxResources) {
+			r.Pids, r.Memory = nil, nil
+			if pids > 0 {
+				r.Pids = &specs.LinuxPids{Limit: &pids}
+			}
+			if memory > 0 {
+				r.Memory = &specs.LinuxMemory{Limit: &memory}
+			}
+		})
+	}
+	saving(t, "", func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		c := counting(ctx, t, d, withCgroups, limit(50, 64<<20))
+		c.say(ctx, t, "a", "1 a")
+		image, err := c.Checkpoint(ctx, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantCode(ctx, t, &c.Process, 137)
+		for _, tc := range []struct {
+			name         string
+			pids, memory int64
+			want         string
+		}{
+			{"more", 70, 400 << 20, "70\n419430400\n"},
+			{"less", 40, 32 << 20, "40\n33554432\n"},
+			{"pids", 60, 0, "60\n67108864\n"},
+			{"none", 0, 0, "50\n67108864\n"},
+		} {
+			stdin, in := io.Pipe()
+			box, err := d.Restore(ctx, tc.name, image, harness.Stdio{Stdin: stdin}, limit(tc.pids, tc.memory))
+			r := started(ctx, t, box, err, in)
+			r.say(ctx, t, "b", "2 b")
+			if got := execOut(ctx, t, r.Container, harness.ExecConfig{Args: script(limits)}); got != tc.want {
+				t.Errorf("%s: the limits are %q, want %q", tc.name, got, tc.want)
+			}
+		}
+		wrong := withLimits(func(r *specs.LinuxResources) { r.Unified = map[string]string{"memory.high": "much"} })
+		_, err = d.Restore(ctx, "wrong", image, harness.Stdio{}, wrong)
+		wantError(t, err, "limits: set the limits of its spec", "memory.high")
+	})
+}
+
 // What cannot be saved is refused, with what it is, and runs on; so is what cannot be
 // restored.
 func TestCheckpointRefused(t *testing.T) {
