@@ -48,7 +48,7 @@ var rooms = map[string][]string{
 
 // owners has, for third-party modules, the only folders that may import them.
 var owners = map[string][]string{
-	"github.com/opencontainers/runc":  {"agent/container", "agent/cmd/kata-agent"},
+	"github.com/opencontainers/runc":  {"agent/container", "agent/rootfs", "agent/cmd/kata-agent"},
 	"github.com/digitalocean/go-qemu": {"hypervisor/qemu/qmp"},
 	"github.com/hanwen/go-fuse":       {"hypervisor/virtiofs", "tests/chaos"},
 	"github.com/vishvananda/netlink":  {"virtcontainers/network", "agent/network", "tests"},
