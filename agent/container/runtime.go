@@ -141,7 +141,7 @@ func (r *Runtime) newConfig(spec *specs.Spec, at Placement) (*configs.Config, er
 	// A user namespace that it joins has its mappings read by its own child
 	// (runc's internal/userns, GetUserNamespaceMappings), which it waits for.
 	end := r.Children.Begin()
-	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: at.ID, Spec: spec})
+	config, err := convert(&specconv.CreateOpts{CgroupName: at.ID, Spec: spec})
 	end(0)
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w: %w", at.ID, err, errdefs.ErrInvalidArgument)
