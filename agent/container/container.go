@@ -10,7 +10,7 @@ import (
 
 	"github.com/containerd/cgroups/v3/cgroup2"
 	"github.com/containerd/cgroups/v3/cgroup2/stats"
-	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
@@ -24,36 +24,25 @@ const cgroupRoot = "/sys/fs/cgroup"
 // Container is one container. Its methods may be called from any goroutine,
 // but Destroy only when no other call is in progress.
 type Container struct {
-	id       string
-	lib      *libcontainer.Container
-	children Children
+	id  string
+	lib *libcontainer.Container
+	// cgroups makes and changes the container's cgroup.
+	cgroups cgroups.Manager
+	// resources are its limits and device rules; updateMu guards them.
+	resources *cgroups.Resources
+	children  Children
 	// cgroup is the container's path in the cgroup hierarchy.
 	cgroup string
 	// uid and gid are those of the container's root in the guest.
 	uid, gid int
 	hooks    *hookRun
 	init     initProcess
+	waiting  waiting
+	stage    stage
 	execs    execDefaults
 	spans    *spans.Recorder
 
-	updateMu sync.Mutex // one Update at a time
-}
-
-// Start lets the init process go on to exec(2). It blocks until it has or is
-// dead, and the hooks for it have run.
-func (c *Container) Start() error {
-	before, err := programOf(c.init.pid)
-	if err != nil {
-		return fmt.Errorf("start container %s: %w", c.id, err)
-	}
-	executed := c.spans.Begin(c.id, "exec")
-	if err := c.lib.Exec(); err != nil {
-		return fmt.Errorf("start container %s: %w", c.id, err)
-	}
-	before.awaitOther()
-	executed()
-	c.hooks.poststart(before.pid)
-	return nil
+	updateMu sync.Mutex
 }
 
 // Kill sends SIGKILL to every process in the container, paused or not.
@@ -81,29 +70,6 @@ func (c *Container) Signal(sig syscall.Signal) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Pause freezes every process in the container.
-func (c *Container) Pause() error {
-	if err := c.lib.Pause(); err != nil {
-		return fmt.Errorf("pause container %s: %w", c.id, precondition(err))
-	}
-	return nil
-}
-
-// Resume thaws what Pause froze.
-func (c *Container) Resume() error {
-	if err := c.lib.Resume(); err != nil {
-		return fmt.Errorf("resume container %s: %w", c.id, precondition(err))
-	}
-	return nil
-}
-
-func precondition(err error) error {
-	if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, libcontainer.ErrNotPaused) {
-		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
-	}
-	return err
 }
 
 // Pids lists the processes in the container, as seen from the guest.
@@ -154,6 +120,7 @@ func (c *Container) Destroy() error {
 	if err := c.lib.Destroy(); err != nil {
 		return fmt.Errorf("destroy container %s: %w", c.id, err)
 	}
+	_ = c.waiting.Close()
 	_ = c.init.fd.Close()
 	c.hooks.poststop()
 	return nil

@@ -2,14 +2,15 @@
 // of runc's libcontainer, whose Go interface moves between minor versions.
 //
 // A Container is made with its init process forked and stopped just before
-// exec(2); Start lets it continue. Further processes start with Exec, from the agent
-// itself (package spawn). Each Process is waited for exactly once, by its
-// creator.
+// exec(2); Start lets it continue. Further processes start with Exec. Both start
+// from the agent itself (packages spawn and rootfs; see birth). What only
+// libcontainer's stage can do, such as a user namespace, starts by that. Each
+// Process is waited for exactly once, by its creator.
 //
 //	Runtime.Create ──> Container (init waits) ──Start──> runs ──> Destroy
 //	                       └──Exec──> Process ──Wait──> Exit
 //
-// The program must import package inside. libcontainer runs the program's own
+// The program must import package inside. For its stage libcontainer runs the program's own
 // binary inside a container, so a container must be unable to change it
 // (CVE-2019-5736): libcontainer executes it through a read-only overlay mount
 // of its file, which is cheap if the kernel has overlay.

@@ -13,14 +13,14 @@ import (
 	"github.com/katabox/katabox/agent/spawn"
 )
 
-// execDefaults is what a container's configuration says of its execs.
+// execDefaults is what a container's configuration says of its processes.
 type execDefaults struct {
 	namespaces   int // CLONE_NEW*
 	umask        *uint32
 	oomScoreAdj  *int
 	rlimits      []spawn.Rlimit // for those that have none
 	capabilities *configs.Capabilities
-	// byStage is set when execs take what only libcontainer's stage does.
+	// byStage is set when the processes take what only libcontainer's stage does.
 	byStage bool
 }
 
@@ -54,14 +54,23 @@ func (c *Container) Exec(spec *specs.Process, stdio Stdio) (*Process, error) {
 		return nil, err
 	}
 	adjustProcess(spec)
-	if c.execs.byStage || spec.Scheduler != nil || spec.IOPriority != nil {
-		return c.startByStage(spec, stdio, false)
+	if c.needsStage(spec) {
+		lib, err := c.stage.of(c.lib, c.init.pid)
+		if err != nil {
+			return nil, fmt.Errorf("exec in container %s: %w", c.id, err)
+		}
+		return c.startByStage(lib, spec, stdio, false)
 	}
 	p, err := c.spawn(spec, stdio)
 	if err != nil {
 		return nil, fmt.Errorf("unable to start container process: %w", err)
 	}
 	return p, nil
+}
+
+// needsStage reports whether only libcontainer's stage can start a process.
+func (c *Container) needsStage(spec *specs.Process) bool {
+	return c.execs.byStage || spec.Scheduler != nil || spec.IOPriority != nil
 }
 
 // spawn starts a process without a stage.
@@ -140,12 +149,12 @@ func (c *Container) startPlan(p *Process, plan *spawn.Plan) error {
 
 // startIn starts the process in a cgroup; the reaper spares it.
 func (c *Container) startIn(cgroup string, p *Process, plan *spawn.Plan) error {
-	fd, err := unix.Open(cgroup, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := openCgroup(cgroup)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: cgroup, Err: err}
+		return err
 	}
-	plan.Cgroup = os.NewFile(uintptr(fd), cgroup)
-	defer plan.Cgroup.Close()
+	defer dir.Close()
+	plan.Cgroup = dir
 	end := c.children.Begin()
 	defer func() { end(p.pid) }()
 	pid, err := plan.Start()
@@ -155,6 +164,14 @@ func (c *Container) startIn(cgroup string, p *Process, plan *spawn.Plan) error {
 	p.pid = pid
 	p.child, err = os.FindProcess(pid)
 	return err
+}
+
+func openCgroup(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // initCgroup is the directory of the cgroup that the init is in.

@@ -80,6 +80,19 @@ func (h *hookRun) forLibcontainer() configs.Hooks {
 	return configs.Hooks{configs.Prestart: list}
 }
 
+// prestart runs the prestart hooks until one fails, with the words of libcontainer's.
+func (h *hookRun) prestart(pid int) error {
+	if h == nil {
+		return nil
+	}
+	for i, hook := range h.hooks[prestart] {
+		if err := h.run(hook, prestart, specs.StateCreating, pid); err != nil {
+			return fmt.Errorf("error running %s hook #%d: %w", prestart, i, err)
+		}
+	}
+	return nil
+}
+
 // poststart runs the poststart hooks. A failure is logged and changes nothing else.
 func (h *hookRun) poststart(pid int) { h.runAll(poststart, specs.StateRunning, pid) }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	_ "github.com/opencontainers/cgroups/devices" // Without it no device rule can be set.
+	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
@@ -18,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
+	"github.com/katabox/katabox/agent/rootfs"
 	"github.com/katabox/katabox/internal/spans"
 )
 
@@ -81,7 +83,7 @@ func (r *Runtime) Create(spec *specs.Spec, at Placement, stdio Stdio) (*Containe
 	}
 	c.hooks, c.spans = hooks, r.Spans
 	begun := r.Spans.Begin(at.ID, "init stage")
-	init, err := c.startInit(spec.Process, stdio)
+	init, err := c.startInit(config, spec.Process, stdio, filepath.Join(r.StateDir, at.ID))
 	begun()
 	if err != nil {
 		err = errors.Join(err, r.abandon(c.lib, at.ID))
@@ -111,7 +113,11 @@ func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string) (*
 	if err != nil {
 		return nil, fmt.Errorf("create container %s: %w", id, err)
 	}
-	c := &Container{id: id, lib: lib, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config)}
+	c := &Container{id: id, lib: lib, resources: config.Cgroups.Resources, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config),
+		stage: stage{root: r.StateDir, id: id}}
+	if c.cgroups, err = manager.New(config.Cgroups); err != nil {
+		return nil, errors.Join(fmt.Errorf("create container %s: %w", id, err), r.abandon(lib, id))
+	}
 	if err := c.findRoot(config); err != nil {
 		return nil, errors.Join(err, r.abandon(lib, id))
 	}
@@ -172,23 +178,40 @@ func checkProcess(p *specs.Process) error {
 	return nil
 }
 
-// startInit starts the init process.
-func (c *Container) startInit(spec *specs.Process, stdio Stdio) (*Process, error) {
-	init, err := c.startByStage(spec, stdio, true)
+// startInit starts the init process. dir is the container's in the guest.
+func (c *Container) startInit(config *configs.Config, spec *specs.Process, stdio Stdio, dir string) (*Process, error) {
+	var init *Process
+	var err error
+	if c.needsStage(spec) || rootfs.Unsupported(config) != "" {
+		init, err = c.stageInit(spec, stdio)
+	} else {
+		init, err = c.spawnInit(config, spec, stdio, dir)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if c.init, err = openInit(init.pid); err != nil {
 		_ = init.Signal(unix.SIGKILL)
 		init.Wait()
+		return nil, errors.Join(err, c.waiting.Close())
+	}
+	return init, nil
+}
+
+// stageInit starts the init process by libcontainer's own stage.
+func (c *Container) stageInit(spec *specs.Process, stdio Stdio) (*Process, error) {
+	init, err := c.startByStage(c.lib, spec, stdio, true)
+	if err != nil {
 		return nil, err
 	}
+	c.waiting = staged{c.lib, init.pid}
+	c.stage.lib = c.lib
 	return init, nil
 }
 
 // startByStage starts a process of c by libcontainer's own stage. It must not
 // run alongside Destroy.
-func (c *Container) startByStage(spec *specs.Process, stdio Stdio, init bool) (*Process, error) {
+func (c *Container) startByStage(lib *libcontainer.Container, spec *specs.Process, stdio Stdio, init bool) (*Process, error) {
 	lp, err := newProcess(spec)
 	if err != nil {
 		return nil, err
@@ -209,7 +232,7 @@ func (c *Container) startByStage(spec *specs.Process, stdio Stdio, init bool) (*
 		lp.Stdin, lp.Stdout, lp.Stderr = stdio.Stdin, stdio.Stdout, stdio.Stderr
 	}
 	p := &Process{child: lp, children: c.children}
-	if err := c.fork(p, lp); err != nil {
+	if err := c.fork(p, lib, lp); err != nil {
 		return nil, err
 	}
 	if stdio.Terminal {
@@ -223,10 +246,10 @@ func (c *Container) startByStage(spec *specs.Process, stdio Stdio, init bool) (*
 }
 
 // fork starts the process; the reaper spares it.
-func (c *Container) fork(p *Process, lp *libcontainer.Process) error {
+func (c *Container) fork(p *Process, lib *libcontainer.Container, lp *libcontainer.Process) error {
 	end := c.children.Begin()
 	defer func() { end(p.pid) }()
-	if err := c.lib.Start(lp); err != nil {
+	if err := lib.Start(lp); err != nil {
 		return err // Its text is what runc's users know.
 	}
 	pid, err := lp.Pid()

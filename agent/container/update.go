@@ -5,7 +5,9 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -24,15 +26,19 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 	}
 	c.updateMu.Lock()
 	defer c.updateMu.Unlock()
-	config := c.lib.Config()
-	cgroup, merged := *config.Cgroups, *config.Cgroups.Resources
+	if !c.init.isAlive() {
+		return c.precondition("update", libcontainer.ErrNotRunning, nil)
+	}
+	merged := *c.resources
 	mergeResources(&merged, change.Resources)
 	weightless(&merged)
-	cgroup.Resources = &merged
-	config.Cgroups = &cgroup
-	if err := c.lib.Set(config); err != nil {
-		return fmt.Errorf("update container %s: %w", c.id, precondition(err))
+	if err := c.cgroups.Set(&merged); err != nil {
+		if undo := c.cgroups.Set(c.resources); undo != nil {
+			log.L.WithField("container", c.id).Warnf("a failed update of its limits cannot be undone: %v", undo)
+		}
+		return fmt.Errorf("update container %s: %w", c.id, err)
 	}
+	c.resources = &merged
 	return nil
 }
 

@@ -23,7 +23,7 @@ const (
 	// program is the tests' name in the guest.
 	program = "guesttest"
 	// bootTimeout bounds the guest's whole life.
-	bootTimeout = 6 * time.Minute
+	bootTimeout = 10 * time.Minute
 )
 
 // TestInGuest runs this package's other tests in a guest.
@@ -136,6 +136,17 @@ func nics() []string {
 // server sends that network's name.
 func serverAddress(nic int) string { return fmt.Sprintf("10.0.%d.100:80", nic) }
 
+// chosenKey names the variable that has the guest run some of its tests only: a
+// pattern as for -run, without spaces.
+const chosenKey = "KATABOX_TEST_GUEST_RUN"
+
+func chosen() string {
+	if pattern := os.Getenv(chosenKey); pattern != "" {
+		return " -test.run=" + pattern
+	}
+	return ""
+}
+
 // boot runs the guest to its end and returns what it printed.
 func boot(ctx context.Context, t *testing.T, qemu, initrd string) string {
 	t.Helper()
@@ -151,7 +162,7 @@ func boot(ctx context.Context, t *testing.T, qemu, initrd string) string {
 		"-M", "q35,accel=tcg", "-cpu", "max", "-smp", "2,sockets=2,cores=1,threads=1,maxcpus=2",
 		"-m", fmt.Sprintf("%d,slots=2,maxmem=4G", startMiB),
 		"-kernel", image + "/vmlinux", "-initrd", initrd,
-		"-append", "console=ttyS0 quiet maxcpus=1 panic=-1 rdinit=/" + program + environment + " -- -test.v",
+		"-append", "console=ttyS0 quiet maxcpus=1 panic=-1 rdinit=/" + program + environment + " -- -test.v" + chosen(),
 		"-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot",
 		"-qmp", "unix:" + dir + "/qmp,server=on,wait=off",
 	}

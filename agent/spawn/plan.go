@@ -66,7 +66,7 @@ func (p *Plan) check() error {
 		return fmt.Errorf("no program: %w", unix.EINVAL)
 	}
 	for _, f := range p.Stdio {
-		if f.Fd() < 3 {
+		if f != nil && f.Fd() < 3 {
 			return fmt.Errorf("file %s has descriptor %d, want one above 2: %w", f.Name(), f.Fd(), unix.EINVAL)
 		}
 	}

@@ -6,6 +6,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -65,17 +66,14 @@ func reap(pid int) {
 // encode is the plan for C, valid until pins are unpinned.
 func (p *Plan) encode(pins *pins, paths []string) *C.struct_spawn_plan {
 	plan := &C.struct_spawn_plan{
-		target: C.int32_t(p.Target.Fd()), namespaces: C.uint64_t(p.Namespaces), cgroup: -1,
+		namespaces: C.uint64_t(p.Namespaces), target: descriptor(p.Target), cgroup: descriptor(p.Cgroup),
 		terminal: flag(p.Terminal), no_new_privs: flag(p.NoNewPrivileges),
 		keyring: pins.text(p.Keyring), directory: pins.text(p.Dir),
 		uid: C.uint32_t(p.UID), gid: C.uint32_t(p.GID), umask: -1,
 		paths: pins.list(paths), argv: pins.list(p.Args), envp: pins.list(p.Env),
 	}
 	for i, f := range p.Stdio {
-		plan.stdio[i] = C.int32_t(f.Fd())
-	}
-	if p.Cgroup != nil {
-		plan.cgroup = C.int32_t(p.Cgroup.Fd())
+		plan.stdio[i] = descriptor(f)
 	}
 	if p.Umask != nil {
 		plan.umask = C.int32_t(*p.Umask)
@@ -95,6 +93,14 @@ func (p *Plan) encode(pins *pins, paths []string) *C.struct_spawn_plan {
 		pins.Pin(plan.capabilities)
 	}
 	return plan
+}
+
+// descriptor is a file's, or -1.
+func descriptor(f *os.File) C.int32_t {
+	if f == nil {
+		return -1
+	}
+	return C.int32_t(f.Fd())
 }
 
 func flag(on bool) C.int32_t {

@@ -8,8 +8,12 @@
 // The steps of a start, in their order.
 enum spawn_step {
 	STEP_CLONE = 1,
+	STEP_CGROUP_NAMESPACE,
 	STEP_OOM_SCORE,
 	STEP_RLIMITS,
+	STEP_MOUNT,
+	STEP_MOUNTED,
+	STEP_ENTER,
 	STEP_NAMESPACES,
 	STEP_ROOT,
 	STEP_STDIO,
@@ -17,6 +21,7 @@ enum spawn_step {
 	STEP_CLONE_PROCESS,
 	STEP_SESSION,
 	STEP_KEYRING,
+	STEP_KEYRING_PERMISSIONS,
 	STEP_TERMINAL,
 	STEP_OWN_STDIO,
 	STEP_DIRECTORY,
@@ -31,6 +36,7 @@ enum spawn_step {
 	STEP_NO_NEW_PRIVS,
 	STEP_FIND,
 	STEP_ACCESS,
+	STEP_FOUND,
 	STEP_EXECUTE,
 };
 
@@ -56,6 +62,7 @@ struct spawn_plan {
 	struct spawn_rlimit *rlimits;
 	int32_t rlimit_count;
 	char *keyring; // the session keyring's name
+	int32_t new_keyring; // whether its user may search it
 	char *directory;
 	int32_t umask; // -1: the agent's
 	uint32_t uid, gid;
@@ -71,11 +78,42 @@ struct spawn_result {
 	int32_t process; // a PID, or 0; the caller waits for it
 	int32_t step;    // the last one begun
 	int32_t error;   // its errno, or 0
-	int32_t path;    // the index in paths of the last one tried
+	int32_t path;    // the index of the last one tried in paths, or in an init's mounts
 };
 
 // spawn starts a process. It returns when the program runs, or when a step has
 // failed and the process has ended.
 void spawn(const struct spawn_plan *plan, struct spawn_result *result);
+
+// A mount as mount(2) has it.
+struct spawn_mount {
+	char *source, *target, *type, *data;
+	uint64_t flags;
+};
+
+// The first process of a container. It has a copy of the agent's memory, and ends
+// when the other end of its control socket is closed.
+struct spawn_init {
+	struct spawn_plan plan; // target, namespaces and stdio are not used
+	int32_t control;        // a socket of type SOCK_SEQPACKET, above 2
+	int32_t new_pid;        // whether it gets a PID namespace of its own
+	struct spawn_mount *mounts;
+	int32_t mount_count;
+	char **home;   // the place in envp for a HOME, or NULL
+	char **errors; // texts of errno values
+	int32_t error_count;
+};
+
+// The size of a HOME=..., with its NUL.
+enum { SPAWN_HOME_SIZE = 16384 };
+
+// spawn_init starts an init in the calling thread's namespaces and returns its PID,
+// or -1 with errno. It sends a spawn_result when it waits for an order, when it
+// is about to execute its program, and when a step has failed. An order is a packet
+// whose first byte means nothing:
+//
+//	mounts ──STEP_MOUNTED──> order with stdio and the root as files, and a HOME=...
+//	──STEP_FOUND──> order to execute ──STEP_EXECUTE──> execve(2)
+pid_t spawn_init(const struct spawn_init *init);
 
 #endif

@@ -1,0 +1,77 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+)
+
+// initStdio are the stdio of a container's first process.
+type initStdio struct {
+	files    [3]*os.File
+	terminal *terminal // nil without
+	null     *os.File  // the container's own, or nil
+}
+
+// openStdio opens the terminal, which becomes the process's console, or replaces
+// the agent's /dev/null by the container's.
+func (b *birth) openStdio(stdio Stdio) (*initStdio, error) {
+	if stdio.Terminal {
+		t, err := openTerminal(b.top, b.spec.ConsoleSize)
+		if err != nil {
+			return nil, err
+		}
+		b.process.console = t.master
+		return &initStdio{files: [3]*os.File{t.slave, t.slave, t.slave}, terminal: t}, nil
+	}
+	s := &initStdio{files: [3]*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr}}
+	if !makesDev(b.config) {
+		return s, nil
+	}
+	null, err := openInside(b.top, "dev/null", unix.O_RDWR)
+	if err != nil {
+		return nil, fmt.Errorf("error reopening /dev/null inside container: %w", err)
+	}
+	s.null = null
+	if !isNull(null) {
+		s.close()
+		return nil, errors.New("error reopening /dev/null inside container: can't reopen /dev/null: container's /dev/null is invalid")
+	}
+	for i, f := range s.files {
+		if isNull(f) {
+			s.files[i] = null
+		}
+	}
+	return s, nil
+}
+
+// close closes what only the process has from now on.
+func (s *initStdio) close() {
+	if s.terminal != nil {
+		_ = s.terminal.slave.Close()
+	}
+	if s.null != nil {
+		_ = s.null.Close()
+	}
+}
+
+// makesDev reports whether the container's /dev is made for it, and not another's.
+func makesDev(config *configs.Config) bool {
+	for _, m := range config.Mounts {
+		if m.Device == "bind" && filepath.Clean("/"+m.Destination) == "/dev" {
+			return false
+		}
+	}
+	return true
+}
+
+// isNull reports whether a file is a null device.
+func isNull(f *os.File) bool {
+	var info unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &info)
+	return err == nil && info.Mode&unix.S_IFMT == unix.S_IFCHR && info.Rdev == unix.Mkdev(1, 3)
+}
