@@ -1,6 +1,7 @@
 package container
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -40,8 +41,12 @@ func (r *Runtime) WarmUp() (err error) {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	defer null.Close()
+	spec, err := asSent(warmUpSpec(root, self))
+	if err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
 	silent := &Runtime{StateDir: r.StateDir, Children: r.Children, Confine: r.Confine}
-	c, init, err := silent.Create(warmUpSpec(root, self), Placement{ID: warmUpID}, Stdio{Stdin: null, Stdout: null, Stderr: null})
+	c, init, err := silent.Create(spec, Placement{ID: warmUpID}, Stdio{Stdin: null, Stdout: null, Stderr: null})
 	if err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
@@ -57,6 +62,20 @@ func (r *Runtime) WarmUp() (err error) {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	return nil
+}
+
+// asSent returns a spec as it comes from the host: the decoder of the first one is
+// slow too.
+func asSent(spec *specs.Spec) (*specs.Spec, error) {
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode spec: %w", err)
+	}
+	var sent specs.Spec
+	if err := json.Unmarshal(text, &sent); err != nil {
+		return nil, fmt.Errorf("decode spec: %w", err)
+	}
+	return &sent, nil
 }
 
 // warmUpSpec is a container like those that engines ask for: the more of them it
