@@ -265,8 +265,9 @@ func TestExecsEndWithTheirContainer(t *testing.T) {
 	if status := statusOf(t, e2); status != virtcontainers.ExitLost {
 		t.Errorf("the status of e2, which was being started, is %d", status)
 	}
+	p.observer.expect(t, "c1/e1=137", "c1=3") // once both are reported
 	if got, want := p.observer.list(), []string{"c1/e1=137", "c1=3"}; !slices.Equal(got, want) {
-		t.Errorf("exits %v, want %v", got, want)
+		t.Errorf("exits in the order %v, want %v", got, want)
 	}
 	cancel()
 	if err := await(t, "the end of e2's start", started); err == nil {
