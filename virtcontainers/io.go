@@ -3,6 +3,8 @@ package virtcontainers
 import (
 	"context"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
@@ -77,6 +79,7 @@ func (c Conns) close() {
 // openConns opens a process's streams in the guest.
 func openConns(ctx context.Context, client *guest.Client, containerID, execID string, want Streams) (Conns, error) {
 	var conns Conns
+	group, ctx := errgroup.WithContext(ctx)
 	for _, s := range []struct {
 		wanted bool
 		kind   api.Stream
@@ -90,12 +93,17 @@ func openConns(ctx context.Context, client *guest.Client, containerID, execID st
 		if !s.wanted {
 			continue
 		}
-		conn, sent, err := client.OpenStream(ctx, containerID, execID, s.kind)
-		if err != nil {
-			conns.close()
-			return Conns{}, err
-		}
-		*s.conn, *s.sent = conn, sent
+		group.Go(func() error {
+			conn, sent, err := client.OpenStream(ctx, containerID, execID, s.kind)
+			if err == nil {
+				*s.conn, *s.sent = conn, sent
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		conns.close()
+		return Conns{}, err
 	}
 	return conns, nil
 }
