@@ -302,7 +302,7 @@ func TestCtrCheckpoint(t *testing.T) {
 		ctr("containers", "checkpoint", "--task", "--rw", "--image", job, "saved")
 		ctr("containers", "restore", "--live", "--rw", copied, "saved")
 		for _, id := range []string{job, copied} {
-			out, err := d.Ctr(ctx, "task", "exec", "--exec-id", "e1", id, "sh", "-c", "a=$(tail -n 1 /count); sleep 1; b=$(tail -n 1 /count); test $b -gt $a && test $b -gt 3 && test $b = $(wc -l </count) && echo counts")
+			out, err := d.Ctr(ctx, "task", "exec", "--exec-id", "e1", id, "sh", "-c", "a=$(tail -n 1 /count); sleep 1; cp /count /c; b=$(tail -n 1 /c); test $b -gt $a && test $b -gt 3 && test $b = $(wc -l </c) && echo counts")
 			if err != nil || !strings.Contains(out, "counts") {
 				t.Errorf("%s: %v: %s", id, err, out)
 			}
