@@ -185,10 +185,11 @@ func (b *birth) fork() error {
 // mountError says which of the process's mounts failed.
 func (b *birth) mountError(err error) error {
 	var failed *spawn.MountError
-	if !errors.As(err, &failed) {
+	inner := rootfs.Inner(b.config)
+	if !errors.As(err, &failed) || failed.Index < 0 || failed.Index >= len(inner) {
 		return err
 	}
-	m := rootfs.Inner(b.config)[failed.Index]
+	m := inner[failed.Index]
 	return fmt.Errorf("error mounting %q to rootfs at %q: %w", m.Source, m.Destination, failed.Err)
 }
 
@@ -208,7 +209,11 @@ func (b *birth) enter(stdio Stdio) error {
 	if err := b.thread.do(func() error { return b.finish(files) }); err != nil {
 		return err
 	}
-	return b.init.Enter(b.top, files.files, homeOf(b.top, b.spec.User.UID))
+	home := ""
+	if b.plan.NeedsHome {
+		home = homeOf(b.top, b.spec.User.UID)
+	}
+	return b.init.Enter(b.top, files.files, home)
 }
 
 // enterRoot is called on the thread.

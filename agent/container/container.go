@@ -28,7 +28,7 @@ type Container struct {
 	lib *libcontainer.Container
 	// cgroups makes and changes the container's cgroup.
 	cgroups cgroups.Manager
-	// resources are its limits and device rules; updateMu guards them.
+	// resources are its limits and device rules.
 	resources *cgroups.Resources
 	children  Children
 	// cgroup is the container's path in the cgroup hierarchy.
@@ -42,7 +42,8 @@ type Container struct {
 	execs    execDefaults
 	spans    *spans.Recorder
 
-	updateMu sync.Mutex
+	// cgroupMu guards cgroups and resources: one change at a time.
+	cgroupMu sync.Mutex
 }
 
 // Kill sends SIGKILL to every process in the container, paused or not.

@@ -11,6 +11,8 @@ import (
 
 // Pause freezes every process in the container.
 func (c *Container) Pause() error {
+	c.cgroupMu.Lock()
+	defer c.cgroupMu.Unlock()
 	if frozen, err := c.isFrozen(); err != nil || frozen || !c.init.isAlive() {
 		return c.precondition("pause", libcontainer.ErrNotRunning, err)
 	}
@@ -22,6 +24,8 @@ func (c *Container) Pause() error {
 
 // Resume thaws what Pause froze.
 func (c *Container) Resume() error {
+	c.cgroupMu.Lock()
+	defer c.cgroupMu.Unlock()
 	if frozen, err := c.isFrozen(); err != nil || !frozen || !c.init.isAlive() {
 		return c.precondition("resume", libcontainer.ErrNotPaused, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,14 +39,22 @@ func (i initProcess) openRoot() (*os.File, error) {
 	return root, nil
 }
 
+// lookupTries bounds how often a lookup is repeated because a rename raced with
+// it (openat2(2), EAGAIN).
+const lookupTries = 128
+
 // openInside opens a file below root, which a container's processes may change at
 // any moment: no link leads out of it.
 func openInside(root *os.File, path string, flags uint64) (*os.File, error) {
-	fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
-		Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: "/" + path, Err: err}
+	how := &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	for try := 1; ; try++ {
+		fd, err := unix.Openat2(int(root.Fd()), path, how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), filepath.Join("/", path)), nil
+		case try < lookupTries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)):
+		default:
+			return nil, &os.PathError{Op: "open", Path: filepath.Join("/", path), Err: err}
+		}
 	}
-	return os.NewFile(uintptr(fd), "/"+path), nil
 }

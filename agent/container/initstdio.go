@@ -32,21 +32,30 @@ func (b *birth) openStdio(stdio Stdio) (*initStdio, error) {
 	if !makesDev(b.config) {
 		return s, nil
 	}
-	null, err := openInside(b.top, "dev/null", unix.O_RDWR)
-	if err != nil {
+	var err error
+	if s.null, err = openNull(b.top); err != nil {
 		return nil, fmt.Errorf("error reopening /dev/null inside container: %w", err)
-	}
-	s.null = null
-	if !isNull(null) {
-		s.close()
-		return nil, errors.New("error reopening /dev/null inside container: can't reopen /dev/null: container's /dev/null is invalid")
 	}
 	for i, f := range s.files {
 		if isNull(f) {
-			s.files[i] = null
+			s.files[i] = s.null
 		}
 	}
 	return s, nil
+}
+
+// openNull opens the container's /dev/null once it is known to be that device: to
+// open another one may wait, or have effects.
+func openNull(root *os.File) (*os.File, error) {
+	handle, err := openInside(root, "dev/null", unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	if !isNull(handle) {
+		return nil, errors.New("can't reopen /dev/null: container's /dev/null is invalid")
+	}
+	return reopen(handle, unix.O_RDWR)
 }
 
 // close closes what only the process has from now on.

@@ -182,7 +182,7 @@ func checkProcess(p *specs.Process) error {
 func (c *Container) startInit(config *configs.Config, spec *specs.Process, stdio Stdio, dir string) (*Process, error) {
 	var init *Process
 	var err error
-	if c.needsStage(spec) || rootfs.Unsupported(config) != "" {
+	if c.needsStage(spec) || rootfs.Unsupported(config, spec.Cwd) != "" {
 		init, err = c.stageInit(spec, stdio)
 	} else {
 		init, err = c.spawnInit(config, spec, stdio, dir)
@@ -193,7 +193,11 @@ func (c *Container) startInit(config *configs.Config, spec *specs.Process, stdio
 	if c.init, err = openInit(init.pid); err != nil {
 		_ = init.Signal(unix.SIGKILL)
 		init.Wait()
-		return nil, errors.Join(err, c.waiting.Close())
+		err = errors.Join(err, c.waiting.Close())
+		if init.console != nil {
+			err = errors.Join(err, init.console.Close())
+		}
+		return nil, err
 	}
 	return init, nil
 }

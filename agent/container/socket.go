@@ -12,10 +12,6 @@ import (
 	"github.com/katabox/katabox/internal/unixsocket"
 )
 
-// lookupTries bounds how often a lookup is repeated because a rename raced with
-// it (openat2(2), EAGAIN).
-const lookupTries = 128
-
 // OpenRoot refers to the root directory of a process, in its mount namespace.
 func OpenRoot(pid uint32) (*os.File, error) {
 	path := fmt.Sprintf("/proc/%d/root", pid)
@@ -32,7 +28,7 @@ func OpenRoot(pid uint32) (*os.File, error) {
 // out of it, nor does a link of /proc (openat2(2), RESOLVE_IN_ROOT and
 // RESOLVE_NO_MAGICLINKS). The caller keeps root.
 func DialSocket(ctx context.Context, root *os.File, path string, kind int) (*net.UnixConn, error) {
-	at, err := openBelow(root, path)
+	at, err := openInside(root, path, unix.O_PATH)
 	if err != nil {
 		return nil, err
 	}
@@ -52,18 +48,4 @@ func DialSocket(ctx context.Context, root *os.File, path string, kind int) (*net
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
 	return conn, nil
-}
-
-func openBelow(root *os.File, path string) (*os.File, error) {
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	for try := 1; ; try++ {
-		fd, err := unix.Openat2(int(root.Fd()), path, how)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), path), nil
-		case try < lookupTries && (errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)):
-		default:
-			return nil, &os.PathError{Op: "open", Path: path, Err: err}
-		}
-	}
 }

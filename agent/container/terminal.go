@@ -40,12 +40,17 @@ func openMaster(root *os.File) (*os.File, error) {
 	if err := checkMaster(handle); err != nil {
 		return nil, err
 	}
+	return reopen(handle, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK)
+}
+
+// reopen opens what an O_PATH descriptor stands for.
+func reopen(handle *os.File, flags int) (*os.File, error) {
 	path := "/proc/self/fd/" + strconv.Itoa(int(handle.Fd()))
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: handle.Name(), Err: err}
 	}
-	return os.NewFile(uintptr(fd), "console"), nil
+	return os.NewFile(uintptr(fd), handle.Name()), nil
 }
 
 // checkMaster reports whether handle is devpts's ptmx: a container's root can

@@ -24,16 +24,19 @@ func (c *Container) Update(res *specs.LinuxResources) error {
 	if err != nil {
 		return fmt.Errorf("update container %s: %w", c.id, err)
 	}
-	c.updateMu.Lock()
-	defer c.updateMu.Unlock()
+	c.cgroupMu.Lock()
+	defer c.cgroupMu.Unlock()
 	if !c.init.isAlive() {
 		return c.precondition("update", libcontainer.ErrNotRunning, nil)
 	}
 	merged := *c.resources
 	mergeResources(&merged, change.Resources)
+	merged.Freezer = cgroups.Undefined // Pause and Resume write it.
 	weightless(&merged)
+	before := c.resources
+	before.Freezer = cgroups.Undefined
 	if err := c.cgroups.Set(&merged); err != nil {
-		if undo := c.cgroups.Set(c.resources); undo != nil {
+		if undo := c.cgroups.Set(before); undo != nil {
 			log.L.WithField("container", c.id).Warnf("a failed update of its limits cannot be undone: %v", undo)
 		}
 		return fmt.Errorf("update container %s: %w", c.id, err)

@@ -17,6 +17,10 @@ const newRoot = "/mnt"
 // container could be given its own root. A bind mount of the same tree, moved
 // over "/", has a parent and costs no copy.
 //
+// The bottom, from which the kernel has executed this program, becomes read-only:
+// containers reach the program's file by /proc/PID/exe, and could change its mode
+// or owner by that.
+//
 // Preconditions: nothing is mounted yet, and the process has one thread that
 // matters: fs_struct is shared by all threads, so chroot applies to them all.
 func EnterRoot() error {
@@ -25,6 +29,9 @@ func EnterRoot() error {
 	}
 	if err := unix.Mount("/", newRoot, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind root: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("make the initramfs read-only: %w", err)
 	}
 	if err := unix.Chdir(newRoot); err != nil {
 		return fmt.Errorf("enter new root: %w", err)

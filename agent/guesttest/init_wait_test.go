@@ -137,6 +137,7 @@ func (m *machine) killThenStart(t *testing.T, id string) string {
 func (m *machine) deleted(t *testing.T, id string) string {
 	t.Helper()
 	resp, err := m.task.Delete(t.Context(), &taskapi.DeleteRequest{ID: id})
+	m.exit(t, id, "") // or the next container of that id would have it
 	return fmt.Sprintf("delete: %d, %v", resp.GetExitStatus(), err)
 }
 

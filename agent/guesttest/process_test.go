@@ -3,6 +3,7 @@ package guesttest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/agent/api"
@@ -252,4 +254,46 @@ func leftovers(t *testing.T) string {
 	}
 	mounts := strings.Count(fileIn(t, "/proc/self/mounts"), "\n")
 	return strings.Join(append(list, fmt.Sprint("zombies ", zombies), fmt.Sprint("mounts ", mounts)), "\n")
+}
+
+// An update beside a pause or a resume undoes neither.
+func TestGuestPauseBesideUpdate(t *testing.T) {
+	m := guestOnly(t)
+	m.pause(t, "beside")
+	ctx := t.Context()
+	text, err := json.Marshal(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr(int64(55))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := func() error {
+		_, err := m.task.Update(ctx, &taskapi.UpdateTaskRequest{ID: "beside", Resources: &anypb.Any{Value: text}})
+		return err
+	}
+	steps := []struct {
+		do   func() error
+		want string
+	}{
+		{func() error { _, err := m.task.Pause(ctx, &taskapi.PauseRequest{ID: "beside"}); return err }, "1\n"},
+		{func() error { _, err := m.task.Resume(ctx, &taskapi.ResumeRequest{ID: "beside"}); return err }, "0\n"},
+	}
+	for range 20 {
+		for _, step := range steps {
+			updated := make(chan error, 1)
+			go func() { updated <- update() }()
+			if err := errors.Join(step.do(), <-updated); err != nil {
+				t.Fatal(err)
+			}
+			if got := fileIn(t, "/sys/fs/cgroup/katabox/beside/cgroup.freeze"); got != step.want {
+				t.Fatalf("cgroup.freeze is %q, want %q", got, step.want)
+			}
+		}
+	}
+}
+
+// What a container can reach through /proc/PID/exe it cannot change.
+func TestGuestProgramCannotBeChanged(t *testing.T) {
+	guestOnly(t)
+	if err := os.Chmod("/proc/1/exe", 0o700); !errors.Is(err, unix.EROFS) {
+		t.Errorf("chmod: %v, want %v", err, unix.EROFS)
+	}
 }

@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -18,10 +19,28 @@ func (r *Root) Console(terminal *os.File) error {
 		return fmt.Errorf("create /dev/console mount target: %w", err)
 	}
 	defer unix.Close(dir)
-	at, err := unix.Openat(dir, "console", unix.O_NOFOLLOW|unix.O_CREAT|unix.O_CLOEXEC, consoleMode)
+	at, err := openConsole(dir)
 	if err != nil {
 		return fmt.Errorf("create /dev/console mount target: %w", err)
 	}
 	defer unix.Close(at)
 	return mountError(terminal.Name(), "/dev/console", unix.MS_BIND, "", attachCopy(int(terminal.Fd()), at))
+}
+
+// openConsole opens the mountpoint and makes it if it is missing. What is there is
+// not opened itself: it may be a FIFO.
+func openConsole(dir int) (int, error) {
+	const path = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	at, err := unix.Openat(dir, "console", path, 0)
+	if !errors.Is(err, unix.ENOENT) {
+		return at, err
+	}
+	made, err := unix.Openat(dir, "console", unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, consoleMode)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, err
+	}
+	if err == nil {
+		return made, nil
+	}
+	return unix.Openat(dir, "console", path, 0)
 }

@@ -24,7 +24,7 @@ type Root struct {
 // Open sets the propagation of the namespace's mounts, makes config.Rootfs a
 // mount, and opens it. The caller owns the result.
 //
-// Preconditions: Unsupported(config) is ""; the calling thread is locked
+// Preconditions: [Unsupported] is ""; the calling thread is locked
 // (runtime.LockOSThread), shares no root and working directory with other
 // threads (unshare(2), CLONE_FS), and is in the container's new mount namespace
 // and in its IPC, UTS and network namespaces.

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unsupported returns which part of config only libcontainer's own stage can
-// do; "" if there is none.
-func Unsupported(config *configs.Config) string {
+// Unsupported returns which part of config, or the working directory cwd, only
+// libcontainer's own stage can do; "" if there is none.
+func Unsupported(config *configs.Config, cwd string) string {
 	const parents = unix.MS_PRIVATE | unix.MS_SLAVE
 	propagation := config.RootPropagation &^ unix.MS_REC
 	switch {
@@ -29,6 +29,8 @@ func Unsupported(config *configs.Config) string {
 		return "hooks in the container"
 	case hasOwnProcess(config.MaskPaths) || hasOwnProcess(config.ReadonlyPaths):
 		return "a masked or read-only path in /proc/self"
+	case hasOwnProcess([]string{cwd}):
+		return "a working directory in /proc/self"
 	}
 	return unsupportedMount(config.Mounts)
 }

@@ -55,7 +55,7 @@ func TestUnsupported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}
 			test.change(config)
-			if got := Unsupported(config); got != test.want {
+			if got := Unsupported(config, ""); got != test.want {
 				t.Errorf("reason is %q, want %q", got, test.want)
 			}
 		})

@@ -83,23 +83,45 @@ static void terminate(int signal)
 	finish(EXIT_TERMINATED);
 }
 
-// The kernel ignores for the first process of a PID namespace what it has no
-// handler for. A container that is not started yet ends by these, as runc's does:
-// there they are Go's, for which the exit status is 2.
-static void handle_signals(void)
+static void ignore(int signal) { (void)signal; }
+
+// Where a handler returns to (sigreturn(2)).
+void return_from_signal(void);
+__asm__(".text\n"
+	"return_from_signal:\n\t"
+	"mov $15, %rax\n\t" // SYS_rt_sigreturn
+	"syscall\n");
+
+static void handle(int signal, void (*handler)(int))
 {
-	static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-	enum { SA_RESTORER = 0x04000000 }; // linux/signal.h; the kernel demands a function
+	enum { RESTORER = 0x04000000 }; // asm/signal.h, SA_RESTORER
 	struct {
 		void (*handler)(int);
 		unsigned long flags;
 		void (*restorer)(void);
 		uint64_t mask;
-	} action = {terminate, SA_RESTORER, (void (*)(void))terminate, 0};
+	} action = {handler, SA_RESTART | RESTORER, return_from_signal, 0};
+
+	syscall(SYS_rt_sigaction, signal, &action, NULL, SIGNAL_MASK_SIZE);
+}
+
+// A container that is not started yet does with signals what runc's does: its
+// process is a Go program there, which some signals end with status 2 and most
+// others do not end. Without a handler the kernel would ignore all of them for
+// the first process of a PID namespace, and others would end by them.
+static void handle_signals(void)
+{
+	static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+	static const int ignored[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGPIPE, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGIO, SIGPWR};
+	enum { FIRST_REALTIME = 34, LAST_REALTIME = 64 };
 	uint64_t none = 0;
 
-	for (unsigned i = 0; syscall(SYS_getpid) == 1 && i < sizeof signals / sizeof signals[0]; i++)
-		syscall(SYS_rt_sigaction, signals[i], &action, NULL, SIGNAL_MASK_SIZE);
+	for (unsigned i = 0; syscall(SYS_getpid) == 1 && i < sizeof ending / sizeof ending[0]; i++)
+		handle(ending[i], terminate);
+	for (unsigned i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
+		handle(ignored[i], ignore);
+	for (int signal = FIRST_REALTIME; signal <= LAST_REALTIME; signal++)
+		handle(signal, ignore);
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, SIGNAL_MASK_SIZE);
 }
 

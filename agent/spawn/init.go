@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -77,7 +78,7 @@ func (p *InitPlan) Fork() (*Init, error) {
 	pid, err := C.spawn_init(p.encodeInit(&pins, fds[1]))
 	runtime.KeepAlive(p) // its files are open until here
 	if pid < 0 {
-		return nil, errors.Join(fmt.Errorf("%w: %w", ErrCgroup, err), i.control.Close())
+		return nil, errors.Join(fmt.Errorf("clone the container's first process: %w", err), i.control.Close())
 	}
 	i.pid = int(pid)
 	return i, nil
@@ -141,8 +142,12 @@ func (i *Init) Enter(root *os.File, stdio [3]*os.File, home string) error {
 	return i.await(C.STEP_FOUND)
 }
 
+// executeWait bounds how long a process may take to execute its program: the file
+// may be on a share that hangs.
+const executeWait = 5 * time.Second
+
 // Execute has the process execute its program, and returns when it has, or has told
-// its stderr why it cannot and exits with 255.
+// its stderr why it cannot and exits with 255, at the latest after executeWait.
 func (i *Init) Execute() error {
 	if err := i.order("X", nil); err != nil {
 		return err
@@ -150,8 +155,11 @@ func (i *Init) Execute() error {
 	if err := i.await(C.STEP_EXECUTE); err != nil {
 		return err
 	}
+	if err := i.control.SetReadDeadline(time.Now().Add(executeWait)); err != nil {
+		return fmt.Errorf("wait for init: %w", err)
+	}
 	_, err := i.control.Read(make([]byte, 1)) // Its end is closed by execve(2) or exit(2).
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 		err = nil
 	}
 	return errors.Join(err, i.Close())

@@ -231,3 +231,24 @@ func TestInitEndsWhileItWaits(t *testing.T) {
 		})
 	}
 }
+
+// Signals that do not end runc's init do not end it, in a shared PID namespace
+// either.
+func TestInitIgnoresWhileItWaits(t *testing.T) {
+	for name, newPID := range map[string]bool{"own namespace": true, "shared namespace": false} {
+		t.Run(name, func(t *testing.T) {
+			p := sh("exit 7")
+			p.NewPID = newPID
+			b := begin(t, p)
+			b.enter(t, "/")
+			for _, signal := range []unix.Signal{unix.SIGUSR1, unix.SIGALRM, unix.SIGPIPE, unix.SIGIO, 40} {
+				if err := unix.Kill(b.Pid(), signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, status := b.run(t); status.ExitStatus() != 7 {
+				t.Errorf("status %#x, want exit 7", status)
+			}
+		})
+	}
+}
