@@ -182,8 +182,11 @@ func TestHibernatingPodIsKilled(t *testing.T) {
 			c := idle(ctx, t, pod)
 			hibernate(ctx, t, d, pod.Sandbox.Box.ID())
 			killOne(t, d, kind)
-			if _, err := recorder.Await(ctx, c.Box.ID(), "exit"); err != nil {
-				t.Errorf("%s: %v", kind, err)
+			// containerd notes the end of the shim's connection for each container.
+			for _, id := range []string{c.Box.ID(), pod.Sandbox.Box.ID()} {
+				if _, err := recorder.Await(ctx, id, "exit"); err != nil {
+					t.Errorf("%s: %s: %v", kind, id, err)
+				}
 			}
 			removed(t, "pod", pod.Remove)
 			recorder.Close()
