@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -27,10 +28,8 @@ func Unsupported(config *configs.Config, cwd string) string {
 		return "the root's propagation"
 	case config.HasHook(configs.CreateContainer, configs.StartContainer):
 		return "hooks in the container"
-	case hasOwnProcess(config.MaskPaths) || hasOwnProcess(config.ReadonlyPaths):
-		return "a masked or read-only path in /proc/self"
-	case hasOwnProcess([]string{cwd}):
-		return "a working directory in /proc/self"
+	case hasOwnProcess(slices.Concat(config.MaskPaths, config.ReadonlyPaths, []string{cwd})):
+		return "a path in /proc/self"
 	}
 	return unsupportedMount(config.Mounts)
 }
