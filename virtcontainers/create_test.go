@@ -153,7 +153,7 @@ func TestCreateFailures(t *testing.T) {
 			p.host.Agent.Fail("Create", errdefs.ErrInvalidArgument)
 		}, "create: ", errdefs.IsInvalidArgument},
 		{"stream refused", agent(fakeguest.Stream), "agent: injected", nil},
-		{"stream cannot be dialled", agent(fakeguest.Dial + " 1027"), "streams: open STREAM_STD", nil},
+		{"stream cannot be dialled", agent(fakeguest.Dial + " 1027"), "open STREAM_STDIN stream", nil},
 		{"engine's ends cannot be opened", func(_ *pod, o *virtcontainers.ContainerOptions) {
 			o.IO.(*testIO).connectErr = errInjected
 		}, "streams: injected", nil},

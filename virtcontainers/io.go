@@ -1,9 +1,9 @@
 package virtcontainers
 
 import (
+	"cmp"
 	"context"
-
-	"golang.org/x/sync/errgroup"
+	"sync"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/virtcontainers/guest"
@@ -79,8 +79,9 @@ func (c Conns) close() {
 // openConns opens a process's streams in the guest.
 func openConns(ctx context.Context, client *guest.Client, containerID, execID string, want Streams) (Conns, error) {
 	var conns Conns
-	group, ctx := errgroup.WithContext(ctx)
-	for _, s := range []struct {
+	var group sync.WaitGroup
+	var errs [3]error
+	for i, s := range []struct {
 		wanted bool
 		kind   api.Stream
 		conn   *guest.Conn
@@ -93,15 +94,15 @@ func openConns(ctx context.Context, client *guest.Client, containerID, execID st
 		if !s.wanted {
 			continue
 		}
-		group.Go(func() error {
+		group.Go(func() {
 			conn, sent, err := client.OpenStream(ctx, containerID, execID, s.kind)
-			if err == nil {
+			if errs[i] = err; err == nil {
 				*s.conn, *s.sent = conn, sent
 			}
-			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
+	group.Wait()
+	if err := cmp.Or(errs[:]...); err != nil { // one of them is enough
 		conns.close()
 		return Conns{}, err
 	}

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
-	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/rootfs"
 )
 
 // initStdio are the stdio of a container's first process.
@@ -29,7 +29,7 @@ func (b *birth) openStdio(stdio Stdio) (*initStdio, error) {
 		return &initStdio{files: [3]*os.File{t.slave, t.slave, t.slave}, terminal: t}, nil
 	}
 	s := &initStdio{files: [3]*os.File{stdio.Stdin, stdio.Stdout, stdio.Stderr}}
-	if !makesDev(b.config) {
+	if !rootfs.MakesDev(b.config) {
 		return s, nil
 	}
 	var err error
@@ -66,16 +66,6 @@ func (s *initStdio) close() {
 	if s.null != nil {
 		_ = s.null.Close()
 	}
-}
-
-// makesDev reports whether the container's /dev is made for it, and not another's.
-func makesDev(config *configs.Config) bool {
-	for _, m := range config.Mounts {
-		if m.Device == "bind" && filepath.Clean("/"+m.Destination) == "/dev" {
-			return false
-		}
-	}
-	return true
 }
 
 // isNull reports whether a file is a null device.

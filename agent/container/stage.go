@@ -26,20 +26,23 @@ const stateFile = "state.json"
 // of returns the view of the container whose first process is init. If libcontainer
 // has not started that, made is the container as it was made: libcontainer learns
 // of the process by a file.
-func (s *stage) of(made *libcontainer.Container, init int) (*libcontainer.Container, error) {
+func (s *stage) of(made *libcontainer.Container, init initProcess) (*libcontainer.Container, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lib != nil {
 		return s.lib, nil
 	}
-	stat, err := system.Stat(init)
+	stat, err := system.Stat(init.pid)
 	if err != nil {
 		return nil, fmt.Errorf("inspect init: %w", err)
+	}
+	if !init.isAlive() { // stat may be of another process
+		return nil, libcontainer.ErrNotRunning
 	}
 	config := made.Config()
 	config.Hooks = nil // They are not libcontainer's to run any more.
 	state := libcontainer.State{BaseState: libcontainer.BaseState{
-		ID: s.id, InitProcessPid: init, InitProcessStartTime: stat.StartTime, Created: time.Now(), Config: config,
+		ID: s.id, InitProcessPid: init.pid, InitProcessStartTime: stat.StartTime, Created: time.Now(), Config: config,
 	}}
 	text, err := json.Marshal(state)
 	if err != nil {

@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindsDev reports whether /dev is a bind mount, in which nothing is made.
-func bindsDev(config *configs.Config) bool {
+// MakesDev reports whether Mount makes the container's devices: /dev is not a bind
+// mount.
+func MakesDev(config *configs.Config) bool {
 	for _, m := range config.Mounts {
-		if m.Device == "bind" && path.Clean(m.Destination) == "/dev" {
-			return true
+		if m.Device == "bind" && clean(m.Destination) == "/dev" {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // makeDev makes the devices and links in /dev.

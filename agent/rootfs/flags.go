@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names are those of mount flags (mount(2)), for errors.
-var names = []struct {
+// mountFlags are the names of mount flags (mount(2)), for errors.
+var mountFlags = []struct {
 	flag uintptr
 	name string
 }{
@@ -35,7 +35,7 @@ var names = []struct {
 // flagNames returns mount flags by name, those without one as a number.
 func flagNames(flags uintptr) string {
 	var list []string
-	for _, n := range names {
+	for _, n := range mountFlags {
 		if flags&n.flag != 0 {
 			list = append(list, n.name)
 			flags &^= n.flag

@@ -28,7 +28,7 @@ func (r *Root) Mount(inner []string) error {
 			return fmt.Errorf("error mounting %q to rootfs at %q: %w", m.Source, m.Destination, err)
 		}
 	}
-	if !bindsDev(r.config) {
+	if MakesDev(r.config) {
 		if err := r.makeDev(); err != nil {
 			return fmt.Errorf("configuring container /dev: %w", err)
 		}

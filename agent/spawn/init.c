@@ -116,7 +116,9 @@ static void handle_signals(void)
 	enum { FIRST_REALTIME = 34, LAST_REALTIME = 64 };
 	uint64_t none = 0;
 
-	for (unsigned i = 0; syscall(SYS_getpid) == 1 && i < sizeof ending / sizeof ending[0]; i++)
+	int is_first = syscall(SYS_getpid) == 1; // the others end by these without a handler
+
+	for (unsigned i = 0; is_first && i < sizeof ending / sizeof ending[0]; i++)
 		handle(ending[i], terminate);
 	for (unsigned i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
 		handle(ignored[i], ignore);
