@@ -130,25 +130,36 @@ func (c *Container) createInGuest(ctx context.Context, opts ContainerOptions) er
 	if spec.Unconfined {
 		log.G(ctx).WithField("container", c.ID).Info("the container's seccomp profile is not applied: runtime.disable_guest_seccomp is true")
 	}
-	config, err := proto.Marshal(&api.ContainerConfig{
-		Spec: spec.JSON, SharePidNamespace: spec.SharePID, ShareUserNamespace: spec.ShareUser,
-		PidNamespaceOf: c.pidNamespaceOf(ctx, spec.PIDOf), OwnUtsNamespace: spec.OwnUTS,
-		Storages: spec.Storages, Devices: spec.Devices,
-	})
-	if err != nil {
-		return fmt.Errorf("encode container: %w", err)
-	}
-	req := &task.CreateTaskRequest{
-		ID: c.ID, Terminal: opts.Terminal,
-		Options: &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: config},
-	}
+	config := configOf(spec)
+	config.PidNamespaceOf = c.pidNamespaceOf(ctx, spec.PIDOf)
+	req := &task.CreateTaskRequest{ID: c.ID, Terminal: opts.Terminal}
 	req.Stdin, req.Stdout, req.Stderr = streamNames(opts.IO.Streams())
-	resp, err := c.sandbox.client.Task().Create(ctx, req)
-	if err != nil {
-		return c.files.Explain(guest.Err(err))
+	c.guestPID, err = createTask(ctx, c.sandbox.client, req, config)
+	return c.files.Explain(err)
+}
+
+// configOf returns what the agent is told of a container, but for another's PID
+// namespace.
+func configOf(spec *guestfs.Spec) *api.ContainerConfig {
+	return &api.ContainerConfig{
+		Spec: spec.JSON, SharePidNamespace: spec.SharePID, ShareUserNamespace: spec.ShareUser, OwnUtsNamespace: spec.OwnUTS,
+		Storages: spec.Storages, Devices: spec.Devices,
 	}
-	c.guestPID = resp.Pid
-	return nil
+}
+
+// createTask has the agent make a container, and returns its process's id in the
+// guest.
+func createTask(ctx context.Context, client *guest.Client, req *task.CreateTaskRequest, config *api.ContainerConfig) (uint32, error) {
+	value, err := proto.Marshal(config)
+	if err != nil {
+		return 0, fmt.Errorf("encode container: %w", err)
+	}
+	req.Options = &anypb.Any{TypeUrl: api.ContainerConfigTypeURL, Value: value}
+	resp, err := client.Task().Create(ctx, req)
+	if err != nil {
+		return 0, guest.Err(err)
+	}
+	return resp.GetPid(), nil
 }
 
 // discard removes from the guest a container that was created but will not be

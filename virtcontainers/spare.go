@@ -10,15 +10,15 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/guestfs"
 	"github.com/katabox/katabox/virtcontainers/persist"
 )
 
-// machineSteps are the steps of a boot that need to know nothing of the pod.
-var machineSteps = []string{"user", "vm", "vsock", "hardware", "resume", "agent"}
+// machineSteps are the steps of a boot that need to know nothing of the pod, in
+// their order.
+var machineSteps = []string{"share", "user", "vm", "vsock", "storage", "hardware", "resume", "agent"}
 
 // Spare is a machine that runs and whose agent has answered, but which belongs
 // to no pod yet. One sandbox adopts it (Platform.Spare), or Close ends it.
@@ -26,6 +26,8 @@ type Spare struct {
 	key factory.Key
 	// pod is a sandbox that has done the machine's steps and no others.
 	pod *Sandbox
+	// prepared is set once the guest takes containers: it has mounted the share.
+	prepared bool
 
 	// left is closed when nothing of it is in its directory any more.
 	left chan struct{}
@@ -47,7 +49,7 @@ func MakeSpare(ctx context.Context, platform Platform, id string, cfg *config.Co
 	p := &Spare{pod: s, left: make(chan struct{})}
 	if p.key, err = s.spareKey(); err == nil {
 		s.platform.states = dir
-		err = s.boot.run(ctx, s.spareSteps())
+		err = s.boot.run(ctx, p.steps())
 	}
 	if err != nil {
 		s.end()
@@ -56,25 +58,26 @@ func MakeSpare(ctx context.Context, platform Platform, id string, cfg *config.Co
 	return p, nil
 }
 
-// spareSteps are the steps of a boot that a spare does.
-func (s *Sandbox) spareSteps() []step {
-	steps := slices.DeleteFunc(s.bootSteps(), func(s step) bool {
+// steps are the steps of a boot that a spare does.
+func (p *Spare) steps() []step {
+	steps := slices.DeleteFunc(p.pod.bootSteps(), func(s step) bool {
 		return s.name != "state" && !slices.Contains(machineSteps, s.name)
 	})
-	return append(steps, step{name: "warm-up", do: s.warmUp})
+	for i, step := range steps {
+		if step.name == "share" {
+			steps[i].do = p.pod.openSpareFiles
+		}
+	}
+	return append(steps, step{name: "warm-up", do: p.warmUp})
 }
 
-// warmUp has the agent run a container. An agent that hangs must not hold the lock
-// of all that makes spares and templates.
-func (s *Sandbox) warmUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Config.Agent.DialTimeout)
-	defer cancel()
-	ctx, stop := s.whileAlive(ctx)
-	defer stop()
-	if err := s.client.WarmUp(ctx); err != nil {
-		return s.explain(ctx, err)
+// openSpareFiles opens the files of a machine without a pod.
+func (s *Sandbox) openSpareFiles(ctx context.Context) error {
+	files, err := guestfs.OpenSpare(ctx, s.fileOptions())
+	if err != nil {
+		return err
 	}
-	return nil
+	return s.useFiles(ctx, files)
 }
 
 // barePod returns a sandbox of a configuration that shares no files.
@@ -109,8 +112,8 @@ func (s *Sandbox) machineKeys() (template, spare factory.Key, err error) {
 		return "", "", fmt.Errorf("inspect what a machine is made of: %w", err)
 	}
 	// What a template leaves open and a running machine does not.
-	in.Machine = append(in.Machine, fmt.Sprintf("rootless %v %d %d, balloon %v, entropy %q, console %v",
-		h.Rootless, h.FirstUID, h.UIDs, h.Memory.Reclaim, h.EntropySource, h.Debug))
+	in.Machine = append(in.Machine, fmt.Sprintf("rootless %v %d %d, balloon %v, entropy %q, console %v, %s",
+		h.Rootless, h.FirstUID, h.UIDs, h.Memory.Reclaim, h.EntropySource, h.Debug, guestfs.ShareConfig(h)))
 	spare, err = factory.KeyOf(in)
 	return template, spare, err
 }
@@ -125,6 +128,15 @@ func (p *Spare) Key() factory.Key { return p.key }
 
 // PID is the VMM's process id.
 func (p *Spare) PID() int { return p.pod.vm.PID() }
+
+// Processes are the ids of the processes that the machine has beside this one.
+func (p *Spare) Processes() []int {
+	list := []int{p.PID()}
+	if daemon := p.pod.files.DaemonPID(); daemon != 0 {
+		list = append(list, daemon)
+	}
+	return list
+}
 
 // Done is closed when the machine has ended.
 func (p *Spare) Done() <-chan struct{} { return p.pod.vm.Done() }
@@ -183,8 +195,8 @@ func (s *Sandbox) fits(p *Spare) error {
 		return errors.New("factory.vm_cache_number is 0")
 	case p.pod.template.key != "" && !f.Template:
 		return errors.New("it is from a template, and the pod wants none")
-	case hypervisor.OwnerOf(p.pod.vm) != nil && !s.reachesMemory():
-		return errors.New("its memory is private, and the pod's share is served by another process")
+	case closed(p.pod.files.Done()):
+		return fmt.Errorf("its share has ended: %w", p.pod.files.Err())
 	}
 	key, err := s.spareKey()
 	if err == nil && key != p.key {
@@ -199,7 +211,7 @@ func (s *Sandbox) fits(p *Spare) error {
 func (s *Sandbox) adopting(steps []step) []step {
 	for i, step := range steps {
 		switch {
-		case step.name == "user":
+		case step.name == machineSteps[0]:
 			steps[i].do, steps[i].undo = s.adopt, s.endAdopted
 		case step.name == "agent":
 			steps[i].do = func(context.Context) error {
@@ -207,14 +219,13 @@ func (s *Sandbox) adopting(steps []step) []step {
 				return nil
 			}
 		case slices.Contains(machineSteps, step.name):
-			steps[i].do = func(context.Context) error { return nil }
+			steps[i].do, steps[i].undo = func(context.Context) error { return nil }, nil
 		}
 	}
 	return steps
 }
 
-// adopt takes over the spare's machine, and its record: the pod's names the
-// machine before the spare's is removed.
+// adopt takes over the spare's machine with its files.
 func (s *Sandbox) adopt(ctx context.Context) error {
 	from := s.spare.pod
 	if !s.spare.take() {
@@ -222,19 +233,33 @@ func (s *Sandbox) adopt(ctx context.Context) error {
 	}
 	defer close(s.spare.left)
 	s.vm, s.jail, s.transport, s.template = from.vm, from.jail, from.transport, ofTemplate{key: from.template.key}
-	err := s.state.UpdateWith(s.vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p })
-	if err == nil {
-		err = from.state.Remove()
-	}
+	s.files = from.files
+	err := s.adoptRecord(from)
 	from.end()
+	if err == nil {
+		err = s.files.Give(ctx, s.fileOptions())
+	}
 	if err != nil {
 		return errors.Join(err, s.endAdopted(context.WithoutCancel(ctx)))
 	}
 	return nil
 }
 
+// adoptRecord makes the pod's record name what the spare has, then removes the
+// spare's.
+func (s *Sandbox) adoptRecord(from *Sandbox) error {
+	err := s.state.UpdateWith(s.vm.PID(), func(r *persist.Record, p persist.Process) { r.VM = p })
+	if err == nil {
+		err = s.recordDaemon()
+	}
+	if err == nil {
+		err = from.state.Remove()
+	}
+	return err
+}
+
 // endAdopted ends what the spare has made.
 func (s *Sandbox) endAdopted(ctx context.Context) error {
 	from := s.spare.pod
-	return errors.Join(from.client.Close(), from.vm.Stop(ctx), from.transport.Close(), from.jail.close())
+	return errors.Join(from.client.Close(), from.vm.Stop(ctx), from.transport.Close(), from.jail.close(), from.files.Close(ctx))
 }

@@ -6,14 +6,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
-	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
+	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/factory"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
 	"github.com/katabox/katabox/virtcontainers/persist"
@@ -58,17 +61,18 @@ func newOn(t *testing.T, host *fakeguest.Host, opts virtcontainers.Options, spar
 	return &pod{Sandbox: s, t: t, host: host}, err
 }
 
-// A spare's machine runs before there is a pod, and has no pod's devices; then it
-// is the pod's.
+// A spare's machine runs before there is a pod, with the share's device, and has run
+// a container; then it is the pod's.
 func TestSpare(t *testing.T) {
 	host, opts := spareHost(t)
 	spare, dir := makeSpare(t, host, opts)
 	vm := host.VM()
-	if !vm.Resumed() || host.Agent.Connections() != 1 || host.Agent.Setup() != nil {
-		t.Errorf("resumed: %v, %d connections, setup %v", vm.Resumed(), host.Agent.Connections(), host.Agent.Setup())
+	if !vm.Resumed() || host.Agent.Setup() != nil {
+		t.Errorf("resumed: %v, setup %v", vm.Resumed(), host.Agent.Setup())
 	}
-	if calls := host.Agent.Calls(); !slices.Contains(calls, "WarmUp") {
-		t.Errorf("the guest was not warmed up: %v", calls)
+	eventually(t, "the end of all connections but one", func() bool { return host.Agent.Connections() == 1 })
+	if calls := host.Agent.Calls(); !slices.Contains(calls, "Delete warm-up") || host.Agent.Containers() != 0 {
+		t.Errorf("the guest was not warmed up, or %d containers are left: %v", host.Agent.Containers(), calls)
 	}
 	bare := len(vm.Devices())
 	records, err := persist.List(dir)
@@ -84,8 +88,13 @@ func TestSpare(t *testing.T) {
 	if err != nil || rec.VM != records[0].VM {
 		t.Errorf("the pod's record names %+v, %v; want %+v", rec.VM, err, records[0].VM)
 	}
-	if n := len(host.Monitor.VMs()); n != 1 || len(vm.Devices()) != bare+1 || host.Agent.Setup() == nil {
+	if n := len(host.Monitor.VMs()); n != 1 || len(vm.Devices()) != bare || host.Agent.Setup() == nil {
 		t.Errorf("%d machines, devices %v of which %d are the spare's, setup %v", n, vm.Devices(), bare, host.Agent.Setup())
+	}
+	// Together they are what a pod without a spare mounts (checkSetup).
+	mounted := slices.Concat(host.Agent.Prepared().GetStorages(), host.Agent.Setup().GetStorages())
+	if len(mounted) != 2 || mounted[0].GetTarget() != api.GuestSharedDir || mounted[1].GetTarget() != api.GuestShmDir {
+		t.Errorf("the guest has mounted %v", mounted)
 	}
 	c := p.run(sandboxID)
 	p.exits(sandboxID, "", 7)
@@ -114,6 +123,8 @@ func TestSpareThatDoesNotFit(t *testing.T) {
 		"entropy":  func(o *virtcontainers.Options) { o.Config.Hypervisor.EntropySource = "/dev/zero" },
 		"balloon":  func(o *virtcontainers.Options) { o.Config.Hypervisor.Memory.Reclaim = false },
 		"no pool":  func(o *virtcontainers.Options) { o.Config.Factory.VMs = 0 },
+		"cache":    func(o *virtcontainers.Options) { o.Config.Hypervisor.VirtioFS.Cache = config.CacheNever },
+		"no share": func(o *virtcontainers.Options) { o.Config.Hypervisor.SharedFS = config.SharedFSNone },
 		"prealloc": func(o *virtcontainers.Options) { o.Config.Hypervisor.Memory.Prealloc = true },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +194,7 @@ func TestBootOnSpareFails(t *testing.T) {
 	host, opts := spareHost(t)
 	spare, _ := makeSpare(t, host, opts)
 	first := true
-	host.Monitor.Hook(fake.AttachStep(hypervisor.FSShare{}), func(context.Context, *fake.VM) error {
+	host.Agent.Hook("SetupSandbox", func(context.Context, proto.Message) error {
 		if first {
 			first = false
 			return errInjected
@@ -219,7 +230,7 @@ func TestDeadSpare(t *testing.T) {
 
 // A spare that cannot be made leaves nothing.
 func TestMakeSpareFails(t *testing.T) {
-	for _, step := range []string{"state", "user", "vm", "vsock", "hardware", "resume", "agent", "warm-up"} {
+	for _, step := range []string{"state", "share", "user", "vm", "vsock", "storage", "hardware", "resume", "agent", "warm-up"} {
 		host, opts := spareHost(t)
 		platform := host.Platform()
 		platform.Failpoint = step
@@ -234,23 +245,100 @@ func TestMakeSpareFails(t *testing.T) {
 	}
 }
 
-// An agent of another release, which warms up nothing, is no reason to have no
-// spare. One that fails to is.
-func TestSpareWithoutWarmUp(t *testing.T) {
+// An agent of another release, which cannot be prepared, is no reason to have no
+// spare: its pod mounts all then.
+func TestSpareOfOldAgent(t *testing.T) {
 	host, opts := spareHost(t)
-	host.Agent.Fail("WarmUp", errdefs.ErrNotImplemented)
-	makeSpare(t, host, opts)
-	host.Agent.Fail("WarmUp", errInjected)
-	if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-2", opts.Config, filepath.Join(t.TempDir(), "spare")); err == nil {
-		t.Error("a spare that could not be warmed up")
+	host.Agent.Fail("Prepare", errdefs.ErrNotImplemented)
+	spare, _ := makeSpare(t, host, opts)
+	p, err := newOn(t, host, opts, spare)
+	if err != nil {
+		t.Fatal(err)
 	}
-	host, opts = spareHost(t)
-	host.Agent.Hang("WarmUp")
-	opts.Config.Agent.DialTimeout = 300 * time.Millisecond
-	if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-3", opts.Config, filepath.Join(t.TempDir(), "spare")); err == nil {
-		t.Error("a spare whose agent hangs")
+	if n := len(host.Monitor.VMs()); n != 1 {
+		t.Errorf("%d machines", n)
 	}
-	checkNothingLeft(t, host)
+	checkSetup(t, host.Agent.Setup())
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A machine whose container fails, or whose agent hangs, is no spare.
+func TestSpareIsNotWarmedUp(t *testing.T) {
+	for _, call := range []string{"Prepare", "Create", fakeguest.Stream, "Start", "Wait", "Delete"} {
+		for name, script := range map[string]func(*fakeguest.Agent){
+			"fails": func(a *fakeguest.Agent) { a.Fail(call, errInjected) },
+			"hangs": func(a *fakeguest.Agent) { a.Hang(call) },
+		} {
+			t.Run(call+" "+name, func(t *testing.T) {
+				host, opts := spareHost(t)
+				opts.Config.Agent.DialTimeout = 300 * time.Millisecond
+				script(host.Agent)
+				dir := filepath.Join(t.TempDir(), "spare")
+				if _, err := virtcontainers.MakeSpare(t.Context(), host.Platform(), "spare-2", opts.Config, dir); err == nil {
+					t.Error("no error")
+				}
+				if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+					t.Errorf("left %v, %v", left, err)
+				}
+				checkNothingLeft(t, host)
+			})
+		}
+	}
+}
+
+// Without a share a spare has no program to run.
+func TestSpareWithoutShare(t *testing.T) {
+	host, opts := spareHost(t)
+	opts.Config.Hypervisor.SharedFS = config.SharedFSNone
+	spare, _ := makeSpare(t, host, opts)
+	if calls := host.Agent.Calls(); slices.Contains(calls, "Create warm-up") {
+		t.Errorf("calls %v", calls)
+	}
+	p, err := newOn(t, host, opts, spare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(host.Monitor.VMs()); n != 1 {
+		t.Errorf("%d machines", n)
+	}
+	if err := p.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The pod has what its own configuration binds into the share, and its record names
+// the share's daemon.
+func TestSpareShare(t *testing.T) {
+	for _, daemon := range []string{"", findDaemon()} {
+		host, opts := spareHost(t)
+		opts.Config.Hypervisor.VirtioFS.Daemon = daemon
+		spare, _ := makeSpare(t, host, opts)
+		config := *opts.Config
+		opts.Config = &config
+		config.Runtime.SandboxBindMounts = []string{t.TempDir()}
+		p, err := newOn(t, host, opts, spare)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := persist.Load(host.Platform().StateDir(), sandboxID)
+		if err != nil || rec.FSDaemon.Alive() != (daemon != "") || len(host.Monitor.VMs()) != 1 {
+			t.Errorf("daemon %q: record %+v, %v, %d machines", daemon, rec, err, len(host.Monitor.VMs()))
+		}
+		p.run(sandboxID)
+		if err := p.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		checkNothingLeft(t, host)
+
+		config.Runtime.SandboxBindMounts = []string{"/missing"}
+		spare, _ = makeSpare(t, host, opts)
+		if _, err := newOn(t, host, opts, spare); err == nil || !strings.Contains(err.Error(), "sandbox_bind_mounts") {
+			t.Errorf("a missing bind mount: %v", err)
+		}
+		checkNothingLeft(t, host)
+	}
 }
 
 // A pod orders a spare when its first container runs, if one is missing.

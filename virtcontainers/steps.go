@@ -96,23 +96,45 @@ func (s *Sandbox) openCgroup(ctx context.Context) error {
 	})
 }
 
-// openFiles opens the pod's files; the share may have a daemon.
+// fileOptions describe the pod's files.
+func (s *Sandbox) fileOptions() guestfs.Options {
+	return guestfs.Options{ID: s.ID, Scratch: s.platform.StateDir(), ShmBytes: s.opts.ShmBytes, Config: s.opts.Config}
+}
+
+// openFiles opens the pod's files.
 func (s *Sandbox) openFiles(ctx context.Context) error {
-	files, err := guestfs.Open(ctx, guestfs.Options{
-		ID: s.ID, Scratch: s.platform.StateDir(), ShmBytes: s.opts.ShmBytes, Config: s.opts.Config,
-	})
+	files, err := guestfs.Open(ctx, s.fileOptions())
 	if err != nil {
 		return err
 	}
+	return s.useFiles(ctx, files)
+}
+
+// useFiles makes files the sandbox's, and records the share's daemon, if it has
+// one. On an error they are closed.
+func (s *Sandbox) useFiles(ctx context.Context, files *guestfs.Pod) error {
 	s.files = files
-	pid := files.DaemonPID()
-	if pid == 0 {
-		return nil // this process serves the share, or there is none
-	}
-	if err := s.state.UpdateWith(pid, func(r *persist.Record, p persist.Process) { r.FSDaemon = p }); err != nil {
+	if err := s.recordDaemon(); err != nil {
 		return errors.Join(files.ExplainDaemon(err), files.Close(context.WithoutCancel(ctx)))
 	}
 	return nil
+}
+
+// recordDaemon records the process that serves the share, if it is another one.
+func (s *Sandbox) recordDaemon() error {
+	pid := s.files.DaemonPID()
+	if pid == 0 {
+		return nil
+	}
+	return s.state.UpdateWith(pid, func(r *persist.Record, p persist.Process) { r.FSDaemon = p })
+}
+
+// podStorages returns what the guest has to mount for its pod.
+func (s *Sandbox) podStorages() []*api.Storage {
+	if s.spare != nil && s.spare.prepared {
+		return s.files.Storages()
+	}
+	return append(s.files.EarlyStorages(), s.files.Storages()...)
 }
 
 func (s *Sandbox) launchVM(ctx context.Context) error {
@@ -197,7 +219,7 @@ func (s *Sandbox) setupGuest(ctx context.Context) error {
 		SandboxId:     s.ID,
 		KernelModules: s.guestModules(),
 		GuestHookPath: s.opts.Config.Hypervisor.GuestHookPath,
-		Storages:      s.files.Storages(),
+		Storages:      s.podStorages(),
 	})
 	if err == nil {
 		err = s.network.Tell(ctx)

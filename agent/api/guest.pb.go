@@ -726,26 +726,28 @@ func (*RejoinResponse) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{11}
 }
 
-type WarmUpRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+type PrepareRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What SetupSandbox need not mount then.
+	Storages      []*Storage `protobuf:"bytes,1,rep,name=storages,proto3" json:"storages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WarmUpRequest) Reset() {
-	*x = WarmUpRequest{}
+func (x *PrepareRequest) Reset() {
+	*x = PrepareRequest{}
 	mi := &file_guest_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WarmUpRequest) String() string {
+func (x *PrepareRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WarmUpRequest) ProtoMessage() {}
+func (*PrepareRequest) ProtoMessage() {}
 
-func (x *WarmUpRequest) ProtoReflect() protoreflect.Message {
+func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_guest_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -757,31 +759,38 @@ func (x *WarmUpRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WarmUpRequest.ProtoReflect.Descriptor instead.
-func (*WarmUpRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
+func (*PrepareRequest) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{12}
 }
 
-type WarmUpResponse struct {
+func (x *PrepareRequest) GetStorages() []*Storage {
+	if x != nil {
+		return x.Storages
+	}
+	return nil
+}
+
+type PrepareResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WarmUpResponse) Reset() {
-	*x = WarmUpResponse{}
+func (x *PrepareResponse) Reset() {
+	*x = PrepareResponse{}
 	mi := &file_guest_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WarmUpResponse) String() string {
+func (x *PrepareResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WarmUpResponse) ProtoMessage() {}
+func (*PrepareResponse) ProtoMessage() {}
 
-func (x *WarmUpResponse) ProtoReflect() protoreflect.Message {
+func (x *PrepareResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_guest_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -793,8 +802,8 @@ func (x *WarmUpResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WarmUpResponse.ProtoReflect.Descriptor instead.
-func (*WarmUpResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use PrepareResponse.ProtoReflect.Descriptor instead.
+func (*PrepareResponse) Descriptor() ([]byte, []int) {
 	return file_guest_proto_rawDescGZIP(), []int{13}
 }
 
@@ -4446,9 +4455,10 @@ const file_guest_proto_rawDesc = "" +
 	"\x10RenamedContainer\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
-	"\x0eRejoinResponse\"\x0f\n" +
-	"\rWarmUpRequest\"\x10\n" +
-	"\x0eWarmUpResponse\"\x11\n" +
+	"\x0eRejoinResponse\"G\n" +
+	"\x0ePrepareRequest\x125\n" +
+	"\bstorages\x18\x01 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\"\x11\n" +
+	"\x0fPrepareResponse\"\x11\n" +
 	"\x0fTimelineRequest\"^\n" +
 	"\x10TimelineResponse\x12,\n" +
 	"\x05spans\x18\x01 \x03(\v2\x16.katabox.agent.v1.SpanR\x05spans\x12\x1c\n" +
@@ -4687,7 +4697,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x12STREAM_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSTREAM_STDIN\x10\x01\x12\x11\n" +
 	"\rSTREAM_STDOUT\x10\x02\x12\x11\n" +
-	"\rSTREAM_STDERR\x10\x032\xd0\f\n" +
+	"\rSTREAM_STDERR\x10\x032\xd3\f\n" +
 	"\x05Guest\x12H\n" +
 	"\x05Hello\x12\x1e.katabox.agent.v1.HelloRequest\x1a\x1f.katabox.agent.v1.HelloResponse\x12]\n" +
 	"\fSetupSandbox\x12%.katabox.agent.v1.SetupSandboxRequest\x1a&.katabox.agent.v1.SetupSandboxResponse\x12W\n" +
@@ -4699,8 +4709,8 @@ const file_guest_proto_rawDesc = "" +
 	"\bReadFile\x12!.katabox.agent.v1.ReadFileRequest\x1a\".katabox.agent.v1.ReadFileResponse\x12Q\n" +
 	"\bSetClock\x12!.katabox.agent.v1.SetClockRequest\x1a\".katabox.agent.v1.SetClockResponse\x12E\n" +
 	"\x04Park\x12\x1d.katabox.agent.v1.ParkRequest\x1a\x1e.katabox.agent.v1.ParkResponse\x12K\n" +
-	"\x06Rejoin\x12\x1f.katabox.agent.v1.RejoinRequest\x1a .katabox.agent.v1.RejoinResponse\x12K\n" +
-	"\x06WarmUp\x12\x1f.katabox.agent.v1.WarmUpRequest\x1a .katabox.agent.v1.WarmUpResponse\x12D\n" +
+	"\x06Rejoin\x12\x1f.katabox.agent.v1.RejoinRequest\x1a .katabox.agent.v1.RejoinResponse\x12N\n" +
+	"\aPrepare\x12 .katabox.agent.v1.PrepareRequest\x1a!.katabox.agent.v1.PrepareResponse\x12D\n" +
 	"\x06Events\x12\x1f.katabox.agent.v1.EventsRequest\x1a\x17.katabox.agent.v1.Event0\x01\x12Q\n" +
 	"\bTimeline\x12!.katabox.agent.v1.TimelineRequest\x1a\".katabox.agent.v1.TimelineResponse\x12N\n" +
 	"\aMetrics\x12 .katabox.agent.v1.MetricsRequest\x1a!.katabox.agent.v1.MetricsResponse\x12Z\n" +
@@ -4739,8 +4749,8 @@ var file_guest_proto_goTypes = []any{
 	(*RejoinRequest)(nil),         // 10: katabox.agent.v1.RejoinRequest
 	(*RenamedContainer)(nil),      // 11: katabox.agent.v1.RenamedContainer
 	(*RejoinResponse)(nil),        // 12: katabox.agent.v1.RejoinResponse
-	(*WarmUpRequest)(nil),         // 13: katabox.agent.v1.WarmUpRequest
-	(*WarmUpResponse)(nil),        // 14: katabox.agent.v1.WarmUpResponse
+	(*PrepareRequest)(nil),        // 13: katabox.agent.v1.PrepareRequest
+	(*PrepareResponse)(nil),       // 14: katabox.agent.v1.PrepareResponse
 	(*TimelineRequest)(nil),       // 15: katabox.agent.v1.TimelineRequest
 	(*TimelineResponse)(nil),      // 16: katabox.agent.v1.TimelineResponse
 	(*Span)(nil),                  // 17: katabox.agent.v1.Span
@@ -4807,72 +4817,73 @@ var file_guest_proto_depIdxs = []int32{
 	8,  // 3: katabox.agent.v1.ParkRequest.inputs:type_name -> katabox.agent.v1.ParkedInput
 	72, // 4: katabox.agent.v1.RejoinRequest.host_time:type_name -> google.protobuf.Timestamp
 	11, // 5: katabox.agent.v1.RejoinRequest.containers:type_name -> katabox.agent.v1.RenamedContainer
-	17, // 6: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
-	29, // 7: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
-	30, // 8: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
-	32, // 9: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
-	33, // 10: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
-	31, // 11: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
-	38, // 12: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
-	37, // 13: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
-	43, // 14: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
-	46, // 15: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
-	48, // 16: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
-	47, // 17: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
-	72, // 18: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
-	37, // 19: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
-	49, // 20: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
-	53, // 21: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
-	54, // 22: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
-	72, // 23: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
-	0,  // 24: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
-	60, // 25: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
-	60, // 26: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
-	64, // 27: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
-	65, // 28: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
-	1,  // 29: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
-	3,  // 30: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
-	28, // 31: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
-	35, // 32: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
-	39, // 33: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
-	41, // 34: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
-	44, // 35: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
-	5,  // 36: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
-	7,  // 37: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
-	10, // 38: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
-	13, // 39: katabox.agent.v1.Guest.WarmUp:input_type -> katabox.agent.v1.WarmUpRequest
-	51, // 40: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
-	15, // 41: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
-	18, // 42: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
-	20, // 43: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
-	22, // 44: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
-	24, // 45: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
-	26, // 46: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
-	55, // 47: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
-	2,  // 48: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
-	4,  // 49: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
-	34, // 50: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
-	36, // 51: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
-	40, // 52: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
-	42, // 53: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
-	45, // 54: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
-	6,  // 55: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
-	9,  // 56: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
-	12, // 57: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
-	14, // 58: katabox.agent.v1.Guest.WarmUp:output_type -> katabox.agent.v1.WarmUpResponse
-	52, // 59: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
-	16, // 60: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
-	19, // 61: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
-	21, // 62: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
-	23, // 63: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
-	25, // 64: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
-	27, // 65: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
-	56, // 66: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
-	48, // [48:67] is the sub-list for method output_type
-	29, // [29:48] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	37, // 6: katabox.agent.v1.PrepareRequest.storages:type_name -> katabox.agent.v1.Storage
+	17, // 7: katabox.agent.v1.TimelineResponse.spans:type_name -> katabox.agent.v1.Span
+	29, // 8: katabox.agent.v1.SetNetworkRequest.dns:type_name -> katabox.agent.v1.DNS
+	30, // 9: katabox.agent.v1.SetNetworkRequest.interfaces:type_name -> katabox.agent.v1.Interface
+	32, // 10: katabox.agent.v1.SetNetworkRequest.routes:type_name -> katabox.agent.v1.Route
+	33, // 11: katabox.agent.v1.SetNetworkRequest.neighbours:type_name -> katabox.agent.v1.Neighbour
+	31, // 12: katabox.agent.v1.Interface.addresses:type_name -> katabox.agent.v1.Address
+	38, // 13: katabox.agent.v1.Storage.fs_group:type_name -> katabox.agent.v1.FSGroup
+	37, // 14: katabox.agent.v1.AddStoragesRequest.storages:type_name -> katabox.agent.v1.Storage
+	43, // 15: katabox.agent.v1.ChangeFilesRequest.changes:type_name -> katabox.agent.v1.FileChange
+	46, // 16: katabox.agent.v1.FileChange.directory:type_name -> katabox.agent.v1.Directory
+	48, // 17: katabox.agent.v1.FileChange.file:type_name -> katabox.agent.v1.FilePart
+	47, // 18: katabox.agent.v1.FileChange.remove:type_name -> katabox.agent.v1.Remove
+	72, // 19: katabox.agent.v1.FilePart.mtime:type_name -> google.protobuf.Timestamp
+	37, // 20: katabox.agent.v1.ContainerConfig.storages:type_name -> katabox.agent.v1.Storage
+	49, // 21: katabox.agent.v1.ContainerConfig.devices:type_name -> katabox.agent.v1.Device
+	53, // 22: katabox.agent.v1.Event.exit:type_name -> katabox.agent.v1.Exit
+	54, // 23: katabox.agent.v1.Event.oom:type_name -> katabox.agent.v1.OOM
+	72, // 24: katabox.agent.v1.Exit.exited_at:type_name -> google.protobuf.Timestamp
+	0,  // 25: katabox.agent.v1.StreamOpen.stream:type_name -> katabox.agent.v1.Stream
+	60, // 26: katabox.agent.v1.ForwardOpen.unix:type_name -> katabox.agent.v1.ContainerSocket
+	60, // 27: katabox.agent.v1.ForwardOpen.unixpacket:type_name -> katabox.agent.v1.ContainerSocket
+	64, // 28: katabox.agent.v1.ReverseOpen.listen:type_name -> katabox.agent.v1.ReverseListen
+	65, // 29: katabox.agent.v1.ReverseListen.unix:type_name -> katabox.agent.v1.UnixSocket
+	1,  // 30: katabox.agent.v1.Guest.Hello:input_type -> katabox.agent.v1.HelloRequest
+	3,  // 31: katabox.agent.v1.Guest.SetupSandbox:input_type -> katabox.agent.v1.SetupSandboxRequest
+	28, // 32: katabox.agent.v1.Guest.SetNetwork:input_type -> katabox.agent.v1.SetNetworkRequest
+	35, // 33: katabox.agent.v1.Guest.SetResources:input_type -> katabox.agent.v1.SetResourcesRequest
+	39, // 34: katabox.agent.v1.Guest.AddStorages:input_type -> katabox.agent.v1.AddStoragesRequest
+	41, // 35: katabox.agent.v1.Guest.ChangeFiles:input_type -> katabox.agent.v1.ChangeFilesRequest
+	44, // 36: katabox.agent.v1.Guest.ReadFile:input_type -> katabox.agent.v1.ReadFileRequest
+	5,  // 37: katabox.agent.v1.Guest.SetClock:input_type -> katabox.agent.v1.SetClockRequest
+	7,  // 38: katabox.agent.v1.Guest.Park:input_type -> katabox.agent.v1.ParkRequest
+	10, // 39: katabox.agent.v1.Guest.Rejoin:input_type -> katabox.agent.v1.RejoinRequest
+	13, // 40: katabox.agent.v1.Guest.Prepare:input_type -> katabox.agent.v1.PrepareRequest
+	51, // 41: katabox.agent.v1.Guest.Events:input_type -> katabox.agent.v1.EventsRequest
+	15, // 42: katabox.agent.v1.Guest.Timeline:input_type -> katabox.agent.v1.TimelineRequest
+	18, // 43: katabox.agent.v1.Guest.Metrics:input_type -> katabox.agent.v1.MetricsRequest
+	20, // 44: katabox.agent.v1.Guest.VolumeStats:input_type -> katabox.agent.v1.VolumeStatsRequest
+	22, // 45: katabox.agent.v1.Guest.GrowVolume:input_type -> katabox.agent.v1.GrowVolumeRequest
+	24, // 46: katabox.agent.v1.Guest.GetIPTables:input_type -> katabox.agent.v1.GetIPTablesRequest
+	26, // 47: katabox.agent.v1.Guest.SetIPTables:input_type -> katabox.agent.v1.SetIPTablesRequest
+	55, // 48: katabox.agent.v1.Guest.PowerOff:input_type -> katabox.agent.v1.PowerOffRequest
+	2,  // 49: katabox.agent.v1.Guest.Hello:output_type -> katabox.agent.v1.HelloResponse
+	4,  // 50: katabox.agent.v1.Guest.SetupSandbox:output_type -> katabox.agent.v1.SetupSandboxResponse
+	34, // 51: katabox.agent.v1.Guest.SetNetwork:output_type -> katabox.agent.v1.SetNetworkResponse
+	36, // 52: katabox.agent.v1.Guest.SetResources:output_type -> katabox.agent.v1.SetResourcesResponse
+	40, // 53: katabox.agent.v1.Guest.AddStorages:output_type -> katabox.agent.v1.AddStoragesResponse
+	42, // 54: katabox.agent.v1.Guest.ChangeFiles:output_type -> katabox.agent.v1.ChangeFilesResponse
+	45, // 55: katabox.agent.v1.Guest.ReadFile:output_type -> katabox.agent.v1.ReadFileResponse
+	6,  // 56: katabox.agent.v1.Guest.SetClock:output_type -> katabox.agent.v1.SetClockResponse
+	9,  // 57: katabox.agent.v1.Guest.Park:output_type -> katabox.agent.v1.ParkResponse
+	12, // 58: katabox.agent.v1.Guest.Rejoin:output_type -> katabox.agent.v1.RejoinResponse
+	14, // 59: katabox.agent.v1.Guest.Prepare:output_type -> katabox.agent.v1.PrepareResponse
+	52, // 60: katabox.agent.v1.Guest.Events:output_type -> katabox.agent.v1.Event
+	16, // 61: katabox.agent.v1.Guest.Timeline:output_type -> katabox.agent.v1.TimelineResponse
+	19, // 62: katabox.agent.v1.Guest.Metrics:output_type -> katabox.agent.v1.MetricsResponse
+	21, // 63: katabox.agent.v1.Guest.VolumeStats:output_type -> katabox.agent.v1.VolumeStatsResponse
+	23, // 64: katabox.agent.v1.Guest.GrowVolume:output_type -> katabox.agent.v1.GrowVolumeResponse
+	25, // 65: katabox.agent.v1.Guest.GetIPTables:output_type -> katabox.agent.v1.GetIPTablesResponse
+	27, // 66: katabox.agent.v1.Guest.SetIPTables:output_type -> katabox.agent.v1.SetIPTablesResponse
+	56, // 67: katabox.agent.v1.Guest.PowerOff:output_type -> katabox.agent.v1.PowerOffResponse
+	49, // [49:68] is the sub-list for method output_type
+	30, // [30:49] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_guest_proto_init() }

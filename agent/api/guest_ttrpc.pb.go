@@ -18,7 +18,7 @@ type GuestService interface {
 	SetClock(context.Context, *SetClockRequest) (*SetClockResponse, error)
 	Park(context.Context, *ParkRequest) (*ParkResponse, error)
 	Rejoin(context.Context, *RejoinRequest) (*RejoinResponse, error)
-	WarmUp(context.Context, *WarmUpRequest) (*WarmUpResponse, error)
+	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
 	Events(context.Context, *EventsRequest, Guest_EventsServer) error
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
@@ -115,12 +115,12 @@ func RegisterGuestService(srv *ttrpc.Server, svc GuestService) {
 				}
 				return svc.Rejoin(ctx, &req)
 			},
-			"WarmUp": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
-				var req WarmUpRequest
+			"Prepare": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req PrepareRequest
 				if err := unmarshal(&req); err != nil {
 					return nil, err
 				}
-				return svc.WarmUp(ctx, &req)
+				return svc.Prepare(ctx, &req)
 			},
 			"Timeline": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req TimelineRequest
@@ -199,7 +199,7 @@ type GuestClient interface {
 	SetClock(context.Context, *SetClockRequest) (*SetClockResponse, error)
 	Park(context.Context, *ParkRequest) (*ParkResponse, error)
 	Rejoin(context.Context, *RejoinRequest) (*RejoinResponse, error)
-	WarmUp(context.Context, *WarmUpRequest) (*WarmUpResponse, error)
+	Prepare(context.Context, *PrepareRequest) (*PrepareResponse, error)
 	Events(context.Context, *EventsRequest) (Guest_EventsClient, error)
 	Timeline(context.Context, *TimelineRequest) (*TimelineResponse, error)
 	Metrics(context.Context, *MetricsRequest) (*MetricsResponse, error)
@@ -300,9 +300,9 @@ func (c *guestClient) Rejoin(ctx context.Context, req *RejoinRequest) (*RejoinRe
 	return &resp, nil
 }
 
-func (c *guestClient) WarmUp(ctx context.Context, req *WarmUpRequest) (*WarmUpResponse, error) {
-	var resp WarmUpResponse
-	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "WarmUp", req, &resp); err != nil {
+func (c *guestClient) Prepare(ctx context.Context, req *PrepareRequest) (*PrepareResponse, error) {
+	var resp PrepareResponse
+	if err := c.client.Call(ctx, "katabox.agent.v1.Guest", "Prepare", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

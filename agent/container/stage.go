@@ -10,6 +10,8 @@ import (
 
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/system"
+
+	_ "github.com/katabox/katabox/agent/container/inside" // The stage, which waits for none of this package.
 )
 
 // stage is libcontainer's view of a container, as its stage for processes needs it.

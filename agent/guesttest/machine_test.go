@@ -51,6 +51,9 @@ func startMachine(ctx context.Context, modules *guest.Modules) (*machine, error)
 		Tables:  &iptables.Tools{Children: reaper, Dirs: iptables.Dirs},
 		RunDir:  api.GuestRunDir,
 	})
+	if err := pod.PinNamespaces(); err != nil {
+		return nil, err
+	}
 	rpc, err := net.Listen("unix", "/run/rpc")
 	if err != nil {
 		return nil, err
@@ -91,7 +94,7 @@ func connect(ctx context.Context) (*machine, error) {
 	client := ttrpc.NewClient(conn)
 	m := &machine{task: taskapi.NewTTRPCTaskClient(client), guest: api.NewGuestClient(client), streams: "/run/streams", forward: "/run/forward"}
 	m.changed = sync.NewCond(&m.mu)
-	m.warm(ctx)
+	m.runEarly(ctx)
 	events, err := m.guest.Events(ctx, &api.EventsRequest{})
 	if err != nil {
 		return nil, err

@@ -82,6 +82,13 @@ func (q *eventQueue) drop(e *api.Event) {
 	}
 }
 
+// clear drops all events.
+func (q *eventQueue) clear() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.events = nil
+}
+
 // subscribe ends the previous subscriber, if any, and waits until it sends no
 // more, so that no event goes to both. end must be called.
 func (q *eventQueue) subscribe(ctx context.Context) (_ context.Context, end func(), err error) {

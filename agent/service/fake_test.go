@@ -33,8 +33,6 @@ type fakeRuntime struct {
 	last      *fakeContainer
 	all       []*fakeContainer
 	hooks     string
-	warmed    int
-	warmErr   error
 }
 
 // duplicate returns a duplicate of a file, or nil.
@@ -63,13 +61,6 @@ func (r *fakeRuntime) newProcess(stdio container.Stdio) *fakeProcess {
 func (r *fakeRuntime) SetHooks(dir string) error {
 	r.hooks = dir
 	return nil
-}
-
-func (r *fakeRuntime) WarmUp() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.warmed++
-	return r.warmErr
 }
 
 func (r *fakeRuntime) Create(spec *specs.Spec, at container.Placement, stdio container.Stdio) (Container, Process, error) {

@@ -32,7 +32,7 @@ func (s guestService) ChangeFiles(ctx context.Context, req *api.ChangeFilesReque
 }
 
 func (p *Pod) changeFiles(ctx context.Context, req *api.ChangeFilesRequest) error {
-	if err := p.checkReady(); err != nil {
+	if err := p.checkOpen(); err != nil {
 		return fmt.Errorf("change files: %w", err)
 	}
 	if size := proto.Size(req); size > api.MaxChangeFiles {
@@ -54,7 +54,7 @@ func (s guestService) ReadFile(_ context.Context, req *api.ReadFileRequest) (*ap
 }
 
 func (p *Pod) readFile(req *api.ReadFileRequest) ([]byte, error) {
-	if err := p.checkReady(); err != nil {
+	if err := p.checkOpen(); err != nil {
 		return nil, fmt.Errorf("read file: %w", err)
 	}
 	return p.files.ReadEnd(req.GetPath(), req.GetBytes())
@@ -86,14 +86,5 @@ func (p *Pod) mountFilesAlone(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.filesMounted = true
-	return nil
-}
-
-func (p *Pod) checkReady() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.ready {
-		return fmt.Errorf("the sandbox is not set up: %w", errdefs.ErrFailedPrecondition)
-	}
 	return nil
 }

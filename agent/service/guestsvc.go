@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/agent/guest"
@@ -99,12 +98,12 @@ func (s guestService) SetClock(_ context.Context, req *api.SetClockRequest) (*ap
 	return &api.SetClockResponse{}, nil
 }
 
-// WarmUp implements the Guest service.
-func (s guestService) WarmUp(context.Context, *api.WarmUpRequest) (*api.WarmUpResponse, error) {
-	if err := s.pod.warmUp(); err != nil {
+// Prepare implements the Guest service.
+func (s guestService) Prepare(ctx context.Context, req *api.PrepareRequest) (*api.PrepareResponse, error) {
+	if err := s.pod.prepareGuest(ctx, req); err != nil {
 		return nil, statusOf(err)
 	}
-	return &api.WarmUpResponse{}, nil
+	return &api.PrepareResponse{}, nil
 }
 
 // Timeline implements the Guest service.
@@ -137,108 +136,4 @@ func (s guestService) PowerOff(ctx context.Context, _ *api.PowerOffRequest) (*ap
 		return nil, errgrpc.ToGRPC(err)
 	}
 	return &api.PowerOffResponse{}, nil
-}
-
-// warmUp runs a container before there is a pod. After a failure the host
-// discards the machine.
-func (p *Pod) warmUp() error {
-	p.mu.Lock()
-	late := p.setUp || p.warming
-	p.warming = p.warming || !late
-	p.mu.Unlock()
-	if late {
-		return fmt.Errorf("warm up: the guest already has a pod, or is being warmed up: %w", errdefs.ErrFailedPrecondition)
-	}
-	err := p.config.Runtime.WarmUp()
-	p.mu.Lock()
-	p.warming = false
-	p.mu.Unlock()
-	return err
-}
-
-// setup gives the guest its pod. A failed setup is not tried again: the host
-// discards the machine.
-func (p *Pod) setup(ctx context.Context, req *api.SetupSandboxRequest) error {
-	if err := p.beginSetup(); err != nil {
-		return fmt.Errorf("set up sandbox: %w", err)
-	}
-	if err := refresh(req); err != nil {
-		return fmt.Errorf("set up sandbox: %w", err)
-	}
-	for _, module := range req.GetKernelModules() {
-		if err := p.config.Mounter.Modules.Demand(module); err != nil {
-			return err
-		}
-	}
-	if err := p.setHooks(req.GetGuestHookPath()); err != nil {
-		return err
-	}
-	if err := guest.PinNamespaces(p.nsPath("")); err != nil {
-		return err
-	}
-	if err := p.disks.Mount(ctx, req.GetStorages()); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.ready = true
-	p.mu.Unlock()
-	log.G(ctx).WithField("sandbox", req.GetSandboxId()).Info("sandbox set up")
-	return nil
-}
-
-// beginSetup fails if the guest was set up before, or warms up.
-func (p *Pod) beginSetup() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.setUp:
-		return fmt.Errorf("it was set up before: %w", errdefs.ErrFailedPrecondition)
-	case p.warming:
-		return fmt.Errorf("the guest warms up: %w", errdefs.ErrFailedPrecondition)
-	}
-	p.setUp = true
-	return nil
-}
-
-// hostState is what a guest cannot know when its machine begins, or goes on, as a
-// copy of a saved one.
-type hostState interface {
-	GetEntropy() []byte
-	GetHostTime() *timestamppb.Timestamp
-}
-
-var (
-	_ hostState = (*api.SetupSandboxRequest)(nil)
-	_ hostState = (*api.RejoinRequest)(nil)
-)
-
-// refresh reseeds the guest's random number generator and sets its clock, as far
-// as the host has sent what is needed for it.
-func refresh(host hostState) error {
-	if err := reseed(host.GetEntropy()); err != nil {
-		return err
-	}
-	if t := host.GetHostTime(); t.IsValid() {
-		return guest.SetClock(t.AsTime())
-	}
-	return nil
-}
-
-func reseed(entropy []byte) error {
-	switch len(entropy) {
-	case 0:
-		return nil
-	case api.EntropyBytes:
-		return guest.Reseed(entropy)
-	}
-	return fmt.Errorf("%d bytes of entropy, want %d: %w", len(entropy), api.EntropyBytes, errdefs.ErrInvalidArgument)
-}
-
-// setHooks makes the guest's hooks run for every container; an empty path means
-// no hooks.
-func (p *Pod) setHooks(dir string) error {
-	if dir == "" {
-		return nil
-	}
-	return p.config.Runtime.SetHooks(dir)
 }

@@ -20,7 +20,7 @@ var _ tables = (*iptables.Tools)(nil)
 
 // GetIPTables implements the Guest service.
 func (s guestService) GetIPTables(ctx context.Context, req *api.GetIPTablesRequest) (*api.GetIPTablesResponse, error) {
-	if err := s.pod.checkReady(); err != nil {
+	if err := s.pod.checkOpen(); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("get iptables: %w", err))
 	}
 	rules, err := s.pod.config.Tables.Save(ctx, req.GetIpv6())
@@ -32,7 +32,7 @@ func (s guestService) GetIPTables(ctx context.Context, req *api.GetIPTablesReque
 
 // SetIPTables implements the Guest service.
 func (s guestService) SetIPTables(ctx context.Context, req *api.SetIPTablesRequest) (*api.SetIPTablesResponse, error) {
-	if err := s.pod.checkReady(); err != nil {
+	if err := s.pod.checkOpen(); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("set iptables: %w", err))
 	}
 	if err := s.pod.config.Tables.Restore(ctx, req.GetIpv6(), req.GetRules()); err != nil {

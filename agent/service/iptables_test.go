@@ -45,14 +45,14 @@ func TestIPTablesRefused(t *testing.T) {
 	pod.config.Tables = &iptables.Tools{Children: untold{}, Dirs: []string{t.TempDir()}}
 	s := guestService{pod: pod}
 	for _, test := range []struct {
-		ready bool
-		is    func(error) bool
-	}{{true, errdefs.IsNotImplemented}, {false, errdefs.IsFailedPrecondition}} {
-		pod.ready = test.ready
+		at stage
+		is func(error) bool
+	}{{ready, errdefs.IsNotImplemented}, {bare, errdefs.IsFailedPrecondition}} {
+		pod.stage = test.at
 		_, get := s.GetIPTables(t.Context(), &api.GetIPTablesRequest{})
 		_, set := s.SetIPTables(t.Context(), &api.SetIPTablesRequest{})
 		if !test.is(errgrpc.ToNative(get)) || !test.is(errgrpc.ToNative(set)) {
-			t.Errorf("ready %t: %v, %v", test.ready, get, set)
+			t.Errorf("stage %d: %v, %v", test.at, get, set)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 
@@ -43,11 +42,8 @@ func (s guestService) SetNetwork(ctx context.Context, req *api.SetNetworkRequest
 // setNetwork configures the guest's network, its hostname last: an invalid
 // request changes nothing.
 func (p *Pod) setNetwork(ctx context.Context, req *api.SetNetworkRequest) ([]string, error) {
-	p.mu.Lock()
-	ready := p.ready
-	p.mu.Unlock()
-	if !ready {
-		return nil, fmt.Errorf("set network: the sandbox is not set up: %w", errdefs.ErrFailedPrecondition)
+	if err := p.checkOpen(); err != nil {
+		return nil, fmt.Errorf("set network: %w", err)
 	}
 	changes, err := p.network.Apply(ctx, req)
 	if err != nil {

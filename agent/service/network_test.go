@@ -99,7 +99,7 @@ func TestSetNetwork(t *testing.T) {
 
 func TestSetNetworkBeforeSetup(t *testing.T) {
 	pod, n := networkPod(t)
-	pod.ready = false
+	pod.stage = bare
 	client := api.NewGuestClient(dialPod(t, pod))
 	if _, err := client.SetNetwork(t.Context(), &api.SetNetworkRequest{Hostname: "x"}); !errdefs.IsFailedPrecondition(errgrpc.ToNative(err)) {
 		t.Error(err)

@@ -47,10 +47,7 @@ type Pod struct {
 
 	mu    sync.Mutex
 	tasks map[string]*task
-	// setUp is set when SetupSandbox was called, ready when it is done.
-	setUp, ready bool
-	// warming is set during WarmUp.
-	warming bool
+	stage stage
 	// filesMounted is set once there is a file system for copies of files.
 	filesMounted bool
 	// hostname is set once the pod's UTS namespace has a hostname.
@@ -77,6 +74,10 @@ func (p *Pod) Wait() { p.watchers.Wait() }
 
 // nsPath returns where a namespace of the pod is pinned.
 func (p *Pod) nsPath(kind string) string { return filepath.Join(p.config.RunDir, "ns", kind) }
+
+// PinNamespaces makes the namespaces that the pod's containers share. It is called
+// once, before the host is served.
+func (p *Pod) PinNamespaces() error { return guest.PinNamespaces(p.nsPath("")) }
 
 // add reserves a container's id.
 func (p *Pod) add(t *task) error {
@@ -131,8 +132,8 @@ func (p *Pod) FindStdio(containerID, execID string) (*stream.Stdio, error) {
 func (p *Pod) place(id string, config *api.ContainerConfig) (container.Placement, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.ready {
-		return container.Placement{}, fmt.Errorf("container %s: the sandbox is not set up: %w", id, errdefs.ErrFailedPrecondition)
+	if err := p.checkOpenLocked(); err != nil {
+		return container.Placement{}, fmt.Errorf("container %s: %w", id, err)
 	}
 	at := container.Placement{
 		ID: id, IPC: p.nsPath("ipc"), UTS: p.nsPath("uts"), HasHostname: p.hostname,

@@ -30,7 +30,7 @@ func testPod(t *testing.T) (*Pod, *fakeRuntime) {
 		t.Fatal(err)
 	}
 	pod := NewPod(Config{Runtime: runtime, Mounter: guest.NewMounter(modules), RunDir: t.TempDir()})
-	pod.setUp, pod.ready, pod.hostname = true, true, true
+	pod.stage, pod.hostname = ready, true
 	pod.first = "elsewhere" // Prevents pinning the test's namespace.
 	t.Cleanup(func() {
 		for _, c := range runtime.all {
@@ -201,39 +201,11 @@ func TestCreateRefuses(t *testing.T) {
 
 func TestCreateBeforeSetup(t *testing.T) {
 	pod, _ := testPod(t)
-	pod.ready = false
-	if _, err := pod.create(t.Context(), createRequest(t, "c")); !errdefs.IsFailedPrecondition(err) {
-		t.Error(err)
-	}
-	if err := pod.setup(t.Context(), &api.SetupSandboxRequest{}); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("second setup: %v", err)
-	}
-}
-
-// A guest is warmed up before it has a pod, and by one call at a time.
-func TestWarmUp(t *testing.T) {
-	pod, runtime := testPod(t)
-	if err := pod.warmUp(); !errdefs.IsFailedPrecondition(err) || runtime.warmed != 0 {
-		t.Errorf("with a pod: %v", err)
-	}
-	pod.setUp, pod.ready = false, false
-	runtime.warmErr = errors.New("no such program")
-	if err := pod.warmUp(); err == nil || !strings.Contains(err.Error(), "no such program") {
-		t.Error(err)
-	}
-	runtime.warmErr = nil
-	if err := pod.warmUp(); err != nil {
-		t.Error(err)
-	}
-	pod.warming = true
-	if err := pod.warmUp(); !errdefs.IsFailedPrecondition(err) || runtime.warmed != 2 {
-		t.Errorf("twice at the same time: %v", err)
-	}
-	if err := pod.setup(t.Context(), &api.SetupSandboxRequest{}); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("set up meanwhile: %v", err)
-	}
-	if len(told(pod)) != 0 || len(pod.tasks) != 0 {
-		t.Error("the pod knows of the container")
+	for _, at := range []stage{bare, preparing, settingUp} {
+		pod.stage = at
+		if _, err := pod.create(t.Context(), createRequest(t, "c")); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("at %d: %v", at, err)
+		}
 	}
 }
 

@@ -23,7 +23,7 @@ func (s guestService) Rejoin(ctx context.Context, req *api.RejoinRequest) (*api.
 // rejoin makes the pod that of another sandbox. A container keeps its directories
 // and its cgroup, which have its first id.
 func (p *Pod) rejoin(ctx context.Context, req *api.RejoinRequest) error {
-	if err := p.checkReady(); err != nil {
+	if err := p.checkOpen(); err != nil {
 		return err
 	}
 	if err := p.checkRenames(req.GetContainers()); err != nil {

@@ -110,7 +110,7 @@ func TestRejoinRefuses(t *testing.T) {
 	if _, err := pod.task("a"); err != nil {
 		t.Errorf("renamed without entropy: %v", err)
 	}
-	pod.ready = false
+	pod.stage = bare
 	if err := rejoin(t, pod); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("without a pod: %v", err)
 	}

@@ -13,7 +13,6 @@ import (
 // Runtime makes containers; see container.Runtime for what each method does.
 type Runtime interface {
 	SetHooks(dir string) error
-	WarmUp() error
 	Create(spec *specs.Spec, at container.Placement, stdio container.Stdio) (Container, Process, error)
 }
 

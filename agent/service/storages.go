@@ -21,7 +21,7 @@ func (s guestService) AddStorages(ctx context.Context, req *api.AddStoragesReque
 // cannot be mounted, those that this call has mounted are unmounted: calls are
 // serialized, so nothing uses them yet.
 func (p *Pod) addStorages(ctx context.Context, storages []*api.Storage) error {
-	if err := p.checkReady(); err != nil {
+	if err := p.checkOpen(); err != nil {
 		return fmt.Errorf("add storages: %w", err)
 	}
 	release, err := p.holdMounts(ctx)

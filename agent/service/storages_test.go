@@ -135,7 +135,7 @@ func TestChangeFiles(t *testing.T) {
 	if err := change(dir+"/f", strings.Repeat("x", api.MaxChangeFiles)); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "want at most 2097152") {
 		t.Error(err)
 	}
-	pod.ready = false
+	pod.stage = bare
 	if err := change(dir+"/f", ""); !errdefs.IsFailedPrecondition(err) {
 		t.Error(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // VolumeStats implements the Guest service.
 func (s guestService) VolumeStats(_ context.Context, req *api.VolumeStatsRequest) (*api.VolumeStatsResponse, error) {
-	if err := s.pod.checkReady(); err != nil {
+	if err := s.pod.checkOpen(); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("inspect volume: %w", err))
 	}
 	stats, err := s.pod.disks.VolumeStats(req.GetTarget())
@@ -20,7 +20,7 @@ func (s guestService) VolumeStats(_ context.Context, req *api.VolumeStatsRequest
 
 // GrowVolume implements the Guest service.
 func (s guestService) GrowVolume(ctx context.Context, req *api.GrowVolumeRequest) (*api.GrowVolumeResponse, error) {
-	if err := s.pod.checkReady(); err != nil {
+	if err := s.pod.checkOpen(); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("grow volume: %w", err))
 	}
 	if err := s.pod.disks.GrowVolume(ctx, req.GetTarget(), req.GetDiskBytes()); err != nil {

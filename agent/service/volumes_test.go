@@ -33,7 +33,7 @@ func TestVolumes(t *testing.T) {
 // A guest without its pod has no volumes.
 func TestVolumesBeforeTheSetup(t *testing.T) {
 	pod, _ := testPod(t)
-	pod.ready = false
+	pod.stage = bare
 	s := guestService{pod: pod}
 	if _, err := s.VolumeStats(t.Context(), &api.VolumeStatsRequest{Target: "/x"}); !errdefs.IsFailedPrecondition(errgrpc.ToNative(err)) {
 		t.Errorf("stats: %v", err)

@@ -60,6 +60,18 @@ func (r *Recorder) Add(container, name string, start, end time.Time) {
 	r.added++
 }
 
+// DropContainers drops the spans of all containers, which ended before the pod
+// began.
+func (r *Recorder) DropContainers() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spans = slices.DeleteFunc(r.spans, func(s Span) bool { return s.Container != "" })
+	r.added = len(r.spans)
+}
+
 // Begin begins a span; the function that it returns ends and records it.
 func (r *Recorder) Begin(container, name string) (end func()) {
 	if r == nil {

@@ -72,9 +72,11 @@ func (s *spare) become(r *pool.Request) (*manager.Params, error) {
 	if p.Action != manager.ActionServe {
 		return nil, fmt.Errorf("the order is to %s, not to serve", p.Action)
 	}
-	// The machine has its own process group (hypervisor/child).
-	if err := manager.ShareNiceness(s.machine.PID()); err != nil {
-		return nil, err
+	// Each has its own process group (hypervisor/child).
+	for _, pid := range s.machine.Processes() {
+		if err := manager.ShareNiceness(pid); err != nil {
+			return nil, err
+		}
 	}
 	return p, errors.Join(s.title.set(r.Args), setComm(r.Args[0]))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -164,7 +165,8 @@ func facts(t *testing.T, pid int) map[string]string {
 	return got
 }
 
-// niceness lists the nice values of a process's threads that are not 0.
+// niceness lists the nice values of a process's threads, each once: their number
+// depends on the load.
 func niceness(t *testing.T, pid int) string {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
@@ -177,11 +179,11 @@ func niceness(t *testing.T, pid int) string {
 		if err != nil {
 			continue // the thread has ended
 		}
-		if fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); fields[19-3] != "0" {
-			nice = append(nice, fields[19-3])
-		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		nice = append(nice, fields[19-3])
 	}
-	return strings.Join(nice, " ")
+	slices.Sort(nice)
+	return strings.Join(slices.Compact(nice), " ")
 }
 
 // machineFacts are what of a pod's machine must not depend on whether it was a

@@ -3,6 +3,7 @@ package fakeguest
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -42,6 +43,7 @@ type Agent struct {
 	end  context.CancelFunc
 	// serving counts the goroutines that serve connections.
 	serving   sync.WaitGroup
+	prepared  *api.PrepareRequest
 	setup     *api.SetupSandboxRequest
 	rejoined  *api.RejoinRequest
 	network   *api.SetNetworkRequest
@@ -77,7 +79,7 @@ func (a *Agent) reset() {
 	a.life, a.end = context.WithCancel(context.Background())
 	a.conns, a.containers = make(map[*net.UnixConn]struct{}), loaded
 	a.events, a.rpc, a.setup, a.logs = newEventQueue(), newListener(), nil, nil
-	a.rejoined = nil
+	a.prepared, a.rejoined = nil, nil
 	a.server = a.newServer()
 	server, rpc, life := a.server, a.rpc, a.life
 	a.serving.Go(func() { _ = server.Serve(life, rpc) })
@@ -147,8 +149,9 @@ func (a *Agent) serve(port uint32, conn *net.UnixConn) error {
 		return a.rpc.give(tracked{conn, a})
 	case api.PortLog:
 		a.mu.Lock()
-		defer a.mu.Unlock()
 		a.logs = conn
+		a.mu.Unlock()
+		a.begin(conn, a.awaitEnd)
 		return nil
 	case api.PortStream:
 		a.begin(conn, a.openStream)
@@ -158,6 +161,12 @@ func (a *Agent) serve(port uint32, conn *net.UnixConn) error {
 		return nil
 	}
 	return fmt.Errorf("dial port %d: %w", port, syscall.ECONNREFUSED)
+}
+
+// awaitEnd waits until the host closes a connection on which it sends nothing.
+func (a *Agent) awaitEnd(conn *net.UnixConn) {
+	_, _ = io.Copy(io.Discard, conn)
+	a.hangUp(conn)
 }
 
 // begin serves a connection in its own goroutine. If the machine has ended, the

@@ -33,15 +33,26 @@ func (s guestService) SetClock(ctx context.Context, req *api.SetClockRequest) (*
 	return &api.SetClockResponse{}, nil
 }
 
-// WarmUp implements the Guest service.
-func (s guestService) WarmUp(ctx context.Context, req *api.WarmUpRequest) (*api.WarmUpResponse, error) {
-	if err := s.agent.enter(ctx, "WarmUp", req); err != nil {
+// Prepare implements the Guest service.
+func (s guestService) Prepare(ctx context.Context, req *api.PrepareRequest) (*api.PrepareResponse, error) {
+	if err := s.agent.enter(ctx, "Prepare", req); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	if s.agent.Setup() != nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("warm up: the guest has a pod: %w", errdefs.ErrFailedPrecondition))
+	s.agent.mu.Lock()
+	defer s.agent.mu.Unlock()
+	if s.agent.setup != nil || s.agent.prepared != nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("prepare: the guest was prepared or set up before: %w", errdefs.ErrFailedPrecondition))
 	}
-	return &api.WarmUpResponse{}, nil
+	s.agent.prepared = req
+	return &api.PrepareResponse{}, nil
+}
+
+// Prepared is what the guest was told to mount before it had a pod; nil if it was
+// not.
+func (a *Agent) Prepared() *api.PrepareRequest {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.prepared
 }
 
 // SetupSandbox implements the Guest service.
@@ -51,7 +62,11 @@ func (s guestService) SetupSandbox(ctx context.Context, req *api.SetupSandboxReq
 	}
 	s.agent.mu.Lock()
 	defer s.agent.mu.Unlock()
+	if n := len(s.agent.containers); n > 0 {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("set up sandbox: there are %d containers: %w", n, errdefs.ErrFailedPrecondition))
+	}
 	s.agent.setup = req
+	s.agent.events.clear()
 	return &api.SetupSandboxResponse{}, nil
 }
 
@@ -315,6 +330,13 @@ func (q *eventQueue) add(ev *api.Event) {
 	defer q.mu.Unlock()
 	q.events = append(q.events, ev)
 	q.notify()
+}
+
+// clear drops the events that were not taken.
+func (q *eventQueue) clear() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.taken = len(q.events)
 }
 
 func (q *eventQueue) close() {

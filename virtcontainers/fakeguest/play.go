@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/warmup"
 )
 
 // find returns a process of the guest.
@@ -50,6 +51,19 @@ func (a *Agent) finish(p *process, status uint32) {
 	for _, conn := range p.takeStreams() {
 		a.hangUp(conn)
 	}
+}
+
+// warmUp has a process that was started before there is a pod run to its end: it
+// is that of package warmup.
+func (a *Agent) warmUp(p *process) error {
+	if a.Prepared() == nil || a.Setup() != nil {
+		return nil
+	}
+	if err := p.write(api.Stream_STREAM_STDOUT, warmup.Output); err != nil {
+		return err
+	}
+	a.finish(p, 0)
+	return nil
 }
 
 // Write has a process write to stdout. It blocks when the host reads nothing.

@@ -66,7 +66,10 @@ func (s taskService) Start(ctx context.Context, r *task.StartRequest) (*task.Sta
 		if p != c.init && !c.init.is(created) && !c.init.is(running) {
 			return nil, fmt.Errorf("start exec %s: container %s does not run: %w", r.ExecID, r.ID, errdefs.ErrFailedPrecondition)
 		}
-		return &task.StartResponse{Pid: 7}, p.start()
+		if err := p.start(); err != nil {
+			return nil, err
+		}
+		return &task.StartResponse{Pid: 7}, s.agent.warmUp(p)
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/katabox/katabox/agent/api"
@@ -101,11 +100,12 @@ func greetAgent(ctx context.Context, l *link) (*api.HelloResponse, timeline.Cloc
 	return info, clockOf(asked, info.NowUs), nil
 }
 
-// WarmUp has the agent of a guest without a pod run and remove a container. An
-// agent that cannot do that leaves the guest as it is.
-func (c *Client) WarmUp(ctx context.Context) error {
-	if _, err := c.guest().WarmUp(ctx, &api.WarmUpRequest{}); err != nil && !errdefs.IsNotImplemented(Err(err)) {
-		return fmt.Errorf("warm up the guest: %w", Err(err))
+// Prepare lets containers run in a guest that has no pod, and mounts what they
+// use. An agent that cannot do that fails with errdefs.ErrNotImplemented, and leaves
+// the guest as it is.
+func (c *Client) Prepare(ctx context.Context, req *api.PrepareRequest) error {
+	if _, err := c.guest().Prepare(ctx, req); err != nil {
+		return fmt.Errorf("prepare guest: %w", Err(err))
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ type Pod struct {
 	share *storage.Share // nil for none
 
 	// Set by Attach.
+	vm    hypervisor.VM
 	disks *disk.Pool
 
 	// Set by Connect.
@@ -61,12 +62,22 @@ type Pod struct {
 // Open starts the pod's shared file system, unless the configuration has none.
 // On an error nothing is left.
 func Open(ctx context.Context, opts Options) (*Pod, error) {
+	p, err := OpenSpare(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Give(ctx, opts); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
+		defer cancel()
+		return nil, errors.Join(err, p.Close(ctx))
+	}
+	return p, nil
+}
+
+// OpenSpare is Open for a machine without a pod: Give makes the files a pod's.
+func OpenSpare(ctx context.Context, opts Options) (*Pod, error) {
 	p := &Pod{opts: opts, volumes: newPodVolumes()}
-	binds := opts.Config.Runtime.SandboxBindMounts
 	if opts.Config.Hypervisor.SharedFS == config.SharedFSNone {
-		if len(binds) > 0 {
-			return nil, fmt.Errorf(`sandbox_bind_mounts has %q, and shared_fs is "none": %w`, binds, errdefs.ErrInvalidArgument)
-		}
 		return p, nil
 	}
 	fs := opts.Config.Hypervisor.VirtioFS
@@ -82,27 +93,53 @@ func Open(ctx context.Context, opts Options) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := share.BindForPod(ctx, binds); err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
-		defer cancel()
-		return nil, errors.Join(fmt.Errorf("sandbox_bind_mounts: %w", err), share.Close(ctx))
-	}
 	p.share = share
 	return p, nil
+}
+
+// Give makes the files of a machine without a pod a pod's, whose share is
+// configured as the machine's (ShareConfig). It is called once; after an error the
+// files can only be closed.
+func (p *Pod) Give(ctx context.Context, opts Options) error {
+	p.opts = opts
+	if p.vm != nil {
+		p.makeDisks()
+	}
+	binds := opts.Config.Runtime.SandboxBindMounts
+	if len(binds) == 0 {
+		return nil
+	}
+	if p.share == nil {
+		return fmt.Errorf(`sandbox_bind_mounts has %q, and shared_fs is "none": %w`, binds, errdefs.ErrInvalidArgument)
+	}
+	if err := p.share.BindForPod(ctx, binds); err != nil {
+		return fmt.Errorf("sandbox_bind_mounts: %w", err)
+	}
+	return nil
+}
+
+// ShareConfig describes the share of a configuration's pods. A share serves the
+// pods of the same description.
+func ShareConfig(h config.Hypervisor) string {
+	return fmt.Sprintf("shared_fs %s, virtio_fs %+v", h.SharedFS, h.VirtioFS)
 }
 
 // Attach gives the machine the share's device. From now on the machine gets the
 // containers' disks. It is called once.
 func (p *Pod) Attach(ctx context.Context, vm hypervisor.VM) error {
-	p.disks = disk.NewPool(vm, diskOptions(p.opts.Config.Hypervisor))
+	p.vm = vm
+	p.makeDisks()
 	if p.share == nil {
 		return nil
 	}
 	return p.share.Attach(ctx, vm)
 }
 
+// makeDisks makes the pool of disks as the configuration says; it has none yet.
+func (p *Pod) makeDisks() { p.disks = disk.NewPool(p.vm, diskOptions(p.opts.Config.Hypervisor)) }
+
 // Connect sets how the guest is reached. gone reports whether the guest, with
-// everything in it, has ended. Connect is called once.
+// everything in it, has ended. Connect is called once for each pod (Give).
 func (p *Pod) Connect(agent Guest, gone func() bool) { p.guest, p.gone = agent, gone }
 
 // Close ends the share, with everything that containers have in it. It may be

@@ -27,14 +27,18 @@ import (
 // none: that of Docker and Kubernetes.
 const DefaultShmBytes = 64 << 20
 
-// Storages returns what the guest mounts before its first container.
-func (p *Pod) Storages() []*api.Storage {
-	var list []*api.Storage
-	if p.share != nil {
-		list = append(list, &api.Storage{Driver: "virtio-fs", Source: api.ShareTag, Target: api.GuestSharedDir})
+// EarlyStorages returns what a guest can mount before it has a pod.
+func (p *Pod) EarlyStorages() []*api.Storage {
+	if p.share == nil {
+		return nil
 	}
+	return []*api.Storage{{Driver: "virtio-fs", Source: api.ShareTag, Target: api.GuestSharedDir}}
+}
+
+// Storages returns what the guest mounts for its pod, after EarlyStorages.
+func (p *Pod) Storages() []*api.Storage {
 	shm := "size=" + strconv.FormatUint(cmp.Or(p.opts.ShmBytes, DefaultShmBytes), 10)
-	return append(list, &api.Storage{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", shm}})
+	return []*api.Storage{{Driver: "tmpfs", Target: api.GuestShmDir, Options: []string{"nosuid", "nodev", "noexec", "mode=1777", shm}}}
 }
 
 // podVolumes are the volumes that the pod's containers share and that are made

@@ -76,6 +76,9 @@ func run(ctx context.Context, started time.Duration) error {
 		RunDir:  api.GuestRunDir,
 		Spans:   rec,
 	})
+	if err := pod.PinNamespaces(); err != nil {
+		return err
+	}
 	return serve(ctx, reaper, ring, pod, started, opts.DebugConsole)
 }
 

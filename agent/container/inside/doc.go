@@ -1,8 +1,7 @@
 // Package inside is the half of libcontainer that runs inside a new
 // container: "PROGRAM init", started by package container. A program that
 // imports it (and is built with cgo) never gets to its main function when it
-// is started so. As "PROGRAM nothing" it ends at once: package container warms up
-// a guest with that.
+// is started so.
 //
 // It is its own package, with no import but libcontainer. Go initialises a package
 // once its imports are, and of several that are ready the first by path (cmd/link,

@@ -1,0 +1,133 @@
+package virtcontainers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+
+	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guest"
+	"github.com/katabox/katabox/virtcontainers/guestfs"
+	"github.com/katabox/katabox/virtcontainers/warmup"
+)
+
+// warmUp makes the calls of a pod, and runs and removes a container in the spare's
+// guest (package warmup). An agent that hangs must not hold the lock of all that
+// makes spares and templates. Without a share there is no container: the guest has
+// no program for it.
+func (p *Spare) warmUp(ctx context.Context) error {
+	s := p.pod
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Config.Agent.DialTimeout)
+	defer cancel()
+	ctx, stop := s.whileAlive(ctx)
+	defer stop()
+	err := s.client.Prepare(ctx, &api.PrepareRequest{Storages: s.files.EarlyStorages()})
+	if errdefs.IsNotImplemented(err) {
+		return nil
+	}
+	p.prepared = err == nil
+	if err == nil {
+		defer s.followLog(ctx)()
+		_, err = s.client.SetNetwork(ctx, &api.SetNetworkRequest{})
+	}
+	if err == nil && s.files.Shares() {
+		err = s.runWarmUp(ctx)
+	}
+	if err != nil {
+		return s.explain(ctx, err)
+	}
+	return nil
+}
+
+// followLog forwards the guest's log until end is called: what it has to say of its
+// boot and of this container is not the pod's.
+func (s *Sandbox) followLog(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.client.ForwardLog(ctx) // fails with the guest, which other calls notice
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// runWarmUp makes the container's bundle and brings that into the guest.
+func (s *Sandbox) runWarmUp(ctx context.Context) (err error) {
+	b, err := warmup.Make(filepath.Join(s.platform.PodDir(s.ID), warmup.ID))
+	if err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.Dir)) }()
+	files := s.files.Container(guestfs.Request{ID: warmup.ID, Bundle: b})
+	for _, step := range files.Steps() {
+		if err := step.Do(ctx); err != nil {
+			return fmt.Errorf("warm up: %s: %w", step.Name, err)
+		}
+	}
+	defer func() { err = errors.Join(err, files.Release(ctx)) }()
+	if err := s.runToEnd(ctx, files); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	return nil
+}
+
+// runToEnd runs the container in the guest. After an error the machine is not
+// used.
+func (s *Sandbox) runToEnd(ctx context.Context, files *guestfs.Container) error {
+	spec, err := files.Spec()
+	if err != nil {
+		return err
+	}
+	req := &task.CreateTaskRequest{ID: warmup.ID}
+	req.Stdin, req.Stdout, req.Stderr = streamNames(allStreams)
+	if _, err := createTask(ctx, s.client, req, configOf(spec)); err != nil {
+		return err
+	}
+	conns, err := openConns(ctx, s.client, warmup.ID, "", allStreams)
+	if err != nil {
+		return err
+	}
+	defer conns.close()
+	if _, err := s.client.Task().Start(ctx, &task.StartRequest{ID: warmup.ID}); err != nil {
+		return guest.Err(err)
+	}
+	if err := checkOutput(ctx, conns); err != nil {
+		return err
+	}
+	exit, err := s.client.Task().Wait(ctx, &task.WaitRequest{ID: warmup.ID})
+	if err != nil {
+		return guest.Err(err)
+	}
+	if exit.GetExitStatus() != 0 {
+		return fmt.Errorf("exit status %d", exit.GetExitStatus())
+	}
+	_, err = s.client.Task().Delete(ctx, &task.DeleteRequest{ID: warmup.ID})
+	return guest.Err(err)
+}
+
+var allStreams = Streams{Stdin: true, Stdout: true, Stderr: true}
+
+// checkOutput ends the container's input and reads its output.
+func checkOutput(ctx context.Context, conns Conns) error {
+	defer context.AfterFunc(ctx, conns.close)()
+	if err := conns.Stdin.CloseWrite(); err != nil {
+		return fmt.Errorf("end input: %w", err)
+	}
+	got, err := io.ReadAll(io.LimitReader(conns.Stdout, int64(len(warmup.Output))+1))
+	if err != nil {
+		return fmt.Errorf("read output: %w", err)
+	}
+	if string(got) != warmup.Output {
+		return fmt.Errorf("the output is %q, want %q", got, warmup.Output)
+	}
+	return nil
+}

@@ -1,0 +1,6 @@
+// Package warmup is the container that runs in a spare machine before that has a
+// pod. A guest's first container waits for much that later ones do not: pages of
+// the agent, the kernel's caches, drivers and, without KVM, QEMU's translation of
+// all that code. So this one is like those of engines, and gets into the guest by
+// the same way.
+package warmup
