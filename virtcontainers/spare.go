@@ -26,8 +26,8 @@ type Spare struct {
 	key factory.Key
 	// pod is a sandbox that has done the machine's steps and no others.
 	pod *Sandbox
-	// prepared is set once the guest takes containers: it has mounted the share.
-	prepared bool
+	// mounted is set once the guest has mounted the share.
+	mounted bool
 
 	// left is closed when nothing of it is in its directory any more.
 	left chan struct{}
@@ -68,7 +68,10 @@ func (p *Spare) steps() []step {
 			steps[i].do = p.pod.openSpareFiles
 		}
 	}
-	return append(steps, step{name: "warm-up", do: p.warmUp})
+	return append(steps, step{name: "warm-up", do: func(ctx context.Context) (err error) {
+		p.mounted, err = p.pod.warmUp(ctx, false)
+		return err
+	}})
 }
 
 // openSpareFiles opens the files of a machine without a pod.
@@ -84,7 +87,7 @@ func (s *Sandbox) openSpareFiles(ctx context.Context) error {
 func barePod(ctx context.Context, platform Platform, id string, cfg *config.Config) (*Sandbox, error) {
 	platform.Spare, platform.StartMaker, platform.StartSpare = nil, nil, nil
 	s, err := newSandbox(ctx, platform, Options{ID: id, Config: cfg})
-	s.files = new(guestfs.Pod)
+	s.files = guestfs.WithoutShare(s.fileOptions())
 	return s, err
 }
 

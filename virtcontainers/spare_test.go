@@ -91,6 +91,9 @@ func TestSpare(t *testing.T) {
 	if n := len(host.Monitor.VMs()); n != 1 || len(vm.Devices()) != bare || host.Agent.Setup() == nil {
 		t.Errorf("%d machines, devices %v of which %d are the spare's, setup %v", n, vm.Devices(), bare, host.Agent.Setup())
 	}
+	if !host.Agent.Prepared().GetLoadDrivers() {
+		t.Error("the guest has not loaded all drivers")
+	}
 	// Together they are what a pod without a spare mounts (checkSetup).
 	mounted := slices.Concat(host.Agent.Prepared().GetStorages(), host.Agent.Setup().GetStorages())
 	if len(mounted) != 2 || mounted[0].GetTarget() != api.GuestSharedDir || mounted[1].GetTarget() != api.GuestShmDir {
@@ -288,12 +291,12 @@ func TestSpareIsNotWarmedUp(t *testing.T) {
 	}
 }
 
-// Without a share a spare has no program to run.
+// Without a share the container's files are copied into the guest.
 func TestSpareWithoutShare(t *testing.T) {
 	host, opts := spareHost(t)
 	opts.Config.Hypervisor.SharedFS = config.SharedFSNone
 	spare, _ := makeSpare(t, host, opts)
-	if calls := host.Agent.Calls(); slices.Contains(calls, "Create warm-up") {
+	if calls := host.Agent.Calls(); !slices.Contains(calls, "Delete warm-up") || !slices.Contains(calls, "ChangeFiles") {
 		t.Errorf("calls %v", calls)
 	}
 	p, err := newOn(t, host, opts, spare)

@@ -131,7 +131,7 @@ func (s *Sandbox) recordDaemon() error {
 
 // podStorages returns what the guest has to mount for its pod.
 func (s *Sandbox) podStorages() []*api.Storage {
-	if s.spare != nil && s.spare.prepared {
+	if s.spare != nil && s.spare.mounted {
 		return s.files.Storages()
 	}
 	return append(s.files.EarlyStorages(), s.files.Storages()...)

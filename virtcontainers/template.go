@@ -179,7 +179,7 @@ func MakeTemplate(ctx context.Context, platform Platform, opts Options, lock *fa
 	if err != nil {
 		return "", err
 	}
-	s.files = new(guestfs.Pod) // shares nothing
+	s.files = guestfs.WithoutShare(s.fileOptions())
 	spec := s.spec()
 	if err := checkTemplate(spec, opts.Config.Hypervisor.EntropySource); err != nil {
 		return "", err
@@ -209,7 +209,8 @@ func (s *Sandbox) templateSteps(dir string, progress func(string)) []step {
 		{"hardware", func(ctx context.Context) error { return s.attachRNG(ctx, s.opts.Config.Hypervisor.EntropySource) }, nil},
 		{"vsock", s.attachVsock, func(context.Context) error { return s.transport.Close() }},
 		{"resume", func(ctx context.Context) error { return s.vm.Resume(ctx) }, nil},
-		{"agent", s.awaitAgent, nil},
+		{"agent", s.dialAgent, func(context.Context) error { return s.client.Close() }},
+		{"warm-up", func(ctx context.Context) error { _, err := s.warmUp(ctx, true); return err }, nil},
 		{"save", func(ctx context.Context) error { return s.saveTemplate(ctx, dir) }, nil},
 	}
 	if progress == nil {
@@ -237,19 +238,12 @@ func (s *Sandbox) launchTemplate(ctx context.Context, dir string) error {
 	return s.start(ctx, spec, s.platform.Monitor.Launch)
 }
 
-// awaitAgent connects to the agent and disconnects: the agent must not have
-// been set up for any pod.
-func (s *Sandbox) awaitAgent(ctx context.Context) error {
-	client, err := s.connectAgent(ctx)
-	if err != nil {
-		return err
-	}
-	return client.Close()
-}
-
 // saveTemplate removes the vsock device, which belongs to this process, and
 // saves the machine.
 func (s *Sandbox) saveTemplate(ctx context.Context, dir string) error {
+	if err := s.client.Close(); err != nil {
+		return err
+	}
 	if err := s.vm.Detach(ctx, vsock.DeviceID); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -80,7 +81,7 @@ func TestMakeTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkNothingLeft(t, host)
-	if got, want := strings.Join(steps, " "), "state user vm hardware vsock resume agent save"; got != want {
+	if got, want := strings.Join(steps, " "), "state user vm hardware vsock resume agent warm-up save"; got != want {
 		t.Errorf("steps %q, want %q", got, want)
 	}
 	if got := strings.Join(host.VM().Detached(), " "); got != "vsock0" {
@@ -88,6 +89,12 @@ func TestMakeTemplate(t *testing.T) {
 	}
 	if host.Agent.Setup() != nil {
 		t.Error("the template's guest was told of a pod")
+	}
+	if calls := host.Agent.Calls(); !slices.Contains(calls, "Delete warm-up") {
+		t.Errorf("the guest was not warmed up: %v", calls)
+	}
+	if p := host.Agent.Prepared(); len(p.GetStorages()) != 0 || p.GetLoadDrivers() {
+		t.Errorf("the template's guest has what each of its pods must get itself: %v", p)
 	}
 	for i := range 2 {
 		if !fromTemplate(t, host, opts) {
@@ -109,10 +116,11 @@ func TestMakeTemplateFails(t *testing.T) {
 		arrange func(*fakeguest.Host, *virtcontainers.Options)
 		want    string
 	}{
-		"launch": {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Monitor.Fail(fake.StepLaunch, errInjected) }, "vm: "},
-		"detach": {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Monitor.Fail(fake.StepDetach, errInjected) }, "save: "},
-		"save":   {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Monitor.Fail(fake.StepSave, errInjected) }, "save: "},
-		"agent":  {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Agent.Fail("Hello", errInjected) }, "agent: "},
+		"launch":  {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Monitor.Fail(fake.StepLaunch, errInjected) }, "vm: "},
+		"detach":  {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Monitor.Fail(fake.StepDetach, errInjected) }, "save: "},
+		"save":    {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Monitor.Fail(fake.StepSave, errInjected) }, "save: "},
+		"agent":   {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Agent.Fail("Hello", errInjected) }, "agent: "},
+		"warm-up": {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Agent.Fail("Start", errInjected) }, "warm-up: "},
 		"huge pages": {func(_ *fakeguest.Host, o *virtcontainers.Options) { o.Config.Hypervisor.Memory.Prealloc = true },
 			"have no templates"},
 		"no entropy": {func(_ *fakeguest.Host, o *virtcontainers.Options) { o.Config.Hypervisor.EntropySource = "" },

@@ -22,7 +22,7 @@ import (
 )
 
 // earlyID is the container that runs, twice, before this guest has a pod.
-const earlyID = "early"
+const earlyID = "before-pod"
 
 // early is what became of these runs, and what there was after each.
 var early struct {
@@ -35,7 +35,7 @@ var early struct {
 // takes.
 func (m *machine) runEarly(ctx context.Context) {
 	_, early.prepared = m.guest.Prepare(ctx, &api.PrepareRequest{
-		Storages: []*api.Storage{{Driver: "tmpfs", Target: api.GuestRunDir + "/early", Options: []string{"size=1m"}}},
+		Storages: []*api.Storage{{Driver: "tmpfs", Target: api.GuestRunDir + "/" + earlyID, Options: []string{"size=1m"}}},
 	})
 	for i := range early.errs {
 		began := time.Now()

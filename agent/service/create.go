@@ -155,6 +155,8 @@ func (p *Pod) start(ctx context.Context, id, execID string) (uint32, error) {
 		return 0, err
 	}
 	_ = proc.move("start", running, starting) // It may already have ended.
-	p.late.Do(func() { p.watchers.Go(func() { p.loadLateDrivers(context.WithoutCancel(ctx)) }) })
+	if p.hasPod() {
+		p.late.Do(func() { p.watchers.Go(func() { p.loadLateDrivers(context.WithoutCancel(ctx)) }) })
+	}
 	return proc.pid(), nil
 }

@@ -28,11 +28,14 @@ const (
 // prepareGuest lets containers come before there is a pod. After a failure the
 // host discards the machine.
 func (p *Pod) prepareGuest(ctx context.Context, req *api.PrepareRequest) error {
-	if err := p.enter(preparing, bare); err != nil {
+	if err := p.enter(preparing, bare, prepared); err != nil {
 		return fmt.Errorf("prepare guest: %w", err)
 	}
 	if err := p.disks.Mount(ctx, req.GetStorages()); err != nil {
 		return err
+	}
+	if req.GetLoadDrivers() {
+		p.late.Do(func() { p.loadLateDrivers(ctx) })
 	}
 	return p.enter(prepared, preparing)
 }
@@ -69,7 +72,7 @@ func (p *Pod) enter(to stage, from ...stage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !slices.Contains(from, p.stage) {
-		return fmt.Errorf("the guest was prepared or set up before: %w", errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("the guest has a pod, or is about to: %w", errdefs.ErrFailedPrecondition)
 	}
 	p.stage = to
 	return nil
@@ -88,6 +91,13 @@ func (p *Pod) checkOpenLocked() error {
 		return fmt.Errorf("the sandbox is not set up: %w", errdefs.ErrFailedPrecondition)
 	}
 	return nil
+}
+
+// hasPod reports whether the guest has its pod.
+func (p *Pod) hasPod() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stage == ready
 }
 
 // forgetEarlier drops what the pod must not see of the containers that were there

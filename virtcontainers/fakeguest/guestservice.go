@@ -40,8 +40,8 @@ func (s guestService) Prepare(ctx context.Context, req *api.PrepareRequest) (*ap
 	}
 	s.agent.mu.Lock()
 	defer s.agent.mu.Unlock()
-	if s.agent.setup != nil || s.agent.prepared != nil {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("prepare: the guest was prepared or set up before: %w", errdefs.ErrFailedPrecondition))
+	if s.agent.setup != nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("prepare: the guest has a pod: %w", errdefs.ErrFailedPrecondition))
 	}
 	s.agent.prepared = req
 	return &api.PrepareResponse{}, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guestfs/disk"
 	"github.com/katabox/katabox/virtcontainers/guestfs/rootfs"
 	"github.com/katabox/katabox/virtcontainers/guestfs/storage"
+	"github.com/katabox/katabox/virtcontainers/guestfs/volume"
 	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
@@ -29,6 +30,8 @@ type Request struct {
 	// Rootfs is mounted at the bundle's rootfs; empty when the engine has
 	// mounted it.
 	Rootfs []*types.Mount
+	// CopyRootfs has the root file system, a directory, copied into the guest.
+	CopyRootfs bool
 	// ShareID names the container's directory in the share; empty is ID. A
 	// container that continues from a saved one has that one's.
 	ShareID string
@@ -153,7 +156,11 @@ func (c *Container) Explain(err error) error {
 // addRootfs makes the container's root file system reachable: as disks if it
 // consists of disks and the configuration allows it, otherwise mounted on the
 // host, for the share.
-func (c *Container) addRootfs(ctx context.Context) error {
+func (c *Container) addRootfs(ctx context.Context) (err error) {
+	if c.CopyRootfs {
+		c.paths.Rootfs, err = c.copyVolume(ctx, volume.Volume{Bind: guestspec.Bind{Source: c.Bundle.RootfsPath()}})
+		return err
+	}
 	plan, err := rootfs.Parse(c.Rootfs)
 	if err != nil {
 		return err

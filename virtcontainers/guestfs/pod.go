@@ -74,9 +74,13 @@ func Open(ctx context.Context, opts Options) (*Pod, error) {
 	return p, nil
 }
 
+// WithoutShare returns the files of a machine without a pod that has no share, as
+// if shared_fs were "none".
+func WithoutShare(opts Options) *Pod { return &Pod{opts: opts, volumes: newPodVolumes()} }
+
 // OpenSpare is Open for a machine without a pod: Give makes the files a pod's.
 func OpenSpare(ctx context.Context, opts Options) (*Pod, error) {
-	p := &Pod{opts: opts, volumes: newPodVolumes()}
+	p := WithoutShare(opts)
 	if opts.Config.Hypervisor.SharedFS == config.SharedFSNone {
 		return p, nil
 	}

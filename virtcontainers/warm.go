@@ -17,32 +17,30 @@ import (
 	"github.com/katabox/katabox/virtcontainers/warmup"
 )
 
-// warmUp makes the calls of a pod, and runs and removes a container in the spare's
-// guest (package warmup). An agent that hangs must not hold the lock of all that
-// makes spares and templates. Without a share there is no container: the guest has
-// no program for it.
-func (p *Spare) warmUp(ctx context.Context) error {
-	s := p.pod
+// warmUp makes the calls of a pod in a guest that has none, and runs and removes a
+// container there (package warmup). It reports whether the guest has mounted the
+// share: an agent of another release can do none of this. An agent that hangs must
+// not hold the lock of all that makes spares and templates.
+func (s *Sandbox) warmUp(ctx context.Context, isTemplate bool) (mounted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Config.Agent.DialTimeout)
 	defer cancel()
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
-	err := s.client.Prepare(ctx, &api.PrepareRequest{Storages: s.files.EarlyStorages()})
+	err = s.client.Prepare(ctx, &api.PrepareRequest{Storages: s.files.EarlyStorages(), LoadDrivers: !isTemplate})
 	if errdefs.IsNotImplemented(err) {
-		return nil
+		return false, nil
 	}
-	p.prepared = err == nil
 	if err == nil {
 		defer s.followLog(ctx)()
 		_, err = s.client.SetNetwork(ctx, &api.SetNetworkRequest{})
 	}
-	if err == nil && s.files.Shares() {
+	if err == nil {
 		err = s.runWarmUp(ctx)
 	}
 	if err != nil {
-		return s.explain(ctx, err)
+		return false, s.explain(ctx, err)
 	}
-	return nil
+	return true, nil
 }
 
 // followLog forwards the guest's log until end is called: what it has to say of its
@@ -60,14 +58,15 @@ func (s *Sandbox) followLog(ctx context.Context) (end func()) {
 	}
 }
 
-// runWarmUp makes the container's bundle and brings that into the guest.
+// runWarmUp makes the container's bundle and brings that into the guest: by the
+// share if there is one.
 func (s *Sandbox) runWarmUp(ctx context.Context) (err error) {
 	b, err := warmup.Make(filepath.Join(s.platform.PodDir(s.ID), warmup.ID))
 	if err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.Dir)) }()
-	files := s.files.Container(guestfs.Request{ID: warmup.ID, Bundle: b})
+	files := s.files.Container(guestfs.Request{ID: warmup.ID, Bundle: b, CopyRootfs: !s.files.Shares()})
 	for _, step := range files.Steps() {
 		if err := step.Do(ctx); err != nil {
 			return fmt.Errorf("warm up: %s: %w", step.Name, err)
