@@ -32,6 +32,9 @@ func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
 	if err := checkOpen(p.files); err != nil {
 		return err
 	}
+	if _, ok := d.(hypervisor.Disk); ok {
+		vm.noteDisk()
+	}
 	if nic, ok := d.(hypervisor.NIC); ok {
 		if err := prepareTaps(nic.Taps); err != nil {
 			return err
@@ -43,6 +46,13 @@ func (vm *VM) attach(ctx context.Context, d hypervisor.Device) error {
 		}
 	}
 	return vm.place(ctx, d.DeviceID(), p)
+}
+
+// noteDisk records that the machine has a disk, or has had one.
+func (vm *VM) noteDisk() {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	vm.hadDisk = true
 }
 
 // place finds a slot for a device and carries out its plan.

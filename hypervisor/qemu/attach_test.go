@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -232,9 +234,42 @@ func TestLostMonitorEndsMachine(t *testing.T) {
 	}
 }
 
+// Only a machine with a disk is told to quit before it is killed.
+func TestStopQuitsForDisks(t *testing.T) {
+	for _, disk := range []bool{false, true} {
+		vm := script(t, refuseNothing)
+		if disk {
+			vm.attachDisk(t)
+		}
+		if err := vm.Stop(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(vm.Err(), hypervisor.ErrStopped) {
+			t.Errorf("Err: %v", vm.Err())
+		}
+		if quit := slices.Contains(vm.sent(), "quit"); quit != disk {
+			t.Errorf("with a disk %v: quit was sent: %v", disk, quit)
+		}
+	}
+}
+
+// attachDisk attaches a small disk.
+func (s *scripted) attachDisk(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Attach(testContext(t), hypervisor.Disk{ID: "disk", File: openDisk(t, path, os.O_RDWR), Bus: hypervisor.VirtioBlk})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A QEMU that does not accept the quit command is killed soon.
 func TestStopOfSilentQEMU(t *testing.T) {
 	vm := script(t, refuseNothing) // accepts quit and lives on
+	vm.attachDisk(t)
 	start := time.Now()
 	var wg sync.WaitGroup
 	for range 3 {

@@ -49,6 +49,7 @@ type VM struct {
 
 	controller *attempt  // to attach it; nil for none
 	nextTarget int       // the place on scsiBus to try first
+	hadDisk    bool      // a disk was attached at some time
 	virtioMem  bool      // it is attached; guarded by sizing
 	sets       int       // number of descriptor sets so far
 	resumed    bool      // Resume has succeeded
@@ -140,7 +141,9 @@ func (vm *VM) Stop(ctx context.Context) error {
 	vm.stopping = true
 	vm.mu.Unlock()
 	vm.awaitDump(ctx)
-	vm.quit(ctx)
+	if vm.mustQuit() {
+		vm.quit(ctx)
+	}
 	if err := vm.proc.Kill(ctx); err != nil {
 		return fmt.Errorf("stop virtual machine %s: %w", vm.id, err)
 	}
@@ -150,6 +153,16 @@ func (vm *VM) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("stop virtual machine %s: %w", vm.id, context.Cause(ctx))
 	}
+}
+
+// mustQuit reports whether QEMU could still have something to write: what a
+// guest has written to a disk may be in its queues. Without disks a SIGKILL loses
+// nothing, and the pod's end does not wait while the quit command stops the vCPUs
+// and takes the devices apart.
+func (vm *VM) mustQuit() bool {
+	vm.mu.Lock()
+	defer vm.mu.Unlock()
+	return vm.hadDisk
 }
 
 // quit asks QEMU to end and waits briefly.
