@@ -195,6 +195,7 @@ func (s *Sandbox) claimStop() bool {
 // not depend on a later Delete.
 func (s *Sandbox) teardown() {
 	defer close(s.stopped)
+	s.sizing.LeaveCgroup() // takes as long as the machine's end, and need not wait for it
 	status := uint32(ExitLost)
 	if !s.gone() {
 		status = ExitKilled

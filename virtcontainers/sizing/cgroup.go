@@ -66,13 +66,6 @@ func (p *Pod) enterShimCgroup() error {
 	return nil
 }
 
-func (p *Pod) leaveShimCgroup() error {
-	if p.shimCgroup == nil {
-		return nil
-	}
-	return p.shimCgroup.Leave()
-}
-
 func (p *Pod) makeCgroup(ctx context.Context, record func(dirs []string) error) error {
 	made, err := hostcgroup.New(hostcgroup.Options{
 		Root: p.opts.CgroupRoot, Path: p.opts.CgroupsPath, Name: p.opts.CgroupName,
@@ -272,16 +265,4 @@ func (p *Pod) placeCgroup(ctx context.Context, place resource.Place) error {
 	}
 	p.placed = place.String()
 	return nil
-}
-
-// CloseCgroup moves this process out of the pod's cgroups, and removes those
-// that were made for the pod.
-func (p *Pod) CloseCgroup(ctx context.Context) error {
-	if p.cgroup == nil {
-		return p.leaveShimCgroup()
-	}
-	if err := p.cgroup.await(ctx); err != nil {
-		return err
-	}
-	return errors.Join(p.leaveShimCgroup(), p.cgroup.Release(), p.cgroup.Remove(ctx))
 }

@@ -14,7 +14,8 @@
 // shrinks as far as it can after one has ended or its limits were lowered; with
 // static_sandbox_resource_mgmt it keeps the size it starts with. One mutex
 // serializes Admit, Update and Watch and is held across QMP and agent calls.
-// Release does not lock it: an exit never waits for a resize.
+// Release does not lock it: an exit never waits for a resize. LeaveCgroup begins
+// what CloseCgroup ends.
 //
 // Package sizing/resource has the arithmetic, as pure functions; package
 // sizing/hostcgroup reads and writes the cgroup files.

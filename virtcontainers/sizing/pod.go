@@ -77,6 +77,8 @@ type Pod struct {
 	vm         hypervisor.VM
 	guest      Guest
 
+	leaving leaving
+
 	// resizes is held across QMP and agent calls.
 	resizes ctxmutex.Mutex
 	// smaller has an entry when the pod may need less than before.
@@ -107,6 +109,7 @@ type Pod struct {
 // cannot be parsed or the host cannot provide the memory backing.
 func New(ctx context.Context, opts Options) (*Pod, error) {
 	p := &Pod{opts: opts, resizes: ctxmutex.New(), smaller: make(chan struct{}, 1), admitted: make(map[string]*allowance)}
+	p.leaving.done = make(chan struct{})
 	if err := p.choose(ctx); err != nil {
 		return nil, err
 	}

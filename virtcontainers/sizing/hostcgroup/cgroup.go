@@ -44,7 +44,7 @@ type VM struct {
 }
 
 // Cgroup is a pod's cgroups in all hierarchies. Its methods must not be called
-// concurrently, except Add and Dirs.
+// concurrently, except Add, Leave and Dirs.
 type Cgroup struct {
 	path   string
 	only   bool
@@ -235,6 +235,22 @@ func (p place) addVM(now []byte, vm VM) (short uint64, err error) {
 	return short, nil
 }
 
+// Leave moves this process alone back to where it was. The first move after a
+// while waits as Add's does.
+func (c *Cgroup) Leave() error {
+	now, err := cgroupsOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range c.places {
+		if slices.Contains(p.dirs(), p.of(now)) {
+			errs = append(errs, p.goHome(os.Getpid()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Release moves this process, and those of its children that are still there,
 // such as loggers, back to where this process was: a cgroup with processes
 // cannot be removed. The VM and the pod's helpers must have ended.
@@ -248,8 +264,7 @@ func (c *Cgroup) Release() error {
 	return errors.Join(errs...)
 }
 
-// evacuate moves the processes in a cgroup to p.home or, if that is gone, to
-// the hierarchy's root.
+// evacuate moves the processes in a cgroup home.
 func (p place) evacuate(dir string) error {
 	procs, err := os.ReadFile(filepath.Join(dir, procsFile))
 	if err != nil && !gone(err) {
@@ -260,15 +275,20 @@ func (p place) evacuate(dir string) error {
 		if err != nil {
 			return fmt.Errorf("leave cgroup %s: %w", dir, err)
 		}
-		err = move(p.home, procsFile, pid)
-		if err != nil && !errors.Is(err, unix.ESRCH) {
-			err = move(p.mount, procsFile, pid)
-		}
-		if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+		if err := p.goHome(pid); err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
 			return fmt.Errorf("leave cgroup %s: %w", dir, err)
 		}
 	}
 	return nil
+}
+
+// goHome moves a process to p.home or, if that is gone, to the hierarchy's root.
+func (p place) goHome(pid int) error {
+	err := move(p.home, procsFile, pid)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		err = move(p.mount, procsFile, pid)
+	}
+	return err
 }
 
 // Remove removes the cgroups, like the function Remove.

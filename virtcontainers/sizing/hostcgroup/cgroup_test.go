@@ -414,6 +414,30 @@ func TestRelease(t *testing.T) {
 	})
 }
 
+// Leave moves this process alone, and a Release after it the others.
+func TestLeave(t *testing.T) {
+	eachVersion(t, func(t *testing.T, root string) {
+		for _, only := range []bool{false, true} {
+			s := newScene(t, root, only)
+			before := s.where(t, os.Getpid())
+			if err := errors.Join(s.Leave(), s.Add(os.Getpid())); err != nil { // the first has nothing to do
+				t.Fatal(err)
+			}
+			logger := sleeper(t)
+			added := s.where(t, logger)
+			if err := errors.Join(s.Leave(), s.Leave()); err != nil {
+				t.Error(err)
+			}
+			s.check(t, "this process", os.Getpid(), before)
+			s.check(t, "its child", logger, added)
+			if err := errors.Join(s.Release(), s.Remove(t.Context())); err != nil {
+				t.Error(err)
+			}
+			s.check(t, "its child", logger, before)
+		}
+	})
+}
+
 // A process that leaves goes to the root if its previous cgroup is gone.
 func TestReleaseWithoutHome(t *testing.T) {
 	eachVersion(t, func(t *testing.T, root string) {
