@@ -35,16 +35,26 @@ type Container struct {
 	cgroup string
 	// uid and gid are those of the container's root in the guest.
 	uid, gid int
-	hooks    *hookRun
-	init     initProcess
-	waiting  waiting
-	stage    stage
-	execs    execDefaults
-	spans    *spans.Recorder
+	// ownPIDs is set if it has its own PID namespace, whose first process the
+	// init is.
+	ownPIDs bool
+	hooks   *hookRun
+	init    initProcess
+	waiting waiting
+	stage   stage
+	execs   execDefaults
+	spans   *spans.Recorder
 
 	// cgroupMu guards cgroups and resources: one change at a time.
 	cgroupMu sync.Mutex
 }
+
+// EndsWithInit reports whether none of the container's processes outlives its
+// init. In the container's own PID namespace the kernel kills all others and waits
+// for their ends before the init can be waited for (pid_namespaces(7);
+// kernel/pid_namespace.c, zap_pid_ns_processes). An exec that is being started may
+// not be in the namespace yet.
+func (c *Container) EndsWithInit() bool { return c.ownPIDs }
 
 // Kill sends SIGKILL to every process in the container, paused or not.
 func (c *Container) Kill() error {

@@ -114,7 +114,7 @@ func (r *Runtime) create(config *configs.Config, spec *specs.Spec, id string) (*
 		return nil, fmt.Errorf("create container %s: %w", id, err)
 	}
 	c := &Container{id: id, lib: lib, resources: config.Cgroups.Resources, children: r.Children, cgroup: spec.Linux.CgroupsPath, execs: newExecDefaults(config),
-		stage: stage{root: r.StateDir, id: id}}
+		stage: stage{root: r.StateDir, id: id}, ownPIDs: config.Namespaces.IsPrivate(configs.NEWPID)}
 	if c.cgroups, err = manager.New(config.Cgroups); err != nil {
 		return nil, errors.Join(fmt.Errorf("create container %s: %w", id, err), r.abandon(lib, id))
 	}

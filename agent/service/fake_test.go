@@ -85,6 +85,7 @@ type fakeContainer struct {
 	startErr   error
 	execErr    error
 	destroyErr error
+	alone      bool // its processes end with its init
 	kills      uint64
 	destroyed  int
 	calls      []string
@@ -109,6 +110,8 @@ func (c *fakeContainer) Exec(_ *specs.Process, stdio container.Stdio) (Process, 
 	c.execs = append(c.execs, p)
 	return p, nil
 }
+
+func (c *fakeContainer) EndsWithInit() bool { return c.alone }
 
 func (c *fakeContainer) Kill() error {
 	c.note("kill")

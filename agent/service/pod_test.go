@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,37 @@ func TestInitTakesItsExecsAlong(t *testing.T) {
 	}
 	if status := wait(t, pod, "c", "e1"); status != 137 {
 		t.Errorf("exec: %d", status)
+	}
+}
+
+// What an init leaves is killed, unless the kernel has done so: without execs
+// nothing else can be in the cgroup.
+func TestInitLeavesNothing(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		alone bool
+		exec  bool
+		want  bool
+	}{
+		{"a shared PID namespace", false, false, true},
+		{"its own PID namespace", true, false, false},
+		{"its own PID namespace, and an exec that was not started", true, true, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod, runtime := testPod(t)
+			startContainer(t, pod, "c")
+			runtime.last.alone = test.alone
+			if test.exec {
+				if err := pod.addExec(execRequest(t, "c", "e")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			runtime.last.init.exit(0)
+			wait(t, pod, "c", "")
+			if got := slices.Contains(runtime.last.calls, "kill"); got != test.want {
+				t.Errorf("killed: %v, want %v", got, test.want)
+			}
+		})
 	}
 }
 

@@ -21,6 +21,7 @@ type Container interface {
 	Start() error
 	Exec(spec *specs.Process, stdio container.Stdio) (Process, error)
 	Kill() error
+	EndsWithInit() bool
 	Signal(sig syscall.Signal) error
 	Pause() error
 	Resume() error

@@ -95,11 +95,11 @@ func (t *task) startedExecs() []*process {
 }
 
 // watchInit waits for the container's init and then ends every other process of
-// the container.
+// the container, unless none can be left.
 func (p *Pod) watchInit(ctx context.Context, t *task, proc Process) {
 	exit := proc.Wait()
 	ctr, err := t.container()
-	if err == nil {
+	if err == nil && (!ctr.EndsWithInit() || len(t.allExecs()) > 0) {
 		err = ctr.Kill()
 	}
 	if err != nil {
