@@ -2,6 +2,7 @@ package virtcontainers
 
 import (
 	"path/filepath"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -18,17 +19,52 @@ func (s *Sandbox) refills() bool {
 	return s.opts.Config.Factory.VMs > 0 && s.platform.StartSpare != nil
 }
 
-// refill orders a spare, once the first container runs, if some are missing. The
-// process that makes one makes the template first, if that is missing too, and
-// orders the next spare. Whatever the pod's annotations are, spares are the
-// configuration file's: there are never more than it says.
-//
-// If no spare is ordered, the template that the pod missed is ordered alone: a
-// failure to make spares must not keep pods from a template.
+// refillPause is how long after the start of a pod's first container the next
+// spare is ordered. Making one takes CPU time, which the first moments of a
+// container need more, and a short pod's end.
+const refillPause = 500 * time.Millisecond
+
+// refill orders a spare, some time after the first container's start, if some are
+// missing. If the sandbox ends before, Stop orders it. The process that makes one
+// makes the template first, if that is missing too, and orders the next spare. A pod
+// that missed its template does not put the order off: it also is the template's.
+// Whatever the pod's annotations are, spares are the configuration file's: there are
+// never more than it says.
 func (s *Sandbox) refill() {
 	if s.home == nil || !s.awaitStarted() {
 		return
 	}
+	if s.template.missed == "" && !s.pause(refillPause) {
+		s.owesSpare = true
+		return
+	}
+	s.orderMissing()
+}
+
+// pause waits that long, and reports whether the sandbox has not ended before.
+func (s *Sandbox) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-s.lifeCtx.Done():
+		return false
+	}
+}
+
+// orderOwed orders what refill has left to the sandbox's end. The sandbox must
+// have stopped.
+func (s *Sandbox) orderOwed() {
+	s.orderOnce.Do(func() {
+		if s.owesSpare {
+			s.orderMissing()
+		}
+	})
+}
+
+// orderMissing orders a spare, if some are missing. If none is ordered, the
+// template that the pod missed is ordered alone: a failure to make spares must not
+// keep pods from a template.
+func (s *Sandbox) orderMissing() {
 	entry, config := log.G(s.lifeCtx), sourceFile(s.opts.Config)
 	err := s.orderSpare(config)
 	switch {

@@ -165,6 +165,10 @@ type Sandbox struct {
 	wakes chan struct{}
 	// watchers are the goroutines that follow the guest and report its exits.
 	watchers sync.WaitGroup
+	// owesSpare is set, before stopped is closed, if Stop is to order a spare;
+	// orderOnce does so.
+	owesSpare bool
+	orderOnce sync.Once
 	// stopped is closed when the teardown has ended.
 	stopped chan struct{}
 

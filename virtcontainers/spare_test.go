@@ -344,6 +344,59 @@ func TestSpareShare(t *testing.T) {
 	}
 }
 
+// A pod that ends soon after its start orders the spare when it has ended: making
+// one takes CPU time.
+func TestRefillOfAShortPod(t *testing.T) {
+	host, opts := spareHost(t)
+	opts.Config.Source = []string{"/etc/a.toml"}
+	orders := make(chan virtcontainers.TemplateOrder, 10)
+	platform := host.Platform()
+	platform.StartSpare = func(o virtcontainers.TemplateOrder) error { orders <- o; return nil }
+	s, err := virtcontainers.New(t.Context(), platform, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pod{Sandbox: s, t: t, host: host}
+	c := p.run(sandboxID)
+	p.exits(sandboxID, "", 0)
+	statusOf(t, initOf(t, c))
+	if _, err := c.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(orders) > 0 {
+		t.Error("a spare is ordered while the pod ends")
+	}
+	for range 2 {
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(orders); n != 1 {
+		t.Errorf("%d spares are ordered, want 1", n)
+	}
+}
+
+// A pod that goes on orders it without being stopped.
+func TestRefillOfALongPod(t *testing.T) {
+	host, opts := spareHost(t)
+	opts.Config.Source = []string{"/etc/a.toml"}
+	orders := make(chan virtcontainers.TemplateOrder, 10)
+	platform := host.Platform()
+	platform.StartSpare = func(o virtcontainers.TemplateOrder) error { orders <- o; return nil }
+	s, err := virtcontainers.New(t.Context(), platform, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&pod{Sandbox: s, t: t, host: host}).run(sandboxID)
+	await(t, "the order", orders)
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := len(orders); n != 0 {
+		t.Errorf("%d more are ordered", n)
+	}
+}
+
 // A pod orders a spare when its first container runs, if one is missing.
 func TestRefill(t *testing.T) {
 	host, opts := spareHost(t)

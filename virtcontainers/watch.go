@@ -275,12 +275,13 @@ func (s *Sandbox) powerOff() {
 }
 
 // Stop ends the sandbox and waits until it is gone. Its containers remain, so
-// that their exits can be read and they can be deleted. It may be called more
-// than once.
+// that their exits can be read and they can be deleted. If the sandbox has ended
+// before it ordered a spare, Stop does. It may be called more than once.
 func (s *Sandbox) Stop(ctx context.Context) error {
 	s.beginStop()
 	select {
 	case <-s.stopped:
+		s.orderOwed()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.stopErr

@@ -318,6 +318,7 @@ func TestKilledSpare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		awaitSpares(ctx, t, d, 2) // a shim that is killed sooner orders none
 		kill(t, state.Shim.PID)
 		for _, event := range []string{"exit", "delete"} {
 			if _, err := recorder.Await(ctx, c.Box.ID(), event); err != nil {
