@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 		manager.Sweep(ctx, p, platform.Leftovers())
 		return manager.Start(p, os.Stdin, os.Stdout)
 	case p.Action == manager.ActionDelete:
-		return manager.Delete(p, platform.Host(ctx), os.Stdout)
+		return manager.Delete(p, platform.Leftovers(), os.Stdout)
 	}
 	ctx, err = manager.OpenLog(ctx, p)
 	if err != nil {
