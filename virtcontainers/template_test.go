@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -93,8 +94,8 @@ func TestMakeTemplate(t *testing.T) {
 	if calls := host.Agent.Calls(); !slices.Contains(calls, "Delete warm-up") {
 		t.Errorf("the guest was not warmed up: %v", calls)
 	}
-	if p := host.Agent.Prepared(); len(p.GetStorages()) != 0 || p.GetLoadDrivers() {
-		t.Errorf("the template's guest has what each of its pods must get itself: %v", p)
+	if p := host.Agent.Prepared(); len(p.GetStorages()) != 0 || !p.GetIsTemplate() {
+		t.Errorf("the guest was prepared with %v", p)
 	}
 	for i := range 2 {
 		if !fromTemplate(t, host, opts) {
@@ -121,6 +122,10 @@ func TestMakeTemplateFails(t *testing.T) {
 		"save":    {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Monitor.Fail(fake.StepSave, errInjected) }, "save: "},
 		"agent":   {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Agent.Fail("Hello", errInjected) }, "agent: "},
 		"warm-up": {func(h *fakeguest.Host, _ *virtcontainers.Options) { h.Agent.Fail("Start", errInjected) }, "warm-up: "},
+		"agent hangs": {func(h *fakeguest.Host, o *virtcontainers.Options) {
+			h.Agent.Hang("Prepare")
+			o.Config.Agent.DialTimeout = 300 * time.Millisecond
+		}, "warm-up: "},
 		"huge pages": {func(_ *fakeguest.Host, o *virtcontainers.Options) { o.Config.Hypervisor.Memory.Prealloc = true },
 			"have no templates"},
 		"no entropy": {func(_ *fakeguest.Host, o *virtcontainers.Options) { o.Config.Hypervisor.EntropySource = "" },

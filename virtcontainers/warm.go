@@ -26,7 +26,7 @@ func (s *Sandbox) warmUp(ctx context.Context, isTemplate bool) (mounted bool, er
 	defer cancel()
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
-	err = s.client.Prepare(ctx, &api.PrepareRequest{Storages: s.files.EarlyStorages(), LoadDrivers: !isTemplate})
+	err = s.client.Prepare(ctx, &api.PrepareRequest{Storages: s.files.EarlyStorages(), IsTemplate: isTemplate})
 	if errdefs.IsNotImplemented(err) {
 		return false, nil
 	}

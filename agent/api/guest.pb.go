@@ -730,10 +730,10 @@ type PrepareRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What SetupSandbox need not mount then.
 	Storages []*Storage `protobuf:"bytes,1,rep,name=storages,proto3" json:"storages,omitempty"`
-	// Loads the drivers that otherwise wait for the pod's first container. Not for
-	// a guest of which others will be copies: a driver has random bytes of the host
-	// in its buffers.
-	LoadDrivers   bool `protobuf:"varint,2,opt,name=load_drivers,json=loadDrivers,proto3" json:"load_drivers,omitempty"`
+	// The machine is about to be saved, and others will be copies of it. Its devices
+	// do not get the drivers that otherwise wait for the pod's first container: one
+	// has random bytes of the host in its buffers, which all copies would share.
+	IsTemplate    bool `protobuf:"varint,2,opt,name=is_template,json=isTemplate,proto3" json:"is_template,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -775,9 +775,9 @@ func (x *PrepareRequest) GetStorages() []*Storage {
 	return nil
 }
 
-func (x *PrepareRequest) GetLoadDrivers() bool {
+func (x *PrepareRequest) GetIsTemplate() bool {
 	if x != nil {
-		return x.LoadDrivers
+		return x.IsTemplate
 	}
 	return false
 }
@@ -4466,10 +4466,11 @@ const file_guest_proto_rawDesc = "" +
 	"\x10RenamedContainer\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
-	"\x0eRejoinResponse\"j\n" +
+	"\x0eRejoinResponse\"h\n" +
 	"\x0ePrepareRequest\x125\n" +
-	"\bstorages\x18\x01 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x12!\n" +
-	"\fload_drivers\x18\x02 \x01(\bR\vloadDrivers\"\x11\n" +
+	"\bstorages\x18\x01 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x12\x1f\n" +
+	"\vis_template\x18\x02 \x01(\bR\n" +
+	"isTemplate\"\x11\n" +
 	"\x0fPrepareResponse\"\x11\n" +
 	"\x0fTimelineRequest\"^\n" +
 	"\x10TimelineResponse\x12,\n" +

@@ -76,7 +76,7 @@ const virtioMem = "0x0018"
 // needMemoryDriver loads virtio-mem's driver once there is such a device. Other
 // kinds of memory, such as pc-dimm, need none.
 func (r *Resources) needMemoryDriver() error {
-	if r.memoryDriver || !r.hasVirtio(virtioMem) {
+	if r.memoryDriver || len(r.virtioDevices(virtioMem)) == 0 {
 		return nil
 	}
 	// So that virtio-mem can unplug its memory: the kernel then keeps unmovable
@@ -91,18 +91,4 @@ func (r *Resources) needMemoryDriver() error {
 	}
 	r.memoryDriver = true
 	return err
-}
-
-// hasVirtio reports whether there is a virtio device of a type.
-func (r *Resources) hasVirtio(kind string) bool {
-	files, err := filepath.Glob(filepath.Join(r.sys, "bus/virtio/devices/*/device"))
-	if err != nil {
-		return false
-	}
-	for _, file := range files {
-		if text, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(text)) == kind {
-			return true
-		}
-	}
-	return false
 }

@@ -180,6 +180,60 @@ func TestLateDrivers(t *testing.T) {
 	}
 }
 
+// A device that has no driver yet gets it, and one that has it is left alone.
+func TestLateDriversBind(t *testing.T) {
+	r, f, _ := newResources(t)
+	r.modules.list = append(r.modules.list, modules.Module{When: modules.Demand, Name: "virtio_rng", Path: "/m/virtio-rng.ko"})
+	f.write(t, f.sys+"/bus/virtio/devices/virtio1/device", "0x0004\n")
+	if err := r.LoadLateDrivers(); err == nil || !strings.Contains(err.Error(), "find driver of virtio1") {
+		t.Errorf("a kernel that cannot be asked for a driver: %v", err)
+	}
+	f.write(t, f.sys+"/bus/virtio/drivers_probe", "")
+	must(t, r.LoadLateDrivers())
+	if got := f.reads(t, "bus/virtio/drivers_probe"); got != "virtio1" {
+		t.Errorf("asked for the driver of %q, want virtio1", got)
+	}
+	f.write(t, f.sys+"/bus/virtio/drivers_probe", "")
+	must(t, os.Mkdir(f.sys+"/bus/virtio/devices/virtio1/driver", 0o700))
+	must(t, r.LoadLateDrivers())
+	if got := f.reads(t, "bus/virtio/drivers_probe"); got != "" {
+		t.Errorf("asked for the driver of %q, which has one", got)
+	}
+}
+
+// Drivers are loaded while they cannot have devices, and afterwards they can
+// again, also if one is not there.
+func TestPreloadLateDrivers(t *testing.T) {
+	const autoprobe = "bus/virtio/drivers_autoprobe"
+	r, f, _ := newResources(t)
+	if err := r.PreloadLateDrivers(); err == nil {
+		t.Error("a kernel that cannot keep drivers from devices is no error")
+	}
+	during := ""
+	r.modules.list = append(r.modules.list, modules.Module{When: modules.Demand, Name: "virtio_rng", Path: "/m/virtio-rng.ko"})
+	r.modules.load = func(string, string) error {
+		during = f.reads(t, autoprobe)
+		return nil
+	}
+	f.write(t, f.sys+"/"+autoprobe, "1\n")
+	f.write(t, f.sys+"/bus/virtio/devices/virtio1/device", "0x0004\n")
+	f.write(t, f.sys+"/bus/virtio/drivers_probe", "")
+	must(t, r.PreloadLateDrivers())
+	if after := f.reads(t, autoprobe); during != "0" || after != "1" {
+		t.Errorf("autoprobe was %q meanwhile and is %q, want 0 and 1", during, after)
+	}
+	if got := f.reads(t, "bus/virtio/drivers_probe"); got != "" {
+		t.Errorf("%s has a driver: its buffers would be saved", got)
+	}
+	f.write(t, f.sys+"/bus/virtio/devices/virtio2/device", "0x0005\n")
+	if err := r.PreloadLateDrivers(); err == nil || !strings.Contains(err.Error(), "virtio_balloon") {
+		t.Errorf("a driver that is not there: %v", err)
+	}
+	if after := f.reads(t, autoprobe); after != "1" {
+		t.Errorf("after a failure autoprobe is %q, want 1", after)
+	}
+}
+
 func TestMemoryOfAKernelWithoutHotplug(t *testing.T) {
 	r, f, _ := newResources(t)
 	must(t, os.RemoveAll(filepath.Join(f.sys, memoryDir)))

@@ -234,6 +234,9 @@ func TestDeleteReleasesStorages(t *testing.T) {
 type fakeMachine struct {
 	asked, have guest.Amount
 	err         error
+	// late is set once the late devices have drivers, preloaded once these are
+	// loaded alone.
+	late, preloaded bool
 }
 
 func (m *fakeMachine) Online(_ context.Context, want guest.Amount) (guest.Amount, error) {
@@ -241,7 +244,15 @@ func (m *fakeMachine) Online(_ context.Context, want guest.Amount) (guest.Amount
 	return m.have, m.err
 }
 
-func (m *fakeMachine) LoadLateDrivers() error { return nil }
+func (m *fakeMachine) LoadLateDrivers() error {
+	m.late = true
+	return nil
+}
+
+func (m *fakeMachine) PreloadLateDrivers() error {
+	m.preloaded = true
+	return m.err
+}
 
 func TestSetResources(t *testing.T) {
 	pod, _ := testPod(t)

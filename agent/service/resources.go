@@ -14,6 +14,7 @@ import (
 type resources interface {
 	Online(ctx context.Context, want guest.Amount) (guest.Amount, error)
 	LoadLateDrivers() error
+	PreloadLateDrivers() error
 }
 
 var _ resources = (*guest.Resources)(nil)

@@ -34,10 +34,23 @@ func (p *Pod) prepareGuest(ctx context.Context, req *api.PrepareRequest) error {
 	if err := p.disks.Mount(ctx, req.GetStorages()); err != nil {
 		return err
 	}
-	if req.GetLoadDrivers() {
-		p.late.Do(func() { p.loadLateDrivers(ctx) })
+	if err := p.prepareDrivers(ctx, req.GetIsTemplate()); err != nil {
+		return fmt.Errorf("prepare guest: %w", err)
+	}
+	if err := buildDecoders(); err != nil {
+		return fmt.Errorf("prepare guest: %w", err)
 	}
 	return p.enter(prepared, preparing)
+}
+
+// prepareDrivers loads the drivers that a pod loads when its first container runs.
+// In a template their devices do not get them yet.
+func (p *Pod) prepareDrivers(ctx context.Context, isTemplate bool) error {
+	if isTemplate {
+		return p.machine.PreloadLateDrivers()
+	}
+	p.late.Do(func() { p.loadLateDrivers(ctx) })
+	return nil
 }
 
 // setup gives the guest its pod. A failed setup is not tried again: the host

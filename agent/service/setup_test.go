@@ -1,6 +1,8 @@
 package service
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,4 +102,24 @@ func TestContainersBeforeThePod(t *testing.T) {
 		t.Errorf("spans %v, %d forgotten", list, forgotten)
 	}
 	create(t, pod, "early")
+}
+
+// A guest that will be copied loads its drivers, but its devices do not get them.
+func TestPrepareDrivers(t *testing.T) {
+	for _, isTemplate := range []bool{false, true} {
+		pod, _ := bareGuest(t)
+		machine := &fakeMachine{}
+		pod.machine = machine
+		if err := pod.prepareGuest(t.Context(), &api.PrepareRequest{IsTemplate: isTemplate}); err != nil {
+			t.Fatal(err)
+		}
+		if machine.preloaded != isTemplate || machine.late == isTemplate {
+			t.Errorf("template %t: drivers loaded alone: %t, for the devices: %t", isTemplate, machine.preloaded, machine.late)
+		}
+	}
+	pod, _ := bareGuest(t)
+	pod.machine = &fakeMachine{err: errors.New("no such driver")}
+	if err := pod.prepareGuest(t.Context(), &api.PrepareRequest{IsTemplate: true}); err == nil || !strings.Contains(err.Error(), "no such driver") {
+		t.Error(err)
+	}
 }
