@@ -20,6 +20,7 @@ import (
 type crowd struct {
 	name  string
 	pss   map[string]int64 // of all pods together, in KiB, by kind of process
+	vmm   map[string]int64 // of all QEMUs, in KiB, by kind of memory
 	steps map[string]series
 }
 
@@ -41,6 +42,7 @@ func benchCrowd(ctx context.Context, d *harness.Daemon, n int) (err error) {
 	}
 	booted.name, asleep.name, cloned.name = "boot", "hibernating", "template"
 	printCrowd(os.Stdout, n, booted, asleep, cloned)
+	printMappings(os.Stdout, n, booted, asleep, cloned)
 	fmt.Fprintf(os.Stdout, "\nmade by: go run ./tests/bench -crowd %d -containerd %s\n", n, d.Release().Name)
 	return nil
 }
@@ -69,7 +71,7 @@ func measureCrowd(ctx context.Context, d *harness.Daemon, n int, hibernate bool)
 	if err := all.Wait(); err != nil {
 		return awake, asleep, err
 	}
-	if awake.pss, err = pssByKind(d); err != nil {
+	if err := awake.weigh(d); err != nil {
 		return awake, asleep, err
 	}
 	if awake.steps, err = bootSteps(d.LogSince(mark, 100_000)); err != nil || !hibernate {
@@ -81,8 +83,15 @@ func measureCrowd(ctx context.Context, d *harness.Daemon, n int, hibernate bool)
 			return awake, asleep, fmt.Errorf("kata-runtime hibernate: %w: %s", err, out)
 		}
 	}
-	asleep.pss, err = pssByKind(d)
-	return awake, asleep, err
+	return awake, asleep, asleep.weigh(d)
+}
+
+// weigh reads what the daemon's pods cost in memory.
+func (c *crowd) weigh(d *harness.Daemon) (err error) {
+	if c.pss, err = pssByKind(d); err == nil {
+		c.vmm, err = vmmMappings(d)
+	}
+	return err
 }
 
 // idlePod starts a pod of pause and one container.
