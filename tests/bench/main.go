@@ -24,6 +24,7 @@ func main() {
 	starts := flag.Bool("starts", false, "measure starts by booting, from a template and from a pool only")
 	crowd := flag.Int("crowd", 0, "measure only what that many pods at once cost in memory: booted, hibernating, from a template")
 	checkpoint := flag.Bool("checkpoint", false, "measure checkpoints, and starts from them, only")
+	templateSteps := flag.Bool("template-steps", false, "measure the parts of starts from a template only")
 	start := flag.Bool("timeline", false, "measure and draw cold starts only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -41,6 +42,8 @@ func main() {
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchRecovery(ctx, d, *rounds) }
 	case *starts:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchStarts(ctx, d, *rounds) }
+	case *templateSteps:
+		alone = func(ctx context.Context, d *harness.Daemon) error { return benchTemplateSteps(ctx, d, *rounds) }
 	case *checkpoint:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchCheckpoint(ctx, d, *rounds) }
 	case *crowd > 0:
