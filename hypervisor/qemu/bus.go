@@ -21,19 +21,38 @@ const (
 // VIRTIO_SCSI_MAX_TARGET).
 const firstTarget, lastTarget = 0, 255
 
-// places returns the first and the last place on the bus: a PCI slot or a SCSI
-// target.
-func (b bus) places() (first, last int) {
+// size returns how many places there are: PCI slots or SCSI targets.
+func (b bus) size() int {
 	if b == scsiBus {
-		return firstTarget, lastTarget
+		return lastTarget - firstTarget + 1
 	}
-	return firstSlot, lastSlot
+	return len(slotOrder)
 }
 
-// size returns how many places there are.
-func (b bus) size() int {
-	first, last := b.places()
-	return last - first + 1
+// interruptLines is how many interrupt lines the slots of a bridge share: slot n
+// has line n modulo 4 (PCI-to-PCI Bridge Architecture Specification 1.2, table
+// 9-1).
+const interruptLines = 4
+
+// slotOrder has the slots in the order in which devices get them: first all of
+// one interrupt line. Virtio devices use MSI-X and no line, but Linux routes the
+// line of each device, by ACPI, when its driver takes it
+// (drivers/acpi/pci_irq.c, acpi_pci_irq_enable), and a line's first time is slow.
+var slotOrder = func() (order []int) {
+	for line := range interruptLines {
+		for slot := firstSlot + line; slot <= lastSlot; slot += interruptLines {
+			order = append(order, slot)
+		}
+	}
+	return order
+}()
+
+// nth returns the place that is tried as number n, below size.
+func (b bus) nth(n int) int {
+	if b == scsiBus {
+		return firstTarget + n
+	}
+	return slotOrder[n]
 }
 
 // put sets a device's place.

@@ -28,9 +28,9 @@ func TestHotplug(t *testing.T) {
 		nic := testNIC(t, ns, id, 1+i)
 		nic.MAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}
 		start := time.Now()
-		plug(t, vm, nic, "01/02")
+		plug(t, vm, nic, "01/05")
 		accepted := time.Since(start)
-		awaitConsole(t, vm, saw("add", "01/02", nic.MAC.String()))
+		awaitConsole(t, vm, saw("add", "01/05", nic.MAC.String()))
 		t.Logf("%d queues: accepted after %v, seen by the guest after %v", len(nic.Taps), accepted, time.Since(start))
 		start = time.Now()
 		unplug(t, vm, id)
@@ -43,7 +43,7 @@ func TestHotplug(t *testing.T) {
 	plug(t, vm, again, "01/01")
 	awaitConsole(t, vm, saw("add", "01/01", again.MAC.String()))
 	unplug(t, vm, "again")
-	awaitConsole(t, vm, saw("remove", "01/02", "-"), saw("remove", "01/01", "-"))
+	awaitConsole(t, vm, saw("remove", "01/05", "-"), saw("remove", "01/01", "-"))
 	if text := netdevs(t, vm); text != "" || tapsOf(t, vm.PID()) != 0 {
 		t.Errorf("QEMU keeps %q and %d TAP queues", text, tapsOf(t, vm.PID()))
 	}

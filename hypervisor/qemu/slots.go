@@ -63,13 +63,12 @@ func (vm *VM) freePlace(b bus) (at int, ok bool) {
 			used[slot] = true
 		}
 	}
-	first, _ := b.places()
 	skip := 0
 	if b == scsiBus {
-		skip = vm.nextTarget - first
+		skip = vm.nextTarget - firstTarget
 	}
 	for i := range b.size() {
-		if at = first + (skip+i)%b.size(); !used[at] {
+		if at = b.nth((skip + i) % b.size()); !used[at] {
 			return at, true
 		}
 	}

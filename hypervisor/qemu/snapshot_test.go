@@ -34,7 +34,7 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	layout, err := vm.Layout(testContext(t))
-	want := hypervisor.Layout{Devices: map[string]hypervisor.PCIPath{"rng": "01/02"}, ModulesMiB: []uint64{128, 256}, VCPUs: 2}
+	want := hypervisor.Layout{Devices: map[string]hypervisor.PCIPath{"rng": "01/05"}, ModulesMiB: []uint64{128, 256}, VCPUs: 2}
 	if err != nil || !reflect.DeepEqual(layout, want) {
 		t.Fatalf("layout %v, %v, want %v", layout, err, want)
 	}
@@ -147,7 +147,7 @@ func TestFailedSnapshot(t *testing.T) {
 // A machine is not loaded without the saved one's devices.
 func TestLoadWithoutDevices(t *testing.T) {
 	spec := guestSpec(t)
-	spec.Awaits = &hypervisor.Layout{Devices: map[string]hypervisor.PCIPath{"rng": "01/02"}}
+	spec.Awaits = &hypervisor.Layout{Devices: map[string]hypervisor.PCIPath{"rng": "01/05"}}
 	vm := launch(t, spec)
 	err := vm.LoadAll(testContext(t), os.Stdin)
 	if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "rng") {

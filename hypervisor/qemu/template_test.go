@@ -119,7 +119,7 @@ func TestTemplate(t *testing.T) {
 			}
 			guest := vsockTo(t, vm)
 			nic := testNIC(t, ns, "nic", 1)
-			plug(t, vm, nic, "01/03")
+			plug(t, vm, nic, "01/09")
 			if err := vm.Attach(testContext(t), hypervisor.FSShare{ID: "share", Tag: "t", Socket: shareSocket(t)}); err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +128,7 @@ func TestTemplate(t *testing.T) {
 			}
 			guest.echo(t)
 			t.Logf("launched after %v, answers after %v", launched, time.Since(start))
-			awaitConsole(t, vm, saw("add", "01/03", nic.MAC.String()))
+			awaitConsole(t, vm, saw("add", "01/09", nic.MAC.String()))
 			setMemory(t, vm, 384, 384)
 			awaitConsole(t, vm, "testguest: memory +128 MiB")
 			setVCPUs(t, vm, 2, 2)
