@@ -20,11 +20,16 @@ type Template struct {
 	// MemorySum is memfile.Sum of Memory. The copy is checked against it.
 	MemorySum uint32
 	// Sealed, if not nil, is used in place of Memory and MemorySum: a memfd
-	// with the same content that cannot be changed (memfile.Seal). The machine
+	// with the same content that cannot be changed (memfile.Fill). The machine
 	// has a private mapping of it: what it does not change it shares with
 	// others, and VM's OwnerOf is not nil. The caller owns the file. It needs
 	// Spec.Jail.
 	Sealed *os.File
+	// Filled, if not nil, blocks until Sealed has its content and cannot be
+	// changed any more, or returns why it never will. It is called once, when
+	// the VMM has mapped the file and has not read it: the VMM starts while the
+	// file is filled.
+	Filled func() error
 }
 
 // Saver is the part of a VM that makes a Template of it. A VM without that

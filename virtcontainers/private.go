@@ -38,7 +38,7 @@ func (s *Sandbox) launchPrivate(ctx context.Context, key factory.Key, t *factory
 		return nil, nil //nolint:nilnil // said above
 	}
 	from := *spec.Template
-	from.Sealed = lent.File
+	from.Sealed, from.Filled = lent.File, lent.Filled
 	spec.Template = &from
 	vm, err := s.platform.Monitor.Launch(ctx, spec)
 	if err == nil {

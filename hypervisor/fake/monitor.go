@@ -75,6 +75,11 @@ func (m *Monitor) Launch(ctx context.Context, spec hypervisor.Spec) (hypervisor.
 	if err := m.enter(ctx, StepLaunch, nil); err != nil {
 		return nil, fmt.Errorf("launch virtual machine %s: %w", spec.ID, err)
 	}
+	if t := spec.Template; t != nil && t.Filled != nil {
+		if err := t.Filled(); err != nil {
+			return nil, fmt.Errorf("launch virtual machine %s: %w", spec.ID, err)
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pid++

@@ -56,32 +56,34 @@ func Copy(to, from *os.File, want uint32) error {
 // it, or undo that.
 const memorySeals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// Seal returns a memfd with from's data that cannot be changed any more. It
-// fails if Sum of from is not want. From's offset changes.
-func Seal(name string, from *os.File, want uint32) (*os.File, error) {
-	info, err := from.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("seal memory: %w", err)
-	}
+// Blank returns a memfd of that many bytes, all holes, for Fill. It can be passed
+// to other processes before it is filled.
+func Blank(name string, size int64) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, fmt.Errorf("seal memory: %w", os.NewSyscallError("memfd_create", err))
+		return nil, fmt.Errorf("make memory: %w", os.NewSyscallError("memfd_create", err))
 	}
-	to := os.NewFile(uintptr(fd), "memfd:"+name)
-	err = to.Truncate(info.Size())
-	if err == nil {
-		err = Copy(to, from, want)
+	blank := os.NewFile(uintptr(fd), "memfd:"+name)
+	if err := blank.Truncate(size); err != nil {
+		return nil, errors.Join(fmt.Errorf("make memory: %w", err), blank.Close())
 	}
-	if err == nil {
-		_, err = unix.FcntlInt(to.Fd(), unix.F_ADD_SEALS, memorySeals)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("seal memory: %w", err), to.Close())
-	}
-	return to, nil
+	return blank, nil
 }
 
-// Sealed reports whether a file is a memfd as Seal makes it.
+// Fill copies from's data to a file of Blank, which cannot be changed any more
+// afterwards. It fails if Sum of from is not want, or if any process has a shared
+// mapping of the file that it can write to. From's offset changes.
+func Fill(blank, from *os.File, want uint32) error {
+	if err := Copy(blank, from, want); err != nil {
+		return err
+	}
+	if _, err := unix.FcntlInt(blank.Fd(), unix.F_ADD_SEALS, memorySeals); err != nil {
+		return fmt.Errorf("seal memory: %w", os.NewSyscallError("fcntl", err))
+	}
+	return nil
+}
+
+// Sealed reports whether a file is a memfd as Fill leaves it.
 func Sealed(file *os.File) bool {
 	seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
 	return err == nil && seals&memorySeals == memorySeals

@@ -28,6 +28,9 @@ func TestPrivateMemoryIsShared(t *testing.T) {
 	dir := saveTemplate(t, spec)
 	sealed := openTemplate(t, dir)
 	seal(t, sealed)
+	if err := sealed.Filled(); err != nil {
+		t.Fatal(err)
+	}
 	cost := map[string]int64{}
 	for _, kind := range []string{"copied", "private"} {
 		var vms []hypervisor.VM

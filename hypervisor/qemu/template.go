@@ -39,10 +39,7 @@ func (vm *VM) Save(ctx context.Context, state *os.File) error {
 // defer). The memory is copied meanwhile; the guest does not run yet.
 func (vm *VM) load(ctx context.Context, t hypervisor.Template) error {
 	if t.Sealed != nil {
-		if err := vm.loadState(ctx, t); err != nil {
-			return vm.explain(ctx, "load template into virtual machine", err)
-		}
-		return nil
+		return vm.loadSealed(ctx, t)
 	}
 	memory, err := vm.memoryFile()
 	if err != nil {
@@ -59,6 +56,22 @@ func (vm *VM) load(ctx context.Context, t hypervisor.Template) error {
 		return vm.explain(ctx, "load template into virtual machine", err)
 	}
 	return copyErr
+}
+
+// loadSealed restores a template whose memory the machine has mapped privately.
+// QEMU has not used it yet: what a page's first write finds in the file stays in
+// the machine. No guest, and no state of one, comes to a QEMU that could still
+// change the file.
+func (vm *VM) loadSealed(ctx context.Context, t hypervisor.Template) error {
+	if t.Filled != nil {
+		if err := t.Filled(); err != nil {
+			return fmt.Errorf("load template: %w", err)
+		}
+	}
+	if err := vm.loadState(ctx, t); err != nil {
+		return vm.explain(ctx, "load template into virtual machine", err)
+	}
+	return nil
 }
 
 func (vm *VM) loadState(ctx context.Context, t hypervisor.Template) error {

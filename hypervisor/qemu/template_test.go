@@ -84,15 +84,22 @@ func openTemplate(t testing.TB, dir string) *hypervisor.Template {
 	return tpl
 }
 
-// seal makes the machines from a template have private memory.
+// seal makes the machine from a template have private memory, which is filled at
+// the last moment.
 func seal(t testing.TB, tpl *hypervisor.Template) {
 	t.Helper()
-	sealed, err := memfile.Seal("template", tpl.Memory, tpl.MemorySum)
+	info, err := tpl.Memory.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, err := memfile.Blank("template", info.Size())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sealed.Close() })
+	memory, sum := tpl.Memory, tpl.MemorySum
 	tpl.Sealed, tpl.Memory = sealed, nil
+	tpl.Filled = func() error { return memfile.Fill(sealed, memory, sum) }
 }
 
 // Machines from one template are up immediately, accept devices, CPUs and
@@ -151,12 +158,17 @@ func TestBadTemplate(t *testing.T) {
 		state []byte
 		want  string
 	}{
-		"memory damaged":  {func(s *hypervisor.Spec) { s.Template.MemorySum++ }, state, "is damaged"},
-		"other memory":    {func(s *hypervisor.Spec) { s.MemoryMiB = 512 }, state, ""},
-		"state cut":       {func(*hypervisor.Spec) {}, state[:len(state)/2], ""},
-		"state lost":      {func(*hypervisor.Spec) {}, nil, ""},
-		"no state":        {func(*hypervisor.Spec) {}, []byte(strings.Repeat("katabox ", 1000)), ""},
-		"device missing":  {func(s *hypervisor.Spec) { s.Template.Devices = nil }, state, ""},
+		"memory damaged": {func(s *hypervisor.Spec) { s.Template.MemorySum++ }, state, "is damaged"},
+		"other memory":   {func(s *hypervisor.Spec) { s.MemoryMiB = 512 }, state, ""},
+		"state cut":      {func(*hypervisor.Spec) {}, state[:len(state)/2], ""},
+		"state lost":     {func(*hypervisor.Spec) {}, nil, ""},
+		"no state":       {func(*hypervisor.Spec) {}, []byte(strings.Repeat("katabox ", 1000)), ""},
+		"device missing": {func(s *hypervisor.Spec) { s.Template.Devices = nil }, state, ""},
+		"memory not filled": {func(s *hypervisor.Spec) {
+			s.Jail = &hypervisor.Jail{UID: testUser, GID: testUser}
+			s.Template.MemorySum++
+			seal(t, s.Template)
+		}, state, "is damaged"},
 		"memory of files": {func(s *hypervisor.Spec) { s.Memory.Prealloc = true }, state, "a machine from a template"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,12 +28,16 @@ const (
 	lendPause = 2 * time.Millisecond
 )
 
-// Lent is a template's memory, sealed (memfile.Seal), for machines that map it
+// Lent is a template's memory, sealed (memfile.Fill), for machines that map it
 // privately. As long as any process has it, Lend returns the same memory: this
 // process lends it to others.
 type Lent struct {
+	// File has the memory once Filled has returned.
 	File *os.File
 	note string
+	// filled is closed after err is set.
+	filled chan struct{}
+	err    error
 }
 
 // note says where the sealed memory is open.
@@ -43,8 +47,9 @@ type note struct {
 	Dev, Ino uint64
 }
 
-// Lend returns the template's sealed memory, that of another process or a new
-// copy, which fails if the memory is damaged. The template stays the caller's.
+// Lend returns the template's sealed memory: that of another process, or a new
+// copy, which is made in the background. The template stays the caller's, and must
+// be open until Filled or Close has returned.
 func (s Store) Lend(key Key, t *Template) (*Lent, error) {
 	l, err := s.lend(filepath.Join(s.Dir, string(key), lendersDir), key, t)
 	if err != nil {
@@ -61,18 +66,45 @@ func (s Store) lend(dir string, key Key, t *Template) (*Lent, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Close()
 	file := borrow(dir, t.Memory)
+	fill := func() error { return nil }
 	if file == nil {
-		if file, err = memfile.Seal("katabox-template-"+string(key), t.Memory, t.MemorySum); err != nil {
-			return nil, err
+		if file, err = blankFor(key, t); err != nil {
+			return nil, errors.Join(err, lock.Close())
 		}
+		fill = func() error { return memfile.Fill(file, t.Memory, t.MemorySum) }
 	}
-	l := &Lent{File: file, note: filepath.Join(dir, fmt.Sprintf("%d-%d", os.Getpid(), file.Fd()))}
-	if err := l.sign(); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
+	l := &Lent{File: file, note: filepath.Join(dir, fmt.Sprintf("%d-%d", os.Getpid(), file.Fd())), filled: make(chan struct{})}
+	go l.fill(fill, lock)
 	return l, nil
+}
+
+// blankFor returns a file for a copy of the template's memory.
+func blankFor(key Key, t *Template) (*os.File, error) {
+	info, err := t.Memory.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return memfile.Blank("katabox-template-"+string(key), info.Size())
+}
+
+// fill fills the file and tells others of it. They wait for the lock.
+func (l *Lent) fill(fill func() error, lock *os.File) {
+	defer close(l.filled)
+	defer lock.Close()
+	if l.err = fill(); l.err == nil {
+		l.err = l.sign()
+	}
+}
+
+// Filled waits until the file has the template's memory and is sealed. It fails
+// if the memory is damaged. Copying it takes a second at most.
+func (l *Lent) Filled() error {
+	<-l.filled
+	if l.err != nil {
+		return fmt.Errorf("lend memory of template: %w", l.err)
+	}
+	return nil
 }
 
 // lockDir makes the caller the only one that reads and adds notes.
@@ -160,11 +192,13 @@ func (l *Lent) sign() error {
 	return os.WriteFile(l.note, text, 0o600)
 }
 
-// Close ends lending. Machines that have the memory keep it.
+// Close ends lending, once the file is filled. Machines that have the memory keep
+// it.
 func (l *Lent) Close() error {
+	<-l.filled
 	err := os.Remove(l.note)
 	if errors.Is(err, os.ErrNotExist) {
-		err = nil // the template was removed
+		err = nil // the template was removed, or the file was not filled
 	}
 	return errors.Join(err, l.File.Close())
 }

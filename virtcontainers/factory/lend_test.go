@@ -3,6 +3,7 @@ package factory
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -47,6 +48,9 @@ func lend(t *testing.T, s Store, key Key, tpl *Template) *Lent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.File.Close() })
+	if err := l.Filled(); err != nil {
+		t.Fatal(err)
+	}
 	return l
 }
 
@@ -176,13 +180,51 @@ func TestWrongNotes(t *testing.T) {
 func TestLendDamaged(t *testing.T) {
 	s, key, tpl := lendable(t)
 	tpl.MemorySum++
-	if _, err := s.Lend(key, tpl); err == nil || !strings.Contains(err.Error(), "damaged") {
+	l, err := s.Lend(key, tpl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Filled(); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("damaged memory is lent: %v", err)
+	}
+	if exists(l.note) {
+		t.Error("others can find the damaged memory")
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 	if err := s.Remove(key); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Lend(key, tpl); err == nil {
 		t.Error("a removed template is lent")
+	}
+}
+
+// Another process that wants the memory while it is filled waits, and gets the
+// same; Close waits, too.
+func TestLendBeforeFilled(t *testing.T) {
+	s, key, tpl := lendable(t)
+	first, err := s.Lend(key, tpl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := lend(t, s, key, tpl)
+	if inode(t, first.File) != inode(t, second.File) {
+		t.Error("the second got a copy")
+	}
+	if !memfile.Sealed(first.File) {
+		t.Error("the memory was found before it was sealed")
+	}
+	other, key2, tpl2 := lendable(t)
+	third, err := other.Lend(key2, tpl2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(first.Close(), second.Close(), third.Close()); err != nil {
+		t.Error(err)
+	}
+	if exists(third.note) {
+		t.Error("a closed one can still be found")
 	}
 }
