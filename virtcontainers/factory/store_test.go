@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/fake"
@@ -258,5 +260,28 @@ func TestUnsafe(t *testing.T) {
 		if err := s.Remove(key); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("remove %q: %v", key, err)
 		}
+	}
+}
+
+// A template's memory takes no room for pages of zeros.
+func TestMadeTemplateIsThin(t *testing.T) {
+	const page, pages = 4096, 64
+	memory := make([]byte, pages*page)
+	copy(memory, "first page")
+	copy(memory[(pages-1)*page:], "last page")
+	s, in := Store{Dir: filepath.Join(t.TempDir(), "templates")}, inputsOf(t, hypervisor.Spec{})
+	key, err := s.Make(t.Context(), Job{Inputs: in}, func(_ context.Context, p Place) error {
+		return errors.Join(os.WriteFile(filepath.Join(p.Dir, MemoryFile), memory, 0o600), os.WriteFile(filepath.Join(p.Dir, StateFile), nil, 0o600))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(s.Dir, string(key), MemoryFile)
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, memory) {
+		t.Errorf("the memory has changed: %d bytes, %v", len(got), err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Blocks*512 > pages/2*page {
+		t.Errorf("it takes %d bytes, %v", st.Blocks*512, err)
 	}
 }
