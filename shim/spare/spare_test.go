@@ -246,8 +246,9 @@ func (p *pod) check() {
 	if got := strings.TrimSpace(string(comm)); got != name[:min(len(name), 15)] {
 		p.e.t.Errorf("name %q", got)
 	}
-	if prio, err := unix.Getpriority(unix.PRIO_PROCESS, p.shim.PID); err != nil || prio != 20 { // 20 minus the nice value
-		p.e.t.Errorf("priority %d, %v", prio, err)
+	prio, err := unix.Getpriority(unix.PRIO_PROCESS, p.shim.PID)
+	if own, ownErr := unix.Getpriority(unix.PRIO_PROCESS, 0); errors.Join(err, ownErr) != nil || prio != own { // that of what starts pods
+		p.e.t.Errorf("priority %d, want %d; %v", prio, own, errors.Join(err, ownErr))
 	}
 }
 

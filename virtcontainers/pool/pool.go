@@ -177,7 +177,8 @@ func (p Pool) remove(s Spare) error {
 	records, err := persist.List(p.dir(s.ID))
 	errs := []error{err}
 	for _, rec := range records {
-		errs = append(errs, rec.VM.Kill(endWait)) // the kernel did it
+		// The kernel has killed them with their parent.
+		errs = append(errs, persist.KillAll(endWait, rec.VM, rec.FSDaemon))
 	}
 	if err := os.Remove(p.socket(s.Name, s.ID)); !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
