@@ -119,6 +119,35 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
+// The shim leaves the pod's cgroups while the machine ends: it does not wait for that.
+func TestShimLeavesFirst(t *testing.T) {
+	host, parent := newCgroupHost(t)
+	self := func() string {
+		data, _ := os.ReadFile("/proc/self/cgroup")
+		return string(data)
+	}
+	before, left := self(), false
+	s, err := virtcontainers.New(t.Context(), host.Platform(), cgroupOptions(newObserver(), parent, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if self() == before {
+		t.Error("the shim is not in the pod's cgroups")
+	}
+	host.Monitor.Hook(fake.StepStop, func(context.Context, *fake.VM) error {
+		for end := time.Now().Add(3 * time.Second); !left && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			left = self() == before
+		}
+		return nil
+	})
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if !left {
+		t.Error("the shim was in the pod's cgroups until the machine had ended")
+	}
+}
+
 // A pod whose engine names no cgroup has a bounded one all the same, even if its
 // configuration wants nothing but the engine's.
 func TestCgroupWithoutPath(t *testing.T) {

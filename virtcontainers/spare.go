@@ -83,7 +83,7 @@ func (s *Sandbox) openSpareFiles(ctx context.Context) error {
 	return s.useFiles(ctx, files)
 }
 
-// barePod returns a sandbox of a configuration that shares no files.
+// barePod returns a sandbox of a configuration that has no share yet.
 func barePod(ctx context.Context, platform Platform, id string, cfg *config.Config) (*Sandbox, error) {
 	platform.Spare, platform.StartMaker, platform.StartSpare = nil, nil, nil
 	s, err := newSandbox(ctx, platform, Options{ID: id, Config: cfg})
@@ -209,8 +209,8 @@ func (s *Sandbox) fits(p *Spare) error {
 }
 
 // adopting replaces the steps that have been done for the sandbox's spare. The
-// first of them takes over all that they made, and its undo removes it: the
-// other undos may then find it removed.
+// first of them takes over all that they made, and its undo removes it. Of the
+// others only "agent" has an undo, which comes before that one.
 func (s *Sandbox) adopting(steps []step) []step {
 	for i, step := range steps {
 		switch {

@@ -125,7 +125,8 @@ func (p *Pod) Give(ctx context.Context, opts Options) error {
 // ShareConfig describes the share of a configuration's pods. A share serves the
 // pods of the same description.
 func ShareConfig(h config.Hypervisor) string {
-	return fmt.Sprintf("shared_fs %s, virtio_fs %+v", h.SharedFS, h.VirtioFS)
+	// Quoted: two arguments must not look like one with a blank.
+	return fmt.Sprintf("shared_fs %s, virtio_fs %#v", h.SharedFS, h.VirtioFS)
 }
 
 // Attach gives the machine the share's device. From now on the machine gets the
