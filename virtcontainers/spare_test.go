@@ -91,8 +91,8 @@ func TestSpare(t *testing.T) {
 	if n := len(host.Monitor.VMs()); n != 1 || len(vm.Devices()) != bare || host.Agent.Setup() == nil {
 		t.Errorf("%d machines, devices %v of which %d are the spare's, setup %v", n, vm.Devices(), bare, host.Agent.Setup())
 	}
-	if host.Agent.Prepared().GetIsTemplate() {
-		t.Error("the guest was prepared to be copied")
+	if prepared := host.Agent.Prepared(); prepared.GetIsTemplate() || len(prepared.GetEntropy()) != api.EntropyBytes {
+		t.Errorf("the guest was prepared with %v: it is no template, and may be a copy of one", prepared)
 	}
 	// Together they are what a pod without a spare mounts (checkSetup).
 	mounted := slices.Concat(host.Agent.Prepared().GetStorages(), host.Agent.Setup().GetStorages())

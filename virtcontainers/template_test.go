@@ -94,7 +94,7 @@ func TestMakeTemplate(t *testing.T) {
 	if calls := host.Agent.Calls(); !slices.Contains(calls, "Delete warm-up") {
 		t.Errorf("the guest was not warmed up: %v", calls)
 	}
-	if p := host.Agent.Prepared(); len(p.GetStorages()) != 0 || !p.GetIsTemplate() {
+	if p := host.Agent.Prepared(); len(p.GetStorages()) != 0 || !p.GetIsTemplate() || len(p.GetEntropy()) != 0 {
 		t.Errorf("the guest was prepared with %v", p)
 	}
 	for i := range 2 {

@@ -733,7 +733,10 @@ type PrepareRequest struct {
 	// The machine is about to be saved, and others will be copies of it. Its devices
 	// do not get the drivers that otherwise wait for the pod's first container: one
 	// has random bytes of the host in its buffers, which all copies would share.
-	IsTemplate    bool `protobuf:"varint,2,opt,name=is_template,json=isTemplate,proto3" json:"is_template,omitempty"`
+	IsTemplate bool `protobuf:"varint,2,opt,name=is_template,json=isTemplate,proto3" json:"is_template,omitempty"`
+	// api.EntropyBytes random bytes that reseed the guest's random number generator
+	// first: it may be a copy of a template's. Empty for a template.
+	Entropy       []byte `protobuf:"bytes,3,opt,name=entropy,proto3" json:"entropy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +783,13 @@ func (x *PrepareRequest) GetIsTemplate() bool {
 		return x.IsTemplate
 	}
 	return false
+}
+
+func (x *PrepareRequest) GetEntropy() []byte {
+	if x != nil {
+		return x.Entropy
+	}
+	return nil
 }
 
 type PrepareResponse struct {
@@ -4466,11 +4476,12 @@ const file_guest_proto_rawDesc = "" +
 	"\x10RenamedContainer\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
-	"\x0eRejoinResponse\"h\n" +
+	"\x0eRejoinResponse\"\x82\x01\n" +
 	"\x0ePrepareRequest\x125\n" +
 	"\bstorages\x18\x01 \x03(\v2\x19.katabox.agent.v1.StorageR\bstorages\x12\x1f\n" +
 	"\vis_template\x18\x02 \x01(\bR\n" +
-	"isTemplate\"\x11\n" +
+	"isTemplate\x12\x18\n" +
+	"\aentropy\x18\x03 \x01(\fR\aentropy\"\x11\n" +
 	"\x0fPrepareResponse\"\x11\n" +
 	"\x0fTimelineRequest\"^\n" +
 	"\x10TimelineResponse\x12,\n" +

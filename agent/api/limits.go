@@ -36,9 +36,8 @@ const MaxProcFile = 32 << 10
 // SetIPTables carries, in bytes: some ten thousand rules.
 const MaxIPTables = 1 << 20
 
-// EntropyBytes is the length of SetupSandboxRequest.entropy, and of
-// RejoinRequest.entropy: twice the key size
-// of the Linux kernel's generator.
+// EntropyBytes is the length of the requests' entropy (SetupSandbox, Rejoin and
+// Prepare): twice the key size of the Linux kernel's generator.
 const EntropyBytes = 64
 
 // MaxRenamedContainers is how many containers one Rejoin renames at most.

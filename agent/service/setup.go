@@ -31,6 +31,9 @@ func (p *Pod) prepareGuest(ctx context.Context, req *api.PrepareRequest) error {
 	if err := p.enter(preparing, bare, prepared); err != nil {
 		return fmt.Errorf("prepare guest: %w", err)
 	}
+	if err := reseed(req.GetEntropy()); err != nil {
+		return fmt.Errorf("prepare guest: %w", err)
+	}
 	if err := p.disks.Mount(ctx, req.GetStorages()); err != nil {
 		return err
 	}

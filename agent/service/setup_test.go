@@ -49,6 +49,14 @@ func TestStages(t *testing.T) {
 	}
 }
 
+// A guest that cannot be reseeded is not prepared.
+func TestPrepareReseeds(t *testing.T) {
+	pod, _ := bareGuest(t)
+	if err := pod.prepareGuest(t.Context(), &api.PrepareRequest{Entropy: []byte("few")}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("few bytes of entropy: %v", err)
+	}
+}
+
 // A storage that cannot be mounted leaves a guest that takes nothing.
 func TestPrepareFails(t *testing.T) {
 	pod, _ := bareGuest(t)

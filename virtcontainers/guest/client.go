@@ -101,9 +101,12 @@ func greetAgent(ctx context.Context, l *link) (*api.HelloResponse, timeline.Cloc
 }
 
 // Prepare lets containers run in a guest that has no pod, and mounts what they
-// use. An agent that cannot do that fails with errdefs.ErrNotImplemented, and leaves
+// use. It gives the guest entropy, unless that becomes a template. An agent that cannot do that fails with errdefs.ErrNotImplemented, and leaves
 // the guest as it is.
 func (c *Client) Prepare(ctx context.Context, req *api.PrepareRequest) error {
+	if !req.GetIsTemplate() {
+		req.Entropy = entropy()
+	}
 	if _, err := c.guest().Prepare(ctx, req); err != nil {
 		return fmt.Errorf("prepare guest: %w", Err(err))
 	}

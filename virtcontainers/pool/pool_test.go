@@ -223,9 +223,9 @@ func TestSilentSpare(t *testing.T) {
 	c.Abandon()
 }
 
-// dead makes the place of a spare whose process has ended, with a machine that has
-// not, and returns the machine.
-func dead(t *testing.T, p pool.Pool, id string) persist.Process {
+// dead makes the place of a spare whose process has ended, with a machine and a
+// share's daemon that have not, and returns these two.
+func dead(t *testing.T, p pool.Pool, id string) (vm, daemon persist.Process) {
 	t.Helper()
 	e, _ := add(t, p, id)
 	file := filepath.Join(e.Dir(), "spare.json")
@@ -241,17 +241,30 @@ func dead(t *testing.T, p pool.Pool, id string) persist.Process {
 	if err == nil {
 		err = os.WriteFile(file, text, 0o600)
 	}
-	vm := exec.Command("sleep", "100")
-	if err := errors.Join(err, vm.Start()); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = vm.Wait() }()
+	vm, daemon = sleeper(t), sleeper(t)
 	state, err := persist.Create(e.Dir(), persist.Owner{}, "spare-"+id)
 	if err == nil {
-		err = state.UpdateWith(vm.Process.Pid, func(r *persist.Record, p persist.Process) { r.VM = p })
+		err = state.Update(func(r *persist.Record) { r.VM, r.FSDaemon = vm, daemon })
 	}
-	is, err2 := persist.Identify(vm.Process.Pid)
-	if err := errors.Join(err, err2); err != nil {
+	if err != nil {
+		t.Fatal(err)
+	}
+	return vm, daemon
+}
+
+// sleeper starts a process that does nothing.
+func sleeper(t *testing.T) persist.Process {
+	t.Helper()
+	c := exec.Command("sleep", "100")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = c.Wait() }()
+	is, err := persist.Identify(c.Process.Pid)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return is
@@ -260,7 +273,7 @@ func dead(t *testing.T, p pool.Pool, id string) persist.Process {
 // Tidy removes what dead spares left, and nothing of others.
 func TestTidy(t *testing.T) {
 	p := newPool(t)
-	vm := dead(t, p, "dead")
+	vm, daemon := dead(t, p, "dead")
 	add(t, p, "live")
 	if diff := cmp.Diff(map[string]pool.State{"live": pool.Ready}, states(t, p)); diff != "" {
 		t.Error(diff)
@@ -268,8 +281,8 @@ func TestTidy(t *testing.T) {
 	if err := p.Tidy(); err != nil {
 		t.Error(err)
 	}
-	if vm.Alive() {
-		t.Error("the dead spare's machine runs")
+	if vm.Alive() || daemon.Alive() {
+		t.Errorf("the dead spare's machine runs: %v, its share's daemon: %v", vm.Alive(), daemon.Alive())
 	}
 	entries, err := os.ReadDir(p.Dir)
 	var names []string
