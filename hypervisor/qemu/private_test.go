@@ -81,6 +81,40 @@ func memoryFiles(t *testing.T, pid int, seen map[uint64]bool) (kib int64) {
 	return kib
 }
 
+// checkUnwritten checks that a machine has mapped the file that is to be its memory,
+// and has written to none of its pages: they would not get the file's content.
+func checkUnwritten(t *testing.T, file *os.File) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mappings, written := 0, 0
+	for _, path := range all {
+		text, _ := os.ReadFile(path) // an ended process has none
+		ours := false
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			if strings.Contains(fields[0], "-") { // a mapping's first line (proc(5))
+				if ours = fields[4] == fmt.Sprint(st.Ino) && strings.Contains(line, "/memfd:"); ours {
+					mappings++
+				}
+			}
+			kib := 0
+			if _, err := fmt.Sscanf(line, "Anonymous: %d kB", &kib); ours && err == nil {
+				written += kib
+			}
+		}
+	}
+	if mappings == 0 || written != 0 {
+		t.Errorf("the memory is mapped %d times, and %d KiB of it are written before it has its content", mappings, written)
+	}
+}
+
 // rollup returns a process's PSS and its private, changed pages, in KiB.
 func rollup(t *testing.T, pid int) (pss, dirty int64) {
 	t.Helper()

@@ -114,6 +114,11 @@ func TestTemplate(t *testing.T) {
 			spec.ID, spec.NetworkNamespace, spec.Template = id, netnsPath(ns), openTemplate(t, dir)
 			if strings.HasPrefix(id, "private") {
 				seal(t, spec.Template)
+				fill := spec.Template.Filled
+				spec.Template.Filled = func() error {
+					checkUnwritten(t, spec.Template.Sealed)
+					return fill()
+				}
 			}
 			start := time.Now()
 			vm := launch(t, spec)
