@@ -115,6 +115,11 @@ func (s *Sandbox) machineKeys() (template, spare factory.Key, err error) {
 		return "", "", fmt.Errorf("inspect what a machine is made of: %w", err)
 	}
 	// What a template leaves open and a running machine does not.
+	if daemon := h.VirtioFS.Daemon; daemon != "" {
+		if err := in.AddFile(daemon); err != nil {
+			return "", "", fmt.Errorf("inspect the share's daemon: %w", err)
+		}
+	}
 	in.Machine = append(in.Machine, fmt.Sprintf("rootless %v %d %d, balloon %v, entropy %q, console %v, %s",
 		h.Rootless, h.FirstUID, h.UIDs, h.Memory.Reclaim, h.EntropySource, h.Debug, guestfs.ShareConfig(h)))
 	spare, err = factory.KeyOf(in)
@@ -143,6 +148,10 @@ func (p *Spare) Processes() []int {
 
 // Done is closed when the machine has ended.
 func (p *Spare) Done() <-chan struct{} { return p.pod.vm.Done() }
+
+// ShareDone is closed when the machine's share is no longer served: no sandbox
+// adopts it then. Without a share it is never closed.
+func (p *Spare) ShareDone() <-chan struct{} { return p.pod.files.Done() }
 
 // Left is closed when the directory is not needed any more: a sandbox has adopted
 // the machine, or Close has ended it.
@@ -198,7 +207,7 @@ func (s *Sandbox) fits(p *Spare) error {
 		return errors.New("factory.vm_cache_number is 0")
 	case p.pod.template.key != "" && !f.Template:
 		return errors.New("it is from a template, and the pod wants none")
-	case closed(p.pod.files.Done()):
+	case closed(p.ShareDone()):
 		return fmt.Errorf("its share has ended: %w", p.pod.files.Err())
 	}
 	key, err := s.spareKey()

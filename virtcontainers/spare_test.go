@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -228,6 +229,52 @@ func TestDeadSpare(t *testing.T) {
 	}
 	if err := p.Stop(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Nor is one whose share's daemon has died, or was replaced on disk.
+func TestSpareOfAnotherDaemon(t *testing.T) {
+	installed := findDaemon()
+	if installed == "" {
+		t.Skip("virtiofsd is not installed")
+	}
+	program, err := os.ReadFile(installed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*virtcontainers.Spare, string) error{
+		"died": func(s *virtcontainers.Spare, _ string) error {
+			err := syscall.Kill(s.Processes()[1], syscall.SIGKILL)
+			await(t, "the end of the share", s.ShareDone())
+			return err
+		},
+		"replaced": func(_ *virtcontainers.Spare, path string) error {
+			return os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "virtiofsd")
+			if err := os.WriteFile(path, program, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			host, opts := spareHost(t)
+			opts.Config.Hypervisor.VirtioFS.Daemon = path
+			spare, _ := makeSpare(t, host, opts)
+			if err := change(spare, path); err != nil {
+				t.Fatal(err)
+			}
+			p, err := newOn(t, host, opts, spare)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if vms := host.Monitor.VMs(); len(vms) != 2 || vms[0].Err() == nil {
+				t.Errorf("%d machines, want the spare's, ended, and another", len(vms))
+			}
+			if err := p.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+			checkNothingLeft(t, host)
+		})
 	}
 }
 

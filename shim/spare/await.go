@@ -41,6 +41,8 @@ func (s *spare) await(ctx context.Context) *pool.Request {
 			return nil
 		case <-s.machine.Done():
 			return nil
+		case <-s.machine.ShareDone():
+			return nil
 		case <-checks.C:
 		}
 		if claimed {

@@ -51,12 +51,18 @@ func InputsOf(m hypervisor.Monitor, spec hypervisor.Spec) (Inputs, error) {
 		if path == "" {
 			continue
 		}
-		if in.Files[path], err = fileAt(path); err != nil {
+		if err := in.AddFile(path); err != nil {
 			return Inputs{}, err
 		}
 	}
 	in.Host, err = ThisHost()
 	return in, err
+}
+
+// AddFile adds a file that the machine is made of. It fails if that is missing.
+func (in Inputs) AddFile(path string) (err error) {
+	in.Files[path], err = fileAt(path)
+	return err
 }
 
 func fileAt(path string) (File, error) {
