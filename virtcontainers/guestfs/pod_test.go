@@ -74,7 +74,7 @@ func TestShareConfig(t *testing.T) {
 	if of("-o", "x") == of("-o x") {
 		t.Error("two arguments look like one")
 	}
-	if of("-o", "x") != of("-o", "x") {
+	if first, second := of("-o", "x"), of("-o", "x"); first != second {
 		t.Error("the same arguments look different")
 	}
 	if cached := ShareConfig(config.Hypervisor{VirtioFS: config.VirtioFS{Cache: config.CacheNever}}); cached == of() {
