@@ -1,6 +1,7 @@
 package virtcontainers
 
 import (
+	"cmp"
 	"path/filepath"
 	"time"
 
@@ -34,7 +35,7 @@ func (s *Sandbox) refill() {
 	if s.home == nil || !s.awaitStarted() {
 		return
 	}
-	if s.template.missed == "" && !s.pause(refillPause) {
+	if s.template.missed == "" && !s.pause(cmp.Or(s.platform.RefillPause, refillPause)) {
 		s.owesSpare = true
 		return
 	}

@@ -73,6 +73,9 @@ type Platform struct {
 	// StartSpare starts a process that makes a spare machine; if nil, none are
 	// made.
 	StartSpare func(TemplateOrder) error
+	// RefillPause is how long after the start of a pod's first container missing
+	// spares are ordered; 0 is half a second.
+	RefillPause time.Duration
 	// Spare is the machine that the first sandbox adopts if it fits; nil for
 	// none. New owns it.
 	Spare *Spare

@@ -398,6 +398,7 @@ func TestRefillOfAShortPod(t *testing.T) {
 	opts.Config.Source = []string{"/etc/a.toml"}
 	orders := make(chan virtcontainers.TemplateOrder, 10)
 	platform := host.Platform()
+	platform.RefillPause = time.Hour
 	platform.StartSpare = func(o virtcontainers.TemplateOrder) error { orders <- o; return nil }
 	s, err := virtcontainers.New(t.Context(), platform, opts)
 	if err != nil {

@@ -101,8 +101,8 @@ func greetAgent(ctx context.Context, l *link) (*api.HelloResponse, timeline.Cloc
 }
 
 // Prepare lets containers run in a guest that has no pod, and mounts what they
-// use. It gives the guest entropy, unless that becomes a template. An agent that cannot do that fails with errdefs.ErrNotImplemented, and leaves
-// the guest as it is.
+// use. It gives the guest entropy, unless that becomes a template. An agent that
+// cannot do this fails with errdefs.ErrNotImplemented, and leaves the guest as it is.
 func (c *Client) Prepare(ctx context.Context, req *api.PrepareRequest) error {
 	if !req.GetIsTemplate() {
 		req.Entropy = entropy()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -46,6 +47,8 @@ type Options struct {
 type Pod struct {
 	opts  Options
 	share *storage.Share // nil for none
+	// logger is the pod's, for the lines of the share's daemon.
+	logger atomic.Pointer[log.Entry]
 
 	// Set by Attach.
 	vm    hypervisor.VM
@@ -81,6 +84,7 @@ func WithoutShare(opts Options) *Pod { return &Pod{opts: opts, volumes: newPodVo
 // OpenSpare is Open for a machine without a pod: Give makes the files a pod's.
 func OpenSpare(ctx context.Context, opts Options) (*Pod, error) {
 	p := WithoutShare(opts)
+	p.logger.Store(log.G(ctx))
 	if opts.Config.Hypervisor.SharedFS == config.SharedFSNone {
 		return p, nil
 	}
@@ -92,7 +96,7 @@ func OpenSpare(ctx context.Context, opts Options) (*Pod, error) {
 	share, err := storage.OpenShare(ctx, storage.ShareOptions{
 		ID: opts.ID, Scratch: opts.Scratch, Daemon: fs.Daemon, Cache: string(fs.Cache), QueueSize: fs.QueueSize,
 		ExtraArgs: fs.ExtraArgs, Tag: api.ShareTag,
-		LogLine: func(line string) { log.G(ctx).WithField("source", "virtiofsd").Info(line) },
+		LogLine: func(line string) { p.logger.Load().WithField("source", "virtiofsd").Info(line) },
 	})
 	if err != nil {
 		return nil, err
@@ -106,6 +110,7 @@ func OpenSpare(ctx context.Context, opts Options) (*Pod, error) {
 // files can only be closed.
 func (p *Pod) Give(ctx context.Context, opts Options) error {
 	p.opts = opts
+	p.logger.Store(log.G(ctx))
 	if p.vm != nil {
 		p.makeDisks()
 	}
