@@ -61,6 +61,9 @@ func run(ctx context.Context) error {
 		Mounter: guest.NewMounter(modules),
 		RunDir:  api.GuestRunDir,
 	})
+	if err := pod.PinNamespaces(); err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return reaper.Run(ctx) })
 	group.Go(func() error { return serve(ctx, group, pod, lieOf(string(words))) })
