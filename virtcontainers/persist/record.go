@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // Version is the record's format. A reader refuses any other: the pod was made
@@ -146,8 +147,18 @@ func Remove(root, name string) error {
 	return removeDir(filepath.Join(root, name))
 }
 
-func removeDir(dir string) error {
-	if err := os.RemoveAll(dir); err != nil {
+// removeTries is how often a removal is tried: an engine deletes all containers of
+// a dead shim at once, and each of these deletes, which are processes, may add its
+// mark (BeginRemoval) once while another removes the directory.
+const removeTries = 1000
+
+func removeDir(dir string) (err error) {
+	for range removeTries {
+		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
+			break
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("remove sandbox state: %w", err)
 	}
 	return nil
