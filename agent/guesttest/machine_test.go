@@ -95,11 +95,6 @@ func connect(ctx context.Context) (*machine, error) {
 	m := &machine{task: taskapi.NewTTRPCTaskClient(client), guest: api.NewGuestClient(client), streams: "/run/streams", forward: "/run/forward"}
 	m.changed = sync.NewCond(&m.mu)
 	m.runEarly(ctx)
-	events, err := m.guest.Events(ctx, &api.EventsRequest{})
-	if err != nil {
-		return nil, err
-	}
-	go m.listen(events)
 	_, err = m.guest.SetupSandbox(ctx, &api.SetupSandboxRequest{
 		SandboxId: "pod", HostTime: timestamppb.Now(), Entropy: make([]byte, api.EntropyBytes), KernelModules: []string{"overlay"},
 		Storages: []*api.Storage{{Driver: "tmpfs", Target: api.GuestRunDir + "/scratch", Options: []string{"size=1m", "noexec"}}},
@@ -107,7 +102,15 @@ func connect(ctx context.Context) (*machine, error) {
 	if err == nil {
 		_, err = m.guest.SetNetwork(ctx, &api.SetNetworkRequest{Hostname: "podname"})
 	}
-	return m, err
+	if err != nil {
+		return nil, err
+	}
+	events, err := m.guest.Events(ctx, &api.EventsRequest{}) // as the host, which has a pod then
+	if err != nil {
+		return nil, err
+	}
+	go m.listen(events)
+	return m, nil
 }
 
 func (m *machine) listen(events api.Guest_EventsClient) {
