@@ -25,6 +25,11 @@ const (
 	ready
 )
 
+// String names what a guest is, or has failed to become.
+func (s stage) String() string {
+	return [...]string{"bare", "being prepared", "prepared", "being set up", "set up"}[s]
+}
+
 // prepareGuest lets containers come before there is a pod. After a failure the
 // host discards the machine.
 func (p *Pod) prepareGuest(ctx context.Context, req *api.PrepareRequest) error {
@@ -88,7 +93,7 @@ func (p *Pod) enter(to stage, from ...stage) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !slices.Contains(from, p.stage) {
-		return fmt.Errorf("the guest has a pod, or is about to: %w", errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("the guest is %s: %w", p.stage, errdefs.ErrFailedPrecondition)
 	}
 	p.stage = to
 	return nil
