@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/agent/relay"
 )
 
 // output carries what a process writes to the host, and counts it.
@@ -24,6 +26,10 @@ type output struct {
 	rest  []byte // of the block that Park interrupted; it comes before ahead
 	ahead []byte // read by total, not yet sent
 	eof   bool   // file is at its end
+	// relay copies while it is not nil. read and sent count that at its end.
+	relay *relay.Relay
+	// counting is the number of calls that wait for that.
+	counting int
 }
 
 // errHalted is why a run ends that Park or a new connection stops.
@@ -113,6 +119,7 @@ func (o *output) halt() <-chan struct{} {
 // wake wakes a run that waits for the file's next bytes. mu is held.
 func (o *output) wake() {
 	o.changed.Broadcast()
+	o.stopRelay()
 	if o.file != nil {
 		_ = o.file.SetReadDeadline(time.Now())
 	}
@@ -162,6 +169,15 @@ func (o *output) copy(r *run) error {
 		last = gather(last, n)
 		if n == len(block) && n < maxBlock {
 			block = o.widen(2 * n)
+		}
+		if n < muchOutput {
+			continue
+		}
+		if len(block) < maxBlock {
+			block = o.widen(maxBlock)
+		}
+		if err := o.relayed(r, block); err != nil {
+			return err
 		}
 	}
 }

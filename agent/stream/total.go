@@ -10,6 +10,7 @@ import (
 func (o *output) total() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.endRelay()
 	if o.file == nil || o.eof {
 		return o.read
 	}

@@ -1,0 +1,9 @@
+// Package relay copies the output of a process that writes much, on a thread
+// without Go's scheduler.
+//
+// A guest has few CPUs, often one. There a goroutine that reads and writes by turns
+// costs more than its bytes: each system call of more than 20 us loses its P to
+// another thread, which finds nothing to do, and the runtime's monitor stays awake
+// for that (runtime/proc.go, retake). Without KVM the monitor and the threads it
+// woke took a third of the guest's CPU time; docs/stdio.md has the figures.
+package relay

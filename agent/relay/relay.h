@@ -1,0 +1,30 @@
+// Declarations that relay.go and relay.c share.
+#ifndef KATABOX_RELAY_H
+#define KATABOX_RELAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+// What to copy, and when to stop.
+struct relay_plan {
+	int in;   // a pipe that does not block
+	int out;  // a socket that does not block
+	int stop; // becomes readable when the copying is to stop
+	size_t size;            // of the block
+	size_t small;           // a read of fewer bytes is followed by a pause
+	struct timespec pause;  // for more to arrive
+	struct timespec idle;   // without input, after which the copying stops
+};
+
+// What was copied. Of the block, the bytes from one index up to the other were read
+// and not sent.
+struct relay_result {
+	uint64_t read;
+	size_t from, to;
+};
+
+// The block is not in the plan, because it is Go's memory, as the plan is.
+void relay_run(const struct relay_plan *plan, char *block, struct relay_result *result);
+
+#endif

@@ -1,0 +1,93 @@
+package stream
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/katabox/katabox/agent/relay"
+)
+
+const (
+	// muchOutput is the number of bytes from which on a read is that of a process
+	// that writes much: its output is relayed.
+	muchOutput = 64 << 10
+	// relayIdle is how long a relay waits for the next bytes. It keeps a thread.
+	relayIdle = 20 * time.Millisecond
+)
+
+// relayed copies by a relay until that ends, for whatever reason but a halt, which
+// is its error.
+func (o *output) relayed(r *run, block []byte) error {
+	conn, ok := r.conn.(syscall.Conn)
+	if !ok || o.terminal {
+		return nil
+	}
+	rl, err := o.beginRelay(r)
+	if rl == nil {
+		return err
+	}
+	read, rest, err := rl.Run(o.file, conn, block)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.relay = nil
+	_ = rl.Close()
+	o.changed.Broadcast()
+	o.read += read
+	o.sent += read - uint64(len(rest))
+	if len(rest) > 0 {
+		o.rest = rest // a part of block, into which next copies it
+	}
+	if o.halted(r) {
+		return errHalted
+	}
+	return err
+}
+
+// beginRelay returns a relay if nothing is in its way: what was read before and not
+// sent comes first. Without one, copying goes on as before.
+func (o *output) beginRelay(r *run) (*relay.Relay, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.halted(r):
+		return nil, errHalted
+	case o.gone:
+		return nil, errClosed
+	case o.counting > 0 || len(o.rest) > 0 || len(o.ahead) > 0:
+		return nil, nil
+	}
+	rl, err := relay.New()
+	if err != nil {
+		return nil, nil // It is only slower.
+	}
+	rl.Small, rl.Pause, rl.Idle = smallBlock, gatherTime, relayIdle
+	o.relay = rl
+	return rl, nil
+}
+
+// stopRelay lets a relay end. mu is held.
+func (o *output) stopRelay() {
+	if o.relay != nil {
+		o.relay.Stop()
+	}
+}
+
+// endRelay waits until no relay copies. None begins until mu, which is held, is
+// released.
+func (o *output) endRelay() {
+	o.counting++
+	defer func() { o.counting-- }()
+	for o.relay != nil {
+		o.stopRelay()
+		o.changed.Wait()
+	}
+}
+
+// close ends the stream: a relay holds its ends until it has ended.
+func (o *output) close() {
+	o.mu.Lock()
+	o.gone = true
+	o.stopRelay()
+	o.mu.Unlock()
+	o.binding.close()
+}
