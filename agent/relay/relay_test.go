@@ -171,7 +171,10 @@ func TestStopWhileAllFlows(t *testing.T) {
 	b := newBed(t, unix.SOCK_STREAM)
 	go func() {
 		block := make([]byte, blockSize)
-		for _, err := b.process.Write(block); err == nil; _, err = b.process.Write(block) {
+		for {
+			if _, err := b.process.Write(block); err != nil {
+				return
+			}
 		}
 	}()
 	read := make(chan int64)

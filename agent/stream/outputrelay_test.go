@@ -15,8 +15,8 @@ func (o *output) isRelayed() bool {
 	return o.relay != nil
 }
 
-// The host gets what the process writes, once and in its order, whoever stops the
-// relay how often.
+// The host gets what the process writes, once and in its order, however often counts
+// and parks stop the relay.
 func TestRelayIsStoppedAtAnyTime(t *testing.T) {
 	s := newStdio(t, Request{Stdout: true})
 	data := pattern(48 << 20)
