@@ -104,6 +104,9 @@ func kernelParams(spec hypervisor.Spec, wiring Wiring) string {
 	if spec.Accel == hypervisor.AccelTCG && wiring.TSCKHz > 0 {
 		words = append(words, fmt.Sprintf("tsc_early_khz=%d", wiring.TSCKHz))
 	}
+	if spec.Accel == hypervisor.AccelTCG && spec.VCPUs == 1 {
+		words = append(words, "nolapic_timer") // see timers
+	}
 	if pluggable(spec) {
 		// Room for hot-plugged memory is above 4 GiB, and Linux would reserve
 		// 64 MiB at boot to bounce 32-bit devices' transfers there
@@ -199,8 +202,14 @@ func accel(spec hypervisor.Spec) string {
 // timers gives a TCG guest one HPET timer per CPU. Its kernel would otherwise
 // measure the local APIC's timer for 100 ms at boot (Linux,
 // calibrate_APIC_clock; KVM guests have the TSC deadline timer instead), which
-// nolapic_timer in DefaultKernelParams avoids. A CPU beyond the eighth gets its
-// ticks from another one.
+// nolapic_timer avoids.
+//
+// Kernels that boot several CPUs measure it nevertheless. With nolapic_timer a CPU
+// begins with a placeholder, for which another one's tick calls it. When that tick
+// comes while the CPU already has its HPET timer and is still in the mask of those
+// to be called, it calls through a null pointer, and the kernel dies
+// (kernel/time/tick-common.c, tick_setup_device; tick-broadcast.c, tick_do_broadcast).
+// A CPU that comes later is not called: there are no periodic ticks any more.
 func timers(spec hypervisor.Spec) []string {
 	if spec.Accel != hypervisor.AccelTCG {
 		return nil

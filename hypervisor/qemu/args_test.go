@@ -192,19 +192,32 @@ func TestMemoryArgument(t *testing.T) {
 	}
 }
 
-// The parameters and the machine go together: without an HPET, nolapic_timer
-// would leave the guest without a timer.
+// The parameters and the machine go together: without an HPET, nolapic_timer would
+// leave the guest without a timer, and with several CPUs it may die at boot.
 func TestTimersMatchParams(t *testing.T) {
-	for _, accel := range []hypervisor.Accel{hypervisor.AccelTCG, hypervisor.AccelKVM} {
+	for _, tt := range []struct {
+		accel         hypervisor.Accel
+		vcpus         uint32
+		hpet, nolapic bool
+	}{
+		{hypervisor.AccelTCG, 1, true, true},
+		{hypervisor.AccelTCG, 2, true, false},
+		{hypervisor.AccelKVM, 1, false, false},
+		{hypervisor.AccelKVM, 2, false, false},
+	} {
 		spec := goodSpec()
-		spec.Accel = accel
+		spec.Accel, spec.VCPUs, spec.MaxVCPUs = tt.accel, tt.vcpus, 4
+		spec.KernelParams = DefaultKernelParams(tt.accel)
 		args, err := BuildArgs(spec, Wiring{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		hpet := !strings.Contains(strings.Join(args, " "), "hpet=off")
-		if nolapic := strings.Contains(DefaultKernelParams(accel), "nolapic_timer"); nolapic != hpet {
-			t.Errorf("%s: nolapic_timer %v, HPET %v", accel, nolapic, hpet)
+		all := strings.Join(args, " ")
+		if hpet := !strings.Contains(all, "hpet=off"); hpet != tt.hpet {
+			t.Errorf("%s, %d CPUs: HPET %v", tt.accel, tt.vcpus, hpet)
+		}
+		if nolapic := strings.Contains(all, "nolapic_timer"); nolapic != tt.nolapic {
+			t.Errorf("%s, %d CPUs: nolapic_timer %v", tt.accel, tt.vcpus, nolapic)
 		}
 	}
 }

@@ -31,7 +31,6 @@ func DefaultKernelParams(accel hypervisor.Accel) string {
 	}
 	if accel == hypervisor.AccelTCG {
 		params = append(params,
-			"nolapic_timer",  // see timers
 			"no_timer_check", // the timer interrupt works
 			// On a busy host Linux would otherwise distrust the TSC and fall
 			// back to a clock that is slow to read.
