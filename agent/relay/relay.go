@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relay is one run of copying.
+// Relay is one run of copying, which can be stopped.
 type Relay struct {
 	// Small is the number of bytes below which a read is followed by a Pause, so
 	// that a process that writes little at a time does not cost a packet each.
@@ -40,8 +40,7 @@ func New() (*Relay, error) {
 // Close frees what New has taken. No run may be in progress.
 func (r *Relay) Close() error { return r.stop.Close() }
 
-// Stop ends the run that is in progress, or the next one at its begin. It does not
-// wait for that.
+// Stop ends the run, also one that has not begun. It does not wait for that.
 func (r *Relay) Stop() {
 	_, _ = r.stop.Write([]byte{1, 0, 0, 0, 0, 0, 0, 0}) // It fails only when it is closed.
 }
