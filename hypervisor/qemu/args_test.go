@@ -186,7 +186,7 @@ func TestMemoryArgument(t *testing.T) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 		room := tt.want != "512M"
-		if bounces := !strings.Contains(strings.Join(args, " "), "-append swiotlb=noforce console="); bounces == room {
+		if bounces := !strings.Contains(strings.Join(args, " "), "-append nolapic_timer swiotlb=noforce console="); bounces == room {
 			t.Errorf("%+v: %q", tt, args)
 		}
 	}
