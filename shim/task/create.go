@@ -63,9 +63,16 @@ func withCreateTimeout(ctx context.Context, cfg *config.Config) (context.Context
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
 }
 
+// deadlineSkew is how much earlier than a call's deadline the guest may see it over.
+const deadlineSkew = time.Second
+
 // withCause adds to an error why its context has ended: the guest's "deadline
-// exceeded" does not say whose deadline.
+// exceeded" does not say whose deadline. The guest knows the deadline and can be a
+// moment ahead, so withCause waits for it then, up to deadlineSkew.
 func withCause(ctx context.Context, err error) error {
+	if until, ok := ctx.Deadline(); ok && errdefs.IsDeadlineExceeded(err) && time.Until(until) < deadlineSkew {
+		<-ctx.Done()
+	}
 	cause := context.Cause(ctx)
 	if err == nil || cause == nil || errors.Is(err, cause) {
 		return err
