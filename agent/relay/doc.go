@@ -4,6 +4,6 @@
 // A guest has few CPUs, often one. There a goroutine that reads and writes by turns
 // costs more than its bytes: each system call of more than 20 us loses its P to
 // another thread, which finds nothing to do, and the runtime's monitor stays awake
-// for that (runtime/proc.go, retake). Without KVM the monitor and the threads it
-// woke took a third of the guest's CPU time; docs/stdio.md has the figures.
+// for that (runtime/proc.go, retake). Without KVM that took more than a quarter of
+// the guest's CPU time; docs/adr/0055 has the figures.
 package relay

@@ -31,11 +31,7 @@ func TestRelayIsStoppedAtAnyTime(t *testing.T) {
 		if before != uint64(len(got)) {
 			t.Fatalf("sent %d, and the host read %d", before, len(got))
 		}
-		read := make(chan string, 1)
-		go func() {
-			text, _ := io.ReadAll(out)
-			read <- string(text)
-		}()
+		read := readsMeanwhile(out)
 		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
 		if s.stdout.isRelayed() {
 			relays++

@@ -42,6 +42,16 @@ func writeAll(f *os.File, data []byte) <-chan error {
 	return done
 }
 
+// readsMeanwhile reads a connection to its end, and sends what it has read.
+func readsMeanwhile(r io.Reader) <-chan string {
+	read := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(r)
+		read <- string(text)
+	}()
+	return read
+}
+
 // waitUntil waits for what other goroutines do.
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
@@ -157,16 +167,12 @@ func TestParkAtAnyTime(t *testing.T) {
 	var got []byte
 	sent := 0
 	for rest := data; len(rest) > 0; {
-		in, out := attach(t, s, stdin), (*net.UnixConn)(nil)
+		in := attach(t, s, stdin)
 		out, before := rebind(t, s, stdout)
 		if before != uint64(len(got)) {
 			t.Fatalf("sent %d, and the host read %d", before, len(got))
 		}
-		read := make(chan string, 1)
-		go func() {
-			text, _ := io.ReadAll(out)
-			read <- string(text)
-		}()
+		read := readsMeanwhile(out)
 		n := min(len(rest), 1+rand.IntN(300<<10))
 		if _, err := in.Write(rest[:n]); err != nil {
 			t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 )
 
 // inputBlock is the largest block of an input that is copied at a time: half of a
-// pipe's capacity. An output's block begins with firstBlock and grows to maxBlock
-// while reads fill it, and its pipe to pipeBlocks of them: a process that writes much
+// pipe's capacity. An output's block begins with firstBlock and grows while
+// reads fill it, to maxBlock when it is relayed, and its pipe to pipeBlocks of them: a process that writes much
 // is woken less often, and one that writes little costs little memory.
 const (
 	inputBlock = 32 << 10

@@ -288,11 +288,7 @@ func TestReplaceAtAnyTime(t *testing.T) {
 			t.Fatalf("received %d of %d, sent %d, read %d", received, sent, before, len(got))
 		}
 		n := min(len(data)-sent, 1+rand.IntN(150<<10))
-		read := make(chan []byte, 1)
-		go func() {
-			text, _ := io.ReadAll(out)
-			read <- text
-		}()
+		read := readsMeanwhile(out)
 		if _, err := in.Write(data[sent : sent+n]); err != nil {
 			t.Fatal(err)
 		}
