@@ -310,6 +310,24 @@ func TestErrors(t *testing.T) {
 	wantError(t, "update", err, errdefs.IsNotImplemented)
 }
 
+// A guest that has seen a call's deadline over does not say whose it was: the error
+// of the start does.
+func TestDeadlineIsNamed(t *testing.T) {
+	s, ctx := newShim(t), t.Context()
+	_, err := s.CreateSandbox(ctx, &sandboxapi.CreateSandboxRequest{SandboxID: id, Annotations: map[string]string{
+		"io.katacontainers.config.runtime.create_container_timeout": "1",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.host.Agent.Fail("SetupSandbox", context.DeadlineExceeded)
+	_, err = s.StartSandbox(ctx, &sandboxapi.StartSandboxRequest{SandboxID: id})
+	const want = "create_container_timeout of 1s is over"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("want %q, got: %v", want, err)
+	}
+}
+
 // Requests for another sandbox are refused.
 func TestOtherSandbox(t *testing.T) {
 	s, ctx := newShim(t), t.Context()

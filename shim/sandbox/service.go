@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/katabox/katabox/shim/rpc"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/netns"
@@ -121,12 +122,11 @@ func (s *Service) StartSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 	if opts == nil {
 		return nil, fmt.Errorf("start sandbox %s: it was not created: %w", s.id, errdefs.ErrFailedPrecondition)
 	}
-	timeout := opts.Config.Runtime.CreateContainerTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
+	ctx, cancel := rpc.Within(ctx, "create_container_timeout", opts.Config.Runtime.CreateContainerTimeout)
 	defer cancel()
 	pod, err := s.host.Boot(ctx, *opts)
 	if err != nil {
-		return nil, err
+		return nil, rpc.WithCause(ctx, err)
 	}
 	now := time.Now()
 	s.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/katabox/katabox/shim/events"
+	"github.com/katabox/katabox/shim/rpc"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
 	"github.com/katabox/katabox/virtcontainers/config"
@@ -54,30 +55,12 @@ func (s *Service) Create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	ctx, cancel := withCreateTimeout(ctx, cfg)
 	defer cancel()
 	resp, err := s.createFirst(ctx, r, b, cfg)
-	return resp, withCause(ctx, err)
+	return resp, rpc.WithCause(ctx, err)
 }
 
 // withCreateTimeout bounds the creation of a container.
 func withCreateTimeout(ctx context.Context, cfg *config.Config) (context.Context, context.CancelFunc) {
-	timeout := cfg.Runtime.CreateContainerTimeout
-	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("create_container_timeout of %v is over", timeout))
-}
-
-// deadlineSkew is how much earlier than a call's deadline the guest may see it over.
-const deadlineSkew = time.Second
-
-// withCause adds to an error why its context has ended: the guest's "deadline
-// exceeded" does not say whose deadline. The guest knows the deadline and can be a
-// moment ahead, so withCause waits for it then, up to deadlineSkew.
-func withCause(ctx context.Context, err error) error {
-	if until, ok := ctx.Deadline(); ok && errdefs.IsDeadlineExceeded(err) && time.Until(until) < deadlineSkew {
-		<-ctx.Done()
-	}
-	cause := context.Cause(ctx)
-	if err == nil || cause == nil || errors.Is(err, cause) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return rpc.Within(ctx, "create_container_timeout", cfg.Runtime.CreateContainerTimeout)
 }
 
 // place returns a container's place. In a pod of the sandbox API the engine
@@ -221,7 +204,7 @@ func (s *Service) createService(ctx context.Context, r *task.CreateTaskRequest, 
 		return nil, err
 	}
 	resp, err := s.createIn(ctx, sandbox, r, opts)
-	return resp, withCause(ctx, err)
+	return resp, rpc.WithCause(ctx, err)
 }
 
 // containerOptions describes the container that a request asks for.

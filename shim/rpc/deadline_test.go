@@ -1,4 +1,4 @@
-package task
+package rpc
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestGuestIsAheadOfTheDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), tt.within, over)
 			defer cancel()
-			if err := withCause(ctx, tt.err); errors.Is(err, over) != tt.named || !errors.Is(err, tt.err) {
+			if err := WithCause(ctx, tt.err); errors.Is(err, over) != tt.named || !errors.Is(err, tt.err) {
 				t.Errorf("got %v", err)
 			}
 		})
