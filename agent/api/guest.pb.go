@@ -1569,7 +1569,9 @@ type SetNetworkRequest struct {
 	// At most MaxRoutes, none of those that the kernel makes for an address.
 	Routes []*Route `protobuf:"bytes,4,rep,name=routes,proto3" json:"routes,omitempty"`
 	// At most MaxNeighbours.
-	Neighbours    []*Neighbour `protobuf:"bytes,5,rep,name=neighbours,proto3" json:"neighbours,omitempty"`
+	Neighbours []*Neighbour `protobuf:"bytes,5,rep,name=neighbours,proto3" json:"neighbours,omitempty"`
+	// lo is to have no IPv6, as on the host: no ::1.
+	LoWithoutIpv6 bool `protobuf:"varint,6,opt,name=lo_without_ipv6,json=loWithoutIpv6,proto3" json:"lo_without_ipv6,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1637,6 +1639,13 @@ func (x *SetNetworkRequest) GetNeighbours() []*Neighbour {
 		return x.Neighbours
 	}
 	return nil
+}
+
+func (x *SetNetworkRequest) GetLoWithoutIpv6() bool {
+	if x != nil {
+		return x.LoWithoutIpv6
+	}
+	return false
 }
 
 // DNS is the guest's own resolver; containers bring their own resolv.conf.
@@ -1717,7 +1726,10 @@ type Interface struct {
 	// At most MaxAddresses.
 	Addresses []*Address `protobuf:"bytes,5,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Set for a link that does not resolve addresses (IFF_NOARP).
-	NoArp         bool `protobuf:"varint,6,opt,name=no_arp,json=noArp,proto3" json:"no_arp,omitempty"`
+	NoArp bool `protobuf:"varint,6,opt,name=no_arp,json=noArp,proto3" json:"no_arp,omitempty"`
+	// The link is to have no IPv6, as on the host, and names no IPv6 address
+	// (Documentation/networking/ip-sysctl.rst, disable_ipv6).
+	WithoutIpv6   bool `protobuf:"varint,7,opt,name=without_ipv6,json=withoutIpv6,proto3" json:"without_ipv6,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1794,11 +1806,18 @@ func (x *Interface) GetNoArp() bool {
 	return false
 }
 
+func (x *Interface) GetWithoutIpv6() bool {
+	if x != nil {
+		return x.WithoutIpv6
+	}
+	return false
+}
+
 type Address struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Address and prefix length: "10.88.0.2/16"; with a peer, the length is that
-	// of the peer's network. IPv6 link-local ones are not sent: the guest's
-	// kernel makes its own from the MAC.
+	// of the peer's network. If an interface names no IPv6 link-local address,
+	// the guest's kernel makes one from the MAC.
 	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// The other end's address of a point-to-point link, or empty.
 	Peer string `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
@@ -4531,7 +4550,7 @@ const file_guest_proto_rawDesc = "" +
 	"\x12SetIPTablesRequest\x12\x12\n" +
 	"\x04ipv6\x18\x01 \x01(\bR\x04ipv6\x12\x14\n" +
 	"\x05rules\x18\x02 \x01(\fR\x05rules\"\x15\n" +
-	"\x13SetIPTablesResponse\"\x83\x02\n" +
+	"\x13SetIPTablesResponse\"\xab\x02\n" +
 	"\x11SetNetworkRequest\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12'\n" +
 	"\x03dns\x18\x02 \x01(\v2\x15.katabox.agent.v1.DNSR\x03dns\x12;\n" +
@@ -4541,18 +4560,20 @@ const file_guest_proto_rawDesc = "" +
 	"\x06routes\x18\x04 \x03(\v2\x17.katabox.agent.v1.RouteR\x06routes\x12;\n" +
 	"\n" +
 	"neighbours\x18\x05 \x03(\v2\x1b.katabox.agent.v1.NeighbourR\n" +
-	"neighbours\"U\n" +
+	"neighbours\x12&\n" +
+	"\x0flo_without_ipv6\x18\x06 \x01(\bR\rloWithoutIpv6\"U\n" +
 	"\x03DNS\x12\x18\n" +
 	"\aservers\x18\x01 \x03(\tR\aservers\x12\x1a\n" +
 	"\bsearches\x18\x02 \x03(\tR\bsearches\x12\x18\n" +
-	"\aoptions\x18\x03 \x03(\tR\aoptions\"\xae\x01\n" +
+	"\aoptions\x18\x03 \x03(\tR\aoptions\"\xd1\x01\n" +
 	"\tInterface\x12\x19\n" +
 	"\bpci_path\x18\x01 \x01(\tR\apciPath\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03mac\x18\x03 \x01(\fR\x03mac\x12\x10\n" +
 	"\x03mtu\x18\x04 \x01(\rR\x03mtu\x127\n" +
 	"\taddresses\x18\x05 \x03(\v2\x19.katabox.agent.v1.AddressR\taddresses\x12\x15\n" +
-	"\x06no_arp\x18\x06 \x01(\bR\x05noArp\"]\n" +
+	"\x06no_arp\x18\x06 \x01(\bR\x05noArp\x12!\n" +
+	"\fwithout_ipv6\x18\a \x01(\bR\vwithoutIpv6\"]\n" +
 	"\aAddress\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12&\n" +

@@ -43,12 +43,24 @@ func (j *job) addAddress(nic nic, a address, have []address) error {
 		}
 		j.changes.addf("address %s removed from %s", other, nic.name)
 	}
-	if err := netlink.AddrAdd(linkOf(nic.index), a.netlink()); err != nil {
+	if err := addNow(nic.index, a); err != nil {
 		return explainAddress(a, err)
 	}
 	j.own.addresses[ownAddress{nic.index, a}] = struct{}{}
 	j.changes.addf("address %s added to %s", a, nic.name)
 	return nil
+}
+
+// addNow adds an address that is usable at once. A link-local one then looks like
+// those that kernels make, which have no flag (net/ipv6/addrconf.c,
+// inet6_addr_modify, starts no duplicate address detection).
+func addNow(index int, a address) error {
+	addr := a.netlink()
+	if err := netlink.AddrAdd(linkOf(index), addr); err != nil || !a.linkLocal() {
+		return err
+	}
+	addr.Flags &^= unix.IFA_F_NODAD
+	return netlink.AddrReplace(linkOf(index), addr)
 }
 
 // explainAddress adds to an error what to check.

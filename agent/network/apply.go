@@ -40,6 +40,8 @@ type memory struct {
 	routes     map[route]struct{}
 	neighbours map[neighbour]struct{}
 	resolver   bool
+	// ipv6Off has the indexes of the links whose IPv6 the host had switched off.
+	ipv6Off map[int]bool
 	// withoutIPv6 has the indexes of the NICs whose IPv6 was found disabled.
 	withoutIPv6 map[int]bool
 }
@@ -58,7 +60,7 @@ func New(loadDriver func() error) *Network {
 		calls: ctxmutex.New(),
 		own: memory{
 			nics: map[int]string{}, given: map[int]bool{}, addresses: map[ownAddress]struct{}{},
-			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{}, withoutIPv6: map[int]bool{},
+			routes: map[route]struct{}{}, neighbours: map[neighbour]struct{}{}, ipv6Off: map[int]bool{}, withoutIPv6: map[int]bool{},
 		},
 	}
 }
@@ -96,7 +98,7 @@ type job struct {
 
 func (j *job) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		j.locate, j.withdraw, j.name, j.links, j.leaveOutIPv6, j.addAddresses, j.addRoutes, j.addNeighbours, j.resolver,
+		j.locate, j.withdraw, j.name, j.switchIPv6, j.leaveOutIPv6, j.links, j.addAddresses, j.addRoutes, j.addNeighbours, j.resolver,
 	} {
 		if err := ctx.Err(); err != nil {
 			return err

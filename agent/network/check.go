@@ -28,7 +28,7 @@ const (
 
 // check reads a request. Its error names the field that is wrong.
 func check(req *api.SetNetworkRequest) (*state, error) {
-	c := checker{state: &state{}, names: map[string]int{}}
+	c := checker{state: &state{loWithoutIPv6: req.GetLoWithoutIpv6()}, names: map[string]int{}}
 	for _, step := range []func(*api.SetNetworkRequest) error{
 		checkHostname, c.interfaces, c.routes, c.neighbours, c.dns,
 	} {
@@ -93,7 +93,7 @@ func (c *checker) interfaces(req *api.SetNetworkRequest) error {
 }
 
 func checkInterface(field string, in *api.Interface) (nic, error) {
-	n := nic{path: in.GetPciPath(), name: in.GetName(), mtu: int(in.GetMtu()), noARP: in.GetNoArp()}
+	n := nic{path: in.GetPciPath(), name: in.GetName(), mtu: int(in.GetMtu()), noARP: in.GetNoArp(), withoutIPv6: in.GetWithoutIpv6()}
 	if !pci.ValidPath(n.path) {
 		return n, wrong(field+".pci_path", n.path, pci.PathForm)
 	}
@@ -144,6 +144,9 @@ func checkAddresses(field string, in *api.Interface) ([]address, error) {
 		prefix, err := netip.ParsePrefix(a.GetPrefix())
 		if err != nil || !isStation(prefix.Addr()) {
 			return nil, wrong(field+".prefix", a.GetPrefix(), `an address with its prefix length, as "10.88.0.2/16"`)
+		}
+		if prefix.Addr().Is6() && in.GetWithoutIpv6() {
+			return nil, wrong(field+".prefix", a.GetPrefix(), "none of IPv6, because without_ipv6 is set")
 		}
 		if prefix.Addr().Is6() && in.GetMtu() != 0 && in.GetMtu() < minMTU6 {
 			return nil, fmt.Errorf("%s is %s and the interface's mtu %d, want at least %d for IPv6: %w",

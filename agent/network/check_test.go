@@ -72,6 +72,7 @@ func TestCheckRefuses(t *testing.T) {
 		`addresses[0].peer is "fd00::1"`:               func(r request) { r.Interfaces[0].Addresses[0].Peer = "fd00::1" },
 		`addresses[1].peer is "fe80::1%eth0"`:          func(r request) { r.Interfaces[0].Addresses[1].Peer = "fe80::1%eth0" },
 		`addresses[1].prefix is "fd01::9/64", want an`: func(r request) { twice(r.Interfaces[1], "fd01::9/128", "fd01::9/64") },
+		`addresses[1].prefix is "fd00::2/64", want no`: func(r request) { r.Interfaces[0].WithoutIpv6 = true },
 		`addresses[1].prefix is "10.0.0.1/8"`:          func(r request) { twice(r.Interfaces[1], "10.0.0.1/8", "10.0.0.1/8") },
 
 		`routes[0].interface is "eth9"`:            func(r request) { r.Routes[0].Interface = "eth9" },

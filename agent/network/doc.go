@@ -13,8 +13,8 @@
 // only the difference is changed. What containers of the pod made stays, unless
 // it conflicts with the request.
 //
-// The kernel's IPv6 defaults apply: a pod's NICs accept router advertisements
-// and make their link-local addresses as a container's do.
+// The kernel's IPv6 defaults apply: a pod's NICs accept router advertisements. Their
+// link-local addresses are the host's, or the kernel makes them if it has none (ipv6.go).
 //
 // The interfaces' traffic counters are read here too (counters.go).
 package network

@@ -12,6 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// addrGenModeNone says that the kernel makes no link-local address
+// (include/uapi/linux/if_link.h, IN6_ADDR_GEN_MODE_NONE).
+const addrGenModeNone = 1
+
 // links gives each NIC its hardware address, MTU and flags, and brings it up.
 func (j *job) links(ctx context.Context) error {
 	for _, nic := range j.want.nics {
@@ -44,6 +48,11 @@ func (j *job) link(nic nic) error {
 	}
 	if err := j.setARP(nic, link); err != nil {
 		return err
+	}
+	if nic.hasLinkLocal() {
+		if err := netlink.LinkSetIP6AddrGenMode(link, addrGenModeNone); err != nil {
+			return fmt.Errorf("keep the kernel from making a link-local address: %w", err)
+		}
 	}
 	if up {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -13,7 +14,13 @@ type state struct {
 	routes     []route
 	neighbours []neighbour
 	// resolver is the text of resolv.conf; empty for none.
-	resolver string
+	resolver      string
+	loWithoutIPv6 bool
+}
+
+// dropAddresses removes the addresses of NIC i for which unwanted returns true.
+func (s *state) dropAddresses(i int, unwanted func(address) bool) {
+	s.nics[i].addresses = slices.DeleteFunc(slices.Clone(s.nics[i].addresses), unwanted)
 }
 
 // nic is one wanted interface.
@@ -22,11 +29,17 @@ type nic struct {
 	name string
 	mac  [macLen]byte
 	// mtu in bytes; 0 leaves the driver's.
-	mtu       int
-	noARP     bool
-	addresses []address
+	mtu         int
+	noARP       bool
+	withoutIPv6 bool
+	addresses   []address
 	// index is the kernel's index, once the NIC is found.
 	index int
+}
+
+// hasLinkLocal reports whether the host names the NIC's IPv6 link-local address.
+func (n nic) hasLinkLocal() bool {
+	return slices.ContainsFunc(n.addresses, func(a address) bool { return a.linkLocal() })
 }
 
 // address is one address of an interface. It can be compared with ==.
@@ -48,6 +61,11 @@ func (a address) String() string {
 		text += " noprefixroute"
 	}
 	return text
+}
+
+// linkLocal reports whether the address is an IPv6 link-local one.
+func (a address) linkLocal() bool {
+	return a.prefix.Addr().Is6() && a.prefix.Addr().IsLinkLocalUnicast()
 }
 
 // key returns what distinguishes a link's addresses in the kernel: for IPv6

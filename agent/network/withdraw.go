@@ -106,8 +106,8 @@ func (j *job) dropNIC(index int, name string) error {
 		return err
 	}
 	for _, a := range list {
-		if a.prefix.Addr().IsLinkLocalUnicast() && a.prefix.Addr().Is6() {
-			continue // The kernel's own: it removes it when the link goes down.
+		if a.linkLocal() {
+			continue // The kernel removes it when the link goes down.
 		}
 		if err := netlink.AddrDel(link, a.netlink()); err != nil && !isGone(err) {
 			return fmt.Errorf("remove address %s: %w", a, err)

@@ -104,6 +104,7 @@ func playNamespaces(ctx context.Context, s *stage) {
 	s.expect("none", r.line(0), "0")
 	s.expect("none: lo", r.line(1), "1")
 	s.note("host", s.script(ctx, "ip addr show lo | grep -c 127.0.0.1", "--network", "host"))
+	s.note("links with IPv6", s.script(ctx, "awk '{print $6, $4}' /proc/net/if_inet6 | sort"))
 	web := s.container("web")
 	if !s.start(ctx, web, webServer) {
 		return

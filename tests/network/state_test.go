@@ -24,6 +24,8 @@ const everything = `
 	ip addr add fd78::2/64 dev eth0 nodad
 	ip addr add 192.0.2.7/32 dev net1
 	ip addr add 10.79.0.1 peer 10.79.0.2/32 dev net1
+	for l in lo net1; do echo 1 >/proc/sys/net/ipv6/conf/$l/disable_ipv6; done
+	ip link set lo up
 	ip link set eth0 up
 	ip link set net1 up
 	ip route add default via 10.78.0.1 dev eth0 src 10.78.0.3
@@ -50,8 +52,19 @@ func withEverything(t *testing.T, d *harness.Daemon) netns {
 func TestContainerSeesTheNamespace(t *testing.T) {
 	ctx, d := begin(t)
 	ns := withEverything(t, d)
+	settled(ctx, t, ns)
 	p := newPod(ctx, t, d, ns)
 	p.sameState(ctx, t, ns)
+	// Addresses of a kind, in hexadecimal, with interface and flags: nothing of
+	// lo and net1, and 80 is IFA_F_PERMANENT, not tentative.
+	const usable = "awk '{print $1, $3, $4, $5, $6}' /proc/net/if_inet6 | sort"
+	eth0 := must(t, func() (string, error) { return ns.run("sh", "-c", usable) })
+	if !strings.Contains(eth0, "fe80") {
+		t.Fatalf("the namespace has no link-local address: %q", eth0)
+	}
+	if got := must(t, func() (string, error) { return runIn(ctx, p.box, "sh", "-c", usable) }); got != eth0 {
+		t.Errorf("IPv6 addresses (-want +got):\n%s", cmp.Diff(eth0, got))
+	}
 	state := must(t, p.state(ctx))
 	for _, line := range []string{
 		"link eth0 mac 02:00:00:00:77:01 mtu 1300 up",

@@ -39,6 +39,8 @@ type link struct {
 	mtu   int
 	noARP bool
 	up    bool
+	// withoutIPv6 is set if the link has no IPv6.
+	withoutIPv6 bool
 	// multicast is set if the link receives all multicast.
 	multicast bool
 	addrs     []netlink.Addr
@@ -57,6 +59,8 @@ type view struct {
 	// other's name; notes say what that means for the guest.
 	uppers map[int]string
 	notes  []string
+	// loWithoutIPv6 is set if lo has no IPv6.
+	loWithoutIPv6 bool
 }
 
 // scan reads the namespace. It skips links named in own; those in keep have a
@@ -99,6 +103,9 @@ func (ns *namespace) scanOnce(own map[string]bool, keep func(index int) bool) (*
 		if !own[l.Attrs().Name] {
 			v.add(l, addrs, keep)
 		}
+	}
+	if err := ns.do(v.readIPv6); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(v.links, func(a, b link) int { return cmp.Compare(a.index, b.index) })
 	return v, nil

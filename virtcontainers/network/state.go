@@ -18,7 +18,7 @@ import (
 // describe returns what the guest must be told about the links that are in
 // pciPaths, by their indexes. notes say what was omitted, and why.
 func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, notes []string, err error) {
-	want = &api.SetNetworkRequest{}
+	want = &api.SetNetworkRequest{LoWithoutIpv6: v.loWithoutIPv6}
 	local := make(map[netip.Addr]bool)
 	names := make(map[int]string)
 	for _, l := range v.links {
@@ -27,9 +27,12 @@ func (v *view) describe(pciPaths map[int]string) (want *api.SetNetworkRequest, n
 			continue
 		}
 		names[l.index] = l.name
-		i := &api.Interface{PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP} // at most maxMTU
+		i := &api.Interface{
+			PciPath: path, Name: l.name, Mac: l.mac, Mtu: uint32(l.mtu), NoArp: l.noARP, // at most maxMTU
+			WithoutIpv6: l.withoutIPv6,
+		}
 		for _, a := range l.addrs {
-			if prefix, peer := addressOf(a); isStation(prefix.Addr()) && !madeByGuest(a, prefix.Addr()) {
+			if prefix, peer := addressOf(a); isStation(prefix.Addr()) && !leftOut(a, prefix.Addr()) {
 				i.Addresses = append(i.Addresses, &api.Address{Prefix: prefix.String(), Peer: peer, NoPrefixRoute: v.unrouted(l, a, prefix, peer)})
 				local[prefix.Addr()] = true
 			}
@@ -134,12 +137,12 @@ func isStation(a netip.Addr) bool {
 	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.Is4In6()
 }
 
-// madeByGuest reports whether the guest's kernel makes an address like this
-// itself: an IPv6 link-local one, or one from a router's advertisement. The latter
-// expires here, because the advertisements go to the guest.
-func madeByGuest(a netlink.Addr, ip netip.Addr) bool {
-	advertised := a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0
-	return ip.Is6() && (ip.IsLinkLocalUnicast() || advertised)
+// leftOut reports whether the guest does not get an IPv6 address: one that
+// another station was found to have (RFC 4862, section 5.4.5), or one from a
+// router's advertisement. Those expire here, because the advertisements go to
+// the guest, whose kernel makes its own.
+func leftOut(a netlink.Addr, ip netip.Addr) bool {
+	return ip.Is6() && a.Flags&(unix.IFA_F_DADFAILED|unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0
 }
 
 // neighbours returns the permanent neighbours, of either family, of the links

@@ -58,7 +58,7 @@ func TestState(t *testing.T) {
 		Interfaces: []*api.Interface{
 			{PciPath: "01/01", Name: "eth0", Mac: mac("eth0"), Mtu: 1400, Addresses: []*api.Address{{Prefix: "10.1.0.2/24"}, {Prefix: "fd01::2/64"}}},
 			{PciPath: "01/02", Name: "eth1", Mac: mac("eth1"), Mtu: 1400, Addresses: []*api.Address{
-				{Prefix: "10.2.0.2/24"}, {Prefix: "10.6.0.1/24", Peer: "10.6.0.2"}, {Prefix: "10.2.0.3/24"}, {Prefix: "fd02::2/64"},
+				{Prefix: "10.2.0.2/24"}, {Prefix: "10.6.0.1/24", Peer: "10.6.0.2"}, {Prefix: "10.2.0.3/24"}, {Prefix: "fd02::2/64"}, {Prefix: "fe80::6/64"},
 			}},
 		},
 		Routes: []*api.Route{
@@ -97,6 +97,7 @@ func TestStateOfRoutes(t *testing.T) {
 		links: []link{
 			{index: 2, name: "zz", addrs: []netlink.Addr{
 				{IPNet: network("fd01::2/64")}, {IPNet: network("fd01::a/64"), Flags: unix.IFA_F_MANAGETEMPADDR}, {IPNet: network("fd01::b/64"), Flags: unix.IFA_F_TEMPORARY},
+				{IPNet: network("fe80::1/64"), Flags: unix.IFA_F_TENTATIVE}, {IPNet: network("fe80::2/64"), Flags: unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED},
 			}},
 			{index: 3, name: "aa"},
 		},
@@ -114,8 +115,12 @@ func TestStateOfRoutes(t *testing.T) {
 	if diff := cmp.Diff([]string{"zz 0.0.0.0/0", "aa 0.0.0.0/0"}, routes); diff != "" {
 		t.Errorf("routes (-want +got):\n%s", diff)
 	}
-	if addrs := got.GetInterfaces()[0].GetAddresses(); len(addrs) != 1 || addrs[0].GetPrefix() != "fd01::2/64" {
-		t.Errorf("addresses %v", addrs)
+	var addrs []string
+	for _, a := range got.GetInterfaces()[0].GetAddresses() {
+		addrs = append(addrs, a.GetPrefix())
+	}
+	if diff := cmp.Diff([]string{"fd01::2/64", "fe80::1/64"}, addrs); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
 }
 
