@@ -2,7 +2,8 @@ package hypervisor
 
 import (
 	"context"
-	"os"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
 // Pauser is the part of a VM that stops it for a while. A VM without that
@@ -12,10 +13,11 @@ type Pauser interface {
 	// Resume continues it. Then nothing but the VMM itself uses the guest's
 	// memory.
 	Pause(ctx context.Context) error
-	// MemoryFiles opens the unnamed files that are the machine's memory, what
-	// was plugged included. They have the VMM's rights, and their content is
-	// what the VMM makes of it; the caller closes them. It fails with
-	// errdefs.ErrFailedPrecondition for memory of any other kind: private, of
-	// huge pages, in a directory, or preallocated.
-	MemoryFiles(ctx context.Context) ([]*os.File, error)
+	// MemoryParts opens the machine's memory: the unnamed files that are its, what
+	// was plugged included, and what it has changed of its template's. The first
+	// part is of the boot memory. Files have the VMM's rights, and the content is
+	// what the VMM makes of it; the caller closes the parts. It fails with
+	// errdefs.ErrFailedPrecondition for memory of any other kind: of huge pages,
+	// in a directory, or preallocated.
+	MemoryParts(ctx context.Context) ([]memfile.Memory, error)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
-	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
@@ -63,10 +62,6 @@ func (s *Sandbox) hibernate(ctx context.Context) (*slept, error) {
 	}
 	if s.isStopping() {
 		return nil, fmt.Errorf("it is ending: %w", errdefs.ErrFailedPrecondition)
-	}
-	if hypervisor.OwnerOf(s.vm) != nil {
-		return nil, fmt.Errorf("its memory is shared with other pods of its template "+
-			"(the annotation io.katacontainers.config.factory.enable_template: \"false\" gives a pod its own): %w", errdefs.ErrFailedPrecondition)
 	}
 	quiet, cancel := context.WithTimeout(ctx, quietWait)
 	defer cancel()
@@ -124,7 +119,7 @@ func (s *Sandbox) save(ctx context.Context, z *slept) error {
 	ctx, stop := s.calls.unlessWanted(ctx)
 	defer stop()
 	var err error
-	if z.memory, err = s.vm.MemoryFiles(ctx); err != nil {
+	if z.memory, err = s.vm.MemoryParts(ctx); err != nil {
 		return err
 	}
 	err = z.do(ctx, func() (err error) {
@@ -166,11 +161,11 @@ func (s *Sandbox) storeImage(ctx context.Context, z *slept) error {
 }
 
 // giveBack gives the memory back to the host. A QEMU that was taken over can
-// prevent that for a file. If it is the first, the guest still has all of its
+// prevent that for a part. If it is the first, the guest still has all of its
 // memory; otherwise it is lost.
 func (s *Sandbox) giveBack(z *slept) error {
-	for i, f := range z.memory {
-		if err := memfile.Discard(f); err != nil {
+	for i, part := range z.memory {
+		if err := part.Discard(); err != nil {
 			if i > 0 {
 				s.lose(err)
 			}

@@ -7,12 +7,14 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
 // openImage makes an unnamed file for the content of memory in a directory, which
 // is made too. It fails with errdefs.ErrFailedPrecondition if the directory has no
 // room for all of it, or is in memory itself.
-func openImage(dir string, memory []*os.File) (*os.File, error) {
+func openImage(dir string, memory []memfile.Memory) (*os.File, error) {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
 		err = checkRoom(dir, memory)
@@ -36,7 +38,7 @@ func imageError(err error) error {
 
 // checkRoom returns an error for a directory in which an image of that memory
 // might not fit: a full disk would harm others too.
-func checkRoom(dir string, memory []*os.File) error {
+func checkRoom(dir string, memory []memfile.Memory) error {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(dir, &disk); err != nil {
 		return os.NewSyscallError("statfs", err)
@@ -45,12 +47,12 @@ func checkRoom(dir string, memory []*os.File) error {
 		return fmt.Errorf("%s is in memory, want a directory on a disk: %w", dir, errdefs.ErrFailedPrecondition)
 	}
 	var used uint64
-	for _, f := range memory {
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-			return os.NewSyscallError("fstat", err)
+	for _, part := range memory {
+		n, err := part.Used()
+		if err != nil {
+			return err
 		}
-		used += uint64(st.Blocks) * 512
+		used += n
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); free < used {
 		return fmt.Errorf("%s has %d MiB free, want %d MiB for the guest's memory: %w", dir, free>>20, used>>20, errdefs.ErrFailedPrecondition)

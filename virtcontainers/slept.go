@@ -18,7 +18,7 @@ import (
 type slept struct {
 	Hibernation
 
-	memory []*os.File
+	memory []memfile.Memory
 	image  *os.File
 	key    memfile.Key
 	// counters are the containers' statistics, which do not change meanwhile.
@@ -51,10 +51,11 @@ func (z *slept) close() error {
 	go func() {
 		z.using.Wait()
 		var errs []error
-		for _, f := range append(z.memory, z.image) {
-			if f != nil {
-				errs = append(errs, f.Close())
-			}
+		for _, part := range z.memory {
+			errs = append(errs, part.Close())
+		}
+		if z.image != nil {
+			errs = append(errs, z.image.Close())
 		}
 		ended <- errors.Join(errs...)
 	}()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
 // What a hanging disk keeps in use is closed only afterwards: another file could
@@ -14,7 +16,7 @@ func TestFilesOutliveTheirUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z := &slept{memory: []*os.File{r}, image: w}
+	z := &slept{memory: memfile.Files(r), image: w}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	hangs, late := make(chan struct{}), make(chan error, 1)
 	impatient := errors.New("impatient")

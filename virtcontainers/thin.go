@@ -15,18 +15,18 @@ import (
 // host allocate all of it to read or write a machine's state. Memory that is not in
 // files stays.
 func thin(ctx context.Context, vm hypervisor.VM) {
-	files, err := vm.MemoryFiles(ctx)
+	parts, err := vm.MemoryParts(ctx)
 	if errdefs.IsFailedPrecondition(err) {
 		return
 	}
 	var freed uint64
-	for _, f := range files {
+	for _, part := range parts {
 		var n uint64
-		if err == nil {
-			n, err = memfile.Thin(ctx, f)
+		if f, ok := part.(memfile.File); ok && err == nil {
+			n, err = memfile.Thin(ctx, f.File)
 		}
 		freed += n
-		err = errors.Join(err, f.Close())
+		err = errors.Join(err, part.Close())
 	}
 	if err != nil {
 		log.G(ctx).WithError(err).Warn("the guest has more of the host's memory than it uses")

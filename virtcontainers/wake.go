@@ -72,8 +72,8 @@ func (s *Sandbox) restore(ctx context.Context, z *slept) error {
 	ctx, stop := s.whileAlive(ctx)
 	defer stop()
 	return z.do(ctx, func() error {
-		for _, f := range z.memory {
-			if err := memfile.Discard(f); err != nil {
+		for _, part := range z.memory {
+			if err := part.Discard(); err != nil {
 				return err
 			}
 		}

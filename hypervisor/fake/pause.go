@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
 // The steps of hibernation.
 const (
 	StepPause  Step = "pause"
-	StepMemory Step = "memory files"
+	StepMemory Step = "memory parts"
 )
 
 // Pause implements hypervisor.Pauser.
@@ -61,8 +62,8 @@ func (vm *VM) Memory() ([]byte, error) {
 	return os.ReadFile(fmt.Sprintf("/proc/self/fd/%d", vm.ram.Fd()))
 }
 
-// MemoryFiles implements hypervisor.Pauser: there is none before SetMemory.
-func (vm *VM) MemoryFiles(ctx context.Context) ([]*os.File, error) {
+// MemoryParts implements hypervisor.Pauser: there are none before SetMemory.
+func (vm *VM) MemoryParts(ctx context.Context) ([]memfile.Memory, error) {
 	if err := vm.monitor.enter(ctx, StepMemory, vm); err != nil {
 		return nil, fmt.Errorf("open memory of virtual machine %s: %w", vm.Spec.ID, err)
 	}
@@ -75,7 +76,7 @@ func (vm *VM) MemoryFiles(ctx context.Context) ([]*os.File, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return []*os.File{os.NewFile(uintptr(fd), "memory")}, nil
+	return memfile.Files(os.NewFile(uintptr(fd), "memory")), nil
 }
 
 var _ hypervisor.Pauser = (*VM)(nil)

@@ -5,9 +5,7 @@ import (
 	"os"
 )
 
-// Discard gives a file's memory back to the host: afterwards it is one hole of
-// the same size. Every process that has mapped the file reads zeros from then on.
-func Discard(file *os.File) error {
+func discard(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
 		return fmt.Errorf("discard memory: %w", err)

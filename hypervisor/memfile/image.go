@@ -5,7 +5,6 @@ import (
 	"crypto/cipher"
 	"encoding/binary"
 	"fmt"
-	"os"
 
 	"github.com/klauspost/compress/s2"
 )
@@ -25,8 +24,8 @@ type Stored struct {
 // the data, and the record's number is the nonce, so that no record can be
 // changed, moved, dropped or repeated. Numbers are little-endian.
 //
-//	recordStart  once, first: the data is each file's size, 8 bytes
-//	recordPlain  a block of a file's memory
+//	recordStart  once, first: the data is the size of each part, 8 bytes
+//	recordPlain  a block of a part's memory
 //	recordS2     the same, compressed
 //	recordEnd    once, last: the data is the number of records before it and
 //	             their bytes of memory, 8 bytes each
@@ -60,15 +59,15 @@ var maxRecord = headerSize + s2.MaxEncodedLen(imageBlock) + tagSize
 // recordHeader says what a record's data is.
 type recordHeader struct {
 	kind   byte
-	file   uint32 // index of the memory file
-	offset uint64 // in the memory file
+	part   uint32 // index of the part of the memory
+	offset uint64 // in that part
 	memory uint32 // bytes of memory that the data is when decompressed
 	data   uint32 // bytes of data in the record, without GCM's tag
 }
 
 func (h recordHeader) append(to []byte) []byte {
 	to = append(to, h.kind)
-	to = binary.LittleEndian.AppendUint32(to, h.file)
+	to = binary.LittleEndian.AppendUint32(to, h.part)
 	to = binary.LittleEndian.AppendUint64(to, h.offset)
 	to = binary.LittleEndian.AppendUint32(to, h.memory)
 	return binary.LittleEndian.AppendUint32(to, h.data)
@@ -79,7 +78,7 @@ func (h recordHeader) append(to []byte) []byte {
 func parseHeader(from []byte) (recordHeader, error) {
 	h := recordHeader{
 		kind:   from[0],
-		file:   binary.LittleEndian.Uint32(from[1:]),
+		part:   binary.LittleEndian.Uint32(from[1:]),
 		offset: binary.LittleEndian.Uint64(from[5:]),
 		memory: binary.LittleEndian.Uint32(from[13:]),
 		data:   binary.LittleEndian.Uint32(from[17:]),
@@ -113,18 +112,19 @@ func (c *recordCipher) next() []byte {
 	return c.nonce[:]
 }
 
-// fileSizes returns the files' sizes, and the same as a start record's data.
-func fileSizes(files []*os.File) (sizes []uint64, data []byte, err error) {
-	if len(files) > imageBlock/8 {
-		return nil, nil, fmt.Errorf("%d files, want at most %d", len(files), imageBlock/8)
+// memorySizes returns the sizes of a memory's parts, and the same as a start
+// record's data.
+func memorySizes(memory []Memory) (sizes []uint64, data []byte, err error) {
+	if len(memory) > imageBlock/8 {
+		return nil, nil, fmt.Errorf("%d parts, want at most %d", len(memory), imageBlock/8)
 	}
-	for _, file := range files {
-		info, err := file.Stat()
+	for _, part := range memory {
+		size, err := part.Size()
 		if err != nil {
 			return nil, nil, err
 		}
-		sizes = append(sizes, uint64(info.Size()))
-		data = binary.LittleEndian.AppendUint64(data, uint64(info.Size()))
+		sizes = append(sizes, size)
+		data = binary.LittleEndian.AppendUint64(data, size)
 	}
 	return sizes, data, nil
 }

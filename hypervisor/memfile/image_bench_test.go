@@ -57,7 +57,7 @@ func BenchmarkStoreImage(b *testing.B) {
 	var stored Stored
 	for b.Loop() {
 		var err error
-		if stored, err = StoreImage(b.Context(), io.Discard, Key{1}, files, benchMemory); err != nil {
+		if stored, err = StoreImage(b.Context(), io.Discard, Key{1}, Files(files...), benchMemory); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -67,16 +67,16 @@ func BenchmarkStoreImage(b *testing.B) {
 func BenchmarkRestoreImage(b *testing.B) {
 	files := []*os.File{halfCompressible(b)}
 	var image bytes.Buffer
-	if _, err := StoreImage(b.Context(), &image, Key{1}, files, benchMemory); err != nil {
+	if _, err := StoreImage(b.Context(), &image, Key{1}, Files(files...), benchMemory); err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(benchMemory)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := Discard(files[0]); err != nil {
+		if err := discard(files[0]); err != nil {
 			b.Fatal(err)
 		}
-		if err := RestoreImage(b.Context(), bytes.NewReader(image.Bytes()), Key{1}, files); err != nil {
+		if err := RestoreImage(b.Context(), bytes.NewReader(image.Bytes()), Key{1}, Files(files...)); err != nil {
 			b.Fatal(err)
 		}
 	}

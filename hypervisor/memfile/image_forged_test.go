@@ -59,8 +59,8 @@ func TestImageForged(t *testing.T) {
 		want  string
 	}{
 		"good":               {small().add(block, text).add(packed, zip).end(3, 2*pageSize), ""},
-		"other file":         {small().add(with(block, func(h *recordHeader) { h.file = 1 }), text), "for file 1, want one of 1"},
-		"last file":          {small().add(with(block, func(h *recordHeader) { h.file = 1<<32 - 1 }), text), "want one of 1"},
+		"other part":         {small().add(with(block, func(h *recordHeader) { h.part = 1 }), text), "for part 1, want one of 1"},
+		"last file":          {small().add(with(block, func(h *recordHeader) { h.part = 1<<32 - 1 }), text), "want one of 1"},
 		"beyond the end":     {small().add(with(block, func(h *recordHeader) { h.offset = pageSize + 1 }), text), "4096 bytes at 4097, the memory has 8192"},
 		"far away":           {small().add(with(block, func(h *recordHeader) { h.offset = 1<<64 - 1 }), text), "the memory has 8192"},
 		"less than it says":  {small().add(block, text[1:]), "has 4095 bytes of memory, want 4096"},
@@ -78,7 +78,7 @@ func TestImageForged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := empty(t, 2*pageSize)
-			err := RestoreImage(t.Context(), bytes.NewReader(test.image.image), testKey, []*os.File{file})
+			err := RestoreImage(t.Context(), bytes.NewReader(test.image.image), testKey, Files(file))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
@@ -108,16 +108,16 @@ func TestImageHeap(t *testing.T) {
 	put(t, files[1], bytes.Repeat(text, 8<<20/len(text)), 0)
 	image := bytes.NewBuffer(make([]byte, 0, 20<<20))
 	used := heap(func() {
-		if _, err := StoreImage(t.Context(), image, testKey, files, size); err != nil {
+		if _, err := StoreImage(t.Context(), image, testKey, Files(files...), size); err != nil {
 			t.Error(err)
 		}
 	})
 	if used > maxHeap {
 		t.Errorf("store allocated %d bytes, want at most %d", used, maxHeap)
 	}
-	discard(t, files)
+	emptied(t, files)
 	used = heap(func() {
-		if err := RestoreImage(t.Context(), image, testKey, files); err != nil {
+		if err := RestoreImage(t.Context(), image, testKey, Files(files...)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -133,7 +133,7 @@ func forgeAny(t testing.TB, data []byte) []byte {
 	for len(data) >= headerSize {
 		h := recordHeader{
 			kind:   data[0],
-			file:   binary.LittleEndian.Uint32(data[1:]),
+			part:   binary.LittleEndian.Uint32(data[1:]),
 			offset: binary.LittleEndian.Uint64(data[5:]),
 			memory: binary.LittleEndian.Uint32(data[13:]),
 		}
@@ -149,13 +149,13 @@ func FuzzRestoreImage(f *testing.F) {
 	f.Add(image, false)
 	f.Add([]byte(imageMagic), false)
 	zip := s2.Encode(nil, text)
-	packed := recordHeader{kind: recordS2, file: 1, offset: pageSize, memory: pageSize, data: uint32(len(zip))}
+	packed := recordHeader{kind: recordS2, part: 1, offset: pageSize, memory: pageSize, data: uint32(len(zip))}
 	end := recordHeader{kind: recordEnd, data: 16}
 	totals := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 2), pageSize)
 	whole := append(end.append(append(packed.append(nil), zip...)), totals...)
 	f.Add(whole, true)
 	files := smallFiles(f)
-	if err := RestoreImage(f.Context(), bytes.NewReader(forgeAny(f, whole)), testKey, files); err != nil {
+	if err := RestoreImage(f.Context(), bytes.NewReader(forgeAny(f, whole)), testKey, Files(files...)); err != nil {
 		f.Fatalf("the seed is not an image: %v", err)
 	}
 
@@ -165,8 +165,8 @@ func FuzzRestoreImage(f *testing.F) {
 		if authentic {
 			data = forgeAny(t, data)
 		}
-		discard(t, files)
-		used := heap(func() { _ = RestoreImage(t.Context(), bytes.NewReader(data), testKey, files) })
+		emptied(t, files)
+		used := heap(func() { _ = RestoreImage(t.Context(), bytes.NewReader(data), testKey, Files(files...)) })
 		if used > maxHeap {
 			t.Errorf("restoring %d bytes allocated %d, want at most %d", len(data), used, maxHeap)
 		}

@@ -70,12 +70,12 @@ func allocated(t testing.TB, file *os.File) (int64, int64) {
 	return st.Blocks * 512, st.Size
 }
 
-// discard makes files all holes and checks that they are.
-func discard(t testing.TB, files []*os.File) {
+// emptied makes files all holes and checks that they are.
+func emptied(t testing.TB, files []*os.File) {
 	t.Helper()
 	for _, file := range files {
 		_, want := allocated(t, file)
-		if err := Discard(file); err != nil {
+		if err := discard(file); err != nil {
 			t.Fatal(err)
 		}
 		if used, size := allocated(t, file); used != 0 || size != want {
@@ -89,7 +89,7 @@ func discard(t testing.TB, files []*os.File) {
 func smallImage(t testing.TB) ([]byte, [][]byte) {
 	t.Helper()
 	var out bytes.Buffer
-	stored, err := StoreImage(t.Context(), &out, testKey, smallFiles(t), smallMemory)
+	stored, err := StoreImage(t.Context(), &out, testKey, Files(smallFiles(t)...), smallMemory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,16 +125,16 @@ func TestImage(t *testing.T) {
 	const inOne = imageBlock + 12*pageSize // of which 6 pages are zeros
 
 	var image bytes.Buffer
-	stored, err := StoreImage(t.Context(), &image, testKey, files, size)
+	stored, err := StoreImage(t.Context(), &image, testKey, Files(files...), size)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := (Stored{Memory: inOne + pageSize + 100, Image: uint64(image.Len())}); stored != want {
 		t.Errorf("stored %+v, want %+v", stored, want)
 	}
-	discard(t, files)
+	emptied(t, files)
 	// A Read may return less than was asked for.
-	if err := RestoreImage(t.Context(), iotest.HalfReader(&image), testKey, files); err != nil {
+	if err := RestoreImage(t.Context(), iotest.HalfReader(&image), testKey, Files(files...)); err != nil {
 		t.Fatal(err)
 	}
 	for i, wantUsed := range []int64{inOne - 6*pageSize, pageSize} {
@@ -151,12 +151,12 @@ func TestImage(t *testing.T) {
 func TestImageEmpty(t *testing.T) {
 	for _, files := range [][]*os.File{nil, {empty(t, 0)}, {empty(t, size), empty(t, size)}} {
 		var image bytes.Buffer
-		stored, err := StoreImage(t.Context(), &image, testKey, files, 0)
+		stored, err := StoreImage(t.Context(), &image, testKey, Files(files...), 0)
 		if err != nil || stored.Memory != 0 {
 			t.Errorf("%d files: stored %+v, %v", len(files), stored, err)
 		}
-		discard(t, files)
-		if err := RestoreImage(t.Context(), &image, testKey, files); err != nil {
+		emptied(t, files)
+		if err := RestoreImage(t.Context(), &image, testKey, Files(files...)); err != nil {
 			t.Errorf("%d files: %v", len(files), err)
 		}
 	}
@@ -174,8 +174,8 @@ func TestImageIsSecret(t *testing.T) {
 // restoreDamaged restores into small files and returns the error.
 func restoreDamaged(t *testing.T, files []*os.File, image []byte) error {
 	t.Helper()
-	discard(t, files)
-	return RestoreImage(t.Context(), bytes.NewReader(image), testKey, files)
+	emptied(t, files)
+	return RestoreImage(t.Context(), bytes.NewReader(image), testKey, Files(files...))
 }
 
 func TestImageChanged(t *testing.T) {
@@ -243,7 +243,7 @@ func TestImageOfOthers(t *testing.T) {
 		"other order":   {testKey, []*os.File{second, first}, "want [16384 20544]"},
 		"a larger file": {testKey, []*os.File{first, empty(t, 5*pageSize)}, "want [20544 20480]"},
 	} {
-		err := RestoreImage(t.Context(), bytes.NewReader(image), test.key, test.files)
+		err := RestoreImage(t.Context(), bytes.NewReader(image), test.key, Files(test.files...))
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
@@ -253,7 +253,7 @@ func TestImageOfOthers(t *testing.T) {
 func TestImageMost(t *testing.T) {
 	files := smallFiles(t)
 	for most, want := range map[uint64]bool{0: false, pageSize: false, smallMemory - 1: false, smallMemory: true, 1 << 63: true} {
-		stored, err := StoreImage(t.Context(), io.Discard, testKey, files, most)
+		stored, err := StoreImage(t.Context(), io.Discard, testKey, Files(files...), most)
 		if want != (err == nil) || err != nil && !strings.Contains(err.Error(), "which is the most allowed") {
 			t.Errorf("at most %d: stored %+v, %v", most, stored, err)
 		}
@@ -269,14 +269,14 @@ func TestImageCancelled(t *testing.T) {
 	cause := errors.New("shutting down")
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	if _, err := StoreImage(cancelled, io.Discard, testKey, smallFiles(t), size); !errors.Is(err, cause) {
+	if _, err := StoreImage(cancelled, io.Discard, testKey, Files(smallFiles(t)...), size); !errors.Is(err, cause) {
 		t.Errorf("store: %v", err)
 	}
 
 	file := empty(t, size)
 	put(t, file, noise(8*imageBlock), 0)
 	var image bytes.Buffer
-	if _, err := StoreImage(t.Context(), &image, testKey, []*os.File{file}, size); err != nil {
+	if _, err := StoreImage(t.Context(), &image, testKey, Files(file), size); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -285,13 +285,13 @@ func TestImageCancelled(t *testing.T) {
 		cancel(cause)
 		written += len(data)
 		return len(data), nil
-	}), testKey, []*os.File{file}, size)
+	}), testKey, Files(file), size)
 	if !errors.Is(err, cause) || written > 2*imageBlock {
 		t.Errorf("store, cancelled at the first write: %v after %d bytes", err, written)
 	}
 
-	discard(t, []*os.File{file})
-	if err := RestoreImage(cancelled, &image, testKey, []*os.File{file}); !errors.Is(err, cause) {
+	emptied(t, []*os.File{file})
+	if err := RestoreImage(cancelled, &image, testKey, Files(file)); !errors.Is(err, cause) {
 		t.Errorf("restore: %v", err)
 	}
 	if used, _ := allocated(t, file); used != 0 {
@@ -310,14 +310,14 @@ func TestImageDiskFull(t *testing.T) {
 			}
 			left -= len(data)
 			return len(data), nil
-		}), testKey, []*os.File{file}, size)
+		}), testKey, Files(file), size)
 		if !errors.Is(err, unix.ENOSPC) {
 			t.Errorf("space for %d bytes: %v", space, err)
 		}
 	}
 	image, _ := smallImage(t)
 	broken := io.MultiReader(bytes.NewReader(image[:len(image)/2]), iotest.ErrReader(unix.EIO))
-	if err := RestoreImage(t.Context(), broken, testKey, smallFiles(t)); !errors.Is(err, unix.EIO) {
+	if err := RestoreImage(t.Context(), broken, testKey, Files(smallFiles(t)...)); !errors.Is(err, unix.EIO) {
 		t.Errorf("a disk that fails: %v", err)
 	}
 }
@@ -329,7 +329,7 @@ func TestImageOfGrowingFile(t *testing.T) {
 	_, err := StoreImage(t.Context(), writeFunc(func(data []byte) (int, error) {
 		_, err := file.WriteAt([]byte("more"), 2*size)
 		return len(data), err
-	}), testKey, []*os.File{file}, size)
+	}), testKey, Files(file), size)
 	if err == nil || !strings.Contains(err.Error(), "its size was 67108864") {
 		t.Errorf("store: %v", err)
 	}
@@ -338,13 +338,13 @@ func TestImageOfGrowingFile(t *testing.T) {
 func TestImageOfClosedFile(t *testing.T) {
 	file := empty(t, size)
 	_ = file.Close()
-	if _, err := StoreImage(t.Context(), io.Discard, testKey, []*os.File{file}, size); !errors.Is(err, os.ErrClosed) {
+	if _, err := StoreImage(t.Context(), io.Discard, testKey, Files(file), size); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("store: %v", err)
 	}
-	if err := RestoreImage(t.Context(), bytes.NewReader(nil), testKey, []*os.File{file}); !errors.Is(err, os.ErrClosed) {
+	if err := RestoreImage(t.Context(), bytes.NewReader(nil), testKey, Files(file)); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("restore: %v", err)
 	}
-	if err := Discard(file); !errors.Is(err, os.ErrClosed) {
+	if err := discard(file); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("discard: %v", err)
 	}
 }
@@ -364,7 +364,7 @@ func TestDiscardSealed(t *testing.T) {
 	if err := Fill(sealed, from, sum); err != nil {
 		t.Fatal(err)
 	}
-	if err := Discard(sealed); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "discard memory: punch a hole of 67108864 bytes") {
+	if err := discard(sealed); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "discard memory: punch a hole of 67108864 bytes") {
 		t.Errorf("discard: %v", err)
 	}
 }

@@ -8,21 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/klauspost/compress/s2"
 )
 
-// RestoreImage writes an image back into the files it was stored from: the same
-// number in the same order, with the same sizes. They must be all holes
-// (Discard); pages of zeros stay holes. It fails on an image that was changed,
-// truncated, reordered, extended, or stored with another key or for other files;
-// then the files have undefined content.
+// RestoreImage writes an image back into the memory it was stored from: the same
+// number of parts in the same order, with the same sizes. They must have no content
+// (Discard). It fails on an image that was changed, truncated, reordered, extended,
+// or stored with another key or for other memory; then the content is undefined.
 //
 // The image must hold nothing else and is read to its end. Ctx is checked for
 // each record; the image's Read is not interrupted.
-func RestoreImage(ctx context.Context, image io.Reader, key Key, files []*os.File) error {
-	r, err := newImageReader(image, key, files)
+func RestoreImage(ctx context.Context, image io.Reader, key Key, memory []Memory) error {
+	r, err := newImageReader(image, key, memory)
 	if err == nil {
 		err = r.restore(ctx)
 	}
@@ -32,11 +30,11 @@ func RestoreImage(ctx context.Context, image io.Reader, key Key, files []*os.Fil
 	return nil
 }
 
-// imageReader reads an image's records into memory files.
+// imageReader reads an image's records into memory.
 type imageReader struct {
 	from   *bufio.Reader
 	cipher recordCipher
-	files  []*os.File
+	parts  []Memory
 	sizes  []uint64
 	start  []byte // what the start record must have
 	memory uint64 // bytes of memory restored so far
@@ -45,17 +43,17 @@ type imageReader struct {
 	block  []byte // memory decompressed
 }
 
-func newImageReader(image io.Reader, key Key, files []*os.File) (*imageReader, error) {
+func newImageReader(image io.Reader, key Key, memory []Memory) (*imageReader, error) {
 	c, err := newRecordCipher(key)
 	if err != nil {
 		return nil, err
 	}
-	sizes, start, err := fileSizes(files)
+	sizes, start, err := memorySizes(memory)
 	if err != nil {
 		return nil, err
 	}
 	return &imageReader{
-		from: bufio.NewReaderSize(image, imageBuffer), cipher: c, files: files, sizes: sizes, start: start,
+		from: bufio.NewReaderSize(image, imageBuffer), cipher: c, parts: memory, sizes: sizes, start: start,
 		record: make([]byte, headerSize+imageBlock+tagSize), block: make([]byte, imageBlock),
 	}, nil
 }
@@ -137,12 +135,12 @@ func (r *imageReader) next() (recordHeader, []byte, error) {
 	return h, data, nil
 }
 
-// restoreBlock writes a record's memory to its file.
+// restoreBlock writes a record's memory to its part.
 func (r *imageReader) restoreBlock(h recordHeader, data []byte) error {
-	if uint64(h.file) >= uint64(len(r.files)) {
-		return fmt.Errorf("it is for file %d, want one of %d", h.file, len(r.files))
+	if uint64(h.part) >= uint64(len(r.parts)) {
+		return fmt.Errorf("it is for part %d, want one of %d", h.part, len(r.parts))
 	}
-	if size := r.sizes[h.file]; h.offset > size || uint64(h.memory) > size-h.offset {
+	if size := r.sizes[h.part]; h.offset > size || uint64(h.memory) > size-h.offset {
 		return fmt.Errorf("it is for %d bytes at %d, the memory has %d", h.memory, h.offset, size)
 	}
 	block, err := r.decompress(h, data)
@@ -150,7 +148,7 @@ func (r *imageReader) restoreBlock(h recordHeader, data []byte) error {
 		return err
 	}
 	r.memory += uint64(len(block))
-	return writeBlock(r.files[h.file], block, int64(h.offset))
+	return r.parts[h.part].PutBlock(block, int64(h.offset))
 }
 
 func (r *imageReader) decompress(h recordHeader, data []byte) ([]byte, error) {

@@ -6,23 +6,22 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/klauspost/compress/s2"
 )
 
-// StoreImage writes the files' data, without holes, to image, in order:
-// compressed and encrypted with key. It fails if the data is more than most
+// StoreImage writes the memory's content to image, in order: compressed and
+// encrypted with key. It fails if the data is more than most
 // bytes: the memory belongs to a process that may have filled it to fill the
 // disk. The image is never larger than most and about a hundredth of it.
 //
-// The machine must be stopped; what is written to the files meanwhile may be
-// missing. The files' offsets change. Ctx is checked for each block; the image's
+// The machine must be stopped; what is written to the memory meanwhile may be
+// missing. Ctx is checked for each block; the image's
 // Write is not interrupted. On error the image is useless.
-func StoreImage(ctx context.Context, image io.Writer, key Key, files []*os.File, most uint64) (Stored, error) {
+func StoreImage(ctx context.Context, image io.Writer, key Key, memory []Memory, most uint64) (Stored, error) {
 	w, err := newImageWriter(image, key, most)
 	if err == nil {
-		err = w.store(ctx, files)
+		err = w.store(ctx, memory)
 	}
 	if err != nil {
 		return Stored{}, fmt.Errorf("store memory image: %w", err)
@@ -52,8 +51,8 @@ func newImageWriter(image io.Writer, key Key, most uint64) (*imageWriter, error)
 	}, nil
 }
 
-func (w *imageWriter) store(ctx context.Context, files []*os.File) error {
-	sizes, start, err := fileSizes(files)
+func (w *imageWriter) store(ctx context.Context, memory []Memory) error {
+	sizes, start, err := memorySizes(memory)
 	if err != nil {
 		return err
 	}
@@ -63,8 +62,8 @@ func (w *imageWriter) store(ctx context.Context, files []*os.File) error {
 	if err := w.writeRecord(recordHeader{kind: recordStart}, start); err != nil {
 		return err
 	}
-	for i, file := range files {
-		if err := w.storeFile(ctx, i, file, sizes[i]); err != nil {
+	for i, part := range memory {
+		if err := w.storePart(ctx, i, part, sizes[i]); err != nil {
 			return err
 		}
 	}
@@ -76,13 +75,13 @@ func (w *imageWriter) store(ctx context.Context, files []*os.File) error {
 	return w.to.Flush()
 }
 
-func (w *imageWriter) storeFile(ctx context.Context, index int, file *os.File, size uint64) error {
-	return eachBlock(file, w.block, func(block []byte, at int64) error {
+func (w *imageWriter) storePart(ctx context.Context, index int, part Memory, size uint64) error {
+	return part.EachBlock(w.block, func(block []byte, at int64) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if end := uint64(at) + uint64(len(block)); end > size {
-			return fmt.Errorf("%s has data up to %d, its size was %d", file.Name(), end, size)
+			return fmt.Errorf("%s has data up to %d, its size was %d", part.Name(), end, size)
 		}
 		if uint64(len(block)) > w.most-w.stored.Memory {
 			return fmt.Errorf("the memory has more than %d bytes of data, which is the most allowed", w.most)
@@ -98,7 +97,7 @@ func (w *imageWriter) storeBlock(index int, block []byte, at int64) error {
 	if len(data) >= len(block) {
 		kind, data = recordPlain, block
 	}
-	return w.writeRecord(recordHeader{kind: kind, file: uint32(index), offset: uint64(at), memory: uint32(len(block))}, data)
+	return w.writeRecord(recordHeader{kind: kind, part: uint32(index), offset: uint64(at), memory: uint32(len(block))}, data)
 }
 
 // writeRecord encrypts data and writes it. Data may be in w.record already,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/hypervisor/procmem"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 )
 
@@ -77,8 +78,13 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	}
 	console := child.NewTail(consoleBytes)
 	passed := files
+	var template procmem.FileID
 	if isPrivate(spec) {
 		passed = append(passed[:len(passed):len(passed)], spec.Template.Sealed)
+		if template, err = procmem.IDOf(spec.Template.Sealed); err != nil {
+			closeAll(files)
+			return nil, errors.Join(fmt.Errorf("template's memory: %w", err), conn.Close())
+		}
 	}
 	proc, spec, err := m.start(spec, passed, console)
 	// The child has its duplicates; with ours open the connection would not end
@@ -93,6 +99,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 		return nil, m.abandon(ctx, proc, mon, err)
 	}
 	vm := newVM(ctx, spec, proc, mon, console)
+	vm.template = template
 	if err := vm.prepare(ctx); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 		defer cancel()

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/memfile"
+	"github.com/katabox/katabox/hypervisor/procmem"
 )
 
 // Pause implements hypervisor.Pauser. QEMU answers when the CPUs stand still,
@@ -24,19 +26,44 @@ func (vm *VM) Pause(ctx context.Context) error {
 	return nil
 }
 
-// MemoryFiles implements hypervisor.Pauser. QEMU may have been taken over: its
+// MemoryParts implements hypervisor.Pauser. QEMU may have been taken over: its
 // descriptors are duplicated and not opened anew, so that they have no other
-// rights than its own, and only memfds are taken.
-func (vm *VM) MemoryFiles(context.Context) ([]*os.File, error) {
-	if isPrivate(vm.spec) || vm.spec.Memory != (hypervisor.MemoryBacking{}) {
+// rights than its own, and only memfds are taken; what is mapped where the kernel
+// says.
+func (vm *VM) MemoryParts(context.Context) ([]memfile.Memory, error) {
+	if vm.spec.Memory != (hypervisor.MemoryBacking{}) {
 		return nil, fmt.Errorf("open memory of virtual machine %s: it is not in unnamed files alone: %w", vm.id, errdefs.ErrFailedPrecondition)
 	}
-	files, err := vm.memfds()
+	parts, err := vm.privateParts()
+	if err == nil {
+		var files []*os.File
+		files, err = vm.memfds()
+		parts = append(parts, memfile.Files(files...)...)
+		if len(parts) > 0 && errors.Is(err, errNoMemfd) {
+			err = nil // nothing was plugged
+		}
+	}
 	if err != nil {
-		closeAll(files)
+		for _, p := range parts {
+			_ = p.Close()
+		}
 		return nil, fmt.Errorf("open memory of virtual machine %s: %w", vm.id, err)
 	}
-	return files, nil
+	return parts, nil
+}
+
+// privateParts returns the mapping of the template's memory; none for a machine
+// that has all of its memory for itself.
+func (vm *VM) privateParts() ([]memfile.Memory, error) {
+	if !isPrivate(vm.spec) {
+		return nil, nil
+	}
+	mappings, err := procmem.Mappings(vm.proc, vm.template)
+	var parts []memfile.Memory
+	for _, m := range mappings {
+		parts = append(parts, m)
+	}
+	return parts, err
 }
 
 // maxMemories bounds the number of a machine's memory files: boot memory, and as

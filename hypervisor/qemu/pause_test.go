@@ -16,9 +16,27 @@ import (
 // A paused machine does without its memory until it is given back: connections,
 // plugged memory and devices are then as they were.
 func TestPauseWithoutMemory(t *testing.T) {
-	vm := launch(t, withMemory(guestSpec(t), hypervisor.MemoryDIMM))
+	spec := withMemory(guestSpec(t), hypervisor.MemoryDIMM)
+	t.Run("own", func(t *testing.T) { pauseWithoutMemory(t, spec) })
+	t.Run("private", func(t *testing.T) {
+		spec.Template = openTemplate(t, saveTemplate(t, spec))
+		seal(t, spec.Template)
+		pauseWithoutMemory(t, spec)
+	})
+}
+
+func pauseWithoutMemory(t *testing.T, spec hypervisor.Spec) {
+	t.Helper()
+	vm := launch(t, spec)
 	guest := vsockTo(t, vm)
-	up(t, vm)
+	if spec.Template == nil {
+		up(t, vm)
+	} else { // its guest is up
+		if err := vm.Resume(testContext(t)); err != nil {
+			t.Fatal(err)
+		}
+		guest.echo(t)
+	}
 	setMemory(t, vm, 384, 384)
 	awaitConsole(t, vm, "testguest: memory +128 MiB")
 	const testguestEcho = 1
@@ -32,9 +50,9 @@ func TestPauseWithoutMemory(t *testing.T) {
 		if err := vm.Pause(testContext(t)); err != nil {
 			t.Fatal(err)
 		}
-		files, err := vm.MemoryFiles(testContext(t))
+		files, err := vm.MemoryParts(testContext(t))
 		if err != nil || len(files) != 2 {
-			t.Fatalf("%d files of memory, %v, want the boot memory's and the module's", len(files), err)
+			t.Fatalf("%d parts of memory, %v, want the boot memory's and the module's", len(files), err)
 		}
 		var image bytes.Buffer
 		key := memfile.Key{1}
@@ -51,7 +69,7 @@ func TestPauseWithoutMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		guest.Hold(false)
-		closeAll(files)
+		closeParts(files)
 		back := make([]byte, 5)
 		if _, err := conn.Write([]byte("still")); err != nil {
 			t.Fatal(err)
@@ -64,32 +82,37 @@ func TestPauseWithoutMemory(t *testing.T) {
 }
 
 // discard gives the memory back and checks that.
-func discard(t *testing.T, files []*os.File) {
+func discard(t *testing.T, parts []memfile.Memory) {
 	t.Helper()
-	for _, f := range files {
-		if err := memfile.Discard(f); err != nil {
+	for _, p := range parts {
+		if err := p.Discard(); err != nil {
 			t.Fatal(err)
 		}
-		var st unix.Stat_t
-		if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Blocks != 0 {
-			t.Errorf("%d KiB of memory are left, %v", st.Blocks/2, err)
+		if used, err := p.Used(); err != nil || used != 0 {
+			t.Errorf("%d KiB of %s are left, %v", used>>10, p.Name(), err)
 		}
 	}
 }
 
+func closeParts(parts []memfile.Memory) {
+	for _, p := range parts {
+		_ = p.Close()
+	}
+}
+
 // Memory of another kind is refused.
-func TestMemoryFilesOfOtherKinds(t *testing.T) {
+func TestMemoryPartsOfOtherKinds(t *testing.T) {
 	spec := testSpec(t, testKernel(t, "", idle))
 	spec.Memory = hypervisor.MemoryBacking{Prealloc: true}
-	if _, err := launch(t, spec).MemoryFiles(testContext(t)); !errdefs.IsFailedPrecondition(err) {
+	if _, err := launch(t, spec).MemoryParts(testContext(t)); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("preallocated memory: %v", err)
 	}
 	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
 	if err := vm.Stop(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	if files, err := vm.MemoryFiles(testContext(t)); err == nil {
-		t.Errorf("%d files of a machine that has ended", len(files))
+	if files, err := vm.MemoryParts(testContext(t)); err == nil {
+		t.Errorf("%d parts of a machine that has ended", len(files))
 	}
 }
 

@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -97,6 +98,9 @@ func (vm *VM) memoryFile() (*os.File, error) {
 	return os.OpenFile(paths[0], os.O_RDWR, 0)
 }
 
+// errNoMemfd means that a process has no memory in unnamed files.
+var errNoMemfd = errors.New("none of its files is " + memfdName)
+
 // memfdPaths returns where /proc shows a process's descriptors with the name of
 // such memory: at least one.
 func memfdPaths(pid int) (paths []string, err error) {
@@ -113,7 +117,7 @@ func memfdPaths(pid int) (paths []string, err error) {
 		}
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("none of its files is %s", memfdName)
+		return nil, errNoMemfd
 	}
 	return paths, nil
 }

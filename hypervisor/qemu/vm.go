@@ -12,6 +12,7 @@ import (
 
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/hypervisor/child"
+	"github.com/katabox/katabox/hypervisor/procmem"
 	"github.com/katabox/katabox/hypervisor/qemu/qmp"
 	"github.com/katabox/katabox/internal/ctxmutex"
 )
@@ -36,8 +37,10 @@ type VM struct {
 	started func()        // called after each Resume
 	ticks   chan struct{} // closed when the guest's time has begun
 	spec    hypervisor.Spec
-	sizing  ctxmutex.Mutex // held by SetVCPUs and SetMemoryMiB
-	allowed atomic.Uint32  // CPUs that SetVCPUs gave the guest, with TCG
+	// template is the file of which the boot memory is a private mapping.
+	template procmem.FileID
+	sizing   ctxmutex.Mutex // held by SetVCPUs and SetMemoryMiB
+	allowed  atomic.Uint32  // CPUs that SetVCPUs gave the guest, with TCG
 
 	mu       sync.Mutex
 	stopping bool

@@ -32,7 +32,7 @@ func hibernating(t *testing.T, change func(*harness.Options), run func(ctx conte
 	dir := filepath.Join(base, "memory")
 	newestOwn(t, func(o *harness.Options) {
 		change(o)
-		o.Kata.Extra += fmt.Sprintf("[runtime]\nhibernate_path = %q\n[factory]\nenable_template = false\n", dir)
+		o.Kata.Extra += fmt.Sprintf("[runtime]\nhibernate_path = %q\n", dir)
 	}, func(ctx context.Context, t *testing.T, d *harness.Daemon) { run(ctx, t, d, dir) })
 }
 
@@ -73,9 +73,11 @@ func hibernates(ctx context.Context, t *testing.T, d *harness.Daemon, id string)
 	return false
 }
 
-// guestMemory is how many bytes of the host's memory the only pod's guest has.
+// guestMemory is how many bytes of the host's memory the only pod's guest has,
+// without those of its template.
 func guestMemory(t *testing.T, d *harness.Daemon) (bytes int64) {
 	t.Helper()
+	bytes = changedMemory(t, d)
 	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", qemuOf(t, d)))
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +96,29 @@ func guestMemory(t *testing.T, d *harness.Daemon) (bytes int64) {
 	return bytes
 }
 
+// changedMemory is how many bytes the only pod's guest has changed of its
+// template's (proc_pid_smaps(5)).
+func changedMemory(t *testing.T, d *harness.Daemon) (bytes int64) {
+	t.Helper()
+	smaps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", qemuOf(t, d)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inTemplate := false
+	for line := range strings.Lines(string(smaps)) {
+		if strings.Contains(strings.Fields(line)[0], "-") { // a mapping's first line
+			inTemplate = strings.Contains(line, "/memfd:katabox-template-")
+		}
+		kib := int64(0)
+		if _, err := fmt.Sscanf(line, "Anonymous: %d kB", &kib); inTemplate && err == nil {
+			bytes += kib << 10
+		}
+	}
+	return bytes
+}
+
 // filled is what a container puts into its memory.
-const filled = "dd if=/dev/urandom of=/dev/shm/f bs=1M count=24 2>/dev/null && md5sum </dev/shm/f"
+const filled = "dd if=/dev/urandom of=/dev/shm/f bs=1M count=48 2>/dev/null && md5sum </dev/shm/f"
 
 // A pod hibernates: its memory is the host's again, questions about it do not wake
 // it, and an exec finds everything as it was.
@@ -112,6 +135,18 @@ func TestHibernationOfOtherMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { hibernating(t, change, testHibernation) })
 	}
+}
+
+// A pod from a template saves what it has changed, and shares the rest as before.
+func TestHibernationFromTemplate(t *testing.T) {
+	templates := filepath.Join(t.TempDir(), "templates")
+	hibernating(t, func(o *harness.Options) { useTemplates(o, templates) }, func(ctx context.Context, t *testing.T, d *harness.Daemon, dir string) {
+		t.Cleanup(func() { destroyTemplates(t, d, templates) })
+		key := makeTemplate(ctx, t, d)
+		mark := d.LogSize()
+		testHibernation(ctx, t, d, dir)
+		awaitLog(ctx, t, d, mark, "template="+key)
+	})
 }
 
 func testHibernation(ctx context.Context, t *testing.T, d *harness.Daemon, dir string) {
@@ -152,10 +187,10 @@ func testHibernation(ctx context.Context, t *testing.T, d *harness.Daemon, dir s
 		t.Error("the pod was woken")
 	}
 
-	words := strings.Fields(execOut(ctx, t, big, harness.ExecConfig{Args: script("date +%s; md5sum </dev/shm/f")}))
-	if now := fmt.Sprint(time.Now().Unix() - 1); len(words) < 2 || words[0] < now {
-		t.Errorf("the guest's time and sum are %v, want %s at least", words, now)
-	} else if words[1] != strings.Fields(sum)[0] {
+	words := strings.Fields(execOut(ctx, t, big, harness.ExecConfig{Args: script("md5sum </dev/shm/f; date +%s")}))
+	if now := fmt.Sprint(time.Now().Unix() - 1); len(words) != 3 || words[2] < now {
+		t.Errorf("the sum and the guest's time are %v, want %s at least", words, now)
+	} else if words[0] != strings.Fields(sum)[0] {
 		t.Errorf("the memory has changed: %v, want %s", words, sum)
 	}
 	if hibernates(ctx, t, d, id) {

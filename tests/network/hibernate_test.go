@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/v2/pkg/oci"
-
 	"github.com/katabox/katabox/tests/harness"
 )
 
@@ -24,9 +22,7 @@ func TestConnectionsOutliveHibernation(t *testing.T) {
 	ctx, d := begin(t)
 	ns := newNetns(t, d)
 	end := newBridge(t, d, 0).join(t, ns, "eth0")
-	// Pods of one template share their memory, and cannot hibernate.
-	own := oci.WithAnnotations(map[string]string{"io.katacontainers.config.factory.enable_template": "false"})
-	p, err := d.NewPod(ctx, "pod", inNetns(ns), own)
+	p, err := d.NewPod(ctx, "pod", inNetns(ns))
 	if err != nil {
 		t.Fatalf("make pod: %v", err)
 	}
