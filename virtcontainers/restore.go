@@ -66,7 +66,8 @@ func openRestoration(dir string, cfg *config.Config, opts ContainerOptions) (*Re
 		return nil, errors.Join(err, file.Close())
 	}
 	return &Restoration{from: from, file: file, request: guestfs.Request{
-		ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs, ShareID: from.Record.Container.ShareID,
+		ID: opts.ID, Bundle: opts.Bundle, Rootfs: opts.Rootfs,
+		ShareID: from.Record.Container.ShareID, Saved: from.Record.Container.Mounts,
 	}}, nil
 }
 
@@ -129,7 +130,7 @@ func (s *Sandbox) openSavedFiles(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.files.CheckSaved(r.from.Record.Container.Mounts); err != nil {
+	if err := r.files.CheckSaved(); err != nil {
 		return errors.Join(err, r.files.Release(ctx))
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/katabox/katabox/hypervisor/fake"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
@@ -27,11 +29,17 @@ type saver struct {
 
 func newSaver(t *testing.T) *saver {
 	t.Helper()
-	return saverOn(t, newHost(t), nil, func(*virtcontainers.Options) {})
+	return newSaverWith(t)
+}
+
+// newSaverWith makes a saver whose container has those mounts.
+func newSaverWith(t *testing.T, mounts ...specs.Mount) *saver {
+	t.Helper()
+	return saverOn(t, newHost(t), nil, func(*virtcontainers.Options) {}, mounts...)
 }
 
 // saverOn makes a saver in a network; nil is none.
-func saverOn(t *testing.T, host *fakeguest.Host, net *netInMemory, change func(*virtcontainers.Options)) *saver {
+func saverOn(t *testing.T, host *fakeguest.Host, net *netInMemory, change func(*virtcontainers.Options), mounts ...specs.Mount) *saver {
 	t.Helper()
 	platform := host.Platform()
 	if net != nil {
@@ -42,7 +50,9 @@ func saverOn(t *testing.T, host *fakeguest.Host, net *netInMemory, change func(*
 		t.Fatal(err)
 	}
 	s := &saver{pod: p, vm: host.VM(), io: newIO(allStreams), dir: filepath.Join(t.TempDir(), "made")}
-	if s.c, err = p.Create(t.Context(), p.options(sandboxID, s.io), ignore); err != nil {
+	opts := p.options(sandboxID, s.io)
+	opts.Bundle.Spec.Mounts = append(opts.Bundle.Spec.Mounts, mounts...)
+	if s.c, err = p.Create(t.Context(), opts, ignore); err != nil {
 		t.Fatal(err)
 	}
 	p.start(initOf(t, s.c))

@@ -35,6 +35,8 @@ type Request struct {
 	// ShareID names the container's directory in the share; empty is ID. A
 	// container that continues from a saved one has that one's.
 	ShareID string
+	// Saved are that one's SavedMounts; nil for a container that is made anew.
+	Saved map[string]string
 }
 
 // Container holds the host's files that a container uses: what the guest is

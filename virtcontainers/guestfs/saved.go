@@ -3,12 +3,15 @@ package guestfs
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/agent/api"
+	"github.com/katabox/katabox/virtcontainers/guestspec"
 )
 
 // SavedMounts returns where the guest finds the container's root file system ("/")
@@ -38,25 +41,54 @@ func (c *Container) SavedMounts() (map[string]string, error) {
 	return all, nil
 }
 
-// CheckSaved returns an error that names the first mount of a saved container that
+// nameAsSaved gives the binds of a container that continues from a saved one that
+// one's names in the share, where the guest has files of them open. They go by their
+// destinations: an engine may list its mounts in another order (Podman's restore
+// --import does). Saved comes from a file that anyone may have written.
+func (c *Container) nameAsSaved(binds []guestspec.Bind) error {
+	named, taken := map[string]bool{}, map[string]bool{}
+	for i, b := range slices.Backward(binds) {
+		destination := c.Bundle.Spec.Mounts[b.Index].Destination
+		at := c.Saved[destination]
+		if at == "" {
+			return noSaved(destination)
+		}
+		name := strconv.Itoa(b.Index)
+		if !named[destination] { // SavedMounts has the last one of each
+			name = path.Base(at)
+		}
+		if n, err := strconv.Atoi(name); err != nil || n < 0 || strconv.Itoa(n) != name || taken[name] {
+			return fmt.Errorf("the saved container's mount at %s is at %s, want a place of its own in the share: %w", destination, at, errdefs.ErrInvalidArgument)
+		}
+		named[destination], taken[name], binds[i].Name = true, true, name
+	}
+	return nil
+}
+
+// noSaved is the error of a mount that the saved container has not.
+func noSaved(destination string) error {
+	return fmt.Errorf("it has a mount at %s, the saved container has none: %w", destination, errdefs.ErrFailedPrecondition)
+}
+
+// CheckSaved returns an error that names the first of the saved container's mounts that
 // this one has not, or has elsewhere, and the other way round. The Steps must have
 // been done.
-func (c *Container) CheckSaved(want map[string]string) error {
+func (c *Container) CheckSaved() error {
 	have, err := c.SavedMounts()
 	if err != nil {
 		return err
 	}
 	both := maps.Clone(have)
-	maps.Copy(both, want)
+	maps.Copy(both, c.Saved)
 	for _, destination := range slices.Sorted(maps.Keys(both)) {
-		switch {
-		case have[destination] == "":
+		switch has, want := have[destination], c.Saved[destination]; {
+		case has == "":
 			return fmt.Errorf("the saved container has a mount at %s, this one has none: %w", destination, errdefs.ErrFailedPrecondition)
-		case want[destination] == "":
-			return fmt.Errorf("it has a mount at %s, the saved container has none: %w", destination, errdefs.ErrFailedPrecondition)
-		case have[destination] != want[destination]:
-			return fmt.Errorf("its mount at %s has another place in the list of mounts (%s) than the saved container's (%s): %w",
-				destination, have[destination], want[destination], errdefs.ErrFailedPrecondition)
+		case want == "":
+			return noSaved(destination)
+		case has != want:
+			return fmt.Errorf("its mount at %s is at %s in the guest, the saved container's at %s: %w",
+				destination, has, want, errdefs.ErrFailedPrecondition)
 		}
 	}
 	return nil

@@ -150,6 +150,11 @@ func (c *Container) share(ctx context.Context, volumes []volume.Volume) error {
 	if c.pod.share == nil || root == "" && len(binds) == 0 {
 		return nil
 	}
+	if c.Saved != nil {
+		if err := c.nameAsSaved(binds); err != nil {
+			return err
+		}
+	}
 	shared, err := c.pod.share.AddContainer(ctx, c.ShareID, root, binds)
 	if err != nil {
 		return err

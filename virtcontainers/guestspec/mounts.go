@@ -21,6 +21,8 @@ const socketType = "uds"
 type Bind struct {
 	// Index is the mount's place in Spec.Mounts.
 	Index int
+	// Name is its name in the share; empty for its Index.
+	Name string
 	// Source is the path on the host.
 	Source string
 	// ReadOnly is set if the container may not write: the host then refuses

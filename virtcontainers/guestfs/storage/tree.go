@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (s *Share) AddContainer(ctx context.Context, id, rootfs string, binds []gue
 		made.Rootfs = path.Join(api.GuestSharedDir, id, rootfsName)
 	}
 	for _, b := range binds {
-		name := path.Join(id, mountsName, strconv.Itoa(b.Index))
+		name := path.Join(id, mountsName, cmp.Or(b.Name, strconv.Itoa(b.Index)))
 		if err := s.bind(ctx, b.Source, name, b); err != nil {
 			return Contents{}, fmt.Errorf("share mount: %w", err)
 		}
