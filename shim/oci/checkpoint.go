@@ -2,7 +2,9 @@ package oci
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -11,27 +13,58 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/shim/client"
+	"github.com/katabox/katabox/virtcontainers/checkpoint"
 )
 
 // checkpointTimeout bounds saving a container: the whole memory of its machine is
 // written to a disk.
 const checkpointTimeout = 11 * time.Minute
 
+// inventory is the file without which Podman takes a directory for no checkpoint
+// (its libpod/container_internal_common.go): CRIU writes it.
+const inventory = "inventory.img"
+
+// inventoryText tells readers of that file what it is.
+const inventoryText = "This is no image of CRIU's: " + checkpoint.File + " is the checkpoint, and kata-runtime restores it.\n"
+
 // Checkpoint saves a container in a directory, which is made if it is missing. It
-// ends, unless leaveRunning is set.
+// ends, unless leaveRunning is set. As with runc, it replaces the directory's former
+// checkpoint, which stays if this one fails.
 func (r *Runtime) Checkpoint(ctx context.Context, id, dir string, leaveRunning bool) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return fmt.Errorf("find directory for the checkpoint: %w", err)
 	}
-	options, err := anypb.New(&runcoptions.CheckpointOptions{Exit: !leaveRunning, ImagePath: dir})
+	fresh := filepath.Join(dir, "new-"+rand.Text())
+	options, err := anypb.New(&runcoptions.CheckpointOptions{Exit: !leaveRunning, ImagePath: fresh})
 	if err != nil {
 		return fmt.Errorf("encode options of the checkpoint: %w", err)
 	}
-	return r.within(ctx, checkpointTimeout, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
-		_, err := shim.Checkpoint(ctx, &task.CheckpointTaskRequest{ID: id, Path: dir, Options: options})
+	err = r.within(ctx, checkpointTimeout, id, func(ctx context.Context, _ *record, shim *client.Shim) error {
+		_, err := shim.Checkpoint(ctx, &task.CheckpointTaskRequest{ID: id, Path: fresh, Options: options})
 		return err
 	})
+	if err != nil {
+		_ = os.Remove(fresh) // it may be missing, and has a file if the container was lost after it was saved
+		return err
+	}
+	if err := placeCheckpoint(fresh, dir); err != nil {
+		return fmt.Errorf("container %s is saved in %s: put it into %s: %w", id, fresh, dir, err)
+	}
+	return nil
+}
+
+// placeCheckpoint moves a complete checkpoint to dir, and removes the directory
+// that it was in.
+func placeCheckpoint(fresh, dir string) error {
+	err := os.Rename(filepath.Join(fresh, checkpoint.File), filepath.Join(dir, checkpoint.File))
+	if err == nil {
+		err = os.Remove(fresh)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, inventory), []byte(inventoryText), 0o600)
+	}
+	return err
 }
 
 // Restore makes a container from a checkpoint in a directory, and runs it.

@@ -3,6 +3,7 @@ package oci
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,15 +13,7 @@ import (
 // A container is saved by runc's command, and ends as runc's does; another one
 // continues from it, in front of other files.
 func TestCheckpoint(t *testing.T) {
-	layout, err := harness.FindLayout()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := filepath.Join(t.TempDir(), "configuration.toml")
-	if err := (harness.KataConfig{QEMU: layout.SavingQEMU(t), Virtiofsd: harness.OwnVirtiofs}).Write(layout, conf); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("KATA_CONF_FILE", conf)
+	useSavingQEMU(t)
 	r := newRuntime(t, suite.kata)
 	bundle := r.bundle("n=0; echo ready; while read line; do n=$((n+1)); echo $n $line; done; exit 7", nil)
 	image := filepath.Join(t.TempDir(), "made", "image")
@@ -30,7 +23,11 @@ func TestCheckpoint(t *testing.T) {
 	first.says(t, "a", "ready\n1 a\n")
 	r.want(0, "", "checkpoint", "--image-path", image, "--leave-running", "c1")
 	first.says(t, "b", "ready\n1 a\n2 b\n")
-	r.want(1, "file exists", "checkpoint", "--image-path", image, "c1")
+	// As with runc, the later one replaces the first. These options of runc's make no difference.
+	r.want(0, "", "checkpoint", "--image-path", image, "--work-path", t.TempDir(), "--leave-running", "--leave-running",
+		"--tcp-established", "--tcp-skip-in-flight", "--link-remap", "--ext-unix-sk", "--shell-job", "--file-locks",
+		"--manage-cgroups-mode", "soft", "--empty-ns", "network", "--auto-dedup", "c1")
+	first.says(t, "c", "ready\n1 a\n2 b\n3 c\n")
 	r.want(1, "one pass", "checkpoint", "--pre-dump", "c1")
 	second := image + "-2"
 	r.want(0, "", "checkpoint", "--image-path", second, "c1")
@@ -40,18 +37,52 @@ func TestCheckpoint(t *testing.T) {
 	if s := r.state("c1"); s.Status != "stopped" {
 		t.Errorf("the saved container is %s", s.Status)
 	}
+	r.want(1, "it was saved, and ended", "checkpoint", "--image-path", image, "c1") // leaves the former one
+	for _, dir := range []string{image, second} {
+		checkFiles(t, dir, "inventory.img", "sandbox.katabox")
+	}
 	r.want(0, "", "delete", "c1")
 
 	r.want(1, "want --detach", "restore", "--image-path", image, "--bundle", bundle, "c2")
 	r.want(1, "no checkpoint", "restore", "--detach", "--image-path", filepath.Dir(image), "--bundle", bundle, "c2")
-	for from, want := range map[string]string{image: "2 c\n", second: "3 c\n"} {
+	for from, want := range map[string]string{image: "3 d\n", second: "4 d\n"} {
 		copied := r.talking(t, "restore", "--detach", "--image-path", from, "--bundle", bundle, "c2")
-		copied.says(t, "c", want)
+		copied.says(t, "d", want)
 		_ = copied.in.Close()
 		if code := reap(t, copied.pid); code != 7 {
 			t.Errorf("the copy ended with %d, want 7", code)
 		}
 		r.want(0, "", "delete", "c2")
+	}
+}
+
+// useSavingQEMU has the runtime make machines that can be saved, for a test.
+func useSavingQEMU(t *testing.T) {
+	t.Helper()
+	layout, err := harness.FindLayout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(t.TempDir(), "configuration.toml")
+	if err := (harness.KataConfig{QEMU: layout.SavingQEMU(t), Virtiofsd: harness.OwnVirtiofs}).Write(layout, conf); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KATA_CONF_FILE", conf)
+}
+
+// checkFiles checks which files are in a directory.
+func checkFiles(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("%s has %q, want %q", dir, names, want)
 	}
 }
 

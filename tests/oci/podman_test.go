@@ -76,14 +76,20 @@ func (p *podman) want(code int, out string, args ...string) {
 	}
 }
 
+// importImage makes the image localhost/busybox:1.
+func (p *podman) importImage() {
+	p.t.Helper()
+	archive := filepath.Join(p.dir, "rootfs.tar")
+	if out, err := exec.Command("tar", "-C", suite.rootfs, "-cf", archive, ".").CombinedOutput(); err != nil {
+		p.t.Fatalf("%v: %s", err, out)
+	}
+	p.want(0, "", "import", archive, "localhost/busybox:1")
+}
+
 // TestPodman manages containers and a pod as a user does.
 func TestPodman(t *testing.T) {
 	p := newPodman(t)
-	archive := filepath.Join(p.dir, "rootfs.tar")
-	if out, err := exec.Command("tar", "-C", suite.rootfs, "-cf", archive, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	p.want(0, "", "import", archive, "localhost/busybox:1")
+	p.importImage()
 	run := []string{"run", "--rm", "--network", "none", "localhost/busybox:1"}
 	p.want(42, "hello\n", append(run, "sh", "-c", "echo hello; exit 42")...)
 	p.want(127, "", append(run, "nosuch")...)

@@ -39,6 +39,8 @@ func checkpointCommand() *cli.Command {
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "image-path", Value: "checkpoint", Usage: "the `DIRECTORY` for the checkpoint, made if it is missing"},
 			&cli.BoolFlag{Name: "leave-running", Usage: "let it run on"},
+			&cli.BoolFlag{Name: "tcp-skip-in-flight", Usage: wholeMachine},
+			&cli.BoolFlag{Name: "link-remap", Usage: "accepted: a container with an open file that has no name any more is refused all the same"},
 			&cli.StringFlag{Name: "parent-path", Usage: "refused"},
 			&cli.BoolFlag{Name: "pre-dump", Usage: "refused"},
 			&cli.BoolFlag{Name: "lazy-pages", Usage: "refused"},
