@@ -113,12 +113,12 @@ cri-shell: build guest-image containerd critools ## a private containerd with CR
 test-distro: deps ## "make demo demo-virtiofsd" on a bare Debian 13, made by debootstrap (RELEASE=..., COMMAND=... for another)
 	$(GO) run ./tests/distro -release $(or $(RELEASE),trixie) -- $(or $(COMMAND),make --no-print-directory demo demo-virtiofsd)
 
-test-engines: deps build guest-image containerd engines ## every scene with nerdctl, Docker 28, Docker 20.10 and Podman
+test-engines: deps build guest-image containerd engines qemu ## every scene with nerdctl, Docker 28, Docker 20.10 and Podman
 	$(GO) test -count=1 -timeout 120m -v ./tests/engines
 
 test-engines-debian: deps build guest-image ## every scene with this Debian's own Docker and Podman
 	@tests/tools/engines.sh debian
-	$(GO) test -count=1 -timeout 120m -v -run '$(or $(SCENES),TestDocker20|TestPodman)' ./tests/engines
+	$(GO) test -count=1 -timeout 120m -v -run '$(or $(SCENES),TestDocker20|TestCheckpointDocker20|TestPodman)' ./tests/engines
 
 test-engines-trixie: deps ## the same with Debian 13's, in its root file system (SCENES='TestPodman/^(run|exec)$$' to run only these)
 	$(GO) run ./tests/distro -timeout 150m -- make --no-print-directory test-engines-debian SCENES='$(SCENES)'

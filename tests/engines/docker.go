@@ -23,15 +23,21 @@ type docker struct {
 	work   string         // roots and sockets
 	log    string         // of dockerd, containerd and the shims
 	daemon *harness.Child // nil before it is started
+	// experimental allows docker checkpoint.
+	experimental bool
 }
 
 // startDocker28 starts a Docker that supports shims by name.
 func startDocker28(ctx context.Context, l harness.Layout, archive string) (Engine, error) {
+	return (&docker{}).startAs28(ctx, l, archive)
+}
+
+func (d *docker) startAs28(ctx context.Context, l harness.Layout, archive string) (Engine, error) {
 	release, err := harness.FindRelease(l, "2.4")
 	if err != nil {
 		return nil, err
 	}
-	d := &docker{name: "docker-28", dir: dockerDir(l)}
+	d.name, d.dir = "docker-28", dockerDir(l)
 	d.path = searchPath(d.dir, release.Dir, l.Bin())
 	needs := []string{filepath.Join(d.dir, "dockerd"), release.Path("containerd"), tini(l)}
 	if err := missing("make engines", needs...); err != nil {
@@ -46,8 +52,12 @@ const shimsByName = 23
 // startDebianDocker starts Debian's Docker: 20.10 of Debian 12, which supports
 // only OCI command lines, or 26.1 of Debian 13.
 func startDebianDocker(ctx context.Context, l harness.Layout, archive string) (Engine, error) {
+	return (&docker{}).startAsDebian(ctx, l, archive)
+}
+
+func (d *docker) startAsDebian(ctx context.Context, l harness.Layout, archive string) (Engine, error) {
 	root := debianDir(l)
-	d := &docker{dir: filepath.Join(root, "usr/bin")}
+	d.dir = filepath.Join(root, "usr/bin")
 	d.path = searchPath(filepath.Join(root, "usr/sbin"), d.dir, l.Bin())
 	dockerd := filepath.Join(root, "usr/sbin/dockerd")
 	if err := missing("make engines", dockerd, tini(l)); err != nil {
@@ -96,6 +106,7 @@ func (d *docker) configure(l harness.Layout, kata map[string]any) error {
 		"ip6tables":        false,
 		"shutdown-timeout": 5,
 		"runtimes":         map[string]any{harness.Kata.Name: kata},
+		"experimental":     d.experimental,
 	}
 	text, err := json.MarshalIndent(config, "", "  ")
 	if err != nil {

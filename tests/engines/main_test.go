@@ -52,11 +52,10 @@ func prepare() (err error) {
 		return err
 	}
 	// Where a user has it; the private host's /etc is not the machine's.
-	const config = "/etc/kata-containers/configuration.toml"
-	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(kataConfigPath), 0o755); err != nil {
 		return fmt.Errorf("configure the runtime: %w", err)
 	}
-	return kataConfig.Write(bed.layout, config)
+	return kataConfig.Write(bed.layout, kataConfigPath)
 }
 
 // buildAsk builds the client that scenes mount into containers.
@@ -75,8 +74,13 @@ func TestDocker28(t *testing.T) { playAll(t, startDocker28) }
 func TestDocker20(t *testing.T) { playAll(t, startDebianDocker) } // 26.1 on Debian 13
 func TestPodman(t *testing.T)   { playAll(t, startPodman) }
 
-// playAll starts an engine, plays every scene with both runtimes, and compares.
-func playAll(t *testing.T, start func(context.Context, harness.Layout, string) (Engine, error)) {
+// starter starts an engine with the images of an archive.
+type starter func(ctx context.Context, l harness.Layout, archive string) (Engine, error)
+
+// started starts an engine, and stops it at the test's end, when the host must be
+// as it was.
+func started(t *testing.T, start starter) Engine {
+	t.Helper()
 	before, err := readHostState()
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +96,12 @@ func playAll(t *testing.T, start func(context.Context, harness.Layout, string) (
 			t.Errorf("stop %s: %v", e.Name(), err)
 		}
 	})
+	return e
+}
+
+// playAll starts an engine, plays every scene with both runtimes, and compares.
+func playAll(t *testing.T, start starter) {
+	e := started(t, start)
 	seen, played := map[int]bool{}, 0
 	all := scenes()
 	for _, sc := range all {

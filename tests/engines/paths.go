@@ -96,6 +96,9 @@ func lookIn(path, name string) (string, error) {
 	return "", fmt.Errorf("no %s in %s", name, path)
 }
 
+// kataConfigPath is where Katabox looks for its configuration first.
+const kataConfigPath = "/etc/kata-containers/configuration.toml"
+
 // kataConfig applies seccomp profiles in the guest, like the file that "make
 // install" installs.
 var kataConfig = harness.KataConfig{Extra: "[runtime]\ndisable_guest_seccomp = false\n"}
