@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -238,7 +239,8 @@ func TestGuestLeavesNothing(t *testing.T) {
 func leftovers(t *testing.T) string {
 	t.Helper()
 	var list []string
-	for _, pattern := range []string{"/proc/self/fd/*", "/sys/fs/cgroup/katabox/*/cgroup.procs", api.GuestRunDir + "/*/*"} {
+	list = append(list, openFiles()...)
+	for _, pattern := range []string{"/sys/fs/cgroup/katabox/*/cgroup.procs", api.GuestRunDir + "/*/*"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Error(err)
@@ -254,6 +256,21 @@ func leftovers(t *testing.T) string {
 	}
 	mounts := strings.Count(fileIn(t, "/proc/self/mounts"), "\n")
 	return strings.Join(append(list, fmt.Sprint("zombies ", zombies), fmt.Sprint("mounts ", mounts)), "\n")
+}
+
+// openFiles lists what this process's descriptors are, with the numbers of sockets
+// and the like left out.
+func openFiles() []string {
+	var list []string
+	links, _ := filepath.Glob("/proc/self/fd/*")
+	for _, link := range links {
+		if file, err := os.Readlink(link); err == nil { // that of the directory is closed
+			kind, _, _ := strings.Cut(file, ":[")
+			list = append(list, "open "+kind)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // An update beside a pause or a resume undoes neither.

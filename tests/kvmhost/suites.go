@@ -60,9 +60,9 @@ var suites = []suite{
 			"TestExitCodeOfInit", "TestExitCodeOfExec", // codes
 			"TestStdinEndsWhenClosed", "TestTerminalIsResized", "TestShellOnATerminal", // streams through vhost-vsock
 			"TestKilledVMM", "TestKilledShim", // the kernel's vsock reports their ends
-			"TestContainersHaveNoVsock",                               // vhost-vsock would let them reach the host's listeners
-			"TestQEMUIsNobody",                                        // with /dev/kvm, vhost-vsock and vhost-net in its jail
-			"TestHibernation",                                         // KVM's mappings of the memory, and the kernel's vhost-vsock
+			"TestContainersHaveNoVsock",                      // vhost-vsock would let them reach the host's listeners
+			"TestQEMUIsNobody",                               // with /dev/kvm, vhost-vsock and vhost-net in its jail
+			"TestHibernation", "TestHibernationFromTemplate", // KVM's mappings of the memory, and the kernel's vhost-vsock
 			"TestCheckpoint",                                          // the same, and its vsock is plugged again
 			"TestDynamicSizing",                                       // CPUs are added and, with KVM only, removed
 			"TestPodCgroupWithoutRoom", "TestPodCgroupCountsTheGuest", // cgroup v2's paths and counters
