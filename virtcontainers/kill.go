@@ -22,6 +22,10 @@ import (
 // the exec ends with its container at the latest. Engines kill execs that are
 // slow, as those of a probe: on a busy host that is no reason to end a guest
 // sooner than its health check would.
+//
+// While the sandbox hibernates, wakes or is saved, the guest cannot be asked. That
+// may take long, so the VMM is asked instead: one that does not answer would not let
+// the guest run again.
 
 const (
 	// probeWait bounds asking the guest whether a killed process still runs.
@@ -53,6 +57,7 @@ func (p *Process) expectEnd(signal uint32) bool {
 	p.mu.Unlock()
 	s := p.container.sandbox
 	if first {
+		close(p.doomed)
 		select {
 		case s.kills <- p:
 		case <-s.lifeCtx.Done():
@@ -79,8 +84,8 @@ func (p *Process) enforceEnd() {
 	s := p.container.sandbox
 	// The time begins when the guest runs, and the sandbox does not hibernate
 	// meanwhile.
-	leave, err := s.calls.enter(s.lifeCtx)
-	if err != nil {
+	leave, ok := p.awaitGuest()
+	if !ok {
 		return
 	}
 	defer leave()
@@ -113,6 +118,54 @@ func (p *Process) enforceEnd() {
 	}
 	p.container.awaitExecs(s.lifeCtx)
 	p.record(Exit{Status: ExitKilled, At: time.Now()}, true)
+}
+
+// awaitGuest waits until the guest runs; leave must follow then. ok is false if the
+// sandbox ends before that, for example because its VMM does not answer.
+func (p *Process) awaitGuest() (leave func(), ok bool) {
+	s := p.container.sandbox
+	timeout := s.killTimeout()
+	if p.execID != "" {
+		timeout = max(timeout, s.opts.Config.Agent.HealthTimeout)
+	}
+	for {
+		leave, err := s.enterWithin(timeout)
+		if err == nil {
+			return leave, true
+		}
+		if s.lifeCtx.Err() != nil {
+			return nil, false
+		}
+		if err := s.askVMM(min(timeout, probeWait)); err != nil {
+			s.lose(fmt.Errorf("%s got SIGKILL, the guest does not run, and its machine did not answer within %v: %w", p.name(), min(timeout, probeWait), err))
+			return nil, false
+		}
+	}
+}
+
+func (s *Sandbox) enterWithin(timeout time.Duration) (leave func(), err error) {
+	ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
+	defer cancel()
+	return s.calls.enter(ctx)
+}
+
+func (s *Sandbox) askVMM(timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.lifeCtx, timeout)
+	defer cancel()
+	return s.vm.Answer(ctx)
+}
+
+// unlessDoomed returns a context that also ends when the process gets SIGKILL.
+func (p *Process) unlessDoomed(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-p.doomed:
+			cancel(fmt.Errorf("%s got SIGKILL: %w", p.name(), errdefs.ErrUnavailable))
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // fate is what the guest says about a process that should have ended.

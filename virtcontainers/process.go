@@ -38,6 +38,9 @@ type Process struct {
 	removed chan struct{}
 	removal error
 
+	// doomed is closed when the process gets its first SIGKILL.
+	doomed chan struct{}
+
 	mu    sync.Mutex // guards what follows
 	state State
 	end   ending
@@ -57,7 +60,7 @@ func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
 		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
 		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
-		removed: make(chan struct{}),
+		removed: make(chan struct{}), doomed: make(chan struct{}),
 	}
 }
 

@@ -11,11 +11,20 @@ import (
 	"github.com/katabox/katabox/hypervisor/memfile"
 )
 
-// The steps of hibernation.
+// The steps of hibernation, and asking the VMM whether it answers.
 const (
 	StepPause  Step = "pause"
 	StepMemory Step = "memory parts"
+	StepAnswer Step = "answer"
 )
+
+// Answer implements hypervisor.VM.
+func (vm *VM) Answer(ctx context.Context) error {
+	if err := vm.monitor.enter(ctx, StepAnswer, vm); err != nil {
+		return fmt.Errorf("ask virtual machine %s: %w", vm.Spec.ID, err)
+	}
+	return nil
+}
 
 // Pause implements hypervisor.Pauser.
 func (vm *VM) Pause(ctx context.Context) error {

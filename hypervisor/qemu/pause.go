@@ -26,6 +26,14 @@ func (vm *VM) Pause(ctx context.Context) error {
 	return nil
 }
 
+// Answer implements hypervisor.VM.
+func (vm *VM) Answer(ctx context.Context) error {
+	if err := vm.mon.Execute(ctx, "query-status", nil, nil); err != nil {
+		return vm.explain(ctx, "ask virtual machine", err)
+	}
+	return nil
+}
+
 // MemoryParts implements hypervisor.Pauser. QEMU may have been taken over: its
 // descriptors are duplicated and not opened anew, so that they have no other
 // rights than its own, and only memfds are taken; what is mapped where the kernel

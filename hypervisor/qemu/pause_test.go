@@ -2,9 +2,12 @@ package qemu
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -141,5 +144,25 @@ func TestCheckMemfd(t *testing.T) {
 	defer unix.Close(fd)
 	if err := checkMemfd(fd); err != nil {
 		t.Error(err)
+	}
+}
+
+// A QEMU that is stopped gives no answer, and one that is paused does.
+func TestAnswer(t *testing.T) {
+	vm := launch(t, testSpec(t, testKernel(t, "", idle)))
+	if err := vm.Pause(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := vm.Answer(testContext(t)); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(vm.PID(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Kill(vm.PID(), unix.SIGCONT) }()
+	ctx, cancel := context.WithTimeout(testContext(t), 500*time.Millisecond)
+	defer cancel()
+	if err := vm.Answer(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a stopped QEMU: %v", err)
 	}
 }
