@@ -103,19 +103,28 @@ func (c *Container) saveQuiet(ctx context.Context, key checkpoint.Key, opts Chec
 		return 0, err
 	}
 	to := &saving{key: key, most: mostOf(c.sandbox.spec())}
-	if to.record, err = c.describe(ctx); err == nil {
-		err = to.create(opts.Dir)
-	}
-	if err == nil {
-		err = c.saveInto(ctx, to, opts.Exit)
-	}
+	err = c.saveFrozen(ctx, to, opts)
 	if err = errors.Join(err, thaw()); err == nil {
 		return to.size, nil
 	}
 	if to.complete && c.sandbox.gone() {
-		return 0, fmt.Errorf("it ended after it was saved in %s: %w", to.file.Name(), err)
+		return 0, fmt.Errorf("it ended after it was saved in %s: %w", to.file.path, err)
 	}
 	return 0, errors.Join(err, to.remove())
+}
+
+// saveFrozen saves the container whose processes stand still. A SIGKILL for it ends
+// that: writing its memory may take long, or hang with the disk.
+func (c *Container) saveFrozen(ctx context.Context, to *saving, opts CheckpointOptions) (err error) {
+	ctx, stop := c.init.unlessDoomed(ctx)
+	defer stop()
+	if to.record, err = c.describe(ctx); err != nil {
+		return err
+	}
+	if err := to.create(ctx, opts.Dir); err != nil {
+		return err
+	}
+	return c.saveInto(ctx, to, opts.Exit)
 }
 
 // freeze stops the container's processes in the guest, unless the engine has

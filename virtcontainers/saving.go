@@ -25,34 +25,58 @@ import (
 type saving struct {
 	key    checkpoint.Key
 	record checkpoint.Record
-	file   *os.File // nil before create
+	file   *lateFile // nil before create
 	// most bounds the machine's state in bytes: a QEMU that was taken over may
 	// write without an end, to fill the disk.
 	most int64
-	// complete is set when all of it is on the disk, and size then.
+	// complete is set when all of it is on the disk and has its name, and size then.
 	complete bool
 	size     int64
 }
 
-// create makes the file in a directory, which is made if it is missing.
-func (w *saving) create(dir string) error {
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		w.file, err = os.OpenFile(filepath.Join(dir, checkpoint.File), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// create makes the file in a directory, which is made if it is missing. It waits no
+// longer than ctx: the disk may hang. A file that it makes later is removed.
+func (w *saving) create(ctx context.Context, dir string) error {
+	type made struct {
+		file *lateFile
+		err  error
 	}
-	return err
+	answer := make(chan made)
+	go func() {
+		file, err := createLate(filepath.Join(dir, checkpoint.File))
+		select {
+		case answer <- made{file, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = file.remove() // the caller has gone
+			}
+		}
+	}()
+	select {
+	case m := <-answer:
+		w.file = m.file
+		return m.err
+	case <-ctx.Done():
+		return fmt.Errorf("make a file in %s: %w", dir, context.Cause(ctx))
+	}
 }
 
-// remove removes the file.
+// remove removes the file. It waits for that no longer than undoTimeout.
 func (w *saving) remove() error {
 	if w.file == nil {
 		return nil
 	}
-	_ = w.file.Close() // it may be closed
-	return os.Remove(w.file.Name())
+	removed := make(chan error, 1)
+	go func() { removed <- w.file.remove() }()
+	select {
+	case err := <-removed:
+		return err
+	case <-time.After(undoTimeout):
+		return fmt.Errorf("remove what was written to %s: the disk hangs", w.file.path)
+	}
 }
 
-// save writes the machine, and closes the file. It waits no longer than ctx: the
+// save writes the machine, and gives the file its name. It waits no longer than ctx: the
 // disk may hang, and then has the file for itself.
 func (w *saving) save(ctx context.Context, vm hypervisor.VM) error {
 	state, machine, err := os.Pipe()
@@ -70,18 +94,28 @@ func (w *saving) save(ctx context.Context, vm hypervisor.VM) error {
 	case writeErr := <-written:
 		err = errors.Join(writeErr, err)
 	case <-ctx.Done():
-		err = errors.Join(err, fmt.Errorf("write %s: %w", w.file.Name(), context.Cause(ctx)))
+		err = errors.Join(err, fmt.Errorf("write %s: %w", w.file.path, context.Cause(ctx)))
 	}
 	if err != nil {
 		return err
 	}
-	w.complete = true
-	info, err := os.Stat(w.file.Name())
-	if err != nil {
+	if err := w.finish(); err != nil {
 		return err
 	}
-	w.size = info.Size()
 	thin(ctx, vm) // not after an error: the guest's memory may still be written to
+	return nil
+}
+
+// finish gives the file its name.
+func (w *saving) finish() error {
+	info, err := w.file.Stat()
+	if err == nil {
+		err = w.file.finish()
+	}
+	if err != nil {
+		return err
+	}
+	w.complete, w.size = true, info.Size()
 	return nil
 }
 
@@ -98,7 +132,7 @@ func (w *saving) write(state *os.File) error {
 	if err == nil {
 		err = w.file.Sync()
 	}
-	return errors.Join(err, w.file.Close())
+	return err
 }
 
 // mostOf returns the greatest size of a machine's state: its memory, eight bytes more

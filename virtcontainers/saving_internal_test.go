@@ -11,7 +11,7 @@ import (
 // A state without an end is given up, and its writer sees that.
 func TestEndlessState(t *testing.T) {
 	w := &saving{most: 1 << 20}
-	if err := w.create(t.TempDir()); err != nil {
+	if err := w.create(t.Context(), t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	state, machine, err := os.Pipe()
