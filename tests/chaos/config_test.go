@@ -13,12 +13,17 @@ import (
 // runtime's configuration, for the pods of this test.
 func configure(t *testing.T, d *harness.Daemon, hypervisor, agent string) {
 	t.Helper()
+	dropIn(t, d, "50-test", "[hypervisor.qemu]\n"+hypervisor+"\n[agent.kata]\n"+agent+"\n")
+}
+
+// dropIn adds a file to the runtime's configuration, for the pods of this test.
+func dropIn(t *testing.T, d *harness.Daemon, name, text string) {
+	t.Helper()
 	dir := filepath.Join(filepath.Dir(d.KataConfigPath()), "config.d")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, "50-test.toml") // after the harness's
-	text := "[hypervisor.qemu]\n" + hypervisor + "\n[agent.kata]\n" + agent + "\n"
+	path := filepath.Join(dir, name+".toml") // after the harness's
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

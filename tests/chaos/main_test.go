@@ -40,6 +40,10 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
+	if err := dropSaved(); err != nil {
+		fmt.Fprintln(os.Stderr, "FAIL: remove the checkpoints:", err)
+		code = 1
+	}
 	results.print(os.Stdout)
 	os.Exit(code)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"testing"
 	"time"
 
 	"github.com/katabox/katabox/tests/harness"
@@ -19,6 +20,11 @@ type moment struct {
 	play func(context.Context, *scene) error
 	// empty is set if no process of a container runs in the guest yet.
 	empty bool
+	// configure changes the pod's configuration, if it is set.
+	configure func(*testing.T, *harness.Daemon)
+	// saves is set if the machine is saved or restored: only the shim can serve
+	// its share, and only containerd 2.x passes on which directory the caller wants.
+	saves bool
 }
 
 // moments are the rows of the table.
@@ -35,6 +41,10 @@ var moments = []moment{
 	{name: "being killed", play: playBeingKilled},
 	{name: "deleting", play: playDeleting},
 	{name: "removing pod", play: playRemoving},
+	{name: "hibernating", play: playHibernating, configure: hibernating},
+	{name: "waking", play: playWaking, configure: hibernating},
+	{name: "saving", play: playSaving, configure: saving, saves: true},
+	{name: "restoring saved", play: playRestoringSaved, configure: saving, saves: true},
 }
 
 // restoring is an additional moment, if pods start from templates.

@@ -30,6 +30,8 @@ type scene struct {
 	bomb io.Writer
 	// struck is when the victim was killed.
 	struck time.Time
+	// checks are what else must hold once everything is removed.
+	checks []func(context.Context) error
 }
 
 // actor is a process of the pod that was created.
@@ -108,23 +110,40 @@ func (s *scene) strike(ctx context.Context) error {
 // during strikes at a random time within span after the operation began, and
 // returns the operation's error once it has returned.
 func (s *scene) during(ctx context.Context, span time.Duration, operation func(context.Context) error) (answer, err error) {
+	return s.when(ctx, func(<-chan struct{}) error {
+		time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // the moment is a random one
+		return nil
+	}, operation)
+}
+
+// when strikes once await has returned, which may watch the operation and whether
+// it was answered, and returns the operation's error once it has returned.
+func (s *scene) when(ctx context.Context, await func(answered <-chan struct{}) error, operation func(context.Context) error) (answer, err error) {
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	answered := make(chan error, 1)
-	go func() { answered <- operation(ctx) }()
-	time.Sleep(time.Duration(s.random.Int64N(int64(span)))) // the moment is a random one
-	if err := s.strike(ctx); err != nil {
-		return <-answered, err
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		answer = operation(ctx)
+	}()
+	err = await(answered)
+	if err == nil {
+		err = s.strike(ctx)
+	}
+	if err != nil {
+		<-answered
+		return answer, err
 	}
 	defer s.loseInterest(giveUp)()
 	select {
-	case answer = <-answered:
+	case <-answered:
 		if answer != nil && s.victim.passes {
 			return answer, fmt.Errorf("the operation of the moment failed though nothing died: %w", answer)
 		}
 		return answer, nil
 	case <-time.After(answerTimeout):
-		return <-answered, fmt.Errorf("the operation of the moment had no answer within %v of the strike", answerTimeout)
+		<-answered
+		return answer, fmt.Errorf("the operation of the moment had no answer within %v of the strike", answerTimeout)
 	}
 }
 

@@ -2,10 +2,8 @@ package chaos
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -16,13 +14,9 @@ import (
 // slowFS is a file system on the host, served by this process, that can be made
 // to hang, like an NFS mount.
 type slowFS struct {
+	*gate
 	dir    string
 	server *fuse.Server
-	// held receives a value when a request waits at the gate.
-	held chan struct{}
-	// mu guards gate, which is nil while requests are answered.
-	mu   sync.Mutex
-	gate chan struct{}
 }
 
 // mountSlow mounts one with a file in it. It is released and unmounted when the
@@ -32,7 +26,7 @@ func mountSlow(t *testing.T) *slowFS {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skipf("this test needs FUSE in this machine's kernel: %v", err)
 	}
-	s := &slowFS{dir: t.TempDir(), held: make(chan struct{}, 1)}
+	s := &slowFS{gate: newGate(), dir: t.TempDir()}
 	var err error
 	s.server, err = fs.Mount(s.dir, &slowRoot{slow: s}, &fs.Options{MountOptions: fuse.MountOptions{
 		DirectMountStrict: true, AllowOther: true, FsName: "katabox-slow", DisableXAttrs: true,
@@ -47,46 +41,6 @@ func mountSlow(t *testing.T) *slowFS {
 		}
 	})
 	return s
-}
-
-func (s *slowFS) hang() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gate = make(chan struct{})
-}
-
-func (s *slowFS) release() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.gate != nil {
-		close(s.gate)
-		s.gate = nil
-	}
-}
-
-// pass waits while the file system hangs, regardless of interrupts.
-func (s *slowFS) pass() {
-	s.mu.Lock()
-	gate := s.gate
-	s.mu.Unlock()
-	if gate == nil {
-		return
-	}
-	select {
-	case s.held <- struct{}{}:
-	default:
-	}
-	<-gate
-}
-
-// awaitHeld waits until a request hangs.
-func (s *slowFS) awaitHeld(ctx context.Context) error {
-	select {
-	case <-s.held:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a request to the file system that hangs: %w", context.Cause(ctx))
-	}
 }
 
 // slowRoot is its root directory, and slowFile the file.
