@@ -43,8 +43,7 @@ func (j *job) switchLink(index int, name string, off bool) error {
 	if off {
 		value, state = "1", "off"
 	}
-	err := os.WriteFile(disableIPv6(name), []byte(value), 0)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without the file the link has no IPv6
+	if err := writeExisting(disableIPv6(name), value); err != nil {
 		return fmt.Errorf("interface %s: switch IPv6 %s: %w", name, state, err)
 	}
 	if j.own.ipv6Off[index] = off; !off {
@@ -94,6 +93,20 @@ func ipv6Disabled(name string) (bool, error) {
 		return false, nil
 	}
 	return string(bytes.TrimSpace(text)) == "1", err
+}
+
+// writeExisting writes to a file of the kernel's. A link without IPv6 has none:
+// the guest's kernel is without, or the link's MTU is too small.
+func writeExisting(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
 }
 
 func disableIPv6(name string) string { return filepath.Join(confIPv6, name, "disable_ipv6") }

@@ -84,6 +84,25 @@ func TestApplySwitchesIPv6(t *testing.T) {
 	})
 }
 
+// A link whose MTU is too small for IPv6 has none on the host, and no setting for it
+// in the guest. It gets both with a larger MTU.
+func TestApplySmallMTU(t *testing.T) {
+	inNamespace(t, func(t *testing.T) {
+		g := newGuest(t, 1)
+		nic := &api.Interface{PciPath: "01/00", Name: "eth0", Mac: mac(1), Mtu: 1000, WithoutIpv6: true}
+		want := &api.SetNetworkRequest{Interfaces: []*api.Interface{nic}}
+		g.apply(want)
+		if _, err := os.Stat(disableIPv6("eth0")); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("eth0 has IPv6: %v", err)
+		}
+		nic.Mtu, nic.WithoutIpv6, nic.Addresses = 1500, false, []*api.Address{{Prefix: "fe80::7/64"}}
+		g.apply(want)
+		g.has("address fe80::7/64 dev eth0")
+		nic.Mtu, nic.WithoutIpv6, nic.Addresses = 1000, true, nil
+		g.apply(want)
+	})
+}
+
 // ipv6Addresses returns the lines of the namespace's IPv6 addresses.
 func ipv6Addresses(t *testing.T) []string {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,27 +24,31 @@ func madvise(pid int, start, size uint64, advice int) error {
 	return <-result
 }
 
-// maxThreads bounds how many threads are tried.
-const maxThreads = 16
+// traceTime bounds how long a process's threads are traced. Its id is held for so
+// long, which must be less than what its parent waits for holders (child.Process.Hold).
+const traceTime = 500 * time.Millisecond
 
 func madviseOnThread(pid int, start, size uint64, advice int) error {
 	threads, err := waiting(pid)
 	if err != nil {
 		return err
 	}
-	errs := []error{errors.New("none of its threads waits in a system call")}
-	for _, tid := range threads[:min(len(threads), maxThreads)] {
-		ret, err := callIn(pid, tid, unix.SYS_MADVISE, start, size, uint64(advice))
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("thread %d: %w", tid, err))
-		case ret != 0:
+	until := time.Now().Add(traceTime)
+	err = errors.New("it has only one")
+	for _, tid := range threads {
+		var ret int64
+		ret, err = callIn(pid, tid, until, unix.SYS_MADVISE, start, size, uint64(advice))
+		if err == nil && ret != 0 {
 			return os.NewSyscallError("madvise", unix.Errno(-ret))
-		default:
-			return nil
+		}
+		if err == nil || time.Now().After(until) {
+			break
 		}
 	}
-	return errors.Join(errs...)
+	if err != nil {
+		return fmt.Errorf("none of its threads but the first makes the call: %w", err)
+	}
+	return nil
 }
 
 // waiting returns the process's threads but the first, whose stops the parent
@@ -64,8 +69,8 @@ func waiting(pid int) ([]int, error) {
 
 // callIn has a thread make a system call of three arguments and returns the
 // result, as the kernel has it in a register: an error is negative.
-func callIn(pid, tid int, number, a, b, c uint64) (ret int64, err error) {
-	t, err := seize(pid, tid)
+func callIn(pid, tid int, until time.Time, number, a, b, c uint64) (ret int64, err error) {
+	t, err := seize(pid, tid, until)
 	if err != nil {
 		return 0, err
 	}

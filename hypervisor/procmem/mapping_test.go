@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -62,7 +63,7 @@ func TestEveryThreadGoesOn(t *testing.T) {
 				t.Error(err)
 			}
 			for _, tid := range threads {
-				ret, err := callIn(p.Process.Pid, tid, unix.SYS_GETPID, 0, 0, 0)
+				ret, err := callIn(p.Process.Pid, tid, time.Now().Add(traceTime), unix.SYS_GETPID, 0, 0, 0)
 				switch {
 				case errors.Is(err, errNoCall): // it ran
 				case err != nil || ret != int64(p.Process.Pid):
@@ -117,7 +118,19 @@ func TestDiscardFails(t *testing.T) {
 	p.is(t, "original")
 
 	err := madvise(singleThreaded(t), 0, pageSize, unix.MADV_DONTNEED)
-	failsWith(t, err, "none of its threads waits in a system call")
+	failsWith(t, err, "none of its threads but the first makes the call: it has only one")
+
+	// A thread of another process is let go.
+	threads, err := waiting(p.Process.Pid)
+	must(t, err)
+	done := make(chan struct{})
+	child.OnOwnThread(func() {
+		defer close(done)
+		_, err := callIn(os.Getpid(), threads[0], time.Now().Add(traceTime), unix.SYS_GETPID, 0, 0, 0)
+		failsWith(t, err, "it is not the process's")
+	})
+	<-done
+	p.is(t, "original")
 
 	must(t, p.Process.Kill())
 	_ = p.Wait()

@@ -10,14 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// stopTime bounds how long a thread is traced. The process's id is held for so
-	// long (child.Process.Hold).
-	stopTime = 500 * time.Millisecond
-	// stopPoll is how often the thread is looked at: a wait for a thread has no
-	// deadline.
-	stopPoll = 50 * time.Microsecond
-)
+// stopPoll is how often a thread is looked at: a wait for one has no deadline.
+const stopPoll = 50 * time.Microsecond
 
 // tracee is a thread of process pid that the calling thread traces (ptrace(2)).
 // Between calls it is stopped.
@@ -27,15 +21,19 @@ type tracee struct {
 	signals  []syscall.Signal // that came meanwhile
 }
 
-// seize stops a thread. The calling thread must release it.
-func seize(pid, tid int) (*tracee, error) {
+// seize stops a thread of a process, whose id is held, and waits for that until a
+// time. The calling thread must release it.
+func seize(pid, tid int, until time.Time) (*tracee, error) {
 	if err := unix.PtraceSeize(tid); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
-	t := &tracee{pid: pid, tid: tid, until: time.Now().Add(stopTime)}
+	t := &tracee{pid: pid, tid: tid, until: until}
 	err := os.NewSyscallError("ptrace interrupt", unix.PtraceInterrupt(tid))
 	if err == nil {
 		err = t.await(isInterrupt, unix.PtraceCont)
+	}
+	if err == nil {
+		err = t.checkProcess()
 	}
 	if err == nil {
 		// Should this thread end before it has put the registers back, the process
@@ -46,6 +44,15 @@ func seize(pid, tid int) (*tracee, error) {
 		return nil, errors.Join(err, t.release())
 	}
 	return t, nil
+}
+
+// checkProcess returns an error for a thread of another process, which may have got
+// the id of one that has ended since it was listed. One that is stopped keeps its id.
+func (t *tracee) checkProcess() error {
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", t.pid, t.tid)); err != nil {
+		return fmt.Errorf("it is not the process's: %w", err)
+	}
+	return nil
 }
 
 // release lets the thread run, and sends it the signals that came meanwhile. One
@@ -95,7 +102,7 @@ func (t *tracee) stop() (unix.WaitStatus, error) {
 		case got == t.tid:
 			return 0, errors.New("it has ended")
 		case time.Now().After(t.until):
-			return 0, fmt.Errorf("it did not stop within %v: %w", stopTime, os.ErrDeadlineExceeded)
+			return 0, fmt.Errorf("it did not stop: %w", os.ErrDeadlineExceeded)
 		}
 		time.Sleep(stopPoll)
 	}
