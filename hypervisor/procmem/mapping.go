@@ -130,8 +130,12 @@ func (m *Mapping) Close() error {
 	return m.pagemap.Close()
 }
 
-// Discard implements memfile.Memory: the process sees the file afterwards.
+// Discard implements memfile.Memory: the process sees the file afterwards. One that
+// has changed nothing is left alone: it may be traced by another program.
 func (m *Mapping) Discard() error {
+	if used, err := m.Used(); err == nil && used == 0 {
+		return nil
+	}
 	pid, ok := m.owner.Hold()
 	if !ok {
 		return fmt.Errorf("discard %s: %w", m.Name(), unix.ESRCH)
