@@ -126,7 +126,11 @@ func (d *docker) configure(l harness.Layout, kata map[string]any) error {
 func (d *docker) address() string    { return "unix://" + filepath.Join(d.work, "docker.sock") }
 func (d *docker) configPath() string { return filepath.Join(d.work, "daemon.json") }
 
-func (d *docker) env() []string { return []string{"PATH=" + d.path, "HOME=" + d.work} }
+// env returns the environment of dockerd, of its containerd, which leaves restored
+// checkpoints in XDG_RUNTIME_DIR, and of docker.
+func (d *docker) env() []string {
+	return []string{"PATH=" + d.path, "HOME=" + d.work, "XDG_RUNTIME_DIR=" + d.work}
+}
 
 func (d *docker) start(ctx context.Context) error {
 	program, err := lookIn(d.path, "dockerd")

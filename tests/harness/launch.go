@@ -54,6 +54,7 @@ func (d *Daemon) Env() []string {
 	return []string{
 		"PATH=" + strings.Join(path, ":"),
 		"HOME=" + d.Dir,
+		"XDG_RUNTIME_DIR=" + d.Dir, // where it leaves the checkpoints that it has restored
 		"CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1",
 		"KATA_CONF_FILE=" + d.KataConfigPath(),
 		envTag + "=" + d.tag,
