@@ -232,7 +232,7 @@ func failsWith(t *testing.T, err error, words ...string) {
 	}
 }
 
-// singleThreaded returns a process of one thread.
+// singleThreaded returns a process of one thread, which sleeps.
 func singleThreaded(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("sleep", "3600")
@@ -241,7 +241,14 @@ func singleThreaded(t *testing.T) int {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return cmd.Process.Pid
+	for range 1000 {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid)); err == nil && bytes.Contains(text, []byte("(sleep) S ")) {
+			return cmd.Process.Pid
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the process does not sleep")
+	return 0
 }
 
 // awaitStop waits until all of the process's threads are stopped.

@@ -10,8 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopPoll is how often a thread is looked at: a wait for one has no deadline.
-const stopPoll = 50 * time.Microsecond
+const (
+	// stopPoll is how often a thread is looked at: a wait for one has no deadline.
+	stopPoll = 50 * time.Microsecond
+	// maxSignals bounds how many signals a thread may get meanwhile. A hostile
+	// process can send them without an end.
+	maxSignals = 64
+)
 
 // tracee is a thread of process pid that the calling thread traces (ptrace(2)).
 // Between calls it is stopped.
@@ -66,7 +71,7 @@ func (t *tracee) release() error {
 }
 
 // await waits until the thread stops for a reason that is wanted. From other
-// stops it is resumed.
+// stops it is resumed. After an error but that of stop the thread is stopped.
 func (t *tracee) await(wanted func(unix.WaitStatus) bool, resume func(tid, signal int) error) error {
 	for {
 		status, err := t.stop()
@@ -77,6 +82,8 @@ func (t *tracee) await(wanted func(unix.WaitStatus) bool, resume func(tid, signa
 			return nil
 		case isGroupStop(status):
 			return errors.New("the process is stopped (SIGSTOP)")
+		case len(t.signals) == maxSignals:
+			return fmt.Errorf("it got %d signals", maxSignals)
 		}
 		if !isInterrupt(status) {
 			t.signals = append(t.signals, status.StopSignal())
