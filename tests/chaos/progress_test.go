@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,8 +18,8 @@ import (
 // checkpoint, or of a guest's memory. The file may have no name.
 type progress struct {
 	open bool
-	// machine is set if there is a VMM.
-	machine bool
+	// machines are the command lines of the VMMs, also of spares.
+	machines []string
 	// size is the file's size in bytes, and at the place in it that is read or
 	// written next.
 	size, at int64
@@ -33,7 +34,7 @@ func progressIn(d *harness.Daemon, dir string) (now progress, err error) {
 	for _, p := range procs {
 		switch p.Kind() {
 		case harness.KindVMM:
-			now.machine = true
+			now.machines = append(now.machines, p.Args)
 		case harness.KindShim:
 			if err := now.look(p.PID, dir); err != nil {
 				return now, err
@@ -41,6 +42,11 @@ func progressIn(d *harness.Daemon, dir string) (now progress, err error) {
 		}
 	}
 	return now, nil
+}
+
+// hasMachine reports whether a sandbox has a VMM.
+func (p progress) hasMachine(sandbox string) bool {
+	return slices.ContainsFunc(p.machines, func(args string) bool { return strings.Contains(args, "sandbox-"+sandbox+",") })
 }
 
 // look looks at the open files of one process.

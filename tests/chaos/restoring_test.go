@@ -92,7 +92,7 @@ func playRestoringSaved(ctx context.Context, s *scene) error {
 	s.bomb = io.Discard
 	some := s.someBytes()
 	_, err = s.at(ctx, from.dir, []stage{
-		{"before the checkpoint is loaded", func(p progress) bool { return p.machine }},
+		{"before the checkpoint is loaded", func(p progress) bool { return p.hasMachine(cfg.ID) }},
 		{"while the checkpoint is loaded", func(p progress) bool { return p.at >= some }},
 		{"when the checkpoint is loaded", func(p progress) bool { return p.at >= from.size }},
 	}, func(ctx context.Context) error { return s.goOn(ctx, cfg) })
