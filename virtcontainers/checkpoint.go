@@ -28,6 +28,9 @@ import (
 const (
 	// partWait bounds each of the guest's parts in giving up its devices.
 	partWait = 30 * time.Second
+	// detachWait bounds how long the guest may take to give up a device that is
+	// wanted back: the container stands still meanwhile.
+	detachWait = 10 * time.Second
 	// saveTimeout bounds writing the machine to disk.
 	saveTimeout = 10 * time.Minute
 )
@@ -279,15 +282,26 @@ func (c *Container) goOn(ctx context.Context, taken part) error {
 		}
 	}
 	if taken >= networkUnplugged {
-		if err := s.network.Replug(ctx); err != nil {
+		if err := s.replugNetwork(ctx); err != nil {
 			log.G(ctx).WithError(err).Error("the guest lacks a part of its network since it was saved")
 		}
 	}
 	return nil
 }
 
+// replugNetwork gives the machine its NICs again. A removal that was given up goes
+// on in the guest, and would take them later: it is awaited first.
+func (s *Sandbox) replugNetwork(ctx context.Context) error {
+	unplugCtx, cancel := context.WithTimeout(ctx, detachWait)
+	defer cancel()
+	return errors.Join(s.network.Unplug(unplugCtx), s.network.Replug(ctx))
+}
+
 // reconnect gives the machine its vsock device again and lets it run.
 func (s *Sandbox) reconnect(ctx context.Context, taken part) error {
+	if taken == linkSuspended && s.detachAfterAll(ctx) {
+		taken = vsockDetached
+	}
 	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
 	defer cancel()
 	if taken >= vsockDetached {
@@ -308,6 +322,18 @@ func (s *Sandbox) reconnect(ctx context.Context, taken part) error {
 		log.G(ctx).WithError(err).Warn("the guest's clock is late by the time that the sandbox was saved")
 	}
 	return nil
+}
+
+// detachAfterAll awaits a removal of the vsock device that was given up, as
+// replugNetwork does, and reports whether the guest has lost it.
+func (s *Sandbox) detachAfterAll(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, detachWait)
+	defer cancel()
+	err := s.transport.Detach(ctx, s.vm)
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("the guest keeps its vsock device")
+	}
+	return err == nil
 }
 
 // rebind gives the init's stdio new connections.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -327,10 +328,14 @@ func TestCheckpointGivenUpWhileParking(t *testing.T) {
 	s.checkGoesOn()
 }
 
-// hangs has a step of the machine wait for the end of its context.
+// hangs has a step of the machine wait for the end of its context, and then fail.
 func (s *saver) hangs(step fake.Step) <-chan struct{} {
 	hanging := make(chan struct{})
+	var again atomic.Bool
 	s.host.Monitor.Hook(step, func(ctx context.Context, _ *fake.VM) error {
+		if again.Swap(true) {
+			return errInjected
+		}
 		close(hanging)
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -356,6 +361,37 @@ func TestCheckpointOfBusyGuest(t *testing.T) {
 	cancel()
 	<-done
 	s.checkGoesOn()
+}
+
+// A device that the guest was asked for is the guest's to give, also if the caller has gone:
+// it is awaited, and plugged again. Otherwise it would go later, and with
+// it the sandbox, or its network.
+func TestCheckpointGivenUpWhileDetaching(t *testing.T) {
+	for name, net := range map[string]*netInMemory{"vsock": nil, "NIC": newNetwork()} {
+		t.Run(name, func(t *testing.T) {
+			s := saverOn(t, newHost(t), net, func(*virtcontainers.Options) {})
+			s.says("before ")
+			had := len(s.vm.Devices())
+			ctx, cancel := context.WithCancel(t.Context())
+			var asked atomic.Int32
+			s.host.Monitor.Hook(fake.StepDetach, func(ctx context.Context, _ *fake.VM) error {
+				if asked.Add(1) > 1 {
+					return nil
+				}
+				cancel()
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+			s.checkFails(ctx, true, context.Canceled.Error())
+			if n := len(s.vm.Detached()); n != 1 || asked.Load() != 2 {
+				t.Errorf("the guest was asked %d times, and has given %v", asked.Load(), s.vm.Detached())
+			}
+			if has := len(s.vm.Devices()); has != had {
+				t.Errorf("the machine had %d devices, and has %d", had, has)
+			}
+			s.checkGoesOn()
+		})
+	}
 }
 
 // A checkpoint does not replace another one.
