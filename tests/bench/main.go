@@ -25,6 +25,7 @@ func main() {
 	crowd := flag.Int("crowd", 0, "measure only what that many pods at once cost in memory: booted, hibernating, from a template")
 	checkpoint := flag.Bool("checkpoint", false, "measure checkpoints, and starts from them, only")
 	templateSteps := flag.Bool("template-steps", false, "measure the parts of starts from a template only")
+	poolSteps := flag.Bool("pool-steps", false, "measure the parts of starts from a pool only")
 	start := flag.Bool("timeline", false, "measure and draw cold starts only")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -43,7 +44,9 @@ func main() {
 	case *starts:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchStarts(ctx, d, *rounds) }
 	case *templateSteps:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return benchTemplateSteps(ctx, d, *rounds) }
+		alone = func(ctx context.Context, d *harness.Daemon) error { return fromTemplate().benchSteps(ctx, d, *rounds) }
+	case *poolSteps:
+		alone = func(ctx context.Context, d *harness.Daemon) error { return fromPool().benchSteps(ctx, d, *rounds) }
 	case *checkpoint:
 		alone = func(ctx context.Context, d *harness.Daemon) error { return benchCheckpoint(ctx, d, *rounds) }
 	case *crowd > 0:

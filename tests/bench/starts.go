@@ -27,6 +27,14 @@ type start struct {
 	took    series
 }
 
+func fromTemplate() *start {
+	return &start{name: "template", runtime: harness.Kata, factory: "enable_template = true\n"}
+}
+
+func fromPool() *start {
+	return &start{name: "pool", runtime: harness.Kata, factory: "enable_template = true\nvm_cache_number = 1\n", spares: 1}
+}
+
 // benchStarts measures and prints how long starts take: with runc, and with guests
 // that boot, come from a template, and were spares. In each round all take
 // their turn.
@@ -34,8 +42,7 @@ func benchStarts(ctx context.Context, d *harness.Daemon, rounds int) (err error)
 	all := []*start{
 		{name: "runc", runtime: harness.Runc, daemon: d},
 		{name: "boot", runtime: harness.Kata, daemon: d},
-		{name: "template", runtime: harness.Kata, factory: "enable_template = true\n"},
-		{name: "pool", runtime: harness.Kata, factory: "enable_template = true\nvm_cache_number = 1\n", spares: 1},
+		fromTemplate(), fromPool(),
 	}
 	defer func() {
 		for _, s := range all {

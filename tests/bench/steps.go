@@ -13,9 +13,8 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
-// benchTemplateSteps measures and prints the spans of starts from a template.
-func benchTemplateSteps(ctx context.Context, d *harness.Daemon, rounds int) (err error) {
-	s := &start{name: "template", runtime: harness.Kata, factory: "enable_template = true\n"}
+// benchSteps measures and prints the spans of starts.
+func (s *start) benchSteps(ctx context.Context, d *harness.Daemon, rounds int) (err error) {
 	defer func() { err = errors.Join(err, s.end(context.WithoutCancel(ctx))) }()
 	if err := s.begin(ctx, d); err != nil {
 		return err
@@ -31,6 +30,9 @@ func benchTemplateSteps(ctx context.Context, d *harness.Daemon, rounds int) (err
 			return err
 		}
 		lines = append(lines, line)
+		if err := s.awaitSpares(ctx); err != nil {
+			return err
+		}
 	}
 	printSpans(os.Stdout, lines)
 	return nil
