@@ -61,16 +61,11 @@ func (s *Sandbox) orders(ctx context.Context, key factory.Key) bool {
 	if s.home == nil {
 		return false
 	}
-	plain := s.opts.Config.Plain
-	if plain == nil {
-		plain = s.opts.Config
-	}
-	other, err := newSandbox(ctx, s.platform, Options{ID: s.ID, Config: plain})
-	defer other.end()
+	spec, err := s.plainSpec(ctx)
 	if err != nil {
 		return false
 	}
-	in, err := factory.InputsOf(s.platform.Monitor, other.spec())
+	in, err := factory.InputsOf(s.platform.Monitor, spec)
 	if err != nil {
 		return false
 	}

@@ -224,6 +224,7 @@ func bootNew(ctx context.Context, platform Platform, opts Options, template ofTe
 	s.template = template
 	s.leaveHome(ctx)
 	if err == nil {
+		s.startPlain(ctx)
 		if opts.Restore == nil {
 			s.considerSpare(ctx)
 		}

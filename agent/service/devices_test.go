@@ -256,8 +256,8 @@ func (m *fakeMachine) PreloadLateDrivers() error {
 
 func TestSetResources(t *testing.T) {
 	pod, _ := testPod(t)
-	machine := &fakeMachine{}
-	pod.machine = machine
+	machine, nics := &fakeMachine{}, &fakeNetwork{err: errdefs.ErrUnavailable}
+	pod.machine, pod.network = machine, nics
 	client := api.NewGuestClient(dialPod(t, pod))
 	for name, test := range map[string]struct {
 		have guest.Amount
@@ -275,6 +275,9 @@ func TestSetResources(t *testing.T) {
 		}
 		if machine.asked != (guest.Amount{CPUs: 2, MemoryMiB: 512}) {
 			t.Errorf("%s: asked for %v", name, machine.asked)
+		}
+		if test.ok && nics.cpus != test.have.CPUs {
+			t.Errorf("%s: the NICs use queues for %d CPUs", name, nics.cpus)
 		}
 	}
 }

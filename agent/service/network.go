@@ -18,6 +18,7 @@ const nicModule = "virtio_net"
 // networkApplier is the guest's network.
 type networkApplier interface {
 	Apply(ctx context.Context, want *api.SetNetworkRequest) (changes []string, err error)
+	UseQueues(cpus uint32) error
 }
 
 var _ networkApplier = (*network.Network)(nil)

@@ -19,12 +19,18 @@ import (
 // fakeNetwork records the requests.
 type fakeNetwork struct {
 	wanted []*api.SetNetworkRequest
+	cpus   uint32 // of the last UseQueues
 	err    error
 }
 
 func (n *fakeNetwork) Apply(_ context.Context, want *api.SetNetworkRequest) ([]string, error) {
 	n.wanted = append(n.wanted, want)
 	return []string{"eth0 set up"}, n.err
+}
+
+func (n *fakeNetwork) UseQueues(cpus uint32) error {
+	n.cpus = cpus
+	return n.err
 }
 
 // networkPod is a pod with a fake network and its own UTS namespace.

@@ -66,7 +66,7 @@ func withPool(t *testing.T, run func(ctx context.Context, t *testing.T, d *harne
 	needVM(t)
 	dir := filepath.Join(t.TempDir(), "templates")
 	use := func(o *harness.Options) {
-		o.Kata.Extra = fmt.Sprintf("enable_annotations = [\"default_memory\"]\n[factory]\nenable_template = true\ntemplate_path = %q\nvm_cache_number = 2\n", dir)
+		o.Kata.Extra = fmt.Sprintf("enable_annotations = [\"default_memory\", \"kernel_params\"]\n[factory]\nenable_template = true\ntemplate_path = %q\nvm_cache_number = 2\n", dir)
 	}
 	newestOwn(t, use, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
 		t.Cleanup(func() { destroySpares(t, d, dir) })
@@ -360,7 +360,7 @@ func TestPoolThatDoesNotFit(t *testing.T) {
 		startIdle(ctx, t, d)
 		awaitSpares(ctx, t, d, 2)
 		for _, annotations := range []map[string]string{
-			{"io.katacontainers.config.hypervisor.default_memory": "512"},
+			{"io.katacontainers.config.hypervisor.kernel_params": "katabox.test=1"},
 			{"io.katacontainers.config.factory.enable_template": "false"},
 		} {
 			mark := d.LogSize()
@@ -373,6 +373,26 @@ func TestPoolThatDoesNotFit(t *testing.T) {
 			if err := c.Remove(ctx); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// A pod whose annotations want a larger machine takes a spare, which grows.
+func TestPoolForLargerPod(t *testing.T) {
+	withPool(t, func(ctx context.Context, t *testing.T, d *harness.Daemon) {
+		startIdle(ctx, t, d)
+		awaitSpares(ctx, t, d, 2)
+		mark := d.LogSize()
+		const wanted = 512 << 10 // in KiB
+		larger := oci.WithAnnotations(map[string]string{"io.katacontainers.config.hypervisor.default_memory": strconv.Itoa(wanted >> 10)})
+		c, _ := startIdle(ctx, t, d, larger)
+		if line := poolBootLine(t, d, mark); !strings.Contains(line, "spare=true") {
+			t.Errorf("it has no spare: %s", line)
+		}
+		out := execOut(ctx, t, c, harness.ExecConfig{Args: []string{"awk", "/MemTotal/ { print $2 }", "/proc/meminfo"}})
+		total, err := strconv.Atoi(strings.TrimSpace(out))
+		if err != nil || total < wanted*8/10 || total > wanted {
+			t.Errorf("the guest has %d KiB, %v, want almost %d", total, err, wanted)
 		}
 	})
 }

@@ -82,16 +82,7 @@ type clone struct {
 func TestClones(t *testing.T) {
 	needVM(t)
 	ctx, d := begin(t)
-	dir := filepath.Join(t.TempDir(), "templates")
-	configure(t, d, fmt.Sprintf("[factory]\nenable_template = true\ntemplate_path = %q\n", dir))
-	factory := func(command string) {
-		out, err := exec.Command(filepath.Join(bed.layout.Bin(), "kata-runtime"), "factory", command, "--config", d.KataConfigPath()).CombinedOutput()
-		if err != nil {
-			t.Errorf("kata-runtime factory %s: %v: %s", command, err, out)
-		}
-	}
-	t.Cleanup(func() { factory("destroy") })
-	factory("init")
+	useTemplate(t, d, "")
 	mark := d.LogSize()
 	all := make([]clone, clones)
 	for first := 0; first < clones; first += cloneBatch {
@@ -113,6 +104,22 @@ func TestClones(t *testing.T) {
 		t.Errorf("%d pods did not come from the template", n)
 	}
 	compareClones(t, all)
+}
+
+// useTemplate has the daemon's pods start from a template, which it makes. config is
+// more of the configuration.
+func useTemplate(t *testing.T, d *harness.Daemon, config string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "templates")
+	configure(t, d, fmt.Sprintf("%s[factory]\nenable_template = true\ntemplate_path = %q\n", config, dir))
+	factory := func(command string) {
+		out, err := exec.Command(filepath.Join(bed.layout.Bin(), "kata-runtime"), "factory", command, "--config", d.KataConfigPath()).CombinedOutput()
+		if err != nil {
+			t.Errorf("kata-runtime factory %s: %v: %s", command, err, out)
+		}
+	}
+	t.Cleanup(func() { factory("destroy") })
+	factory("init")
 }
 
 func compareClones(t *testing.T, all []clone) {

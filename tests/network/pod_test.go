@@ -36,15 +36,15 @@ type pod struct {
 
 // newPod makes a pod in a network namespace, whose container runs the probe's
 // server. It is removed when the test ends.
-func newPod(ctx context.Context, t *testing.T, d *harness.Daemon, ns netns) *pod {
+func newPod(ctx context.Context, t *testing.T, d *harness.Daemon, ns netns, spec ...oci.SpecOpts) *pod {
 	t.Helper()
-	return serving(ctx, t, barePod(ctx, t, d, ns), servers...)
+	return serving(ctx, t, barePod(ctx, t, d, ns, spec...), servers...)
 }
 
 // barePod makes a pod with only a pause container.
-func barePod(ctx context.Context, t *testing.T, d *harness.Daemon, ns netns) *harness.Pod {
+func barePod(ctx context.Context, t *testing.T, d *harness.Daemon, ns netns, spec ...oci.SpecOpts) *harness.Pod {
 	t.Helper()
-	p, err := d.NewPod(ctx, "pod", inNetns(ns))
+	p, err := d.NewPod(ctx, "pod", append(spec, inNetns(ns))...)
 	if err != nil {
 		t.Fatalf("make pod: %v", err)
 	}

@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/virtcontainers/config"
 	"github.com/katabox/katabox/virtcontainers/sizing/resource"
 )
 
 // choose sets the size the machine starts with, and how far it can grow.
 func (p *Pod) choose(ctx context.Context) error {
-	machine, err := p.machineLimits()
+	machine, err := machineLimits(p.opts.Config.Hypervisor)
 	if err != nil {
 		return err
 	}
@@ -34,12 +35,18 @@ func (p *Pod) choose(ctx context.Context) error {
 		return err
 	}
 	machine.MemoryMiB = p.fit(ctx, machine.MemoryMiB)
-	p.initial = machine.Size(needs...)
-	p.initial.MemoryMiB = wholePages(p.initial.MemoryMiB, p.hugePageMiB)
-	warnOf(ctx, p.initial)
+	own := machine.Size(needs...)
+	own.MemoryMiB = wholePages(own.MemoryMiB, p.hugePageMiB)
+	warnOf(ctx, own)
 	p.machine = machine
-	p.vcpus, p.memoryMiB = p.initial.VCPUs, p.initial.MemoryMiB
+	p.startAs(own)
 	return nil
+}
+
+// startAs sets the size that the machine starts with.
+func (p *Pod) startAs(size resource.Size) {
+	p.initial = size
+	p.vcpus, p.memoryMiB = size.VCPUs, size.MemoryMiB
 }
 
 // warnOf logs which limits the machine cannot provide.
@@ -54,8 +61,7 @@ func (p *Pod) static() bool { return p.opts.Config.Runtime.StaticSizing }
 
 // machineLimits is the size that the configuration gives a machine, and how far
 // the configuration and the host's memory let it grow.
-func (p *Pod) machineLimits() (resource.Machine, error) {
-	h := p.opts.Config.Hypervisor
+func machineLimits(h config.Hypervisor) (resource.Machine, error) {
 	m := resource.Machine{
 		VCPUs: cmp.Or(h.DefaultVCPUs, float64(h.VCPUs)), MaxVCPUs: h.MaxVCPUs,
 		MemoryMiB: h.MemoryMiB, MaxMemoryMiB: h.MaxMemoryMiB,

@@ -49,7 +49,7 @@ func Confine(root string, cfg *config.Config, accel hypervisor.Accel) (leave fun
 func spareBound(cfg *config.Config, accel hypervisor.Accel) (hostcgroup.Bound, error) {
 	p := &Pod{opts: Options{Config: cfg, Accel: accel}}
 	var err error
-	if p.machine, err = p.machineLimits(); err != nil {
+	if p.machine, err = machineLimits(cfg.Hypervisor); err != nil {
 		return hostcgroup.Bound{}, err
 	}
 	own := p.machine.MemoryMiB
