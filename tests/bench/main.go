@@ -13,47 +13,39 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
+// part measures and prints one part of the benchmark, each thing so often.
+type part func(ctx context.Context, d *harness.Daemon, rounds int) error
+
+// parts are what can be measured alone, by its flag.
+var parts = []struct {
+	flag, what string
+	measure    part
+}{
+	{"network", "the network", func(ctx context.Context, d *harness.Daemon, _ int) error { return benchNetwork(ctx, d) }},
+	{"volumes", "volumes and disks", func(ctx context.Context, d *harness.Daemon, _ int) error { return benchVolumes(ctx, d) }},
+	{"share", "what serves the files", func(ctx context.Context, d *harness.Daemon, _ int) error { return benchShare(ctx, d) }},
+	{"execs", "execs", benchExecs},
+	{"recovery", "how soon what was lost runs again", benchRecovery},
+	{"starts", "starts by booting, from a template and from a pool", benchStarts},
+	{"checkpoint", "checkpoints, and starts from them", benchCheckpoint},
+	{"template-steps", "the parts of starts from a template", stepsOf(fromTemplate)},
+	{"pool-steps", "the parts of starts from a pool", stepsOf(fromPool)},
+	{"timeline", "and draw cold starts", benchTimeline},
+}
+
 func main() {
 	rounds := flag.Int("n", 10, "how often each thing is measured")
 	release := flag.String("containerd", "1.6", "containerd release: 1.6 (Debian's) or 2.4 (make containerd)")
-	network := flag.Bool("network", false, "measure the network only")
-	volumes := flag.Bool("volumes", false, "measure volumes and disks only")
-	share := flag.Bool("share", false, "measure what serves the files only")
-	execs := flag.Bool("execs", false, "measure execs only")
-	recovery := flag.Bool("recovery", false, "measure how soon what was lost runs again")
-	starts := flag.Bool("starts", false, "measure starts by booting, from a template and from a pool only")
 	crowd := flag.Int("crowd", 0, "measure only what that many pods at once cost in memory: booted, hibernating, from a template")
-	checkpoint := flag.Bool("checkpoint", false, "measure checkpoints, and starts from them, only")
-	templateSteps := flag.Bool("template-steps", false, "measure the parts of starts from a template only")
-	poolSteps := flag.Bool("pool-steps", false, "measure the parts of starts from a pool only")
-	start := flag.Bool("timeline", false, "measure and draw cold starts only")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var alone part
-	switch {
-	case *network:
-		alone = benchNetwork
-	case *share:
-		alone = benchShare
-	case *volumes:
-		alone = benchVolumes
-	case *execs:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return benchExecs(ctx, d, *rounds) }
-	case *recovery:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return benchRecovery(ctx, d, *rounds) }
-	case *starts:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return benchStarts(ctx, d, *rounds) }
-	case *templateSteps:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return fromTemplate().benchSteps(ctx, d, *rounds) }
-	case *poolSteps:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return fromPool().benchSteps(ctx, d, *rounds) }
-	case *checkpoint:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return benchCheckpoint(ctx, d, *rounds) }
-	case *crowd > 0:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return benchCrowd(ctx, d, *crowd) }
-	case *start:
-		alone = func(ctx context.Context, d *harness.Daemon) error { return benchTimeline(ctx, d, *rounds) }
+	for _, p := range parts {
+		flag.BoolFunc(p.flag, "measure "+p.what+" only", func(string) error { alone = p.measure; return nil })
 	}
+	flag.Parse()
+	if *crowd > 0 {
+		alone = func(ctx context.Context, d *harness.Daemon, _ int) error { return benchCrowd(ctx, d, *crowd) }
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := bench(ctx, *release, *rounds, alone)
 	stop()
 	if err != nil {
@@ -61,9 +53,6 @@ func main() {
 		os.Exit(1)
 	}
 }
-
-// part measures and prints one part of the benchmark.
-type part func(context.Context, *harness.Daemon) error
 
 // bench measures and prints: all, or one part alone. The daemon is stopped in
 // any case.
@@ -85,7 +74,7 @@ func bench(ctx context.Context, releaseName string, rounds int, alone part) (err
 	}
 	defer func() { err = errors.Join(err, d.Stop(context.WithoutCancel(ctx))) }()
 	if alone != nil {
-		return alone(ctx, d)
+		return alone(ctx, d, rounds)
 	}
 	result, err := measure(ctx, d, rounds)
 	if err != nil {

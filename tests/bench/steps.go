@@ -13,6 +13,13 @@ import (
 	"github.com/katabox/katabox/virtcontainers/timeline"
 )
 
+// stepsOf measures and prints the spans of a way's starts.
+func stepsOf(way func() *start) part {
+	return func(ctx context.Context, d *harness.Daemon, rounds int) error {
+		return way().benchSteps(ctx, d, rounds)
+	}
+}
+
 // benchSteps measures and prints the spans of starts.
 func (s *start) benchSteps(ctx context.Context, d *harness.Daemon, rounds int) (err error) {
 	defer func() { err = errors.Join(err, s.end(context.WithoutCancel(ctx))) }()
