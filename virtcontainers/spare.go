@@ -270,8 +270,21 @@ func (s *Sandbox) adoptRecord(from *Sandbox) error {
 	return err
 }
 
-// endAdopted ends what the spare has made.
+// endAdopted ends what the spare has made, each part within its own time, as the
+// steps that made them would be undone.
 func (s *Sandbox) endAdopted(ctx context.Context) error {
 	from := s.spare.pod
-	return errors.Join(from.client.Close(), from.vm.Stop(ctx), from.transport.Close(), from.jail.close(), from.files.Close(ctx))
+	var errs []error
+	for _, end := range []func(context.Context) error{
+		func(context.Context) error { return from.client.Close() },
+		from.vm.Stop,
+		func(context.Context) error { return from.transport.Close() },
+		func(context.Context) error { return from.jail.close() },
+		from.files.Close,
+	} {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		errs = append(errs, end(ctx))
+		cancel()
+	}
+	return errors.Join(errs...)
 }
