@@ -153,6 +153,40 @@ func TestMakeTemplateFails(t *testing.T) {
 	}
 }
 
+// A sandbox removes a template that nothing has used for a day, once its container
+// runs, but not its own.
+func TestTemplateExpires(t *testing.T) {
+	host, opts, store := templateHost(t)
+	own := makeTemplate(t, host, opts)
+	other := *opts.Config
+	other.Source, other.Hypervisor.KernelParams = []string{"/other.toml"}, "x=1"
+	unused := makeTemplate(t, host, virtcontainers.Options{Config: &other, Observer: opts.Observer})
+	then := time.Now().Add(-25 * time.Hour)
+	for _, key := range []factory.Key{own, unused} {
+		if err := os.Chtimes(filepath.Join(store.Dir, string(key), "template.json"), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := virtcontainers.New(t.Context(), host.Platform(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pod{Sandbox: s, t: t, host: host}
+	c := p.create(sandboxID)
+	if list, err := store.List(); err != nil || len(list) != 2 {
+		t.Errorf("before a container runs: %+v, %v", list, err)
+	}
+	p.start(initOf(t, c))
+	eventually(t, "one template", func() bool {
+		list, err := store.List()
+		return err == nil && len(list) == 1 && list[0].Key == own
+	})
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	checkNothingLeft(t, host)
+}
+
 // A sandbox that fits no template boots, and leaves the templates alone.
 func TestOtherMachineBoots(t *testing.T) {
 	for name, change := range map[string]func(*virtcontainers.Options){

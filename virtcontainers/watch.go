@@ -43,6 +43,9 @@ func (s *Sandbox) watch() {
 	case s.template.missed != "":
 		s.watchers.Go(s.orderTemplate)
 	}
+	if s.opts.Config.Factory.Template {
+		s.watchers.Go(s.expireTemplates)
+	}
 	s.watchers.Go(func() { s.network.Watch(s.lifeCtx, s.resolvConfs) })
 	if agent := s.opts.Config.Agent; agent.HealthInterval > 0 {
 		s.watchers.Go(func() { s.watchHealth(agent.HealthInterval, agent.HealthTimeout) })

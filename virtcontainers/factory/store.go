@@ -41,6 +41,8 @@ type Store struct{ Dir string }
 type Info struct {
 	Key     Key
 	Created time.Time
+	// Used is when it was last opened, or made.
+	Used time.Time
 	// Bytes is the space that it takes in the file system.
 	Bytes int64
 	// Current is false if what it was made of has changed: nothing starts from it any
@@ -70,7 +72,7 @@ type Template struct {
 // Close closes its files.
 func (t *Template) Close() error { return errors.Join(t.Memory.Close(), t.State.Close()) }
 
-// Open opens a template. It fails with errdefs.ErrNotFound if there is none,
+// Open opens a template, which counts as its use. It fails with errdefs.ErrNotFound if there is none,
 // and with another error if the template cannot be used: Remove it then. The
 // memory is checked when it is copied.
 func (s Store) Open(key Key) (*Template, error) {
@@ -92,6 +94,8 @@ func (s Store) Open(key Key) (*Template, error) {
 	if t.Memory, err = regular.Open(filepath.Join(dir, MemoryFile)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open template %s: %w", key, err), t.State.Close())
 	}
+	now := time.Now()
+	_ = os.Chtimes(filepath.Join(dir, infoFile), now, now) // it may expire sooner
 	return t, nil
 }
 
@@ -209,8 +213,12 @@ func (s Store) List() ([]Info, error) {
 		}
 		for _, name := range []string{MemoryFile, StateFile, infoFile} {
 			var st unix.Stat_t
-			if unix.Lstat(filepath.Join(dir, name), &st) == nil {
-				i.Bytes += st.Blocks * 512
+			if unix.Lstat(filepath.Join(dir, name), &st) != nil {
+				continue
+			}
+			i.Bytes += st.Blocks * 512
+			if name == infoFile {
+				i.Used = time.Unix(st.Mtim.Unix())
 			}
 		}
 		list = append(list, i)
@@ -246,6 +254,29 @@ func (s Store) Remove(key Key) error {
 		return fmt.Errorf("remove template: %w", err)
 	}
 	return nil
+}
+
+// Expire removes the templates that have not been used for so long, and returns their
+// keys; changed is for those that are not current here. They may still be in another
+// mount namespace.
+func (s Store) Expire(unused, changed time.Duration) ([]Key, error) {
+	list, err := s.List()
+	errs := []error{err}
+	var removed []Key
+	for _, i := range list {
+		life := unused
+		if !i.Current {
+			life = changed
+		}
+		if time.Since(i.Used) <= life {
+			continue
+		}
+		err := s.Remove(i.Key)
+		if errs = append(errs, err); err == nil {
+			removed = append(removed, i.Key)
+		}
+	}
+	return removed, errors.Join(errs...)
 }
 
 // RemoveAll removes all templates, the recorded failures, and the directory,

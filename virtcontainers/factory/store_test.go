@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -137,6 +138,59 @@ func TestMakeAndOpen(t *testing.T) {
 	}
 	if err := s.RemoveAll(); err != nil {
 		t.Errorf("remove nothing: %v", err)
+	}
+}
+
+// age sets when a template was last used.
+func age(t *testing.T, s Store, key Key, ago time.Duration) {
+	t.Helper()
+	then := time.Now().Add(-ago)
+	if err := os.Chtimes(filepath.Join(s.Dir, string(key), infoFile), then, then); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestExpire(t *testing.T) {
+	const unused, changed = 10 * time.Hour, time.Hour
+	for name, tt := range map[string]struct {
+		ago          time.Duration
+		change, open bool
+		stays        bool
+	}{
+		"new":                    {0, false, false, true},
+		"not used for a while":   {9 * time.Hour, false, false, true},
+		"not used for long":      {11 * time.Hour, false, false, false},
+		"used again":             {11 * time.Hour, false, true, true},
+		"just changed":           {50 * time.Minute, true, false, true},
+		"changed some time ago":  {70 * time.Minute, true, false, false},
+		"changed, and used here": {11 * time.Hour, true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, spec := testInputs(t)
+			s := Store{Dir: filepath.Join(t.TempDir(), "templates")}
+			key := makeOne(t, s, in)
+			age(t, s, key, tt.ago)
+			if tt.change {
+				if err := os.WriteFile(spec.Kernel, []byte("changed"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.open {
+				tpl, err := s.Open(key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = tpl.Close()
+			}
+			list, err := s.List()
+			if err != nil || len(list) != 1 || list[0].Current == tt.change {
+				t.Fatalf("list: %+v, %v", list, err)
+			}
+			removed, err := s.Expire(unused, changed)
+			if err != nil || (len(removed) == 0) != tt.stays || exists(filepath.Join(s.Dir, string(key))) != tt.stays {
+				t.Errorf("removed %v, %v, used at %v", removed, err, list[0].Used)
+			}
+		})
 	}
 }
 

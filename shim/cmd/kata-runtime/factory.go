@@ -129,6 +129,7 @@ type spareInfo struct {
 type templateInfo struct {
 	Key     factory.Key `json:"key"`
 	Created time.Time   `json:"created"`
+	Used    time.Time   `json:"used"`
 	Bytes   int64       `json:"bytes"`
 	Current bool        `json:"current"`
 	// Config is the configuration file that it was made for.
@@ -167,7 +168,7 @@ func reportFactory(cfg *config.Config, spares pool.Pool) (factoryReport, error) 
 		return s, err
 	}
 	for _, i := range list {
-		s.Templates = append(s.Templates, templateInfo{Key: i.Key, Created: i.Created, Bytes: i.Bytes, Current: i.Current, Config: i.Config})
+		s.Templates = append(s.Templates, templateInfo{Key: i.Key, Created: i.Created, Used: i.Used.UTC(), Bytes: i.Bytes, Current: i.Current, Config: i.Config})
 	}
 	failures, err := store.Failures()
 	if err != nil {
@@ -203,10 +204,10 @@ func (s factoryReport) write(w io.Writer) error {
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(s.Templates) > 0 {
-		fmt.Fprintln(table, "KEY\tCREATED\tMIB\tCURRENT")
+		fmt.Fprintln(table, "KEY\tCREATED\tUSED\tMIB\tCURRENT")
 	}
 	for _, t := range s.Templates {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%v\n", t.Key, t.Created.Format(time.RFC3339), t.Bytes>>20, t.Current)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%v\n", t.Key, t.Created.Format(time.RFC3339), t.Used.Format(time.RFC3339), t.Bytes>>20, t.Current)
 	}
 	if err := table.Flush(); err != nil {
 		return err
