@@ -13,8 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/katabox/katabox/agent/api"
 	"github.com/katabox/katabox/hypervisor"
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/fakeguest"
@@ -210,11 +212,17 @@ func (m *growingMonitor) Launch(ctx context.Context, spec hypervisor.Spec) (hype
 // growingPod boots a pod whose machine can grow.
 func growingPod(t *testing.T, virtioMem bool) (*pod, *growing) {
 	t.Helper()
+	return growingPodTo(t, virtioMem, 1024)
+}
+
+// growingPodTo boots one with another maximum of its memory.
+func growingPodTo(t *testing.T, virtioMem bool, maxMiB uint64) (*pod, *growing) {
+	t.Helper()
 	host := newHost(t)
 	platform, opts := host.Platform(), sized(false)
 	monitor := &growingMonitor{Monitor: platform.Monitor}
 	platform.Monitor = monitor
-	opts.Config.Hypervisor.MaxMemoryMiB, opts.Config.Hypervisor.VirtioMem = 1024, virtioMem
+	opts.Config.Hypervisor.MaxMemoryMiB, opts.Config.Hypervisor.VirtioMem = maxMiB, virtioMem
 	p := &pod{t: t, host: host, observer: newObserver()}
 	opts.Observer = p.observer
 	var err error
@@ -284,6 +292,28 @@ func TestDynamicSize(t *testing.T) {
 			}
 			vm.take(t, want...)
 		})
+	}
+}
+
+// A machine that becomes much larger grows in steps: the guest uses the memory of one
+// before there is more. With virtio-mem it takes small parts anyway.
+func TestLargeGrowth(t *testing.T) {
+	for virtio, want := range map[bool][]string{
+		false: {"memory 4352", "guest 4352", "memory 33024", "guest 33024"},
+		true:  {"memory 33024"},
+	} {
+		p, vm := growingPodTo(t, virtio, 1<<20)
+		if !virtio {
+			p.host.Agent.Hook("SetResources", func(_ context.Context, req proto.Message) error {
+				vm.note("guest", req.(*api.SetResourcesRequest).GetMemoryMib())
+				return nil
+			})
+		}
+		p.create(sandboxID)
+		if _, err := p.limited("a", 1, 32<<30); err != nil {
+			t.Fatal(err)
+		}
+		vm.take(t, want...)
 	}
 }
 

@@ -20,6 +20,10 @@ func TestLargerPodFromTemplate(t *testing.T) {
 	seen := make(map[string]string)
 	for name, arrange := range map[string]func(*testing.T, *harness.Daemon){
 		"template": func(t *testing.T, d *harness.Daemon) { t.Helper(); useTemplate(t, d, allowed) },
+		"virtio-mem": func(t *testing.T, d *harness.Daemon) {
+			t.Helper()
+			useTemplate(t, d, allowed+"enable_virtio_mem = true\n")
+		},
 		"boot": func(t *testing.T, d *harness.Daemon) {
 			t.Helper()
 			configure(t, d, allowed+"[factory]\nenable_template = false\nvm_cache_number = 0\n")
@@ -46,7 +50,9 @@ func TestLargerPodFromTemplate(t *testing.T) {
 			seen[name] = out
 		})
 	}
-	if seen["template"] != seen["boot"] || !strings.Contains(seen["boot"], "rx-1") {
-		t.Errorf("from the template it has\n%s\nbooted\n%s", seen["template"], seen["boot"])
+	for _, way := range []string{"template", "virtio-mem"} {
+		if seen[way] != seen["boot"] || !strings.Contains(seen["boot"], "rx-1") {
+			t.Errorf("%s: from the template it has\n%s\nbooted\n%s", way, seen[way], seen["boot"])
+		}
 	}
 }

@@ -2,12 +2,6 @@ package sizing
 
 import "github.com/katabox/katabox/virtcontainers/sizing/resource"
 
-// maxGrowth is how many times its first memory a machine may get by hot-plug for
-// the pod's own size. The guest's kernel describes each page of 4 KiB by 64 bytes,
-// which it takes from the memory that it already has: of sixteen times as much, a
-// quarter.
-const maxGrowth = 16
-
 // StartPlain has the machine start with the size of machines without the pod's
 // annotations, which templates and spares have: it grows to the pod's own size
 // before the first container is created. It reports whether that is possible;
@@ -42,6 +36,5 @@ func (p *Pod) reaches(from, to resource.Size) bool {
 	if more == 0 {
 		return from.VCPUs < to.VCPUs
 	}
-	return more%resource.BlockMiB == 0 && more <= maxGrowth*from.MemoryMiB && to.MemoryMiB <= p.machine.MaxMemoryMiB &&
-		(h.VirtioMem || h.MemorySlots > 0)
+	return more%resource.BlockMiB == 0 && to.MemoryMiB <= p.machine.MaxMemoryMiB && (h.VirtioMem || h.MemorySlots > 0)
 }
