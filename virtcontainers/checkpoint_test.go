@@ -363,9 +363,9 @@ func TestCheckpointOfBusyGuest(t *testing.T) {
 	s.checkGoesOn()
 }
 
-// A device that the guest was asked for is the guest's to give, also if the caller has gone:
-// it is awaited, and plugged again. Otherwise it would go later, and with
-// it the sandbox, or its network.
+// A guest that was asked to give up a device does so even if the caller has gone. The
+// removal is awaited, and the device plugged again: otherwise the sandbox would lose its
+// guest or its network later.
 func TestCheckpointGivenUpWhileDetaching(t *testing.T) {
 	for name, net := range map[string]*netInMemory{"vsock": nil, "NIC": newNetwork()} {
 		t.Run(name, func(t *testing.T) {

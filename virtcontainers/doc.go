@@ -36,5 +36,9 @@
 // shrinks, as far as it can, after one has ended or its limits were lowered
 // (package sizing); or it has its full size from the start.
 //
+// A machine starts by booting, from a template (template.go, missing.go, expire.go) or
+// as a spare that is adopted (spare.go, refill.go). These have the configuration's
+// size; a pod that wants a larger one starts with it and grows (plain.go).
+//
 // No lock is held across a call to the guest, the monitor or an IO.
 package virtcontainers

@@ -16,5 +16,6 @@
 // The kernel's IPv6 defaults apply: a pod's NICs accept router advertisements. Their
 // link-local addresses are the host's, or the kernel makes them if it has none (ipv6.go).
 //
-// The interfaces' traffic counters are read here too (counters.go).
+// The interfaces' traffic counters are read here too (counters.go), and their queues
+// are used when the guest gets more CPUs (queues.go).
 package network

@@ -1,7 +1,8 @@
 // Package factory keeps templates: machines that have booted and were saved, from
 // which sandboxes start. A template is a directory, named by a key; it is made
-// aside and renamed, never changed, and removed when something about it is wrong or
-// what it was made of has changed.
+// aside and renamed, its contents never change, and it is removed when something about
+// it is wrong, when what it was made of has changed, or when it is not used any more
+// (Expire).
 //
 //	DIR/                  root's, 0700
 //	    lock              held while a template is made, by the process that is named in it
@@ -9,7 +10,7 @@
 //	    failed-KEY        why the last try failed, and when: pods do not try again at once
 //	    KEY/memory        the guest's memory, sparse
 //	        state         all else of the machine
-//	        template.json checksums, when and of what it was made
+//	        template.json checksums, when and of what it was made; its mtime is the last use
 //
 // The key is a hash of all that a machine's memory and state depend on (KeyOf):
 // two sandboxes with the same key could have the same machine.

@@ -12,7 +12,9 @@
 //
 // The machine grows before a container is created or its limits are raised, and
 // shrinks as far as it can after one has ended or its limits were lowered; with
-// static_sandbox_resource_mgmt it keeps the size it starts with. One mutex
+// static_sandbox_resource_mgmt it keeps the size it starts with. If a template or a
+// spare is to serve it, StartPlain has it start with their size, and the first
+// Admit grows it to the pod's (plain.go). One mutex
 // serializes Admit, Update and Watch and is held across QMP and agent calls.
 // Release does not lock it: an exit never waits for a resize. LeaveCgroup begins
 // what CloseCgroup ends.
