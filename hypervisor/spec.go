@@ -11,6 +11,22 @@ const (
 	AccelTCG Accel = "tcg"
 )
 
+// Threading is how AccelTCG runs a machine's CPUs.
+type Threading string
+
+// The ways. The empty value is ThreadingAuto.
+const (
+	// ThreadingAuto is ThreadingMulti with a VMM in which CPUs that run in
+	// parallel almost never miss what others write into code, and
+	// ThreadingSingle with others.
+	ThreadingAuto Threading = "auto"
+	// ThreadingMulti runs each CPU in a thread.
+	ThreadingMulti Threading = "multi"
+	// ThreadingSingle has the CPUs take turns in one thread: together they
+	// compute no more than one, and miss nothing.
+	ThreadingSingle Threading = "single"
+)
+
 // MemoryModel is the kind of memory that is hot-plugged into a machine.
 type MemoryModel string
 
@@ -40,6 +56,8 @@ type Spec struct {
 	// TranslationMiB bounds AccelTCG's buffer of translated code; 0 is the
 	// VMM's default. AccelKVM ignores it.
 	TranslationMiB uint64
+	// Threading is how AccelTCG runs the CPUs. AccelKVM ignores it.
+	Threading Threading
 	// CPUFeatures is appended to the CPU model verbatim ("pmu=off").
 	CPUFeatures string
 	// VCPUs is the number at boot, MaxVCPUs the most after hot-plug

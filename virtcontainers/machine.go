@@ -30,7 +30,7 @@ func (s *Sandbox) spec() hypervisor.Spec {
 	h := s.opts.Config.Hypervisor
 	spec := hypervisor.Spec{
 		ID: s.ID, Path: h.Path, MachineType: h.MachineType, Accelerators: h.MachineAccelerators,
-		Accel: s.platform.Accel, TranslationMiB: h.TranslationMiB, CPUFeatures: h.CPUFeatures,
+		Accel: s.platform.Accel, TranslationMiB: h.TranslationMiB, Threading: hypervisor.Threading(h.Threading), CPUFeatures: h.CPUFeatures,
 		Kernel: h.Kernel, Initrd: h.Initrd, Firmware: h.Firmware, Seccomp: h.Seccomp,
 		KernelParams: s.kernelParams(), NetworkNamespace: s.network.EngineNamespace(),
 		DiskThreads: h.BlockThreads(),

@@ -7,14 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/release"
 	"github.com/katabox/katabox/internal/regular"
 	"github.com/katabox/katabox/virtcontainers/checkpoint"
 	"github.com/katabox/katabox/virtcontainers/config"
@@ -193,8 +192,8 @@ func (c *Container) describe(ctx context.Context) (checkpoint.Record, error) {
 	if err == nil {
 		rec.Machine, err = c.sandbox.describeMachine(ctx)
 	}
-	if err == nil && c.sandbox.files.Shares() && !since(rec.Machine.VMM, 8, 2) {
-		err = fmt.Errorf("QEMU %s cannot save a machine with a share of files, QEMU 8.2 and later can: %w", rec.Machine.VMM, errdefs.ErrFailedPrecondition)
+	if err == nil && c.sandbox.files.Shares() && tooOld(rec.Machine.VMM) {
+		err = fmt.Errorf("QEMU %s cannot save a machine with a share of files, QEMU %v and later can: %w", rec.Machine.VMM, savesShares, errdefs.ErrFailedPrecondition)
 	}
 	return rec, err
 }
@@ -240,17 +239,12 @@ func (s *Sandbox) describeMachine(ctx context.Context) (checkpoint.Machine, erro
 	return m, err
 }
 
-// since reports whether a version is at least major.minor. A version that cannot
-// be parsed is.
-func since(version string, major, minor int) bool {
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) < 2 {
-		return true
-	}
-	is, err := strconv.Atoi(parts[0])
-	if err != nil || is != major {
-		return err != nil || is > major
-	}
-	is, err = strconv.Atoi(parts[1])
-	return err != nil || is >= minor
+// savesShares is the first QEMU that can save a machine with a share.
+var savesShares = release.Release{Major: 8, Minor: 2}
+
+// tooOld reports whether a QEMU cannot save a machine with a share. One whose
+// version cannot be parsed is tried.
+func tooOld(version string) bool {
+	v, known := release.Parse(version)
+	return known && v.Before(savesShares)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/katabox/katabox/hypervisor"
@@ -128,6 +129,8 @@ func checkSpec(spec hypervisor.Spec) error {
 		return fmt.Errorf("machine type %q: not a q35 board", spec.MachineType)
 	case spec.Accel != hypervisor.AccelKVM && spec.Accel != hypervisor.AccelTCG:
 		return fmt.Errorf("accelerator %q: neither %q nor %q", spec.Accel, hypervisor.AccelKVM, hypervisor.AccelTCG)
+	case !slices.Contains([]hypervisor.Threading{"", hypervisor.ThreadingAuto, hypervisor.ThreadingMulti, hypervisor.ThreadingSingle}, spec.Threading):
+		return fmt.Errorf("threading %q: none of %q, %q and %q", spec.Threading, hypervisor.ThreadingAuto, hypervisor.ThreadingMulti, hypervisor.ThreadingSingle)
 	case spec.Kernel == "":
 		return errors.New("no kernel is given")
 	}
@@ -191,12 +194,20 @@ func machine(spec hypervisor.Spec) string {
 }
 
 // accel bounds TCG's translation buffer. QEMU's default is 1 GiB, and nothing
-// is evicted until the buffer is full: code that ran once, at boot, stays.
+// is evicted until the buffer is full: code that ran once, at boot, stays. Each
+// CPU gets a thread unless the spec says otherwise (threading).
 func accel(spec hypervisor.Spec) string {
-	if spec.Accel != hypervisor.AccelTCG || spec.TranslationMiB == 0 {
-		return string(spec.Accel)
+	words := []string{string(spec.Accel)}
+	if spec.Accel != hypervisor.AccelTCG {
+		return words[0]
 	}
-	return fmt.Sprintf("%s,tb-size=%d", spec.Accel, spec.TranslationMiB)
+	if spec.TranslationMiB != 0 {
+		words = append(words, fmt.Sprintf("tb-size=%d", spec.TranslationMiB))
+	}
+	if spec.Threading == hypervisor.ThreadingMulti || spec.Threading == hypervisor.ThreadingSingle {
+		words = append(words, "thread="+string(spec.Threading))
+	}
+	return strings.Join(words, ",")
 }
 
 // timers gives a TCG guest one HPET timer per CPU. Its kernel would otherwise

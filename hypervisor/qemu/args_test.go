@@ -93,6 +93,7 @@ func TestArgsRefuse(t *testing.T) {
 		"another board":     func(s *hypervisor.Spec) { s.MachineType = "microvm" },
 		"no accelerator":    func(s *hypervisor.Spec) { s.Accel = "" },
 		"too much code":     func(s *hypervisor.Spec) { s.TranslationMiB = 2049 },
+		"strange threads":   func(s *hypervisor.Spec) { s.Threading = "single,x=y" },
 		"no memory":         func(s *hypervisor.Spec) { s.MemoryMiB = 0 },
 		"too much memory":   func(s *hypervisor.Spec) { s.MemoryMiB = 1 << 40 },
 		"too much to plug":  func(s *hypervisor.Spec) { s.MaxMemoryMiB = 1 << 40 },

@@ -72,6 +72,7 @@ func (m *Monitor) launch(ctx context.Context, spec hypervisor.Spec) (*VM, error)
 	if err := freeHugePages(sysHugePages, spec.Memory.HugePageMiB, spec.MemoryMiB); err != nil {
 		return nil, err
 	}
+	spec.Threading = threading(ctx, spec)
 	conn, files, err := sockets(spec.ExtraMonitor)
 	if err != nil {
 		return nil, err

@@ -43,9 +43,18 @@ func vcpuThreads(t *testing.T, pid int) []int {
 
 // QEMU runs in its own PID namespace, and reports its ids there.
 func TestVCPUThreads(t *testing.T) {
-	for _, n := range []struct{ vcpus, most uint32 }{{1, 1}, {2, 2}, {1, 3}} {
+	for _, n := range []struct {
+		vcpus, most uint32
+		threading   hypervisor.Threading
+	}{
+		{1, 1, hypervisor.ThreadingMulti},
+		{2, 2, hypervisor.ThreadingMulti},
+		{1, 3, hypervisor.ThreadingMulti},
+		{2, 2, hypervisor.ThreadingSingle},
+		{1, 3, hypervisor.ThreadingSingle},
+	} {
 		spec := testSpec(t, testKernel(t, "", idle))
-		spec.VCPUs, spec.MaxVCPUs = n.vcpus, n.most
+		spec.VCPUs, spec.MaxVCPUs, spec.Threading = n.vcpus, n.most, n.threading
 		vm := launch(t, spec)
 		got, used, err := vm.VCPUThreads(testContext(t))
 		if err != nil {
@@ -55,8 +64,12 @@ func TestVCPUThreads(t *testing.T) {
 		if diff := cmp.Diff(vcpuThreads(t, vm.PID()), got); diff != "" || len(got) == 0 || slices.Contains(got, vm.PID()) {
 			t.Errorf("%d vCPUs of process %d: threads %v: %s", n.vcpus, vm.PID(), got, diff)
 		}
-		if spec.Accel == hypervisor.AccelKVM && used != len(got) || used != int(n.vcpus) {
-			t.Errorf("%d vCPUs of at most %d: %d of %d threads are used", n.vcpus, n.most, used, len(got))
+		want := int(n.vcpus)
+		if spec.Accel == hypervisor.AccelTCG && n.threading == hypervisor.ThreadingSingle {
+			want = 1
+		}
+		if spec.Accel == hypervisor.AccelKVM && used != len(got) || used != want {
+			t.Errorf("%+v: %d of %d threads are used", n, used, len(got))
 		}
 	}
 }

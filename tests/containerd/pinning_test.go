@@ -102,8 +102,8 @@ func TestPodPlaceAndPinning(t *testing.T) {
 	needVM(t)
 	needTwoCPUs(t)
 	configure := func(o *harness.Options) {
-		// The machine has one default vCPU, and at most two.
-		o.Kata.Extra = "default_maxvcpus = 2\n"
+		// The machine has one default vCPU, and at most two, each with a thread.
+		o.Kata.Extra = "default_maxvcpus = 2\ntcg_thread = \"multi\"\n"
 	}
 	newestOwn(t, configure, playPlaces)
 }

@@ -35,6 +35,7 @@ func defaults() Config {
 			Kernel:        "/usr/share/kata-containers/vmlinux",
 			Initrd:        "/usr/share/kata-containers/initrd.img",
 			MachineType:   "q35",
+			Threading:     "auto",
 			VCPUs:         1,
 			MaxVCPUs:      4,
 			MemoryMiB:     2048,
@@ -96,6 +97,8 @@ func TestBuild(t *testing.T) {
 		{"a large translation buffer", qemu + "tcg_tb_size=2048", func(c *Config) { c.Hypervisor.TranslationMiB = 2048 }},
 		{"a small translation buffer", qemu + "tcg_tb_size=16", func(c *Config) { c.Hypervisor.TranslationMiB = 16 }},
 		{"QEMU's own translation buffer", qemu + "tcg_tb_size=0", func(*Config) {}},
+		{"vCPUs in parallel", qemu + "tcg_thread='multi'", func(c *Config) { c.Hypervisor.Threading = ThreadingMulti }},
+		{"vCPUs in turns", qemu + "tcg_thread='single'", func(c *Config) { c.Hypervisor.Threading = ThreadingSingle }},
 		{"versioned board", qemu + "machine_type='pc-q35-7.2'", func(c *Config) { c.Hypervisor.MachineType = "pc-q35-7.2" }},
 		{"comma lists are tidied", qemu + "cpu_features=' pmu=off, ,avx512f=off,'\nmachine_accelerators=','", func(c *Config) {
 			c.Hypervisor.CPUFeatures = "pmu=off,avx512f=off"
@@ -259,6 +262,7 @@ func TestBuildRefuses(t *testing.T) {
 		{qemu + `tcg_tb_size = 15`, at + `tcg_tb_size = 15` + buffer},
 		{qemu + `tcg_tb_size = 2049`, at + `tcg_tb_size = 2049` + buffer},
 		{qemu + `tcg_tb_size = -1`, at + `tcg_tb_size = -1` + buffer},
+		{qemu + `tcg_thread = "rr"`, at + `tcg_thread = "rr"` + `: want one of "auto", "multi", "single"`},
 		{qemu + `virtio_fs_queue_size = 4`, at + `virtio_fs_queue_size = 4` + power},
 		{qemu + `virtio_fs_queue_size = 100`, at + `virtio_fs_queue_size = 100` + power},
 		{qemu + `virtio_fs_queue_size = 2048`, at + `virtio_fs_queue_size = 2048` + power},

@@ -51,6 +51,9 @@ type Hypervisor struct {
 	// TranslationMiB bounds TCG's buffer of translated code; 0 is QEMU's own
 	// bound.
 	TranslationMiB uint64
+	// Threading is how TCG runs several CPUs: ThreadingAuto, ThreadingMulti or
+	// ThreadingSingle.
+	Threading string
 	// KernelParams is appended to the guest kernel's command line.
 	KernelParams string
 	// VCPUs is the number at boot, MaxVCPUs the most after hot-plug: 1 <= VCPUs

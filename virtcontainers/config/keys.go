@@ -70,6 +70,11 @@ var qemuKeys = []key{
 		"Without KVM: the size in MiB of QEMU's buffer for the guest's translated code; 0 is QEMU's default, 1024. A full "+
 			"buffer is emptied, and code still in use is translated again: with 64 a sandbox takes some 45 MiB less and an "+
 			"exec costs the same CPU time; with 32 an exec takes three times as long."),
+	define("hypervisor.qemu.tcg_thread", ThreadingAuto, oneOf("", ThreadingAuto, ThreadingMulti, ThreadingSingle),
+		func(d *draft) *string { return &d.Hypervisor.Threading },
+		"Without KVM: with multi a sandbox's vCPUs run in parallel, with single they take turns on one CPU of the host. "+
+			"auto is single with QEMU older than 8.1, with which a guest whose vCPUs run in parallel may hang; otherwise it is multi, with "+
+			"which that is very rare."),
 	define("hypervisor.qemu.kernel_params", "", text,
 		func(d *draft) *string { return &d.Hypervisor.KernelParams },
 		"Appended to the guest kernel's command line.").

@@ -24,6 +24,17 @@ const (
 	MonitorQMPPretty = "qmp-pretty"
 )
 
+// The values of Hypervisor.Threading; but for the first, the words are those of
+// QEMU's -accel tcg,thread=.
+const (
+	// ThreadingAuto leaves the choice to the machine's driver, by QEMU's version.
+	ThreadingAuto = "auto"
+	// ThreadingMulti has a thread for each CPU.
+	ThreadingMulti = "multi"
+	// ThreadingSingle has the CPUs take turns in one thread.
+	ThreadingSingle = "single"
+)
+
 const (
 	entropySourcesKey = "hypervisor.qemu.valid_entropy_sources"
 	memBackendsKey    = "hypervisor.qemu.valid_file_mem_backends"

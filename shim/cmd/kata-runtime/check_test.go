@@ -31,6 +31,11 @@ func TestCheckGood(t *testing.T) {
 // shorten removes the directory of a test's configuration file from the output.
 func shorten(out, file string) string { return strings.ReplaceAll(out, filepath.Dir(file), "DIR") }
 
+// translated is a host without KVM.
+func translated() (hypervisor.Accel, string) {
+	return hypervisor.AccelTCG, "KVM cannot be used: no reason"
+}
+
 // bad makes a host on which every check fails.
 func bad(t *testing.T) *fakeHost {
 	f := newFakeHost(t)
@@ -41,7 +46,7 @@ func bad(t *testing.T) *fakeHost {
 		"proc/sys/user/max_user_namespaces":      {Data: []byte("0\n")},
 	}
 	f.programs = map[string]string{"/usr/bin/qemu-system-x86_64": "QEMU emulator version 6.2.0\n"}
-	f.accel = func() (hypervisor.Accel, string) { return hypervisor.AccelTCG, "KVM cannot be used: no reason" }
+	f.accel = translated
 	f.vsockKind = func(context.Context) (string, error) { return "", errors.New("open vsock: injected") }
 	f.openDevice = func(string) error { return unix.ENOENT }
 	f.lookPath = func(string) (string, error) { return "", unix.ENOENT }
@@ -188,6 +193,36 @@ func TestChecks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// QEMU says nothing of turns where its vCPUs run in parallel, or are to do so, or
+// where there is one.
+func TestCheckTurns(t *testing.T) {
+	const old, later = "QEMU emulator version 7.2.22", "QEMU emulator version 8.1.0"
+	for _, tt := range []struct {
+		version, config string
+		accel           func() (hypervisor.Accel, string)
+		turns           bool
+	}{
+		{old, "", translated, true},
+		{old, "tcg_thread = 'auto'", translated, true},
+		{old, "tcg_thread = 'multi'", translated, false},
+		{old, "default_maxvcpus = 1", translated, false},
+		{old, "", func() (hypervisor.Accel, string) { return hypervisor.AccelKVM, "" }, false},
+		{later, "", translated, false},
+	} {
+		f := newFakeHost(t)
+		f.accel, f.programs["/usr/bin/qemu-system-x86_64"] = tt.accel, tt.version
+		results := f.check(t.Context(), configure(t, "[hypervisor.qemu]\n"+tt.config))
+		i := slices.IndexFunc(results, func(r result) bool { return r.Name == "QEMU" })
+		if i < 0 {
+			t.Fatalf("no check of QEMU in %+v", results)
+		}
+		r := results[i]
+		if turns := strings.Contains(r.Means, "take turns"); turns != tt.turns || r.Status != ok || turns != strings.Contains(r.Do, "8.1") {
+			t.Errorf("%s, %q: %+v", tt.version, tt.config, r)
+		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 
 	"github.com/katabox/katabox/hypervisor"
+	"github.com/katabox/katabox/hypervisor/qemu"
+	"github.com/katabox/katabox/hypervisor/release"
 	"github.com/katabox/katabox/hypervisor/vsock"
 	"github.com/katabox/katabox/virtcontainers/config"
 )
@@ -42,8 +44,8 @@ func (h host) checkVsock(ctx context.Context) result {
 // The QEMU versions that matter: the board's option i8042 came with the first,
 // the suites run with the second.
 var (
-	leastQEMU  = release{7, 0}
-	testedQEMU = release{7, 2}
+	leastQEMU  = release.Release{Major: 7, Minor: 0}
+	testedQEMU = release.Release{Major: 7, Minor: 2}
 )
 
 func (h host) checkQEMU(ctx context.Context, cfg *config.Config) result {
@@ -62,17 +64,28 @@ func (h host) checkQEMU(ctx context.Context, cfg *config.Config) result {
 			return r
 		}
 	}
-	switch v, known := parseRelease(words); {
+	switch v, known := release.Parse(words); {
 	case !known:
 		r.Status, r.Means = warning, fmt.Sprintf("it is unknown whether it is at least %v", leastQEMU)
-	case v.less(leastQEMU):
+	case v.Before(leastQEMU):
 		r.Status, r.Means = missing, fmt.Sprintf("at least %v is needed", leastQEMU)
-	case v.less(testedQEMU):
+	case v.Before(testedQEMU):
 		r.Status, r.Means = warning, fmt.Sprintf("versions older than %v are not tested", testedQEMU)
+	case h.takeTurns(v, cfg):
+		r.Means = "everything works; the vCPUs of a sandbox take turns on one CPU of the host"
+		r.Do = fmt.Sprintf("install QEMU %v or later, with which they run in parallel", qemu.ParallelSince)
 	default:
 		r.Do = ""
 	}
 	return r
+}
+
+// takeTurns reports whether QEMU's version is why a sandbox's vCPUs do not run in
+// parallel.
+func (h host) takeTurns(v release.Release, cfg *config.Config) bool {
+	accel, _ := h.accel()
+	return accel == hypervisor.AccelTCG && cfg.Hypervisor.Threading == config.ThreadingAuto &&
+		cfg.Hypervisor.MaxVCPUs > 1 && v.Before(qemu.ParallelSince)
 }
 
 func (h host) checkVirtioFSD(ctx context.Context, cfg *config.Config) result {

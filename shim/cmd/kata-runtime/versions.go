@@ -11,27 +11,6 @@ import (
 	"strings"
 )
 
-// release is the first two parts of a version.
-type release struct{ major, minor int }
-
-func (r release) less(o release) bool {
-	return r.major < o.major || r.major == o.major && r.minor < o.minor
-}
-
-func (r release) String() string { return fmt.Sprintf("%d.%d", r.major, r.minor) }
-
-var releasePattern = regexp.MustCompile(`^([0-9]{1,5})\.([0-9]{1,5})`)
-
-func parseRelease(s string) (release, bool) {
-	m := releasePattern.FindStringSubmatch(s)
-	if m == nil {
-		return release{}, false
-	}
-	major, _ := strconv.Atoi(m[1])
-	minor, _ := strconv.Atoi(m[2])
-	return release{major, minor}, true
-}
-
 // versionPattern finds the version in the first line of "--version": QEMU prints
 // "QEMU emulator version 7.2.22 (Debian ...)", its virtiofsd "virtiofsd version
 // 7.2.22 (...)", the Rust virtiofsd "virtiofsd 1.13.0".
