@@ -11,7 +11,6 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
@@ -23,6 +22,11 @@ type Process struct {
 	execID    string
 	terminal  bool
 	io        IO
+	// prepared is what the guest has of an exec; nil for an init.
+	prepared *preparation
+	// removeInGuest removes an exec from the guest, once: when the exit was
+	// reported, or when the engine deletes it. It returns that removal's error.
+	removeInGuest func() error
 	// made is when the process was created, a lower bound for its exit time.
 	made time.Time
 
@@ -57,11 +61,13 @@ type Process struct {
 var ErrDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
-	return &Process{
+	p := &Process{
 		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
 		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
 		removed: make(chan struct{}), doomed: make(chan struct{}),
 	}
+	p.removeInGuest = sync.OnceValue(func() error { return p.deleteInGuest(c.sandbox.lifeCtx) })
+	return p
 }
 
 // ProcessInfo is a snapshot of a process.
@@ -152,7 +158,11 @@ func (p *Process) start(ctx context.Context) error {
 		return err
 	}
 	if p.execID != "" {
-		if err := p.connect(ctx, client); err != nil {
+		conns, err := p.prepared.take(ctx)
+		if err != nil {
+			return err
+		}
+		if err := p.io.Connect(conns); err != nil {
 			return err
 		}
 	} else {
@@ -175,16 +185,13 @@ func (p *Process) startInGuest(ctx context.Context, client *guest.Client) error 
 	return guest.Err(err)
 }
 
-// connect opens the process's stdio at both ends.
+// connect opens an init's stdio at both ends.
 func (p *Process) connect(ctx context.Context, client *guest.Client) error {
 	conns, err := openConns(ctx, client, p.container.ID, p.execID, p.io.Streams())
 	if err != nil {
 		return err
 	}
-	if p.execID == "" {
-		conns = p.container.noteFirstOutput(conns)
-	}
-	return p.io.Connect(conns)
+	return p.io.Connect(p.container.noteFirstOutput(conns))
 }
 
 // openGate lets the exit be reported.
@@ -277,6 +284,9 @@ func (p *Process) Resize(ctx context.Context, width, height uint32) error {
 		return fmt.Errorf("resize terminal of %s: it is %s: %w", p.name(), info.State, errdefs.ErrFailedPrecondition)
 	}
 	client, err := p.container.sandbox.agent()
+	if err == nil && p.prepared != nil {
+		err = p.prepared.await(ctx)
+	}
 	if err == nil && info.Terminal {
 		req := &task.ResizePtyRequest{ID: p.container.ID, ExecID: p.execID, Width: width, Height: height}
 		_, err = client.Task().ResizePty(ctx, req)
@@ -291,16 +301,12 @@ func (p *Process) Resize(ctx context.Context, width, height uint32) error {
 // CloseStdin ends the process's standard input after what was written so far.
 func (p *Process) CloseStdin() { p.io.CloseStdin() }
 
-// register announces an exec to the agent.
-func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
-	client, err := p.container.sandbox.agent()
-	if err != nil {
-		return err
+// closeIO closes both ends of the process's stdio.
+func (p *Process) closeIO() {
+	p.io.Close()
+	if p.prepared != nil {
+		p.prepared.drop()
 	}
-	req := &task.ExecProcessRequest{ID: p.container.ID, ExecID: p.execID, Terminal: p.terminal, Spec: spec}
-	req.Stdin, req.Stdout, req.Stderr = streamNames(p.io.Streams())
-	_, err = client.Task().Exec(ctx, req)
-	return guest.Err(err)
 }
 
 // Delete removes an exec. It fails for a running one. A second caller waits for
@@ -313,9 +319,9 @@ func (p *Process) Delete(ctx context.Context) (_ Exit, err error) {
 	}
 	defer func() { p.setRemoved(err) }()
 	<-p.reported // the engine hears of the exit first
-	p.io.Close()
+	p.closeIO()
 	p.container.forget(p.execID)
-	if err = p.deleteInGuest(ctx); err == nil {
+	if err = p.removeInGuest(); err == nil {
 		return exit, nil
 	}
 	if p.wasLeft() {

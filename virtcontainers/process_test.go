@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers"
 )
@@ -190,17 +191,25 @@ func TestStartTwiceAtOnce(t *testing.T) {
 func TestExec(t *testing.T) {
 	p := newPod(t)
 	c := p.create(sandboxID)
-	opts := virtcontainers.ExecOptions{ID: "e1", Terminal: true, IO: newIO(virtcontainers.Streams{Stdin: true, Stdout: true})}
+	opts := virtcontainers.ExecOptions{ID: "e1", Spec: anyProcess, Terminal: true, IO: newIO(virtcontainers.Streams{Stdin: true, Stdout: true})}
 	p.start(initOf(t, c))
 	for _, id := range []string{"", "../e", "a/b"} {
-		_, err := c.Exec(t.Context(), virtcontainers.ExecOptions{ID: id, IO: opts.IO})
+		_, err := c.Exec(t.Context(), virtcontainers.ExecOptions{ID: id, Spec: anyProcess, IO: opts.IO})
 		wantError(t, "bad id", err, errdefs.IsInvalidArgument, "exec in container")
 	}
+	odd := opts
+	odd.Spec = &anypb.Any{Value: []byte(`{"args":"true"}`)}
+	_, err := c.Exec(t.Context(), odd)
+	wantError(t, "exec that is no process", err, errdefs.IsInvalidArgument, "exec in container")
 	p.host.Agent.Fail("Exec", errdefs.ErrInvalidArgument)
-	_, err := c.Exec(t.Context(), opts)
-	wantError(t, "exec that the agent refuses", err, errdefs.IsInvalidArgument, "exec in container")
+	refused := p.exec(c, "e1") // the id is free again
+	wantError(t, "exec that the agent refuses", refused.Start(t.Context(), ignore), errdefs.IsInvalidArgument, "start exec e1")
+	wantError(t, "its resize", refused.Resize(t.Context(), 80, 25), errdefs.IsFailedPrecondition, "it is stopped")
+	if _, err := refused.Delete(t.Context()); err != nil {
+		t.Error(err)
+	}
 	p.host.Agent.Fail("Exec", nil)
-	e, err := c.Exec(t.Context(), opts) // the id is free again
+	e, err := c.Exec(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +238,7 @@ func TestExec(t *testing.T) {
 	}
 	p.exits(sandboxID, "", 0)
 	p.awaitStopped()
-	_, err = c.Exec(t.Context(), virtcontainers.ExecOptions{ID: "e2", IO: opts.IO})
+	_, err = c.Exec(t.Context(), virtcontainers.ExecOptions{ID: "e2", Spec: anyProcess, IO: opts.IO})
 	wantError(t, "exec in a container that has ended", err, errdefs.IsFailedPrecondition, "it is stopped, want")
 	wantError(t, "resize of an exec that has ended", e.Resize(t.Context(), 80, 25), errdefs.IsFailedPrecondition, "it is stopped")
 }
@@ -295,7 +304,7 @@ func TestDeleteTwiceAtOnce(t *testing.T) {
 		t.Run(execID, func(t *testing.T) {
 			p := newPod(t)
 			p.run(sandboxID)
-			process := p.processIn(virtcontainers.Stopped, execID)
+			process := p.processIn(virtcontainers.Running, execID)
 			c, err := p.Container("c1")
 			if err != nil {
 				t.Fatal(err)
@@ -305,6 +314,8 @@ func TestDeleteTwiceAtOnce(t *testing.T) {
 				remove = process.Delete
 			}
 			hanging := p.host.Agent.Hang("Delete")
+			p.exits("c1", execID, 0)
+			statusOf(t, process)
 			ctx, cancel := context.WithCancel(t.Context())
 			first, second := make(chan error, 1), make(chan error, 1)
 			var again virtcontainers.Exit
@@ -313,6 +324,9 @@ func TestDeleteTwiceAtOnce(t *testing.T) {
 				first <- err
 			}()
 			await(t, "the first delete", hanging)
+			for process.Info().State != virtcontainers.Deleted {
+				time.Sleep(time.Millisecond) // an exec's removal does not wait for the call
+			}
 			cancel() // the engine is dead
 			gaveUp, giveUp := context.WithCancelCause(t.Context())
 			giveUp(errInjected)
