@@ -2,7 +2,6 @@ package virtcontainers
 
 import (
 	"context"
-	"io"
 	"sync"
 	"testing"
 	"time"
@@ -67,7 +66,7 @@ func newQuietSandbox(f testing.TB, o Observer) *Sandbox {
 		f.Fatal(err)
 	}
 	s := &Sandbox{
-		ID: "pod", lost: io.ErrUnexpectedEOF, machine: machine{vm: vm}, sizing: size, observer: o, stopped: make(chan struct{}),
+		ID: "pod", machine: machine{vm: vm}, sizing: size, observer: o, stopped: make(chan struct{}),
 		lifeCtx: log.WithLogger(context.Background(), logrus.NewEntry(quiet)),
 	}
 	c := &Container{ID: "c1", sandbox: s, created: make(chan struct{}), execs: make(map[string]*Process), files: new(guestfs.Container)}

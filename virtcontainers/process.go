@@ -24,9 +24,6 @@ type Process struct {
 	io        IO
 	// prepared is what the guest has of an exec; nil for an init.
 	prepared *preparation
-	// removeInGuest removes an exec from the guest, once: when the exit was
-	// reported, or when the engine deletes it. It returns that removal's error.
-	removeInGuest func() error
 	// made is when the process was created, a lower bound for its exit time.
 	made time.Time
 
@@ -61,13 +58,11 @@ type Process struct {
 var ErrDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
-	p := &Process{
+	return &Process{
 		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
 		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
 		removed: make(chan struct{}), doomed: make(chan struct{}),
 	}
-	p.removeInGuest = sync.OnceValue(func() error { return p.deleteInGuest(c.sandbox.lifeCtx) })
-	return p
 }
 
 // ProcessInfo is a snapshot of a process.
@@ -321,7 +316,7 @@ func (p *Process) Delete(ctx context.Context) (_ Exit, err error) {
 	<-p.reported // the engine hears of the exit first
 	p.closeIO()
 	p.container.forget(p.execID)
-	if err = p.removeInGuest(); err == nil {
+	if err = p.deleteInGuest(ctx); err == nil {
 		return exit, nil
 	}
 	if p.wasLeft() {

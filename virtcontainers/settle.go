@@ -45,9 +45,6 @@ func (p *Process) finish(ctx context.Context, exit Exit, written drained) {
 	}
 	p.record(exit, true)
 	p.io.CloseStdin() // it has no reader any more
-	if p.IsExec() {
-		_ = p.removeInGuest() // its error is Delete's
-	}
 }
 
 // bringBack copies the container's results to the host before its exit is
