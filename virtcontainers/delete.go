@@ -40,7 +40,7 @@ func (p *Process) deleteInGuest(ctx context.Context) error {
 	timeout := p.deleteTimeout()
 	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), timeout, fmt.Errorf("it had %v", timeout))
 	defer cancel()
-	if p.prepared != nil {
+	if p.IsExec() {
 		_ = p.prepared.await(bounded) // what it fails with, the guest does not have
 	} else {
 		var stop func()

@@ -14,9 +14,9 @@ import (
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
 
-// preparation registers an exec in the guest and opens its streams there, while the
-// engine is still on its way from the exec's creation to its start. As with runc's
-// shim, what is wrong with the process is said at its start.
+// preparation is what the guest does for a process while the host, or the engine,
+// does something else: it registers an exec that the engine will start, and opens
+// streams.
 type preparation struct {
 	done chan struct{} // closed when err is set
 	err  error
@@ -26,9 +26,10 @@ type preparation struct {
 	dropped bool
 }
 
-// prepare does the work in the background.
-func prepare(work func() (Conns, error)) *preparation {
-	p := &preparation{done: make(chan struct{})}
+func newPreparation() *preparation { return &preparation{done: make(chan struct{})} }
+
+// begin does the work in the background. It is called once.
+func (p *preparation) begin(work func() (Conns, error)) {
 	go func() {
 		defer close(p.done)
 		conns, err := work()
@@ -39,7 +40,6 @@ func prepare(work func() (Conns, error)) *preparation {
 			p.closeConns()
 		}
 	}()
-	return p
 }
 
 // await waits for the end of the work, and returns its error.
@@ -80,7 +80,8 @@ func (p *preparation) closeConns() {
 	p.conns = Conns{}
 }
 
-// prepare registers an exec and opens its streams. The guest's client bounds each
+// prepare begins to register an exec and to open its streams. As with runc's shim,
+// what is wrong with the process is said at its start. The guest's client bounds each
 // step, which does not end with ctx, the engine's call.
 func (p *Process) prepare(ctx context.Context, spec *anypb.Any) error {
 	if err := json.Unmarshal(spec.GetValue(), new(specs.Process)); err != nil {
@@ -96,13 +97,39 @@ func (p *Process) prepare(ctx context.Context, spec *anypb.Any) error {
 		return err
 	}
 	ctx = context.WithoutCancel(ctx)
-	p.prepared = prepare(func() (Conns, error) {
+	p.prepared.begin(func() (Conns, error) {
 		if err := p.register(ctx, client, spec); err != nil {
 			return Conns{}, err
 		}
 		return openConns(ctx, client, p.container.ID, p.execID, p.io.Streams())
 	})
 	return nil
+}
+
+// openStreams begins to open an init's streams.
+func (p *Process) openStreams(ctx context.Context) {
+	client := p.container.sandbox.client
+	p.prepared.begin(func() (Conns, error) {
+		return openConns(ctx, client, p.container.ID, "", p.io.Streams())
+	})
+}
+
+// connect opens the engine's ends of the process's stdio.
+func (p *Process) connect(ctx context.Context) error {
+	conns, err := p.prepared.take(ctx)
+	if err != nil {
+		return err
+	}
+	if !p.IsExec() {
+		conns = p.container.noteFirstOutput(conns)
+	}
+	return p.io.Connect(conns)
+}
+
+// closeIO closes both ends of the process's stdio.
+func (p *Process) closeIO() {
+	p.io.Close()
+	p.prepared.drop()
 }
 
 // register announces an exec to the agent.

@@ -52,7 +52,8 @@ func TestPreparation(t *testing.T) {
 		}, 1},
 	} {
 		conn, hold := new(closable), make(chan struct{})
-		p := prepare(func() (Conns, error) {
+		p := newPreparation()
+		p.begin(func() (Conns, error) {
 			<-hold
 			return Conns{Stdout: conn}, nil
 		})

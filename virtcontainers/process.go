@@ -22,8 +22,7 @@ type Process struct {
 	execID    string
 	terminal  bool
 	io        IO
-	// prepared is what the guest has of an exec; nil for an init.
-	prepared *preparation
+	prepared  *preparation
 	// made is when the process was created, a lower bound for its exit time.
 	made time.Time
 
@@ -59,7 +58,7 @@ var ErrDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
-		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
+		container: c, execID: execID, terminal: terminal, io: io, prepared: newPreparation(), made: time.Now(),
 		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
 		removed: make(chan struct{}), doomed: make(chan struct{}),
 	}
@@ -153,11 +152,7 @@ func (p *Process) start(ctx context.Context) error {
 		return err
 	}
 	if p.execID != "" {
-		conns, err := p.prepared.take(ctx)
-		if err != nil {
-			return err
-		}
-		if err := p.io.Connect(conns); err != nil {
+		if err := p.connect(ctx); err != nil {
 			return err
 		}
 	} else {
@@ -178,15 +173,6 @@ func (p *Process) startInGuest(ctx context.Context, client *guest.Client) error 
 	}
 	_, err := client.Task().Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
 	return guest.Err(err)
-}
-
-// connect opens an init's stdio at both ends.
-func (p *Process) connect(ctx context.Context, client *guest.Client) error {
-	conns, err := openConns(ctx, client, p.container.ID, p.execID, p.io.Streams())
-	if err != nil {
-		return err
-	}
-	return p.io.Connect(p.container.noteFirstOutput(conns))
 }
 
 // openGate lets the exit be reported.
@@ -279,7 +265,7 @@ func (p *Process) Resize(ctx context.Context, width, height uint32) error {
 		return fmt.Errorf("resize terminal of %s: it is %s: %w", p.name(), info.State, errdefs.ErrFailedPrecondition)
 	}
 	client, err := p.container.sandbox.agent()
-	if err == nil && p.prepared != nil {
+	if err == nil && p.IsExec() {
 		err = p.prepared.await(ctx)
 	}
 	if err == nil && info.Terminal {
@@ -295,14 +281,6 @@ func (p *Process) Resize(ctx context.Context, width, height uint32) error {
 
 // CloseStdin ends the process's standard input after what was written so far.
 func (p *Process) CloseStdin() { p.io.CloseStdin() }
-
-// closeIO closes both ends of the process's stdio.
-func (p *Process) closeIO() {
-	p.io.Close()
-	if p.prepared != nil {
-		p.prepared.drop()
-	}
-}
 
 // Delete removes an exec. It fails for a running one. A second caller waits for
 // the first one, and gets the exit with ErrDeleted. A guest that did not report the exec's exit may
