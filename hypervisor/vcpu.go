@@ -9,7 +9,7 @@ type VCPUThreader interface {
 	// once and in the order of their vCPUs' numbers; one thread may run
 	// several (ThreadingSingle). The first used of them run CPUs that the guest
 	// was given; the others are idle, if the guest is honest. A vCPU that is
-	// plugged gets a thread that is not in any earlier list. It fails when the machine has
-	// ended.
+	// plugged gets a thread that is not in any earlier list. It fails when the
+	// machine has ended.
 	VCPUThreads(ctx context.Context) (threads []int, used int, err error)
 }
