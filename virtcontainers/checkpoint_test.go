@@ -141,7 +141,7 @@ func TestCallsDuringCheckpoint(t *testing.T) {
 			return initOf(s.t, s.c).Kill(ctx, uint32(unix.SIGTERM), false)
 		}, "pod=143"},
 		"exec": {func(ctx context.Context, s *saver) error {
-			_, err := s.c.Exec(ctx, virtcontainers.ExecOptions{ID: "e1", Spec: anyProcess, IO: newIO(virtcontainers.Streams{})})
+			_, err := s.c.Exec(ctx, virtcontainers.ExecOptions{ID: "e1", IO: newIO(virtcontainers.Streams{})})
 			return err
 		}, ""},
 		"create": {func(ctx context.Context, s *saver) error {

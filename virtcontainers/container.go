@@ -89,8 +89,7 @@ type ExecOptions struct {
 	IO   IO
 }
 
-// Exec adds a process; Process.Start runs it, and says what the guest has against
-// it.
+// Exec registers a process; Process.Start runs it.
 func (c *Container) Exec(ctx context.Context, opts ExecOptions) (*Process, error) {
 	if err := bundle.CheckID(opts.ID); err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", c.ID, err)
@@ -102,7 +101,7 @@ func (c *Container) Exec(ctx context.Context, opts ExecOptions) (*Process, error
 	if err := c.remember(p); err != nil {
 		return nil, err
 	}
-	if err := p.prepare(ctx, opts.Spec); err != nil {
+	if err := p.register(ctx, opts.Spec); err != nil {
 		c.forget(p.execID)
 		return nil, fmt.Errorf("exec in container %s: %w", c.ID, err)
 	}
@@ -172,7 +171,7 @@ func (c *Container) Delete(ctx context.Context) (_ Exit, err error) {
 	c.settleExecs(ctx, anyExec)
 	errs := []error{c.unpublish(ctx), c.init.deleteInGuest(ctx), c.files.Release(ctx)}
 	for _, p := range c.processes() {
-		p.closeIO()
+		p.io.Close()
 	}
 	c.awaitExecs(ctx)
 	c.sandbox.remove(c.ID)

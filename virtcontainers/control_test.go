@@ -31,7 +31,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("state %s", state)
 	}
 	wantError(t, "pause again", c.Pause(t.Context(), never), errdefs.IsFailedPrecondition, "paused, want running")
-	_, err := c.Exec(t.Context(), virtcontainers.ExecOptions{ID: "e", Spec: anyProcess, IO: newIO(virtcontainers.Streams{})})
+	_, err := c.Exec(t.Context(), virtcontainers.ExecOptions{ID: "e", IO: newIO(virtcontainers.Streams{})})
 	wantError(t, "exec while paused", err, errdefs.IsFailedPrecondition, "it is paused, want")
 	if err := c.Resume(t.Context(), count); err != nil || announced != 2 || c.Info().State != virtcontainers.Running {
 		t.Errorf("announced %d, state %s: %v", announced, c.Info().State, err)

@@ -80,19 +80,13 @@ func (s *Sandbox) create(ctx context.Context, c *Container, opts ContainerOption
 		{"size", func(ctx context.Context) error {
 			return s.sizing.Admit(ctx, sizing.Container{ID: c.ID, Spec: c.Bundle.Spec, Pause: c.isPause()})
 		}, nil},
-		{"create", func(ctx context.Context) error {
-			err := c.createInGuest(ctx, opts)
-			if err == nil {
-				c.init.openStreams(ctx) // until the step streams
-			}
-			return err
-		}, c.discard},
+		{"create", func(ctx context.Context) error { return c.createInGuest(ctx, opts) }, c.discard},
 		{"limits", func(ctx context.Context) error { return c.limitRestored(ctx) }, nil},
 		{"standin", func(ctx context.Context) error { return s.standIns.add(ctx, c) }, c.endStandIn},
 		{"sockets", func(ctx context.Context) error { return c.publishSockets(ctx) }, c.unpublish},
 		{"hooks", func(ctx context.Context) error { return c.runCreateHooks(ctx) }, nil},
-		{"streams", c.init.connect, func(context.Context) error {
-			c.init.closeIO()
+		{"streams", func(ctx context.Context) error { return c.init.connect(ctx, s.client) }, func(context.Context) error {
+			c.init.io.Close()
 			return nil
 		}},
 	}...))
@@ -171,7 +165,6 @@ func createTask(ctx context.Context, client *guest.Client, req *task.CreateTaskR
 // discard removes from the guest a container that was created but will not be
 // used.
 func (c *Container) discard(ctx context.Context) error {
-	c.init.prepared.drop()
 	if c.sandbox.gone() {
 		return nil
 	}

@@ -40,9 +40,7 @@ func (p *Process) deleteInGuest(ctx context.Context) error {
 	timeout := p.deleteTimeout()
 	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), timeout, fmt.Errorf("it had %v", timeout))
 	defer cancel()
-	if p.IsExec() {
-		_ = p.prepared.await(bounded) // what it fails with, the guest does not have
-	} else {
+	if p.execID == "" {
 		var stop func()
 		bounded, stop = s.whileAnswers(bounded, client)
 		defer stop()

@@ -18,9 +18,6 @@
 //	    +------------------------------------------------+
 //	           Kill before Start, or loss of the VM
 //
-// The guest gets ready for an exec while the engine is on its way to start it
-// (prepare.go).
-//
 // A running container's init may also be [paused], together with the whole
 // container, and resumed.
 //

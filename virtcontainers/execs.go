@@ -44,7 +44,7 @@ func (c *Container) settleExecs(ctx context.Context, which func(*Process) bool) 
 // recordWithout records the exit of an exec without the guest's report, which may
 // run it on: what it still writes has no reader. The caller has claimed the exit.
 func (p *Process) recordWithout(status uint32) {
-	p.closeIO()
+	p.io.Close()
 	p.leave()
 	p.record(Exit{Status: status, At: time.Now()}, true)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/log"
 	"github.com/sirupsen/logrus"
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers"
 	"github.com/katabox/katabox/virtcontainers/bundle"
@@ -256,13 +255,10 @@ func (p *pod) start(process *virtcontainers.Process) {
 	}
 }
 
-// anyProcess is an OCI Process as an engine encodes it.
-var anyProcess = &anypb.Any{Value: []byte(`{"args":["true"],"cwd":"/"}`)}
-
-// exec adds a process.
+// exec registers a process.
 func (p *pod) exec(c *virtcontainers.Container, id string) *virtcontainers.Process {
 	p.t.Helper()
-	e, err := c.Exec(p.t.Context(), virtcontainers.ExecOptions{ID: id, Spec: anyProcess, IO: newIO(virtcontainers.Streams{})})
+	e, err := c.Exec(p.t.Context(), virtcontainers.ExecOptions{ID: id, IO: newIO(virtcontainers.Streams{})})
 	if err != nil {
 		p.t.Fatal(err)
 	}

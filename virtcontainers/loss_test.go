@@ -74,7 +74,7 @@ func TestCallsAfterLoss(t *testing.T) {
 	if list, err := c.Pids(ctx); err != nil || len(list) != 1 {
 		t.Errorf("pids: %v, %v, want its process alone", list, err)
 	}
-	_, err = c.Exec(ctx, virtcontainers.ExecOptions{ID: "e2", Spec: anyProcess, IO: newIO(virtcontainers.Streams{})})
+	_, err = c.Exec(ctx, virtcontainers.ExecOptions{ID: "e2", IO: newIO(virtcontainers.Streams{})})
 	wantError(t, "exec", err, errdefs.IsFailedPrecondition, "stopped")
 	if status := statusOf(t, e1); status != virtcontainers.ExitLost {
 		t.Errorf("e1: %d", status)

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/katabox/katabox/virtcontainers/guest"
 )
@@ -22,7 +23,6 @@ type Process struct {
 	execID    string
 	terminal  bool
 	io        IO
-	prepared  *preparation
 	// made is when the process was created, a lower bound for its exit time.
 	made time.Time
 
@@ -58,7 +58,7 @@ var ErrDeleted = fmt.Errorf("it is deleted: %w", errdefs.ErrNotFound)
 
 func newProcess(c *Container, execID string, terminal bool, io IO) *Process {
 	return &Process{
-		container: c, execID: execID, terminal: terminal, io: io, prepared: newPreparation(), made: time.Now(),
+		container: c, execID: execID, terminal: terminal, io: io, made: time.Now(),
 		announced: make(chan struct{}), known: make(chan struct{}), done: make(chan struct{}), reported: make(chan struct{}),
 		removed: make(chan struct{}), doomed: make(chan struct{}),
 	}
@@ -152,7 +152,7 @@ func (p *Process) start(ctx context.Context) error {
 		return err
 	}
 	if p.execID != "" {
-		if err := p.connect(ctx); err != nil {
+		if err := p.connect(ctx, client); err != nil {
 			return err
 		}
 	} else {
@@ -173,6 +173,18 @@ func (p *Process) startInGuest(ctx context.Context, client *guest.Client) error 
 	}
 	_, err := client.Task().Start(ctx, &task.StartRequest{ID: p.container.ID, ExecID: p.execID})
 	return guest.Err(err)
+}
+
+// connect opens the process's stdio at both ends.
+func (p *Process) connect(ctx context.Context, client *guest.Client) error {
+	conns, err := openConns(ctx, client, p.container.ID, p.execID, p.io.Streams())
+	if err != nil {
+		return err
+	}
+	if p.execID == "" {
+		conns = p.container.noteFirstOutput(conns)
+	}
+	return p.io.Connect(conns)
 }
 
 // openGate lets the exit be reported.
@@ -265,9 +277,6 @@ func (p *Process) Resize(ctx context.Context, width, height uint32) error {
 		return fmt.Errorf("resize terminal of %s: it is %s: %w", p.name(), info.State, errdefs.ErrFailedPrecondition)
 	}
 	client, err := p.container.sandbox.agent()
-	if err == nil && p.IsExec() {
-		err = p.prepared.await(ctx)
-	}
 	if err == nil && info.Terminal {
 		req := &task.ResizePtyRequest{ID: p.container.ID, ExecID: p.execID, Width: width, Height: height}
 		_, err = client.Task().ResizePty(ctx, req)
@@ -282,6 +291,18 @@ func (p *Process) Resize(ctx context.Context, width, height uint32) error {
 // CloseStdin ends the process's standard input after what was written so far.
 func (p *Process) CloseStdin() { p.io.CloseStdin() }
 
+// register announces an exec to the agent.
+func (p *Process) register(ctx context.Context, spec *anypb.Any) error {
+	client, err := p.container.sandbox.agent()
+	if err != nil {
+		return err
+	}
+	req := &task.ExecProcessRequest{ID: p.container.ID, ExecID: p.execID, Terminal: p.terminal, Spec: spec}
+	req.Stdin, req.Stdout, req.Stderr = streamNames(p.io.Streams())
+	_, err = client.Task().Exec(ctx, req)
+	return guest.Err(err)
+}
+
 // Delete removes an exec. It fails for a running one. A second caller waits for
 // the first one, and gets the exit with ErrDeleted. A guest that did not report the exec's exit may
 // refuse, because it still runs it, or not answer in time: that is logged.
@@ -292,7 +313,7 @@ func (p *Process) Delete(ctx context.Context) (_ Exit, err error) {
 	}
 	defer func() { p.setRemoved(err) }()
 	<-p.reported // the engine hears of the exit first
-	p.closeIO()
+	p.io.Close()
 	p.container.forget(p.execID)
 	if err = p.deleteInGuest(ctx); err == nil {
 		return exit, nil

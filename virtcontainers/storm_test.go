@@ -62,7 +62,7 @@ func (w *worker) live(ctx context.Context, round int) {
 }
 
 func (w *worker) exec(ctx context.Context, c *virtcontainers.Container, id string) {
-	e, err := c.Exec(ctx, virtcontainers.ExecOptions{ID: id, Spec: anyProcess, IO: newIO(virtcontainers.Streams{Stdout: true})})
+	e, err := c.Exec(ctx, virtcontainers.ExecOptions{ID: id, IO: newIO(virtcontainers.Streams{Stdout: true})})
 	if err != nil || w.random.IntN(4) == 0 {
 		return
 	}

@@ -75,7 +75,7 @@ func TestHugeAnswers(t *testing.T) {
 			}
 		},
 		"huge-errors": func(t *testing.T, p *pod) {
-			_, _, err := p.idle.ExecRun(p.daemon.Context(t.Context()), harness.ExecConfig{Args: []string{"true"}})
+			_, err := p.idle.Exec(p.daemon.Context(t.Context()), harness.ExecConfig{Args: []string{"true"}})
 			if err == nil || len(err.Error()) > 32<<10 {
 				t.Errorf("an error of %d bytes", len(err.Error()))
 			}
