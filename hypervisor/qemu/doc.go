@@ -17,6 +17,8 @@
 // has ejected the device. CPUs and memory are plugged towards a wanted size,
 // and QEMU is asked for the result.
 //
+// Without KVM the version decides how the CPUs run (threading.go).
+//
 // Only the process's end ends the machine; events only say why. A QEMU that
 // announced its end, or lost its QMP connection, and does not exit by itself is
 // killed.

@@ -42,19 +42,18 @@ func threading(ctx context.Context, spec hypervisor.Spec) hypervisor.Threading {
 	if !auto || spec.Accel != hypervisor.AccelTCG || max(spec.VCPUs, spec.MaxVCPUs) == 1 {
 		return spec.Threading
 	}
-	words := version(ctx, spec.Path)
+	words := Version(ctx, spec.Path)
 	if v, known := release.Parse(words); known && !v.Before(ParallelSince) {
 		return hypervisor.ThreadingMulti
 	}
 	log.G(ctx).WithField("sandbox", spec.ID).
-		Infof("QEMU %q is not known to be %v or later: the guest's CPUs take turns on one CPU of the host (tcg_thread)", words, ParallelSince)
+		Infof("QEMU %q is not known to be %v or later: the guest's CPUs take turns on one CPU of the host; see hypervisor.qemu.tcg_thread", words, ParallelSince)
 	return hypervisor.ThreadingSingle
 }
 
-// version returns the version that a QEMU prints, with what follows it: "7.2.22
-// (Debian ...)". It is empty if the program does not run or prints something else;
-// to say what is wrong with it is left to the launch.
-func version(ctx context.Context, path string) string {
+// Version returns the version that a QEMU prints, with what follows it: "7.2.22
+// (Debian ...)". It is empty if the program does not run or prints something else.
+func Version(ctx context.Context, path string) string {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	out := child.NewTail(versionBytes)
