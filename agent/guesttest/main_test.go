@@ -12,6 +12,7 @@ import (
 
 	_ "github.com/katabox/katabox/agent/container/inside" // Takes over in containers.
 	"github.com/katabox/katabox/agent/guest"
+	_ "github.com/katabox/katabox/agent/slack" // Before Go starts, as in the agent.
 )
 
 const (

@@ -167,7 +167,7 @@ static void be_init(const struct spawn_init *init)
 pid_t spawn_init(const struct spawn_init *init)
 {
 	struct clone_arguments arguments = {.flags = CLONE_CLEAR_SIGHAND, .exit_signal = SIGCHLD};
-	sigset_t all, before;
+	struct inherited before;
 
 	if (init->new_pid)
 		arguments.flags |= CLONE_NEWPID;
@@ -175,14 +175,10 @@ pid_t spawn_init(const struct spawn_init *init)
 		arguments.flags |= CLONE_INTO_CGROUP;
 		arguments.cgroup = init->plan.cgroup;
 	}
-	// No signal handler of Go's may run in the fork.
-	sigfillset(&all);
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, SIGNAL_MASK_SIZE);
+	shed(&before);
 	pid_t pid = syscall(SYS_clone3, &arguments, sizeof arguments);
 	if (pid == 0)
 		be_init(init);
-	int error = errno;
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, SIGNAL_MASK_SIZE);
-	errno = error;
+	restore(&before);
 	return pid;
 }

@@ -17,6 +17,26 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+void shed(struct inherited *before)
+{
+	enum { USUAL_TIMER_SLACK = 50000 }; // prctl(2), PR_SET_TIMERSLACK
+	sigset_t all;
+
+	sigfillset(&all);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before->signals, SIGNAL_MASK_SIZE);
+	before->timer_slack = syscall(SYS_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0);
+	syscall(SYS_prctl, PR_SET_TIMERSLACK, USUAL_TIMER_SLACK, 0, 0, 0);
+}
+
+void restore(const struct inherited *before)
+{
+	int error = errno;
+
+	syscall(SYS_prctl, PR_SET_TIMERSLACK, before->timer_slack, 0, 0, 0);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before->signals, NULL, SIGNAL_MASK_SIZE);
+	errno = error;
+}
+
 void report(struct run *run)
 {
 	if (run->control >= 0)

@@ -8,6 +8,7 @@
 #include "spawn.h"
 
 #include <errno.h>
+#include <signal.h>
 
 #ifndef __x86_64__
 #error "guests are amd64"
@@ -35,6 +36,19 @@ struct run {
 	struct spawn_result *result;
 	int control; // the socket that a result is also sent to, or -1
 };
+
+// What a clone would inherit from the calling thread, which is Go's.
+struct inherited {
+	sigset_t signals; // that are blocked
+	long timer_slack; // in nanoseconds
+};
+
+// shed blocks all signals, because no handler of Go's may run in a clone, where it
+// would use the agent's memory, and sets the kernel's usual timer slack. (The agent's
+// is another one: package slack.)
+void shed(struct inherited *before);
+// restore undoes shed, and keeps errno.
+void restore(const struct inherited *before);
 
 void begin(struct run *run, enum spawn_step step);
 // check fails the start if result, a system call's, is negative.

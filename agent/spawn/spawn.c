@@ -116,7 +116,7 @@ void spawn(const struct spawn_plan *plan, struct spawn_result *result)
 		.stack = (uintptr_t)clones.helper_stack,
 		.stack_size = sizeof clones.helper_stack,
 	};
-	sigset_t all, before;
+	struct inherited before;
 
 	if (plan->cgroup >= 0) {
 		arguments.flags |= CLONE_INTO_CGROUP;
@@ -124,13 +124,11 @@ void spawn(const struct spawn_plan *plan, struct spawn_result *result)
 	}
 	clones.run = (struct run){.plan = plan, .result = result, .control = -1};
 	begin(&clones.run, STEP_CLONE);
-	// No signal handler of Go's may run in a clone: it would use the agent's memory.
-	sigfillset(&all);
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, SIGNAL_MASK_SIZE);
+	shed(&before);
 	long helper = clone3(&arguments, be_helper, &clones);
 	if (helper < 0)
 		result->error = errno;
 	else
 		settle(helper, result->process);
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, SIGNAL_MASK_SIZE);
+	restore(&before);
 }

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -151,6 +152,23 @@ func TestStartJoins(t *testing.T) {
 	})
 	if lines := strings.Fields(text); len(lines) < 6 || lines[0] != lines[1] || lines[2] != "321" || strings.Join(lines[3:], " ") != "0 1 2 sh" {
 		t.Errorf("%q", text)
+	}
+}
+
+// The process has the usual timer slack, not its parent's, which keeps its own.
+func TestStartResetsTimerSlack(t *testing.T) {
+	const ours = 4_000_000
+	runtime.LockOSThread() // and never unlocked: the thread ends with the test
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, ours, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	const script = "mount -t proc proc /proc; cd /proc/$$; read now <timerslack_ns; echo 0 >timerslack_ns; read usual <timerslack_ns; echo $now $usual"
+	text, _ := run(t, &Plan{Target: target(t, mountAndPID), Namespaces: mountAndPID, Args: []string{"/bin/sh", "-c", script}})
+	if want := "50000 50000\n"; text != want {
+		t.Errorf("its slack, and the one it goes back to: %q, want %q", text, want)
+	}
+	if ns, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err != nil || ns != ours {
+		t.Errorf("the parent has %d ns afterwards, %v, want %d", ns, err, ours)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	_ "github.com/katabox/katabox/agent/modules/modprobe" // Takes over when started as "modprobe".
 	"github.com/katabox/katabox/agent/reverse"
 	"github.com/katabox/katabox/agent/service"
+	_ "github.com/katabox/katabox/agent/slack" // Before Go starts.
 	"github.com/katabox/katabox/agent/stream"
 	"github.com/katabox/katabox/internal/spans"
 )

@@ -1,0 +1,19 @@
+// Package slack keeps the monitor of Go's runtime from taking turns with the
+// agent's work.
+//
+// While any goroutine runs, the monitor (runtime/proc.go, sysmon) sleeps for 20 us
+// at a time, which the kernel's usual timer slack makes 70. A guest often has one
+// CPU, so each time it interrupts the goroutine that it watches: a timer interrupt,
+// two context switches and a timer to program, which the host has to emulate.
+// Without KVM that was a fifth of an exec's time; docs/adr/0059 has the figures.
+//
+// A program that imports this package, and is built with cgo, has a larger timer
+// slack (prctl(2), PR_SET_TIMERSLACK) if it is a machine's first process. It is set
+// before Go starts, so that all threads inherit it. The timers of Go's own do not
+// depend on it, but for the monitor's: a goroutine that blocks in a system call on
+// the only P holds up the others for up to that long.
+//
+// Containers' processes have the kernel's usual slack: package spawn sees to it, and
+// libcontainer's stage is given it here. What else the agent runs, hooks and the
+// commands of a debug console among it, inherits the agent's.
+package slack

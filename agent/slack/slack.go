@@ -1,0 +1,3 @@
+package slack
+
+import "C" // its C half is a constructor
